@@ -1,0 +1,79 @@
+"""Attention layers for TensorFlow and Keras 3: one idea, from kernel regression to a Transformer that translates.
+
+weights = softmax over keys of score(query, key), where the mask lets the query look
+output  = weights · values
+"""
+
+import importlib
+
+from tfattn import data
+from tfattn.core import kernels, masks
+from tfattn.core.attend import attend
+from tfattn.core.softmax import masked_softmax
+from tfattn.decoding.greedy import greedy_search
+from tfattn.layers.attention import AdditiveAttention, Attention, BilinearAttention, DotProductAttention
+from tfattn.layers.decoder_block import TransformerDecoderBlock
+from tfattn.layers.encoder_block import TransformerEncoderBlock
+from tfattn.layers.feed_forward import AddNorm, PositionwiseFeedForward
+from tfattn.layers.multi_head import MultiHeadAttention
+from tfattn.layers.nadaraya_watson import NadarayaWatson
+from tfattn.layers.positional import LearnedPositionalEncoding, SinusoidalPositionalEncoding
+from tfattn.layers.recording import attention_weights
+from tfattn.layers.score_layers import (
+    AdditiveScore,
+    BilinearScore,
+    CosineScore,
+    DotProductScore,
+    KernelScore,
+    Score,
+)
+from tfattn.models.kernel_regression import NadarayaWatsonRegressor
+from tfattn.models.transformer import Transformer, TransformerDecoder, TransformerEncoder
+from tfattn.training.losses import MaskedCrossentropy
+from tfattn.training.metrics import MaskedAccuracy
+from tfattn.training.schedules import TransformerSchedule
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AddNorm",
+    "AdditiveAttention",
+    "AdditiveScore",
+    "Attention",
+    "BilinearAttention",
+    "BilinearScore",
+    "CosineScore",
+    "DotProductAttention",
+    "DotProductScore",
+    "KernelScore",
+    "LearnedPositionalEncoding",
+    "MaskedAccuracy",
+    "MaskedCrossentropy",
+    "MultiHeadAttention",
+    "NadarayaWatson",
+    "NadarayaWatsonRegressor",
+    "PositionwiseFeedForward",
+    "Score",
+    "SinusoidalPositionalEncoding",
+    "Transformer",
+    "TransformerDecoder",
+    "TransformerDecoderBlock",
+    "TransformerEncoder",
+    "TransformerEncoderBlock",
+    "TransformerSchedule",
+    "attend",
+    "attention_weights",
+    "data",
+    "greedy_search",
+    "kernels",
+    "masked_softmax",
+    "masks",
+    "plot",
+]
+
+
+def __getattr__(name):
+    # `tfattn.plot` needs matplotlib, which is looked up when it is first used.
+    if name == "plot":
+        return importlib.import_module("tfattn.plot")
+    raise AttributeError(f"module 'tfattn' has no attribute {name!r}")

@@ -1,0 +1,119 @@
+"""The engine's one door: scores, mask, softmax, pooling."""
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn.core import masks, products, softmax
+from tfattn.core.scores import scaled_dot_product
+
+__all__ = ["attend"]
+
+
+def attend(
+    query,
+    value,
+    key=None,
+    score=scaled_dot_product,
+    parameters=(),
+    mask=None,
+    bias=None,
+    dropout=0.0,
+    seed=None,
+    return_weights=False,
+):
+    """Attention pooling: each query's weighted mean of the values.
+
+        weights = softmax over keys of score(query, key, *parameters) + bias, where the mask lets the query look
+        output  = weights · values
+
+    A query with nothing to attend to gets weights and an output of exactly 0. What lies under the mask (NaN and
+    infinities too) reaches no output; a query that may see a key or value that is not finite becomes NaN.
+
+    Args:
+        query: `(B, T, Dq)`, or `(B, H, T, Dq)` with heads.
+        value: `(B, S, Dv)`, or `(B, G, S, Dv)`; G divides H, and a head of the values serves H/G heads of queries.
+        key: `(B, S, Dk)` or `(B, G, S, Dk)`; `value` where it is not given.
+        score: function of query, key and `parameters` to scores before softmax, `(B, T, S)` or `(B, H, T, S)`: one of
+            `tfattn.core.scores`, or your own.
+        parameters: the tensors that the score needs besides its operands.
+        mask: a mask object of `tfattn.masks`, or a bool array `(T, S)`, `(B, T, S)` or `(B, H, T, S)`; True = may attend.
+        bias: float, added to the scores, broadcastable to them (such as relative positions).
+        dropout: probability in [0, 1) of dropping a weight; the others grow so that the expected sum stays 1.
+        seed: int or `keras.random.SeedGenerator`, for the dropout.
+        return_weights: whether to return the weights too.
+    Returns:
+        `(B, T, Dv)` or `(B, H, T, Dv)`; on request also the weights after softmax, before dropout,
+        `(B, T, S)` or `(B, H, T, S)`.
+    Raises:
+        ValueError: ranks or lengths do not fit, heads do not divide, a mask is not boolean.
+    Example:
+        >>> query, value = np.zeros((1, 1, 2), "float32"), np.arange(6.0, dtype="float32").reshape(1, 3, 2)
+        >>> print(attend(query, value, mask=masks.prefix(2)).numpy())
+        [[[1. 2.]]]
+
+    Source: Nadaraya 1964; Watson 1964; Vaswani et al. 2017, arXiv:1706.03762, equation 1.
+    """
+    query, value, key = _operands(query, value, value if key is None else key)
+    _checks.probability("attend", "dropout", dropout)
+    shape = (*query.shape[:-1], key.shape[-2])  # of the scores
+    rule = softmax.rule_of("attend", shape, mask=mask)
+    visible = None
+    if rule is not None:
+        visible = rule.dense(ops.shape(query)[-2], ops.shape(key)[-2])
+        query, key, value = _shield(query, key, value, visible)
+        visible = masks.with_heads(visible, len(shape))
+    scores = score(query, key, *parameters)  # (..., T, S)
+    # float32 or wider until the weights are there: a half-precision score has too few digits for an exponent.
+    scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+    if bias is not None:
+        scores = scores + _bias(bias, shape, scores.dtype)
+    weights = ops.cast(softmax.normalise(scores, visible), value.dtype)
+    kept = keras.random.dropout(weights, dropout, seed=seed) if dropout else weights
+    output = products.matmul(kept, value)  # (..., T, Dv)
+    return (output, weights) if return_weights else output
+
+
+def _operands(query, value, key):
+    def tensor(x):
+        return x if isinstance(x, keras.KerasTensor) else ops.convert_to_tensor(x)
+
+    query, value, key = tensor(query), tensor(value), tensor(key)
+    rank = len(_checks.rank("attend", "query", query.shape, (3, 4), "(B, T, D) or (B, H, T, D)"))
+    for name, x in (("key", key), ("value", value)):
+        _checks.rank("attend", name, x.shape, (rank,), "(B, S, D)" if rank == 3 else "(B, G, S, D)")
+    _checks.same_size("attend", "key", key.shape[-2], "value", value.shape[-2])
+    if rank == 4:
+        heads, groups = query.shape[1], key.shape[1]
+        _checks.divides("attend", "key heads", groups, "query heads", heads)
+        if value.shape[1] != groups:
+            _checks.fail("attend", "value", f"have as many heads as `key`, {groups}", tuple(value.shape))
+    return query, value, key
+
+
+def _bias(bias, shape, dtype):
+    bias = ops.cast(bias, dtype)
+    letters = "(T, S), (B, T, S)" + (" or (B, H, T, S)" if len(shape) == 4 else "")
+    target = shape if len(bias.shape) == 4 else (shape[0], *shape[-2:])
+    _checks.broadcasts("attend", "bias", bias.shape, target, letters)
+    return masks.with_heads(bias, len(shape))
+
+
+def _shield(query, key, value, visible):
+    """Keeps keys and values that are not finite away from the queries that may not see them.
+
+    A weight of 0 does not hide a NaN from a matrix product, nor from the product's gradient: 0 · NaN is NaN. So such
+    tokens become zeros, and the queries that may see one become NaN, as they would without a mask.
+    """
+    finite = ops.all(ops.isfinite(key), axis=-1) & ops.all(ops.isfinite(value), axis=-1)  # (B, S) or (B, G, S)
+    key = ops.where(finite[..., None], key, 0.0)
+    value = ops.where(finite[..., None], value, 0.0)
+    if len(finite.shape) == 3:
+        finite = ops.all(finite, axis=1)  # (B, S)
+    broken = ops.logical_not(finite)[:, None, :]  # (B, 1, S)
+    if len(visible.shape) == 4:
+        broken = broken[:, None]  # (B, 1, 1, S)
+    sees = ops.any(ops.logical_and(visible, broken), axis=-1)  # (B, T) or (B, H, T); 1 where it repeats
+    if len(query.shape) == 4 and len(sees.shape) == 2:
+        sees = sees[:, None]  # (B, 1, T)
+    return ops.where(sees[..., None], float("nan"), query), key, value

@@ -1,0 +1,65 @@
+"""Batched matrix products, also where several query heads share one key head.
+
+On TensorFlow each of these is one `BatchMatMulV2`. Grouped heads fold into the rows of the product instead of being
+repeated in memory (Ainslie et al. 2023, arXiv:2305.13245: grouped-query attention).
+"""
+
+from keras import ops
+
+
+def matmul(left, right):
+    """left · right, where `left` may have more heads than `right`.
+
+    Args:
+        left: `(..., T, X)`, with heads `(B, H, T, X)`.
+        right: `(..., X, Y)`, with heads `(B, G, X, Y)`; G divides H, and head h of `left` meets head h // (H // G).
+    Returns:
+        `(..., T, Y)`.
+    """
+    heads, groups = _heads(left), _heads(right)
+    if heads == groups:
+        return ops.matmul(left, right)
+    batch, _, rows, width = ops.shape(left)
+    folded = ops.reshape(left, (batch, groups, heads // groups * rows, width))  # (B, G, H/G·T, X)
+    product = ops.matmul(folded, right)  # (B, G, H/G·T, Y)
+    return ops.reshape(product, (batch, heads, rows, ops.shape(right)[-1]))  # (B, H, T, Y)
+
+
+def repeat_heads(tensor, like):
+    """Repeats the heads of a `(B, G, S, D)` tensor until there are as many as `like` has."""
+    heads, groups = _heads(like), _heads(tensor)
+    return tensor if heads == groups else ops.repeat(tensor, heads // groups, axis=1)
+
+
+def _heads(tensor):
+    return tensor.shape[1] if len(tensor.shape) == 4 else None
+
+
+def matmul_shared(tensor, matrix):
+    """Every token of `(..., D)` times one `(D, N)` matrix, as one flat product.
+
+    A product of rank 3 by rank 2 becomes a batched one in TensorFlow, whose gradient holds a copy of the matrix for each
+    row of the batch and sums them; the flat product does the same work in one piece.
+    """
+    flat = ops.reshape(tensor, (-1, tensor.shape[-1]))  # (B·T, D)
+    product = ops.matmul(flat, matrix)  # (B·T, N)
+    return ops.reshape(product, (*ops.shape(tensor)[:-1], matrix.shape[-1]))  # (..., N)
+
+
+def finite_tokens(tokens):
+    """Whether every number of a token is finite: `(..., 1)` for tokens `(..., D)`."""
+    return ops.all(ops.isfinite(tokens), axis=-1, keepdims=True)
+
+
+def guarded(function, tokens):
+    """`function` of each token; a token that is not finite comes out as NaN and adds nothing to a weight's gradient.
+
+    A padding token's gradient is 0, but 0 · NaN is NaN: one broken token under a mask would otherwise reach the weights
+    of the projection, and with them everything.
+
+    Args:
+        function: from `(..., D)` to `(..., N)`, each token by itself.
+        tokens: `(..., D)`.
+    """
+    finite = finite_tokens(tokens)
+    return ops.where(finite, function(ops.where(finite, tokens, 0.0)), float("nan"))

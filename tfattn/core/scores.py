@@ -1,0 +1,69 @@
+"""Pairwise score functions: how well each query and each key go together, before the softmax.
+
+Each is a pure function of two operands, `(..., T, X)` and `(..., S, X)`, and of a few parameter tensors, and returns
+`(..., T, S)`. What is needed once a token (projections, scaling) is done before, by a score layer's `prepare`; what is
+here runs once a pair, on the whole square or on any block of it.
+"""
+
+from keras import ops
+
+from tfattn.core import products
+
+__all__ = ["additive", "dot_product", "log_kernel", "scaled_dot_product"]
+
+
+def dot_product(query, key):
+    """query · key (Luong, Pham, Manning 2015, arXiv:1508.04025, equation 8, dot)."""
+    return products.matmul(query, ops.swapaxes(key, -1, -2))  # (..., T, S)
+
+
+def scaled_dot_product(query, key):
+    """query · key / √D (Vaswani et al. 2017, arXiv:1706.03762, equation 1).
+
+    For independent components of mean 0 and variance 1 the dot product has variance D; the scale keeps it at 1.
+    """
+    return dot_product(query * (query.shape[-1] ** -0.5), key)
+
+
+def additive(query, key, weight):
+    """weight · tanh(query + key) (Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2).
+
+    Args:
+        query: `(..., T, U)`, already projected.   key: `(..., S, U)`, already projected.
+        weight: `(U, 1)`, or `(H, U, 1)` with one column a head.
+    """
+    left, right, shape = _pairs(query, key)
+    hidden = ops.tanh(left + right)  # (N, T, S, U)
+    if len(weight.shape) == 2:
+        return ops.reshape(products.matmul_shared(hidden, weight), shape)
+    heads, units = weight.shape[:2]
+    hidden = ops.reshape(hidden, (-1, heads, shape[-2] * shape[-1], units))  # (B, H, T·S, U)
+    return ops.reshape(ops.matmul(hidden, weight), shape)  # (B, H, T, S)
+
+
+def log_kernel(kernel):
+    """A kernel's score function: log K(‖query − key‖²), operands already divided by the bandwidth.
+
+    The differences are taken one by one: |q|² − 2 q·k + |k|² is quicker for wide keys, and loses every digit for points
+    far from the origin, which is where regression data likes to lie.
+    """
+
+    def log_weights(query, key):
+        left, right, shape = _pairs(query, key)
+        squared = ops.sum(ops.square(left - right), axis=-1)  # (N, T, S)
+        return ops.reshape(kernel(squared), shape)  # (..., T, S)
+
+    return log_weights
+
+
+def _pairs(query, key):
+    """Operands that broadcast over all pairs, `(N, T, 1, X)` and `(N, 1, S, X)`, and the shape of the scores.
+
+    Batch and heads fold into N: TensorFlow's kernels for tensors of five axes are slow where they exist at all.
+    """
+    key = products.repeat_heads(key, query)
+    *outer, rows, width = ops.shape(query)
+    columns = ops.shape(key)[-2]
+    left = ops.reshape(query, (-1, rows, 1, width))
+    right = ops.reshape(key, (-1, 1, columns, width))
+    return left, right, (*outer, rows, columns)

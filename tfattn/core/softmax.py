@@ -1,0 +1,70 @@
+"""The softmax over keys, with a mask."""
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn.core import masks
+
+__all__ = ["masked_softmax"]
+
+
+def masked_softmax(scores, valid_lens=None, mask=None):
+    """Softmax over the last axis, with weights of exactly 0 under the mask.
+
+        weights = exp(scores) / Σ_keys exp(scores)        over the keys that the mask lets in
+
+    A row with no key let in becomes all zeros. What lies under the mask (NaN and infinities too) reaches neither the
+    weights nor a gradient. A score of −inf counts as masked. Computed in float32 or wider.
+
+    Args:
+        scores: float `(B, T, S)` or `(B, H, T, S)`.
+        valid_lens: integers `(B,)` or `(B, T)`: how many keys count, in each row of the batch or for each query.
+        mask: bool, True = may attend, broadcastable to the scores: `(T, S)`, `(B, T, S)` or `(B, H, T, S)`; or a mask
+            object of `tfattn.masks`.
+    Returns:
+        Weights of the scores' shape and dtype; each row sums to 1, or to 0 where every key is masked.
+    Raises:
+        ValueError: `mask` is not boolean, or a shape does not fit.
+    Example:
+        >>> weights = masked_softmax(np.zeros((2, 2, 4), "float32"), valid_lens=np.array([2, 4]))
+        >>> print(weights[:, 0].numpy())
+        [[0.5  0.5  0.   0.  ]
+         [0.25 0.25 0.25 0.25]]
+    """
+    scores = scores if isinstance(scores, keras.KerasTensor) else ops.convert_to_tensor(scores)
+    rank = len(_checks.rank("masked_softmax", "scores", scores.shape, (3, 4), "(B, T, S) or (B, H, T, S)"))
+    rule = rule_of("masked_softmax", scores.shape, mask=mask, valid_lens=valid_lens)
+    visible = None
+    if rule is not None:
+        visible = masks.with_heads(rule.dense(*ops.shape(scores)[-2:]), rank)
+    return normalise(scores, visible)
+
+
+def rule_of(who, shape, mask=None, valid_lens=None, name="mask"):
+    """Checks `mask` and `valid_lens` against the shape of the scores, and joins them into one mask object, or None."""
+    batch, *_, queries, keys = shape
+    lengths = None
+    if valid_lens is not None:
+        lengths = masks.padding(valid_lens)
+        target = (batch,) if len(lengths.valid_lens.shape) == 1 else (batch, queries)
+        letters = "(B,) or (B, T)"
+        _checks.broadcasts(who, "valid_lens", lengths.valid_lens.shape, target, letters)
+    if mask is not None and not isinstance(mask, masks.Mask):
+        mask = masks.explicit(mask)
+        target = tuple(shape) if len(mask.mask.shape) == 4 else (batch, queries, keys)
+        letters = "(T, S), (B, T, S) or (B, H, T, S)" if len(shape) == 4 else "(T, S) or (B, T, S)"
+        _checks.broadcasts(who, name, mask.mask.shape, target[-len(shape) :], letters)
+    return masks.every(mask, lengths)
+
+
+def normalise(scores, visible=None):
+    """`masked_softmax` once the mask is a tensor that broadcasts to the scores."""
+    dtype = keras.backend.standardize_dtype(scores.dtype)
+    scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
+    if visible is not None:
+        scores = ops.where(visible, scores, -float("inf"))
+    # A row of −inf has no softmax; it is given zeros as scores, and its weights are taken away again.
+    empty = ops.max(scores, axis=-1, keepdims=True) == -float("inf")
+    weights = ops.softmax(ops.where(empty, 0.0, scores), axis=-1)
+    return ops.cast(ops.where(empty, 0.0, weights), dtype)

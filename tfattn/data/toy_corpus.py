@@ -1,0 +1,224 @@
+"""A toy corpus, English to French, in which attention has something to find.
+
+A word-by-word dictionary does not solve it: adjectives change sides, articles and
+adjectives agree with a noun that stands elsewhere, negation wraps the verb. A small
+Transformer does, within minutes.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import TypeVar
+
+from tfattn import _checks
+from tfattn.data.toy_grammar import DETERMINERS, NounPhrase, Sentence, english, french
+from tfattn.data.toy_lexicon import (
+    ADJECTIVES,
+    COPULA,
+    INTRANSITIVE_VERBS,
+    NOUNS,
+    PREPOSITIONS,
+    PRONOUNS,
+    TRANSITIVE_VERBS,
+    Adjective,
+    Noun,
+    Pronoun,
+)
+
+__all__ = ["split_pairs", "toy_translation"]
+
+_LIVING = tuple(noun for noun in NOUNS if noun.kind in ("person", "animal"))
+_PLACES = tuple(noun for noun in NOUNS if noun.kind == "place")
+# "i", "you" and "we" hide the gender that a French adjective needs.
+_PREDICATE_PRONOUNS = tuple(word for word in PRONOUNS if word.english in ("he", "she", "they"))
+
+_T = TypeVar("_T")
+
+
+def toy_translation(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Draws different sentences of a toy grammar with their French translations.
+
+    All is lower case, and single spaces separate the words and the full stop, so
+    `str.split` is the tokeniser. An elided French word is a word of its own that
+    keeps its apostrophe: "l' oiseau", "n' entend pas", "j' attends", "d' images".
+    An English sentence has exactly one translation ("you" is always "vous", "they"
+    always "ils"), and no two English sentences share one. English sentences have 3
+    to 15 words and French ones 3 to 13, the full stop included.
+
+    Args:
+        num_pairs: Positive int, how many pairs to draw. The grammar has over a
+            hundred million; any number that fits in memory is there.
+        seed: Int; the same seed gives the same pairs on every platform.
+
+    Returns:
+        A list of `num_pairs` tuples `(english, french)`, no two alike.
+
+    Raises:
+        ValueError: `num_pairs` is no positive int, or exceeds the grammar's size;
+            `seed` is no int.
+
+    Example:
+        >>> for source, target in toy_translation(3, seed=0):
+        ...     print(source, "|", target)
+        my children play . | mes enfants jouent .
+        my green horse hears the churches . | mon cheval vert entend les églises .
+        the beautiful child hears the tired boys . | le bel enfant entend les garçons fatigués .
+    """
+    _checks.positive_int("toy_translation", "num_pairs", num_pairs)
+    _check_seed("toy_translation", seed)
+    size = _grammar_size()
+    if num_pairs > size:
+        expected = f"be at most {size}, the number of sentences in the grammar"
+        _checks.fail("toy_translation", "num_pairs", expected, num_pairs)
+    generator = random.Random(seed)
+    pairs: dict[str, str] = {}
+    while len(pairs) < num_pairs:
+        sentence = _draw_sentence(generator)
+        pairs[english(sentence)] = french(sentence)
+    return list(pairs.items())
+
+
+def split_pairs(
+    pairs: Sequence[tuple[str, str]], fraction: float = 0.1, seed: int = 0
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Splits pairs at random so that no sentence, on either side, is in both parts.
+
+    Pairs that share a sentence, directly or through other pairs, stay together.
+    Where all sentences differ, as in `toy_translation`, the held-out part has
+    exactly `round(fraction * len(pairs))` pairs; elsewhere it may have fewer.
+
+    Args:
+        pairs: Sequence of `(source, target)` strings.
+        fraction: Float in (0, 1), the share of the pairs to hold out.
+        seed: Int; the same seed gives the same split on every platform.
+
+    Returns:
+        `(train, held_out)`: two lists of pairs, each in the order of `pairs`, which
+        together hold every pair.
+
+    Raises:
+        ValueError: `fraction` is not between 0 and 1; `seed` is no int; the pairs
+            leave nothing to one of the two parts.
+
+    Example:
+        >>> train, held_out = split_pairs(toy_translation(50), fraction=0.2)
+        >>> len(train), len(held_out)
+        (40, 10)
+    """
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
+        _checks.fail("split_pairs", "fraction", "be a number between 0 and 1", fraction)
+    _check_seed("split_pairs", seed)
+    wanted = round(fraction * len(pairs))
+    held_out: set[int] = set()
+    for group in _shuffled(_linked_groups(pairs), random.Random(seed)):
+        if len(held_out) + len(group) <= wanted:
+            held_out.update(group)
+    if not 0 < len(held_out) < len(pairs):
+        expected = f"leave pairs to both parts (of {len(pairs)} pairs, {len(held_out)} held out)"
+        _checks.fail("split_pairs", "fraction", expected, fraction)
+    train = [pair for index, pair in enumerate(pairs) if index not in held_out]
+    return train, [pairs[index] for index in sorted(held_out)]
+
+
+def _draw_sentence(generator: random.Random) -> Sentence:
+    negated = generator.random() < 0.35
+    shape = generator.random()
+    if shape < 0.15:
+        subject = _draw_subject(generator, _PREDICATE_PRONOUNS)
+        adjective = _pick(_predicates(subject), generator)
+        return Sentence(subject, COPULA, negated, adjective)
+    subject = _draw_subject(generator, PRONOUNS)
+    if shape < 0.75:
+        verb = _pick(TRANSITIVE_VERBS, generator)
+        return Sentence(subject, verb, negated, _draw_phrase(generator, NOUNS))
+    verb = _pick(INTRANSITIVE_VERBS, generator)
+    if shape < 0.8:
+        return Sentence(subject, verb, negated)
+    place = _draw_phrase(generator, _PLACES)
+    return Sentence(subject, verb, negated, place, _pick(PREPOSITIONS, generator))
+
+
+def _draw_subject(generator: random.Random, pronouns: Sequence[Pronoun]) -> NounPhrase | Pronoun:
+    if generator.random() < 0.3:
+        return _pick(pronouns, generator)
+    return _draw_phrase(generator, _LIVING)
+
+
+def _draw_phrase(generator: random.Random, nouns: Sequence[Noun]) -> NounPhrase:
+    noun = _pick(nouns, generator)
+    before = _pick(_adjectives(noun.kind, True), generator)
+    after = _pick(_adjectives(noun.kind, False), generator)
+    return NounPhrase(
+        determiner=_pick(DETERMINERS, generator),
+        plural=generator.random() < 0.5,
+        before=before if generator.random() < 0.4 else None,
+        noun=noun,
+        after=after if generator.random() < 0.4 else None,
+    )
+
+
+def _adjectives(kind: str, precedes: bool) -> list[Adjective]:
+    return [word for word in ADJECTIVES if kind in word.kinds and word.precedes == precedes]
+
+
+def _predicates(subject: NounPhrase | Pronoun) -> list[Adjective]:
+    kind = "person" if isinstance(subject, Pronoun) else subject.noun.kind
+    return [word for word in ADJECTIVES if kind in word.kinds]
+
+
+def _grammar_size() -> int:
+    """Counts the sentences that `_draw_sentence` can reach."""
+    subjects = _count_phrases(_LIVING) + len(PRONOUNS)
+    objects, places = _count_phrases(NOUNS), _count_phrases(_PLACES)
+    predicates = sum(_count_phrases([noun]) * _count_predicates(noun.kind) for noun in _LIVING)
+    predicates += len(_PREDICATE_PRONOUNS) * _count_predicates("person")
+    transitive = subjects * len(TRANSITIVE_VERBS) * objects
+    intransitive = subjects * len(INTRANSITIVE_VERBS) * (1 + len(PREPOSITIONS) * places)
+    return 2 * (predicates + transitive + intransitive)  # each affirmed and negated
+
+
+def _count_phrases(nouns: Sequence[Noun]) -> int:
+    shapes = 2 * len(DETERMINERS)  # singular and plural
+    return sum(
+        shapes * (1 + len(_adjectives(noun.kind, precedes=True))) * (1 + len(_adjectives(noun.kind, precedes=False)))
+        for noun in nouns
+    )
+
+
+def _count_predicates(kind: str) -> int:
+    return sum(kind in word.kinds for word in ADJECTIVES)
+
+
+def _linked_groups(pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
+    """Indices of pairs, grouped so that no sentence occurs in two groups."""
+    parent = list(range(len(pairs)))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]  # halves the path for the next walk
+            index = parent[index]
+        return index
+
+    first_seen: dict[tuple[str, str], int] = {}
+    for index, (source, target) in enumerate(pairs):
+        for key in (("source", source), ("target", target)):
+            parent[root(index)] = root(first_seen.setdefault(key, index))
+    groups: dict[int, list[int]] = {}
+    for index in range(len(pairs)):
+        groups.setdefault(root(index), []).append(index)
+    return list(groups.values())
+
+
+# `random.Random.random` is the one method whose sequence Python promises to keep for a
+# seed, so every choice here is made from it alone.
+def _pick(options: Sequence[_T], generator: random.Random) -> _T:
+    return options[int(generator.random() * len(options))]
+
+
+def _shuffled(items: list[_T], generator: random.Random) -> list[_T]:
+    keys = [generator.random() for _ in items]
+    return [items[index] for index in sorted(range(len(items)), key=keys.__getitem__)]
+
+
+def _check_seed(who: str, seed: int) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        _checks.fail(who, "seed", "be an integer", seed)

@@ -1,0 +1,46 @@
+"""One compiled loop for each step function, kept as long as the step's owner lives."""
+
+import weakref
+
+import keras
+
+_compiled = weakref.WeakKeyDictionary()
+
+
+def compiled(search, step, settings):
+    """`search` with that step and those settings as a compiled function of tensors.
+
+    Args:
+        search: function of (step, settings, *tensors).
+        step: function or bound method; its compiled searches are dropped together with it.
+        settings: hashable; another value is another compiled function.
+    Returns:
+        A function of the tensors. On TensorFlow it is traced once for each shape of them.
+    """
+    owner = getattr(step, "__self__", step)
+    per_step = _compiled.setdefault(owner, {})
+    name = getattr(step, "__name__", None)
+    if (search, name, settings) not in per_step:
+        per_step[search, name, settings] = _compile(search, _weak(step), settings)
+    return per_step[search, name, settings]
+
+
+def _weak(step):
+    # A strong reference from the value to its key would keep both in the table for ever.
+    return weakref.WeakMethod(step) if hasattr(step, "__self__") else weakref.ref(step)
+
+
+def _compile(search, step, settings):
+    def run(*tensors):
+        return search(step(), settings, *tensors)
+
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(run, reduce_retracing=True)
+    if backend == "jax":
+        import jax
+
+        return jax.jit(run)
+    return run

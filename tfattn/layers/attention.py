@@ -1,0 +1,194 @@
+"""Attention over any score, and the layers named after their scores."""
+
+import keras
+
+from tfattn import _checks
+from tfattn.core.attend import attend
+from tfattn.layers.base import AttentionLayer
+from tfattn.layers.score_layers import AdditiveScore, BilinearScore, DotProductScore, Score
+
+__all__ = ["AdditiveAttention", "Attention", "BilinearAttention", "DotProductAttention"]
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class Attention(AttentionLayer):
+    """Attention pooling over any score.
+
+        weights = softmax over keys of score(query, key)
+        output  = weights · value
+
+    Args:
+        score: a score layer; `DotProductScore()` where it is not given.
+        dropout: probability in [0, 1) of dropping a weight in training.
+        seed: int, for the dropout.
+    Call arguments: those of every attention layer, see `AttentionLayer`; the main ones:
+        query: float `(B, T, Dq)`.   value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; else `value`.
+        attention_mask: bool, broadcastable to `(B, T, S)`, or a mask object; True = may attend.
+        valid_lens: integers `(B,)` or `(B, T)`.
+    Returns:
+        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
+    Raises:
+        ValueError: `score` is no score layer; shapes do not fit.
+    Example:
+        >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 5), "float32")
+        >>> Attention(score=CosineScore(temperature=0.1))(query, value).shape
+        TensorShape([2, 3, 5])
+
+    Source: Nadaraya 1964; Watson 1964; the score decides the rest.
+    """
+
+    def __init__(self, score=None, dropout=0.0, seed=None, **kwargs):
+        super().__init__(dropout=dropout, seed=seed, **kwargs)
+        self.score = checked_score(type(self).__name__, score, self.dtype_policy)
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        if not self.score.built:
+            self.score.build(query_shape, value_shape if key_shape is None else key_shape)
+
+    def pool(self, query, value, key, mask, bias, dropout, return_weights):
+        query, key = self.score.prepare(query, key)
+        return attend(
+            query=query,
+            value=value,
+            key=key,
+            score=self.score.pairwise,
+            parameters=self.score.parameters(),
+            mask=mask,
+            bias=bias,
+            dropout=dropout,
+            seed=self.seed_generator,
+            return_weights=return_weights,
+        )
+
+    def get_config(self):
+        return {**super().get_config(), "score": serialized_score(self.score)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "score": keras.saving.deserialize_keras_object(config["score"])})
+
+
+def checked_score(who, score, dtype):
+    """The score layer itself, or the scaled dot product where none is given."""
+    if score is None:
+        return DotProductScore(dtype=dtype, name="score")
+    if not isinstance(score, Score):
+        _checks.fail(who, "score", "be a score layer, such as tfattn.AdditiveScore(units=8)", score)
+    return score
+
+
+def serialized_score(score):
+    """A score layer's config without the shapes that it was built for: the copy is built by the layer that takes it."""
+    config = keras.saving.serialize_keras_object(score)
+    config.pop("build_config", None)
+    return config
+
+
+class _NamedAttention(Attention):
+    """An attention layer whose score is made from its own arguments, and not passed in."""
+
+    def get_config(self):
+        config = super().get_config()
+        del config["score"]
+        return config
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class DotProductAttention(_NamedAttention):
+    """Attention with the scaled dot product.
+
+        weights = softmax(scale · query · keyᵀ)
+
+    Args:
+        scale: number, or None for 1/√D; 1.0 is the unscaled product.
+        dropout: probability in [0, 1) of dropping a weight in training.
+        seed: int, for the dropout.
+    Call arguments: those of every attention layer, see `AttentionLayer`; query and key are of one width D.
+    Returns:
+        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
+    Raises:
+        ValueError: `scale` is no number above 0; query and key differ in width; shapes do not fit.
+    Example:
+        >>> query = np.zeros((1, 1, 2), "float32")
+        >>> value = np.array([[[1.0, 1.0], [3.0, 5.0], [100.0, 100.0]]], "float32")
+        >>> print(DotProductAttention()(query, value, valid_lens=np.array([2])).numpy())
+        [[[2. 3.]]]
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 1.
+    """
+
+    def __init__(self, scale=None, dropout=0.0, seed=None, **kwargs):
+        if scale is not None:
+            _checks.positive_number("DotProductAttention", "scale", scale)
+        score = DotProductScore(scale, dtype=kwargs.get("dtype"), name="score")
+        super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
+        self.scale = scale
+
+    def get_config(self):
+        return {**super().get_config(), "scale": self.scale}
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class AdditiveAttention(_NamedAttention):
+    """Attention scored by a small network, for queries and keys of different widths.
+
+        weights = softmax(w_v · tanh(W_q query + W_k key))
+
+    Args:
+        units: positive int, width U of the hidden layer.
+        dropout: probability in [0, 1) of dropping a weight in training.
+        seed: int, for the dropout.
+    Call arguments: those of every attention layer, see `AttentionLayer`.
+    Returns:
+        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
+    Raises:
+        ValueError: `units` is no positive int; shapes do not fit.
+    Example: equal keys share the weight, so that the output is the mean of the values that count.
+        >>> query, key = np.ones((2, 1, 20), "float32"), np.ones((2, 10, 2), "float32")
+        >>> value = np.tile(np.arange(40, dtype="float32").reshape(1, 10, 4), (2, 1, 1))
+        >>> layer = AdditiveAttention(units=8, dropout=0.1)
+        >>> print(layer(query, value, key, valid_lens=np.array([2, 6])).numpy().round(3))
+        [[[ 2.  3.  4.  5.]]
+         [[10. 11. 12. 13.]]]
+
+    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2; no biases. Differs from
+    `keras.layers.AdditiveAttention`, which has no projections.
+    """
+
+    def __init__(self, units, dropout=0.0, seed=None, **kwargs):
+        _checks.positive_int("AdditiveAttention", "units", units)
+        score = AdditiveScore(units, dtype=kwargs.get("dtype"), name="score")
+        super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
+        self.units = units
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class BilinearAttention(_NamedAttention):
+    """Attention with a learned matrix between query and key.
+
+        weights = softmax(query · W · keyᵀ)
+
+    Args:
+        dropout: probability in [0, 1) of dropping a weight in training.
+        seed: int, for the dropout.
+    Call arguments: those of every attention layer, see `AttentionLayer`.
+    Returns:
+        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
+    Example:
+        >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 4), "float32")
+        >>> BilinearAttention()(query, value).shape
+        TensorShape([2, 3, 4])
+
+    Source: Luong, Pham, Manning 2015, arXiv:1508.04025, equation 8, general.
+    """
+
+    def __init__(self, dropout=0.0, seed=None, **kwargs):
+        score = BilinearScore(dtype=kwargs.get("dtype"), name="score")
+        super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)

@@ -1,0 +1,142 @@
+"""Positional encodings: attention by itself does not know the order of its tokens."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+
+__all__ = ["LearnedPositionalEncoding", "SinusoidalPositionalEncoding"]
+
+
+class _PositionalEncoding(keras.layers.Layer):
+    """Adds a vector for each position to scaled inputs, and passes their mask on. A subclass defines `encode`."""
+
+    def __init__(self, input_scale=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.input_scale = _checks.positive_number(type(self).__name__, "input_scale", input_scale)
+        self.supports_masking = True
+
+    def encode(self, positions, width):
+        """Vectors of `positions` (int32, any shape): `(..., width)`, float32 or the weights' own dtype."""
+        raise NotImplementedError
+
+    def call(self, inputs, start_index=0):
+        who = type(self).__name__
+        _checks.rank(who, "inputs", inputs.shape, (3,), "(B, T, D)")
+        if isinstance(start_index, int):
+            _checks.non_negative_int(who, "start_index", start_index)
+        start = ops.cast(start_index, "int32")
+        if len(start.shape) == 1:
+            start = start[:, None]  # (B, 1)
+        positions = start + ops.arange(ops.shape(inputs)[1], dtype="int32")  # (T,) or (B, T)
+        self._check_reach(start_index, inputs.shape[1])
+        added = ops.cast(self.encode(positions, inputs.shape[-1]), inputs.dtype)  # (T, D) or (B, T, D)
+        return inputs * self.input_scale + added
+
+    def _check_reach(self, start_index, length):
+        """Raises where positions are known to lie past what the layer knows."""
+
+    def compute_output_shape(self, inputs_shape):
+        return tuple(inputs_shape)
+
+    def get_config(self):
+        return {**super().get_config(), "input_scale": self.input_scale}
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class SinusoidalPositionalEncoding(_PositionalEncoding):
+    """Adds sines and cosines of the position, at frequencies that fall along the width.
+
+        p(i, 2j)   = sin(i / max_wavelength^(2j/D))
+        p(i, 2j+1) = cos(i / max_wavelength^(2j/D))
+        output     = input_scale · input + p
+
+    Any length works, in training and after it. Positions p(i + δ) are a rotation of p(i) that is the same for every i.
+    Angles are computed in float32, in radians, whatever the policy: in bfloat16 position 600 would be off by more than 1.
+
+    Args:
+        input_scale: positive number that the inputs are multiplied with first; the Transformer takes √D. Here and not
+            outside, since `embedding * scale` would lose the mask that Keras carries on the embedding.
+        max_wavelength: positive number; wavelengths run from 2π to 2π times this.
+    Call arguments:
+        inputs: float `(B, T, D)`; odd widths end with a sine.
+        start_index: position of the first token: int, or an integer tensor `()` or `(B,)`, as decoding step by step needs.
+    Returns:
+        `(B, T, D)`, with the inputs' mask.
+    Raises:
+        ValueError: rank is not 3; `start_index` is below 0; a number is not above 0.
+    Example:
+        >>> print(SinusoidalPositionalEncoding()(np.zeros((1, 2, 4), "float32"))[0].numpy().round(4))
+        [[0.     1.     0.     1.    ]
+         [0.8415 0.5403 0.01   1.    ]]
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5.
+    """
+
+    def __init__(self, input_scale=1.0, max_wavelength=10_000.0, **kwargs):
+        super().__init__(input_scale=input_scale, **kwargs)
+        self.max_wavelength = _checks.positive_number("SinusoidalPositionalEncoding", "max_wavelength", max_wavelength)
+
+    def encode(self, positions, width):
+        pairs = (width + 1) // 2
+        # In float64 and once, at tracing time: the frequencies are constants of the width.
+        frequencies = (self.max_wavelength ** (-2.0 * np.arange(pairs) / width)).astype("float32")
+        angles = ops.cast(positions, "float32")[..., None] * frequencies  # (..., ⌈D/2⌉)
+        both = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)  # (..., ⌈D/2⌉, 2)
+        flat = ops.reshape(both, (*ops.shape(positions), 2 * pairs))
+        return flat[..., :width]  # (..., D)
+
+    def get_config(self):
+        return {**super().get_config(), "max_wavelength": self.max_wavelength}
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class LearnedPositionalEncoding(_PositionalEncoding):
+    """Adds a vector that is learned for each position.
+
+        output = input_scale · input + E[position]
+
+    Args:
+        max_length: positive int, positions 0 … max_length − 1 can be encoded.
+        input_scale: positive number that the inputs are multiplied with first.
+        initializer: of the vectors; a normal of standard deviation 0.02 where it is not given.
+    Call arguments:
+        inputs: float `(B, T, D)`.
+        start_index: position of the first token: int, or an integer tensor `()` or `(B,)`.
+    Returns:
+        `(B, T, D)`, with the inputs' mask.
+    Raises:
+        ValueError: rank is not 3; the last position is known to lie past `max_length`.
+    Example:
+        >>> LearnedPositionalEncoding(max_length=10)(np.zeros((1, 7, 4), "float32")).shape
+        TensorShape([1, 7, 4])
+
+    Source: Gehring et al. 2017, arXiv:1705.03122, section 3.1.
+    """
+
+    def __init__(self, max_length, input_scale=1.0, initializer=None, **kwargs):
+        _checks.positive_int("LearnedPositionalEncoding", "max_length", max_length)
+        super().__init__(input_scale=input_scale, **kwargs)
+        self.max_length = max_length
+        self.initializer = keras.initializers.get(initializer or keras.initializers.RandomNormal(stddev=0.02))
+
+    def build(self, inputs_shape):
+        self.embeddings = self.add_weight(
+            name="embeddings", shape=(self.max_length, inputs_shape[-1]), initializer=self.initializer
+        )
+
+    def encode(self, positions, width):
+        return ops.take(self.embeddings, positions, axis=0)
+
+    def _check_reach(self, start_index, length):
+        if isinstance(start_index, int) and length is not None and start_index + length > self.max_length:
+            expected = f"have at most `max_length`={self.max_length} positions, counted from 0"
+            _checks.fail("LearnedPositionalEncoding", "inputs", expected, start_index + length)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "max_length": self.max_length,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }

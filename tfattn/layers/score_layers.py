@@ -1,0 +1,296 @@
+"""Score layers: how well a query and a key go together, as a Keras layer that any attention layer takes.
+
+A score splits its work in two. `prepare` runs once a token and holds the weights; `pairwise` is a pure function that the
+engine runs once a pair, on the whole square of scores or block by block. The next score is one more subclass of `Score`.
+"""
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn.core import kernels, products, scores
+
+__all__ = ["AdditiveScore", "BilinearScore", "CosineScore", "DotProductScore", "KernelScore", "Score"]
+
+
+class Score(keras.layers.Layer):
+    """Base of all scores. Called on a query and a key it returns the scores before softmax.
+
+    A subclass defines `prepare`, chooses its `pairwise` function from `tfattn.core.scores` (or brings its own), and
+    lists in `parameters` the tensors that this function needs besides the operands.
+
+    Call arguments:
+        query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with heads.
+        key: float `(B, S, Dk)`, or `(B, G, S, Dk)` with G key heads, G a divisor of H.
+    Returns:
+        Scores, `(B, T, S)` or `(B, H, T, S)`.
+    """
+
+    pairwise = staticmethod(scores.dot_product)
+
+    def prepare(self, query, key):
+        """Turns query and key, token by token, into the operands of `pairwise`."""
+        raise NotImplementedError
+
+    def parameters(self):
+        """The tensors that `pairwise` takes after its operands."""
+        return ()
+
+    def call(self, query, key):
+        return self.pairwise(*self.prepare(query, key), *self.parameters())
+
+    def compute_output_shape(self, query_shape, key_shape):
+        return (*query_shape[:-1], key_shape[-2])
+
+    def _same_width(self, query_shape, key_shape):
+        if query_shape[-1] != key_shape[-1]:
+            expected = f"be as wide as `query`, {query_shape[-1]} (AdditiveScore and BilinearScore take other widths)"
+            _checks.fail(type(self).__name__, "key width", expected, key_shape[-1])
+
+
+def _registered(cls):
+    return keras.saving.register_keras_serializable("tfattn")(cls)
+
+
+@_registered
+class DotProductScore(Score):
+    """The dot product of query and key, scaled.
+
+        score = scale · (query · key)
+
+    Args:
+        scale: number, or None for 1/√D. `scale=1.0` is the unscaled product.
+    Call arguments, Returns: see `Score`; query and key are of one width D.
+    Raises:
+        ValueError: `scale` is no number above 0; query and key differ in width.
+    Example:
+        >>> query, key = np.ones((1, 2, 4), "float32"), np.ones((1, 3, 4), "float32")
+        >>> print(DotProductScore()(query, key)[0, 0].numpy())
+        [2. 2. 2.]
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 1; unscaled, Luong et al. 2015, arXiv:1508.04025, equation 8.
+    """
+
+    def __init__(self, scale=None, **kwargs):
+        super().__init__(**kwargs)
+        self.scale = scale if scale is None else _checks.positive_number("DotProductScore", "scale", scale)
+
+    def build(self, query_shape, key_shape):
+        self._same_width(query_shape, key_shape)
+
+    def prepare(self, query, key):
+        # Scaling the query costs T · D; scaling the scores would cost T · S, and overflows sooner in half precision.
+        scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
+        return query * scale, key
+
+    def get_config(self):
+        return {**super().get_config(), "scale": self.scale}
+
+
+@_registered
+class AdditiveScore(Score):
+    """A small network with one hidden layer, for queries and keys of any widths.
+
+        score = w_v · tanh(W_q query + W_k key)
+
+    With heads, each has weights of its own.
+
+    Args:
+        units: positive int, width U of the hidden layer.
+    Call arguments, Returns: see `Score`.
+    Raises:
+        ValueError: `units` is no positive int.
+    Example:
+        >>> query, key = np.ones((2, 1, 20), "float32"), np.ones((2, 10, 2), "float32")
+        >>> AdditiveScore(units=8)(query, key).shape
+        TensorShape([2, 1, 10])
+
+    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2; without biases, as in D2L 11.3.
+    """
+
+    pairwise = staticmethod(scores.additive)
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units = _checks.positive_int("AdditiveScore", "units", units)
+
+    def build(self, query_shape, key_shape):
+        self.query_kernel = _matrix(self, "query_kernel", query_shape, self.units)
+        self.key_kernel = _matrix(self, "key_kernel", key_shape, self.units)
+        self.score_kernel = _matrix(self, "score_kernel", (*query_shape[:-1], self.units), 1)
+
+    def prepare(self, query, key):
+        return _times(query, self.query_kernel), _times(key, self.key_kernel)
+
+    def parameters(self):
+        return (ops.convert_to_tensor(self.score_kernel),)
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+@_registered
+class BilinearScore(Score):
+    """A matrix between query and key, which may differ in width ("general" in Luong's paper).
+
+        score = query · W · key
+
+    With heads, each has a matrix of its own.
+
+    Call arguments, Returns: see `Score`.
+    Example:
+        >>> query, key = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 4), "float32")
+        >>> BilinearScore()(query, key).shape
+        TensorShape([2, 3, 7])
+
+    Source: Luong, Pham, Manning 2015, arXiv:1508.04025, equation 8, general.
+    """
+
+    def build(self, query_shape, key_shape):
+        self.kernel = _matrix(self, "kernel", query_shape, key_shape[-1])
+
+    def prepare(self, query, key):
+        return _times(query, self.kernel), key
+
+
+@_registered
+class CosineScore(Score):
+    """The cosine of the angle between query and key, over a temperature.
+
+        score = cos(query, key) / temperature
+
+    Args:
+        temperature: positive number; the smaller, the sharper the weights.
+    Call arguments, Returns: see `Score`; query and key are of one width.
+    Raises:
+        ValueError: `temperature` is not above 0; query and key differ in width.
+    Example:
+        >>> query = np.array([[[3.0, 0.0]]], "float32")
+        >>> print(CosineScore(temperature=0.5)(query, -query).numpy())
+        [[[-2.]]]
+
+    Source: Graves, Wayne, Danihelka 2014, arXiv:1410.5401, equations 5 and 6, with temperature = 1/β.
+    """
+
+    def __init__(self, temperature=1.0, **kwargs):
+        super().__init__(**kwargs)
+        self.temperature = _checks.positive_number("CosineScore", "temperature", temperature)
+
+    def build(self, query_shape, key_shape):
+        self._same_width(query_shape, key_shape)
+
+    def prepare(self, query, key):
+        return _unit(query) / self.temperature, _unit(key)
+
+    def get_config(self):
+        return {**super().get_config(), "temperature": self.temperature}
+
+
+@_registered
+class KernelScore(Score):
+    """The logarithm of a smoothing kernel of the distance between query and key.
+
+        score = log K(‖(query − key) / bandwidth‖)        so that softmax over keys gives K / Σ K
+
+    The bandwidth is a softplus of the weight that is trained, and so stays positive whatever the optimizer does. The
+    posts' parameter w is 1 / bandwidth.
+
+    Args:
+        kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function from squared distances in bandwidths
+            to log weights (registered with Keras, if the layer is to be saved).
+        bandwidth: positive number, or a sequence of them, one a dimension of the keys; in the unit of the inputs.
+        trainable_bandwidth: whether training moves the bandwidth.
+    Call arguments, Returns: see `Score`; query and key are of one width.
+    Raises:
+        ValueError: an unknown kernel; a bandwidth that is not positive, or not one a dimension.
+    Example:
+        >>> query, key = np.array([[[0.0]]], "float32"), np.array([[[2.0], [4.0]]], "float32")
+        >>> print(KernelScore("gaussian", bandwidth=2.0)(query, key).numpy())
+        [[[-0.5 -2. ]]]
+
+    Source: Nadaraya 1964; Watson 1964; kernels as in Wasserman, All of Nonparametric Statistics, 4.2.
+    """
+
+    def __init__(self, kernel="gaussian", bandwidth=1.0, trainable_bandwidth=False, **kwargs):
+        super().__init__(**kwargs)
+        self.kernel = kernel
+        self.bandwidth = _bandwidths(bandwidth)
+        self.trainable_bandwidth = _checks.boolean("KernelScore", "trainable_bandwidth", trainable_bandwidth)
+        self.pairwise = scores.log_kernel(kernels.get(kernel, "KernelScore"))
+
+    def build(self, query_shape, key_shape):
+        self._same_width(query_shape, key_shape)
+        if isinstance(self.bandwidth, list) and len(self.bandwidth) != key_shape[-1]:
+            expected = f"be one number, or one a dimension of the keys, {key_shape[-1]}"
+            _checks.fail("KernelScore", "bandwidth", expected, self.bandwidth)
+        initial = _inverse_softplus(self.bandwidth)
+        # Distances are compared in float32 or wider in every policy: a bandwidth of few digits would bend the curve.
+        self.raw_bandwidth = self.add_weight(
+            name="raw_bandwidth",
+            shape=ops.shape(initial),
+            initializer=lambda shape, dtype: ops.cast(initial, dtype),
+            trainable=self.trainable_bandwidth,
+            autocast=False,
+        )
+
+    def current_bandwidth(self):
+        """The bandwidth as training has left it: a scalar, or `(D,)`."""
+        return ops.softplus(self.raw_bandwidth)
+
+    def prepare(self, query, key):
+        bandwidth = self.current_bandwidth()
+        dtype = keras.backend.result_type(query.dtype, bandwidth.dtype)
+        return ops.cast(query, dtype) / bandwidth, ops.cast(key, dtype) / bandwidth
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "kernel": kernels.serialize(self.kernel),
+            "bandwidth": self.bandwidth,
+            "trainable_bandwidth": self.trainable_bandwidth,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "kernel": kernels.deserialize(config["kernel"])})
+
+
+def _bandwidths(bandwidth):
+    if isinstance(bandwidth, (list, tuple)) or getattr(bandwidth, "shape", ()):
+        numbers = [_checks.positive_number("KernelScore", "bandwidth", float(h)) for h in bandwidth]
+        return numbers or _checks.fail("KernelScore", "bandwidth", "hold at least one number", bandwidth)
+    return _checks.positive_number("KernelScore", "bandwidth", bandwidth)
+
+
+def _inverse_softplus(bandwidth):
+    # log(exp(h) − 1) overflows for a wide bandwidth; this form of it does not.
+    h = ops.convert_to_tensor(bandwidth, "float32")
+    return h + ops.log(-ops.expm1(-h))
+
+
+def _unit(tensor):
+    """Each token over its length, computed in float32 or wider; a token of length 0 stays 0."""
+    wide = ops.cast(tensor, keras.backend.result_type(tensor.dtype, "float32"))
+    squared = ops.sum(ops.square(wide), axis=-1, keepdims=True)
+    return ops.cast(wide * ops.rsqrt(ops.maximum(squared, 1e-12)), tensor.dtype)
+
+
+def _matrix(layer, name, shape, width):
+    """One matrix `(D, width)`, or one a head, `(H, D, width)`, for tokens of that shape.
+
+    Glorot's bound is written out: on three axes Keras's initializer takes the heads for a receptive field and makes the
+    weights too small.
+    """
+    bound = (6.0 / (shape[-1] + width)) ** 0.5
+    heads = shape[1:2] if len(shape) == 4 else ()
+    return layer.add_weight(
+        name=name,
+        shape=(*heads, shape[-1], width),
+        initializer=keras.initializers.RandomUniform(-bound, bound),
+    )
+
+
+def _times(tensor, matrix):
+    """Tokens times the layer's one matrix, or each head's tokens times its own."""
+    product = products.matmul_shared if len(matrix.shape) == 2 else ops.matmul
+    return products.guarded(lambda finite: product(finite, ops.convert_to_tensor(matrix)), tensor)

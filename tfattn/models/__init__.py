@@ -1,0 +1,1 @@
+"""Floor 3: whole models, made out of layers."""

@@ -1,0 +1,170 @@
+"""Kernel regression as a model that is fitted and asked like any other."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+from tfattn.core import kernels
+from tfattn.layers.nadaraya_watson import NadarayaWatson
+
+__all__ = ["NadarayaWatsonRegressor"]
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class NadarayaWatsonRegressor(keras.Model):
+    """Nadaraya–Watson regression: `fit` learns the bandwidth, `predict` pools the training points.
+
+    Each training point is predicted from all others (leave-one-out), and the bandwidth moves to make that error small.
+    The model keeps the training points as weights that are not trained, so that a saved model is whole.
+
+    Args:
+        kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function, see `tfattn.kernels`. A boxcar's error
+            does not change with a small change of its bandwidth, so that nothing is learned with it.
+        bandwidth: positive number, or one a dimension of x; where the learning begins, in the unit of x.
+        trainable_bandwidth: whether `fit` learns; False keeps the bandwidth and only keeps the points.
+    Call arguments:
+        inputs: float `(N, D)` or `(N,)`, the points to predict at.
+    Returns:
+        `(N, V)`, or `(N,)` where y was given so.
+    Raises:
+        ValueError: an unknown kernel, a bandwidth that is not positive, x and y of different lengths, fewer than two
+            training points, or a prediction before `fit`.
+    Example:
+        >>> x = np.linspace(0.0, 5.0, 50)
+        >>> model = NadarayaWatsonRegressor(bandwidth=2.0)
+        >>> history = model.fit(x, np.sin(x), epochs=200, verbose=0)
+        >>> print(model.predict(np.array([1.0, 2.0]), verbose=0).round(1))
+        [0.8 0.9]
+
+    Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics, 4.3.
+    """
+
+    def __init__(self, kernel="gaussian", bandwidth=1.0, trainable_bandwidth=True, **kwargs):
+        super().__init__(**kwargs)
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.trainable_bandwidth = trainable_bandwidth
+        self.pooling = NadarayaWatson(kernel, bandwidth, trainable_bandwidth, dtype=self.dtype_policy, name="pooling")
+        self.points = None
+        self.heights = None
+        self.flat = False
+        self.compile(optimizer=keras.optimizers.Adam(0.05), loss="mean_squared_error")
+
+    def fit(self, x, y, epochs=200, batch_size=1024, validation_data=None, **kwargs):
+        """Keeps the points and learns the bandwidth by leave-one-out error.
+
+        Args:
+            x: float `(N, D)` or `(N,)`.   y: float `(N, V)` or `(N,)`.
+            epochs, batch_size, validation_data, **kwargs: as in `keras.Model.fit`.
+        Returns:
+            Keras's `History`; its loss is the leave-one-out error.
+        """
+        x, y = self._keep(x, y)
+        if validation_data is not None:
+            points, heights = validation_data[:2]
+            validation_data = (self._asked(points), _columns(heights))
+        # Each point's own number travels with it, so that it finds itself among the keys in any shuffled batch.
+        inputs = {"points": x, "left_out": np.arange(len(x), dtype="int32")}
+        return super().fit(inputs, y, epochs=epochs, batch_size=batch_size, validation_data=validation_data, **kwargs)
+
+    def predict(self, x, **kwargs):
+        """Predictions at x, `(N, V)` or `(N,)`, from all training points."""
+        output = super().predict(self._asked(x), **kwargs)
+        return output[:, 0] if self.flat else output
+
+    def evaluate(self, x, y, **kwargs):
+        """As `keras.Model.evaluate`, at points that the model was not trained on."""
+        return super().evaluate(self._asked(x), _columns(y), **kwargs)
+
+    def attention_weights(self, x):
+        """How much each training point counts at each x: NumPy `(len(x), N)`, rows sum to 1."""
+        _, weights = self._pool(self._asked(x), return_weights=True)
+        return ops.convert_to_numpy(weights)[0]
+
+    def current_bandwidth(self):
+        """The bandwidth as training has left it, as NumPy: a scalar, or `(D,)`."""
+        return ops.convert_to_numpy(self.pooling.current_bandwidth())
+
+    def call(self, inputs):
+        if not isinstance(inputs, dict):
+            inputs = self._asked(inputs)
+        return self._pool(inputs)
+
+    def _pool(self, inputs, return_weights=False):
+        self._check_fitted()
+        query = inputs["points"][None]  # (1, n, D)
+        number = ops.arange(self.points.shape[0], dtype="int32")
+        others = ops.not_equal(inputs["left_out"][:, None], number)  # (n, N)
+        result = self.pooling(
+            query=query,
+            value=self.heights[None],
+            key=self.points[None],
+            attention_mask=others,
+            return_attention_scores=return_weights,
+        )
+        return (result[0][0], result[1]) if return_weights else result[0]
+
+    def _keep(self, x, y):
+        x, flat, y = _columns(x), np.ndim(y) == 1, _columns(y)
+        who = "NadarayaWatsonRegressor"
+        _checks.same_size(who, "y", len(y), "x", len(x))
+        if len(x) < 2:
+            _checks.fail(who, "x", "hold at least two points, since each is predicted from the others", len(x))
+        if self.points is None or (self.points.shape, self.heights.shape) != (x.shape, y.shape):
+            self._make_room(x.shape, y.shape, flat)
+        self.flat = flat
+        self.points.assign(x)
+        self.heights.assign(y)
+        return x, y
+
+    def _make_room(self, points_shape, heights_shape, flat):
+        self.flat = flat
+        self.points = self.add_weight(name="points", shape=points_shape, trainable=False, autocast=False)
+        self.heights = self.add_weight(name="heights", shape=heights_shape, trainable=False, autocast=False)
+        if not self.pooling.built:
+            query_shape = (1, *points_shape)
+            self.pooling.build(query_shape, (1, *heights_shape), query_shape)
+        self.built = True
+
+    def _asked(self, x):
+        """Points that leave none of the training points out."""
+        self._check_fitted()
+        x = _columns(x)
+        if x.shape[-1] != self.points.shape[-1]:
+            expected = f"have the {self.points.shape[-1]} dimensions of the training points"
+            _checks.fail("NadarayaWatsonRegressor", "x", expected, tuple(x.shape))
+        return {"points": x, "left_out": np.full(len(x), -1, "int32")}
+
+    def _check_fitted(self):
+        if self.points is None:
+            raise ValueError("NadarayaWatsonRegressor: `fit` must come before a prediction. Received: no points yet")
+
+    def build(self, input_shape=None):
+        """Built by `fit`, which knows how many points there are, or from a saved model."""
+
+    def get_build_config(self):
+        if self.points is None:
+            return None
+        return {"points": list(self.points.shape), "heights": list(self.heights.shape), "flat": self.flat}
+
+    def build_from_config(self, config):
+        self._make_room(tuple(config["points"]), tuple(config["heights"]), config["flat"])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "kernel": kernels.serialize(self.kernel),
+            "bandwidth": self.bandwidth,
+            "trainable_bandwidth": self.trainable_bandwidth,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "kernel": kernels.deserialize(config["kernel"])})
+
+
+def _columns(x):
+    """Numbers as float32 `(N, D)`; a vector becomes one column."""
+    x = np.asarray(x, "float32")
+    return x[:, None] if x.ndim == 1 else x

@@ -1,0 +1,1 @@
+"""Side floor: figures from plain arrays."""

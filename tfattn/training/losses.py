@@ -1,0 +1,86 @@
+"""The loss of sequence models: padding does not count."""
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+
+__all__ = ["MaskedCrossentropy"]
+
+_REDUCTIONS = ("sum_over_batch_size", "sum", "none", None)
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class MaskedCrossentropy(keras.losses.Loss):
+    """Cross-entropy of integer ids, over real tokens only, with label smoothing.
+
+        loss = −(1 − ε) · log p[target] − ε · mean over the vocabulary of log p
+
+    Smoothing works on ids, and builds no one-hot rows. Computed in float32.
+
+    Args:
+        label_smoothing: ε in [0, 1).
+        padding_id: int, the id that does not count.
+        reduction: "sum_over_batch_size" (the mean over real tokens), "sum", or "none" (`(B, T)`, 0 at padding).
+        name, **kwargs: as in `keras.losses.Loss`.
+    Call arguments:
+        y_true: integers `(B, T)`.
+        y_pred: float `(B, T, V)`, scores before softmax (logits).
+        sample_weight: float, broadcastable to `(B, T)`, or one a row `(B,)`; the mean is then a weighted one.
+    Returns:
+        A scalar, in nats a token; 0 where no token is real.
+    Raises:
+        ValueError: `label_smoothing` is not in [0, 1), an unknown reduction, shapes that do not fit.
+    Example:
+        >>> loss = MaskedCrossentropy()
+        >>> print(round(float(loss(np.array([[1, 0]]), np.zeros((1, 2, 8), "float32"))), 4))
+        2.0794
+
+    Source: Szegedy et al. 2016, arXiv:1512.00567, section 7, with a uniform prior; Vaswani et al. 2017, section 5.4.
+    """
+
+    def __init__(
+        self, label_smoothing=0.0, padding_id=0, reduction="sum_over_batch_size", name="masked_crossentropy", **kwargs
+    ):
+        if reduction not in _REDUCTIONS:
+            _checks.fail("MaskedCrossentropy", "reduction", f"be one of {_REDUCTIONS}", reduction)
+        super().__init__(name=name, reduction=reduction, **kwargs)
+        self.label_smoothing = _checks.probability("MaskedCrossentropy", "label_smoothing", label_smoothing)
+        self.padding_id = _checks.non_negative_int("MaskedCrossentropy", "padding_id", padding_id)
+
+    def call(self, y_true, y_pred):
+        """Loss of each token, `(B, T)`, 0 at padding."""
+        y_true = ops.cast(y_true, "int32")
+        _checks.rank("MaskedCrossentropy", "y_pred", y_pred.shape, (len(y_true.shape) + 1,), "of `y_true` and (V,)")
+        logits = ops.cast(y_pred, "float32")
+        log_normaliser = ops.logsumexp(logits, axis=-1)  # (B, T)
+        target = ops.take_along_axis(logits, y_true[..., None], axis=-1)[..., 0]  # (B, T)
+        losses = log_normaliser - (1.0 - self.label_smoothing) * target
+        if self.label_smoothing:
+            losses = losses - self.label_smoothing * ops.mean(logits, axis=-1)
+        return ops.where(y_true == self.padding_id, 0.0, losses)
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        # Keras's own reduction divides by all tokens, padding included.
+        y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
+        losses = self.call(y_true, y_pred)
+        weights = ops.cast(y_true != self.padding_id, losses.dtype)
+        if sample_weight is not None:
+            sample_weight = ops.cast(sample_weight, losses.dtype)
+            if len(sample_weight.shape) == 1:
+                sample_weight = sample_weight[:, None]
+            weights = weights * sample_weight
+        losses = losses * weights
+        if self.reduction == "sum":
+            return ops.sum(losses)
+        if self.reduction in ("none", None):
+            return losses
+        total = ops.sum(weights)
+        return ops.sum(losses) / ops.where(total == 0, 1.0, total)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "label_smoothing": self.label_smoothing,
+            "padding_id": self.padding_id,
+        }

@@ -1,0 +1,47 @@
+"""What to watch while a sequence model trains."""
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+
+__all__ = ["MaskedAccuracy"]
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class MaskedAccuracy(keras.metrics.Mean):
+    """Share of real tokens whose best-scored id is the right one.
+
+    Args:
+        padding_id: int, the id that does not count.
+        name, dtype: as in Keras.
+    Call arguments:
+        y_true: integers `(B, T)`.   y_pred: float `(B, T, V)`.   sample_weight: as in `MaskedCrossentropy`.
+    Returns:
+        A scalar in [0, 1]; 0 before the first token.
+    Raises:
+        ValueError: `padding_id` is no integer of at least 0.
+    Example:
+        >>> metric = MaskedAccuracy()
+        >>> metric.update_state(np.array([[1, 2, 0]]), np.eye(3, dtype="float32")[[[1, 0, 0]]])
+        >>> print(float(metric.result()))
+        0.5
+    """
+
+    def __init__(self, padding_id=0, name="masked_accuracy", dtype=None, **kwargs):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        self.padding_id = _checks.non_negative_int("MaskedAccuracy", "padding_id", padding_id)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        y_true = ops.cast(y_true, "int32")
+        right = ops.cast(y_true == ops.cast(ops.argmax(y_pred, axis=-1), "int32"), "float32")  # (B, T)
+        weights = ops.cast(y_true != self.padding_id, "float32")
+        if sample_weight is not None:
+            sample_weight = ops.cast(sample_weight, "float32")
+            if len(sample_weight.shape) == 1:
+                sample_weight = sample_weight[:, None]
+            weights = weights * sample_weight
+        return super().update_state(right, sample_weight=weights)
+
+    def get_config(self):
+        return {**super().get_config(), "padding_id": self.padding_id}
