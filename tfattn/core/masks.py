@@ -132,14 +132,16 @@ def _tensor(value, dtype=None):
     return value if isinstance(value, keras.KerasTensor) else ops.convert_to_tensor(value, dtype)
 
 
-def _bool(who, argument, value):
+def checked_bool(who, argument, value):
+    """`value` as a tensor, if it is boolean."""
     value = _tensor(value)
     dtype = keras.backend.standardize_dtype(value.dtype)
     _checks.boolean_dtype(who, argument, dtype, _FLOAT_HINT if "float" in dtype else _INT_HINT)
     return value
 
 
-def _int(who, argument, value):
+def checked_int(who, argument, value):
+    """`value` as an int32 tensor, if it holds integers."""
     value = _tensor(value)
     _checks.integer_dtype(who, argument, keras.backend.standardize_dtype(value.dtype))
     return ops.cast(value, "int32")
@@ -156,7 +158,7 @@ class explicit(Mask):
     """
 
     def __init__(self, mask):
-        self.mask = _bool("masks.explicit", "mask", mask)
+        self.mask = checked_bool("masks.explicit", "mask", mask)
         _checks.rank("masks.explicit", "mask", self.mask.shape, (2, 3, 4), "(T, S), (B, T, S) or (B, H, T, S)")
 
     def on(self, grid):
@@ -177,7 +179,7 @@ class padding(Mask):
     """
 
     def __init__(self, valid_lens):
-        self.valid_lens = _int("masks.padding", "valid_lens", valid_lens)
+        self.valid_lens = checked_int("masks.padding", "valid_lens", valid_lens)
         _checks.rank("masks.padding", "valid_lens", self.valid_lens.shape, (1, 2), "(B,) or (B, T)")
 
     def on(self, grid):
@@ -236,7 +238,7 @@ class prefix(Mask):
         if not hasattr(length, "shape") and not isinstance(length, (list, tuple)):
             self.length = _checks.non_negative_int("masks.prefix", "length", length)
         else:
-            self.length = _int("masks.prefix", "length", length)
+            self.length = checked_int("masks.prefix", "length", length)
             _checks.rank("masks.prefix", "length", self.length.shape, (1,), "() or (B,)")
 
     def on(self, grid):
@@ -268,7 +270,7 @@ class segments(Mask):
 
     @staticmethod
     def _ids(argument, ids):
-        ids = _int("masks.segments", argument, ids)
+        ids = checked_int("masks.segments", argument, ids)
         _checks.rank("masks.segments", argument, ids.shape, (2,), "(B, T) or (B, S)")
         return ids
 

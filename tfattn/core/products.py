@@ -4,6 +4,7 @@ On TensorFlow each of these is one `BatchMatMulV2`. Grouped heads fold into the 
 repeated in memory (Ainslie et al. 2023, arXiv:2305.13245: grouped-query attention).
 """
 
+import numpy as np
 from keras import ops
 
 
@@ -28,7 +29,10 @@ def matmul(left, right):
 def repeat_heads(tensor, like):
     """Repeats the heads of a `(B, G, S, D)` tensor until there are as many as `like` has."""
     heads, groups = _heads(like), _heads(tensor)
-    return tensor if heads == groups else ops.repeat(tensor, heads // groups, axis=1)
+    if heads == groups:
+        return tensor
+    # A gather, since `ops.repeat` goes through a tensor of one more axis.
+    return ops.take(tensor, np.repeat(np.arange(groups), heads // groups), axis=1)
 
 
 def _heads(tensor):

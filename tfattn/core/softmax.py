@@ -46,15 +46,18 @@ def rule_of(who, shape, mask=None, valid_lens=None, name="mask"):
     batch, *_, queries, keys = shape
     lengths = None
     if valid_lens is not None:
+        valid_lens = masks.checked_int(who, "valid_lens", valid_lens)
+        _checks.rank(who, "valid_lens", valid_lens.shape, (1, 2), "(B,) or (B, T)")
+        target = (batch,) if len(valid_lens.shape) == 1 else (batch, queries)
+        _checks.broadcasts(who, "valid_lens", valid_lens.shape, target, "(B,) or (B, T)")
         lengths = masks.padding(valid_lens)
-        target = (batch,) if len(lengths.valid_lens.shape) == 1 else (batch, queries)
-        letters = "(B,) or (B, T)"
-        _checks.broadcasts(who, "valid_lens", lengths.valid_lens.shape, target, letters)
     if mask is not None and not isinstance(mask, masks.Mask):
-        mask = masks.explicit(mask)
-        target = tuple(shape) if len(mask.mask.shape) == 4 else (batch, queries, keys)
+        mask = masks.checked_bool(who, name, mask)
         letters = "(T, S), (B, T, S) or (B, H, T, S)" if len(shape) == 4 else "(T, S) or (B, T, S)"
-        _checks.broadcasts(who, name, mask.mask.shape, target[-len(shape) :], letters)
+        _checks.rank(who, name, mask.shape, range(2, len(shape) + 1), letters)
+        target = tuple(shape) if len(mask.shape) == 4 else (batch, queries, keys)
+        _checks.broadcasts(who, name, mask.shape, target[-len(mask.shape) :], letters)
+        mask = masks.explicit(mask)
     return masks.every(mask, lengths)
 
 

@@ -1,0 +1,115 @@
+"""The oracle of the suite: attention in plain float64 NumPy, written for reading, one query at a time.
+
+It knows nothing of the package. A mask is a bool array that broadcasts to the scores; True = may attend.
+"""
+
+import numpy as np
+
+
+def softmax(scores, mask=None):
+    """Softmax over the last axis; keys that the mask hides get 0, and a row without keys is all 0."""
+    scores = np.asarray(scores, "float64")
+    mask = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    weights = np.zeros(scores.shape)
+    for row in np.ndindex(scores.shape[:-1]):
+        seen = mask[row] & (scores[row] != -np.inf)
+        if seen.any():
+            exponentials = np.exp(scores[row][seen] - scores[row][seen].max())
+            weights[row][seen] = exponentials / exponentials.sum()
+    return weights
+
+
+def dot_product(query, key, scale=None):
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    return scale * np.einsum("...td,...sd->...ts", query, key)
+
+
+def additive(query, key, weight):
+    """query and key already projected, `(..., T, U)` and `(..., S, U)`; weight `(U,)`."""
+    hidden = np.tanh(query[..., :, None, :] + key[..., None, :, :])
+    return hidden @ weight
+
+
+def bilinear(query, key, matrix):
+    return np.einsum("...td,de,...se->...ts", query, matrix, key)
+
+
+def cosine(query, key, temperature=1.0):
+    def unit(x):
+        return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+    return np.einsum("...td,...sd->...ts", unit(query), unit(key)) / temperature
+
+
+def log_kernel(query, key, bandwidth=1.0, kernel="gaussian"):
+    u = np.linalg.norm((query[..., :, None, :] - key[..., None, :, :]) / bandwidth, axis=-1)
+    with np.errstate(divide="ignore"):
+        density = {
+            "boxcar": (u <= 1) * 1.0,
+            "triangular": np.maximum(1 - u, 0),
+            "epanechnikov": np.maximum(1 - u**2, 0),
+        }
+        return -(u**2) / 2 if kernel == "gaussian" else np.log(density[kernel])
+
+
+def pool(weights, value):
+    """The weighted sum of the values that count: a value with weight 0 is not looked at, whatever it holds."""
+    shape = (*weights.shape[:-1], value.shape[-1])
+    value = np.broadcast_to(value, (*weights.shape[:-2], *value.shape[-2:]))
+    output = np.zeros(shape)
+    for row in np.ndindex(weights.shape[:-1]):
+        seen = weights[row] != 0
+        output[row] = weights[row][seen] @ value[row[:-1]][seen]
+    return output
+
+
+def attention(scores, value, mask=None):
+    """(output, weights) of scores `(..., T, S)` and values `(..., S, V)`."""
+    weights = softmax(scores, mask)
+    return pool(weights, value), weights
+
+
+def split_heads(tokens, kernel, bias):
+    """`(B, T, D)` by `(D, H, P)` to `(B, H, T, P)`."""
+    return np.einsum("btd,dhp->bhtp", tokens, kernel) + bias[None, :, None, :]
+
+
+def join_heads(heads, kernel, bias):
+    """`(B, H, T, P)` by `(H, P, E)` to `(B, T, E)`."""
+    return np.einsum("bhtp,hpe->bte", heads, kernel) + bias
+
+
+def multi_head(query, value, key, weights, mask=None, score=dot_product):
+    """Multi-head attention with the eight arrays of Keras's `get_weights()`; key heads repeat where they are fewer."""
+    wq, bq, wk, bk, wv, bv, wo, bo = (np.asarray(w, "float64") for w in weights)
+    q, k, v = split_heads(query, wq, bq), split_heads(key, wk, bk), split_heads(value, wv, bv)
+    repeats = q.shape[1] // k.shape[1]
+    k, v = np.repeat(k, repeats, axis=1), np.repeat(v, repeats, axis=1)
+    pooled, attended = attention(score(q, k), v, mask)
+    return join_heads(pooled, wo, bo), attended
+
+
+def padding(valid_lens, num_keys):
+    """`(B,)` to `(B, 1, S)`, `(B, T)` to `(B, T, S)`."""
+    lengths = np.asarray(valid_lens)
+    lengths = lengths[:, None, None] if lengths.ndim == 1 else lengths[:, :, None]
+    return np.arange(num_keys) < lengths
+
+
+def causal(num_queries, num_keys):
+    mask = np.zeros((num_queries, num_keys), bool)
+    for t in range(num_queries):
+        mask[t, : max(0, t + num_keys - num_queries + 1)] = True
+    return mask
+
+
+def window(size, num_queries, num_keys):
+    mask = np.zeros((num_queries, num_keys), bool)
+    for t in range(num_queries):
+        for s in range(num_keys):
+            mask[t, s] = abs(t + num_keys - num_queries - s) < size
+    return mask
+
+
+def segments(query_segments, key_segments):
+    return np.asarray(query_segments)[:, :, None] == np.asarray(key_segments)[:, None, :]

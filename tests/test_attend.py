@@ -1,0 +1,246 @@
+"""The engine's dense path against the oracle: outputs, weights and gradients."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import reference
+from tfattn import attend, masks
+from tfattn.core import scores as score_functions
+
+B, T, S, D, V, U = 2, 3, 7, 5, 11, 13
+
+
+def draw(rng, *shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+def scored(name, query, key, rng):
+    """(pairwise function, its parameters, the oracle's scores)."""
+    if name == "dot":
+        return score_functions.dot_product, (), reference.dot_product(query, key, scale=1.0)
+    if name == "scaled dot":
+        return score_functions.scaled_dot_product, (), reference.dot_product(query, key)
+    if name == "additive":
+        weight = draw(rng, query.shape[-1], 1)
+        return score_functions.additive, (weight,), reference.additive(query, key, weight[:, 0])
+    kernel = {"gaussian": lambda squared: -0.5 * squared}[name]
+    return score_functions.log_kernel(kernel), (), reference.log_kernel(query, key)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    score=st.sampled_from(["dot", "scaled dot", "additive", "gaussian"]),
+    heads=st.sampled_from([None, (1, 1), (4, 4), (4, 2), (4, 1)]),
+    mask=st.sampled_from([None, "causal", "padding", "window & padding", "random", "nothing"]),
+    biased=st.booleans(),
+)
+def test_output_and_weights_equal_the_oracle(seed, score, heads, mask, biased):
+    rng = np.random.default_rng(seed)
+    outer_q, outer_k = ((B,), (B,)) if heads is None else ((B, heads[0]), (B, heads[1]))
+    query, key, value = draw(rng, *outer_q, T, D), draw(rng, *outer_k, S, D), draw(rng, *outer_k, S, V)
+    repeats = 1 if heads is None else heads[0] // heads[1]
+    many_keys, many_values = (x if heads is None else np.repeat(x, repeats, axis=1) for x in (key, value))
+    function, parameters, scores = scored(score, query, many_keys, rng)
+    lengths = rng.integers(0, S + 1, size=B)
+    random = rng.random((B, T, S)) < 0.5
+    given_mask, seen = {
+        None: (None, np.ones((T, S), bool)),
+        "causal": (masks.causal(), reference.causal(T, S)),
+        "padding": (masks.padding(lengths), reference.padding(lengths, S)),
+        "window & padding": (
+            masks.window(2) & masks.padding(lengths),
+            reference.window(2, T, S) & reference.padding(lengths, S),
+        ),
+        "random": (random, random),
+        "nothing": (np.zeros((T, S), bool), np.zeros((T, S), bool)),
+    }[mask]
+    if heads is not None and seen.ndim == 3:
+        seen = seen[:, None]
+    bias = draw(rng, T, S) if biased else None
+    output, weights = attend(
+        query, value, key, score=function, parameters=parameters, mask=given_mask, bias=bias, return_weights=True
+    )
+    expected = reference.attention(scores + (bias if biased else 0.0), many_values, seen)
+    np.testing.assert_allclose(weights, expected[1], atol=2e-5)
+    np.testing.assert_allclose(output, expected[0], atol=5e-5)
+    alone = attend(query, value, key, score=function, parameters=parameters, mask=given_mask, bias=bias)
+    np.testing.assert_array_equal(output, alone)
+
+
+def test_gradients_equal_finite_differences():
+    rng = np.random.default_rng(0)
+    inputs = {n: rng.normal(size=s) for n, s in (("query", (1, T, D)), ("value", (1, S, V)), ("key", (1, S, D)))}
+    inputs["bias"] = rng.normal(size=(T, S))
+    direction = rng.normal(size=(1, T, V))
+    mask = reference.causal(T, S)
+
+    def oracle(**x):
+        return (reference.attention(reference.dot_product(x["query"], x["key"]) + x["bias"], x["value"], mask)[0]
+                * direction).sum()  # fmt: skip
+
+    tensors = {name: tf.Variable(x) for name, x in inputs.items()}
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(attend(**{n: tf.convert_to_tensor(v) for n, v in tensors.items()}, mask=masks.causal())
+                              * direction)  # fmt: skip
+    for name, gradient in tape.gradient(total, tensors).items():
+        step = rng.normal(size=inputs[name].shape)
+        up, down = ({**inputs, name: inputs[name] + sign * 1e-6 * step} for sign in (1, -1))
+        numeric = (oracle(**up) - oracle(**down)) / 2e-6
+        np.testing.assert_allclose((gradient.numpy() * step).sum(), numeric, rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf, 1e30])
+def test_future_token_that_is_not_finite_reaches_no_earlier_output(broken):
+    rng = np.random.default_rng(0)
+    tokens = draw(rng, B, S, D)
+    clean = attend(tokens, tokens, mask=masks.causal()).numpy()
+    tokens[:, 4] = broken
+    output = attend(tokens, tokens, mask=masks.causal()).numpy()
+    np.testing.assert_array_equal(output[:, :4], clean[:, :4])
+
+
+def test_query_that_may_see_a_nan_becomes_nan():
+    tokens = draw(np.random.default_rng(0), B, S, D)
+    tokens[:, 4] = np.nan
+    output = attend(tokens, tokens, mask=masks.causal()).numpy()
+    assert np.isnan(output[:, 4:]).all()
+    assert np.isfinite(output[:, :4]).all()
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf, 1e30])
+def test_padding_that_is_not_finite_reaches_no_gradient(broken):
+    rng = np.random.default_rng(0)
+    query, key, value = draw(rng, B, T, D), draw(rng, B, S, D), draw(rng, B, S, V)
+    key[:, 5:] = broken
+    value[:, 5:] = broken
+    tensors = [tf.constant(x) for x in (query, value, key)]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        total = tf.reduce_sum(attend(*tensors, mask=masks.padding(np.array([5, 0]))) ** 2)
+    assert np.isfinite(total)
+    for gradient in tape.gradient(total, tensors):
+        assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_fully_masked_query_pools_to_zero_with_finite_gradients(dtype):
+    rng = np.random.default_rng(0)
+    query, key, value = (tf.cast(draw(rng, B, n, D), dtype) for n in (T, S, S))
+    with tf.GradientTape() as tape:
+        tape.watch([query, key, value])
+        output, weights = attend(query, value, key, mask=np.zeros((T, S), bool), return_weights=True)
+        total = tf.reduce_sum(tf.cast(output, "float32") + 1.0)
+    assert np.all(np.asarray(output) == 0) and np.all(np.asarray(weights) == 0)
+    assert output.dtype == dtype
+    for gradient in tape.gradient(total, [query, key, value]):
+        assert np.all(np.asarray(gradient) == 0)
+
+
+def test_large_half_precision_scores_stay_finite():
+    query = tf.fill((1, 2, 64), tf.constant(20.0, "float16"))
+    output, weights = attend(query, query, return_weights=True)
+    np.testing.assert_array_equal(weights, np.full((1, 2, 2), 0.5, "float16"))
+    assert np.isfinite(output).all()
+
+
+def test_grouped_heads_equal_repeated_ones():
+    rng = np.random.default_rng(0)
+    query, key, value = draw(rng, B, 6, T, D), draw(rng, B, 2, S, D), draw(rng, B, 2, S, V)
+    grouped = attend(query, value, key, mask=masks.causal())
+    repeated = attend(query, np.repeat(value, 3, axis=1), np.repeat(key, 3, axis=1), mask=masks.causal())
+    np.testing.assert_allclose(grouped, repeated, atol=1e-6)
+
+
+def test_dropout_keeps_the_mean_and_returns_weights_before_it():
+    query, value = np.zeros((1, 1, 2), "float32"), np.ones((1, 4000, 1), "float32")
+    key = np.zeros((1, 4000, 2), "float32")
+    output, weights = attend(query, value, key, dropout=0.5, seed=7, return_weights=True)
+    assert 0.9 < float(output[0, 0, 0]) < 1.1 and float(output[0, 0, 0]) != 1.0
+    np.testing.assert_allclose(np.sum(weights), 1.0, rtol=1e-5)
+
+
+def test_same_seed_drops_the_same_weights():
+    rng = np.random.default_rng(0)
+    query, value = draw(rng, B, T, D), draw(rng, B, S, D)
+    first, second, other = (attend(query, value, dropout=0.5, seed=seed).numpy() for seed in (7, 7, 8))
+    np.testing.assert_array_equal(first, second)
+    assert (first != other).any()
+
+
+def ops_of(function):
+    concrete = function.get_concrete_function()
+    ranks = [t.shape.rank for op in concrete.graph.get_operations() for t in op.outputs if t.shape.rank is not None]
+    return {op.type for op in concrete.graph.get_operations()}, max(ranks)
+
+
+@pytest.mark.parametrize("groups", [4, 2])
+@pytest.mark.parametrize("score", ["dot", "additive", "gaussian"])
+def test_products_are_batched_and_no_tensor_has_five_axes(score, groups):
+    rng = np.random.default_rng(0)
+    query, key, value = draw(rng, B, 4, T, D), draw(rng, B, groups, S, D), draw(rng, B, groups, S, V)
+    function, parameters, _ = scored(score, query, np.repeat(key, 4 // groups, axis=1), rng)
+
+    @tf.function
+    def traced():
+        return attend(tf.constant(query), tf.constant(value), tf.constant(key), score=function, parameters=parameters)
+
+    types, rank = ops_of(traced)
+    assert "BatchMatMulV2" in types
+    assert "Einsum" not in types
+    assert rank <= 4
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"query": np.zeros((B, D))}, r"attend: `query` must have shape \(B, T, D\) or \(B, H, T, D\)"),
+        ({"value": np.zeros((B, 1, S, V))}, r"`value` must have shape \(B, S, D\)"),
+        ({"value": np.zeros((B, S + 1, V))}, f"`key` must have as many tokens as `value`, which has {S + 1}"),
+        ({"dropout": 1.0}, r"`dropout` must be a number in \[0, 1\)"),
+        ({"mask": np.zeros((T, S))}, "goes into `bias`"),
+        ({"mask": np.zeros((T, S + 1), bool)}, "`mask` must have shape"),
+        ({"bias": np.zeros((T, S + 1))}, "`bias` must have shape"),
+    ],
+)
+def test_bad_arguments_are_refused(change, message):
+    arguments = {"query": np.zeros((B, T, D)), "value": np.zeros((B, S, V)), "key": np.zeros((B, S, D)), **change}
+    with pytest.raises(ValueError, match=message):
+        attend(
+            **{k: v.astype("float32") if getattr(v, "dtype", None) == "float64" else v for k, v in arguments.items()}
+        )
+
+
+def test_key_heads_that_do_not_divide_are_refused():
+    query, key = np.zeros((B, 4, T, D), "float32"), np.zeros((B, 3, S, D), "float32")
+    with pytest.raises(ValueError, match="must divide `query heads`=4 without remainder"):
+        attend(query, key)
+
+
+def test_runs_under_xla_with_unknown_shapes():
+    spec = tf.TensorSpec((None, None, D))
+
+    @tf.function(input_signature=[spec, spec], jit_compile=True)
+    def compiled(query, value):
+        return attend(query, value, mask=masks.causal())
+
+    rng = np.random.default_rng(0)
+    query, value = draw(rng, B, T, D), draw(rng, B, S, D)
+    np.testing.assert_allclose(compiled(query, value), attend(query, value, mask=masks.causal()), atol=1e-6)
+
+
+def test_score_layer_and_function_agree():
+    layer = keras.layers.Identity()  # a layer may be used inside of a caller's own score
+    rng = np.random.default_rng(0)
+    query, value = draw(rng, B, T, D), draw(rng, B, S, D)
+
+    def score(query, key):
+        return layer(score_functions.dot_product(query, key))
+
+    np.testing.assert_array_equal(
+        attend(query, value, score=score), attend(query, value, score=score_functions.dot_product)
+    )

@@ -1,0 +1,163 @@
+"""The house has floors, and imports run downwards: read from the source, so that a lazy import counts too."""
+
+import ast
+import graphlib
+import pathlib
+
+import pytest
+
+import tfattn
+
+ROOT = pathlib.Path(tfattn.__file__).parent
+
+FLOORS = {"_checks": 0, "core": 1, "layers": 2, "models": 3}
+SIDES = {"data", "decoding", "plot", "training"}  # know floor 0 and themselves
+
+# The engine's memory-linear path is TensorFlow's own, and the files that it may be split into.
+MAY_USE_TENSORFLOW = {"tfattn.core.streamed", "tfattn.core.blocks"}
+
+# Looked up when first used: never at the top of a module.
+EXTRAS = {"matplotlib", "sacrebleu", "sentencepiece"}
+
+
+def modules(root=ROOT):
+    """Name of every module to its source."""
+    names = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text()
+    return names
+
+
+def imports(name, sources):
+    """Every name that a module imports, `(dotted name, whether it is at the top of the module)`."""
+    tree = ast.parse(sources[name])
+    lazy = {inner for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for inner in ast.walk(node)}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node not in lazy) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: imports are absolute"
+            found += [(f"{node.module}.{alias.name}", node not in lazy) for alias in node.names]
+    return found
+
+
+def arrows(sources):
+    """Module to the modules of tfattn that it imports: `from tfattn.core import masks` is an arrow to the module."""
+
+    def module_of(dotted):
+        while dotted not in sources:
+            dotted = dotted.rpartition(".")[0]
+        return dotted
+
+    own = {name: [d for d, _ in imports(name, sources) if d.split(".")[0] == "tfattn"] for name in sources}
+    return {name: {module_of(dotted) for dotted in dotted_names} for name, dotted_names in own.items()}
+
+
+def place(module):
+    return module.split(".")[1] if "." in module else "top"
+
+
+def faults(sources):
+    """What breaks the order of the floors, as sentences."""
+    graph, found = arrows(sources), []
+    for module, targets in graph.items():
+        here = place(module)
+        for target in sorted(targets):
+            there = place(target)
+            allowed = (
+                here == "top"
+                or there == "_checks"
+                or (here in SIDES and there == here)
+                or (here in FLOORS and there in FLOORS and FLOORS[there] <= FLOORS[here])
+            )
+            if not allowed:
+                found.append(f"{module} imports {target}")
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        found.append("a loop: " + " -> ".join(error.args[1]))
+    return found
+
+
+def test_every_module_stands_on_a_floor():
+    known = {*FLOORS, *SIDES, "top"}
+    assert {place(module) for module in modules()} <= known
+    assert len(modules()) > 20  # the reader has found the package
+
+
+def test_imports_run_downwards_and_in_no_loop():
+    assert faults(modules()) == []
+
+
+def test_the_checks_know_nothing():
+    roots = {dotted.split(".")[0] for dotted, _ in imports("tfattn._checks", modules())}
+    assert roots <= {"numbers"}
+
+
+@pytest.mark.parametrize(
+    "module, line, fault",
+    [
+        ("tfattn.core.masks", "from tfattn.layers.attention import Attention", "imports tfattn.layers.attention"),
+        ("tfattn.core.masks", "from tfattn.layers import attention", "imports tfattn.layers.attention"),
+        (
+            "tfattn.core.masks",
+            "def later():\n    import tfattn.models.transformer",
+            "imports tfattn.models.transformer",
+        ),
+        ("tfattn.layers.attention", "from tfattn import Transformer", "tfattn.layers.attention imports tfattn"),
+        ("tfattn.layers.attention", "from tfattn.training import losses", "imports tfattn.training.losses"),
+        ("tfattn.decoding.greedy", "from tfattn.models.transformer import Transformer", "imports tfattn.models"),
+        ("tfattn.training.losses", "from tfattn.core import masks", "tfattn.training.losses imports tfattn.core.masks"),
+        ("tfattn._checks", "from tfattn.core import masks", "tfattn._checks imports tfattn.core.masks"),
+        ("tfattn.core.masks", "from tfattn.core import softmax", "a loop: "),
+    ],
+)
+def test_a_planted_import_that_runs_up_or_in_a_loop_is_caught(module, line, fault):
+    sources = modules()
+    sources[module] += f"\n{line}\n"
+    assert any(fault in sentence for sentence in faults(sources))
+
+
+def test_layers_and_models_import_no_tensorflow():
+    sources = modules()
+    users = {name for name in sources for dotted, _ in imports(name, sources) if dotted.split(".")[0] == "tensorflow"}
+    on_floors = {name for name in users if place(name) in FLOORS}
+    assert on_floors <= MAY_USE_TENSORFLOW
+    assert "tfattn.data.batches" in users  # the reader sees an import inside a function
+
+
+def test_nothing_optional_is_imported_at_the_top_of_a_module():
+    sources = modules()
+    for name in sources:
+        top = {dotted.split(".")[0] for dotted, at_top in imports(name, sources) if at_top}
+        assert not top & EXTRAS, name
+        assert "tensorflow" not in top or name in MAY_USE_TENSORFLOW, name
+
+
+def private_keras(source):
+    """Uses of Keras that are not its public API: `keras.src`, and names with an underscore."""
+
+    def private(dotted):
+        root, *rest = dotted.split(".")
+        return root == "keras" and any(part == "src" or part.startswith("_") for part in rest)
+
+    found = [dotted for dotted, _ in imports("it", {"it": source}) if private(dotted)]
+    found += [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute) and private(ast.unparse(node))
+    ]
+    return found
+
+
+def test_keras_is_used_through_its_public_api_alone():
+    assert {name: private_keras(source) for name, source in modules().items() if private_keras(source)} == {}
+
+
+@pytest.mark.parametrize(
+    "line", ["import keras.src", "from keras.src import ops", "from keras import src", "keras.src.ops", "keras._x"]
+)
+def test_a_planted_use_of_private_keras_is_caught(line):
+    assert private_keras(line)

@@ -1,0 +1,198 @@
+"""What users import: names, docstrings, registered names, and what an import brings along."""
+
+import importlib.util
+import inspect
+import os
+import re
+import subprocess
+import sys
+
+import keras
+import pytest
+
+import tfattn
+
+# The design's table of public names, as far as this stage goes.
+PUBLIC = {
+    "engine": {"attend", "masked_softmax", "masks", "kernels"},
+    "scores": {"DotProductScore", "AdditiveScore", "BilinearScore", "CosineScore", "KernelScore"},
+    "layers": {
+        "NadarayaWatson",
+        "Attention",
+        "DotProductAttention",
+        "AdditiveAttention",
+        "BilinearAttention",
+        "MultiHeadAttention",
+        "SinusoidalPositionalEncoding",
+        "LearnedPositionalEncoding",
+        "AddNorm",
+        "PositionwiseFeedForward",
+        "TransformerEncoderBlock",
+        "TransformerDecoderBlock",
+    },
+    "models": {"NadarayaWatsonRegressor", "TransformerEncoder", "TransformerDecoder", "Transformer"},
+    "decoding": {"greedy_search"},
+    "training": {"MaskedCrossentropy", "MaskedAccuracy", "TransformerSchedule"},
+    "data": {"data"},
+    "plot": {"plot"},
+    # Beyond the table: the base that a score of one's own is made from, and field note 11.
+    "more": {"Score", "attention_weights"},
+}
+
+CLASSES = sorted(name for name in tfattn.__all__ if inspect.isclass(getattr(tfattn, name)))
+CALLABLES = sorted(name for name in tfattn.__all__ if callable(getattr(tfattn, name)))
+LAYERS = [name for name in CLASSES if issubclass(getattr(tfattn, name), keras.layers.Layer)]
+
+# Names every import that a module of tfattn asks for, with the module that asks.
+WATCH = """
+import builtins, sys
+asked = []
+real = builtins.__import__
+def watching(name, globals=None, locals=None, fromlist=(), level=0):
+    who = (globals or {}).get("__name__", "")
+    if who.split(".")[0] == "tfattn":
+        asked.append(name.split(".")[0])
+    return real(name, globals, locals, fromlist, level)
+builtins.__import__ = watching
+for name in BLOCKED:
+    sys.modules[name] = None
+"""
+
+# A multi-head attention in the backend's own tensors, against the formula in NumPy.
+FORMULA = """
+import numpy as np
+import tfattn
+rng = np.random.default_rng(0)
+query, value = rng.normal(size=(2, 3, 5)).astype("float32"), rng.normal(size=(2, 7, 11)).astype("float32")
+layer = tfattn.MultiHeadAttention(num_heads=2, key_dim=3)
+output = np.asarray(layer(query, value, valid_lens=np.array([7, 4])))
+q, k, v, o = (np.asarray(w, "float64") for w in layer.get_weights()[::2])
+project = lambda x, w: np.einsum("btd,dhp->bhtp", x, w)
+scores = np.einsum("bhtp,bhsp->bhts", project(query, q), project(value, k)) / np.sqrt(3)
+scores[1, ..., 4:] = -np.inf
+weights = np.exp(scores - scores.max(-1, keepdims=True))
+weights /= weights.sum(-1, keepdims=True)
+wanted = np.einsum("bhts,bhsp,hpe->bte", weights, project(value, v), o)
+assert np.abs(output - wanted).max() < 1e-5, np.abs(output - wanted).max()
+"""
+
+
+def fresh(script, backend="tensorflow", blocked=()):
+    """Runs a script in a process of its own and returns what it prints."""
+    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    # The same tfattn that this process has, wherever the new one starts.
+    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    script = f"BLOCKED = {tuple(blocked)!r}\n{WATCH}\n{script}"
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_the_public_names_are_those_of_the_design():
+    assert set(tfattn.__all__) == set().union(*PUBLIC.values())
+
+
+def test_the_public_names_are_sorted_and_each_is_there():
+    assert tfattn.__all__ == sorted(tfattn.__all__)
+    assert all(getattr(tfattn, name) is not None for name in tfattn.__all__)
+
+
+def test_a_name_that_is_not_there_raises_attribute_error():
+    with pytest.raises(AttributeError, match="module 'tfattn' has no attribute 'Transfomer'"):
+        _ = tfattn.Transfomer
+
+
+def test_the_version_is_a_version():
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", tfattn.__version__)
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_a_public_docstring_ends_its_first_line_and_has_an_example(name):
+    text = inspect.getdoc(getattr(tfattn, name))
+    assert getattr(tfattn, name).__doc__ is not None  # its own, not its base's
+    assert text.splitlines()[0].endswith(".")
+    assert "Example" in text and ">>>" in text
+
+
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "Score"])  # the base of scores has no paper
+def test_a_layer_names_its_source(name):
+    assert re.search(r"^Source: .*\d{4}", inspect.getdoc(getattr(tfattn, name)), re.MULTILINE) or name == "Attention"
+    assert "Source:" in inspect.getdoc(getattr(tfattn, name))
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_every_argument_is_in_the_docstring(name):
+    public = getattr(tfattn, name)
+    text = inspect.getdoc(public)
+    arguments = inspect.signature(public).parameters
+    shared = {"dtype", "name", "kwargs", "args"}
+    inherited = "those of `TransformerEncoderBlock`" in text or "those of `TransformerEncoder`" in text
+    missing = [a for a in arguments if a not in shared and not re.search(rf"\b{a}\b", text)]
+    assert inherited or missing == []
+
+
+@pytest.mark.parametrize("name", ["masks", "kernels"])
+def test_everything_in_a_public_module_has_a_docstring(name):
+    module = getattr(tfattn, name)
+    assert all(inspect.getdoc(getattr(module, inner)) for inner in module.__all__)
+
+
+def test_every_registered_name_begins_with_the_package():
+    registered = keras.saving.get_custom_objects()
+    ours = [name for name, thing in registered.items() if thing.__module__.split(".")[0] == "tfattn"]
+    assert len(ours) > 20
+    assert all(name.startswith("tfattn>") for name in ours)
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSES if name != "Score"])  # abstract: nobody saves one
+def test_every_public_class_is_registered(name):
+    assert keras.saving.get_registered_name(getattr(tfattn, name)) == f"tfattn>{name}"
+
+
+def test_an_import_asks_for_nothing_optional():
+    # Keras itself looks for matplotlib: so not what is loaded counts, but what tfattn asks for, and that it can do without.
+    extras = ("matplotlib", "sentencepiece", "sacrebleu")
+    asked = fresh("import tfattn; print(*sorted(set(asked)))", blocked=extras).split()
+    assert not set(asked) & {*extras, "tensorflow"}
+    assert "keras" in asked
+
+
+def test_layers_are_used_and_trained_without_asking_for_tensorflow():
+    script = """
+import keras, numpy as np
+import tfattn
+model = tfattn.Transformer(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
+model.compile("sgd", tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()])
+ids = np.array([[2, 3, 5, 0]])
+model.fit((ids, ids), ids, verbose=0)
+print("asked", *sorted(set(asked)))
+"""
+    asked = fresh(script).splitlines()[-1].split()
+    assert "keras" in asked and "tensorflow" not in asked
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "numpy", "jax"])
+def test_multi_head_attention_gives_the_formulas_numbers_on_each_backend(backend):
+    # Keras's NumPy backend is itself made with SciPy and JAX.
+    needed = {"tensorflow": (), "numpy": ("scipy", "jax"), "jax": ("jax",)}[backend]
+    missing = [package for package in needed if importlib.util.find_spec(package) is None]
+    if missing:
+        pytest.skip(f"needs {missing}")
+    fresh(FORMULA, backend, blocked=() if backend == "tensorflow" else ("tensorflow",))
+
+
+def test_training_works_on_jax_without_tensorflow():
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("needs jax")
+    script = """
+import keras, numpy as np
+import tfattn
+model = tfattn.Transformer(11, num_layers=1, width=8, num_heads=2, hidden_dim=16, share_embeddings=True)
+model.compile(keras.optimizers.Adam(0.01), tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()])
+ids = np.array([[2, 3, 5, 0]])
+losses = model.fit((ids, ids), ids, epochs=7, verbose=0).history["loss"]
+assert losses[-1] < losses[0]
+tokens = tfattn.greedy_search(model.step, model.encode(ids), batch_size=1, max_length=3)
+assert np.shape(tokens) == (1, 3)
+"""
+    fresh(script, "jax", blocked=("tensorflow",))

@@ -1,0 +1,134 @@
+"""Score layers against the oracle, alone and inside of `Attention`."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfattn
+from tests import reference
+
+B, T, S, D, K, U = 2, 3, 7, 5, 11, 13
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def oracle(layer, query, key):
+    if isinstance(layer, tfattn.DotProductScore):
+        return reference.dot_product(query, key, layer.scale)
+    if isinstance(layer, tfattn.AdditiveScore):
+        w_q, w_k, w_v = layer.get_weights()
+        return reference.additive(query @ w_q, key @ w_k, w_v[:, 0])
+    if isinstance(layer, tfattn.BilinearScore):
+        return reference.bilinear(query, key, layer.get_weights()[0])
+    if isinstance(layer, tfattn.CosineScore):
+        return reference.cosine(query, key, layer.temperature)
+    return reference.log_kernel(query, key, np.array(layer.bandwidth), layer.kernel)
+
+
+SAME_WIDTH = {
+    "dot": lambda: tfattn.DotProductScore(),
+    "unscaled dot": lambda: tfattn.DotProductScore(scale=1.0),
+    "cosine": lambda: tfattn.CosineScore(temperature=0.3),
+    "gaussian": lambda: tfattn.KernelScore("gaussian", bandwidth=1.7),
+    "gaussian of each dimension": lambda: tfattn.KernelScore(bandwidth=[0.5, 1.0, 2.0, 3.0, 5.0]),
+    "boxcar": lambda: tfattn.KernelScore("boxcar", bandwidth=2.5),
+    "triangular": lambda: tfattn.KernelScore("triangular", bandwidth=3.5),
+    "epanechnikov": lambda: tfattn.KernelScore("epanechnikov", bandwidth=3.5),
+}
+ANY_WIDTH = {
+    "additive": lambda: tfattn.AdditiveScore(units=U),
+    "bilinear": lambda: tfattn.BilinearScore(),
+}
+
+
+@pytest.mark.parametrize("name", SAME_WIDTH | ANY_WIDTH)
+def test_scores_and_attention_equal_the_oracle(name):
+    layer = (SAME_WIDTH | ANY_WIDTH)[name]()
+    query, key, value = draw(B, T, D), draw(B, S, K if name in ANY_WIDTH else D, seed=1), draw(B, S, K, seed=2)
+    scores = layer(query, key)
+    expected = oracle(layer, query.astype("float64"), key.astype("float64"))
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
+    output, weights = tfattn.Attention(layer)(query, value, key, use_causal_mask=True, return_attention_scores=True)
+    pooled, expected_weights = reference.attention(expected, value, reference.causal(T, S))
+    np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
+    np.testing.assert_allclose(output, pooled, atol=1e-4)
+
+
+def test_scaled_dot_product_of_unit_variance_has_variance_one():
+    query, key = draw(1, 200, 64), draw(1, 200, 64, seed=1)
+    assert 0.95 < np.var(tfattn.DotProductScore()(query, key)) < 1.05
+    assert 60 < np.var(tfattn.DotProductScore(scale=1.0)(query, key)) < 68
+
+
+def test_cosine_of_a_zero_vector_is_zero():
+    scores = tfattn.CosineScore()(np.zeros((1, 1, D), "float32"), draw(1, S, D))
+    np.testing.assert_array_equal(scores, np.zeros((1, 1, S)))
+
+
+def test_the_example_of_the_book_gives_the_means_of_equal_keys():
+    value = np.tile(np.arange(40, dtype="float32").reshape(1, 10, 4), (2, 1, 1))
+    expected = [[[2, 3, 4, 5]], [[10, 11, 12, 13]]]
+    additive = tfattn.AdditiveAttention(units=8, dropout=0.1)
+    output, weights = additive(
+        draw(2, 1, 20), value, np.ones((2, 10, 2), "float32"), valid_lens=np.array([2, 6]),
+        return_attention_scores=True,
+    )  # fmt: skip
+    np.testing.assert_allclose(output, expected, rtol=1e-5)
+    np.testing.assert_allclose(weights[0, 0], [1 / 2] * 2 + [0] * 8, rtol=1e-5)
+    np.testing.assert_allclose(weights[1, 0], [1 / 6] * 6 + [0] * 4, rtol=1e-5)
+    dot = tfattn.DotProductAttention(dropout=0.5)
+    output = dot(draw(2, 1, 2), value, np.ones((2, 10, 2), "float32"), valid_lens=np.array([2, 6]))
+    np.testing.assert_allclose(output, expected, rtol=1e-5)
+
+
+def test_weighted_means_of_batched_products():
+    output = tfattn.attend(
+        np.zeros((2, 1, 3), "float32"), np.arange(20, dtype="float32").reshape(2, 10, 1), np.ones((2, 10, 3), "float32")
+    )
+    np.testing.assert_allclose(output[:, 0, 0], [4.5, 14.5], rtol=1e-6)
+
+
+def test_walk_through_by_hand():
+    tokens = np.array([[[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]], "float32")
+    w_key = np.array([[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]], "float32")
+    w_query = np.array([[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]], "float32")
+    w_value = np.array([[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]], "float32")
+    layer = tfattn.DotProductAttention(scale=1.0)
+    output, weights = layer(tokens @ w_query, tokens @ w_value, tokens @ w_key, return_attention_scores=True)
+    expected = [
+        [6.3379e-02, 4.6831e-01, 4.6831e-01],
+        [6.0337e-06, 9.8201e-01, 1.7986e-02],
+        [2.9539e-04, 8.8054e-01, 1.1917e-01],
+    ]
+    np.testing.assert_allclose(weights[0], expected, rtol=1e-4)
+    np.testing.assert_allclose(output[0, 0], [1.9366, 6.6831, 1.5951], atol=5e-5)
+
+
+def test_initial_weights_of_heads_differ_and_have_the_matrix_bound():
+    layer = tfattn.AdditiveScore(units=200)
+    layer.build((None, 3, None, 100), (None, 3, None, 100))
+    kernel = layer.query_kernel.numpy()
+    assert kernel.shape == (3, 100, 200)
+    assert len({float(k[0, 0]) for k in kernel}) == 3
+    assert 0.99 < np.abs(kernel).max() / np.sqrt(6 / 300) < 1.001
+
+
+def test_config_of_a_built_score_fits_any_other_width():
+    layer = tfattn.Attention(tfattn.AdditiveScore(units=U))
+    layer(draw(B, T, D), draw(B, S, K))
+    copy = tfattn.Attention.from_config(layer.get_config())
+    assert copy(draw(B, T, K), draw(B, S, D)).shape == (B, T, D)
+
+
+def test_kernel_of_ones_own_survives_a_config():
+    @keras.saving.register_keras_serializable("tests")
+    def cauchy(squared):
+        return -keras.ops.log1p(squared)
+
+    layer = tfattn.KernelScore(cauchy)
+    copy = tfattn.KernelScore.from_config(layer.get_config())
+    query, key = draw(B, T, D), draw(B, S, D, seed=1)
+    squared = ((query[:, :, None] - key[:, None]) ** 2).sum(-1)
+    np.testing.assert_allclose(copy(query, key), -np.log1p(squared), rtol=1e-4)

@@ -1,0 +1,21 @@
+"""Packages that only some functions need: looked up when first used, with the pip line where they are missing.
+
+Floor 0, beside `_checks`.
+"""
+
+import importlib
+
+
+def find(module, extra, who):
+    """The module of that name.
+
+    Args:
+        module: name to import.   extra: the extra of this package that brings it.   who: what needs it.
+    Raises:
+        ImportError: it is not installed; the message gives the line that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ImportError(f'{who} needs {package}: pip install "tfattn[{extra}]"') from error

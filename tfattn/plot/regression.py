@@ -1,0 +1,55 @@
+"""A regression as a picture: the points, the truth, the curves."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from tfattn import _checks
+from tfattn.plot import canvas
+
+__all__ = ["regression_fit"]
+
+
+def regression_fit(x, y, queries, predictions, truth=None, x_label="x", y_label="y", title=None):
+    """Training points as dots, predictions as curves, the truth as a dashed curve.
+
+    Args:
+        x, y: `(N,)`, the training points.
+        queries: `(M,)`, where the predictions were made, in any order.
+        predictions: `(M,)`, or a dict from name to `(M,)` for several curves.
+        truth: `(M,)`, the function without noise at the queries.
+        x_label, y_label, title: words on the axes and above them.
+    Returns:
+        `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
+    Raises:
+        ValueError: lengths differ, or something is no vector of numbers.
+        ImportError: matplotlib is not installed.
+    Example:
+        >>> x = np.linspace(0.0, 5.0, 50)
+        >>> figure = tfattn.plot.regression_fit(x, np.sin(x), x, {"flat": 0 * x, "line": 1 - x / 3})
+        >>> [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+        ['training points', 'flat', 'line']
+    """
+    x, queries = _vector("x", x), _vector("queries", queries)
+    y = _vector("y", y, "x", len(x))
+    if not isinstance(predictions, Mapping):
+        predictions = {"prediction": predictions}
+    curves = {name: _vector("predictions", curve, "queries", len(queries)) for name, curve in predictions.items()}
+    order = np.argsort(queries, kind="stable")
+    figure, axes = canvas.new_curves("regression_fit", x_label, y_label, title)
+    axes.scatter(x, y, s=18, color="0.6", linewidths=0, label="training points")
+    if truth is not None:
+        truth = _vector("truth", truth, "queries", len(queries))
+        axes.plot(queries[order], truth[order], "--", color="0.1", linewidth=1.5, label="truth")
+    for number, (name, curve) in enumerate(curves.items()):
+        colour = canvas.COLOURS[number % len(canvas.COLOURS)]
+        axes.plot(queries[order], curve[order], color=colour, linewidth=1.8, label=name)
+    axes.legend(frameon=False, fontsize=canvas.SMALL + 1)
+    return figure
+
+
+def _vector(argument, value, other_name=None, length=None):
+    vector = canvas.numbers("regression_fit", argument, value, (1,), "(N,)" if argument in ("x", "y") else "(M,)")
+    if length is not None and len(vector) != length:
+        _checks.fail("regression_fit", argument, f"be as long as `{other_name}`, {length}", vector.shape)
+    return vector
