@@ -116,8 +116,7 @@ def test_a_public_docstring_ends_its_first_line_and_has_an_example(name):
 
 @pytest.mark.parametrize("name", [name for name in LAYERS if name != "Score"])  # the base of scores has no paper
 def test_a_layer_names_its_source(name):
-    assert re.search(r"^Source: .*\d{4}", inspect.getdoc(getattr(tfattn, name)), re.MULTILINE) or name == "Attention"
-    assert "Source:" in inspect.getdoc(getattr(tfattn, name))
+    assert "\nSource: " in inspect.getdoc(getattr(tfattn, name))
 
 
 @pytest.mark.parametrize("name", CALLABLES)
@@ -171,14 +170,14 @@ print("asked", *sorted(set(asked)))
     assert "keras" in asked and "tensorflow" not in asked
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "numpy", "jax"])
-def test_multi_head_attention_gives_the_formulas_numbers_on_each_backend(backend):
+@pytest.mark.parametrize("backend", ["numpy", "jax"])
+def test_multi_head_attention_gives_the_formulas_numbers_without_tensorflow(backend):
     # Keras's NumPy backend is itself made with SciPy and JAX.
-    needed = {"tensorflow": (), "numpy": ("scipy", "jax"), "jax": ("jax",)}[backend]
+    needed = {"numpy": ("scipy", "jax"), "jax": ("jax",)}[backend]
     missing = [package for package in needed if importlib.util.find_spec(package) is None]
     if missing:
         pytest.skip(f"needs {missing}")
-    fresh(FORMULA, backend, blocked=() if backend == "tensorflow" else ("tensorflow",))
+    fresh(FORMULA, backend, blocked=("tensorflow",))
 
 
 def test_training_works_on_jax_without_tensorflow():

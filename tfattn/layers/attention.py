@@ -47,7 +47,7 @@ class Attention(AttentionLayer):
 
     def pool(self, query, value, key, mask, bias, dropout, return_weights):
         query, key = self.score.prepare(query, key)
-        return attend(
+        result = attend(
             query=query,
             value=value,
             key=key,
@@ -59,6 +59,7 @@ class Attention(AttentionLayer):
             seed=self.seed_generator,
             return_weights=return_weights,
         )
+        return result if return_weights else (result, None)
 
     def get_config(self):
         return {**super().get_config(), "score": serialized_score(self.score)}

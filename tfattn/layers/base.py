@@ -47,6 +47,7 @@ class AttentionLayer(keras.layers.Layer):
         self.dropout = _checks.probability(type(self).__name__, "dropout", dropout)
         self.seed = seed
         self.supports_masking = True
+        self._carry = _CarryMask(name="carry_mask")
         # Made only where it is used: its state would otherwise be one more thing in every saved file.
         self.seed_generator = keras.random.SeedGenerator(seed) if self.dropout else None
 
@@ -58,7 +59,7 @@ class AttentionLayer(keras.layers.Layer):
             dropout: the rate that holds in this call, 0 at inference.
             return_weights: whether weights are wanted.
         Returns:
-            output, or (output, weights).
+            (output, weights); weights are None where they are not wanted.
         """
         raise NotImplementedError
 
@@ -84,11 +85,11 @@ class AttentionLayer(keras.layers.Layer):
             query = _without_broken_padding(query, self._padding_mask("query_mask", query_mask, query))
         wanted = return_attention_scores or recording.active()
         dropout = self.dropout if training else 0.0
-        result = self.pool(query, value, key, mask, bias, dropout, wanted)
-        if not wanted:
-            return result
-        output, weights = result
-        recording.note(self.path, weights)
+        output, weights = self.pool(query, value, key, mask, bias, dropout, wanted)
+        if query_mask is not None:
+            output = self._carry((output, query_mask))
+        if wanted:
+            recording.note(self.path, weights)
         return (output, weights) if return_attention_scores else output
 
     def score_shape(self, query_shape, key_shape):
@@ -134,6 +135,16 @@ class AttentionLayer(keras.layers.Layer):
         _checks.rank(who, name, mask.shape, (2,), f"{tuple(tokens.shape[:2])}, one entry a token")
         _checks.broadcasts(who, name, mask.shape, tokens.shape[:2], "of one entry a token")
         return mask
+
+
+class _CarryMask(keras.layers.Layer):
+    """Puts a mask on a tensor. Keras carries the first input's mask on by itself, but not one given as an argument."""
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return inputs[1]
+
+    def call(self, inputs):
+        return inputs[0]
 
 
 def _without_broken_padding(query, query_mask):

@@ -135,9 +135,8 @@ class MultiHeadAttention(AttentionLayer):
             seed=self.seed_generator,
             return_weights=return_weights,
         )
-        if return_weights:
-            return self.output_dense(result[0]), result[1]
-        return self.output_dense(result)
+        output, weights = result if return_weights else (result, None)
+        return self.output_dense(output), weights
 
     def score_shape(self, query_shape, key_shape):
         return (query_shape[0], self.num_heads, query_shape[1], key_shape[1])

@@ -10,10 +10,10 @@ SMALL, MEDIUM = 8, 10  # points: words along an axis; axis names and titles
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
-def new_figure(who, width, height, layout="constrained"):
+def new_figure(who, width, height):
     """An empty figure of that size in inches. It is not pyplot's: nobody has to close it."""
     figure = _optional.find("matplotlib.figure", "plot", who)
-    return figure.Figure(figsize=(width, height), layout=layout)
+    return figure.Figure(figsize=(width, height), layout="constrained")
 
 
 def new_curves(who, x_label, y_label, title, width=6.4):
@@ -31,7 +31,9 @@ def new_curves(who, x_label, y_label, title, width=6.4):
 
 def whole_numbers(axis):
     """Ticks of that axis at whole numbers only."""
-    axis.set_major_locator(_optional.find("matplotlib.ticker", "plot", "tfattn.plot").MaxNLocator(integer=True))
+    ticker = _optional.find("matplotlib.ticker", "plot", "tfattn.plot")
+    # With a single cell or epoch there is one whole number in sight; asked for more ticks, the locator takes halves.
+    axis.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
 
 
 def numbers(who, argument, value, ranks, letters):

@@ -18,9 +18,9 @@ def heatmaps(
     bar_label="Attention weight",
     columns=4,
     number_format=None,
-    colour_map="Blues",
+    colour_map="magma_r",
 ):
-    """Matrices as grids of coloured cells, all on one colour scale, which begins at 0 and has one colour bar.
+    """Matrices as grids of coloured cells, all on one colour scale with one bar; it begins at 0, or at the least number.
 
     Args:
         matrices: `(T, S)` for one heatmap; `(H, T, S)` for one a head; `(R, C, T, S)` for R rows of C heatmaps. Cells
@@ -49,8 +49,8 @@ def heatmaps(
     column_labels = _labels("column_labels", column_labels, panels.shape[2], "column")
     titles = _labels("titles", None if titles is None else np.ravel(titles), len(panels), "heatmap")
     sides = _sides(panels.shape[1:], row_labels or column_labels or number_format)
-    figure = canvas.new_figure("heatmaps", *_figure_size(sides, len(panels), columns, row_labels, column_labels), layout="compressed")
-    images = _draw(figure, panels, columns, sides, colour_map)
+    figure = canvas.new_figure("heatmaps", *_figure_size(sides, len(panels), columns, row_labels, column_labels))
+    images = _draw(figure, panels, columns, colour_map)
     for number, image in enumerate(images):
         axes = image.axes
         axes.set_title(titles[number] if titles else "", fontsize=canvas.MEDIUM)
@@ -103,7 +103,7 @@ def _figure_size(sides, count, columns, row_labels, column_labels):
     return max(width, 2.5), max(height, 1.8)
 
 
-def _draw(figure, panels, columns, sides, colour_map):
+def _draw(figure, panels, columns, colour_map):
     hidden = np.ma.masked_invalid(panels)
     lowest, highest = (0.0, 1.0) if hidden.count() == 0 else (min(hidden.min(), 0.0), hidden.max())
     colours = _colours(colour_map)
@@ -115,7 +115,7 @@ def _draw(figure, panels, columns, sides, colour_map):
             cmap=colours,
             vmin=lowest,
             vmax=highest if highest > lowest else lowest + 1.0,
-            aspect=(sides[0] / panel.shape[0]) / (sides[1] / panel.shape[1]),
+            aspect="auto",
             interpolation="nearest",
         )
         images.append(image)
@@ -132,7 +132,8 @@ def _colours(name):
 
 def _tick(axis, labels, shown):
     if labels:
-        turned = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if axis.axis_name == "x" else {}
+        long = axis.axis_name == "x" and max(map(len, labels)) > 2
+        turned = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if long else {}
         axis.set_ticks(range(len(labels)), labels, **turned)
     else:
         canvas.whole_numbers(axis)
@@ -150,8 +151,7 @@ def _name(figure, images, x_label, y_label):
 
 
 def _write_numbers(image, number_format):
-    for (row, column), number in np.ndenumerate(image.get_array()):
-        if number is not np.ma.masked:
-            colour = "white" if image.norm(number) > 0.5 else "black"
-            text = format(number, number_format)
-            image.axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=canvas.SMALL)
+    for (row, column), number in np.ndenumerate(image.get_array().data):
+        colour = "white" if image.norm(number) > 0.5 else "black"
+        text = format(number, number_format)
+        image.axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=canvas.SMALL)

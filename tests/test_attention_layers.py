@@ -1,0 +1,109 @@
+"""What all attention layers do with their call arguments."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+from tests import reference
+
+B, T, S, D = 2, 3, 7, 5
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def weights_of(query, value, **call):
+    return np.asarray(tfattn.DotProductAttention()(query, value, return_attention_scores=True, **call)[1])
+
+
+def test_every_mask_joins_every_other():
+    query, value = draw(B, T, D), draw(B, S, D, seed=1)
+    key_mask, value_mask = (np.random.default_rng(n).random((B, S)) < 0.7 for n in (2, 3))
+    attention_mask = np.random.default_rng(4).random((B, T, S)) < 0.8
+    weights = weights_of(
+        query,
+        value,
+        key_mask=key_mask,
+        value_mask=value_mask,
+        attention_mask=attention_mask,
+        valid_lens=np.array([6, 5]),
+        use_causal_mask=True,
+    )
+    seen = key_mask[:, None] & value_mask[:, None] & attention_mask
+    seen = seen & reference.padding([6, 5], S) & reference.causal(T, S)
+    np.testing.assert_allclose(weights, reference.softmax(reference.dot_product(query, value), seen), atol=1e-6)
+
+
+def test_query_mask_hides_no_key():
+    tokens = draw(B, S, D)
+    mask = reference.padding([3, 5], S)[:, 0]
+    np.testing.assert_array_equal(weights_of(tokens, tokens, query_mask=mask), weights_of(tokens, tokens))
+
+
+@pytest.mark.parametrize("layer", [tfattn.DotProductAttention(), tfattn.MultiHeadAttention(2, 3)])
+def test_query_mask_travels_on_with_the_output(layer):
+    tokens = draw(B, S, D)
+    mask = reference.padding([3, 5], S)[:, 0]
+    output = layer(tokens, tokens, query_mask=mask)
+    np.testing.assert_array_equal(output._keras_mask, mask)
+    output, weights = layer(tokens, tokens, query_mask=mask, return_attention_scores=True)
+    np.testing.assert_array_equal(output._keras_mask, mask)
+    assert getattr(weights, "_keras_mask", None) is None
+
+
+def test_ambiguous_mask_of_two_axes_is_queries_by_keys():
+    tokens = draw(S, S, D)
+    mask = reference.causal(S, S)
+    seen = np.broadcast_to(mask, (S, S, S))
+    np.testing.assert_array_equal(weights_of(tokens, tokens, attention_mask=mask) != 0, seen)
+
+
+def test_mask_object_survives_a_functional_model_on_disk(tmp_path):
+    query, value = keras.Input((None, D)), keras.Input((None, D))
+    mask = tfattn.masks.causal() & ~tfattn.masks.window(2)
+    model = keras.Model([query, value], tfattn.DotProductAttention()(query, value, attention_mask=mask))
+    model.save(tmp_path / "model.keras")
+    inputs = [draw(B, T, D), draw(B, S, D, seed=1)]
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(inputs), model(inputs))
+    weights = reference.softmax(reference.dot_product(*inputs), reference.causal(T, S) & ~reference.window(2, T, S))
+    np.testing.assert_allclose(model(inputs), weights @ inputs[1], atol=1e-5)
+
+
+def test_padding_that_is_masked_by_a_layer_before_is_seen_inside_tf_function():
+    masking = keras.layers.Masking()
+    layer = tfattn.DotProductAttention()
+
+    @tf.function
+    def run(tokens):
+        x = masking(tokens)
+        return layer(x, x, return_attention_scores=True)[1]
+
+    tokens = draw(B, S, D)
+    tokens[0, 4:] = 0
+    assert np.all(run(tokens).numpy()[0, :, 4:] == 0)
+    assert np.all(run(tokens).numpy()[1] > 0)
+
+
+def test_score_object_can_be_shared_by_two_layers():
+    score = tfattn.AdditiveScore(units=7)
+    first, second = tfattn.Attention(score), tfattn.Attention(score)
+    query, value = draw(B, T, D), draw(B, S, D)
+    np.testing.assert_array_equal(first(query, value), second(query, value))
+
+
+def test_dropout_is_active_in_training_only():
+    query, value = draw(B, T, D), draw(B, S, D)
+    layer = tfattn.DotProductAttention(dropout=0.5, seed=3)
+    plain = tfattn.DotProductAttention()(query, value)
+    np.testing.assert_array_equal(layer(query, value), plain)
+    assert np.any(layer(query, value, training=True) != plain)
+
+
+def test_symbolic_call_checks_what_an_eager_one_checks():
+    query, value = keras.Input((T, D)), keras.Input((S, D))
+    with pytest.raises(ValueError, match="`attention_mask` must have shape"):
+        tfattn.DotProductAttention()(query, value, attention_mask=np.zeros((T, S + 1), bool))

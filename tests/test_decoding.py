@@ -1,0 +1,220 @@
+"""Greedy search over toy steps and over a Transformer."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+import tfattn
+
+V = 11
+
+
+def counting(tokens, position, state):
+    """The token after n is n + 1."""
+    return ops.one_hot(ops.take(tokens, position, axis=1) + 1, V), state
+
+
+def scripted(tokens, position, state):
+    """Writes the rows of `state`, whatever came before."""
+    return ops.one_hot(ops.take(state, position, axis=1), V), state
+
+
+def numpy(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def test_each_row_ends_with_its_end_token_and_padding_after_it():
+    script = np.array([[4, 5, 3, 6, 7], [3, 4, 4, 4, 4], [4, 5, 6, 7, 8]])
+    written = numpy(tfattn.greedy_search(scripted, ops.convert_to_tensor(script), batch_size=3, max_length=5))
+    assert written.tolist() == [[4, 5, 3, 0, 0], [3, 0, 0, 0, 0], [4, 5, 6, 7, 8]]
+    assert written.dtype == "int32"
+
+
+def test_nothing_is_written_past_max_length():
+    written = numpy(tfattn.greedy_search(counting, (), batch_size=2, max_length=7))
+    assert written.tolist() == [[3, 0, 0, 0, 0, 0, 0]] * 2
+    written = numpy(tfattn.greedy_search(counting, (), batch_size=2, max_length=3, end_id=10))
+    assert written.tolist() == [[3, 4, 5]] * 2
+
+
+def test_begin_end_and_padding_may_be_other_ids():
+    written = tfattn.greedy_search(counting, (), batch_size=1, max_length=5, begin_id=5, end_id=8, padding_id=9)
+    assert numpy(written).tolist() == [[6, 7, 8, 9, 9]]
+
+
+def test_the_search_stops_when_every_row_has_ended():
+    def step(tokens, position, seen):
+        logits, _ = counting(tokens, position, ())
+        steps.assign_add(1)
+        return logits, seen
+
+    steps = tf.Variable(0)
+    tfattn.greedy_search(step, (), batch_size=2, max_length=101, end_id=6)
+    assert int(steps) == 4
+
+
+def test_a_step_sees_what_is_written_and_padding_after_it():
+    def step(tokens, position, state):
+        seen.append((numpy(tokens).tolist(), int(position)))
+        return counting(tokens, position, state)
+
+    seen = []
+    tf.config.run_functions_eagerly(True)
+    try:
+        tfattn.greedy_search(step, (), batch_size=1, max_length=3, end_id=5)
+    finally:
+        tf.config.run_functions_eagerly(False)
+    assert seen == [([[2, 0, 0, 0]], 0), ([[2, 3, 0, 0]], 1), ([[2, 3, 4, 0]], 2)]
+
+
+def test_the_state_is_carried_from_step_to_step():
+    def fibonacci(tokens, position, state):
+        before, last = state["pair"]
+        return ops.one_hot(before + last, 31), {"pair": (last, before + last)}
+
+    state = {"pair": (ops.convert_to_tensor([1, 2]), ops.convert_to_tensor([3, 5]))}
+    written = tfattn.greedy_search(fibonacci, state, batch_size=2, max_length=4, end_id=30)
+    assert numpy(written).tolist() == [[4, 7, 11, 18], [7, 12, 19, 0]] or numpy(written).tolist() == [
+        [4, 7, 11, 18],
+        [7, 12, 19, 31 % 31],
+    ]
+
+
+@pytest.mark.parametrize("state", [(), {}, None, {"cache": None}], ids=str)
+def test_a_state_without_tensors_is_fine(state):
+    assert numpy(tfattn.greedy_search(counting, state, 1, 3, end_id=5)).tolist() == [[3, 4, 5]]
+
+
+class Counter:
+    """A model of one method, that counts how often Python runs it: once or twice a trace."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def step(self, tokens, position, state):
+        self.calls += 1
+        return counting(tokens, position, state)
+
+
+def test_one_trace_serves_many_prompts_of_a_shape():
+    counter = Counter()
+    prompts = np.random.default_rng(0).normal(size=(23, 3, 5)).astype("float32")
+    tfattn.greedy_search(counter.step, ops.convert_to_tensor(prompts[0]), 3, 7)
+    first = counter.calls
+    assert first >= 1
+    for prompt in prompts:
+        tfattn.greedy_search(counter.step, ops.convert_to_tensor(prompt), 3, 7)
+    assert counter.calls == first
+
+
+def test_a_few_traces_serve_prompts_of_every_shape():
+    counter = Counter()
+    tfattn.greedy_search(counter.step, ops.ones((2, 3)), 2, 7)
+    first = counter.calls
+    for batch, length in ((3, 5), (5, 7), (7, 2), (11, 13), (13, 11), (2, 3), (17, 19)):
+        tfattn.greedy_search(counter.step, ops.ones((batch, length)), batch, 7)
+    assert counter.calls <= 4 * first
+
+
+def test_other_settings_are_other_searches_of_the_same_step():
+    counter = Counter()
+    for max_length in (3, 5, 3, 5):
+        written = tfattn.greedy_search(counter.step, (), 1, max_length, end_id=10)
+        assert written.shape == (1, max_length)
+    calls = counter.calls
+    tfattn.greedy_search(counter.step, (), 1, 3, end_id=10)
+    assert counter.calls == calls
+
+
+def test_two_owners_of_one_method_do_not_share_a_search():
+    class Constant:
+        def __init__(self, token):
+            self.token = token
+
+        def step(self, tokens, position, state):
+            return ops.one_hot(ops.full(ops.shape(tokens)[:1], self.token, "int32"), V), state
+
+    owners = [Constant(5), Constant(7)]
+    written = [numpy(tfattn.greedy_search(owner.step, (), 1, 2)).tolist() for owner in owners]
+    assert written == [[[5, 5]], [[7, 7]]]
+
+
+def test_a_search_does_not_keep_its_steps_owner_alive():
+    counter = Counter()
+    tfattn.greedy_search(counter.step, (), 1, 3)
+    alive = weakref.ref(counter)
+    del counter
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_search_does_not_keep_a_model_alive():
+    model = small_transformer()
+    tfattn.greedy_search(model.step, model.encode(np.array([[4, 5]])), 1, 3)
+    alive = weakref.ref(model)
+    del model
+    gc.collect()
+    assert alive() is None
+
+
+def test_the_batch_size_may_be_a_tensor():
+    written = tfattn.greedy_search(counting, (), tf.constant(3), 2, end_id=9)
+    assert numpy(written).tolist() == [[3, 4]] * 3
+
+
+def test_a_search_works_inside_a_tf_function():
+    @tf.function(input_signature=[tf.TensorSpec((None, None), "int32")])
+    def search(script):
+        return tfattn.greedy_search(scripted, script, tf.shape(script)[0], 3)
+
+    assert numpy(search(tf.constant([[4, 3, 5], [6, 7, 8]]))).tolist() == [[4, 3, 0], [6, 7, 8]]
+    assert numpy(search(tf.constant([[9, 9, 9, 9]]))).tolist() == [[9, 9, 9]]
+
+
+def small_transformer(**options):
+    return tfattn.Transformer(13, V, num_layers=2, width=10, num_heads=2, hidden_dim=14, dropout=0.3, **options)
+
+
+def greedily_in_python(model, source, max_length):
+    """One sentence at a time, one full forward pass a token: nothing that the search does."""
+    sentences = []
+    for row in source:
+        row, written = row[row != 0][None], [2]
+        while len(written) <= max_length and written[-1] != 3:
+            logits = numpy(model((row, np.array([written])), training=False))
+            written.append(int(logits[0, -1].argmax()))
+        sentences.append((written[1:] + [0] * max_length)[:max_length])
+    return sentences
+
+
+def test_greedy_search_writes_what_a_plain_loop_over_the_transformer_writes():
+    model, rng = small_transformer(), np.random.default_rng(5)
+    source = rng.integers(4, 13, size=(17, 7))
+    for row, length in zip(source, rng.integers(2, 8, size=17), strict=True):
+        row[length:] = 0
+    model((source, source[:, :3] % V))
+    # Larger weights than a fresh model's, and no padding written: sentences that differ, and some that end.
+    model.set_weights([weight * 2.5 for weight in model.get_weights()])
+    bias = np.zeros(V, "float32")
+    bias[0], bias[3] = -1e6, 3.0
+    model.output_dense.bias.assign(bias)
+    written = numpy(tfattn.greedy_search(model.step, model.encode(source), batch_size=17, max_length=9)).tolist()
+    assert written == greedily_in_python(model, source, 9)
+    ended = [3 in row for row in written]
+    assert any(ended) and len({tuple(row) for row in written}) > 3
+
+
+def test_the_logits_of_a_step_are_those_of_the_full_forward_pass():
+    model = small_transformer()
+    source, target = np.array([[4, 5, 6, 0, 0], [7, 8, 9, 10, 4]]), np.array([[2, 4, 5, 6], [2, 7, 9, 8]])
+    full = numpy(model((source, target), training=False))
+    state = model.encode(source)
+    for position in range(4):
+        # What lies after the position is not looked at.
+        tokens = np.where(np.arange(4) <= position, target, 0)
+        logits, state = model.step(tokens, position, state)
+        np.testing.assert_allclose(logits, full[:, position], atol=1e-5)

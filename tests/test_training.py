@@ -1,0 +1,232 @@
+"""Loss, metric and schedule against plain NumPy in float64."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+
+B, T, V = 3, 5, 7
+
+
+def draw(seed=0, padded=True):
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(1, V, size=(B, T))
+    if padded:
+        ids[0, 3:] = 0
+        ids[2, 1:] = 0
+    return ids, rng.normal(size=(B, T, V)).astype("float32") * 3
+
+
+def log_softmax(logits):
+    logits = logits.astype("float64")
+    shifted = logits - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def smoothed_rows(ids, smoothing):
+    return (1 - smoothing) * np.eye(V)[ids] + smoothing / V
+
+
+def token_losses(ids, logits, smoothing=0.0):
+    return -(smoothed_rows(ids, smoothing) * log_softmax(logits)).sum(-1) * (ids != 0)
+
+
+def expected_mean(ids, logits, smoothing=0.0, weights=1.0):
+    weights = (ids != 0) * weights
+    return (token_losses(ids, logits, smoothing) * weights).sum() / weights.sum()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+def test_the_loss_is_the_mean_over_real_tokens(smoothing):
+    ids, logits = draw()
+    loss = tfattn.MaskedCrossentropy(label_smoothing=smoothing)(ids, logits)
+    np.testing.assert_allclose(loss, expected_mean(ids, logits, smoothing), rtol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_without_padding_the_loss_equals_keras_over_one_hot_rows(smoothing):
+    ids, logits = draw(padded=False)
+    theirs = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=smoothing)
+    ours = tfattn.MaskedCrossentropy(label_smoothing=smoothing)(ids, logits)
+    np.testing.assert_allclose(ours, theirs(np.eye(V, dtype="float32")[ids], logits), rtol=1e-5)
+
+
+def test_reductions_are_mean_sum_and_none():
+    ids, logits = draw()
+    wanted = token_losses(ids, logits, 0.1)
+    by_token = tfattn.MaskedCrossentropy(0.1, reduction="none")(ids, logits)
+    np.testing.assert_allclose(by_token, wanted, rtol=1e-5)
+    assert not np.any(np.asarray(by_token)[ids == 0])
+    np.testing.assert_allclose(tfattn.MaskedCrossentropy(0.1, reduction=None)(ids, logits), wanted, rtol=1e-5)
+    np.testing.assert_allclose(tfattn.MaskedCrossentropy(0.1, reduction="sum")(ids, logits), wanted.sum(), rtol=1e-5)
+
+
+def test_more_padding_changes_no_loss():
+    ids, logits = draw()
+    longer = np.pad(ids, ((0, 0), (0, 6)))
+    wider = np.pad(logits, ((0, 0), (0, 6), (0, 0)), constant_values=9.0)
+    loss = tfattn.MaskedCrossentropy(0.1)
+    np.testing.assert_allclose(loss(longer, wider), loss(ids, logits), rtol=1e-6)
+
+
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum", "none"])
+def test_all_padding_gives_a_loss_of_0(reduction):
+    _, logits = draw()
+    loss = tfattn.MaskedCrossentropy(0.1, reduction=reduction)(np.zeros((B, T), int), logits)
+    assert not np.any(np.asarray(loss))
+
+
+def test_another_padding_id_is_left_out():
+    ids, logits = draw(padded=False)
+    ids[:, 2] = 4
+    real = ids != 4
+    wanted = -(np.eye(V)[ids] * log_softmax(logits)).sum(-1)[real].mean()
+    np.testing.assert_allclose(tfattn.MaskedCrossentropy(padding_id=4)(ids, logits), wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(B, T), (B,), (B, 1), (1, T)])
+def test_sample_weights_give_a_weighted_mean(shape):
+    ids, logits = draw()
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, size=shape)
+    loss = tfattn.MaskedCrossentropy(0.1)(ids, logits, sample_weight=weights)
+    aligned = weights[:, None] if shape == (B,) else weights
+    np.testing.assert_allclose(loss, expected_mean(ids, logits, 0.1, aligned), rtol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_gradient_is_softmax_minus_the_smoothed_target(smoothing):
+    ids, logits = draw()
+    logits = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = tfattn.MaskedCrossentropy(smoothing)(ids, logits)
+    real = (ids != 0)[..., None]
+    wanted = (np.exp(log_softmax(logits.numpy())) - smoothed_rows(ids, smoothing)) * real / real.sum()
+    np.testing.assert_allclose(tape.gradient(loss, logits), wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("garbage", [np.nan, np.inf, -np.inf])
+def test_what_lies_under_padding_reaches_neither_the_loss_nor_its_gradient(garbage):
+    ids, logits = draw()
+    clean = tfattn.MaskedCrossentropy(0.1)(ids, logits)
+    logits[ids == 0] = garbage
+    logits = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        loss = tfattn.MaskedCrossentropy(0.1)(ids, logits)
+    np.testing.assert_allclose(loss, clean, rtol=1e-6)
+    gradient = tape.gradient(loss, logits).numpy()
+    assert np.isfinite(gradient).all()
+    assert not np.any(gradient[ids == 0]) and np.any(gradient[ids != 0])
+
+
+def test_large_logits_in_half_precision_overflow_nothing():
+    ids, logits = draw()
+    logits = (logits * 4000).astype("float16")
+    loss = tfattn.MaskedCrossentropy(0.1)(ids, logits)
+    assert loss.dtype == "float32"
+    np.testing.assert_allclose(loss, expected_mean(ids, logits, 0.1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_fit_lowers_the_loss_and_reports_both_numbers(policy):
+    ids, _ = draw()
+    model = keras.Sequential([keras.layers.Embedding(V, 11, mask_zero=True), keras.layers.Dense(V, dtype=policy)])
+    model.compile(keras.optimizers.Adam(0.1), tfattn.MaskedCrossentropy(0.1), metrics=[tfattn.MaskedAccuracy()])
+    history = model.fit(ids, ids, epochs=23, verbose=0).history
+    assert history["loss"][-1] < 0.6 * history["loss"][0]
+    assert history["masked_accuracy"][-1] == 1.0
+    assert np.isfinite(history["loss"]).all()
+
+
+def test_fits_loss_is_the_mean_over_real_tokens():
+    ids, _ = draw()
+    model = keras.Sequential([keras.layers.Embedding(V, V, mask_zero=True)])
+    model.compile("sgd", tfattn.MaskedCrossentropy(0.1))
+    wanted = expected_mean(ids, np.asarray(model(ids)), 0.1)
+    np.testing.assert_allclose(model.evaluate(ids, ids, verbose=0), wanted, rtol=1e-5)
+
+
+def test_accuracy_is_the_share_of_real_tokens_over_all_updates():
+    metric, right, real = tfattn.MaskedAccuracy(), 0, 0
+    assert float(metric.result()) == 0.0
+    for seed in range(3):
+        ids, logits = draw(seed)
+        metric.update_state(ids, logits)
+        right += ((logits.argmax(-1) == ids) & (ids != 0)).sum()
+        real += (ids != 0).sum()
+    np.testing.assert_allclose(metric.result(), right / real, rtol=1e-6)
+    metric.reset_state()
+    assert float(metric.result()) == 0.0
+
+
+@pytest.mark.parametrize("shape", [(B, T), (B,)])
+def test_accuracy_takes_sample_weights(shape):
+    ids, logits = draw()
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, size=shape)
+    metric = tfattn.MaskedAccuracy()
+    metric.update_state(ids, logits, sample_weight=weights)
+    counted = (ids != 0) * (weights[:, None] if shape == (B,) else weights)
+    np.testing.assert_allclose(metric.result(), ((logits.argmax(-1) == ids) * counted).sum() / counted.sum(), rtol=1e-5)
+
+
+def test_accuracy_leaves_another_padding_id_out():
+    metric = tfattn.MaskedAccuracy(padding_id=3)
+    metric.update_state(np.array([[3, 0, 1]]), np.eye(V, dtype="float32")[[[3, 0, 2]]])
+    assert float(metric.result()) == 0.5
+
+
+def test_the_schedule_is_the_papers_formula():
+    schedule = tfattn.TransformerSchedule(width=11, warmup_steps=13, scale=1.7)
+    done = np.arange(200)
+    steps = done + 1.0
+    wanted = 1.7 * 11**-0.5 * np.minimum(steps**-0.5, steps * 13**-1.5)
+    np.testing.assert_allclose([float(schedule(int(i))) for i in done], wanted, rtol=1e-6)
+
+
+def test_the_rate_peaks_at_the_last_warm_up_step():
+    schedule = tfattn.TransformerSchedule(width=512)
+    rates = np.array([float(schedule(step)) for step in range(3980, 4020)])
+    assert rates.argmax() == 3999 - 3980
+    np.testing.assert_allclose(rates.max(), (512 * 4000) ** -0.5, rtol=1e-6)
+    assert float(schedule(0)) > 0
+
+
+def test_an_optimizer_follows_the_schedule():
+    schedule = tfattn.TransformerSchedule(width=5, warmup_steps=3)
+    optimizer = keras.optimizers.SGD(schedule)
+    weight = keras.Variable(0.0)
+    optimizer.build([weight])
+    for step in range(7):
+        before = float(weight)
+        optimizer.apply([tf.constant(1.0)])
+        np.testing.assert_allclose(before - float(weight), float(schedule(step)), rtol=1e-4)
+
+
+def test_loss_metric_and_schedule_come_back_from_their_configs():
+    parts = [
+        tfattn.MaskedCrossentropy(0.3, padding_id=2, reduction="sum"),
+        tfattn.MaskedAccuracy(padding_id=2, name="accuracy"),
+        tfattn.TransformerSchedule(width=5, warmup_steps=3, scale=2.0),
+    ]
+    for part in parts:
+        back = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(part))
+        assert type(back) is type(part)
+        assert back.get_config() == part.get_config()
+
+
+def test_a_compiled_model_comes_back_with_its_loss_metric_and_schedule(tmp_path):
+    ids, _ = draw()
+    model = keras.Sequential([keras.Input((T,), dtype="int32"), keras.layers.Embedding(V, V, mask_zero=True)])
+    model.compile(
+        keras.optimizers.Adam(tfattn.TransformerSchedule(width=V, warmup_steps=3)),
+        tfattn.MaskedCrossentropy(0.1),
+        metrics=[tfattn.MaskedAccuracy()],
+    )
+    model.fit(ids, ids, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded.evaluate(ids, ids, verbose=0), model.evaluate(ids, ids, verbose=0), rtol=1e-6)
+    np.testing.assert_allclose(loaded.optimizer.learning_rate, model.optimizer.learning_rate)
