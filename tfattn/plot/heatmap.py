@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfattn import _checks
+from tfattn import _checks, _optional
 from tfattn.plot import canvas
 
 __all__ = ["heatmaps"]
@@ -49,7 +49,8 @@ def heatmaps(
     column_labels = _labels("column_labels", column_labels, panels.shape[2], "column")
     titles = _labels("titles", None if titles is None else np.ravel(titles), len(panels), "heatmap")
     sides = _sides(panels.shape[1:], row_labels or column_labels or number_format)
-    figure = canvas.new_figure("heatmaps", *_figure_size(sides, len(panels), columns, row_labels, column_labels))
+    size = _figure_size(sides, len(panels), columns, row_labels, column_labels, titles)
+    figure = canvas.new_figure("heatmaps", *size)
     images = _draw(figure, panels, columns, colour_map)
     for number, image in enumerate(images):
         axes = image.axes
@@ -93,12 +94,15 @@ def _sides(shape, with_text):
     return [max(cell * count, 0.5) for count in shape]
 
 
-def _figure_size(sides, count, columns, row_labels, column_labels):
+def _figure_size(sides, count, columns, row_labels, column_labels, titles):
+    """Width and height in inches, with room for the words: about 0.07 a letter along an axis, 0.08 in a title."""
+
     def room(labels):
         return 0.35 + 0.07 * max(map(len, labels or ["00"]))
 
     rows = -(-count // columns)
-    width = columns * (sides[1] + 0.15) + room(row_labels) + 1.2
+    panel_width = max(sides[1] + 0.15, 0.08 * max(map(len, titles or [""])))
+    width = columns * panel_width + room(row_labels) + 1.2
     height = rows * (sides[0] + 0.4) + room(column_labels) + 0.25
     return max(width, 2.5), max(height, 1.8)
 
@@ -123,11 +127,10 @@ def _draw(figure, panels, columns, colour_map):
 
 
 def _colours(name):
-    import matplotlib
-
-    if name not in matplotlib.colormaps:
+    known = _optional.find("matplotlib", "plot", "heatmaps").colormaps
+    if name not in known:
         _checks.fail("heatmaps", "colour_map", "be the name of a matplotlib colour map", name)
-    return matplotlib.colormaps[name].with_extremes(bad="0.8")
+    return known[name].with_extremes(bad="0.8")
 
 
 def _tick(axis, labels, shown):
@@ -152,6 +155,8 @@ def _name(figure, images, x_label, y_label):
 
 def _write_numbers(image, number_format):
     for (row, column), number in np.ndenumerate(image.get_array().data):
-        colour = "white" if image.norm(number) > 0.5 else "black"
+        # Brightness as the eye weighs it, so that the text is read on any colour map.
+        brightness = np.dot(image.cmap(image.norm(number))[:3], (0.299, 0.587, 0.114))
+        colour = "black" if brightness > 0.5 else "white"
         text = format(number, number_format)
         image.axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=canvas.SMALL)

@@ -1,0 +1,20 @@
+"""What the demos share: `--seed`, `--out` and the last line."""
+
+import argparse
+import json
+from pathlib import Path
+
+
+def arguments(description, default_out):
+    """A parser with the options of every demo."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0, help="seed of everything random (default: %(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path(default_out), metavar="DIR", help="folder for figures (default: %(default)s)"
+    )
+    return parser
+
+
+def print_result(numbers):
+    """The last line of a demo, for people and for programs."""
+    print("result:", json.dumps(numbers))

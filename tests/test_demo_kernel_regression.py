@@ -1,0 +1,92 @@
+"""The kernel regression demo, run as a reader runs it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DEMO = ROOT / "demos" / "kernel_regression.py"
+
+
+def run(*arguments, folder):
+    """What the demo prints, run in `folder` against this checkout."""
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, str(DEMO), *arguments]
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory):
+    """(what was printed, the folder of the figures) with the default seed."""
+    folder = tmp_path_factory.mktemp("kernel_regression")
+    return run("--out", "new/figures", folder=folder), folder / "new" / "figures"
+
+
+def result(printed):
+    label, _, numbers = printed.splitlines()[-1].partition(" ")
+    assert label == "result:"
+    return json.loads(numbers)
+
+
+def by_numpy(bandwidth):
+    """Errors of average pooling and of a Gaussian of that bandwidth, from the data of seed 0."""
+    random = np.random.default_rng(0)
+    x = np.sort(random.uniform(0.0, 5.0, 50))
+    y = 2 * np.sin(x) + x**0.8 + random.normal(0.0, 0.5, 50)
+    queries = np.linspace(0.0, 4.9, 50)
+    truth = 2 * np.sin(queries) + queries**0.8
+    weights = np.exp(-(((queries[:, None] - x) / bandwidth) ** 2) / 2)
+    pooled = (weights / weights.sum(axis=1, keepdims=True)) @ y
+    return np.mean((y.mean() - truth) ** 2), np.mean((pooled - truth) ** 2)
+
+
+@pytest.mark.slow
+def test_the_last_line_holds_the_four_numbers(story):
+    assert list(result(story[0])) == ["mse_average", "mse_nonparametric", "mse_parametric", "bandwidth"]
+
+
+@pytest.mark.slow
+def test_attention_pooling_errs_less_than_half_as_much_as_average_pooling(story):
+    numbers = result(story[0])
+    assert numbers["mse_nonparametric"] < numbers["mse_average"] / 2
+
+
+@pytest.mark.slow
+def test_the_errors_are_those_of_the_formulas(story):
+    numbers = result(story[0])
+    average, fixed = by_numpy(1.0)
+    np.testing.assert_allclose(numbers["mse_average"], average, rtol=1e-6)
+    np.testing.assert_allclose(numbers["mse_nonparametric"], fixed, rtol=1e-4)
+    np.testing.assert_allclose(numbers["mse_parametric"], by_numpy(numbers["bandwidth"])[1], rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_the_learned_bandwidth_is_sharper(story):
+    assert 0.05 < result(story[0])["bandwidth"] < 0.5
+
+
+@pytest.mark.slow
+def test_the_story_gives_the_batched_product_that_readers_know(story):
+    assert "give 4.5 and 14.5" in story[0]
+
+
+@pytest.mark.slow
+def test_the_figures_are_in_the_folder(story):
+    assert sorted(path.name for path in story[1].iterdir()) == ["fits.png", "loss.png", "weights.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in story[1].iterdir())
+
+
+@pytest.mark.slow
+def test_help_names_the_options(tmp_path):
+    printed = run("--help", folder=tmp_path)
+    assert "--seed" in printed and "--out DIR" in printed
+    assert list(tmp_path.iterdir()) == []

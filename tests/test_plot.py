@@ -1,0 +1,240 @@
+"""Figures: what is on them, and that they belong to the caller alone."""
+
+import sys
+
+import matplotlib.pyplot
+import numpy as np
+import pytest
+
+from tfattn import plot
+
+WORDS = ["the", "small", "cat", "sleeps", "."]
+
+
+def weights(*shape):
+    random = np.random.default_rng(7).uniform(0.1, 1.0, shape)
+    return random / random.sum(axis=-1, keepdims=True)
+
+
+def images(figure):
+    return [axes.images[0] for axes in figure.axes if axes.images]
+
+
+def texts(labels):
+    return [label.get_text() for label in labels]
+
+
+def words_shown(axis):
+    """The words beside an axis, or none where a neighbour shows them."""
+    return [tick.label1.get_text() for tick in axis.get_major_ticks() if tick.label1.get_visible()]
+
+
+@pytest.mark.parametrize(
+    "shape, count, grid",
+    [((2, 5), 1, (1, 1)), ((3, 2, 5), 3, (1, 3)), ((6, 2, 5), 6, (2, 4)), ((2, 3, 7, 5), 6, (2, 3))],
+)
+def test_each_matrix_is_a_heatmap_and_there_is_one_bar(shape, count, grid):
+    figure = plot.heatmaps(weights(*shape))
+    assert len(images(figure)) == count
+    assert len(figure.axes) == count + 1
+    places = figure.axes[0].get_subplotspec().get_gridspec()
+    assert (places.nrows, places.ncols) == grid
+
+
+def test_heatmaps_are_drawn_in_reading_order():
+    matrices = weights(2, 3, 7, 5)
+    shown = [image.get_array().data for image in images(plot.heatmaps(matrices))]
+    np.testing.assert_array_equal(np.stack(shown), matrices.reshape(6, 7, 5))
+
+
+def test_heatmaps_share_a_colour_scale_from_0_to_the_largest_weight():
+    matrices = np.stack([weights(3, 5) / 10, weights(3, 5)])
+    assert {image.get_clim() for image in images(plot.heatmaps(matrices))} == {(0.0, matrices.max())}
+
+
+def test_negative_numbers_begin_the_colour_scale():
+    assert images(plot.heatmaps([[-0.5, 0.25]]))[0].get_clim() == (-0.5, 0.25)
+
+
+@pytest.mark.parametrize("matrix", [np.zeros((2, 3)), np.full((2, 3), np.nan)])
+def test_a_matrix_without_any_weight_is_drawn(matrix):
+    assert images(plot.heatmaps(matrix))[0].get_clim() == (0.0, 1.0)
+
+
+def test_words_and_names_stand_on_the_axes():
+    figure = plot.heatmaps(weights(2, 5), ["un", "chat"], WORDS, "looks", "read", "written", "weight")
+    axes, bar = figure.axes
+    assert texts(axes.get_yticklabels()) == ["un", "chat"]
+    assert texts(axes.get_xticklabels()) == WORDS
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("read", "written", "looks")
+    assert bar.get_ylabel() == "weight"
+
+
+def test_long_words_are_turned_and_short_ones_are_not():
+    assert {label.get_rotation() for label in plot.heatmaps(weights(2, 5)).axes[0].get_xticklabels()} == {0}
+    turned = plot.heatmaps(weights(2, 5), column_labels=WORDS).axes[0].get_xticklabels()
+    assert {label.get_rotation() for label in turned} == {60}
+
+
+def test_in_a_grid_words_stand_at_the_outer_edges_alone():
+    figure = plot.heatmaps(weights(5, 2, 5), ["un", "chat"], WORDS, columns=3)
+    shown = [axes for axes in figure.axes if axes.images]
+    assert [bool(words_shown(axes.yaxis)) for axes in shown] == [True, False, False, True, False]
+    # The third has nothing beneath it, for the second row is short.
+    assert [bool(words_shown(axes.xaxis)) for axes in shown] == [False, False, True, True, True]
+    assert texts(figure.texts) == ["Keys", "Queries"]
+
+
+def test_nothing_overlaps_in_a_grid_of_long_words():
+    long_words = [f"extraordinary{i}" for i in range(12)]
+    figure = plot.heatmaps(weights(8, 12, 12), long_words, long_words, [f"head {h}" for h in range(8)])
+    figure.draw_without_rendering()
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    overlaps = [(i, j) for i in range(9) for j in range(i) if _area(boxes[i], boxes[j]) > 4.0]
+    assert overlaps == []
+    page = figure.bbox
+    assert all(page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1 for box in boxes)
+
+
+def _area(box, other):
+    """Pixels that two boxes share."""
+    width = min(box.x1, other.x1) - max(box.x0, other.x0)
+    height = min(box.y1, other.y1) - max(box.y0, other.y0)
+    return max(width, 0.0) * max(height, 0.0)
+
+
+def test_numbers_are_written_into_the_cells_on_request():
+    figure = plot.heatmaps([[0.25, 0.75]], number_format=".1f")
+    assert texts(figure.axes[0].texts) == ["0.2", "0.8"]
+    assert [text.get_color() for text in figure.axes[0].texts] == ["black", "white"]
+    assert len(plot.heatmaps([[0.25, 0.75]]).axes[0].texts) == 0
+
+
+def test_titles_may_be_nested_like_the_grid():
+    figure = plot.heatmaps(weights(2, 2, 3, 5), titles=[["a", "b"], ["c", "d"]])
+    assert [image.axes.get_title() for image in images(figure)] == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"matrices": np.ones(5)}, r"heatmaps: `matrices` must have shape \(T, S\), \(H, T, S\) or \(R, C, T, S\)"),
+        ({"matrices": np.ones((1, 1, 1, 2, 5))}, r"`matrices` must have shape .* Received: matrices=\(1, 1, 1, 2, 5\)"),
+        ({"matrices": np.ones((0, 5))}, "`matrices` must hold at least one number"),
+        ({"matrices": [[1.0, 2.0], [3.0]]}, "`matrices` must hold numbers"),
+        ({"matrices": [["a", "b"]]}, "`matrices` must hold numbers"),
+        ({"row_labels": WORDS}, "`row_labels` must hold a label a row, 2 of them"),
+        ({"column_labels": WORDS[:4]}, "`column_labels` must hold a label a column, 5 of them"),
+        ({"titles": ["a", "b"]}, "`titles` must hold a label a heatmap, 1 of them"),
+        ({"columns": 0}, "`columns` must be a positive integer"),
+        ({"colour_map": "greenish"}, "`colour_map` must be the name of a matplotlib colour map"),
+    ],
+)
+def test_heatmaps_refuse_what_does_not_fit(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        plot.heatmaps(**{"matrices": weights(2, 5), **arguments})
+
+
+X = np.linspace(0.0, 3.0, 7)
+QUERIES = np.linspace(0.0, 3.0, 11)
+
+
+def test_a_fit_shows_points_truth_and_a_curve_a_name():
+    curves = {"flat": 0 * QUERIES, "line": QUERIES}
+    axes = plot.regression_fit(X, X**2, QUERIES, curves, QUERIES**2, "metres", "seconds", "fall").axes[0]
+    assert texts(axes.get_legend().get_texts()) == ["training points", "truth", "flat", "line"]
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("metres", "seconds", "fall")
+    np.testing.assert_array_equal(axes.collections[0].get_offsets(), np.stack([X, X**2], axis=1))
+    assert len({line.get_color() for line in axes.get_lines()}) == 3
+
+
+def test_a_fit_is_drawn_from_left_to_right_whatever_the_order_of_the_queries():
+    order = np.random.default_rng(3).permutation(11)
+    (line,) = plot.regression_fit(X, X, QUERIES[order], QUERIES[order] ** 2).axes[0].get_lines()
+    np.testing.assert_array_equal(line.get_xydata(), np.stack([QUERIES, QUERIES**2], axis=1))
+    assert line.get_label() == "prediction"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"x": X[:, None]}, r"regression_fit: `x` must have shape \(N,\)"),
+        ({"y": X[:3]}, "`y` must be as long as `x`, 7"),
+        ({"predictions": X}, "`predictions` must be as long as `queries`, 11"),
+        ({"predictions": {"good": QUERIES, "bad": X}}, "`predictions` must be as long as `queries`, 11"),
+        ({"truth": X}, "`truth` must be as long as `queries`, 11"),
+        ({"queries": ["a"]}, "`queries` must hold numbers"),
+    ],
+)
+def test_a_fit_refuses_what_does_not_fit(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        plot.regression_fit(**{"x": X, "y": X, "queries": QUERIES, "predictions": QUERIES, **arguments})
+
+
+class History:
+    history = {"loss": [3.0, 2.0], "accuracy": [0.1, 0.2], "val_loss": [3.5, 2.5], "learning_rate": [0.1, 0.1]}
+
+
+@pytest.mark.parametrize("history", [History(), History.history])
+def test_a_history_shows_both_losses_and_nothing_else(history):
+    axes = plot.loss_curve(history).axes[0]
+    assert texts(axes.get_legend().get_texts()) == ["training", "validation"]
+    np.testing.assert_array_equal(axes.get_lines()[1].get_xydata(), [[1, 3.5], [2, 2.5]])
+
+
+def test_a_sequence_of_losses_is_one_curve_without_a_legend():
+    axes = plot.loss_curve([3.0, 2.0, 1.0], title="falls").axes[0]
+    assert axes.get_legend() is None
+    assert (len(axes.get_lines()), axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == (
+        1,
+        "Epoch",
+        "Loss",
+        "falls",
+    )
+
+
+def test_a_single_epoch_is_a_dot():
+    axes = plot.loss_curve([3.0]).axes[0]
+    assert axes.get_lines()[0].get_marker() == "o"
+    assert all(float(tick).is_integer() for tick in axes.get_xticks())
+
+
+@pytest.mark.parametrize(
+    "history, message",
+    [
+        ({"accuracy": [1.0]}, r"""loss_curve: `history` must hold "loss". Received: history=\['accuracy'\]"""),
+        ([], "`history` must hold at least one number"),
+        ([[1.0], [2.0]], r"`history` must have shape \(epochs,\)"),
+    ],
+)
+def test_a_loss_curve_refuses_what_holds_no_loss(history, message):
+    with pytest.raises(ValueError, match=message):
+        plot.loss_curve(history)
+
+
+DRAWINGS = {
+    "heatmaps": lambda: plot.heatmaps(weights(4, 2, 5), ["un", "chat"], WORDS),
+    "regression_fit": lambda: plot.regression_fit(X, X, QUERIES, QUERIES),
+    "loss_curve": lambda: plot.loss_curve([3.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("name", plot.__all__)
+def test_a_figure_is_written_to_a_file(name, tmp_path):
+    DRAWINGS[name]().savefig(tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", plot.__all__)
+def test_pyplot_stays_as_it_was(name, tmp_path):
+    before = matplotlib.pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)
+    DRAWINGS[name]().savefig(tmp_path / "figure.png")
+    assert (matplotlib.pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)) == before
+
+
+@pytest.mark.parametrize("name", plot.__all__)
+def test_without_matplotlib_the_error_gives_the_pip_line(name, monkeypatch):
+    for module in [module for module in sys.modules if module.partition(".")[0] == "matplotlib"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=rf'{name} needs matplotlib: pip install "tfattn\[plot\]"'):
+        DRAWINGS[name]()
