@@ -22,7 +22,10 @@ def main():
     options = _options()
     keras.utils.set_random_seed(options.seed)
     options.out.mkdir(parents=True, exist_ok=True)
-    train, validation = _pairs(options)
+    try:
+        train, validation = _pairs(options)
+    except (FileNotFoundError, ValueError) as error:
+        raise SystemExit(f"error: {error}") from None
     source_words = data.Vocabulary.from_sentences([source for source, _ in train], min_count=options.min_count)
     target_words = data.Vocabulary.from_sentences([target for _, target in train], min_count=options.min_count)
     print(
@@ -36,9 +39,12 @@ def main():
     seconds = time.perf_counter() - began
 
     print("\nTranslations of held-out sentences:")
-    for source, hypothesis, reference in list(zip(sources, hypotheses, references, strict=True))[:5]:
+    shown = list(zip(sources, hypotheses, references, strict=True))[:5]
+    for source, hypothesis, reference in shown:
         print(f"  source     {source}\n  model      {hypothesis}\n  reference  {reference}\n")
-    figure = _attention_figure(model, sources[0], hypotheses[0], source_words, target_words)
+    # The longest of the five has the most to show.
+    source, hypothesis, _ = max(shown, key=lambda sentences: len(sentences[0]))
+    figure = _attention_figure(model, source, hypothesis, source_words, target_words)
     figure.savefig(options.out / "attention.png", dpi=150)
     model.save(options.out / "model.keras")
     print(f"figure and model: {options.out}")
