@@ -120,3 +120,10 @@ def test_bad_arguments_are_refused(arguments, message):
 def test_scores_of_another_rank_are_refused():
     with pytest.raises(ValueError, match=r"masked_softmax: `scores` must have shape \(B, T, S\) or \(B, H, T, S\)"):
         masked_softmax(np.zeros((2, 4), "float32"))
+
+
+def test_the_only_key_gets_all_the_weight_without_a_warning():
+    np.testing.assert_array_equal(masked_softmax(np.array([[[-3.0], [5.0]]], "float32")), [[[1], [1]]])
+    np.testing.assert_array_equal(
+        masked_softmax(np.zeros((1, 2, 1), "float32"), valid_lens=np.array([[0, 1]])), [[[0], [1]]]
+    )

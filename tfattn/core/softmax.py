@@ -69,5 +69,12 @@ def normalise(scores, visible=None):
         scores = ops.where(visible, scores, -float("inf"))
     # A row of −inf has no softmax; it is given zeros as scores, and its weights are taken away again.
     empty = ops.max(scores, axis=-1, keepdims=True) == -float("inf")
-    weights = ops.softmax(ops.where(empty, 0.0, scores), axis=-1)
+    weights = _softmax(ops.where(empty, 0.0, scores))
     return ops.cast(ops.where(empty, 0.0, weights), dtype)
+
+
+def _softmax(scores):
+    if scores.shape[-1] == 1:
+        # The only key gets all the weight. Keras would warn of an axis of one; this keeps a NaN, too.
+        return ops.exp(scores - scores)
+    return ops.softmax(scores, axis=-1)
