@@ -67,7 +67,8 @@ def attend(
     # float32 or wider until the weights are there: a half-precision score has too few digits for an exponent.
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if bias is not None:
-        scores = scores + _bias(bias, shape, scores.dtype)
+        masks.check_square("attend", "bias", bias.shape, shape)
+        scores = scores + masks.with_heads(ops.cast(bias, scores.dtype), len(shape))
     weights = ops.cast(softmax.normalise(scores, visible), value.dtype)
     kept = keras.random.dropout(weights, dropout, seed=seed) if dropout else weights
     output = products.matmul(kept, value)  # (..., T, Dv)
@@ -89,14 +90,6 @@ def _operands(query, value, key):
         if value.shape[1] != groups:
             _checks.fail("attend", "value", f"have as many heads as `key`, {groups}", tuple(value.shape))
     return query, value, key
-
-
-def _bias(bias, shape, dtype):
-    bias = ops.cast(bias, dtype)
-    letters = "(T, S), (B, T, S)" + (" or (B, H, T, S)" if len(shape) == 4 else "")
-    target = shape if len(bias.shape) == 4 else (shape[0], *shape[-2:])
-    _checks.broadcasts("attend", "bias", bias.shape, target, letters)
-    return masks.with_heads(bias, len(shape))
 
 
 def _shield(query, key, value, visible):

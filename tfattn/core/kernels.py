@@ -76,7 +76,7 @@ def get(kernel, who="kernels.get"):
     """
     if callable(kernel):
         return kernel
-    if kernel not in _BY_NAME:
+    if not isinstance(kernel, str) or kernel not in _BY_NAME:
         known = ", ".join(repr(name) for name in names())
         _checks.fail(who, "kernel", f"be one of {known}, or a callable", kernel)
     return _BY_NAME[kernel]

@@ -27,6 +27,10 @@ _FLOAT_HINT = "a float that is added to the scores, such as 0 and -1e9, goes int
 _INT_HINT = "0 and 1 become a mask with `mask != 0`"
 
 
+# The shapes of a whole square of pairs, by the rank of the scores.
+_SQUARES = {3: "(T, S) or (B, T, S)", 4: "(T, S), (B, T, S) or (B, H, T, S)"}
+
+
 class Grid(NamedTuple):
     """A rectangle of the T × S square of query–key pairs.
 
@@ -79,6 +83,9 @@ class Mask:
     def on(self, grid):
         """Which pairs of `grid` may attend: bool, broadcastable to `(B, t, s)` or `(B, H, t, s)`."""
         raise NotImplementedError
+
+    def check(self, who, argument, shape):
+        """Raises where the rule's arrays do not fit scores of that static shape, `(B, T, S)` or `(B, H, T, S)`."""
 
     def dense(self, num_queries, num_keys):
         """The mask as a bool tensor, broadcastable to `(B, T, S)` or `(B, H, T, S)`."""
@@ -159,7 +166,10 @@ class explicit(Mask):
 
     def __init__(self, mask):
         self.mask = checked_bool("masks.explicit", "mask", mask)
-        _checks.rank("masks.explicit", "mask", self.mask.shape, (2, 3, 4), "(T, S), (B, T, S) or (B, H, T, S)")
+        _checks.rank("masks.explicit", "mask", self.mask.shape, (2, 3, 4), _SQUARES[4])
+
+    def check(self, who, argument, shape):
+        check_square(who, argument, self.mask.shape, shape)
 
     def on(self, grid):
         return grid.columns_of(grid.rows_of(self.mask, -2), -1)
@@ -181,6 +191,10 @@ class padding(Mask):
     def __init__(self, valid_lens):
         self.valid_lens = checked_int("masks.padding", "valid_lens", valid_lens)
         _checks.rank("masks.padding", "valid_lens", self.valid_lens.shape, (1, 2), "(B,) or (B, T)")
+
+    def check(self, who, argument, shape):
+        target = (shape[0], shape[-2])[: len(self.valid_lens.shape)]
+        _checks.broadcasts(who, argument, self.valid_lens.shape, target, "(B,) or (B, T)")
 
     def on(self, grid):
         lengths = ops.expand_dims(self.valid_lens, -1)  # (B, 1) or (B, T, 1)
@@ -241,6 +255,10 @@ class prefix(Mask):
             self.length = checked_int("masks.prefix", "length", length)
             _checks.rank("masks.prefix", "length", self.length.shape, (1,), "() or (B,)")
 
+    def check(self, who, argument, shape):
+        if not isinstance(self.length, int):
+            _checks.broadcasts(who, argument, self.length.shape, shape[:1], "(B,)")
+
     def on(self, grid):
         length = self.length
         if not isinstance(length, int):
@@ -274,6 +292,10 @@ class segments(Mask):
         _checks.rank("masks.segments", argument, ids.shape, (2,), "(B, T) or (B, S)")
         return ids
 
+    def check(self, who, argument, shape):
+        _checks.broadcasts(who, argument, self.query_segments.shape, (shape[0], shape[-2]), "(B, T)")
+        _checks.broadcasts(who, argument, self.key_segments.shape, (shape[0], shape[-1]), "(B, S)")
+
     def on(self, grid):
         of_query = ops.expand_dims(grid.rows_of(self.query_segments, 1), 2)  # (B, t, 1)
         of_key = ops.expand_dims(grid.columns_of(self.key_segments, 1), 1)  # (B, 1, s)
@@ -290,6 +312,10 @@ class _Pair(Mask):
     def __init__(self, left, right):
         self.left = left
         self.right = right
+
+    def check(self, who, argument, shape):
+        self.left.check(who, argument, shape)
+        self.right.check(who, argument, shape)
 
     def on(self, grid):
         left, right = self.left.on(grid), self.right.on(grid)
@@ -316,11 +342,23 @@ class _Not(Mask):
     def __init__(self, inner):
         self.inner = inner
 
+    def check(self, who, argument, shape):
+        self.inner.check(who, argument, shape)
+
     def on(self, grid):
         return ops.logical_not(self.inner.on(grid))
 
     def get_config(self):
         return {"inner": keras.saving.serialize_keras_object(self.inner)}
+
+
+def check_square(who, argument, shape, scores_shape):
+    """Raises unless a mask or bias of that static shape broadcasts to scores of `scores_shape`."""
+    letters = _SQUARES[len(scores_shape)]
+    _checks.rank(who, argument, shape, range(2, len(scores_shape) + 1), letters)
+    without_heads = (scores_shape[0], *scores_shape[-2:])
+    target = tuple(scores_shape) if len(shape) == 4 else without_heads
+    _checks.broadcasts(who, argument, shape, target[-len(shape) :], letters)
 
 
 def with_heads(tensor, rank):

@@ -43,21 +43,18 @@ def masked_softmax(scores, valid_lens=None, mask=None):
 
 def rule_of(who, shape, mask=None, valid_lens=None, name="mask"):
     """Checks `mask` and `valid_lens` against the shape of the scores, and joins them into one mask object, or None."""
-    batch, *_, queries, keys = shape
     lengths = None
     if valid_lens is not None:
         valid_lens = masks.checked_int(who, "valid_lens", valid_lens)
         _checks.rank(who, "valid_lens", valid_lens.shape, (1, 2), "(B,) or (B, T)")
-        target = (batch,) if len(valid_lens.shape) == 1 else (batch, queries)
-        _checks.broadcasts(who, "valid_lens", valid_lens.shape, target, "(B,) or (B, T)")
         lengths = masks.padding(valid_lens)
-    if mask is not None and not isinstance(mask, masks.Mask):
-        mask = masks.checked_bool(who, name, mask)
-        letters = "(T, S), (B, T, S) or (B, H, T, S)" if len(shape) == 4 else "(T, S) or (B, T, S)"
-        _checks.rank(who, name, mask.shape, range(2, len(shape) + 1), letters)
-        target = tuple(shape) if len(mask.shape) == 4 else (batch, queries, keys)
-        _checks.broadcasts(who, name, mask.shape, target[-len(mask.shape) :], letters)
-        mask = masks.explicit(mask)
+        lengths.check(who, "valid_lens", shape)
+    if mask is not None:
+        if not isinstance(mask, masks.Mask):
+            mask = masks.checked_bool(who, name, mask)
+            masks.check_square(who, name, mask.shape, shape)
+        mask = masks.every(mask)
+        mask.check(who, name, shape)
     return masks.every(mask, lengths)
 
 

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import keras
 from keras import ops
 
 from tfattn import _checks
@@ -40,6 +41,8 @@ def greedy_search(step, state, batch_size, max_length, begin_id=2, end_id=3, pad
         [[3 4 5 0 0 0]]
     """
     who = "greedy_search"
+    if not callable(step):
+        _checks.fail(who, "step", "be callable, see `tfattn.decoding`", step)
     if not hasattr(batch_size, "dtype"):
         _checks.positive_int(who, "batch_size", batch_size)
     settings = _Settings(
@@ -57,17 +60,25 @@ def _greedy(step, settings, begin, state):
     rest = ops.full((batch, length), settings.padding_id, dtype="int32")
     tokens = ops.concatenate([begin, rest], axis=1)  # (B, 1 + L)
 
-    def going_on(position, tokens, ended, state):
+    # A loop carries tensors alone: what is None in the state stays outside of it.
+    def packed(state):
+        return tuple(leaf for leaf in keras.tree.flatten(state) if leaf is not None)
+
+    def unpacked(leaves):
+        leaves = iter(leaves)
+        return keras.tree.map_structure(lambda leaf: None if leaf is None else next(leaves), state)
+
+    def going_on(position, tokens, ended, leaves):
         return ops.logical_and(position < length, ops.logical_not(ops.all(ended)))
 
-    def write(position, tokens, ended, state):
-        logits, state = step(tokens, position, state)
+    def write(position, tokens, ended, leaves):
+        logits, state = step(tokens, position, unpacked(leaves))
         best = ops.cast(ops.argmax(logits, axis=-1), "int32")  # (B,)
         best = ops.where(ended, settings.padding_id, best)
         here = ops.arange(length + 1, dtype="int32") == position + 1
         tokens = ops.where(here, best[:, None], tokens)
-        return position + 1, tokens, ops.logical_or(ended, best == settings.end_id), state
+        return position + 1, tokens, ops.logical_or(ended, best == settings.end_id), packed(state)
 
-    start = (ops.zeros((), "int32"), tokens, ops.zeros((batch,), "bool"), state)
+    start = (ops.zeros((), "int32"), tokens, ops.zeros((batch,), "bool"), packed(state))
     _, tokens, _, _ = ops.while_loop(going_on, write, start)
     return tokens[:, 1:]

@@ -39,7 +39,7 @@ class Attention(AttentionLayer):
 
     def __init__(self, score=None, dropout=0.0, seed=None, **kwargs):
         super().__init__(dropout=dropout, seed=seed, **kwargs)
-        self.score = checked_score(type(self).__name__, score, self.dtype_policy)
+        self.score = score_or_default(type(self).__name__, score, self.dtype_policy)
 
     def build(self, query_shape, value_shape, key_shape=None):
         if not self.score.built:
@@ -69,13 +69,16 @@ class Attention(AttentionLayer):
         return cls(**{**config, "score": keras.saving.deserialize_keras_object(config["score"])})
 
 
-def checked_score(who, score, dtype):
-    """The score layer itself, or the scaled dot product where none is given."""
-    if score is None:
-        return DotProductScore(dtype=dtype, name="score")
-    if not isinstance(score, Score):
+def checked_score(who, score):
+    """The score itself, if it is a score layer or None."""
+    if score is not None and not isinstance(score, Score):
         _checks.fail(who, "score", "be a score layer, such as tfattn.AdditiveScore(units=8)", score)
     return score
+
+
+def score_or_default(who, score, dtype):
+    """The score layer, or the scaled dot product where none is given."""
+    return checked_score(who, score) or DotProductScore(dtype=dtype, name="score")
 
 
 def serialized_score(score):

@@ -80,6 +80,8 @@ class AttentionLayer(keras.layers.Layer):
     ):
         key = value if key is None else key
         self._check_lengths(query, value, key)
+        if bias is not None:
+            masks.check_square(type(self).__name__, "bias", bias.shape, self.score_shape(query.shape, key.shape))
         mask = self._joined_mask(query, key, attention_mask, valid_lens, (key_mask, value_mask), use_causal_mask)
         if query_mask is not None:
             query = _without_broken_padding(query, self._padding_mask("query_mask", query_mask, query))
@@ -108,12 +110,11 @@ class AttentionLayer(keras.layers.Layer):
 
     def _check_lengths(self, query, value, key):
         who = type(self).__name__
-        for name, tensor, letters in (
-            ("query", query, "(B, T, D)"),
-            ("value", value, "(B, S, D)"),
-            ("key", key, "(B, S, D)"),
-        ):
-            _checks.rank(who, name, tensor.shape, (3,), letters)
+        for name, tensor in (("query", query), ("value", value), ("key", key)):
+            if hasattr(tensor, "row_splits"):
+                expected = "be dense: pass `ragged.to_tensor()`, and `valid_lens=ragged.row_lengths()` for the keys"
+                _checks.fail(who, name, expected, type(tensor).__name__)
+            _checks.rank(who, name, tensor.shape, (3,), "(B, T, D)" if name == "query" else "(B, S, D)")
             _checks.same_batch(who, name, tensor.shape, "query", query.shape)
         _checks.same_size(who, "key", key.shape[1], "value", value.shape[1])
 

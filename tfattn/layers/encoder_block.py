@@ -3,7 +3,7 @@
 import keras
 
 from tfattn import _checks
-from tfattn.layers.attention import serialized_score
+from tfattn.layers.attention import checked_score, serialized_score
 from tfattn.layers.feed_forward import AddNorm, PositionwiseFeedForward
 from tfattn.layers.multi_head import MultiHeadAttention
 
@@ -35,7 +35,7 @@ class TransformerBlock(keras.layers.Layer):
         self.attention_dropout = _checks.probability(who, "attention_dropout", attention_dropout)
         self.activation = keras.activations.get(activation)
         self.norm_first = _checks.boolean(who, "norm_first", norm_first)
-        self.score = score
+        self.score = checked_score(who, score)
         self.num_key_value_heads = num_key_value_heads
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
@@ -43,8 +43,12 @@ class TransformerBlock(keras.layers.Layer):
 
     def make_attention(self, name, query_shape, value_shape):
         """A built attention whose heads part the width of the queries."""
-        width = query_shape[-1]
-        _checks.divides(type(self).__name__, "num_heads", self.num_heads, "width of the inputs", width)
+        who, width = type(self).__name__, query_shape[-1]
+        _checks.rank(who, "inputs", query_shape, (3,), "(B, T, D)")
+        _checks.rank(who, "memory", value_shape, (3,), "(B, S, D)")
+        if width is None:
+            _checks.fail(who, "inputs", "have a width that is known", query_shape)
+        _checks.divides(who, "num_heads", self.num_heads, "width of the inputs", width)
         attention = MultiHeadAttention(
             num_heads=self.num_heads,
             key_dim=width // self.num_heads,

@@ -143,6 +143,7 @@ class AddNorm(keras.layers.Layer):
         return self.norm(inputs) if self.norm_first else inputs
 
     def call(self, inputs, outputs, training=None):
+        _checks.same_size("AddNorm", "outputs", outputs.shape[1], "inputs", inputs.shape[1])
         total = inputs + self.output_dropout(outputs, training=training)
         return total if self.norm_first else self.norm(total)
 

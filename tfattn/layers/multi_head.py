@@ -6,7 +6,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn.core import products
 from tfattn.core.attend import attend
-from tfattn.layers.attention import checked_score, serialized_score
+from tfattn.layers.attention import score_or_default, serialized_score
 from tfattn.layers.base import AttentionLayer
 from tfattn.layers.projection import FromHeads, ToHeads
 
@@ -83,8 +83,9 @@ class MultiHeadAttention(AttentionLayer):
     ):
         who = "MultiHeadAttention"
         for name, instead in _REFUSED.items():
-            if kwargs.pop(name, None) not in (None, False):
-                raise ValueError(f"{who}: `{name}` is not covered; {instead}")
+            given = kwargs.pop(name, None)
+            if given not in (None, False):
+                _checks.fail(who, name, f"not be given: {instead}", given)
         super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.num_heads = _checks.positive_int(who, "num_heads", num_heads)
         self.key_dim = _checks.positive_int(who, "key_dim", key_dim)
@@ -96,7 +97,7 @@ class MultiHeadAttention(AttentionLayer):
         # Not `self.output_shape`: Keras's models look for that name on their layers and read it as another thing.
         self._output_shape = _width(who, output_shape)
         self.use_bias = _checks.boolean(who, "use_bias", use_bias)
-        self.score = checked_score(who, score, self.dtype_policy)
+        self.score = score_or_default(who, score, self.dtype_policy)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)

@@ -5,7 +5,7 @@ import keras
 from tfattn import _checks
 from tfattn.core import kernels, masks
 from tfattn.layers.attention import Attention
-from tfattn.layers.score_layers import KernelScore
+from tfattn.layers.score_layers import KernelScore, checked_smoothing
 
 __all__ = ["NadarayaWatson"]
 
@@ -57,6 +57,8 @@ class NadarayaWatson(Attention):
         seed=None,
         **kwargs,
     ):
+        kernel, bandwidth = checked_smoothing("NadarayaWatson", kernel, bandwidth)
+        _checks.boolean("NadarayaWatson", "trainable_bandwidth", trainable_bandwidth)
         score = KernelScore(kernel, bandwidth, trainable_bandwidth, dtype=kwargs.get("dtype"), name="score")
         super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
         self.kernel = kernel

@@ -1,5 +1,7 @@
 """Positional encodings: attention by itself does not know the order of its tokens."""
 
+import numbers
+
 import keras
 import numpy as np
 from keras import ops
@@ -24,21 +26,35 @@ class _PositionalEncoding(keras.layers.Layer):
     def call(self, inputs, start_index=0):
         who = type(self).__name__
         _checks.rank(who, "inputs", inputs.shape, (3,), "(B, T, D)")
-        if isinstance(start_index, int):
-            _checks.non_negative_int(who, "start_index", start_index)
-        start = ops.cast(start_index, "int32")
-        if len(start.shape) == 1:
-            start = start[:, None]  # (B, 1)
+        start = self._checked_start(who, start_index, inputs)
         positions = start + ops.arange(ops.shape(inputs)[1], dtype="int32")  # (T,) or (B, T)
-        self._check_reach(start_index, inputs.shape[1])
+        if isinstance(start_index, numbers.Integral):
+            self.check_reach(int(start_index), inputs.shape[1])
         added = ops.cast(self.encode(positions, inputs.shape[-1]), inputs.dtype)  # (T, D) or (B, T, D)
         return inputs * self.input_scale + added
 
-    def _check_reach(self, start_index, length):
+    def check_reach(self, start_index, length):
         """Raises where positions are known to lie past what the layer knows."""
 
     def compute_output_shape(self, inputs_shape):
         return tuple(inputs_shape)
+
+    def compute_output_spec(self, *args, **kwargs):
+        # The call itself, traced with symbolic tensors, so that its checks come before there are numbers.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    @staticmethod
+    def _checked_start(who, start_index, inputs):
+        """`start_index` as int32, `()` or `(B, 1)`."""
+        if isinstance(start_index, numbers.Number):
+            _checks.non_negative_int(who, "start_index", start_index)
+        start = ops.convert_to_tensor(start_index)
+        _checks.integer_dtype(who, "start_index", keras.backend.standardize_dtype(start.dtype))
+        _checks.rank(who, "start_index", start.shape, (0, 1), "() or (B,)")
+        if len(start.shape) == 1:
+            _checks.broadcasts(who, "start_index", start.shape, inputs.shape[:1], "() or (B,)")
+            start = start[:, None]  # (B, 1)
+        return ops.cast(start, "int32")
 
     def get_config(self):
         return {**super().get_config(), "input_scale": self.input_scale}
@@ -129,8 +145,8 @@ class LearnedPositionalEncoding(_PositionalEncoding):
     def encode(self, positions, width):
         return ops.take(self.embeddings, positions, axis=0)
 
-    def _check_reach(self, start_index, length):
-        if isinstance(start_index, int) and length is not None and start_index + length > self.max_length:
+    def check_reach(self, start_index, length):
+        if length is not None and start_index + length > self.max_length:
             expected = f"have at most `max_length`={self.max_length} positions, counted from 0"
             _checks.fail("LearnedPositionalEncoding", "inputs", expected, start_index + length)
 

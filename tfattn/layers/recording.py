@@ -30,6 +30,9 @@ def attention_weights(model, *inputs, **kwargs):
         (1, 2, 3)
     """
     kwargs.setdefault("training", False)
+    if not model.built:
+        # Keras builds some models by tracing their call; what passes there is no number yet.
+        model(*inputs, **kwargs)
     with _recording() as notes:
         model(*inputs, **kwargs)
     return {path: ops.convert_to_numpy(weights) for path, weights in notes.items()}

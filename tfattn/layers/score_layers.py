@@ -24,6 +24,16 @@ class Score(keras.layers.Layer):
         key: float `(B, S, Dk)`, or `(B, G, S, Dk)` with G key heads, G a divisor of H.
     Returns:
         Scores, `(B, T, S)` or `(B, H, T, S)`.
+    Example: a score of one's own, which any attention layer takes.
+        >>> class Negated(Score):
+        ...     def prepare(self, query, key):
+        ...         return -query, key
+        >>> tokens = np.array([[[1.0], [2.0]]], "float32")
+        >>> print(Negated()(tokens, tokens)[0].numpy())
+        [[-1. -2.]
+         [-2. -4.]]
+        >>> Attention(Negated())(tokens, tokens).shape
+        TensorShape([1, 2, 1])
     """
 
     pairwise = staticmethod(scores.dot_product)
@@ -213,10 +223,9 @@ class KernelScore(Score):
 
     def __init__(self, kernel="gaussian", bandwidth=1.0, trainable_bandwidth=False, **kwargs):
         super().__init__(**kwargs)
-        self.kernel = kernel
-        self.bandwidth = _bandwidths(bandwidth)
+        self.kernel, self.bandwidth = checked_smoothing("KernelScore", kernel, bandwidth)
         self.trainable_bandwidth = _checks.boolean("KernelScore", "trainable_bandwidth", trainable_bandwidth)
-        self.pairwise = scores.log_kernel(kernels.get(kernel, "KernelScore"))
+        self.pairwise = scores.log_kernel(kernels.get(kernel))
 
     def build(self, query_shape, key_shape):
         self._same_width(query_shape, key_shape)
@@ -235,7 +244,8 @@ class KernelScore(Score):
 
     def current_bandwidth(self):
         """The bandwidth as training has left it: a scalar, or `(D,)`."""
-        return ops.softplus(self.raw_bandwidth)
+        # Far below 0 the softplus rounds to 0 in float32.
+        return ops.maximum(ops.softplus(self.raw_bandwidth), 1e-12)
 
     def prepare(self, query, key):
         bandwidth = self.current_bandwidth()
@@ -255,11 +265,13 @@ class KernelScore(Score):
         return cls(**{**config, "kernel": kernels.deserialize(config["kernel"])})
 
 
-def _bandwidths(bandwidth):
-    if isinstance(bandwidth, (list, tuple)) or getattr(bandwidth, "shape", ()):
-        numbers = [_checks.positive_number("KernelScore", "bandwidth", float(h)) for h in bandwidth]
-        return numbers or _checks.fail("KernelScore", "bandwidth", "hold at least one number", bandwidth)
-    return _checks.positive_number("KernelScore", "bandwidth", bandwidth)
+def checked_smoothing(who, kernel, bandwidth):
+    """A kernel that is known, and its bandwidth as a positive number or a list of them."""
+    kernels.get(kernel, who)
+    if not isinstance(bandwidth, (list, tuple)) and not getattr(bandwidth, "shape", ()):
+        return kernel, _checks.positive_number(who, "bandwidth", bandwidth)
+    numbers = [_checks.positive_number(who, "bandwidth", h) for h in bandwidth]
+    return kernel, numbers or _checks.fail(who, "bandwidth", "hold at least one number", bandwidth)
 
 
 def _inverse_softplus(bandwidth):

@@ -1,5 +1,7 @@
 """Kernel regression as a model that is fitted and asked like any other."""
 
+import warnings
+
 import keras
 import numpy as np
 from keras import ops
@@ -7,6 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn.core import kernels
 from tfattn.layers.nadaraya_watson import NadarayaWatson
+from tfattn.layers.score_layers import checked_smoothing
 
 __all__ = ["NadarayaWatsonRegressor"]
 
@@ -42,8 +45,7 @@ class NadarayaWatsonRegressor(keras.Model):
 
     def __init__(self, kernel="gaussian", bandwidth=1.0, trainable_bandwidth=True, **kwargs):
         super().__init__(**kwargs)
-        self.kernel = kernel
-        self.bandwidth = bandwidth
+        self.kernel, self.bandwidth = checked_smoothing("NadarayaWatsonRegressor", kernel, bandwidth)
         self.trainable_bandwidth = trainable_bandwidth
         self.pooling = NadarayaWatson(kernel, bandwidth, trainable_bandwidth, dtype=self.dtype_policy, name="pooling")
         self.points = None
@@ -62,20 +64,25 @@ class NadarayaWatsonRegressor(keras.Model):
         """
         x, y = self._keep(x, y)
         if validation_data is not None:
-            points, heights = validation_data[:2]
-            validation_data = (self._asked(points), _columns(heights))
+            points, heights, *sample_weight = validation_data
+            validation_data = (self._asked(points), _columns(heights, "y"), *sample_weight)
         # Each point's own number travels with it, so that it finds itself among the keys in any shuffled batch.
         inputs = {"points": x, "left_out": np.arange(len(x), dtype="int32")}
-        return super().fit(inputs, y, epochs=epochs, batch_size=batch_size, validation_data=validation_data, **kwargs)
+        with warnings.catch_warnings():
+            # A model that keeps its bandwidth has nothing to train, and means it.
+            warnings.filterwarnings("ignore", "The model does not have any trainable weights")
+            return super().fit(
+                inputs, y, epochs=epochs, batch_size=batch_size, validation_data=validation_data, **kwargs
+            )
 
     def predict(self, x, **kwargs):
         """Predictions at x, `(N, V)` or `(N,)`, from all training points."""
-        output = super().predict(self._asked(x), **kwargs)
-        return output[:, 0] if self.flat else output
+        return super().predict(self._asked(x), **kwargs)
 
     def evaluate(self, x, y, **kwargs):
         """As `keras.Model.evaluate`, at points that the model was not trained on."""
-        return super().evaluate(self._asked(x), _columns(y), **kwargs)
+        x = x if isinstance(x, dict) else self._asked(x)  # `fit` hands on what it has prepared
+        return super().evaluate(x, _columns(y, "y"), **kwargs)
 
     def attention_weights(self, x):
         """How much each training point counts at each x: NumPy `(len(x), N)`, rows sum to 1."""
@@ -89,7 +96,8 @@ class NadarayaWatsonRegressor(keras.Model):
     def call(self, inputs):
         if not isinstance(inputs, dict):
             inputs = self._asked(inputs)
-        return self._pool(inputs)
+        output = self._pool(inputs)
+        return output[:, 0] if self.flat else output
 
     def _pool(self, inputs, return_weights=False):
         self._check_fitted()
@@ -106,7 +114,7 @@ class NadarayaWatsonRegressor(keras.Model):
         return (result[0][0], result[1]) if return_weights else result[0]
 
     def _keep(self, x, y):
-        x, flat, y = _columns(x), np.ndim(y) == 1, _columns(y)
+        x, flat, y = _columns(x, "x"), np.ndim(y) == 1, _columns(y, "y")
         who = "NadarayaWatsonRegressor"
         _checks.same_size(who, "y", len(y), "x", len(x))
         if len(x) < 2:
@@ -120,6 +128,12 @@ class NadarayaWatsonRegressor(keras.Model):
 
     def _make_room(self, points_shape, heights_shape, flat):
         self.flat = flat
+        if self.points is not None:
+            # The old points go, and with them the compiled functions that hold them.
+            del self.points, self.heights
+            self.make_train_function(force=True)
+            self.make_test_function(force=True)
+            self.make_predict_function(force=True)
         self.points = self.add_weight(name="points", shape=points_shape, trainable=False, autocast=False)
         self.heights = self.add_weight(name="heights", shape=heights_shape, trainable=False, autocast=False)
         if not self.pooling.built:
@@ -130,7 +144,7 @@ class NadarayaWatsonRegressor(keras.Model):
     def _asked(self, x):
         """Points that leave none of the training points out."""
         self._check_fitted()
-        x = _columns(x)
+        x = _columns(x, "x")
         if x.shape[-1] != self.points.shape[-1]:
             expected = f"have the {self.points.shape[-1]} dimensions of the training points"
             _checks.fail("NadarayaWatsonRegressor", "x", expected, tuple(x.shape))
@@ -164,7 +178,8 @@ class NadarayaWatsonRegressor(keras.Model):
         return cls(**{**config, "kernel": kernels.deserialize(config["kernel"])})
 
 
-def _columns(x):
+def _columns(x, name):
     """Numbers as float32 `(N, D)`; a vector becomes one column."""
     x = np.asarray(x, "float32")
+    _checks.rank("NadarayaWatsonRegressor", name, x.shape, (1, 2), "(N,) or (N, D)")
     return x[:, None] if x.ndim == 1 else x

@@ -5,7 +5,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core import products
-from tfattn.layers.attention import serialized_score
+from tfattn.layers.attention import checked_score, serialized_score
 from tfattn.layers.decoder_block import TransformerDecoderBlock
 from tfattn.layers.encoder_block import TransformerEncoderBlock
 from tfattn.layers.positional import SinusoidalPositionalEncoding
@@ -45,7 +45,7 @@ class _Stack(keras.layers.Layer):
         self.dropout = _checks.probability(who, "dropout", dropout)
         self.attention_dropout = _checks.probability(who, "attention_dropout", attention_dropout)
         self.norm_first = _checks.boolean(who, "norm_first", norm_first)
-        self.score = score
+        self.score = checked_score(who, score)
         self.seed = seed
         self.embedding = embedding or token_embedding(self.vocabulary_size, self.width, self.dtype_policy)
         self.positions = positions or SinusoidalPositionalEncoding(
@@ -257,7 +257,7 @@ class Transformer(keras.Model):
         self.attention_dropout = attention_dropout
         self.norm_first = norm_first
         self.share_embeddings = _checks.boolean("Transformer", "share_embeddings", share_embeddings)
-        self.score = score
+        self.score = checked_score("Transformer", score)
         self.seed = seed
         shared = None
         if share_embeddings:

@@ -51,14 +51,16 @@ class MaskedCrossentropy(keras.losses.Loss):
     def call(self, y_true, y_pred):
         """Loss of each token, `(B, T)`, 0 at padding."""
         y_true = ops.cast(y_true, "int32")
-        _checks.rank("MaskedCrossentropy", "y_pred", y_pred.shape, (len(y_true.shape) + 1,), "of `y_true` and (V,)")
-        logits = ops.cast(y_pred, "float32")
+        check_scores("MaskedCrossentropy", y_true, y_pred)
+        real = y_true != self.padding_id
+        # Under padding zeros, and not what lies there: 0 · NaN would be NaN in the gradient.
+        logits = ops.where(real[..., None], ops.cast(y_pred, "float32"), 0.0)
         log_normaliser = ops.logsumexp(logits, axis=-1)  # (B, T)
         target = ops.take_along_axis(logits, y_true[..., None], axis=-1)[..., 0]  # (B, T)
         losses = log_normaliser - (1.0 - self.label_smoothing) * target
         if self.label_smoothing:
             losses = losses - self.label_smoothing * ops.mean(logits, axis=-1)
-        return ops.where(y_true == self.padding_id, 0.0, losses)
+        return ops.where(real, losses, 0.0)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         # Keras's own reduction divides by all tokens, padding included.
@@ -84,3 +86,12 @@ class MaskedCrossentropy(keras.losses.Loss):
             "label_smoothing": self.label_smoothing,
             "padding_id": self.padding_id,
         }
+
+
+def check_scores(who, y_true, y_pred):
+    """Raises unless `y_pred` has the shape of `y_true`, and one axis more for the vocabulary."""
+    letters = f"{tuple(y_true.shape)}, as `y_true`, and one axis for the vocabulary"
+    _checks.rank(who, "y_pred", y_pred.shape, (len(y_true.shape) + 1,), letters)
+    known = zip(y_pred.shape[:-1], y_true.shape, strict=True)
+    if any(None not in sizes and sizes[0] != sizes[1] for sizes in known):
+        _checks.fail(who, "y_pred", f"have shape {letters}", tuple(y_pred.shape))

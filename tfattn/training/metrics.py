@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn.training.losses import check_scores
 
 __all__ = ["MaskedAccuracy"]
 
@@ -33,7 +34,8 @@ class MaskedAccuracy(keras.metrics.Mean):
         self.padding_id = _checks.non_negative_int("MaskedAccuracy", "padding_id", padding_id)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        y_true = ops.cast(y_true, "int32")
+        y_true, y_pred = ops.cast(y_true, "int32"), ops.convert_to_tensor(y_pred)
+        check_scores("MaskedAccuracy", y_true, y_pred)
         right = ops.cast(y_true == ops.cast(ops.argmax(y_pred, axis=-1), "int32"), "float32")  # (B, T)
         weights = ops.cast(y_true != self.padding_id, "float32")
         if sample_weight is not None:

@@ -1,0 +1,294 @@
+"""Encoder and decoder blocks against a composition in NumPy, and what masks do to them."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+
+B, T, S, D, H, HIDDEN = 2, 5, 7, 6, 3, 11
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def built(block, *shapes):
+    """The block with weights that no initializer gives: norms and biases are not 1 and 0 either."""
+    block.build(*shapes)
+    rng = np.random.default_rng(7)
+    block.set_weights([rng.normal(size=weight.shape) * 0.5 for weight in block.get_weights()])
+    return block
+
+
+def layer_norm(layer, x):
+    gamma, beta = layer.norm.get_weights()
+    centred = x - x.mean(-1, keepdims=True)
+    return gamma * centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) + beta
+
+
+def attention(layer, query, memory, mask):
+    wq, bq, wk, bk, wv, bv, wo, bo = (weight.astype("float64") for weight in layer.get_weights())
+    q, k, v = (
+        np.einsum("btd,dhp->bhtp", x, w) + b[:, None]
+        for x, w, b in ((query, wq, bq), (memory, wk, bk), (memory, wv, bv))
+    )
+    scores = np.where(mask, np.einsum("bhtp,bhsp->bhts", q, k) / np.sqrt(q.shape[-1]), -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return np.einsum("bhts,bhsp,hpe->bte", weights, v, wo) + bo, weights
+
+
+def feed_forward(layer, x):
+    w1, b1, w2, b2 = layer.get_weights()
+    return np.maximum(x @ w1 + b1, 0) @ w2 + b2
+
+
+def around(norm, x, sublayer, norm_first):
+    """The residual, in the paper's order or before."""
+    return x + sublayer(layer_norm(norm, x)) if norm_first else layer_norm(norm, x + sublayer(x))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_an_encoder_block_is_the_papers_formula(norm_first, causal):
+    block = built(tfattn.TransformerEncoderBlock(H, HIDDEN, norm_first=norm_first), (B, T, D))
+    x, weights = draw(B, T, D).astype("float64"), []
+    mask = np.tril(np.ones((T, T), bool)) if causal else True
+
+    def attend(y):
+        output, w = attention(block.self_attention, y, y, mask)
+        weights.append(w)
+        return output
+
+    y = around(block.self_attention_norm, x, attend, norm_first)
+    wanted = around(block.feed_forward_norm, y, lambda z: feed_forward(block.feed_forward, z), norm_first)
+    output, scores = block(x, use_causal_mask=causal, return_attention_scores=True)
+    np.testing.assert_allclose(output, wanted, atol=2e-5)
+    np.testing.assert_allclose(scores, weights[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_decoder_block_is_the_papers_formula(norm_first):
+    block = built(tfattn.TransformerDecoderBlock(H, HIDDEN, norm_first=norm_first), (B, T, D), (B, S, 13))
+    x, memory, weights = draw(B, T, D).astype("float64"), draw(B, S, 13, seed=1), []
+    real = np.arange(S) < np.array([[7], [4]])
+
+    def attend(layer, query, other, mask):
+        output, w = attention(layer, query, other, mask)
+        weights.append(w)
+        return output
+
+    y = around(
+        block.self_attention_norm,
+        x,
+        lambda z: attend(block.self_attention, z, z, np.tril(np.ones((T, T), bool))),
+        norm_first,
+    )
+    y = around(
+        block.cross_attention_norm,
+        y,
+        lambda z: attend(block.cross_attention, z, memory, real[:, None, None]),
+        norm_first,
+    )
+    wanted = around(block.feed_forward_norm, y, lambda z: feed_forward(block.feed_forward, z), norm_first)
+    for padding in ({"valid_lens": np.array([7, 4])}, {"memory_mask": real}):
+        output, *scores = block(x, memory, return_attention_scores=True, **padding)
+        np.testing.assert_allclose(output, wanted, atol=2e-5)
+        for ours, theirs in zip(scores, weights, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+@pytest.mark.parametrize("scores", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+@pytest.mark.parametrize("training", [False, None])
+def test_changing_a_target_token_leaves_the_outputs_before_it_alone(dropout, scores, dtype, training):
+    block = tfattn.TransformerDecoderBlock(H, HIDDEN, dropout=dropout, attention_dropout=dropout, dtype=dtype)
+    target, memory = draw(B, T, D), draw(B, S, D, seed=1)
+
+    def run(target):
+        result = block(target, memory, return_attention_scores=scores, training=training)
+        return np.asarray(result[0] if scores else result)
+
+    before = run(target)
+    for t in range(T):
+        changed = target.copy()
+        changed[:, t] += 3.0
+        after = run(changed)
+        np.testing.assert_array_equal(after[:, :t], before[:, :t])
+        assert np.all(np.any(after[:, t:] != before[:, t:], axis=-1))
+
+
+def test_asking_for_weights_changes_no_output():
+    x, memory = draw(B, T, D), draw(B, S, D, seed=1)
+    encoder, decoder = tfattn.TransformerEncoderBlock(H, HIDDEN), tfattn.TransformerDecoderBlock(H, HIDDEN)
+    np.testing.assert_array_equal(encoder(x), encoder(x, return_attention_scores=True)[0])
+    np.testing.assert_array_equal(decoder(x, memory), decoder(x, memory, return_attention_scores=True)[0])
+
+
+@pytest.mark.parametrize("garbage", [3.0, np.inf, np.nan])
+def test_padded_memory_has_no_influence(garbage):
+    block = tfattn.TransformerDecoderBlock(H, HIDDEN)
+    target, memory, real = draw(B, T, D), draw(B, S, D, seed=1), np.arange(S) < np.array([[7], [4]])
+    wanted = block(target, memory, memory_mask=real)
+    memory[~real] = garbage
+    np.testing.assert_array_equal(block(target, memory, memory_mask=real), wanted)
+    memory[0, 0] = 3.0
+    assert np.any(block(target, memory, memory_mask=real)[0] != wanted[0])
+
+
+def test_padded_memory_has_no_gradient_and_spoils_none():
+    block = tfattn.TransformerDecoderBlock(H, HIDDEN)
+    memory, real = draw(B, S, D, seed=1), np.arange(S) < np.array([[7], [4]])
+    memory[~real] = np.nan
+    memory = tf.constant(memory)
+    block(draw(B, T, D), memory, memory_mask=real)
+    weights = [weight.value for weight in block.trainable_weights]
+    with tf.GradientTape() as tape:
+        tape.watch(memory)
+        loss = tf.reduce_sum(block(draw(B, T, D), memory, memory_mask=real) ** 3)
+    of_memory, *of_weights = tape.gradient(loss, [memory, *weights])
+    assert not np.any(of_memory.numpy()[~real])
+    assert np.all(np.any(of_memory.numpy()[real] != 0, axis=-1))
+    assert all(np.isfinite(gradient).all() for gradient in of_weights)
+
+
+def stack(norm_first, dtype="float32"):
+    return [tfattn.TransformerEncoderBlock(H, HIDDEN, norm_first=norm_first, dtype=dtype) for _ in range(3)]
+
+
+IDS = np.array([[3, 5, 4, 0, 0], [1, 2, 4, 2, 0]])
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_an_embeddings_mask_travels_through_all_blocks(norm_first, dtype):
+    embedding, blocks = keras.layers.Embedding(11, D, mask_zero=True), stack(norm_first, dtype)
+    positions = tfattn.SinusoidalPositionalEncoding(input_scale=D**0.5)
+
+    def by_itself(ids):
+        x = positions(embedding(ids))
+        for block in blocks:
+            x = block(x)
+        return x
+
+    def by_hand(ids):
+        x = tf.identity(positions(embedding(ids)))  # a copy without a mask
+        for block in blocks:
+            x = tf.identity(block(x, mask=ids != 0))
+        return x
+
+    wanted = by_hand(IDS)
+    np.testing.assert_array_equal(by_itself(IDS), wanted)
+    np.testing.assert_array_equal(by_itself(IDS)._keras_mask, IDS != 0)
+    inputs = keras.Input((None,), dtype="int32")
+    model = keras.Model(inputs, by_itself(inputs))
+    tolerance = 1e-5 if dtype == "float32" else 0.1
+    for run in (model, tf.function(by_itself), lambda ids: model.predict(ids, verbose=0)):
+        np.testing.assert_allclose(run(tf.constant(IDS)), wanted, atol=tolerance)
+    # The test can tell: without the mask the numbers are others.
+    x = tf.identity(positions(embedding(IDS)))
+    for block in blocks:
+        x = block(x)
+    assert np.abs(np.asarray(x - wanted, "float32"))[:, :3].max() > 2 * tolerance
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("extra", ["valid_lens", "bias", "attention_mask"])
+def test_an_embeddings_mask_holds_beside_another_tensor(norm_first, extra):
+    # With two tensors in a call Keras fills `inputs_mask` and not `mask`.
+    block, x = stack(norm_first)[0], keras.layers.Embedding(11, D, mask_zero=True)(IDS)
+    tensor = {
+        "valid_lens": tf.constant([5, 4]),
+        "bias": tf.constant(draw(T, T)),
+        "attention_mask": tf.ones((T, T), bool),
+    }
+    other = {extra: tensor[extra]}
+    np.testing.assert_allclose(block(x, **other), block(tf.identity(x), mask=IDS != 0, **other), atol=1e-6)
+
+
+def test_a_functional_model_keeps_the_mask_beside_another_tensor():
+    block = stack(False)[0]
+    ids, bias = keras.Input((None,), dtype="int32"), keras.Input((None, None))
+    embedded = keras.layers.Embedding(11, D, mask_zero=True)(ids)
+    model = keras.Model([ids, bias], [embedded, block(embedded, bias=bias)])
+    added = draw(B, T, T)
+    x, output = model([IDS, added])
+    np.testing.assert_allclose(output, block(tf.identity(x), mask=IDS != 0, bias=added), atol=1e-5)
+
+
+def test_both_masks_reach_a_decoder_block_by_themselves():
+    embedding, block = keras.layers.Embedding(11, D, mask_zero=True), tfattn.TransformerDecoderBlock(H, HIDDEN)
+    source = np.array([[3, 5, 0, 0, 0, 0, 0], [1, 2, 4, 2, 9, 8, 0]])
+    target, memory = embedding(IDS), embedding(source)
+    by_hand = block(tf.identity(target), tf.identity(memory), inputs_mask=IDS != 0, memory_mask=source != 0)
+    output = block(target, memory)
+    np.testing.assert_array_equal(output, by_hand)
+    np.testing.assert_array_equal(output._keras_mask, IDS != 0)
+    # The caller's tensors keep theirs, so that the next layer sees them too.
+    np.testing.assert_array_equal(memory._keras_mask, source != 0)
+    np.testing.assert_array_equal(block(target, memory), output)
+
+
+def test_all_masks_of_an_encoder_block_join_by_and():
+    block, x = tfattn.TransformerEncoderBlock(H, HIDDEN), draw(B, T, D)
+    window = np.abs(np.arange(T)[:, None] - np.arange(T)) < 3
+    real = np.arange(T) < np.array([[3], [5]])
+    _, weights = block(
+        x,
+        mask=real,
+        attention_mask=window,
+        valid_lens=np.array([5, 4]),
+        use_causal_mask=True,
+        return_attention_scores=True,
+    )
+    lengths = np.arange(T) < np.array([[5], [4]])
+    visible = np.tril(window) & (real & lengths)[:, None]
+    np.testing.assert_array_equal(np.asarray(weights) > 0, np.broadcast_to(visible[:, None], weights.shape))
+
+
+def test_a_mask_over_the_memory_and_one_over_the_target_are_two_arguments():
+    block = tfattn.TransformerDecoderBlock(H, HIDDEN)
+    over_target, over_memory = np.eye(T, dtype=bool), np.arange(S) == np.arange(T)[:, None]
+    _, own, cross = block(
+        draw(B, T, D),
+        draw(B, S, D),
+        attention_mask=over_target,
+        memory_attention_mask=over_memory,
+        use_causal_mask=False,
+        return_attention_scores=True,
+    )
+    np.testing.assert_array_equal(own, np.broadcast_to(over_target, (B, H, T, T)))
+    np.testing.assert_array_equal(cross, np.broadcast_to(over_memory, (B, H, T, S)))
+
+
+@pytest.mark.parametrize("score", [tfattn.AdditiveScore(units=5), tfattn.CosineScore(0.5), tfattn.KernelScore()])
+def test_any_score_fits_and_each_attention_has_its_own(score):
+    block = tfattn.TransformerDecoderBlock(H, HIDDEN, score=score)
+    target, memory = draw(B, T, D), draw(B, S, D, seed=1)
+    assert block(target, memory).shape == (B, T, D)
+    own, cross = block.self_attention.score, block.cross_attention.score
+    assert type(own) is type(cross) is type(score) and own is not cross and own is not score
+    assert not score.built  # the caller's own is a pattern
+    assert len({id(weight) for weight in block.weights}) == len(block.weights)
+
+
+def test_key_heads_may_be_shared():
+    block = tfattn.TransformerEncoderBlock(H, HIDDEN, num_key_value_heads=1)
+    assert block(draw(B, T, D)).shape == (B, T, D)
+    assert block.self_attention.key_dense.kernel.shape == (D, 1, D // H)
+
+
+def test_dropout_acts_in_training_alone():
+    for options in ({"dropout": 0.5}, {"attention_dropout": 0.5}):
+        block, x = tfattn.TransformerEncoderBlock(H, HIDDEN, seed=3, **options), draw(B, T, D)
+        np.testing.assert_array_equal(block(x), block(x, training=False))
+        assert np.any(block(x, training=True) != block(x, training=True))
+
+
+def test_returned_weights_are_those_before_dropout():
+    block, x = tfattn.TransformerEncoderBlock(H, HIDDEN, attention_dropout=0.5), draw(B, T, D)
+    _, weights = block(x, training=True, return_attention_scores=True)
+    np.testing.assert_allclose(np.sum(weights, axis=-1), np.ones((B, H, T)), atol=1e-6)

@@ -1,0 +1,699 @@
+"""Bad input: each a `ValueError` in the design's one form, who, which argument, what was expected, what was received.
+
+AdditiveAttention: `units` must be a positive integer. Received: units=0
+"""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+from tfattn import kernels, masks
+
+B, T, S, D, V = 2, 3, 7, 5, 11
+
+QUERY, VALUE = np.ones((B, T, D), "float32"), np.ones((B, S, D), "float32")
+IDS = np.ones((B, T), "int32")
+
+POSITIVE_INT = "be a positive integer"
+POSITIVE = "be a positive, finite number"
+RATE = "be a number in [0, 1)"
+FLAG = "be True or False"
+SCORE = "be a score layer, such as tfattn.AdditiveScore(units=8)"
+KERNEL = "be one of 'boxcar', 'epanechnikov', 'gaussian', 'triangular', or a callable"
+FLOAT_MASK = (
+    "be boolean, True where attention is allowed "
+    "(a float that is added to the scores, such as 0 and -1e9, goes into `bias`)"
+)
+# Stands for the shape that was wanted, which the message spells out.
+HERE = ", here SHAPE"
+INT_MASK = "be boolean, True where attention is allowed (0 and 1 become a mask with `mask != 0`)"
+
+
+def message(who, argument, expected, received):
+    """The whole sentence, as a pattern. Keras puts lines of its own around what a layer raises."""
+    sentence = re.escape(f"{who}: `{argument}` must {expected}. Received: {argument}={received}")
+    return sentence.replace(re.escape(HERE), r", here \([^()]*\), or 1 where it repeats")
+
+
+def table(*rows):
+    """Rows of (what is done, who, argument, expected, received), named after what is refused."""
+    return pytest.mark.parametrize(
+        "act, who, argument, expected, received",
+        [pytest.param(*row, id=f"{row[1]} {row[2]} {i}") for i, row in enumerate(rows)],
+    )
+
+
+def attention(**arguments):
+    return lambda: tfattn.DotProductAttention()(
+        arguments.pop("query", QUERY), arguments.pop("value", VALUE), **arguments
+    )
+
+
+def heads(*sizes, **options):
+    return lambda: tfattn.MultiHeadAttention(*(sizes or (2, 3)), **options)
+
+
+def regression(**options):
+    return lambda: tfattn.NadarayaWatson(**options)
+
+
+def encoder_block(num_heads=5, hidden_dim=11, inputs=QUERY, **options):
+    return lambda: tfattn.TransformerEncoderBlock(num_heads, hidden_dim, **options)(inputs)
+
+
+def transformer(**options):
+    sizes = {"num_layers": 1, "width": 10, "num_heads": 2, "hidden_dim": 7}
+    return lambda: tfattn.Transformer(V, **{**sizes, **options})
+
+
+@table(
+    # Sizes.
+    (heads(0, 3), "MultiHeadAttention", "num_heads", POSITIVE_INT, 0),
+    (heads(-2, 3), "MultiHeadAttention", "num_heads", POSITIVE_INT, -2),
+    (heads(2.0, 3), "MultiHeadAttention", "num_heads", POSITIVE_INT, 2.0),
+    (heads(True, 3), "MultiHeadAttention", "num_heads", POSITIVE_INT, True),
+    (heads(2, None), "MultiHeadAttention", "key_dim", POSITIVE_INT, None),
+    (heads(2, 3, value_dim=0), "MultiHeadAttention", "value_dim", POSITIVE_INT, 0),
+    (heads(output_shape=0), "MultiHeadAttention", "output_shape", POSITIVE_INT, 0),
+    (heads(output_shape=(2, 3)), "MultiHeadAttention", "output_shape", POSITIVE_INT, (2, 3)),
+    (heads(use_bias=1), "MultiHeadAttention", "use_bias", FLAG, 1),
+    (lambda: tfattn.AdditiveAttention(units=0), "AdditiveAttention", "units", POSITIVE_INT, 0),
+    (lambda: tfattn.AdditiveScore(units="8"), "AdditiveScore", "units", POSITIVE_INT, "'8'"),
+    (lambda: tfattn.PositionwiseFeedForward(0), "PositionwiseFeedForward", "hidden_dim", POSITIVE_INT, 0),
+    (lambda: tfattn.PositionwiseFeedForward(3, 0), "PositionwiseFeedForward", "output_dim", POSITIVE_INT, 0),
+    (lambda: tfattn.LearnedPositionalEncoding(0), "LearnedPositionalEncoding", "max_length", POSITIVE_INT, 0),
+    (encoder_block(0), "TransformerEncoderBlock", "num_heads", POSITIVE_INT, 0),
+    (encoder_block(hidden_dim=-1), "TransformerEncoderBlock", "hidden_dim", POSITIVE_INT, -1),
+    (lambda: tfattn.TransformerEncoder(0), "TransformerEncoder", "vocabulary_size", POSITIVE_INT, 0),
+    (lambda: tfattn.TransformerDecoder(V, num_layers=0), "TransformerDecoder", "num_layers", POSITIVE_INT, 0),
+    (lambda: masks.window(0), "masks.window", "size", POSITIVE_INT, 0),
+    (lambda: masks.prefix(-1), "masks.prefix", "length", "be an integer of at least 0", -1),
+    # Heads that do not divide.
+    (
+        heads(4, 3, num_key_value_heads=3),
+        "MultiHeadAttention",
+        "num_key_value_heads",
+        "divide `num_heads`=4 without remainder",
+        3,
+    ),
+    (heads(num_key_value_heads=0), "MultiHeadAttention", "num_key_value_heads", POSITIVE_INT, 0),
+    (encoder_block(2), "TransformerEncoderBlock", "num_heads", "divide `width of the inputs`=5 without remainder", 2),
+    (
+        lambda: tfattn.TransformerDecoderBlock(3, 7)(QUERY, VALUE),
+        "TransformerDecoderBlock",
+        "num_heads",
+        "divide `width of the inputs`=5 without remainder",
+        3,
+    ),
+    (transformer(num_heads=3), "TransformerEncoder", "num_heads", "divide `width`=10 without remainder", 3),
+    (
+        lambda: tfattn.attend(np.ones((2, 5, 3, 7)), np.ones((2, 3, 11, 7))),
+        "attend",
+        "key heads",
+        "divide `query heads`=5 without remainder",
+        3,
+    ),
+    # Rates.
+    (lambda: tfattn.DotProductAttention(dropout=1.0), "DotProductAttention", "dropout", RATE, 1.0),
+    (heads(dropout=-0.1), "MultiHeadAttention", "dropout", RATE, -0.1),
+    (heads(dropout="0.1"), "MultiHeadAttention", "dropout", RATE, "'0.1'"),
+    (heads(dropout=float("nan")), "MultiHeadAttention", "dropout", RATE, "nan"),
+    (regression(dropout=1), "NadarayaWatson", "dropout", RATE, 1),
+    (lambda: tfattn.AddNorm(dropout=1.0), "AddNorm", "dropout", RATE, 1.0),
+    (lambda: tfattn.PositionwiseFeedForward(3, dropout=1.0), "PositionwiseFeedForward", "dropout", RATE, 1.0),
+    (encoder_block(dropout=1.0), "TransformerEncoderBlock", "dropout", RATE, 1.0),
+    (encoder_block(attention_dropout=1.0), "TransformerEncoderBlock", "attention_dropout", RATE, 1.0),
+    (transformer(dropout=1.0), "TransformerEncoder", "dropout", RATE, 1.0),
+    (lambda: tfattn.attend(QUERY, VALUE, dropout=1.0), "attend", "dropout", RATE, 1.0),
+    (lambda: tfattn.MaskedCrossentropy(label_smoothing=1.0), "MaskedCrossentropy", "label_smoothing", RATE, 1.0),
+    # Numbers and flags.
+    (lambda: tfattn.DotProductAttention(scale=0), "DotProductAttention", "scale", POSITIVE, 0),
+    (lambda: tfattn.DotProductScore(scale=-1.0), "DotProductScore", "scale", POSITIVE, -1.0),
+    (lambda: tfattn.CosineScore(temperature=0.0), "CosineScore", "temperature", POSITIVE, 0.0),
+    (lambda: tfattn.AddNorm(epsilon=0), "AddNorm", "epsilon", POSITIVE, 0),
+    (lambda: tfattn.AddNorm(norm_first="pre"), "AddNorm", "norm_first", FLAG, "'pre'"),
+    (encoder_block(norm_first=None), "TransformerEncoderBlock", "norm_first", FLAG, None),
+    (transformer(share_embeddings=1), "Transformer", "share_embeddings", FLAG, 1),
+    (
+        transformer(share_embeddings=True, target_vocabulary_size=13),
+        "Transformer",
+        "target_vocabulary_size",
+        "be `source_vocabulary_size`=11 where embeddings are shared",
+        13,
+    ),
+    (
+        lambda: tfattn.SinusoidalPositionalEncoding(input_scale=0),
+        "SinusoidalPositionalEncoding",
+        "input_scale",
+        POSITIVE,
+        0,
+    ),
+    (
+        lambda: tfattn.SinusoidalPositionalEncoding(max_wavelength=-1.0),
+        "SinusoidalPositionalEncoding",
+        "max_wavelength",
+        POSITIVE,
+        -1.0,
+    ),
+    (lambda: tfattn.TransformerSchedule(0), "TransformerSchedule", "width", POSITIVE_INT, 0),
+    (lambda: tfattn.TransformerSchedule(5, 0), "TransformerSchedule", "warmup_steps", POSITIVE_INT, 0),
+    (lambda: tfattn.TransformerSchedule(5, scale=0), "TransformerSchedule", "scale", POSITIVE, 0),
+    (lambda: tfattn.MaskedAccuracy(padding_id=-1), "MaskedAccuracy", "padding_id", "be an integer of at least 0", -1),
+    (
+        lambda: tfattn.MaskedCrossentropy(padding_id=0.5),
+        "MaskedCrossentropy",
+        "padding_id",
+        "be an integer of at least 0",
+        0.5,
+    ),
+    (
+        lambda: tfattn.MaskedCrossentropy(reduction="mean"),
+        "MaskedCrossentropy",
+        "reduction",
+        "be one of ('sum_over_batch_size', 'sum', 'none', None)",
+        "'mean'",
+    ),
+    # Kernels and bandwidths.
+    (regression(kernel="cosine"), "NadarayaWatson", "kernel", KERNEL, "'cosine'"),
+    (regression(kernel=None), "NadarayaWatson", "kernel", KERNEL, None),
+    (regression(kernel=["gaussian"]), "NadarayaWatson", "kernel", KERNEL, "['gaussian']"),
+    (lambda: tfattn.KernelScore("cosine"), "KernelScore", "kernel", KERNEL, "'cosine'"),
+    (lambda: kernels.get("cosine"), "kernels.get", "kernel", KERNEL, "'cosine'"),
+    (regression(bandwidth=0), "NadarayaWatson", "bandwidth", POSITIVE, 0),
+    (regression(bandwidth=-1.0), "NadarayaWatson", "bandwidth", POSITIVE, -1.0),
+    (regression(bandwidth=float("inf")), "NadarayaWatson", "bandwidth", POSITIVE, "inf"),
+    (regression(bandwidth="wide"), "NadarayaWatson", "bandwidth", POSITIVE, "'wide'"),
+    (lambda: tfattn.KernelScore(bandwidth=[1.0, 0.0]), "KernelScore", "bandwidth", POSITIVE, 0.0),
+    (lambda: tfattn.KernelScore(bandwidth=["wide"]), "KernelScore", "bandwidth", POSITIVE, "'wide'"),
+    (lambda: tfattn.KernelScore(bandwidth=[]), "KernelScore", "bandwidth", "hold at least one number", "[]"),
+    (
+        lambda: tfattn.KernelScore(bandwidth=[1.0, 2.0])(QUERY, VALUE),
+        "KernelScore",
+        "bandwidth",
+        "be one number, or one a dimension of the keys, 5",
+        "[1.0, 2.0]",
+    ),
+    (regression(trainable_bandwidth=1), "NadarayaWatson", "trainable_bandwidth", FLAG, 1),
+    (regression(leave_one_out=None), "NadarayaWatson", "leave_one_out", FLAG, None),
+    (
+        lambda: tfattn.NadarayaWatsonRegressor("cosine"),
+        "NadarayaWatsonRegressor",
+        "kernel",
+        KERNEL,
+        "'cosine'",
+    ),
+    (
+        lambda: tfattn.NadarayaWatsonRegressor(bandwidth=0),
+        "NadarayaWatsonRegressor",
+        "bandwidth",
+        POSITIVE,
+        0,
+    ),
+    # What is no score.
+    (lambda: tfattn.Attention(score="dot"), "Attention", "score", SCORE, "'dot'"),
+    (heads(score=tfattn.DotProductScore), "MultiHeadAttention", "score", SCORE, tfattn.DotProductScore),
+    (encoder_block(score="dot"), "TransformerEncoderBlock", "score", SCORE, "'dot'"),
+    (transformer(score="dot"), "Transformer", "score", SCORE, "'dot'"),
+)
+def test_a_bad_argument_is_refused(act, who, argument, expected, received):
+    with pytest.raises(ValueError, match="^" + message(who, argument, expected, received) + "$"):
+        act()
+
+
+KEYS = "have as many tokens as `value`, which has 7"
+WIDTH = "be as wide as `query`, 5 (AdditiveScore and BilinearScore take other widths)"
+
+
+@table(
+    # Ranks, lengths, widths.
+    (attention(query=QUERY[0]), "DotProductAttention", "query", "have shape (B, T, D)", "(3, 5)"),
+    (attention(query=QUERY[None]), "DotProductAttention", "query", "have shape (B, T, D)", "(1, 2, 3, 5)"),
+    (attention(value=VALUE[0]), "DotProductAttention", "value", "have shape (B, S, D)", "(7, 5)"),
+    (attention(key=VALUE[0]), "DotProductAttention", "key", "have shape (B, S, D)", "(7, 5)"),
+    (attention(key=VALUE[:, 1:]), "DotProductAttention", "key", KEYS, 6),
+    (attention(value=VALUE[:1]), "DotProductAttention", "value", "have the batch size of `query`, 2", "(1, 7, 5)"),
+    (attention(value=VALUE[..., :4]), "DotProductScore", "key width", WIDTH, 4),
+    (lambda: tfattn.Attention(tfattn.CosineScore())(QUERY, VALUE[..., :4]), "CosineScore", "key width", WIDTH, 4),
+    (lambda: tfattn.NadarayaWatson()(QUERY, VALUE[..., :4]), "KernelScore", "key width", WIDTH, 4),
+    (lambda: tfattn.attend(QUERY[0], VALUE), "attend", "query", "have shape (B, T, D) or (B, H, T, D)", "(3, 5)"),
+    (lambda: tfattn.attend(QUERY, VALUE[None]), "attend", "key", "have shape (B, S, D)", "(1, 2, 7, 5)"),
+    (lambda: tfattn.attend(QUERY, VALUE, VALUE[:, 1:]), "attend", "key", KEYS, 6),
+    (
+        lambda: tfattn.attend(np.ones((2, 6, 3, 5)), np.ones((2, 2, 7, 5)), np.ones((2, 3, 7, 5))),
+        "attend",
+        "value",
+        "have as many heads as `key`, 3",
+        "(2, 2, 7, 5)",
+    ),
+    (encoder_block(inputs=QUERY[0]), "TransformerEncoderBlock", "inputs", "have shape (B, T, D)", "(3, 5)"),
+    (
+        lambda: tfattn.AddNorm()(QUERY, QUERY[..., :4]),
+        "AddNorm",
+        "outputs",
+        "be as wide as `inputs`, 5",
+        4,
+    ),
+    (
+        lambda: tfattn.SinusoidalPositionalEncoding()(QUERY[0]),
+        "SinusoidalPositionalEncoding",
+        "inputs",
+        "have shape (B, T, D)",
+        "(3, 5)",
+    ),
+    (
+        lambda: tfattn.SinusoidalPositionalEncoding()(QUERY, start_index=-1),
+        "SinusoidalPositionalEncoding",
+        "start_index",
+        "be an integer of at least 0",
+        -1,
+    ),
+    (
+        lambda: tfattn.LearnedPositionalEncoding(2)(QUERY),
+        "LearnedPositionalEncoding",
+        "inputs",
+        "have at most `max_length`=2 positions, counted from 0",
+        3,
+    ),
+    (
+        lambda: tfattn.LearnedPositionalEncoding(5)(QUERY, start_index=4),
+        "LearnedPositionalEncoding",
+        "inputs",
+        "have at most `max_length`=5 positions, counted from 0",
+        7,
+    ),
+    (
+        lambda: tfattn.NadarayaWatson(leave_one_out=True)(QUERY, VALUE),
+        "NadarayaWatson",
+        "query",
+        "have as many tokens as `key`, which has 7",
+        3,
+    ),
+    # Masks.
+    (
+        attention(attention_mask=np.ones((T, S), "float32")),
+        "DotProductAttention",
+        "attention_mask",
+        FLOAT_MASK,
+        "'float32'",
+    ),
+    (attention(attention_mask=np.ones((T, S), "int32")), "DotProductAttention", "attention_mask", INT_MASK, "'int32'"),
+    (
+        attention(attention_mask=np.ones((B, S), bool)),
+        "DotProductAttention",
+        "attention_mask",
+        "have shape (T, S) or (B, T, S)" + HERE,
+        "(2, 7)",
+    ),
+    (
+        attention(attention_mask=np.ones((S, T), bool)),
+        "DotProductAttention",
+        "attention_mask",
+        "have shape (T, S) or (B, T, S)" + HERE,
+        "(7, 3)",
+    ),
+    (
+        lambda: tfattn.MultiHeadAttention(11, 3)(QUERY, VALUE, attention_mask=np.ones((B, 5, T, S), bool)),
+        "MultiHeadAttention",
+        "attention_mask",
+        "have shape (T, S), (B, T, S) or (B, H, T, S)" + HERE,
+        "(2, 5, 3, 7)",
+    ),
+    (
+        attention(attention_mask=np.ones((B, 1, T, S), bool)),
+        "DotProductAttention",
+        "attention_mask",
+        "have shape (T, S) or (B, T, S)",
+        "(2, 1, 3, 7)",
+    ),
+    (attention(key_mask=np.ones((B, S), "float32")), "DotProductAttention", "key_mask", INT_MASK, "'float32'"),
+    (
+        attention(key_mask=np.ones((B, T), bool)),
+        "DotProductAttention",
+        "key_mask",
+        "have shape of one entry a token" + HERE,
+        "(2, 3)",
+    ),
+    (
+        attention(value_mask=np.ones((B, S, 1), bool)),
+        "DotProductAttention",
+        "value_mask",
+        "have shape (2, 7), one entry a token",
+        "(2, 7, 1)",
+    ),
+    (
+        attention(query_mask=np.ones((B, S), bool)),
+        "DotProductAttention",
+        "query_mask",
+        "have shape of one entry a token" + HERE,
+        "(2, 7)",
+    ),
+    (
+        attention(attention_mask=masks.explicit(np.ones((4, 9), bool))),
+        "DotProductAttention",
+        "attention_mask",
+        "have shape (T, S) or (B, T, S)" + HERE,
+        "(4, 9)",
+    ),
+    (
+        attention(attention_mask=masks.causal() & np.ones((T, 13), bool)),
+        "DotProductAttention",
+        "attention_mask",
+        "have shape (T, S) or (B, T, S)" + HERE,
+        "(3, 13)",
+    ),
+    (
+        attention(attention_mask=masks.padding(np.array([1, 2, 3]))),
+        "DotProductAttention",
+        "attention_mask",
+        "have shape (B,) or (B, T)" + HERE,
+        "(3,)",
+    ),
+    # Lengths.
+    (
+        attention(valid_lens=np.array([1, 2, 3])),
+        "DotProductAttention",
+        "valid_lens",
+        "have shape (B,) or (B, T)" + HERE,
+        "(3,)",
+    ),
+    (
+        attention(valid_lens=np.ones((B, S), int)),
+        "DotProductAttention",
+        "valid_lens",
+        "have shape (B,) or (B, T)" + HERE,
+        "(2, 7)",
+    ),
+    (attention(valid_lens=np.array([1.0, 2.0])), "DotProductAttention", "valid_lens", "hold integers", "'float32'"),
+    (attention(valid_lens=3), "DotProductAttention", "valid_lens", "have shape (B,) or (B, T)", "()"),
+    # Bias.
+    (
+        attention(bias=np.ones((B, S), "float32")),
+        "DotProductAttention",
+        "bias",
+        "have shape (T, S) or (B, T, S)" + HERE,
+        "(2, 7)",
+    ),
+    (
+        lambda: tfattn.attend(QUERY, VALUE, bias=np.ones((B, S), "float32")),
+        "attend",
+        "bias",
+        "have shape (T, S) or (B, T, S)" + HERE,
+        "(2, 7)",
+    ),
+)
+def test_a_bad_tensor_is_refused(act, who, argument, expected, received):
+    with pytest.raises(ValueError, match=message(who, argument, expected, received)):
+        act()
+
+
+@table(
+    (
+        lambda: tfattn.masked_softmax(np.ones((T, S))),
+        "masked_softmax",
+        "scores",
+        "have shape (B, T, S) or (B, H, T, S)",
+        "(3, 7)",
+    ),
+    (
+        lambda: tfattn.masked_softmax(np.ones((B, T, S)), valid_lens=np.array([1, 2, 3])),
+        "masked_softmax",
+        "valid_lens",
+        "have shape (B,) or (B, T)" + HERE,
+        "(3,)",
+    ),
+    (
+        lambda: tfattn.masked_softmax(np.ones((B, T, S)), valid_lens=np.array([1.0, 2.0], "float32")),
+        "masked_softmax",
+        "valid_lens",
+        "hold integers",
+        "'float32'",
+    ),
+    (
+        lambda: tfattn.masked_softmax(np.ones((B, T, S)), mask=np.ones((T, S), "float32")),
+        "masked_softmax",
+        "mask",
+        FLOAT_MASK,
+        "'float32'",
+    ),
+    (
+        lambda: tfattn.masked_softmax(np.ones((B, T, S)), mask=np.ones((B, S), bool)),
+        "masked_softmax",
+        "mask",
+        "have shape (T, S) or (B, T, S)" + HERE,
+        "(2, 7)",
+    ),
+    (lambda: masks.explicit(np.ones((T, S), "float32")), "masks.explicit", "mask", FLOAT_MASK, "'float32'"),
+    (lambda: masks.explicit(np.ones((T, S), "int32")), "masks.explicit", "mask", INT_MASK, "'int32'"),
+    (
+        lambda: masks.explicit(np.ones(S, bool)),
+        "masks.explicit",
+        "mask",
+        "have shape (T, S), (B, T, S) or (B, H, T, S)",
+        "(7,)",
+    ),
+    (lambda: masks.padding(np.array([1.5], "float32")), "masks.padding", "valid_lens", "hold integers", "'float32'"),
+    (lambda: masks.padding(3), "masks.padding", "valid_lens", "have shape (B,) or (B, T)", "()"),
+    (
+        lambda: masks.segments(np.ones(3, int)),
+        "masks.segments",
+        "query_segments",
+        "have shape (B, T) or (B, S)",
+        "(3,)",
+    ),
+    (lambda: masks.prefix(1.5), "masks.prefix", "length", "be an integer of at least 0", 1.5),
+    (lambda: masks.causal() & np.ones((T, S), "float32"), "masks.explicit", "mask", FLOAT_MASK, "'float32'"),
+)
+def test_a_bad_mask_is_refused(act, who, argument, expected, received):
+    with pytest.raises(ValueError, match="^" + message(who, argument, expected, received) + "$"):
+        act()
+
+
+@pytest.mark.parametrize(
+    "argument, value",
+    [("attention_axes", (1,)), ("sliding_window", 4), ("flash_attention", True), ("use_gate", True)],
+)
+def test_an_argument_of_keras_that_is_not_covered_is_refused_by_name(argument, value):
+    pattern = rf"^MultiHeadAttention: `{argument}` must .+\. Received: {argument}={re.escape(repr(value))}$"
+    with pytest.raises(ValueError, match=pattern):
+        tfattn.MultiHeadAttention(2, 3, **{argument: value})
+
+
+def test_an_argument_that_nobody_knows_is_refused_as_keras_does():
+    with pytest.raises(
+        ValueError, match="Unrecognized keyword arguments passed to MultiHeadAttention: {'head_size': 3}"
+    ):
+        tfattn.MultiHeadAttention(2, 3, head_size=3)
+
+
+# Where a shape is known before there are numbers, the refusal comes then.
+
+
+@table(
+    (
+        lambda: tfattn.DotProductAttention()(keras.Input((D,)), keras.Input((S, D))),
+        "DotProductAttention",
+        "query",
+        "have shape (B, T, D)",
+        "(None, 5)",
+    ),
+    (
+        lambda: tfattn.DotProductAttention()(keras.Input((T, D)), keras.Input((S, D)), keras.Input((6, D))),
+        "DotProductAttention",
+        "key",
+        KEYS,
+        6,
+    ),
+    (
+        lambda: tfattn.DotProductAttention()(keras.Input((T, D)), keras.Input((S, 4))),
+        "DotProductScore",
+        "key width",
+        WIDTH,
+        4,
+    ),
+    (
+        lambda: tfattn.MultiHeadAttention(2, 3)(
+            keras.Input((T, D)), keras.Input((S, D)), attention_mask=keras.Input((T,), dtype="bool")
+        ),
+        "MultiHeadAttention",
+        "attention_mask",
+        "have shape (T, S), (B, T, S) or (B, H, T, S)" + HERE,
+        "(None, 3)",
+    ),
+    (
+        lambda: tfattn.MultiHeadAttention(2, 3)(
+            keras.Input((T, D)), keras.Input((S, D)), attention_mask=keras.Input((T, S))
+        ),
+        "MultiHeadAttention",
+        "attention_mask",
+        FLOAT_MASK,
+        "'float32'",
+    ),
+    (
+        lambda: tfattn.DotProductAttention()(
+            keras.Input((T, D)), keras.Input((S, D)), valid_lens=keras.Input((13,), dtype="int32")
+        ),
+        "DotProductAttention",
+        "valid_lens",
+        "have shape (B,) or (B, T)" + HERE,
+        "(None, 13)",
+    ),
+    (
+        lambda: tfattn.DotProductAttention()(keras.Input((T, D)), keras.Input((S, D)), valid_lens=keras.Input(())),
+        "DotProductAttention",
+        "valid_lens",
+        "hold integers",
+        "'float32'",
+    ),
+    (
+        encoder_block(2, inputs=keras.Input((T, D))),
+        "TransformerEncoderBlock",
+        "num_heads",
+        "divide `width of the inputs`=5 without remainder",
+        2,
+    ),
+    (
+        lambda: tfattn.NadarayaWatson(leave_one_out=True)(keras.Input((T, D)), keras.Input((S, D))),
+        "NadarayaWatson",
+        "query",
+        "have as many tokens as `key`, which has 7",
+        3,
+    ),
+    (
+        lambda: tfattn.LearnedPositionalEncoding(2)(keras.Input((T, D))),
+        "LearnedPositionalEncoding",
+        "inputs",
+        "have at most `max_length`=2 positions, counted from 0",
+        3,
+    ),
+)
+def test_a_bad_shape_is_refused_symbolically_too(act, who, argument, expected, received):
+    with pytest.raises(ValueError, match=message(who, argument, expected, received)):
+        act()
+
+
+@pytest.mark.parametrize("make", [lambda **o: tfattn.TransformerEncoderBlock(2, 7, **o)])
+def test_a_block_asks_for_a_width_that_is_known(make):
+    with pytest.raises(ValueError, match=r"TransformerEncoderBlock: `inputs` must .+\. Received: inputs="):
+        make()(keras.Input((None, None)))
+
+
+def test_lengths_that_differ_within_the_residual_are_refused():
+    with pytest.raises(ValueError, match=r"AddNorm: `outputs` must .+\. Received: outputs="):
+        tfattn.AddNorm()(QUERY, VALUE)
+
+
+def test_a_start_index_that_is_no_integer_is_refused():
+    for start in (1.5, np.array([1.0, 2.0])):
+        with pytest.raises(ValueError, match=r"SinusoidalPositionalEncoding: `start_index` must .+\. Received: start"):
+            tfattn.SinusoidalPositionalEncoding()(QUERY, start_index=start)
+
+
+def test_a_start_index_for_each_row_has_one_for_each_row():
+    with pytest.raises(ValueError, match=r"SinusoidalPositionalEncoding: `start_index` must .+\. Received: start"):
+        tfattn.SinusoidalPositionalEncoding()(QUERY, start_index=np.array([1, 2, 3]))
+
+
+# The loss and the metric.
+
+
+@pytest.mark.parametrize(
+    "logits, received",
+    [(np.ones((B, T)), "(2, 3)"), (np.ones((B, S, V)), "(2, 7, 11)"), (np.ones((B, T, V, 1)), "(2, 3, 11, 1)")],
+    ids=["rank 2", "another length", "rank 4"],
+)
+@pytest.mark.parametrize("who", ["MaskedCrossentropy", "MaskedAccuracy"])
+def test_scores_that_do_not_fit_the_ids_are_refused(who, logits, received):
+    with pytest.raises(ValueError, match=rf"{who}: `y_pred` must .+\. Received: y_pred={re.escape(received)}"):
+        getattr(tfattn, who)()(IDS, logits)
+
+
+# The search.
+
+
+@pytest.mark.parametrize(
+    "argument, value, expected",
+    [
+        ("max_length", 0, POSITIVE_INT),
+        ("max_length", 2.0, POSITIVE_INT),
+        ("batch_size", 0, POSITIVE_INT),
+        ("batch_size", None, POSITIVE_INT),
+        ("begin_id", -1, "be an integer of at least 0"),
+        ("end_id", -1, "be an integer of at least 0"),
+        ("padding_id", 0.5, "be an integer of at least 0"),
+    ],
+)
+def test_a_bad_argument_of_the_search_is_refused(argument, value, expected):
+    def step(tokens, position, state):
+        raise AssertionError("the search has begun")
+
+    with pytest.raises(ValueError, match="^" + message("greedy_search", argument, expected, repr(value)) + "$"):
+        tfattn.greedy_search(step, (), **{"batch_size": 2, "max_length": 3, argument: value})
+
+
+def test_a_step_that_cannot_be_called_is_refused():
+    with pytest.raises(ValueError, match=r"^greedy_search: `step` must be callable.*\. Received: step=3$"):
+        tfattn.greedy_search(3, (), 2, 3)
+
+
+# The regressor.
+
+X = np.linspace(0.0, 1.0, S)
+
+
+def test_a_prediction_before_fit_is_refused():
+    model = tfattn.NadarayaWatsonRegressor()
+    for ask in (model.predict, model.attention_weights, model):
+        with pytest.raises(ValueError, match="NadarayaWatsonRegressor: `fit` must come before a prediction"):
+            ask(X)
+
+
+@table(
+    (
+        lambda: tfattn.NadarayaWatsonRegressor().fit(X, X[1:]),
+        "NadarayaWatsonRegressor",
+        "y",
+        "have as many tokens as `x`, which has 7",
+        6,
+    ),
+    (
+        lambda: tfattn.NadarayaWatsonRegressor().fit(X[:1], X[:1]),
+        "NadarayaWatsonRegressor",
+        "x",
+        "hold at least two points, since each is predicted from the others",
+        1,
+    ),
+    (
+        lambda: tfattn.NadarayaWatsonRegressor(bandwidth=[1.0, 2.0]).fit(X, X, verbose=0),
+        "KernelScore",
+        "bandwidth",
+        "be one number, or one a dimension of the keys, 1",
+        "[1.0, 2.0]",
+    ),
+)
+def test_bad_training_points_are_refused(act, who, argument, expected, received):
+    with pytest.raises(ValueError, match="^" + message(who, argument, expected, received)):
+        act()
+
+
+def test_points_of_other_dimensions_are_refused():
+    model = tfattn.NadarayaWatsonRegressor()
+    model.fit(X, X, epochs=1, verbose=0)
+    pattern = message("NadarayaWatsonRegressor", "x", "have the 1 dimensions of the training points", "(3, 2)")
+    with pytest.raises(ValueError, match="^" + pattern + "$"):
+        model.predict(np.ones((3, 2)), verbose=0)
+
+
+@pytest.mark.parametrize("x", [np.ones((S, 2, 3)), np.float32(1.0)], ids=["rank 3", "a scalar"])
+def test_points_that_are_no_rows_are_refused(x):
+    with pytest.raises(ValueError, match=r"NadarayaWatsonRegressor: `x` must have shape .+\. Received: x="):
+        tfattn.NadarayaWatsonRegressor().fit(x, X, verbose=0)
+
+
+def test_ragged_inputs_are_refused_with_the_recipe():
+    ragged = tf.ragged.constant([[[1.0, 2.0], [3.0, 4.0]], [[1.0, 1.0]]], ragged_rank=1)
+    with pytest.raises(ValueError, match=r"DotProductAttention: `query` must .*to_tensor.*valid_lens"):
+        tfattn.DotProductAttention()(ragged, ragged)

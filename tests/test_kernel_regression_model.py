@@ -1,0 +1,208 @@
+"""NadarayaWatsonRegressor: fitted and asked like any other model."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+
+N = 53
+
+
+def data(n=N, seed=0):
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.uniform(0, 5, n))
+    return x, 2 * np.sin(x) + x**0.8 + rng.normal(0, 0.5, n)
+
+
+def weights(query, x, bandwidth, leave_one_out=False):
+    """Gaussian weights in float64; points are `(N,)` or `(N, D)`."""
+    query, x = (np.asarray(points, "float64").reshape(len(points), -1) for points in (query, x))
+    squared = np.square((query[:, None] - x) / bandwidth).sum(-1)
+    kernel = np.exp(-squared / 2) * (1 - np.eye(len(x)) if leave_one_out else 1)
+    return kernel / kernel.sum(-1, keepdims=True)
+
+
+def fitted(x, y, epochs=2, bandwidth=0.5, **options):
+    model = tfattn.NadarayaWatsonRegressor(bandwidth=bandwidth, **options)
+    model.fit(x, y, epochs=epochs, verbose=0)
+    return model
+
+
+def test_fit_lowers_the_leave_one_out_error():
+    x, y = data()
+    model = tfattn.NadarayaWatsonRegressor(bandwidth=3.0)
+    losses = model.fit(x, y, epochs=71, verbose=0).history["loss"]
+    first = np.square(weights(x, x, 3.0, leave_one_out=True) @ y - y).mean()
+    last = np.square(weights(x, x, model.current_bandwidth(), leave_one_out=True) @ y - y).mean()
+    np.testing.assert_allclose(losses[0], first, rtol=1e-4)
+    np.testing.assert_allclose(losses[-1], last, rtol=2e-2)
+    assert last < 0.5 * first
+    # Close to the best there is.
+    errors = [np.square(weights(x, x, h, leave_one_out=True) @ y - y).mean() for h in np.linspace(0.1, 2, 191)]
+    assert last < 1.05 * min(errors)
+
+
+def test_predictions_are_the_pooled_training_values():
+    x, y = data()
+    model = fitted(x, y)
+    asked = np.linspace(-1, 6, 17)
+    wanted = weights(asked, x, model.current_bandwidth()) @ y
+    np.testing.assert_allclose(model.predict(asked, verbose=0), wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape_x", [(N,), (N, 1), (N, 3)])
+@pytest.mark.parametrize("shape_y", [(N,), (N, 1), (N, 2)])
+def test_predictions_have_the_shape_of_y(shape_x, shape_y):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=shape_x), rng.normal(size=shape_y)
+    model = fitted(x, y, epochs=1)
+    for points in (x[:7], x[:1]):
+        assert model.predict(points, verbose=0).shape == (len(points), *shape_y[1:])
+
+
+@pytest.mark.parametrize("columns", [(), (1,), (2,)])
+def test_a_call_gives_the_shape_that_predict_gives(columns):
+    x, y = data()
+    model = fitted(x, np.zeros((N, *columns)), epochs=1)
+    assert model(x[:7]).shape == (7, *columns)
+
+
+def test_keeping_a_given_bandwidth_warns_of_nothing():
+    # Warnings are errors here. Keras warns of a model without trainable weights, which this one means to be.
+    x, y = data()
+    model = tfattn.NadarayaWatsonRegressor(bandwidth=0.37, trainable_bandwidth=False)
+    loss = model.fit(x, y, epochs=1, verbose=0).history["loss"]
+    np.testing.assert_allclose(loss, [np.square(weights(x, x, 0.37, leave_one_out=True) @ y - y).mean()], rtol=1e-4)
+
+
+def test_weights_are_rows_that_sum_to_1_and_make_the_prediction():
+    x, y = data()
+    model = fitted(x, y)
+    asked = np.linspace(-1, 6, 17)
+    rows = model.attention_weights(asked)
+    assert isinstance(rows, np.ndarray) and rows.shape == (17, N)
+    np.testing.assert_allclose(rows.sum(-1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(rows, weights(asked, x, model.current_bandwidth()), atol=1e-5)
+    np.testing.assert_allclose(rows @ y, model.predict(asked, verbose=0), atol=1e-4)
+
+
+def test_a_training_point_is_left_out_in_fit_and_in_nothing_else():
+    x, y = data()
+    model = fitted(x, y, bandwidth=0.01, trainable_bandwidth=False)
+    np.testing.assert_allclose(model.predict(x, verbose=0), weights(x, x, 0.01) @ y, atol=1e-3)
+    assert np.diagonal(model.attention_weights(x)).min() > 0.1
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, N, 1024])
+def test_batches_and_shuffling_change_no_leave_one_out_error(batch_size):
+    x, y = data()
+    model = tfattn.NadarayaWatsonRegressor(bandwidth=0.4, trainable_bandwidth=False)
+    loss = model.fit(x, y, epochs=1, batch_size=batch_size, shuffle=True, verbose=0).history["loss"][0]
+    np.testing.assert_allclose(loss, np.square(weights(x, x, 0.4, leave_one_out=True) @ y - y).mean(), rtol=1e-4)
+    np.testing.assert_allclose(model.predict(x, batch_size=batch_size, verbose=0), weights(x, x, 0.4) @ y, atol=1e-4)
+
+
+def test_a_bandwidth_that_is_not_trained_stays_where_it_is():
+    model = fitted(*data(), bandwidth=0.37, trainable_bandwidth=False)
+    np.testing.assert_allclose(model.current_bandwidth(), 0.37, rtol=1e-6)
+
+
+def test_each_dimension_learns_a_bandwidth_of_its_own():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (101, 2))
+    model = tfattn.NadarayaWatsonRegressor(bandwidth=[0.5, 0.5])
+    model.compile(keras.optimizers.Adam(0.2), "mean_squared_error")
+    model.fit(x, np.sin(3 * x[:, 0]), epochs=23, verbose=0)
+    telling, empty = model.current_bandwidth()
+    assert telling < 0.4 and empty > 2 * telling
+
+
+def test_validation_points_are_predicted_from_the_training_points():
+    x, y = data()
+    new_x, new_y = data(17, seed=1)
+    model = tfattn.NadarayaWatsonRegressor(bandwidth=0.5, trainable_bandwidth=False)
+    history = model.fit(x, y, epochs=1, validation_data=(new_x, new_y), verbose=0).history
+    wanted = np.square(weights(new_x, x, 0.5) @ y - new_y).mean()
+    np.testing.assert_allclose(history["val_loss"], [wanted], rtol=1e-4)
+    np.testing.assert_allclose(model.evaluate(new_x, new_y, verbose=0), wanted, rtol=1e-4)
+
+
+def test_another_optimizer_and_metrics_are_compiled_as_in_keras():
+    x, y = data()
+    model = tfattn.NadarayaWatsonRegressor(bandwidth=1.0)
+    model.compile(keras.optimizers.SGD(0.5), "mean_squared_error", metrics=["mean_absolute_error"])
+    history = model.fit(x, y, epochs=5, verbose=0).history
+    assert history["loss"][-1] < history["loss"][0] and len(history["mean_absolute_error"]) == 5
+
+
+@pytest.mark.parametrize("columns", [(), (2,)])
+def test_a_saved_model_is_whole(tmp_path, columns):
+    rng = np.random.default_rng(0)
+    model = fitted(rng.normal(size=(N, 3)), rng.normal(size=(N, *columns)), bandwidth=[0.5, 0.7, 1.1])
+    asked = rng.normal(size=(7, 3))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(asked, verbose=0), model.predict(asked, verbose=0))
+    np.testing.assert_array_equal(loaded.attention_weights(asked), model.attention_weights(asked))
+    np.testing.assert_array_equal(loaded.current_bandwidth(), model.current_bandwidth())
+
+
+def test_a_loaded_model_can_be_fitted_again(tmp_path):
+    x, y = data()
+    fitted(x, y, epochs=3).save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    before = loaded.current_bandwidth()
+    losses = loaded.fit(x, y, epochs=7, verbose=0).history["loss"]
+    assert np.isfinite(losses).all() and loaded.current_bandwidth() != before
+
+
+@pytest.mark.parametrize("n", [N, 31, 101])
+def test_a_second_fit_forgets_the_first_points(n):
+    x, y = data()
+    model = fitted(x, y, trainable_bandwidth=False)
+    model.predict(x, verbose=0)
+    new_x, new_y = data(n, seed=1)
+    loss = model.fit(new_x, new_y + 100, epochs=1, verbose=0).history["loss"]
+    wanted = np.square(weights(new_x, new_x, 0.5, leave_one_out=True) @ new_y - new_y).mean()
+    np.testing.assert_allclose(loss, [wanted], rtol=1e-2)
+    np.testing.assert_allclose(model.predict(x, verbose=0), weights(x, new_x, 0.5) @ new_y + 100, atol=1e-2)
+    assert len(model.weights) == 3  # points, heights and the bandwidth
+
+
+def test_a_model_that_was_fitted_twice_is_saved_whole(tmp_path):
+    x, y = data()
+    model = fitted(x, y)
+    model.fit(x[:31], y[:31], epochs=1, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
+
+
+def test_lists_and_float64_are_fine():
+    model = fitted([0.0, 1.0, 2.0], [0.0, 1.0, 4.0], epochs=1)
+    assert model.predict([1.0, 1.5], verbose=0).shape == (2,)
+
+
+def test_a_compact_kernel_predicts_0_where_no_point_is_near():
+    x, y = data()
+    model = tfattn.NadarayaWatsonRegressor("epanechnikov", bandwidth=1.0, trainable_bandwidth=False)
+    model.fit(x, y, epochs=1, verbose=0)
+    assert model.predict(np.array([50.0]), verbose=0)[0] == 0.0
+
+
+@pytest.mark.parametrize("far", [1e3, -1e6])
+def test_predictions_far_from_the_data_are_finite(far):
+    x, y = data()
+    prediction = fitted(x, y).predict(np.array([far]), verbose=0)
+    assert np.isfinite(prediction).all() and y.min() - 1e-3 <= prediction[0] <= y.max() + 1e-3
+
+
+def test_only_the_bandwidth_is_trained():
+    x, y = data()
+    model = fitted(x, y)
+    assert len(model.trainable_weights) == 1
+    np.testing.assert_array_equal(model.points[:, 0], x.astype("float32"))
+    np.testing.assert_array_equal(model.heights[:, 0], y.astype("float32"))
+    assert tf.convert_to_tensor(model.trainable_weights[0].value).shape == ()

@@ -1,0 +1,112 @@
+"""Smoothing kernels in log space against their textbook forms."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+from tfattn import kernels
+
+TEXTBOOK = {
+    "boxcar": lambda u: 1.0 * (u <= 1),
+    "epanechnikov": lambda u: np.maximum(1 - u**2, 0),
+    "gaussian": lambda u: np.exp(-(u**2) / 2),
+    "triangular": lambda u: np.maximum(1 - u, 0),
+}
+
+DISTANCES = np.array([0.0, 1e-3, 0.1, 0.5, 0.9, 0.999, 1.001, 1.5, 3.0])
+
+
+def log_kernel(name, u):
+    return np.asarray(kernels.get(name)(tf.constant(np.square(u), "float32")), "float64")
+
+
+def test_every_kernel_has_a_textbook_form():
+    assert kernels.names() == sorted(TEXTBOOK)
+    assert set(kernels.names()) <= set(kernels.__all__)
+
+
+@pytest.mark.parametrize("name", TEXTBOOK)
+def test_the_exponential_is_the_textbook_kernel(name):
+    np.testing.assert_allclose(np.exp(log_kernel(name, DISTANCES)), TEXTBOOK[name](DISTANCES), atol=3e-6)
+
+
+@pytest.mark.parametrize("name", ["boxcar", "epanechnikov", "triangular"])
+def test_compact_kernels_are_minus_infinity_outside_and_the_gaussian_never(name):
+    far = np.array([1.001, 2.0, 1e9, 1e18])
+    assert np.all(log_kernel(name, far) == -np.inf)
+    assert np.isfinite(log_kernel("gaussian", far)).all()
+
+
+def test_the_edge_belongs_to_the_boxcar_alone():
+    at_edge = {name: float(np.exp(log_kernel(name, np.array(1.0)))) for name in TEXTBOOK}
+    assert at_edge.pop("gaussian") == pytest.approx(np.exp(-0.5))
+    assert at_edge == {"boxcar": 1.0, "epanechnikov": 0.0, "triangular": 0.0}
+
+
+@pytest.mark.parametrize("name", TEXTBOOK)
+def test_gradients_are_finite_everywhere_and_right_inside(name):
+    squared = tf.constant([0.0, 1e-12, 0.09, 0.49, 1.0, 2.0, 1e9])
+    with tf.GradientTape() as tape:
+        tape.watch(squared)
+        # −inf is a masked pair: no gradient comes back to it.
+        logs = kernels.get(name)(squared)
+        total = tf.reduce_sum(tf.where(tf.math.is_inf(logs), 0.0, logs))
+    slope = tape.gradient(total, squared).numpy()
+    assert np.isfinite(slope).all()
+    u2 = np.array([0.09, 0.49])
+    formula = {
+        "boxcar": 0 * u2,
+        "epanechnikov": -1 / (1 - u2),
+        "gaussian": -0.5 + 0 * u2,
+        "triangular": -1 / (1 - np.sqrt(u2)) / (2 * np.sqrt(u2)),
+    }
+    np.testing.assert_allclose(slope[2:4], formula[name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", TEXTBOOK)
+def test_a_broken_distance_shows(name):
+    assert np.isnan(log_kernel(name, np.array([np.nan])))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("name", TEXTBOOK)
+def test_kernels_keep_the_dtype_of_their_distances(name, dtype):
+    logs = kernels.get(name)(tf.constant([0.0, 0.25, 4.0], dtype))
+    assert logs.dtype == dtype
+    wanted = TEXTBOOK[name](np.array([0.0, 0.5, 2.0]))
+    np.testing.assert_allclose(np.exp(np.asarray(logs, "float64")), wanted, atol=1e-2 if "16" in dtype else 3e-6)
+
+
+def test_get_gives_back_a_function():
+    assert kernels.get("gaussian") is kernels.gaussian
+
+    def mine(squared):
+        return -squared
+
+    assert kernels.get(mine) is mine
+
+
+@keras.saving.register_keras_serializable("test_kernels")
+def quartic(squared):
+    """A kernel of a user's own."""
+    return keras.ops.where(squared >= 1.0, -float("inf"), 2 * keras.ops.log1p(-keras.ops.minimum(squared, 0.999999)))
+
+
+@pytest.mark.parametrize("kernel", ["triangular", kernels.epanechnikov, quartic])
+def test_a_layer_comes_back_with_its_kernel(kernel):
+    layer = tfattn.NadarayaWatson(kernel, bandwidth=2.0)
+    config = keras.saving.serialize_keras_object(layer)
+    back = keras.saving.deserialize_keras_object(config)
+    points = np.linspace(0, 3, 7, dtype="float32").reshape(1, 7, 1)
+    np.testing.assert_array_equal(back(points, points), layer(points, points))
+    assert isinstance(config["config"]["kernel"], str) == (kernel is not quartic)
+
+
+def test_a_kernel_of_ones_own_pools_like_its_formula():
+    x = np.linspace(0, 3, 7)
+    points = x.astype("float32").reshape(1, 7, 1)
+    output = tfattn.NadarayaWatson(quartic, bandwidth=1.3)(points, points**2, points)
+    weight = np.maximum(1 - ((x[:, None] - x) / 1.3) ** 2, 0) ** 2
+    np.testing.assert_allclose(output[0, :, 0], weight @ x**2 / weight.sum(1), atol=1e-5)

@@ -1,0 +1,205 @@
+"""The kernel regression layer against kernel regression in NumPy."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+
+B, T, S, D, V = 2, 5, 11, 3, 7
+
+KERNELS = {
+    "boxcar": lambda u2: 1.0 * (u2 <= 1),
+    "epanechnikov": lambda u2: np.maximum(1 - u2, 0),
+    "gaussian": lambda u2: np.exp(-u2 / 2),
+    "triangular": lambda u2: np.maximum(1 - np.sqrt(u2), 0),
+}
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).uniform(-1, 1, size=shape).astype("float32")
+
+
+def regression(query, key, value, kernel="gaussian", bandwidth=1.0, mask=True):
+    """Nadaraya and Watson, word for word, in float64; 0 where no key counts."""
+    query, key, value = (np.asarray(x, "float64") for x in (query, key, value))
+    difference = (query[:, :, None] - key[:, None]) / np.asarray(bandwidth)
+    weights = KERNELS[kernel](np.square(difference).sum(-1)) * mask
+    total = weights.sum(-1, keepdims=True)
+    weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    return weights @ value, weights
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("bandwidth", [0.8, 2.3, [0.9, 1.4, 2.2]])
+def test_the_layer_is_kernel_regression(kernel, bandwidth):
+    query, key, value = draw(B, T, D), draw(B, S, D, seed=1), draw(B, S, V, seed=2)
+    layer = tfattn.NadarayaWatson(kernel, bandwidth)
+    output, weights = layer(query, value, key, return_attention_scores=True)
+    wanted = regression(query, key, value, kernel, bandwidth)
+    np.testing.assert_allclose(output, wanted[0], atol=3e-5)
+    np.testing.assert_allclose(weights, wanted[1], atol=3e-5)
+    assert layer.current_bandwidth().shape == np.shape(bandwidth)
+    np.testing.assert_allclose(layer.current_bandwidth(), bandwidth, rtol=1e-6)
+
+
+def test_the_bandwidth_is_in_the_unit_of_the_inputs():
+    query, key, value = draw(B, T, D), draw(B, S, D, seed=1), draw(B, S, V, seed=2)
+    metres = tfattn.NadarayaWatson(bandwidth=0.7)(query, value, key)
+    centimetres = tfattn.NadarayaWatson(bandwidth=70.0)(100 * query, value, 100 * key)
+    np.testing.assert_allclose(centimetres, metres, atol=1e-5)
+
+
+def test_the_posts_parameter_w_is_one_over_the_bandwidth():
+    x, w = draw(1, S, 1), 2.7
+    scores = -(((x[0] - x[0].T) * w) ** 2) / 2
+    softmax = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    _, weights = tfattn.NadarayaWatson(bandwidth=1 / w)(x, x, return_attention_scores=True)
+    np.testing.assert_allclose(weights[0], softmax, atol=1e-5)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_leave_one_out_equals_the_tiled_copies_of_the_posts(kernel):
+    x, y = draw(S, D), draw(S, V, seed=1)
+    layer = tfattn.NadarayaWatson(kernel, 1.7, leave_one_out=True)
+    output, weights = layer(x[None], y[None], x[None], return_attention_scores=True)
+    assert not np.diagonal(weights[0]).any()
+    others = ~np.eye(S, dtype=bool)
+    keys = np.tile(x, (S, 1, 1))[others].reshape(S, S - 1, D)
+    values = np.tile(y, (S, 1, 1))[others].reshape(S, S - 1, V)
+    plain = tfattn.NadarayaWatson(kernel, 1.7)
+    np.testing.assert_allclose(output[0], plain(x[:, None], values, keys)[:, 0], atol=1e-5)
+    wanted = regression(x[None], x[None], y[None], kernel, 1.7, mask=others)
+    np.testing.assert_allclose(output, wanted[0], atol=3e-5)
+
+
+def test_leave_one_out_joins_the_other_masks():
+    x = draw(B, S, D)
+    layer = tfattn.NadarayaWatson(leave_one_out=True)
+    _, weights = layer(x, x, valid_lens=np.array([4, 11]), use_causal_mask=True, return_attention_scores=True)
+    visible = np.tril(np.ones((S, S), bool), k=-1) & (np.arange(S) < np.array([[4], [11]]))[:, None]
+    np.testing.assert_array_equal(np.asarray(weights) > 0, visible)
+
+
+def test_a_point_alone_has_nothing_to_be_predicted_from():
+    x = np.ones((1, 1, 2), "float32")
+    output, weights = tfattn.NadarayaWatson(leave_one_out=True)(x, x, return_attention_scores=True)
+    assert not np.any(output) and not np.any(weights)
+
+
+def test_a_far_query_still_has_weights_that_sum_to_1():
+    key = np.array([[[0.0], [1.0], [2.0]]], "float32")
+    value = np.array([[[10.0], [20.0], [30.0]]], "float32")
+    query = np.array([[[1e3], [-1e3], [1e9], [1.0]]], "float32")
+    output, weights = tfattn.NadarayaWatson(bandwidth=0.1)(query, value, key, return_attention_scores=True)
+    np.testing.assert_allclose(np.sum(weights, axis=-1), 1.0, atol=1e-6)
+    assert np.isfinite(output).all()
+    # Where the points can still be told apart, the nearest has it all.
+    np.testing.assert_allclose(np.asarray(output)[0, [0, 1, 3], 0], [30.0, 10.0, 20.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["boxcar", "epanechnikov", "triangular"])
+def test_a_compact_kernel_without_a_neighbour_gives_exactly_0(kernel):
+    key, value = draw(1, S, 1), 1 + draw(1, S, V)
+    query = tf.constant([[[0.0], [5.0], [-1e9]]])
+    layer = tfattn.NadarayaWatson(kernel, 1.5, trainable_bandwidth=True)
+    layer(query, value, key)
+    with tf.GradientTape() as tape:
+        tape.watch(query)
+        output, weights = layer(query, value, key, return_attention_scores=True)
+        loss = tf.reduce_sum(output**2)
+    assert np.any(output[:, 0]) and not np.any(output[:, 1:]) and not np.any(weights[:, 1:])
+    for gradient in tape.gradient(loss, [query, layer.trainable_weights[0].value]):
+        assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "epanechnikov", "triangular"])
+def test_the_bandwidths_gradient_is_the_slope_of_the_error(kernel):
+    query, key, value = draw(1, T, D), draw(1, S, D, seed=1), draw(1, S, V, seed=2)
+    layer = tfattn.NadarayaWatson(kernel, [1.1, 1.9, 2.7], trainable_bandwidth=True)
+    layer(query, value, key)
+    (raw,) = layer.trainable_weights
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(query, value, key) ** 2)
+    gradient = tape.gradient(loss, raw.value).numpy()
+
+    def error(raw):
+        return (regression(query, key, value, kernel, np.log1p(np.exp(raw)))[0] ** 2).sum()
+
+    start = raw.numpy().astype("float64")
+    slopes = [(error(start + step) - error(start - step)) / 2e-5 for step in 1e-5 * np.eye(D)]
+    np.testing.assert_allclose(gradient, slopes, rtol=2e-3, atol=1e-4)
+
+
+def test_training_moves_the_bandwidth_towards_the_right_one():
+    x = np.linspace(0, 5, 53, dtype="float32").reshape(1, 53, 1)
+    inputs = keras.Input((53, 1))
+    layer = tfattn.NadarayaWatson(bandwidth=3.0, trainable_bandwidth=True, leave_one_out=True)
+    heights = np.sin(2 * x)
+    model = keras.Model(inputs, layer(inputs, keras.ops.convert_to_tensor(heights), inputs))
+    model.compile(keras.optimizers.Adam(0.1), "mse")
+    history = model.fit(x, heights, epochs=61, verbose=0).history["loss"]
+    assert history[-1] < 0.05 * history[0]
+    assert 0 < float(layer.current_bandwidth()) < 0.5
+
+
+def test_a_bandwidth_that_is_not_trained_stays():
+    layer, x = tfattn.NadarayaWatson(bandwidth=0.3), draw(1, S, D)
+    layer(x, x)
+    assert layer.trainable_weights == [] and len(layer.weights) == 1
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_huge_gradients_leave_the_bandwidth_positive_and_the_outputs_finite(sign):
+    layer, x = tfattn.NadarayaWatson(bandwidth=[0.5, 1.0, 2.0], trainable_bandwidth=True), draw(1, S, D)
+    layer(x, x)
+    optimizer = keras.optimizers.SGD(1e3)
+    optimizer.build(layer.trainable_weights)
+    for _ in range(3):
+        optimizer.apply([tf.fill((D,), sign * 1e3)])
+        bandwidth = np.asarray(layer.current_bandwidth())
+        assert np.all(bandwidth > 0) and np.isfinite(bandwidth).all()
+        output, weights = layer(x, x, return_attention_scores=True)
+        assert np.isfinite(output).all()
+        np.testing.assert_allclose(np.sum(weights, axis=-1), 1.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("bandwidth", [1e-6, 1e-3, 1.0, 50.0, 1e4, 1e9])
+def test_a_bandwidth_of_any_size_is_kept(bandwidth):
+    layer = tfattn.NadarayaWatson(bandwidth=bandwidth)
+    layer.build((1, T, D), (1, S, V), (1, S, D))
+    np.testing.assert_allclose(layer.current_bandwidth(), bandwidth, rtol=1e-5)
+
+
+def test_far_from_the_origin_only_the_inputs_own_digits_are_lost():
+    # Steps of 1/64 around 4096 are exact in float32, so that the inputs lose nothing; a point divided by its bandwidth
+    # is rounded once, by at most 2^-24 of its size.
+    grid = np.round(draw(1, S, D) * 64) / 64
+    near, value, bandwidth = grid[:, :T], draw(1, S, V, seed=2), 0.3
+    wanted = regression(near, grid, value, bandwidth=bandwidth)[0]
+    output = tfattn.NadarayaWatson(bandwidth=bandwidth)(
+        (4096 + near).astype("float32"), value, (4096 + grid).astype("float32")
+    )
+    rounding = 2 * 4096 / bandwidth * 2.0**-24
+    np.testing.assert_allclose(output, wanted, atol=20 * rounding)
+
+
+def test_mixed_precision_compares_distances_in_float32():
+    # Points that float16 holds exactly: all that is left to lose is the pooling.
+    x = (np.arange(S, dtype="float32") / 8).reshape(1, S, 1)
+    wanted = regression(x, x, x, bandwidth=0.3)[0]
+    output = tfattn.NadarayaWatson(bandwidth=0.3, dtype="mixed_float16")(x, x)
+    assert output.dtype == "float16"
+    np.testing.assert_allclose(output, wanted, atol=3e-3)
+
+
+def test_queries_and_keys_may_be_of_any_width_and_value_another():
+    for width, values in ((1, 1), (2, 5), (13, 3)):
+        output = tfattn.NadarayaWatson()(draw(B, T, width), draw(B, S, values), draw(B, S, width))
+        assert output.shape == (B, T, values)
+
+
+def test_the_value_is_the_key_where_no_key_is_given():
+    layer, query, value = tfattn.NadarayaWatson(), draw(B, T, D), draw(B, S, D)
+    np.testing.assert_array_equal(layer(query, value), layer(query, value, value))

@@ -1,0 +1,283 @@
+"""The whole encoder–decoder Transformer."""
+
+import inspect
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+
+SOURCE, TARGET, WIDTH, HEADS, HIDDEN, LAYERS = 13, 11, 10, 5, 14, 2
+
+
+def small(**options):
+    arguments = {"num_layers": LAYERS, "width": WIDTH, "num_heads": HEADS, "hidden_dim": HIDDEN, "dropout": 0.3}
+    return tfattn.Transformer(SOURCE, **{"target_vocabulary_size": TARGET, **arguments, **options})
+
+
+def sentences(seed=0, batch=3, source_length=7, target_length=5):
+    """Source and target ids with padding at the ends."""
+    rng = np.random.default_rng(seed)
+    source, target = rng.integers(1, SOURCE, (batch, source_length)), rng.integers(1, TARGET, (batch, target_length))
+    source[0, 4:], source[2, 6:], target[1, 3:] = 0, 0, 0
+    return source, target
+
+
+def test_the_defaults_are_the_papers_base_model():
+    for public in (tfattn.Transformer, tfattn.TransformerEncoder, tfattn.TransformerDecoder):
+        defaults = {name: p.default for name, p in inspect.signature(public).parameters.items()}
+        wanted = {
+            "num_layers": 6,
+            "width": 512,
+            "num_heads": 8,
+            "hidden_dim": 2048,
+            "dropout": 0.1,
+            "norm_first": False,
+        }
+        assert {name: defaults[name] for name in wanted} == wanted
+
+
+def test_the_number_of_parameters_is_the_formulas():
+    model = small()
+    model(sentences())
+    attention = 4 * (WIDTH * WIDTH + WIDTH)
+    network = WIDTH * HIDDEN + HIDDEN + HIDDEN * WIDTH + WIDTH
+    norm = 2 * WIDTH
+    encoder = LAYERS * (attention + network + 2 * norm)
+    decoder = LAYERS * (2 * attention + network + 3 * norm)
+    embeddings = (SOURCE + TARGET) * WIDTH
+    assert model.count_params() == encoder + decoder + embeddings + WIDTH * TARGET + TARGET
+
+
+def test_pre_norm_ends_each_stack_with_a_norm_and_post_norm_does_not():
+    post, pre = small(), small(norm_first=True)
+    post(sentences()), pre(sentences())
+    assert pre.count_params() == post.count_params() + 2 * 2 * WIDTH
+    memory = pre.encoder(sentences()[0]).numpy()
+    np.testing.assert_allclose(memory.mean(-1), 0.0, atol=1e-5)
+    np.testing.assert_allclose(memory.std(-1), 1.0, atol=1e-2)
+    assert post.encoder.final_norm is None and pre.encoder.final_norm is not pre.decoder.final_norm
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("share", [False, True])
+def test_padding_a_batch_differently_changes_no_real_scores(norm_first, share):
+    model = small(norm_first=norm_first, share_embeddings=share, target_vocabulary_size=SOURCE if share else TARGET)
+    source, target = sentences()
+    wanted = model((source, target)).numpy()
+    longer = model((np.pad(source, ((0, 0), (0, 4))), np.pad(target, ((0, 0), (0, 2))))).numpy()
+    np.testing.assert_allclose(longer[:, :5][target != 0], wanted[target != 0], atol=1e-5)
+    alone = model((source[:1, :4], target[:1])).numpy()
+    np.testing.assert_allclose(alone[0], wanted[0], atol=1e-5)
+
+
+def test_a_target_position_sees_no_later_one():
+    model = small()
+    source, target = sentences()
+    wanted = model((source, target)).numpy()
+    for t in range(1, 5):
+        changed = target.copy()
+        changed[0, t] = changed[0, t] % (TARGET - 1) + 1
+        output = model((source, changed)).numpy()
+        np.testing.assert_array_equal(output[0, :t], wanted[0, :t])
+        assert np.all(np.any(output[0, t:] != wanted[0, t:], axis=-1))
+
+
+def test_every_source_token_matters_to_every_target_position():
+    model = small()
+    source, target = sentences()
+    wanted = model((source, target)).numpy()
+    for s in range(7):
+        changed = source.copy()
+        changed[1, s] = changed[1, s] % (SOURCE - 1) + 1
+        output = model((changed, target)).numpy()
+        assert np.all(np.any(output[1] != wanted[1], axis=-1))
+        np.testing.assert_array_equal(output[[0, 2]], wanted[[0, 2]])
+
+
+def test_dropout_is_off_at_inference():
+    model = small()
+    np.testing.assert_array_equal(model(sentences()), model(sentences(), training=False))
+    assert np.any(model(sentences(), training=True) != model(sentences(), training=True))
+
+
+def test_embeddings_are_scaled_to_the_size_of_the_positions():
+    model = tfattn.Transformer(997, num_layers=1, width=64, num_heads=2, hidden_dim=7, dropout=0.0)
+    ids = np.arange(1, 997)[None]
+    model((ids, ids))
+    table = model.encoder.embedding.get_weights()[0]
+    np.testing.assert_allclose(table.std(), 64**-0.5, rtol=0.05)
+    block = model.encoder.blocks[0]
+    inputs = model.encoder.positions(model.encoder.embedding(ids)).numpy()
+    positions = tfattn.SinusoidalPositionalEncoding()(np.zeros((1, 996, 64), "float32")).numpy()
+    np.testing.assert_allclose(inputs - positions, 8.0 * table[ids], atol=1e-4)
+    np.testing.assert_allclose(model.encoder(ids), block(inputs, mask=ids != 0), atol=1e-4)
+
+
+def test_shared_embeddings_are_one_matrix():
+    model = small(share_embeddings=True, target_vocabulary_size=None)
+    source, target = sentences()
+    output = model((source, target))
+    assert model.encoder.embedding is model.decoder.embedding
+    tables = [weight for weight in model.weights if tuple(weight.shape) in ((SOURCE, WIDTH), (WIDTH, SOURCE))]
+    assert len(tables) == 1
+    x = model.decoder(target, model.encoder(source), memory_mask=source != 0).numpy()
+    np.testing.assert_allclose(output, x @ tables[0].numpy().T, atol=1e-4)
+
+
+def test_shared_embeddings_learn_from_all_three_places():
+    model = small(share_embeddings=True, target_vocabulary_size=None, dropout=0.0)
+    source, target, wanted = np.array([[4, 5]]), np.array([[2, 6]]), np.array([[6, 3]])
+
+    def loss():
+        return tfattn.MaskedCrossentropy()(wanted, model((source, target)))
+
+    loss()
+    table = model.encoder.embedding.embeddings
+    start, step = table.numpy(), 0.005
+    with tf.GradientTape() as tape:
+        value = loss()
+    gradient = tf.convert_to_tensor(tape.gradient(value, table.value)).numpy()
+    # Row 4 is a source token's, row 6 a target token's and an answer's, row 9 only one of the softmax.
+    for row in (4, 6, 9):
+        direction = np.zeros_like(start)
+        direction[row] = gradient[row] / np.linalg.norm(gradient[row])
+        table.assign(start + step * direction)
+        above = float(loss())
+        table.assign(start - step * direction)
+        slope = (above - float(loss())) / (2 * step)
+        table.assign(start)
+        np.testing.assert_allclose(slope, (gradient * direction).sum(), rtol=0.02)
+
+
+def test_shared_embeddings_stay_one_matrix_in_a_saved_model(tmp_path):
+    model = small(share_embeddings=True, target_vocabulary_size=None)
+    wanted = model(sentences()).numpy()
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.encoder.embedding is loaded.decoder.embedding
+    assert loaded.count_params() == model.count_params()
+    np.testing.assert_array_equal(loaded(sentences()), wanted)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"norm_first": True, "share_embeddings": True, "target_vocabulary_size": None}]
+)
+def test_fit_learns_to_copy(options):
+    model = small(dropout=0.0, num_layers=1, **options)
+    rng = np.random.default_rng(0)
+    words = rng.integers(4, TARGET, (32, 3))
+    target_in = np.pad(words, ((0, 0), (1, 0)), constant_values=2)
+    target_out = np.pad(words, ((0, 0), (0, 1)), constant_values=3)
+    batches = tf.data.Dataset.from_tensor_slices(((words, target_in), target_out)).batch(16).repeat(13)
+    model.compile(keras.optimizers.Adam(0.01), tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()])
+    history = model.fit(batches, epochs=3, shuffle=False, verbose=0).history
+    assert history["loss"][-1] < 0.5 * history["loss"][0]
+    assert history["masked_accuracy"][-1] > history["masked_accuracy"][0]
+
+
+def test_attention_weights_are_collected_by_path():
+    model = small()
+    source, target = sentences()
+    weights = tfattn.attention_weights(model, (source, target))
+    name = model.name
+    wanted = {f"{name}/encoder/block_{i}/self_attention": (3, HEADS, 7, 7) for i in range(LAYERS)}
+    for i in range(LAYERS):
+        wanted[f"{name}/decoder/block_{i}/self_attention"] = (3, HEADS, 5, 5)
+        wanted[f"{name}/decoder/block_{i}/cross_attention"] = (3, HEADS, 5, 7)
+    assert {path: w.shape for path, w in weights.items()} == wanted
+    assert list(weights) == list(wanted)  # in the order of the calls
+    real = source != 0
+    for path, w in weights.items():
+        assert isinstance(w, np.ndarray)
+        np.testing.assert_allclose(w.sum(-1), 1.0, atol=1e-5)
+        if path.endswith("cross_attention"):
+            np.testing.assert_array_equal(w > 0, np.broadcast_to(real[:, None, None], w.shape))
+        if "decoder" in path and path.endswith("self_attention"):
+            assert not np.triu(w, k=1).any()
+
+
+def test_collecting_weights_of_an_unbuilt_model_gives_each_once():
+    model, again = small(), small()
+    again(sentences())
+    assert (
+        len(tfattn.attention_weights(model, sentences()))
+        == 3 * LAYERS
+        == len(tfattn.attention_weights(again, sentences()))
+    )
+
+
+def test_a_model_that_is_built_by_its_first_call_gives_its_weights_once():
+    class Pooled(keras.Model):
+        def __init__(self):
+            super().__init__(name="pooled")
+            self.dense = keras.layers.Dense(5)
+            self.attention = tfattn.AdditiveAttention(units=3, name="attention")
+
+        def call(self, inputs):
+            x = self.dense(inputs)
+            return self.attention(x, x)
+
+    weights = tfattn.attention_weights(Pooled(), np.ones((2, 7, 3), "float32"))
+    assert {path: w.shape for path, w in weights.items()} == {"pooled/attention": (2, 7, 7)}
+
+
+def test_weights_are_collected_from_a_loaded_and_from_a_functional_model(tmp_path):
+    model = small()
+    wanted = tfattn.attention_weights(model, sentences())
+    model.save(tmp_path / "model.keras")
+    loaded = tfattn.attention_weights(keras.saving.load_model(tmp_path / "model.keras"), sentences())
+    for (_, ours), (_, theirs) in zip(wanted.items(), loaded.items(), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    inputs = (keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32"))
+    functional = keras.Model(inputs, model(inputs))
+    np.testing.assert_allclose(functional(sentences()), model(sentences()), atol=1e-6)
+    assert len(tfattn.attention_weights(functional, sentences())) == 3 * LAYERS
+
+
+@pytest.mark.parametrize("score", [tfattn.AdditiveScore(units=5), tfattn.BilinearScore()])
+def test_the_model_takes_any_score(score):
+    model = small(score=score)
+    assert model(sentences()).shape == (3, 5, TARGET)
+    scores = {id(block.self_attention.score) for block in (*model.encoder.blocks, *model.decoder.blocks)}
+    assert len(scores) == 2 * LAYERS
+
+
+def test_the_encoder_and_the_decoder_stand_alone():
+    encoder = tfattn.TransformerEncoder(SOURCE, LAYERS, WIDTH, HEADS, HIDDEN)
+    positions = tfattn.LearnedPositionalEncoding(7, input_scale=WIDTH**0.5)
+    decoder = tfattn.TransformerDecoder(TARGET, LAYERS, WIDTH, HEADS, HIDDEN, positions=positions)
+    source, target = sentences()
+    memory = encoder(source)
+    np.testing.assert_array_equal(memory._keras_mask, source != 0)
+    # The mask on the memory arrives by itself.
+    by_hand = decoder(target, tf.identity(memory), memory_mask=source != 0)
+    np.testing.assert_array_equal(decoder(target, memory), by_hand)
+    assert np.any(decoder(target, tf.identity(memory)) != by_hand)
+
+
+def test_a_sentence_of_padding_alone_gives_finite_scores_and_gradients():
+    model = small(dropout=0.0)
+    source, target = sentences()
+    source[1], target[2] = 0, 0
+    model((source, target))
+    weights = [weight.value for weight in model.trainable_weights]
+    with tf.GradientTape() as tape:
+        output = model((source, target))
+        loss = tfattn.MaskedCrossentropy(0.1)(target, output)
+    assert np.isfinite(output).all()
+    for gradient in tape.gradient(loss, weights):
+        assert np.isfinite(tf.convert_to_tensor(gradient)).all()
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_agrees_with_float32(policy):
+    model, wide = small(dtype=policy, dropout=0.0), small(dropout=0.0)
+    half = model(sentences())
+    wide(sentences())
+    wide.set_weights(model.get_weights())
+    assert half.dtype == model.compute_dtype
+    tolerance = 0.15 if policy == "mixed_bfloat16" else 0.02
+    np.testing.assert_allclose(np.asarray(half, "float32"), wide(sentences()), atol=tolerance)
