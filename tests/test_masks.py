@@ -62,6 +62,21 @@ def test_rules_join_as_sets(left, right):
     np.testing.assert_array_equal(spread(dense(~(a | ~b))), ~in_a & in_b)
 
 
+@given(st.sampled_from(sorted(RULES)), st.sampled_from(sorted(RULES)))
+def test_a_key_that_some_query_sees_is_never_called_padding(left, right):
+    (a, in_a), (b, in_b) = RULES[left], RULES[right]
+    for mask, inside in ((a & b, spread(in_a) & spread(in_b)), (a | b, spread(in_a) | spread(in_b))):
+        seen = mask.seen_keys(T, S)
+        if seen is not None:
+            assert np.all(np.broadcast_to(np.asarray(seen), (B, S)) | ~inside.any(axis=1))
+
+
+def test_padding_is_known_without_the_square():
+    np.testing.assert_array_equal(RULES["padding"][0].seen_keys(T, S), np.arange(S) < np.array([[3], [0]]))
+    joined = masks.causal() & masks.padding(np.array([3, 0]))
+    np.testing.assert_array_equal(joined.seen_keys(T, S), np.arange(S) < np.array([[3], [0]]))
+
+
 def test_array_joins_from_either_side():
     array = np.zeros((T, S), bool)
     array[:, 0] = True

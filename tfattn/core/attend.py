@@ -60,8 +60,9 @@ def attend(
     rule = softmax.rule_of("attend", shape, mask=mask)
     visible = None
     if rule is not None:
-        visible = rule.dense(ops.shape(query)[-2], ops.shape(key)[-2])
-        query, key, value = _shield(query, key, value, visible)
+        sides = ops.shape(query)[-2], ops.shape(key)[-2]
+        visible = rule.dense(*sides)
+        query, key, value = _shield(query, key, value, visible, rule.seen_keys(*sides))
         visible = masks.with_heads(visible, len(shape))
     scores = score(query, key, *parameters)  # (..., T, S)
     # float32 or wider until the weights are there: a half-precision score has too few digits for an exponent.
@@ -92,20 +93,23 @@ def _operands(query, value, key):
     return query, value, key
 
 
-def _shield(query, key, value, visible):
-    """Keeps keys and values that are not finite away from the queries that may not see them.
+def _shield(query, key, value, visible, seen):
+    """Keeps keys and values away from the queries that may not see them, whatever they hold.
 
-    A weight of 0 does not hide a NaN from a matrix product, nor from the product's gradient: 0 · NaN is NaN. So such
-    tokens become zeros, and the queries that may see one become NaN, as they would without a mask.
+    A weight of 0 does not hide a NaN from a matrix product, nor an overflow from the product's gradient: 0 · NaN is NaN.
+    So the keys that nobody may see become zeros, and so do those that are not finite; the queries that may see one of
+    these become NaN, as they would without a mask.
     """
-    finite = ops.all(ops.isfinite(key), axis=-1) & ops.all(ops.isfinite(value), axis=-1)  # (B, S) or (B, G, S)
-    key = ops.where(finite[..., None], key, 0.0)
-    value = ops.where(finite[..., None], value, 0.0)
-    if len(finite.shape) == 3:
-        finite = ops.all(finite, axis=1)  # (B, S)
-    broken = ops.logical_not(finite)[:, None, :]  # (B, 1, S)
-    if len(visible.shape) == 4:
-        broken = broken[:, None]  # (B, 1, 1, S)
+    finite = products.finite_tokens(key) & products.finite_tokens(value)  # (B, S, 1) or (B, G, S, 1)
+    kept = finite
+    if seen is not None:
+        seen = seen[..., None]  # (B, S, 1)
+        kept = kept & (seen[:, None] if len(key.shape) == 4 else seen)
+    key, value = ops.where(kept, key, 0.0), ops.where(kept, value, 0.0)
+    broken = ops.logical_not(finite)[..., 0]
+    if len(broken.shape) == 3:
+        broken = ops.any(broken, axis=1)  # (B, S)
+    broken = broken[:, None, None] if len(visible.shape) == 4 else broken[:, None]  # (B, 1, S) or (B, 1, 1, S)
     sees = ops.any(ops.logical_and(visible, broken), axis=-1)  # (B, T) or (B, H, T); 1 where it repeats
     if len(query.shape) == 4 and len(sees.shape) == 2:
         sees = sees[:, None]  # (B, 1, T)

@@ -84,6 +84,13 @@ class Mask:
         """Which pairs of `grid` may attend: bool, broadcastable to `(B, t, s)` or `(B, H, t, s)`."""
         raise NotImplementedError
 
+    def seen_keys(self, num_queries, num_keys):
+        """The keys that some query may see: bool, broadcastable to `(B, S)`; None where the rule cannot tell cheaply.
+
+        What no query may see is padding. It may say too much, never too little.
+        """
+        return None
+
     def check(self, who, argument, shape):
         """Raises where the rule's arrays do not fit scores of that static shape, `(B, T, S)` or `(B, H, T, S)`."""
 
@@ -174,6 +181,10 @@ class explicit(Mask):
     def on(self, grid):
         return grid.columns_of(grid.rows_of(self.mask, -2), -1)
 
+    def seen_keys(self, num_queries, num_keys):
+        seen = ops.any(self.mask, axis=-2)  # (S,), (B, S) or (B, H, S)
+        return ops.any(seen, axis=1) if len(seen.shape) == 3 else ops.reshape(seen, (-1, seen.shape[-1] or num_keys))
+
     def get_config(self):
         return {"mask": _saved("masks.explicit", "mask", self.mask)}
 
@@ -201,6 +212,10 @@ class padding(Mask):
         if len(lengths.shape) == 2:
             lengths = ops.expand_dims(lengths, -1)  # (B, 1, 1)
         return grid.key_positions() < grid.rows_of(lengths, 1)  # (B, 1 or t, s)
+
+    def seen_keys(self, num_queries, num_keys):
+        longest = self.valid_lens if len(self.valid_lens.shape) == 1 else ops.max(self.valid_lens, axis=1)  # (B,)
+        return ops.arange(num_keys, dtype="int32") < longest[:, None]  # (B, S)
 
     def get_config(self):
         return {"valid_lens": _saved("masks.padding", "valid_lens", self.valid_lens)}
@@ -331,10 +346,19 @@ class _Pair(Mask):
 class _Both(_Pair):
     join = staticmethod(ops.logical_and)
 
+    def seen_keys(self, num_queries, num_keys):
+        sides = [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)]
+        known = [side for side in sides if side is not None]
+        return ops.logical_and(*known) if len(known) == 2 else (known or [None])[0]
+
 
 @_registered
 class _Either(_Pair):
     join = staticmethod(ops.logical_or)
+
+    def seen_keys(self, num_queries, num_keys):
+        sides = [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)]
+        return None if any(side is None for side in sides) else ops.logical_or(*sides)
 
 
 @_registered

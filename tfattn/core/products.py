@@ -53,17 +53,3 @@ def matmul_shared(tensor, matrix):
 def finite_tokens(tokens):
     """Whether every number of a token is finite: `(..., 1)` for tokens `(..., D)`."""
     return ops.all(ops.isfinite(tokens), axis=-1, keepdims=True)
-
-
-def guarded(function, tokens):
-    """`function` of each token; a token that is not finite comes out as NaN and adds nothing to a weight's gradient.
-
-    A padding token's gradient is 0, but 0 · NaN is NaN: one broken token under a mask would otherwise reach the weights
-    of the projection, and with them everything.
-
-    Args:
-        function: from `(..., D)` to `(..., N)`, each token by itself.
-        tokens: `(..., D)`.
-    """
-    finite = finite_tokens(tokens)
-    return ops.where(finite, function(ops.where(finite, tokens, 0.0)), float("nan"))

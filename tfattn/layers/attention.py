@@ -62,7 +62,7 @@ class Attention(AttentionLayer):
         return result if return_weights else (result, None)
 
     def get_config(self):
-        return {**super().get_config(), "score": serialized_score(self.score)}
+        return {**super().get_config(), "score": serialized_part(self.score)}
 
     @classmethod
     def from_config(cls, config):
@@ -81,9 +81,9 @@ def score_or_default(who, score, dtype):
     return checked_score(who, score) or DotProductScore(dtype=dtype, name="score")
 
 
-def serialized_score(score):
-    """A score layer's config without the shapes that it was built for: the copy is built by the layer that takes it."""
-    config = keras.saving.serialize_keras_object(score)
+def serialized_part(layer):
+    """A part's config without the shapes that it was built for: the copy is built by the layer that takes it."""
+    config = keras.saving.serialize_keras_object(layer)
     config.pop("build_config", None)
     return config
 

@@ -85,6 +85,8 @@ class AttentionLayer(keras.layers.Layer):
         mask = self._joined_mask(query, key, attention_mask, valid_lens, (key_mask, value_mask), use_causal_mask)
         if query_mask is not None:
             query = _without_broken_padding(query, self._padding_mask("query_mask", query_mask, query))
+        if mask is not None:
+            value, key = _without_padding(value, key, mask.seen_keys(ops.shape(query)[1], ops.shape(key)[1]))
         wanted = return_attention_scores or recording.active()
         dropout = self.dropout if training else 0.0
         output, weights = self.pool(query, value, key, mask, bias, dropout, wanted)
@@ -146,6 +148,19 @@ class _CarryMask(keras.layers.Layer):
 
     def call(self, inputs):
         return inputs[0]
+
+
+def _without_padding(value, key, seen):
+    """Values and keys that no query may see become zeros, before a weight meets them.
+
+    Their gradients are 0, but 0 · NaN is NaN: one broken token under a mask would otherwise reach the gradient of a
+    projection, and with it everything.
+    """
+    if seen is None:
+        return value, key
+    same = value is key
+    value = ops.where(seen[..., None], value, 0.0)
+    return value, value if same else ops.where(seen[..., None], key, 0.0)
 
 
 def _without_broken_padding(query, query_mask):

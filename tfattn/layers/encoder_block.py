@@ -3,7 +3,7 @@
 import keras
 
 from tfattn import _checks
-from tfattn.layers.attention import checked_score, serialized_score
+from tfattn.layers.attention import checked_score, serialized_part
 from tfattn.layers.feed_forward import AddNorm, PositionwiseFeedForward
 from tfattn.layers.multi_head import MultiHeadAttention
 
@@ -99,7 +99,7 @@ class TransformerBlock(keras.layers.Layer):
             "attention_dropout": self.attention_dropout,
             "activation": keras.activations.serialize(self.activation),
             "norm_first": self.norm_first,
-            "score": None if self.score is None else serialized_score(self.score),
+            "score": None if self.score is None else serialized_part(self.score),
             "num_key_value_heads": self.num_key_value_heads,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,

@@ -140,7 +140,11 @@ class AddNorm(keras.layers.Layer):
 
     def before(self, inputs):
         """What the sublayer is to be given: the inputs, normalised under pre-norm."""
-        return self.norm(inputs) if self.norm_first else inputs
+        if not self.norm_first:
+            return inputs
+        if not self.built:
+            self.build(inputs.shape)
+        return self.norm(inputs)
 
     def call(self, inputs, outputs, training=None):
         _checks.same_size("AddNorm", "outputs", outputs.shape[1], "inputs", inputs.shape[1])

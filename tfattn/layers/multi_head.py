@@ -1,12 +1,10 @@
 """Multi-head attention over any score."""
 
 import keras
-from keras import ops
 
 from tfattn import _checks
-from tfattn.core import products
 from tfattn.core.attend import attend
-from tfattn.layers.attention import score_or_default, serialized_score
+from tfattn.layers.attention import score_or_default, serialized_part
 from tfattn.layers.base import AttentionLayer
 from tfattn.layers.projection import FromHeads, ToHeads
 
@@ -120,9 +118,9 @@ class MultiHeadAttention(AttentionLayer):
             self.score.build(query_heads, (key_shape[0], groups, key_shape[1], self.key_dim))
 
     def pool(self, query, value, key, mask, bias, dropout, return_weights):
-        query = self._project(self.query_dense, query, mask)  # (B, H, T, P)
-        key = self._project(self.key_dense, key, mask)  # (B, G, S, P)
-        value = self._project(self.value_dense, value, mask)  # (B, G, S, V)
+        query = self.query_dense(query)  # (B, H, T, P)
+        key = self.key_dense(key)  # (B, G, S, P)
+        value = self.value_dense(value)  # (B, G, S, V)
         query, key = self.score.prepare(query, key)
         result = attend(
             query=query,
@@ -153,7 +151,7 @@ class MultiHeadAttention(AttentionLayer):
             "value_dim": self.value_dim,
             "use_bias": self.use_bias,
             "output_shape": self._output_shape,
-            "score": serialized_score(self.score),
+            "score": serialized_part(self.score),
             "num_key_value_heads": self.num_key_value_heads,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
@@ -182,15 +180,6 @@ class MultiHeadAttention(AttentionLayer):
         )
         layer.build(input_shape)
         return layer
-
-    @staticmethod
-    def _project(dense, tokens, mask):
-        # Without a mask nothing is hidden, and a token that is not finite reaches every output anyway.
-        if mask is None:
-            return dense(tokens)
-        finite = products.finite_tokens(tokens)
-        heads = dense(ops.where(finite, tokens, 0.0))  # (B, H, T, P)
-        return ops.where(finite[:, None], heads, float("nan"))
 
 
 def _width(who, output_shape):

@@ -46,6 +46,10 @@ class Score(keras.layers.Layer):
         """The tensors that `pairwise` takes after its operands."""
         return ()
 
+    def compute_output_spec(self, *args, **kwargs):
+        # The call itself, traced with symbolic tensors: some scores are wider than the policy's compute type.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
     def call(self, query, key):
         return self.pairwise(*self.prepare(query, key), *self.parameters())
 
@@ -305,4 +309,4 @@ def _matrix(layer, name, shape, width):
 def _times(tensor, matrix):
     """Tokens times the layer's one matrix, or each head's tokens times its own."""
     product = products.matmul_shared if len(matrix.shape) == 2 else ops.matmul
-    return products.guarded(lambda finite: product(finite, ops.convert_to_tensor(matrix)), tensor)
+    return product(tensor, ops.convert_to_tensor(matrix))

@@ -93,6 +93,12 @@ class NadarayaWatsonRegressor(keras.Model):
         """The bandwidth as training has left it, as NumPy: a scalar, or `(D,)`."""
         return ops.convert_to_numpy(self.pooling.current_bandwidth())
 
+    def export(self, filepath, format="tf_saved_model", verbose=None, **kwargs):
+        """As `keras.Model.export`; the endpoint takes float32 points `(N, D)`."""
+        self._check_fitted()
+        kwargs.setdefault("input_signature", [keras.InputSpec(dtype="float32", shape=(None, self.points.shape[-1]))])
+        return super().export(filepath, format=format, verbose=verbose, **kwargs)
+
     def call(self, inputs):
         if not isinstance(inputs, dict):
             inputs = self._asked(inputs)
@@ -144,11 +150,13 @@ class NadarayaWatsonRegressor(keras.Model):
     def _asked(self, x):
         """Points that leave none of the training points out."""
         self._check_fitted()
-        x = _columns(x, "x")
+        x = ops.cast(ops.convert_to_tensor(x), "float32")
+        _checks.rank("NadarayaWatsonRegressor", "x", x.shape, (1, 2), "(N,) or (N, D)")
+        x = x[:, None] if len(x.shape) == 1 else x
         if x.shape[-1] != self.points.shape[-1]:
             expected = f"have the {self.points.shape[-1]} dimensions of the training points"
             _checks.fail("NadarayaWatsonRegressor", "x", expected, tuple(x.shape))
-        return {"points": x, "left_out": np.full(len(x), -1, "int32")}
+        return {"points": x, "left_out": ops.full((ops.shape(x)[0],), -1, dtype="int32")}
 
     def _check_fitted(self):
         if self.points is None:

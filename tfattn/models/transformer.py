@@ -5,7 +5,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core import products
-from tfattn.layers.attention import checked_score, serialized_score
+from tfattn.layers.attention import checked_score, serialized_part
 from tfattn.layers.decoder_block import TransformerDecoderBlock
 from tfattn.layers.encoder_block import TransformerEncoderBlock
 from tfattn.layers.positional import SinusoidalPositionalEncoding
@@ -96,9 +96,9 @@ class _Stack(keras.layers.Layer):
         return {
             **super().get_config(),
             **{name: getattr(self, name) for name in (*names, "norm_first", "seed")},
-            "score": None if self.score is None else serialized_score(self.score),
-            "positions": keras.saving.serialize_keras_object(self.positions),
-            "embedding": keras.saving.serialize_keras_object(self.embedding),
+            "score": None if self.score is None else serialized_part(self.score),
+            "positions": serialized_part(self.positions),
+            "embedding": serialized_part(self.embedding),
         }
 
     @classmethod
@@ -332,7 +332,7 @@ class Transformer(keras.Model):
         return {
             **super().get_config(),
             **{name: getattr(self, name) for name in (*names, *options)},
-            "score": None if self.score is None else serialized_score(self.score),
+            "score": None if self.score is None else serialized_part(self.score),
         }
 
     @classmethod

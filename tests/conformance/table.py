@@ -1,0 +1,370 @@
+"""The conformance table: one row for each public layer and model, and more where a layer has several faces.
+
+Every file in this folder runs over every row, so that a new layer is checked by adding a row. Sizes are distinct primes
+(B 2, T 3, S 7, widths 5, 11, 13), or products of them where heads must part a width, so that a swapped axis cannot hide.
+The habit is Sonnet's.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+import numpy as np
+
+import tfattn
+from tfattn import masks
+
+SIZES = {"B": 2, "T": 3, "S": 7}
+HEADS = 5
+
+
+class Tokens(NamedTuple):
+    """One input: float `(B, length, width)`, or ids `(B, length)` below `vocabulary`, with 0 as padding."""
+
+    length: str
+    width: int | None = None
+    vocabulary: int | None = None
+
+    def array(self, generator, sizes):
+        shape = (sizes["B"], sizes[self.length])
+        if self.width is not None:
+            return generator.normal(size=(*shape, self.width)).astype("float32")
+        ids = generator.integers(1, self.vocabulary, size=shape).astype("int32")
+        ids[-1, -1] = 0
+        return ids
+
+    def shape(self, sizes):
+        """Without the batch."""
+        return (sizes.get(self.length),) if self.width is None else (sizes.get(self.length), self.width)
+
+    @property
+    def dtype(self):
+        return "int32" if self.width is None else "float32"
+
+
+class Row(NamedTuple):
+    """One layer or model: how to make it, what it takes, what it gives.
+
+    `kind` is "attention" (takes the call arguments of every attention layer), "score", "layer", or "model".
+    `output` and `weights` are shapes, letters for sizes that vary. `pair` means that the inputs come as one tuple.
+    """
+
+    name: str
+    make: Callable
+    inputs: tuple
+    output: tuple
+    kind: str = "layer"
+    weights: tuple = ()
+    options: tuple = ()
+    pair: bool = False
+
+    @property
+    def cls(self):
+        return type(self.make())
+
+    def new(self, seed=0, sizes=SIZES, nudge=True, **options):
+        """The layer, built by a first call. Its weights are moved off their initial values, which zeros would flatter."""
+        keras.utils.set_random_seed(seed)
+        layer = self.make(**options)
+        self.call(layer, self.arrays(seed, sizes))
+        if nudge:
+            shift(layer, seed)
+        return layer
+
+    def shared(self, dtype="float32"):
+        """One such layer for all tests that leave it as it is, since building takes most of a test's time."""
+        return _shared(self.name, dtype)
+
+    def arrays(self, seed=0, sizes=SIZES):
+        generator = np.random.default_rng(seed)
+        return [tokens.array(generator, sizes) for tokens in self.inputs]
+
+    def call(self, layer, inputs, **options):
+        inputs = (tuple(inputs),) if self.pair else inputs
+        return layer(*inputs, **dict(self.options), **options)
+
+    def symbols(self, sizes=None, batch=None):
+        """Symbolic inputs, of unknown length unless `sizes` says otherwise."""
+        return [
+            keras.Input(tokens.shape(sizes or {}), batch_size=batch, dtype=tokens.dtype, name=f"input_{i}")
+            for i, tokens in enumerate(self.inputs)
+        ]
+
+    def model(self, layer, **options):
+        """A functional model around the layer, for inputs of any length."""
+        symbols = self.symbols()
+        return keras.Model(symbols[0] if len(symbols) == 1 else symbols, self.call(layer, symbols, **options))
+
+    def shape(self, letters, sizes=SIZES):
+        return tuple(sizes.get(letter, letter) for letter in letters)
+
+
+@functools.cache
+def _shared(name, dtype):
+    return next(row for row in ROWS if row.name == name).new(dtype=dtype)
+
+
+def shift(layer, seed=0, size=0.3):
+    generator = np.random.default_rng(seed + 1)
+    for weight in layer.trainable_weights:
+        weight.assign(weight + size * generator.normal(size=weight.shape).astype("float32"))
+
+
+def _attention(
+    name, make, query=5, value=11, key=5, output=None, weights=("B", "T", "S"), query_length="T", options=()
+):
+    """A row for an attention layer of query, value and key, each of a width of its own where the score takes that."""
+    inputs = (Tokens(query_length, query), Tokens("S", value), Tokens("S", key))
+    shape = ("B", query_length, output or value)
+    return Row(name, make, inputs, shape, "attention", (weights,), options)
+
+
+def _score(name, make, query=5, key=5):
+    return Row(name, make, (Tokens("T", query), Tokens("S", key)), ("B", "T", "S"), "score")
+
+
+def _over(score):
+    """`Attention` with a new score at every call."""
+    return lambda **options: tfattn.Attention(score=score(), **options)
+
+
+def _heads(**arguments):
+    """`MultiHeadAttention` with scores made anew at every call; its biases are not zero."""
+
+    def make(**options):
+        score = arguments.get("score")
+        made = {**arguments, "score": score()} if score else arguments
+        return tfattn.MultiHeadAttention(**{"num_heads": HEADS, "key_dim": 2, **made, **options})
+
+    return make
+
+
+def _with(cls, **arguments):
+    return lambda **options: cls(**{**arguments, **options})
+
+
+_STACK = {"num_layers": 1, "width": 10, "num_heads": HEADS, "hidden_dim": 11}
+_OVER_HEADS = ("B", HEADS, "T", "S")
+_SELF = ("B", HEADS, "T", "T")
+
+ROWS = (
+    _attention("Attention[dot]", _over(tfattn.DotProductScore)),
+    _attention("Attention[additive]", _over(lambda: tfattn.AdditiveScore(units=13)), key=7),
+    _attention("Attention[bilinear]", _over(tfattn.BilinearScore), key=7),
+    _attention("Attention[cosine]", _over(lambda: tfattn.CosineScore(temperature=0.5))),
+    _attention("Attention[kernel]", _over(lambda: tfattn.KernelScore("gaussian", bandwidth=2.0))),
+    _attention("DotProductAttention", _with(tfattn.DotProductAttention, scale=0.7, dropout=0.3)),
+    _attention("AdditiveAttention", _with(tfattn.AdditiveAttention, units=13, dropout=0.3, seed=3), key=7),
+    _attention("BilinearAttention", _with(tfattn.BilinearAttention, dropout=0.3), key=7),
+    _attention("MultiHeadAttention", _heads(), query=11, value=13, key=7, output=11, weights=_OVER_HEADS),
+    _attention(
+        "MultiHeadAttention[additive]",
+        _heads(score=lambda: tfattn.AdditiveScore(units=3), dropout=0.3),
+        query=11, value=13, key=7, output=11, weights=_OVER_HEADS,
+    ),
+    _attention(
+        "MultiHeadAttention[kernel]",
+        _heads(score=lambda: tfattn.KernelScore("gaussian", bandwidth=2.0, trainable_bandwidth=True)),
+        query=11, value=13, key=7, output=11, weights=_OVER_HEADS,
+    ),
+    _attention(
+        "MultiHeadAttention[grouped]",
+        _heads(num_heads=2 * HEADS, num_key_value_heads=HEADS),
+        query=11, value=13, key=7, output=11, weights=("B", 2 * HEADS, "T", "S"),
+    ),
+    _attention(
+        "MultiHeadAttention[widths]",
+        _heads(value_dim=3, output_shape=17, use_bias=False, seed=3, dropout=0.3),
+        query=11, value=13, key=7, output=17, weights=_OVER_HEADS,
+    ),
+    _attention(
+        "NadarayaWatson[gaussian]",
+        _with(tfattn.NadarayaWatson, bandwidth=[1.3, 2.1], trainable_bandwidth=True),
+        query=2, key=2,
+    ),
+    _attention("NadarayaWatson[boxcar]", _with(tfattn.NadarayaWatson, kernel="boxcar", bandwidth=2.5), query=2, key=2),
+    _attention(
+        "NadarayaWatson[triangular]",
+        _with(tfattn.NadarayaWatson, kernel="triangular", bandwidth=2.5, trainable_bandwidth=True),
+        query=2, key=2,
+    ),
+    _attention(
+        "NadarayaWatson[epanechnikov]",
+        _with(tfattn.NadarayaWatson, kernel="epanechnikov", bandwidth=2.5, trainable_bandwidth=True),
+        query=2, key=2,
+    ),
+    _attention(
+        "NadarayaWatson[leave_one_out]",
+        _with(tfattn.NadarayaWatson, bandwidth=1.5, leave_one_out=True, dropout=0.3, trainable_bandwidth=True),
+        query=2, key=2, query_length="S", weights=("B", "S", "S"),
+    ),
+    _score("DotProductScore", _with(tfattn.DotProductScore, scale=0.7)),
+    _score("AdditiveScore", _with(tfattn.AdditiveScore, units=13), key=11),
+    _score("BilinearScore", tfattn.BilinearScore, key=11),
+    _score("CosineScore", _with(tfattn.CosineScore, temperature=0.5)),
+    _score("KernelScore", _with(tfattn.KernelScore, bandwidth=[1.0, 1.5, 2.0, 2.5, 3.0], trainable_bandwidth=True)),
+    Row(
+        "SinusoidalPositionalEncoding",
+        _with(tfattn.SinusoidalPositionalEncoding, input_scale=3.0),
+        (Tokens("T", 11),),
+        ("B", "T", 11),
+        options=(("start_index", 2),),
+    ),
+    Row(
+        "LearnedPositionalEncoding",
+        _with(tfattn.LearnedPositionalEncoding, max_length=13),
+        (Tokens("T", 11),),
+        ("B", "T", 11),
+        options=(("start_index", 2),),
+    ),
+    Row("AddNorm", _with(tfattn.AddNorm, dropout=0.3), (Tokens("T", 11), Tokens("T", 11)), ("B", "T", 11)),
+    Row(
+        "AddNorm[pre-norm]",
+        _with(tfattn.AddNorm, norm_first=True),
+        (Tokens("T", 11), Tokens("T", 11)),
+        ("B", "T", 11),
+    ),
+    Row(
+        "PositionwiseFeedForward",
+        _with(tfattn.PositionwiseFeedForward, hidden_dim=13, output_dim=5, activation="gelu", dropout=0.3),
+        (Tokens("T", 11),),
+        ("B", "T", 5),
+    ),
+    Row(
+        "TransformerEncoderBlock",
+        _with(tfattn.TransformerEncoderBlock, num_heads=HEADS, hidden_dim=11, dropout=0.3, attention_dropout=0.2),
+        (Tokens("T", 10),),
+        ("B", "T", 10),
+        weights=(_SELF,),
+    ),
+    Row(
+        "TransformerEncoderBlock[pre-norm]",
+        lambda **options: tfattn.TransformerEncoderBlock(
+            num_heads=HEADS, hidden_dim=11, norm_first=True, score=tfattn.AdditiveScore(units=3), **options
+        ),
+        (Tokens("T", 10),),
+        ("B", "T", 10),
+        weights=(_SELF,),
+    ),
+    Row(
+        "TransformerDecoderBlock",
+        _with(tfattn.TransformerDecoderBlock, num_heads=HEADS, hidden_dim=11, dropout=0.3),
+        (Tokens("T", 10), Tokens("S", 13)),
+        ("B", "T", 10),
+        weights=(_SELF, _OVER_HEADS),
+    ),
+    Row(
+        "TransformerDecoderBlock[pre-norm]",
+        _with(tfattn.TransformerDecoderBlock, num_heads=HEADS, hidden_dim=11, norm_first=True, num_key_value_heads=1),
+        (Tokens("T", 10), Tokens("S", 13)),
+        ("B", "T", 10),
+        weights=(_SELF, _OVER_HEADS),
+    ),
+    Row(
+        "TransformerEncoder",
+        _with(tfattn.TransformerEncoder, vocabulary_size=17, **{**_STACK, "num_layers": 2}),
+        (Tokens("T", vocabulary=17),),
+        ("B", "T", 10),
+    ),
+    Row(
+        "TransformerEncoder[learned]",
+        lambda **options: tfattn.TransformerEncoder(
+            vocabulary_size=17, positions=tfattn.LearnedPositionalEncoding(max_length=13), **_STACK, **options
+        ),
+        (Tokens("T", vocabulary=17),),
+        ("B", "T", 10),
+    ),
+    Row(
+        "TransformerDecoder",
+        _with(tfattn.TransformerDecoder, vocabulary_size=17, norm_first=True, **_STACK),
+        (Tokens("T", vocabulary=17), Tokens("S", 13)),
+        ("B", "T", 10),
+    ),
+    Row(
+        "Transformer",
+        _with(tfattn.Transformer, source_vocabulary_size=17, target_vocabulary_size=19, **_STACK),
+        (Tokens("S", vocabulary=17), Tokens("T", vocabulary=19)),
+        ("B", "T", 19),
+        "model",
+        pair=True,
+    ),
+    Row(
+        "Transformer[shared]",
+        _with(tfattn.Transformer, source_vocabulary_size=17, share_embeddings=True, norm_first=True, **_STACK),
+        (Tokens("S", vocabulary=17), Tokens("T", vocabulary=17)),
+        ("B", "T", 17),
+        "model",
+        pair=True,
+    ),
+)  # fmt: skip
+
+ATTENTION = tuple(row for row in ROWS if row.kind == "attention")
+WITH_WEIGHTS = tuple(row for row in ROWS if row.weights)
+
+
+class Regressor:
+    """The row of `NadarayaWatsonRegressor`, which is fitted before it is asked, and on points instead of sequences."""
+
+    name = "NadarayaWatsonRegressor"
+    cls = tfattn.NadarayaWatsonRegressor
+
+    @staticmethod
+    def make(**options):
+        return tfattn.NadarayaWatsonRegressor(**{"bandwidth": [1.5, 2.5], **options})
+
+    @classmethod
+    def fitted(cls, seed=0, **options):
+        keras.utils.set_random_seed(seed)
+        return cls.fit(cls.make(**options), seed)
+
+    @staticmethod
+    def fit(model, seed=0):
+        generator = np.random.default_rng(seed)
+        x, y = generator.normal(size=(13, 2)), generator.normal(size=(13, 3))
+        model.fit(x, y, epochs=2, verbose=0)
+        return model
+
+    @staticmethod
+    def points(seed=0):
+        return np.random.default_rng(seed + 1).normal(size=(7, 2)).astype("float32")
+
+
+ALL = (*ROWS, Regressor)
+
+
+def first_of_each_class():
+    """One row a class, for what is too slow to do with all."""
+    return {row.cls: row for row in reversed(ALL)}.values()
+
+
+def _masked(name, title, rule):
+    """A row again, with a mask object in its call, as a functional model keeps it."""
+    row = next(row for row in ROWS if row.name == name)
+    return row._replace(name=f"{name} under {title}", options=(*row.options, ("attention_mask", rule)))
+
+
+_LOCAL = masks.causal() & masks.window(2)
+_JOINED = masks.prefix(1) | ~masks.window(1) & masks.padding([2, 7])
+
+# What is saved and loaded: every row, and models with mask objects inside.
+SAVED = (
+    *ALL,
+    _masked("Attention[dot]", "causal & window", _LOCAL),
+    _masked("MultiHeadAttention", "causal & window", _LOCAL),
+    _masked("Attention[dot]", "prefix | ~window & padding", _JOINED),
+)
+
+
+def named(rows):
+    """Arguments of `pytest.mark.parametrize` that give each test its row's name."""
+    return {"argnames": "row", "argvalues": rows, "ids": [row.name for row in rows]}
+
+
+def public_layers():
+    """Every public class that is a layer or a model and can be made."""
+    found = (getattr(tfattn, name) for name in tfattn.__all__)
+    layers = [thing for thing in found if inspect.isclass(thing) and issubclass(thing, keras.layers.Layer)]
+    # A base for layers of one's own: made by nobody, and checked through its subclasses.
+    return [cls for cls in layers if cls is not tfattn.Score]

@@ -1,0 +1,131 @@
+"""Under tf.function, XLA and `fit`, every layer does what it does eagerly."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+from tests.conformance.table import ROWS, first_of_each_class, named
+
+OTHER_SIZES = {"B": 3, "T": 5, "S": 11}
+
+
+# Under pre-norm the norm is `AddNorm.before`'s, which has a test of its own at the end.
+TRAINED = tuple(row for row in ROWS if row.name != "AddNorm[pre-norm]")
+
+
+def specs(row):
+    return [tf.TensorSpec(symbol.shape, symbol.dtype) for symbol in row.symbols()]
+
+
+def compiled(row, layer, **options):
+    traces = []
+
+    @tf.function(input_signature=[specs(row)], **options)
+    def run(inputs):
+        traces.append(1)
+        return row.call(layer, inputs)
+
+    return run, traces
+
+
+@pytest.mark.parametrize(**named(ROWS))
+def test_one_trace_of_unknown_shapes_serves_all_and_equals_eager(row):
+    sizes = {**OTHER_SIZES, "T": 11} if "leave_one_out" in row.name else OTHER_SIZES
+    layer = row.shared()
+    run, traces = compiled(row, layer)
+    for inputs in (row.arrays(seed=1), row.arrays(seed=2, sizes=sizes)):
+        np.testing.assert_allclose(run(inputs), row.call(layer, inputs), rtol=1e-5, atol=1e-5)
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize(**named(TRAINED))
+def test_jit_equals_eager_in_output_and_every_gradient(row):
+    layer = row.shared()
+    inputs = [tf.constant(x) for x in row.arrays(seed=1)]
+
+    def run(inputs):
+        floats = [x for x in inputs if x.dtype == tf.float32]
+        weights = [weight.value for weight in layer.trainable_weights]
+        with tf.GradientTape() as tape:
+            tape.watch(floats)
+            output = row.call(layer, inputs)
+            loss = tf.reduce_sum(tf.sin(output))
+        return output, tape.gradient(loss, floats + weights)
+
+    output, gradients = run(inputs)
+    jit_output, jit_gradients = tf.function(run, jit_compile=True)(inputs)
+    np.testing.assert_allclose(jit_output, output, rtol=1e-4, atol=1e-5)
+    for jit_gradient, gradient in zip(jit_gradients, gradients, strict=True):
+        assert gradient is not None
+        np.testing.assert_allclose(_dense(jit_gradient), _dense(gradient), rtol=1e-3, atol=1e-4)
+
+
+def _dense(gradient):
+    return np.asarray(tf.convert_to_tensor(gradient))
+
+
+# One row a class: compiling more of them together takes long and shows nothing else. Encoder and decoder are fitted inside
+# of the Transformer, and the regressor has a `fit` of its own.
+INSIDE = ("TransformerEncoder", "TransformerDecoder")
+FITTED = tuple(row for row in first_of_each_class() if row in TRAINED and row.name not in INSIDE)
+
+
+class AllRows(keras.Model):
+    """One row a class in one model, so that `fit` is compiled once for all of them; it gives the sum of their errors."""
+
+    def __init__(self, layers, **kwargs):
+        super().__init__(**kwargs)
+        self.rows = layers
+
+    def call(self, inputs, training=None):
+        total = 0.0
+        for row, layer, arrays in zip(FITTED, self.rows, inputs, strict=True):
+            output = row.call(layer, list(arrays), training=training) if _trains(row) else row.call(layer, list(arrays))
+            total = total + keras.ops.mean(keras.ops.square(output - 1.0), axis=(1, 2))
+        return total
+
+    def build(self, input_shape):
+        """All layers are built already."""
+
+
+def _trains(row):
+    return row.kind not in ("score",) and "PositionalEncoding" not in row.name
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["graph", "jit"])
+def fitted(request):
+    """Each row's weights before and after one step of `fit`, and the losses."""
+    layers = [row.new() for row in FITTED]
+    model = AllRows(layers)
+    model.compile(keras.optimizers.SGD(1e-2), loss=lambda _, total: total, jit_compile=request.param, run_eagerly=False)
+    before = {row.name: [np.asarray(w.value) for w in layer.weights] for row, layer in zip(FITTED, layers, strict=True)}
+    inputs = [tuple(row.arrays()) for row in FITTED]
+    history = model.fit(inputs, np.zeros((2, 1), "float32"), batch_size=2, epochs=1, verbose=0)
+    return dict(zip((row.name for row in FITTED), layers, strict=True)), before, history.history["loss"]
+
+
+@pytest.mark.parametrize(**named(FITTED))
+def test_one_step_of_fit_moves_every_trainable_weight_to_a_finite_value(row, fitted):
+    layers, before, losses = fitted
+    layer = layers[row.name]
+    trainable = {id(weight) for weight in layer.trainable_weights}
+    assert np.isfinite(losses).all()
+    for weight, old in zip(layer.weights, before[row.name], strict=True):
+        new = np.asarray(weight.value)
+        assert np.isfinite(new).all()
+        if id(weight) in trainable:
+            # A constant added to a query's every score changes no softmax: the bias of a dot product's key cannot move.
+            assert (new != old).any() or weight.path.endswith("key/bias"), f"{weight.path} got no gradient"
+        elif "seed" not in weight.path:
+            np.testing.assert_array_equal(new, old)
+
+
+def test_pre_norm_is_trained_through_before():
+    layer = tfattn.AddNorm(norm_first=True)
+    inputs = tf.random.normal((2, 3, 11))
+    with tf.GradientTape() as tape:
+        output = layer(inputs, layer.before(inputs))
+        loss = tf.reduce_sum(output**2)
+    assert all(gradient is not None for gradient in tape.gradient(loss, [w.value for w in layer.trainable_weights]))

@@ -1,0 +1,354 @@
+"""The contract of masks, for every attention layer."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+from tests.conformance.table import ATTENTION, SIZES, named
+
+POLICIES = ["float32", "mixed_float16", "mixed_bfloat16"]
+LENGTHS = np.array([5, 2])
+KEY_MASK = np.arange(SIZES["S"]) < LENGTHS[:, None]  # (B, S)
+
+
+def numbers(tensor):
+    return np.asarray(keras.ops.cast(tensor, "float32"))
+
+
+def padded(row, fill=0.0):
+    """Inputs whose padding holds `fill`, and the mask of the queries: the last one of the second row is padding."""
+    query, value, key = row.arrays()
+    value[~KEY_MASK], key[~KEY_MASK] = fill, fill
+    query_mask = np.ones(query.shape[:2], bool)
+    query_mask[1, -1] = False
+    query[~query_mask] = 0.0
+    return [query, value, key], query_mask
+
+
+def masking(tensors):
+    return [keras.layers.Masking()(x) for x in tensors]
+
+
+def implicit_eager(row, layer, inputs):
+    return row.call(layer, masking([tf.constant(x) for x in inputs]))
+
+
+def implicit_model(row, layer):
+    symbols = row.symbols()
+    return keras.Model(symbols, row.call(layer, masking(symbols)))
+
+
+def implicit_functional(row, layer, inputs):
+    return implicit_model(row, layer)(inputs)
+
+
+def implicit_predict(row, layer, inputs):
+    return implicit_model(row, layer).predict(inputs, verbose=0)
+
+
+def implicit_tf_function(row, layer, inputs):
+    return tf.function(lambda inputs: row.call(layer, masking(inputs)))([tf.constant(x) for x in inputs])
+
+
+ROADS = {
+    "eager": implicit_eager,
+    "functional": implicit_functional,
+    "predict": implicit_predict,
+    "tf_function": implicit_tf_function,
+}
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize(**named(ATTENTION))
+def test_implicit_mask_equals_explicit_mask(row, road):
+    layer = row.shared()
+    inputs, _ = padded(row)
+    wanted = row.call(layer, inputs, key_mask=KEY_MASK)
+    assert not np.allclose(row.call(layer, inputs), wanted, atol=1e-3)
+    np.testing.assert_allclose(ROADS[road](row, layer, inputs), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(**named(ATTENTION))
+def test_padding_masks_and_lengths_mean_the_same(row):
+    layer = row.shared()
+    inputs, _ = padded(row)
+    queries = inputs[0].shape[1]
+    wanted = row.call(layer, inputs, key_mask=KEY_MASK)
+    for same in (
+        {"value_mask": KEY_MASK},
+        {"valid_lens": LENGTHS},
+        {"valid_lens": np.repeat(LENGTHS[:, None], queries, axis=1)},
+        {"attention_mask": np.repeat(KEY_MASK[:, None], queries, axis=1)},
+        {"attention_mask": tfattn.masks.padding(LENGTHS)},
+        {"key_mask": np.arange(7) < np.array([[5], [7]]), "value_mask": np.arange(7) < np.array([[7], [2]])},
+    ):
+        np.testing.assert_array_equal(row.call(layer, inputs, **same), wanted)
+
+
+@pytest.mark.parametrize(**named(ATTENTION))
+def test_one_tensor_feeds_three_layers_and_keeps_its_mask(row):
+    inputs, query_mask = padded(row)
+    tensors = masking([tf.constant(x) for x in inputs])
+    for seed in range(3):
+        layer = row.new(seed)
+        output = row.call(layer, tensors)
+        np.testing.assert_array_equal(output, row.call(layer, inputs, key_mask=KEY_MASK))
+        for tensor, mask in zip(tensors, (query_mask, KEY_MASK, KEY_MASK), strict=True):
+            np.testing.assert_array_equal(tensor._keras_mask, mask)
+
+
+@pytest.mark.parametrize("scores", [False, True])
+@pytest.mark.parametrize(**named(ATTENTION))
+def test_output_carries_the_mask_of_the_query(row, scores):
+    inputs, query_mask = padded(row)
+    output = row.call(row.shared(), masking([tf.constant(x) for x in inputs]), return_attention_scores=scores)
+    output = output[0] if scores else output
+    np.testing.assert_array_equal(output._keras_mask, query_mask)
+
+
+@pytest.mark.parametrize(**named(ATTENTION))
+def test_query_mask_hides_no_key(row):
+    layer = row.shared()
+    inputs, query_mask = padded(row)
+    np.testing.assert_array_equal(row.call(layer, inputs, query_mask=query_mask), row.call(layer, inputs))
+
+
+def gradients(row, layer, inputs, **options):
+    """Output, and the gradients of every float input and of every trainable weight."""
+    inputs = [tf.constant(x) for x in inputs]
+    weights = [weight.value for weight in layer.trainable_weights]
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        output = row.call(layer, inputs, **options)
+        loss = tf.reduce_sum(tf.sin(tf.cast(output, "float32")))
+    found = tape.gradient(loss, inputs + weights, unconnected_gradients="zero")
+    return numbers(output), [numbers(gradient) for gradient in found]
+
+
+def empty_output(layer):
+    """What a query with nothing to attend to gives: 0, or the bias of an output map."""
+    bias = layer.output_dense.bias if isinstance(layer, tfattn.MultiHeadAttention) else None
+    return 0.0 if bias is None else numbers(keras.ops.cast(bias, layer.compute_dtype))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(**named(ATTENTION))
+def test_fully_masked_rows_are_exactly_zero_with_finite_gradients(row, policy):
+    layer = row.shared(policy)
+    inputs = row.arrays()
+    shape = (inputs[0].shape[1], SIZES["S"])
+    for empty in (
+        {"valid_lens": np.array([0, 5])},
+        {"key_mask": np.arange(7) < np.array([[0], [5]])},
+        {"attention_mask": np.stack([np.zeros(shape, bool), np.ones(shape, bool)])},
+    ):
+        output, found = gradients(row, layer, inputs, **empty)
+        np.testing.assert_array_equal(output[0], np.broadcast_to(empty_output(layer), output[0].shape))
+        assert np.isfinite(output).all()
+        assert all(np.isfinite(gradient).all() for gradient in found)
+        assert any((gradient != 0).any() for gradient in found)
+        _, weights = row.call(layer, inputs, return_attention_scores=True, **empty)
+        np.testing.assert_array_equal(numbers(weights)[0], 0.0)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(**named(ATTENTION))
+def test_a_batch_that_is_masked_from_end_to_end_has_gradients_of_zero(row, policy):
+    layer = row.shared(policy)
+    output, found = gradients(row, layer, row.arrays(), attention_mask=np.zeros((1, 1), bool))
+    np.testing.assert_array_equal(output, np.broadcast_to(empty_output(layer), output.shape))
+    assert all(np.isfinite(gradient).all() for gradient in found)
+    inputs = found[:3]
+    assert all((gradient == 0).all() for gradient in inputs)
+
+
+GARBAGE = [
+    ("float32", np.nan),
+    ("float32", np.inf),
+    ("float32", 1e30),
+    ("float32", 3.4e38),
+    ("mixed_float16", np.nan),
+    ("mixed_float16", 6e4),
+    ("mixed_bfloat16", -np.inf),
+]
+
+
+@pytest.mark.parametrize(("policy", "fill"), GARBAGE)
+@pytest.mark.parametrize(**named(ATTENTION))
+def test_garbage_under_the_padding_changes_no_output_and_no_gradient(row, policy, fill):
+    layer = row.shared(policy)
+    clean, broken = padded(row)[0], padded(row, np.float32(fill))[0]
+    for hidden in ({"key_mask": KEY_MASK}, {"valid_lens": LENGTHS}):
+        wanted, wanted_gradients = gradients(row, layer, clean, **hidden)
+        output, found = gradients(row, layer, broken, **hidden)
+        np.testing.assert_array_equal(output, wanted)
+        for gradient, wanted_gradient in zip(found, wanted_gradients, strict=True):
+            np.testing.assert_allclose(gradient, wanted_gradient, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scores", [False, True])
+@pytest.mark.parametrize(**named(ATTENTION))
+def test_future_garbage_does_not_reach_earlier_outputs(row, scores):
+    layer = row.shared()
+    query, value, key = row.arrays()
+    options = {"use_causal_mask": True, "return_attention_scores": scores}
+
+    def outputs(value, key):
+        result = row.call(layer, [query, value, key], **options)
+        return np.asarray(result[0] if scores else result)
+
+    wanted = outputs(value, key)
+    for fill in (np.nan, np.inf, 1e30):
+        broken_value, broken_key = value.copy(), key.copy()
+        broken_value[:, -1], broken_key[:, -1] = fill, fill
+        np.testing.assert_array_equal(outputs(broken_value, broken_key)[:, :-1], wanted[:, :-1])
+
+
+@pytest.mark.parametrize(**named(ATTENTION))
+def test_causal_mask_of_fewer_queries_than_keys_lines_up_at_the_end(row):
+    inputs = row.arrays()
+    queries, keys = inputs[0].shape[1], SIZES["S"]
+    _, weights = row.call(row.shared(), inputs, use_causal_mask=True, return_attention_scores=True)
+    _, unmasked = row.call(row.shared(), inputs, return_attention_scores=True)
+    visible = np.tri(queries, keys, keys - queries, dtype=bool)
+    np.testing.assert_array_equal(np.asarray(weights)[..., ~visible], 0.0)
+    # Where a kernel ends before a key, its weight is 0 without a mask too.
+    np.testing.assert_array_equal((np.asarray(weights) > 0)[..., visible], (np.asarray(unmasked) > 0)[..., visible])
+
+
+@pytest.mark.parametrize("mask", [{}, {"use_causal_mask": True}, {"valid_lens": np.array([0, 5])}], ids=str)
+@pytest.mark.parametrize(**named(ATTENTION))
+def test_asking_for_the_weights_changes_no_bit_of_the_output(row, mask):
+    layer, inputs = row.shared(), row.arrays()
+    with_weights, _ = row.call(layer, inputs, return_attention_scores=True, **mask)
+    np.testing.assert_array_equal(with_weights, row.call(layer, inputs, **mask))
+
+
+@pytest.mark.parametrize(**named(ATTENTION))
+def test_dropout_rate_changes_no_bit_at_inference(row):
+    layer, inputs = row.shared(), row.arrays()
+    config = layer.get_config()
+    results = []
+    for rate in (0.0, 0.9):
+        other = row.cls.from_config({**config, "dropout": rate})
+        row.call(other, inputs)
+        for weight, value in zip(_without_seeds(other), _without_seeds(layer), strict=True):
+            weight.assign(value.value)
+        results.append(np.asarray(row.call(other, inputs, training=False)))
+    np.testing.assert_array_equal(*results)
+    assert not np.allclose(results[1], row.call(other, inputs, training=True))
+
+
+def _without_seeds(layer):
+    return [weight for weight in layer.weights if "seed" not in weight.path]
+
+
+# From here on: masks on their way through blocks and models.
+
+
+def ids_and_memory():
+    ids = np.array([[3, 5, 7, 0, 0], [2, 4, 6, 8, 9]])
+    return ids, ids != 0
+
+
+def embedded(ids):
+    keras.utils.set_random_seed(0)
+    return keras.layers.Embedding(11, 10, mask_zero=True)(ids)
+
+
+def without_mask(tensor):
+    return tf.constant(np.asarray(tensor))
+
+
+BLOCKS = {"post_norm": {}, "pre_norm": {"norm_first": True}}
+
+
+@pytest.mark.parametrize("norm", BLOCKS)
+def test_padding_travels_through_positions_and_blocks(norm):
+    ids, mask = ids_and_memory()
+    positions = tfattn.SinusoidalPositionalEncoding(input_scale=10**0.5)
+    blocks = [tfattn.TransformerEncoderBlock(num_heads=5, hidden_dim=11, **BLOCKS[norm]) for _ in range(3)]
+    x = embedded(ids)
+    explicit = positions(without_mask(x))
+    x = positions(x)
+    for block in blocks:
+        x, explicit = block(x), block(explicit, mask=mask)
+        explicit = without_mask(explicit)
+    np.testing.assert_array_equal(x, explicit)
+    np.testing.assert_array_equal(x._keras_mask, mask)
+
+
+EXTRAS = {
+    "attention_mask_array": {"attention_mask": np.tri(5, dtype=bool)},
+    "attention_mask_tensor": {"attention_mask": tf.constant(np.tri(5, dtype=bool))},
+    "mask_object": {"attention_mask": tfattn.masks.window(2)},
+    "valid_lens": {"valid_lens": np.array([4, 4])},
+    "bias": {"bias": np.ones((5, 5), "float32")},
+    "causal": {"use_causal_mask": True},
+}
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_encoder_block_keeps_the_implicit_mask_beside_other_masks(extra):
+    ids, mask = ids_and_memory()
+    block = tfattn.TransformerEncoderBlock(num_heads=5, hidden_dim=11)
+    x = embedded(ids)
+    wanted = block(without_mask(x), mask=mask, **EXTRAS[extra])
+    output = block(x, **EXTRAS[extra])
+    np.testing.assert_array_equal(output, wanted)
+    np.testing.assert_array_equal(output._keras_mask, mask)
+
+
+@pytest.mark.parametrize("extra", [name for name in EXTRAS if name not in ("bias", "causal")])
+def test_decoder_block_keeps_the_implicit_masks_beside_other_masks(extra):
+    ids, mask = ids_and_memory()
+    block = tfattn.TransformerDecoderBlock(num_heads=5, hidden_dim=11)
+    x, memory = embedded(ids), embedded(ids[::-1])
+    options = EXTRAS[extra]
+    wanted = block(without_mask(x), without_mask(memory), inputs_mask=mask, memory_mask=mask[::-1], **options)
+    output = block(x, memory, **options)
+    np.testing.assert_array_equal(output, wanted)
+    np.testing.assert_array_equal(output._keras_mask, mask)
+
+
+def test_decoder_block_looks_at_no_padding_of_the_memory():
+    ids, mask = ids_and_memory()
+    block = tfattn.TransformerDecoderBlock(num_heads=5, hidden_dim=11)
+    x, memory = np.ones((2, 3, 10), "float32"), np.asarray(embedded(ids))
+    broken = np.where(mask[..., None], memory, np.nan)
+    np.testing.assert_array_equal(block(x, broken, memory_mask=mask), block(x, memory, memory_mask=mask))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_padding_after_a_sentence_changes_nothing_in_a_transformer(shared):
+    model = tfattn.Transformer(17, num_layers=2, width=10, num_heads=5, hidden_dim=11, share_embeddings=shared)
+    source, target = np.array([[3, 5, 7]]), np.array([[2, 4]])
+    longer = np.pad(source, ((0, 0), (0, 4))), np.pad(target, ((0, 0), (0, 3)))
+    np.testing.assert_allclose(model(longer)[:, :2], model((source, target)), rtol=1e-5, atol=1e-5)
+
+
+def test_later_target_tokens_change_nothing_before_them_in_a_transformer():
+    model = tfattn.Transformer(17, num_layers=2, width=10, num_heads=5, hidden_dim=11)
+    source, target = np.array([[3, 5, 7]]), np.array([[2, 4, 6, 8]])
+    other = np.array([[2, 4, 6, 9]])
+    np.testing.assert_array_equal(model((source, other))[:, :3], model((source, target))[:, :3])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("norm", BLOCKS)
+def test_blocks_with_rows_of_nothing_but_padding_stay_finite(norm, policy):
+    options = {"num_heads": 5, "hidden_dim": 11, "dtype": policy, **BLOCKS[norm]}
+    encoder, decoder = tfattn.TransformerEncoderBlock(**options), tfattn.TransformerDecoderBlock(**options)
+    x = tf.random.normal((2, 3, 10))
+    mask = np.array([[False] * 3, [True] * 3])
+    encoder(x), decoder(x, x)
+    weights = [weight.value for weight in encoder.trainable_weights + decoder.trainable_weights]
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        memory = encoder(x, mask=mask)
+        output = decoder(x, memory, inputs_mask=mask, memory_mask=mask)
+        loss = tf.reduce_sum(tf.cast(output, "float32"))
+    assert np.isfinite(numbers(output)).all()
+    assert all(np.isfinite(numbers(gradient)).all() for gradient in tape.gradient(loss, [x, *weights]))
