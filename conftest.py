@@ -19,5 +19,5 @@ def _same_seed_for_every_test():
 
 @pytest.fixture(autouse=True)
 def _names_in_docstrings(doctest_namespace):
-    public = {name: getattr(tfattn, name) for name in tfattn.__all__ if name != "plot"}
+    public = {name: getattr(tfattn, name) for name in tfattn.__all__}
     doctest_namespace.update(public, keras=keras, np=np, tfattn=tfattn)

@@ -15,6 +15,14 @@ def arguments(description, default_out):
     return parser
 
 
+def positive_int(text):
+    """An option's number, 1 or more."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, received {text}")
+    return number
+
+
 def print_result(numbers):
     """The last line of a demo, for people and for programs."""
     print("result:", json.dumps(numbers))

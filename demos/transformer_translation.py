@@ -10,7 +10,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from common import arguments, print_result
+from common import arguments, positive_int, print_result
 
 import tfattn
 from tfattn import data, plot, training
@@ -65,13 +65,13 @@ def _options():
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train.en, train.de, val.en, val.de")
     parser.add_argument("--languages", nargs=2, default=("en", "de"), metavar=("SOURCE", "TARGET"),
                         help="endings of the files in --data (default: en de)")  # fmt: skip
-    parser.add_argument("--pairs", type=int, default=14_000, help="toy pairs, a tenth of them held out")
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=64, help="sentences a step")
+    parser.add_argument("--pairs", type=positive_int, default=14_000, help="toy pairs, a tenth of them held out")
+    parser.add_argument("--epochs", type=positive_int, default=5)
+    parser.add_argument("--batch-size", type=positive_int, default=64, help="sentences a step")
     parser.add_argument(
-        "--min-count", type=int, default=None, help="rarer words are unknown (default: 1, 2 with --data)"
+        "--min-count", type=positive_int, default=None, help="rarer words are unknown (default: 1, 2 with --data)"
     )
-    parser.add_argument("--translate", type=int, default=1000, help="most held-out sentences to translate")
+    parser.add_argument("--translate", type=positive_int, default=1000, help="most held-out sentences to translate")
     options = parser.parse_args()
     if options.min_count is None:
         options.min_count = 2 if options.data else 1

@@ -68,7 +68,7 @@ def test_a_step_sees_what_is_written_and_padding_after_it():
         tfattn.greedy_search(step, (), batch_size=1, max_length=3, end_id=5)
     finally:
         tf.config.run_functions_eagerly(False)
-    assert seen == [([[2, 0, 0, 0]], 0), ([[2, 3, 0, 0]], 1), ([[2, 3, 4, 0]], 2)]
+    assert seen == [([[2, 0, 0]], 0), ([[2, 3, 0]], 1), ([[2, 3, 4]], 2)]
 
 
 def test_the_state_is_carried_from_step_to_step():

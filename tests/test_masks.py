@@ -129,9 +129,3 @@ def test_rule_survives_keras_serialization(name):
 def test_bad_mask_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_symbolic_tensor_in_a_saved_mask_is_refused_with_the_way_out():
-    lengths = keras.Input((), dtype="int32")
-    with pytest.raises(ValueError, match="passed to the layer's own argument"):
-        masks.padding(lengths).get_config()

@@ -4,9 +4,7 @@ weights = softmax over keys of score(query, key), where the mask lets the query 
 output  = weights · values
 """
 
-import importlib
-
-from tfattn import data
+from tfattn import data, plot
 from tfattn.core import kernels, masks
 from tfattn.core.attend import attend
 from tfattn.core.softmax import masked_softmax
@@ -70,10 +68,3 @@ __all__ = [
     "masks",
     "plot",
 ]
-
-
-def __getattr__(name):
-    # `tfattn.plot` needs matplotlib, which is looked up when it is first used.
-    if name == "plot":
-        return importlib.import_module("tfattn.plot")
-    raise AttributeError(f"module 'tfattn' has no attribute {name!r}")

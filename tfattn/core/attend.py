@@ -5,7 +5,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core import masks, products, softmax
-from tfattn.core.scores import scaled_dot_product
+from tfattn.core.floats import floating
+from tfattn.core.scores import dot_product, scaled_dot_product
 
 __all__ = ["attend"]
 
@@ -21,6 +22,7 @@ def attend(
     dropout=0.0,
     seed=None,
     return_weights=False,
+    path=None,
 ):
     """Attention pooling: each query's weighted mean of the values.
 
@@ -28,7 +30,12 @@ def attend(
         output  = weights · values
 
     A query with nothing to attend to gets weights and an output of exactly 0. What lies under the mask (NaN and
-    infinities too) reaches no output; a query that may see a key or value that is not finite becomes NaN.
+    infinities too) reaches no output; under a mask, a query that may see a key or value that is not finite becomes NaN.
+
+    There are two paths to the same result. The dense one holds all T × S scores. The streamed one (TensorFlow) holds one
+    block of them at a time, skips the blocks that the mask hides, and computes them again in the backward pass: memory
+    grows with T + S. Left to itself, `attend` streams where the lengths are known and the scores would fill 32 MB or more
+    in squares of at least 512 × 512, from where on it is the quicker one too (`_long`); never where the weights are wanted.
 
     Args:
         query: `(B, T, Dq)`, or `(B, H, T, Dq)` with heads.
@@ -42,11 +49,13 @@ def attend(
         dropout: probability in [0, 1) of dropping a weight; the others grow so that the expected sum stays 1.
         seed: int or `keras.random.SeedGenerator`, for the dropout.
         return_weights: whether to return the weights too.
+        path: "dense" or "streamed" to choose the path; None leaves the choice to the sizes.
     Returns:
         `(B, T, Dv)` or `(B, H, T, Dv)`; on request also the weights after softmax, before dropout,
         `(B, T, S)` or `(B, H, T, S)`.
     Raises:
-        ValueError: ranks or lengths do not fit, heads do not divide, a mask is not boolean.
+        ValueError: ranks or lengths do not fit, heads do not divide, a mask is not boolean, `path` is not
+            one of the two, or cannot be had here.
     Example:
         >>> query, value = np.zeros((1, 1, 2), "float32"), np.arange(6.0, dtype="float32").reshape(1, 3, 2)
         >>> print(attend(query, value, mask=masks.prefix(2)).numpy())
@@ -58,17 +67,24 @@ def attend(
     _checks.probability("attend", "dropout", dropout)
     shape = (*query.shape[:-1], key.shape[-2])  # of the scores
     rule = softmax.rule_of("attend", shape, mask=mask)
+    if bias is not None:
+        bias = masks.checked_bias("attend", bias, shape)
+    seen = None if rule is None else rule.seen_keys(ops.shape(query)[-2], ops.shape(key)[-2])
+    if seen is not None:
+        key, value = _without_unseen(key, value, seen)
+    if _streams(path, query, key, score, return_weights):
+        from tfattn.core import streamed
+
+        return streamed.attend(query, value, key, score, parameters, rule, bias, dropout, seed)
     visible = None
     if rule is not None:
-        sides = ops.shape(query)[-2], ops.shape(key)[-2]
-        visible = rule.dense(*sides)
-        query, key, value = _shield(query, key, value, visible, rule.seen_keys(*sides))
+        visible = rule.dense(ops.shape(query)[-2], ops.shape(key)[-2])
+        query, key, value = _shield(query, key, value, visible)
         visible = masks.with_heads(visible, len(shape))
     scores = score(query, key, *parameters)  # (..., T, S)
     # float32 or wider until the weights are there: a half-precision score has too few digits for an exponent.
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if bias is not None:
-        masks.check_square("attend", "bias", bias.shape, shape)
         scores = scores + masks.with_heads(ops.cast(bias, scores.dtype), len(shape))
     weights = ops.cast(softmax.normalise(scores, visible), value.dtype)
     kept = keras.random.dropout(weights, dropout, seed=seed) if dropout else weights
@@ -77,10 +93,7 @@ def attend(
 
 
 def _operands(query, value, key):
-    def tensor(x):
-        return x if isinstance(x, keras.KerasTensor) else ops.convert_to_tensor(x)
-
-    query, value, key = tensor(query), tensor(value), tensor(key)
+    query, value, key = floating(query), floating(value), floating(key)
     rank = len(_checks.rank("attend", "query", query.shape, (3, 4), "(B, T, D) or (B, H, T, D)"))
     for name, x in (("key", key), ("value", value)):
         _checks.rank("attend", name, x.shape, (rank,), "(B, S, D)" if rank == 3 else "(B, G, S, D)")
@@ -93,19 +106,50 @@ def _operands(query, value, key):
     return query, value, key
 
 
-def _shield(query, key, value, visible, seen):
-    """Keeps keys and values away from the queries that may not see them, whatever they hold.
+def _streams(path, query, key, score, return_weights):
+    """Whether this call takes the streamed path."""
+    if path not in (None, "dense", "streamed"):
+        _checks.fail("attend", "path", "be None, 'dense' or 'streamed'", path)
+    able = keras.backend.backend() == "tensorflow" and not return_weights
+    if path == "streamed" and not able:
+        _checks.fail("attend", "path", "be 'dense' with another backend than TensorFlow, or for the weights", path)
+    if path is not None or not able or isinstance(query, keras.KerasTensor):
+        return path == "streamed" and not isinstance(query, keras.KerasTensor)
+    return _long(query.shape, key.shape[-2], 1 if score in _PRODUCTS else query.shape[-1])
 
-    A weight of 0 does not hide a NaN from a matrix product, nor an overflow from the product's gradient: 0 · NaN is NaN.
-    So the keys that nobody may see become zeros, and so do those that are not finite; the queries that may see one of
-    these become NaN, as they would without a mask.
+
+_PRODUCTS = (scaled_dot_product, dot_product)
+
+
+def _long(shape, keys, width):
+    """Whether streaming pays, measured on two cores: below, a block costs more to fetch than the whole square to hold.
+
+    Args:
+        shape: of the query.   keys: S.   width: numbers that the score holds for each pair.
+    """
+    batch, *heads, queries, _ = shape
+    if None in (queries, keys, width):
+        return False
+    pairs = queries * keys * width
+    # A batch of unknown size is seldom a single row. A compiled score must first earn its compilation.
+    total = pairs * (batch or 16) * (heads or [1])[0]
+    return pairs >= 2**18 and total >= (2**23 if width == 1 else 2**24)
+
+
+def _without_unseen(key, value, seen):
+    """Keys and values that no query may see become zeros: even a finite number may overflow in a gradient."""
+    seen = seen[:, None, :, None] if len(key.shape) == 4 else seen[..., None]  # (B, S, 1) or (B, 1, S, 1)
+    return ops.where(seen, key, 0.0), ops.where(seen, value, 0.0)
+
+
+def _shield(query, key, value, visible):
+    """Keeps keys and values that are not finite away from the queries that may not see them.
+
+    A weight of 0 does not hide a NaN from a matrix product, nor from the product's gradient: 0 · NaN is NaN. So such
+    tokens become zeros, and the queries that may see one become NaN, as they would without a mask.
     """
     finite = products.finite_tokens(key) & products.finite_tokens(value)  # (B, S, 1) or (B, G, S, 1)
-    kept = finite
-    if seen is not None:
-        seen = seen[..., None]  # (B, S, 1)
-        kept = kept & (seen[:, None] if len(key.shape) == 4 else seen)
-    key, value = ops.where(kept, key, 0.0), ops.where(kept, value, 0.0)
+    key, value = ops.where(finite, key, 0.0), ops.where(finite, value, 0.0)
     broken = ops.logical_not(finite)[..., 0]
     if len(broken.shape) == 3:
         broken = ops.any(broken, axis=1)  # (B, S)

@@ -7,7 +7,8 @@ of compact support returns −inf outside of it, which is the same as a masked p
 
 The next kernel is one more function with `@_named`; users pass a function of their own instead of a name.
 
-Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; names as in Wasserman, All of Nonparametric Statistics, 4.2.
+Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; Wasserman, All of Nonparametric Statistics, 4.2, for all but the
+triangular one. D2L calls the triangular kernel Epanechnikov.
 """
 
 import keras
@@ -89,5 +90,9 @@ def serialize(kernel):
     return keras.saving.serialize_keras_object(kernel)
 
 
-def deserialize(config):
-    return config if isinstance(config, str) else keras.saving.deserialize_keras_object(config)
+def with_kernel(config):
+    """A layer's config with its kernel made from what `serialize` wrote, where there is one."""
+    kernel = config.get("kernel")
+    if not isinstance(kernel, dict):
+        return config
+    return {**config, "kernel": keras.saving.deserialize_keras_object(kernel)}

@@ -35,7 +35,9 @@ class Grid(NamedTuple):
     """A rectangle of the T × S square of query–key pairs.
 
     `num_queries` (T) and `num_keys` (S) are the sides of the whole square; the rectangle begins at `query_start`,
-    `key_start` and has `queries` rows and `keys` columns. Each is an int or a scalar integer tensor.
+    `key_start` and has `queries` rows and `keys` columns; it is taken for `batch` rows of the batch from `batch_start`
+    on, all of them where that is None. Each is an int or a scalar integer tensor. The rectangle may reach beyond the
+    square: what a rule says there means nothing.
     """
 
     num_queries: object
@@ -44,6 +46,8 @@ class Grid(NamedTuple):
     key_start: object
     queries: object
     keys: object
+    batch_start: object = 0
+    batch: object = None
 
     @classmethod
     def whole(cls, num_queries, num_keys):
@@ -57,24 +61,48 @@ class Grid(NamedTuple):
         """Position of each query on the keys' axis, `(t, 1)`: the last query meets the last key."""
         return self.query_rows() + (self.num_keys - self.num_queries)
 
+    def first_position(self):
+        return self.query_start + (self.num_keys - self.num_queries)
+
+    def last_position(self):
+        return self.first_position() + self.queries - 1
+
     def key_positions(self):
         """Position of each key, `(1, s)`."""
         return ops.expand_dims(ops.arange(self.keys, dtype="int32") + self.key_start, 0)
 
+    def batch_of(self, tensor):
+        """Cuts this rectangle's rows of the batch out of `tensor`, unless its first axis repeats one."""
+        return tensor if self.batch is None else _cut(tensor, 0, self.batch_start, self.batch)
+
     def rows_of(self, tensor, axis):
         """Cuts the queries of this rectangle out of `tensor`, unless `axis` repeats one row."""
+        if self.queries is self.num_queries:
+            return tensor
         return _cut(tensor, axis, self.query_start, self.queries)
 
     def columns_of(self, tensor, axis):
         """Cuts the keys of this rectangle out of `tensor`, unless `axis` repeats one column."""
+        if self.keys is self.num_keys:
+            return tensor
         return _cut(tensor, axis, self.key_start, self.keys)
 
 
 def _cut(tensor, axis, start, size):
-    whole = isinstance(start, int) and start == 0 and tensor.shape[axis] == size
-    if tensor.shape[axis] == 1 or whole:
+    total, axis = tensor.shape[axis], axis % len(tensor.shape)
+    known = isinstance(size, int) and total is not None
+    if total == 1 or (known and total == size):
         return tensor
-    return ops.take(tensor, ops.arange(size, dtype="int32") + start, axis=axis)
+    if not known:
+        last = ops.shape(tensor)[axis] - 1  # an axis that turns out to have one row repeats it
+        return ops.take(tensor, ops.minimum(ops.arange(size, dtype="int32") + start, last), axis=axis)
+    # A slice is quicker than a gather, along the last axis by much. Where it would reach beyond the tensor it is taken
+    # further up, and rolled back to its place.
+    inside = ops.minimum(start, total - size)
+    starts = [inside if at == axis else 0 for at in range(len(tensor.shape))]
+    shape = [size if at == axis else length for at, length in enumerate(ops.shape(tensor))]
+    piece = ops.slice(tensor, starts, shape)
+    return piece if total % size == 0 else ops.roll(piece, inside - start, axis=axis)
 
 
 class Mask:
@@ -84,11 +112,26 @@ class Mask:
         """Which pairs of `grid` may attend: bool, broadcastable to `(B, t, s)` or `(B, H, t, s)`."""
         raise NotImplementedError
 
+    def key_bounds(self, grid):
+        """Bounds `(low, high)` on what the queries of `grid` see: every key outside is hidden from all of them.
+
+        A rule that knows better bounds than the whole range makes streamed attention skip what lies outside.
+        """
+        return 0, grid.num_keys
+
+    def open_bounds(self, grid):
+        """A range of keys `(low, high)` that every query of `grid` sees; empty where low ≥ high, or where unknown."""
+        return 0, 0
+
     def seen_keys(self, num_queries, num_keys):
         """The keys that some query may see: bool, broadcastable to `(B, S)`; None where the rule cannot tell cheaply.
 
         What no query may see is padding. It may say too much, never too little.
         """
+        return None
+
+    def common_keys(self, num_queries, num_keys):
+        """The keys that every query may see, likewise; None where none is known. It may say too little, never too much."""
         return None
 
     def check(self, who, argument, shape):
@@ -132,14 +175,17 @@ def _as_rule(mask):
     return mask if isinstance(mask, Mask) else explicit(mask)
 
 
-def _saved(who, argument, value):
-    """A mask's array as nested lists. A symbolic tensor has no values that a file could hold."""
-    if value is None or isinstance(value, int):
-        return value
-    if isinstance(value, keras.KerasTensor):
-        _checks.fail(who, argument, "hold values where a model is saved; a symbolic tensor is passed to the layer's "
-                     "own argument (`valid_lens`, `key_mask`, `attention_mask`)", value)  # fmt: skip
-    return ops.convert_to_numpy(value).tolist()
+def _saved(value):
+    """A mask's array as nested lists."""
+    return value if isinstance(value, int) else ops.convert_to_numpy(value).tolist()
+
+
+def _refuse_symbols(who, argument, *arrays):
+    """A functional model finds its symbolic tensors among the arguments of its layers, and not inside of an object."""
+    for array in arrays:
+        if isinstance(array, keras.KerasTensor):
+            instead = "pass it to the layer's own argument `valid_lens` or `key_mask`, or `mask.dense(T, S)`"
+            _checks.fail(who, argument, f"hold no symbolic tensor inside of a mask object: {instead}", array)
 
 
 def _tensor(value, dtype=None):
@@ -176,17 +222,27 @@ class explicit(Mask):
         _checks.rank("masks.explicit", "mask", self.mask.shape, (2, 3, 4), _SQUARES[4])
 
     def check(self, who, argument, shape):
+        _refuse_symbols(who, argument, self.mask)
         check_square(who, argument, self.mask.shape, shape)
 
     def on(self, grid):
-        return grid.columns_of(grid.rows_of(self.mask, -2), -1)
+        mask = self.mask if len(self.mask.shape) == 2 else grid.batch_of(self.mask)
+        return grid.columns_of(grid.rows_of(mask, -2), -1)
 
     def seen_keys(self, num_queries, num_keys):
-        seen = ops.any(self.mask, axis=-2)  # (S,), (B, S) or (B, H, S)
-        return ops.any(seen, axis=1) if len(seen.shape) == 3 else ops.reshape(seen, (-1, seen.shape[-1] or num_keys))
+        return self._over_queries(ops.any)
+
+    def common_keys(self, num_queries, num_keys):
+        return self._over_queries(ops.all)
+
+    def _over_queries(self, reduce):
+        keys = reduce(self.mask, axis=-2)  # (S,), (B, S) or (B, H, S)
+        if len(keys.shape) == 1:
+            return keys[None]
+        return reduce(keys, axis=1) if len(keys.shape) == 3 else keys
 
     def get_config(self):
-        return {"mask": _saved("masks.explicit", "mask", self.mask)}
+        return {"mask": _saved(self.mask)}
 
 
 @_registered
@@ -204,21 +260,37 @@ class padding(Mask):
         _checks.rank("masks.padding", "valid_lens", self.valid_lens.shape, (1, 2), "(B,) or (B, T)")
 
     def check(self, who, argument, shape):
+        _refuse_symbols(who, argument, self.valid_lens)
         target = (shape[0], shape[-2])[: len(self.valid_lens.shape)]
         _checks.broadcasts(who, argument, self.valid_lens.shape, target, "(B,) or (B, T)")
 
     def on(self, grid):
-        lengths = ops.expand_dims(self.valid_lens, -1)  # (B, 1) or (B, T, 1)
+        return grid.key_positions() < self._lengths(grid)  # (B, 1 or t, s)
+
+    def _lengths(self, grid):
+        lengths = ops.expand_dims(grid.batch_of(self.valid_lens), -1)  # (B, 1) or (B, T, 1)
         if len(lengths.shape) == 2:
             lengths = ops.expand_dims(lengths, -1)  # (B, 1, 1)
-        return grid.key_positions() < grid.rows_of(lengths, 1)  # (B, 1 or t, s)
+        return grid.rows_of(lengths, 1)  # (B, 1 or t, 1)
+
+    def key_bounds(self, grid):
+        return 0, ops.max(self._lengths(grid))
+
+    def open_bounds(self, grid):
+        return 0, ops.min(self._lengths(grid))
 
     def seen_keys(self, num_queries, num_keys):
-        longest = self.valid_lens if len(self.valid_lens.shape) == 1 else ops.max(self.valid_lens, axis=1)  # (B,)
-        return ops.arange(num_keys, dtype="int32") < longest[:, None]  # (B, S)
+        return self._first_keys(ops.max, num_keys)
+
+    def common_keys(self, num_queries, num_keys):
+        return self._first_keys(ops.min, num_keys)
+
+    def _first_keys(self, reduce, num_keys):
+        lengths = self.valid_lens if len(self.valid_lens.shape) == 1 else reduce(self.valid_lens, axis=1)  # (B,)
+        return ops.arange(num_keys, dtype="int32") < lengths[:, None]  # (B, S)
 
     def get_config(self):
-        return {"valid_lens": _saved("masks.padding", "valid_lens", self.valid_lens)}
+        return {"valid_lens": _saved(self.valid_lens)}
 
 
 @_registered
@@ -227,6 +299,12 @@ class causal(Mask):
 
     def on(self, grid):
         return grid.key_positions() <= grid.query_positions()  # (t, s)
+
+    def key_bounds(self, grid):
+        return 0, grid.last_position() + 1
+
+    def open_bounds(self, grid):
+        return 0, grid.first_position() + 1
 
 
 @_registered
@@ -248,6 +326,12 @@ class window(Mask):
     def on(self, grid):
         return ops.abs(grid.key_positions() - grid.query_positions()) < self.size  # (t, s)
 
+    def key_bounds(self, grid):
+        return grid.first_position() - self.size + 1, grid.last_position() + self.size
+
+    def open_bounds(self, grid):
+        return grid.last_position() - self.size + 1, grid.first_position() + self.size
+
     def get_config(self):
         return {"size": self.size}
 
@@ -255,7 +339,7 @@ class window(Mask):
 @_registered
 class prefix(Mask):
     """The first `length` keys are open to every query. `causal() | prefix(n)` is a prefix language model's mask
-    (Raffel et al. 2020, arXiv:1910.10683, figure 4).
+    (Raffel et al. 2020, arXiv:1910.10683, figure 3).
 
     Args:
         length: int, or integers `(B,)`, in tokens.
@@ -268,20 +352,32 @@ class prefix(Mask):
             self.length = _checks.non_negative_int("masks.prefix", "length", length)
         else:
             self.length = checked_int("masks.prefix", "length", length)
-            _checks.rank("masks.prefix", "length", self.length.shape, (1,), "() or (B,)")
+            _checks.rank("masks.prefix", "length", self.length.shape, (0, 1), "() or (B,)")
 
     def check(self, who, argument, shape):
         if not isinstance(self.length, int):
-            _checks.broadcasts(who, argument, self.length.shape, shape[:1], "(B,)")
+            _refuse_symbols(who, argument, self.length)
+            _checks.broadcasts(who, argument, self.length.shape, shape[:1], "() or (B,)")
 
     def on(self, grid):
         length = self.length
         if not isinstance(length, int):
-            length = ops.reshape(length, (-1, 1, 1))  # (B, 1, 1)
+            length = ops.reshape(grid.batch_of(length), (-1, 1, 1))  # (B, 1, 1)
         return grid.key_positions() < length  # (1, s) or (B, 1, s)
 
+    def seen_keys(self, num_queries, num_keys):
+        return ops.arange(num_keys, dtype="int32")[None] < ops.reshape(self.length, (-1, 1))  # (1 or B, S)
+
+    common_keys = seen_keys
+
+    def key_bounds(self, grid):
+        return 0, self.length if isinstance(self.length, int) else ops.max(grid.batch_of(self.length))
+
+    def open_bounds(self, grid):
+        return 0, self.length if isinstance(self.length, int) else ops.min(grid.batch_of(self.length))
+
     def get_config(self):
-        return {"length": _saved("masks.prefix", "length", self.length)}
+        return {"length": _saved(self.length)}
 
 
 @_registered
@@ -308,18 +404,19 @@ class segments(Mask):
         return ids
 
     def check(self, who, argument, shape):
+        _refuse_symbols(who, argument, self.query_segments, self.key_segments)
         _checks.broadcasts(who, argument, self.query_segments.shape, (shape[0], shape[-2]), "(B, T)")
         _checks.broadcasts(who, argument, self.key_segments.shape, (shape[0], shape[-1]), "(B, S)")
 
     def on(self, grid):
-        of_query = ops.expand_dims(grid.rows_of(self.query_segments, 1), 2)  # (B, t, 1)
-        of_key = ops.expand_dims(grid.columns_of(self.key_segments, 1), 1)  # (B, 1, s)
+        of_query = ops.expand_dims(grid.rows_of(grid.batch_of(self.query_segments), 1), 2)  # (B, t, 1)
+        of_key = ops.expand_dims(grid.columns_of(grid.batch_of(self.key_segments), 1), 1)  # (B, 1, s)
         return of_query == of_key  # (B, t, s)
 
     def get_config(self):
         return {
-            "query_segments": _saved("masks.segments", "query_segments", self.query_segments),
-            "key_segments": _saved("masks.segments", "key_segments", self.key_segments),
+            "query_segments": _saved(self.query_segments),
+            "key_segments": _saved(self.key_segments),
         }
 
 
@@ -346,19 +443,35 @@ class _Pair(Mask):
 class _Both(_Pair):
     join = staticmethod(ops.logical_and)
 
+    def key_bounds(self, grid):
+        return _overlap(self.left.key_bounds(grid), self.right.key_bounds(grid))
+
+    def open_bounds(self, grid):
+        return _overlap(self.left.open_bounds(grid), self.right.open_bounds(grid))
+
     def seen_keys(self, num_queries, num_keys):
-        sides = [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)]
-        known = [side for side in sides if side is not None]
-        return ops.logical_and(*known) if len(known) == 2 else (known or [None])[0]
+        return _known(ops.logical_and, [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)])
+
+    def common_keys(self, num_queries, num_keys):
+        return _if_both(ops.logical_and, [side.common_keys(num_queries, num_keys) for side in (self.left, self.right)])
 
 
 @_registered
 class _Either(_Pair):
     join = staticmethod(ops.logical_or)
 
+    def key_bounds(self, grid):
+        (a, b), (c, d) = self.left.key_bounds(grid), self.right.key_bounds(grid)
+        return _least(a, c), _most(b, d)
+
+    def open_bounds(self, grid):
+        return _longer(self.left.open_bounds(grid), self.right.open_bounds(grid))
+
     def seen_keys(self, num_queries, num_keys):
-        sides = [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)]
-        return None if any(side is None for side in sides) else ops.logical_or(*sides)
+        return _if_both(ops.logical_or, [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)])
+
+    def common_keys(self, num_queries, num_keys):
+        return _known(ops.logical_or, [side.common_keys(num_queries, num_keys) for side in (self.left, self.right)])
 
 
 @_registered
@@ -372,8 +485,77 @@ class _Not(Mask):
     def on(self, grid):
         return ops.logical_not(self.inner.on(grid))
 
+    def seen_keys(self, num_queries, num_keys):
+        return _flipped(self.inner.common_keys(num_queries, num_keys))
+
+    def common_keys(self, num_queries, num_keys):
+        return _flipped(self.inner.seen_keys(num_queries, num_keys))
+
+    def key_bounds(self, grid):
+        """What an open range at either end of the keys leaves over."""
+        low, high = self.inner.open_bounds(grid)
+        keys = grid.num_keys
+        at_start, at_end = _both(low <= 0, high > low), _both(high >= keys, high > low)
+        return _choose(at_start, high, 0), _choose(at_end, low, keys)
+
+    def open_bounds(self, grid):
+        """The longer of the two ranges outside of what the inner rule lets in."""
+        low, high = self.inner.key_bounds(grid)
+        return _longer((0, low), (high, grid.num_keys))
+
     def get_config(self):
         return {"inner": keras.saving.serialize_keras_object(self.inner)}
+
+
+def _least(a, b):
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else ops.minimum(a, b)
+
+
+def _most(a, b):
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else ops.maximum(a, b)
+
+
+def _both(a, b):
+    return (a and b) if isinstance(a, bool) and isinstance(b, bool) else ops.logical_and(a, b)
+
+
+def _choose(condition, a, b):
+    if isinstance(condition, bool):
+        return a if condition else b
+    return ops.where(condition, a, b)
+
+
+def _overlap(first, second):
+    return _most(first[0], second[0]), _least(first[1], second[1])
+
+
+def _longer(first, second):
+    shorter = first[1] - first[0] < second[1] - second[0]
+    return tuple(_choose(shorter, b, a) for a, b in zip(first, second, strict=True))
+
+
+def _known(join, sides):
+    """The sides that are known, joined."""
+    known = [side for side in sides if side is not None]
+    return join(*known) if len(known) == 2 else (known or [None])[0]
+
+
+def _if_both(join, sides):
+    return None if any(side is None for side in sides) else join(*sides)
+
+
+def _flipped(keys):
+    return None if keys is None else ops.logical_not(keys)
+
+
+def checked_bias(who, bias, scores_shape):
+    """`bias` as a tensor, if it holds numbers and broadcasts to scores of that static shape."""
+    bias = _tensor(bias)
+    if keras.backend.standardize_dtype(bias.dtype) == "bool":
+        expected = "hold numbers that are added to the scores (a bool goes into `attention_mask`)"
+        _checks.fail(who, "bias", expected, "bool")
+    check_square(who, "bias", bias.shape, scores_shape)
+    return bias
 
 
 def check_square(who, argument, shape, scores_shape):

@@ -5,6 +5,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core import masks
+from tfattn.core.floats import floating
 
 __all__ = ["masked_softmax"]
 
@@ -32,7 +33,7 @@ def masked_softmax(scores, valid_lens=None, mask=None):
         [[0.5  0.5  0.   0.  ]
          [0.25 0.25 0.25 0.25]]
     """
-    scores = scores if isinstance(scores, keras.KerasTensor) else ops.convert_to_tensor(scores)
+    scores = floating(scores)
     rank = len(_checks.rank("masked_softmax", "scores", scores.shape, (3, 4), "(B, T, S) or (B, H, T, S)"))
     rule = rule_of("masked_softmax", scores.shape, mask=mask, valid_lens=valid_lens)
     visible = None

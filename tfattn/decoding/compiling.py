@@ -4,7 +4,8 @@ import weakref
 
 import keras
 
-_compiled = weakref.WeakKeyDictionary()
+# By the id of the step's owner, since not every owner can be hashed; an entry goes when its owner does.
+_compiled = {}
 
 
 def compiled(search, step, settings):
@@ -18,7 +19,9 @@ def compiled(search, step, settings):
         A function of the tensors. On TensorFlow it is traced once for each shape of them.
     """
     owner = getattr(step, "__self__", step)
-    per_step = _compiled.setdefault(owner, {})
+    if id(owner) not in _compiled:
+        weakref.finalize(owner, _compiled.pop, id(owner), None)
+    per_step = _compiled.setdefault(id(owner), {})
     name = getattr(step, "__name__", None)
     if (search, name, settings) not in per_step:
         per_step[search, name, settings] = _compile(search, _weak(step), settings)

@@ -72,7 +72,7 @@ def _greedy(step, settings, begin, state):
         return ops.logical_and(position < length, ops.logical_not(ops.all(ended)))
 
     def write(position, tokens, ended, leaves):
-        logits, state = step(tokens, position, unpacked(leaves))
+        logits, state = step(tokens[:, :length], position, unpacked(leaves))
         best = ops.cast(ops.argmax(logits, axis=-1), "int32")  # (B,)
         best = ops.where(ended, settings.padding_id, best)
         here = ops.arange(length + 1, dtype="int32") == position + 1

@@ -3,8 +3,8 @@
 import keras
 
 from tfattn import _checks
-from tfattn.core.attend import attend
 from tfattn.layers.base import AttentionLayer
+from tfattn.layers.parts import deserialized, serialized
 from tfattn.layers.score_layers import AdditiveScore, BilinearScore, DotProductScore, Score
 
 __all__ = ["AdditiveAttention", "Attention", "BilinearAttention", "DotProductAttention"]
@@ -18,10 +18,11 @@ class Attention(AttentionLayer):
         output  = weights · value
 
     Args:
-        score: a score layer; `DotProductScore()` where it is not given.
+        score: a score layer, for this layer alone (Keras cannot load a model in which two layers share one);
+            `DotProductScore()` where it is not given.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `AttentionLayer`; the main ones:
+    Call arguments: those of every attention layer, see `tfattn.layers.base.AttentionLayer`; the main ones:
         query: float `(B, T, Dq)`.   value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; else `value`.
         attention_mask: bool, broadcastable to `(B, T, S)`, or a mask object; True = may attend.
         valid_lens: integers `(B,)` or `(B, T)`.
@@ -46,27 +47,14 @@ class Attention(AttentionLayer):
             self.score.build(query_shape, value_shape if key_shape is None else key_shape)
 
     def pool(self, query, value, key, mask, bias, dropout, return_weights):
-        query, key = self.score.prepare(query, key)
-        result = attend(
-            query=query,
-            value=value,
-            key=key,
-            score=self.score.pairwise,
-            parameters=self.score.parameters(),
-            mask=mask,
-            bias=bias,
-            dropout=dropout,
-            seed=self.seed_generator,
-            return_weights=return_weights,
-        )
-        return result if return_weights else (result, None)
+        return self.attend(query, value, key, self.score, mask, bias, dropout, return_weights)
 
     def get_config(self):
-        return {**super().get_config(), "score": serialized_part(self.score)}
+        return {**super().get_config(), "score": serialized(self.score)}
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "score": keras.saving.deserialize_keras_object(config["score"])})
+        return cls(**deserialized(config, "score"))
 
 
 def checked_score(who, score):
@@ -81,14 +69,7 @@ def score_or_default(who, score, dtype):
     return checked_score(who, score) or DotProductScore(dtype=dtype, name="score")
 
 
-def serialized_part(layer):
-    """A part's config without the shapes that it was built for: the copy is built by the layer that takes it."""
-    config = keras.saving.serialize_keras_object(layer)
-    config.pop("build_config", None)
-    return config
-
-
-class _NamedAttention(Attention):
+class NamedAttention(Attention):
     """An attention layer whose score is made from its own arguments, and not passed in."""
 
     def get_config(self):
@@ -102,7 +83,7 @@ class _NamedAttention(Attention):
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class DotProductAttention(_NamedAttention):
+class DotProductAttention(NamedAttention):
     """Attention with the scaled dot product.
 
         weights = softmax(scale · query · keyᵀ)
@@ -111,7 +92,7 @@ class DotProductAttention(_NamedAttention):
         scale: number, or None for 1/√D; 1.0 is the unscaled product.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `AttentionLayer`; query and key are of one width D.
+    Call arguments: those of every attention layer, see `tfattn.layers.base.AttentionLayer`; query and key are of one width D.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
     Raises:
@@ -137,7 +118,7 @@ class DotProductAttention(_NamedAttention):
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class AdditiveAttention(_NamedAttention):
+class AdditiveAttention(NamedAttention):
     """Attention scored by a small network, for queries and keys of different widths.
 
         weights = softmax(w_v · tanh(W_q query + W_k key))
@@ -146,7 +127,7 @@ class AdditiveAttention(_NamedAttention):
         units: positive int, width U of the hidden layer.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `AttentionLayer`.
+    Call arguments: those of every attention layer, see `tfattn.layers.base.AttentionLayer`.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
     Raises:
@@ -174,7 +155,7 @@ class AdditiveAttention(_NamedAttention):
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class BilinearAttention(_NamedAttention):
+class BilinearAttention(NamedAttention):
     """Attention with a learned matrix between query and key.
 
         weights = softmax(query · W · keyᵀ)
@@ -182,7 +163,7 @@ class BilinearAttention(_NamedAttention):
     Args:
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `AttentionLayer`.
+    Call arguments: those of every attention layer, see `tfattn.layers.base.AttentionLayer`.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
     Example:

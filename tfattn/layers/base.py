@@ -5,7 +5,10 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core import masks, softmax
+from tfattn.core.attend import attend
+from tfattn.core.floats import floating
 from tfattn.layers import recording
+from tfattn.layers.parts import CarryMask, without_broken_padding
 
 __all__ = ["AttentionLayer"]
 
@@ -28,13 +31,14 @@ class AttentionLayer(keras.layers.Layer):
         query_mask: bool `(B, T)`, passed on with the output; it hides no key.
         value_mask: bool `(B, S)`; False hides that value and its key.
         key_mask: bool `(B, S)`; False hides that key and its value.
-        attention_mask: bool, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats; or a mask object of
-            `tfattn.masks`.
+        attention_mask: bool, `(T, S)`, `(B, T, S)` or, where the layer has heads, `(B, H, T, S)`, with 1 where it repeats;
+            or a mask object of `tfattn.masks`.
         return_attention_scores: whether to return the weights too (after softmax, whatever Keras's name says).
         training: whether dropout is active; the model's mode where it is not given.
-        use_causal_mask: whether a query sees no later key; with T < S the queries are the last ones.
+        use_causal_mask: whether a query sees no later key; with T < S the queries are the last ones, so that query T−1
+            meets key S−1, as decoding needs.
         valid_lens: integers, `(B,)` one length a row or `(B, T)` one length a query: how many keys are real.
-        bias: float, added to the scores before softmax, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`.
+        bias: float, added to the scores before softmax; shapes as for `attention_mask`.
     Returns:
         The pooled values, `(B, T, ...)`; on request also the weights, whose rows sum to 1, or to 0 where every key is
         masked.
@@ -47,7 +51,7 @@ class AttentionLayer(keras.layers.Layer):
         self.dropout = _checks.probability(type(self).__name__, "dropout", dropout)
         self.seed = seed
         self.supports_masking = True
-        self._carry = _CarryMask(name="carry_mask")
+        self._carry = CarryMask(name="carry_mask", dtype=self.dtype_policy)
         # Made only where it is used: its state would otherwise be one more thing in every saved file.
         self.seed_generator = keras.random.SeedGenerator(seed) if self.dropout else None
 
@@ -62,6 +66,23 @@ class AttentionLayer(keras.layers.Layer):
             (output, weights); weights are None where they are not wanted.
         """
         raise NotImplementedError
+
+    def attend(self, query, value, key, score, mask, bias, dropout, return_weights):
+        """The engine, with that score layer: (output, weights), weights None where they are not wanted."""
+        query, key = score.prepare(query, key)
+        result = attend(
+            query=query,
+            value=value,
+            key=key,
+            score=score.pairwise,
+            parameters=score.parameters(),
+            mask=mask,
+            bias=bias,
+            dropout=dropout,
+            seed=self.seed_generator,
+            return_weights=return_weights,
+        )
+        return result if return_weights else (result, None)
 
     def call(
         self,
@@ -80,11 +101,12 @@ class AttentionLayer(keras.layers.Layer):
     ):
         key = value if key is None else key
         self._check_lengths(query, value, key)
+        query, value, key = (floating(x, self.compute_dtype) for x in (query, value, key))
         if bias is not None:
-            masks.check_square(type(self).__name__, "bias", bias.shape, self.score_shape(query.shape, key.shape))
+            bias = masks.checked_bias(type(self).__name__, bias, self.score_shape(query.shape, key.shape))
         mask = self._joined_mask(query, key, attention_mask, valid_lens, (key_mask, value_mask), use_causal_mask)
         if query_mask is not None:
-            query = _without_broken_padding(query, self._padding_mask("query_mask", query_mask, query))
+            query = without_broken_padding(query, self._padding_mask("query_mask", query_mask, query))
         if mask is not None:
             value, key = _without_padding(value, key, mask.seen_keys(ops.shape(query)[1], ops.shape(key)[1]))
         wanted = return_attention_scores or recording.active()
@@ -140,16 +162,6 @@ class AttentionLayer(keras.layers.Layer):
         return mask
 
 
-class _CarryMask(keras.layers.Layer):
-    """Puts a mask on a tensor. Keras carries the first input's mask on by itself, but not one given as an argument."""
-
-    def compute_mask(self, inputs, previous_mask=None):
-        return inputs[1]
-
-    def call(self, inputs):
-        return inputs[0]
-
-
 def _without_padding(value, key, seen):
     """Values and keys that no query may see become zeros, before a weight meets them.
 
@@ -161,8 +173,3 @@ def _without_padding(value, key, seen):
     same = value is key
     value = ops.where(seen[..., None], value, 0.0)
     return value, value if same else ops.where(seen[..., None], key, 0.0)
-
-
-def _without_broken_padding(query, query_mask):
-    """Padding queries that are not finite become zeros: nobody reads their outputs, but their gradients would spread."""
-    return ops.where(ops.logical_or(query_mask[..., None], ops.isfinite(query)), query, 0.0)

@@ -3,6 +3,7 @@
 import keras
 
 from tfattn.layers.encoder_block import TransformerBlock
+from tfattn.layers.parts import CarryMask, without_broken_padding
 
 __all__ = ["TransformerDecoderBlock"]
 
@@ -41,6 +42,7 @@ class TransformerDecoderBlock(TransformerBlock):
     """
 
     def build(self, inputs_shape, memory_shape):
+        self.carry = CarryMask(name="carry_mask", dtype=self.dtype_policy)
         self.self_attention = self.make_attention("self_attention", inputs_shape, inputs_shape)
         self.self_attention_norm = self.make_add_norm("self_attention_norm", inputs_shape)
         self.cross_attention = self.make_attention("cross_attention", inputs_shape, memory_shape)
@@ -70,6 +72,8 @@ class TransformerDecoderBlock(TransformerBlock):
             weights.append(result[1])
             return result[0]
 
+        if inputs_mask is not None:
+            inputs = without_broken_padding(inputs, inputs_mask)
         x = self.self_attention_norm.before(inputs)
         attended = self.self_attention(
             query=x,
@@ -92,4 +96,6 @@ class TransformerDecoderBlock(TransformerBlock):
         inputs = self.cross_attention_norm(inputs, pooled(attended), training=training)
         x = self.feed_forward(self.feed_forward_norm.before(inputs), training=training)
         output = self.feed_forward_norm(inputs, x, training=training)
+        if inputs_mask is not None:
+            output = self.carry((output, inputs_mask))
         return (output, *weights) if weights else output

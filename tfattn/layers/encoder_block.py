@@ -3,9 +3,10 @@
 import keras
 
 from tfattn import _checks
-from tfattn.layers.attention import checked_score, serialized_part
+from tfattn.layers.attention import checked_score
 from tfattn.layers.feed_forward import AddNorm, PositionwiseFeedForward
 from tfattn.layers.multi_head import MultiHeadAttention
+from tfattn.layers.parts import copy_of, deserialized, part_seed, serialized, without_broken_padding
 
 __all__ = ["TransformerEncoderBlock"]
 
@@ -37,6 +38,9 @@ class TransformerBlock(keras.layers.Layer):
         self.norm_first = _checks.boolean(who, "norm_first", norm_first)
         self.score = checked_score(who, score)
         self.num_key_value_heads = num_key_value_heads
+        if num_key_value_heads is not None:
+            _checks.positive_int(who, "num_key_value_heads", num_key_value_heads)
+            _checks.divides(who, "num_key_value_heads", num_key_value_heads, "num_heads", num_heads)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
         self.supports_masking = True
@@ -54,10 +58,10 @@ class TransformerBlock(keras.layers.Layer):
             key_dim=width // self.num_heads,
             dropout=self.attention_dropout,
             # A copy: each attention has a score with weights of its own.
-            score=None if self.score is None else type(self.score).from_config(self.score.get_config()),
+            score=copy_of(self.score),
             num_key_value_heads=self.num_key_value_heads,
             kernel_initializer=self.kernel_initializer,
-            seed=self.seed,
+            seed=part_seed(self.seed, name),
             dtype=self.dtype_policy,
             name=name,
         )
@@ -66,7 +70,11 @@ class TransformerBlock(keras.layers.Layer):
 
     def make_add_norm(self, name, shape):
         layer = AddNorm(
-            dropout=self.dropout, norm_first=self.norm_first, seed=self.seed, dtype=self.dtype_policy, name=name
+            dropout=self.dropout,
+            norm_first=self.norm_first,
+            seed=part_seed(self.seed, name),
+            dtype=self.dtype_policy,
+            name=name,
         )
         layer.build(shape)
         return layer
@@ -76,7 +84,7 @@ class TransformerBlock(keras.layers.Layer):
             self.hidden_dim,
             activation=self.activation,
             kernel_initializer=self.kernel_initializer,
-            seed=self.seed,
+            seed=part_seed(self.seed, "feed_forward"),
             dtype=self.dtype_policy,
             name="feed_forward",
         )
@@ -99,7 +107,7 @@ class TransformerBlock(keras.layers.Layer):
             "attention_dropout": self.attention_dropout,
             "activation": keras.activations.serialize(self.activation),
             "norm_first": self.norm_first,
-            "score": None if self.score is None else serialized_part(self.score),
+            "score": serialized(self.score),
             "num_key_value_heads": self.num_key_value_heads,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "seed": self.seed,
@@ -107,7 +115,7 @@ class TransformerBlock(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "score": keras.saving.deserialize_keras_object(config["score"])})
+        return cls(**deserialized(config, "score"))
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -131,7 +139,7 @@ class TransformerEncoderBlock(TransformerBlock):
     Call arguments:
         inputs: float `(B, T, D)`.
         mask: bool `(B, T)`, True = real token; the mask that Keras carries on `inputs` arrives here by itself.
-        attention_mask, valid_lens, use_causal_mask, bias: as in every attention layer, see `AttentionLayer`.
+        attention_mask, valid_lens, use_causal_mask, bias: as in every attention layer, see `tfattn.layers.base.AttentionLayer`.
         return_attention_scores: whether to return the weights too.
         training: whether dropout is active.
     Returns:
@@ -142,7 +150,8 @@ class TransformerEncoderBlock(TransformerBlock):
         >>> TransformerEncoderBlock(num_heads=2, hidden_dim=16)(np.ones((2, 3, 8), "float32")).shape
         TensorShape([2, 3, 8])
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1. Differs from it in nothing but the options.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1. The linear maps of the attention
+    have biases here, as in Keras.
     """
 
     def build(self, inputs_shape):
@@ -162,6 +171,8 @@ class TransformerEncoderBlock(TransformerBlock):
         return_attention_scores=False,
         training=None,
     ):
+        if mask is not None:
+            inputs = without_broken_padding(inputs, mask)
         x = self.self_attention_norm.before(inputs)
         attended = self.self_attention(
             query=x,

@@ -60,7 +60,9 @@ class PositionwiseFeedForward(keras.layers.Layer):
         self.inner.build((None, input_shape[-1]))
         self.outer = self._dense(width, "outer", None)
         self.outer.build((None, self.hidden_dim))
-        self.inner_dropout = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
+        self.inner_dropout = keras.layers.Dropout(
+            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="inner_dropout"
+        )
 
     def call(self, inputs, training=None):
         # Flat, so that each map and its gradient is one plain product and not a batched one.
@@ -108,7 +110,8 @@ class AddNorm(keras.layers.Layer):
         epsilon: positive number, added to the variance.
         seed: int, for the dropout.
     Call arguments:
-        inputs: float `(B, T, D)`, what went around the sublayer.   outputs: float `(B, T, D)`, what came out of it.
+        inputs: float `(B, T, D)`, what went around the sublayer.
+        outputs: float `(B, T, D)`, what came out of it; without it the layer only normalises, which is `before`.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of `inputs`.
@@ -136,17 +139,17 @@ class AddNorm(keras.layers.Layer):
             _checks.fail("AddNorm", "outputs", f"be as wide as `inputs`, {inputs_shape[-1]}", outputs_shape[-1])
         self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="norm")
         self.norm.build(inputs_shape)
-        self.output_dropout = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy)
+        self.output_dropout = keras.layers.Dropout(
+            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="output_dropout"
+        )
 
     def before(self, inputs):
         """What the sublayer is to be given: the inputs, normalised under pre-norm."""
-        if not self.norm_first:
-            return inputs
-        if not self.built:
-            self.build(inputs.shape)
-        return self.norm(inputs)
+        return self(inputs) if self.norm_first else inputs
 
-    def call(self, inputs, outputs, training=None):
+    def call(self, inputs, outputs=None, training=None):
+        if outputs is None:
+            return self.norm(inputs)
         _checks.same_size("AddNorm", "outputs", outputs.shape[1], "inputs", inputs.shape[1])
         total = inputs + self.output_dropout(outputs, training=training)
         return total if self.norm_first else self.norm(total)

@@ -3,9 +3,9 @@
 import keras
 
 from tfattn import _checks
-from tfattn.core.attend import attend
-from tfattn.layers.attention import score_or_default, serialized_part
+from tfattn.layers.attention import score_or_default
 from tfattn.layers.base import AttentionLayer
+from tfattn.layers.parts import deserialized, serialized
 from tfattn.layers.projection import FromHeads, ToHeads
 
 __all__ = ["MultiHeadAttention"]
@@ -43,7 +43,7 @@ class MultiHeadAttention(AttentionLayer):
         kernel_initializer, bias_initializer, kernel_regularizer, bias_regularizer, kernel_constraint,
         bias_constraint: as in Keras, for the four linear maps.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `AttentionLayer`; the main ones:
+    Call arguments: those of every attention layer, see `tfattn.layers.base.AttentionLayer`; the main ones:
         query: float `(B, T, Dq)`.   value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; else `value`.
         attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object; True = may attend.
     Returns:
@@ -57,7 +57,8 @@ class MultiHeadAttention(AttentionLayer):
         TensorShape([2, 7, 16])
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared key heads, Ainslie et al. 2023,
-    arXiv:2305.13245. Differs from Keras's layer in its first weights, which follow the paper's 2-D matrices.
+    arXiv:2305.13245. Differs from Keras's layer in its first weights, which follow the paper's 2-D matrices, in
+    `use_causal_mask` with T < S, which lines up at the end here and at the start there, and in fully masked queries.
     """
 
     def __init__(
@@ -121,20 +122,7 @@ class MultiHeadAttention(AttentionLayer):
         query = self.query_dense(query)  # (B, H, T, P)
         key = self.key_dense(key)  # (B, G, S, P)
         value = self.value_dense(value)  # (B, G, S, V)
-        query, key = self.score.prepare(query, key)
-        result = attend(
-            query=query,
-            value=value,
-            key=key,
-            score=self.score.pairwise,
-            parameters=self.score.parameters(),
-            mask=mask,
-            bias=bias,
-            dropout=dropout,
-            seed=self.seed_generator,
-            return_weights=return_weights,
-        )
-        output, weights = result if return_weights else (result, None)
+        output, weights = self.attend(query, value, key, self.score, mask, bias, dropout, return_weights)
         return self.output_dense(output), weights
 
     def score_shape(self, query_shape, key_shape):
@@ -151,7 +139,7 @@ class MultiHeadAttention(AttentionLayer):
             "value_dim": self.value_dim,
             "use_bias": self.use_bias,
             "output_shape": self._output_shape,
-            "score": serialized_part(self.score),
+            "score": serialized(self.score),
             "num_key_value_heads": self.num_key_value_heads,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
@@ -163,7 +151,7 @@ class MultiHeadAttention(AttentionLayer):
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "score": keras.saving.deserialize_keras_object(config["score"])})
+        return cls(**deserialized(config, "score"))
 
     def _projection(self, kind, name, input_shape, *sizes):
         layer = kind(

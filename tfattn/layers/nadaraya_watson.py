@@ -1,17 +1,18 @@
 """Nadaraya–Watson kernel regression: the first attention."""
 
 import keras
+from keras import ops
 
 from tfattn import _checks
 from tfattn.core import kernels, masks
-from tfattn.layers.attention import Attention
+from tfattn.layers.attention import NamedAttention
 from tfattn.layers.score_layers import KernelScore, checked_smoothing
 
 __all__ = ["NadarayaWatson"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class NadarayaWatson(Attention):
+class NadarayaWatson(NamedAttention):
     """The weighted mean of the values, weighted by how close each key lies to the query.
 
         weights = K((query − key) / bandwidth) / Σ_keys K((query − key) / bandwidth)
@@ -31,7 +32,7 @@ class NadarayaWatson(Attention):
             and key are then the same points in the same order.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `AttentionLayer`:
+    Call arguments: those of every attention layer, see `tfattn.layers.base.AttentionLayer`:
         query: float `(B, T, D)`.   value: float `(B, S, Dv)`.   key: float `(B, S, D)`; else `value`.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`.
@@ -44,7 +45,7 @@ class NadarayaWatson(Attention):
         >>> print(NadarayaWatson()(points, heights, points, use_causal_mask=True)[0, :2, 0].numpy())
         [0.        6.2245936]
 
-    Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics, 4.3.
+    Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics, 5.3.
     """
 
     def __init__(
@@ -60,6 +61,8 @@ class NadarayaWatson(Attention):
         kernel, bandwidth = checked_smoothing("NadarayaWatson", kernel, bandwidth)
         _checks.boolean("NadarayaWatson", "trainable_bandwidth", trainable_bandwidth)
         score = KernelScore(kernel, bandwidth, trainable_bandwidth, dtype=kwargs.get("dtype"), name="score")
+        # Query and key stay as wide as they come: in half precision, points far from the origin would fall together.
+        kwargs.setdefault("autocast", False)
         super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
         self.kernel = kernel
         self.bandwidth = score.bandwidth
@@ -75,13 +78,12 @@ class NadarayaWatson(Attention):
             _checks.same_size("NadarayaWatson", "query", query.shape[1], "key", key.shape[1])
             # The window of one token is the diagonal.
             mask = masks.every(mask, ~masks.window(1))
+        value = ops.cast(value, self.compute_dtype)
         return super().pool(query, value, key, mask, bias, dropout, return_weights)
 
     def get_config(self):
-        config = super().get_config()
-        del config["score"]
         return {
-            **config,
+            **super().get_config(),
             "kernel": kernels.serialize(self.kernel),
             "bandwidth": self.bandwidth,
             "trainable_bandwidth": self.trainable_bandwidth,
@@ -90,4 +92,4 @@ class NadarayaWatson(Attention):
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "kernel": kernels.deserialize(config["kernel"])})
+        return cls(**kernels.with_kernel(config))

@@ -3,7 +3,6 @@
 import contextlib
 import contextvars
 
-import keras
 from keras import ops
 
 __all__ = ["attention_weights"]
@@ -23,6 +22,8 @@ def attention_weights(model, *inputs, **kwargs):
     Returns:
         dict from path to a NumPy array, `(B, T, S)` or `(B, H, T, S)`, in the order of the calls. A layer that is called
         more than once appears again as `path:1`, `path:2` and so on.
+    Raises:
+        ValueError: no attention layer of this collection ran eagerly.
     Example:
         >>> layer = DotProductAttention(name="attention")
         >>> weights = attention_weights(layer, np.ones((1, 2, 4), "float32"), np.ones((1, 3, 4), "float32"))
@@ -30,12 +31,14 @@ def attention_weights(model, *inputs, **kwargs):
         (1, 2, 3)
     """
     kwargs.setdefault("training", False)
-    if not model.built:
-        # Keras builds some models by tracing their call; what passes there is no number yet.
-        model(*inputs, **kwargs)
     with _recording() as notes:
         model(*inputs, **kwargs)
-    return {path: ops.convert_to_numpy(weights) for path, weights in notes.items()}
+    if not notes:
+        raise ValueError(
+            "attention_weights: `model` must run attention layers of this collection eagerly (a `call` under tf.function "
+            f"hides them). Received: model={model!r}"
+        )
+    return notes
 
 
 @contextlib.contextmanager
@@ -55,8 +58,12 @@ def active():
 def note(path, weights):
     """Keeps the weights of one call, if somebody collects them."""
     notes = _notes.get()
-    # A symbolic tensor has no numbers to keep: a layer being built inside of the call is traced once before it runs.
-    if notes is None or isinstance(weights, keras.KerasTensor):
+    if notes is None:
+        return
+    try:
+        weights = ops.convert_to_numpy(weights)
+    except (NotImplementedError, TypeError):
+        # No numbers to keep: some models are traced once to be built, before they run.
         return
     again = sum(1 for known in notes if known == path or known.startswith(f"{path}:"))
     notes[f"{path}:{again}" if again else path] = weights

@@ -38,6 +38,9 @@ class Score(keras.layers.Layer):
 
     pairwise = staticmethod(scores.dot_product)
 
+    def build(self, query_shape, key_shape):
+        """Makes the weights, for operands of those shapes; a score without weights has nothing to make."""
+
     def prepare(self, query, key):
         """Turns query and key, token by token, into the operands of `pairwise`."""
         raise NotImplementedError
@@ -174,7 +177,8 @@ class CosineScore(Score):
         score = cos(query, key) / temperature
 
     Args:
-        temperature: positive number; the smaller, the sharper the weights.
+        temperature: positive number; the smaller, the sharper the weights. Tokens shorter than 1e-6 count as that long,
+            so that the cosine of a zero vector is 0.
     Call arguments, Returns: see `Score`; query and key are of one width.
     Raises:
         ValueError: `temperature` is not above 0; query and key differ in width.
@@ -222,7 +226,8 @@ class KernelScore(Score):
         >>> print(KernelScore("gaussian", bandwidth=2.0)(query, key).numpy())
         [[[-0.5 -2. ]]]
 
-    Source: Nadaraya 1964; Watson 1964; kernels as in Wasserman, All of Nonparametric Statistics, 4.2.
+    Source: Nadaraya 1964; Watson 1964; kernels, Wasserman, All of Nonparametric Statistics,
+    4.2, which has no triangular one.
     """
 
     def __init__(self, kernel="gaussian", bandwidth=1.0, trainable_bandwidth=False, **kwargs):
@@ -254,6 +259,7 @@ class KernelScore(Score):
     def prepare(self, query, key):
         bandwidth = self.current_bandwidth()
         dtype = keras.backend.result_type(query.dtype, bandwidth.dtype)
+        bandwidth = ops.cast(bandwidth, dtype)
         return ops.cast(query, dtype) / bandwidth, ops.cast(key, dtype) / bandwidth
 
     def get_config(self):
@@ -266,7 +272,7 @@ class KernelScore(Score):
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "kernel": kernels.deserialize(config["kernel"])})
+        return cls(**kernels.with_kernel(config))
 
 
 def checked_smoothing(who, kernel, bandwidth):

@@ -19,7 +19,7 @@ class NadarayaWatsonRegressor(keras.Model):
     """Nadaraya–Watson regression: `fit` learns the bandwidth, `predict` pools the training points.
 
     Each training point is predicted from all others (leave-one-out), and the bandwidth moves to make that error small.
-    The model keeps the training points as weights that are not trained, so that a saved model is whole.
+    Points are float32: shift x towards 0 where its offset is millions of bandwidths. The model keeps the training points as weights that are not trained, so that a saved model is whole.
 
     Args:
         kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function, see `tfattn.kernels`. A boxcar's error
@@ -40,10 +40,11 @@ class NadarayaWatsonRegressor(keras.Model):
         >>> print(model.predict(np.array([1.0, 2.0]), verbose=0).round(1))
         [0.8 0.9]
 
-    Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics, 4.3.
+    Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics, 5.3.
     """
 
     def __init__(self, kernel="gaussian", bandwidth=1.0, trainable_bandwidth=True, **kwargs):
+        kwargs.setdefault("autocast", False)  # as in `NadarayaWatson`
         super().__init__(**kwargs)
         self.kernel, self.bandwidth = checked_smoothing("NadarayaWatsonRegressor", kernel, bandwidth)
         self.trainable_bandwidth = trainable_bandwidth
@@ -183,7 +184,7 @@ class NadarayaWatsonRegressor(keras.Model):
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "kernel": kernels.deserialize(config["kernel"])})
+        return cls(**kernels.with_kernel(config))
 
 
 def _columns(x, name):

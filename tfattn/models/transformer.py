@@ -5,9 +5,10 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core import products
-from tfattn.layers.attention import checked_score, serialized_part
+from tfattn.layers.attention import checked_score
 from tfattn.layers.decoder_block import TransformerDecoderBlock
 from tfattn.layers.encoder_block import TransformerEncoderBlock
+from tfattn.layers.parts import copy_of, deserialized, part_seed, serialized
 from tfattn.layers.positional import SinusoidalPositionalEncoding
 
 __all__ = ["Transformer", "TransformerDecoder", "TransformerEncoder"]
@@ -47,11 +48,19 @@ class _Stack(keras.layers.Layer):
         self.norm_first = _checks.boolean(who, "norm_first", norm_first)
         self.score = checked_score(who, score)
         self.seed = seed
-        self.embedding = embedding or token_embedding(self.vocabulary_size, self.width, self.dtype_policy)
-        self.positions = positions or SinusoidalPositionalEncoding(
-            input_scale=self.width**0.5, dtype=self.dtype_policy, name="positions"
+        self.embedding = _checked_layer(who, "embedding", embedding)
+        if embedding is None:
+            self.embedding = token_embedding(self.vocabulary_size, self.width, self.dtype_policy)
+        elif getattr(embedding, "output_dim", self.width) != self.width:
+            _checks.fail(who, "embedding", f"have `width`={self.width} features", embedding.output_dim)
+        self.positions = _checked_layer(who, "positions", positions)
+        if positions is None:
+            self.positions = SinusoidalPositionalEncoding(
+                input_scale=self.width**0.5, dtype=self.dtype_policy, name="positions"
+            )
+        self.input_dropout = keras.layers.Dropout(
+            self.dropout, seed=part_seed(seed, "input_dropout"), dtype=self.dtype_policy, name="input_dropout"
         )
-        self.input_dropout = keras.layers.Dropout(self.dropout, seed=seed, dtype=self.dtype_policy)
         self.blocks = [
             self.block_class(
                 num_heads=self.num_heads,
@@ -60,7 +69,7 @@ class _Stack(keras.layers.Layer):
                 attention_dropout=self.attention_dropout,
                 norm_first=self.norm_first,
                 score=score,
-                seed=seed,
+                seed=part_seed(seed, f"block_{i}"),
                 dtype=self.dtype_policy,
                 name=f"block_{i}",
             )
@@ -96,15 +105,14 @@ class _Stack(keras.layers.Layer):
         return {
             **super().get_config(),
             **{name: getattr(self, name) for name in (*names, "norm_first", "seed")},
-            "score": None if self.score is None else serialized_part(self.score),
-            "positions": serialized_part(self.positions),
-            "embedding": serialized_part(self.embedding),
+            "score": serialized(self.score),
+            "positions": serialized(self.positions),
+            "embedding": serialized(self.embedding),
         }
 
     @classmethod
     def from_config(cls, config):
-        parts = {k: keras.saving.deserialize_keras_object(config[k]) for k in ("score", "positions", "embedding")}
-        return cls(**{**config, **parts})
+        return cls(**deserialized(config, "score", "positions", "embedding"))
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -124,8 +132,10 @@ class TransformerEncoder(_Stack):
         attention_dropout: the same on attention weights.
         norm_first: pre-norm, with the final norm that it needs, instead of the paper's post-norm.
         score: a score layer that each attention copies; the scaled dot product where it is not given.
-        positions: a positional encoding layer; sinusoids, with the inputs times √width, where it is not given.
-        embedding: a `keras.layers.Embedding` to share; one of its own where it is not given.
+        positions: a positional encoding layer, which scales the embeddings too: `LearnedPositionalEncoding(max_length,
+            input_scale=width**0.5)`, say; sinusoids with that scale where it is not given.
+        embedding: a `keras.layers.Embedding` to share inside of one model class, as `Transformer` does (Keras cannot load
+            a functional model in which two layers share one); one of its own where it is not given.
         seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, T)`; id 0 is padding, and no attention looks at it.
@@ -210,6 +220,7 @@ class Transformer(keras.Model):
         target_vocabulary_size: the same for the target; the source's where it is not given.
         num_layers: positive int, blocks of the encoder, and of the decoder.
         width, num_heads, hidden_dim, dropout, attention_dropout, norm_first, score, seed: see `TransformerEncoder`.
+        positions: likewise; encoder and decoder each have a copy.
         share_embeddings: whether one matrix serves both embeddings and the output projection, as in the paper; source
             and target then share one vocabulary.
     Call arguments:
@@ -225,7 +236,8 @@ class Transformer(keras.Model):
         >>> model((np.array([[3, 5, 0]]), np.array([[2, 4]]))).shape
         TensorShape([1, 2, 13])
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762. Embeddings are normal with standard deviation 1/√width.
+    Source: Vaswani et al. 2017, arXiv:1706.03762. Embeddings are normal with standard deviation 1/√width. Differs from it
+    in the biases of the attention's linear maps, and, unless the embeddings are shared, in an output map of its own.
     """
 
     def __init__(
@@ -241,12 +253,17 @@ class Transformer(keras.Model):
         norm_first=False,
         share_embeddings=False,
         score=None,
+        positions=None,
         seed=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
+        _checks.positive_int("Transformer", "source_vocabulary_size", source_vocabulary_size)
         if target_vocabulary_size is None:
             target_vocabulary_size = source_vocabulary_size
+        sizes = {"target_vocabulary_size": target_vocabulary_size, "num_layers": num_layers, "width": width}
+        for name, size in {**sizes, "num_heads": num_heads, "hidden_dim": hidden_dim}.items():
+            _checks.positive_int("Transformer", name, size)
         self.source_vocabulary_size = source_vocabulary_size
         self.target_vocabulary_size = target_vocabulary_size
         self.num_layers = num_layers
@@ -258,6 +275,7 @@ class Transformer(keras.Model):
         self.norm_first = norm_first
         self.share_embeddings = _checks.boolean("Transformer", "share_embeddings", share_embeddings)
         self.score = checked_score("Transformer", score)
+        self.positions = _checked_layer("Transformer", "positions", positions)
         self.seed = seed
         shared = None
         if share_embeddings:
@@ -275,11 +293,15 @@ class Transformer(keras.Model):
             "norm_first": norm_first,
             "score": score,
             "embedding": shared,
-            "seed": seed,
             "dtype": self.dtype_policy,
         }
-        self.encoder = TransformerEncoder(source_vocabulary_size, name="encoder", **options)
-        self.decoder = TransformerDecoder(target_vocabulary_size, name="decoder", **options)
+
+        def stack(cls, vocabulary_size, name):
+            own = {"positions": copy_of(positions), "seed": part_seed(seed, name), "name": name}
+            return cls(vocabulary_size, **own, **options)
+
+        self.encoder = stack(TransformerEncoder, source_vocabulary_size, "encoder")
+        self.decoder = stack(TransformerDecoder, target_vocabulary_size, "decoder")
         self.output_dense = None
         if not share_embeddings:
             self.output_dense = keras.layers.Dense(target_vocabulary_size, dtype=self.dtype_policy, name="output")
@@ -332,12 +354,13 @@ class Transformer(keras.Model):
         return {
             **super().get_config(),
             **{name: getattr(self, name) for name in (*names, *options)},
-            "score": None if self.score is None else serialized_part(self.score),
+            "score": serialized(self.score),
+            "positions": serialized(self.positions),
         }
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "score": keras.saving.deserialize_keras_object(config["score"])})
+        return cls(**deserialized(config, "score", "positions"))
 
 
 def token_embedding(vocabulary_size, width, dtype):
@@ -350,6 +373,12 @@ def token_embedding(vocabulary_size, width, dtype):
         dtype=dtype,
         name="embedding",
     )
+
+
+def _checked_layer(who, argument, layer):
+    if layer is not None and not isinstance(layer, keras.layers.Layer):
+        _checks.fail(who, argument, "be a layer, or None", layer)
+    return layer
 
 
 def padding_mask(ids):

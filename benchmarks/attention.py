@@ -1,0 +1,274 @@
+"""Time and memory of attention layers against their peers.
+
+    python benchmarks/attention.py              every case, about 20 minutes
+    python benchmarks/attention.py --quick      the main ones, under 2 minutes
+    python benchmarks/attention.py --case window --peer torch
+
+Whole layer against whole layer, projections included, with the same weights, in graph mode and float32. Each peer of a case
+lives in a process of its own; their steps are taken in turns, so that what else the machine does falls on both. A ratio is
+tfattn's over the peer's: of the median times, and of the growth of peak memory from before the first step to after the
+last. The outputs of both are compared before anything is timed.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import NamedTuple
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+class Case(NamedTuple):
+    """One row of the table. Goals are ratios against the first peer, None where there is none."""
+
+    name: str
+    batch: int
+    tokens: int
+    heads: int
+    width: int  # of a head; the units of an additive score
+    mask: str = "none"  # or "causal", "window"
+    backward: bool = True
+    layer: str = "multi_head"  # or "additive"
+    time_goal: float | None = None
+    memory_goal: float | None = None
+    peers: tuple = ("keras", "torch")
+    quick: bool = False
+
+    @property
+    def features(self):
+        return self.width if self.layer == "additive" else self.heads * self.width
+
+
+CASES = [
+    Case("causal T 4096, forward", 1, 4096, 8, 64, "causal", False, time_goal=0.60, quick=True),
+    Case("causal T 4096", 1, 4096, 8, 64, "causal", time_goal=0.55, memory_goal=0.08, quick=True),
+    Case("no mask T 4096", 1, 4096, 8, 64, time_goal=0.95, memory_goal=0.10),
+    # Keras would need over 30 GB here: the peer is tfattn itself at T 4096.
+    Case("causal T 16384", 1, 16384, 8, 64, "causal", time_goal=17.0, peers=("T 4096",)),
+    Case("window 256 T 8192", 1, 8192, 8, 64, "window", time_goal=0.15, memory_goal=0.03, peers=("keras",)),
+    Case("additive T 1024, forward", 2, 1024, 1, 256, "none", False, "additive", 0.25, peers=("keras",), quick=True),
+    Case("additive T 1024", 2, 1024, 1, 256, "none", True, "additive", 0.30, 0.02, peers=("keras",)),
+    Case("B 32 T 128", 32, 128, 8, 64, time_goal=1.0, quick=True),
+    Case("causal B 32 T 128", 32, 128, 8, 64, "causal", time_goal=1.0),
+    Case("B 64 T 24", 64, 24, 4, 32, time_goal=0.80, quick=True),
+]
+# A straight line: each length against half of it.
+CASES += [
+    Case(f"window 256 T {2**n}", 1, 2**n, 8, 64, "window", time_goal=2.2, peers=(f"T {2 ** (n - 1)}",))
+    for n in range(11, 16)
+]
+
+WINDOW = 256
+
+
+def keras_step(case, ours):
+    """(step, weights' owner): one step of the Keras or tfattn layer as a function without arguments."""
+    import keras
+    import tensorflow as tf
+
+    import tfattn
+
+    keras.utils.set_random_seed(1)
+    layer, arguments = _layer(case, tfattn if ours else None, keras)
+    shape = (case.batch, case.tokens, case.features)
+    inputs = tf.random.stateless_normal(shape, (1, 2))
+    call = (lambda x: layer([x, x])) if case.layer == "additive" and not ours else (lambda x: layer(x, x, **arguments))
+    call(inputs[:, :4])  # builds
+    layer.set_weights(_weights(case, layer, ours))
+
+    @tf.function
+    def forward(x):
+        return call(x)
+
+    @tf.function
+    def both_ways(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(tf.square(call(x)))
+        return tape.gradient(loss, [x, *layer.trainable_variables])[0]
+
+    function = both_ways if case.backward else forward
+    return lambda: function(inputs).numpy()
+
+
+def _layer(case, tfattn, keras):
+    if case.layer == "additive":
+        return (tfattn.AdditiveAttention(units=case.width) if tfattn else keras.layers.AdditiveAttention()), {}
+    causal = {"use_causal_mask": True} if case.mask == "causal" else {}
+    if tfattn is None:
+        window = {"sliding_window": WINDOW} if case.mask == "window" else {}
+        return keras.layers.MultiHeadAttention(case.heads, case.width, **window), causal
+    window = {"attention_mask": tfattn.masks.window(WINDOW)} if case.mask == "window" else {}
+    return tfattn.MultiHeadAttention(case.heads, case.width), {**causal, **window}
+
+
+def _weights(case, layer, ours):
+    """The same numbers for both layers."""
+    import numpy as np
+
+    generator = np.random.default_rng(3)
+    if case.layer == "additive":
+        # Keras's layer takes its inputs as projected already; ours gets the identity as projections.
+        scale = generator.normal(size=case.width, scale=0.1)
+        shapes = [weight.shape for weight in layer.get_weights()]
+        return [np.eye(case.width) if shape == (case.width,) * 2 else scale.reshape(shape) for shape in shapes]
+    return [generator.normal(size=weight.shape, scale=0.05) for weight in layer.get_weights()]
+
+
+def torch_step(case):
+    """The same layer with torch's fused attention."""
+    import numpy as np
+    import torch
+
+    generator = torch.Generator().manual_seed(1)
+    width = case.features
+    inputs = torch.randn(case.batch, case.tokens, width, generator=generator, requires_grad=case.backward)
+    random = np.random.default_rng(3)
+    maps = [torch.nn.Linear(width, width) for _ in range(4)]
+    with torch.no_grad():
+        for linear in maps:
+            linear.weight.copy_(torch.as_tensor(random.normal(size=(width, width), scale=0.05)))
+
+    def heads(x):
+        return x.unflatten(-1, (case.heads, case.width)).transpose(1, 2)  # (B, H, T, D)
+
+    def forward():
+        query, key, value = (heads(linear(inputs)) for linear in maps[:3])
+        attend = torch.nn.functional.scaled_dot_product_attention
+        pooled = attend(query, key, value, is_causal=case.mask == "causal")
+        return maps[3](pooled.transpose(1, 2).flatten(2))
+
+    def both_ways():
+        for tensor in (inputs, *(p for linear in maps for p in linear.parameters())):
+            tensor.grad = None
+        forward().square().sum().backward()
+        return inputs.grad.numpy()
+
+    def without_gradient():
+        with torch.no_grad():
+            return forward().numpy()
+
+    return both_ways if case.backward else without_gradient
+
+
+def peak_memory():
+    """Peak resident memory of this process, in GB."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+
+
+def worker(case, peer):
+    """Takes a step for each line of input, and answers each with a line."""
+    if peer.startswith("T "):
+        case = case._replace(tokens=int(peer[2:]))
+    step = torch_step(case) if peer == "torch" else keras_step(case, ours=peer != "keras")
+    before = peak_memory()
+    result = step()  # traces and compiles
+    print(json.dumps([float(x) for x in result[0, :2, :8].ravel()]), flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        step()
+        print(json.dumps([time.perf_counter() - start, peak_memory() - before]), flush=True)
+
+
+class Peer:
+    """A process that takes steps when it is told to."""
+
+    def __init__(self, index, peer):
+        command = [sys.executable, __file__, "--worker", str(index), peer]
+        pipe = subprocess.PIPE
+        errors = tempfile.TemporaryFile("w+")  # TensorFlow logs much; shown only where the process dies
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
+        line = self.process.stdout.readline()
+        if not line:
+            errors.seek(0)
+            raise RuntimeError(f"{CASES[index].name}: the process of {peer} died\n{errors.read()[-2000:]}")
+        self.sample = json.loads(line)
+        self.times, self.growth = [], 0.0
+
+    def step(self):
+        self.process.stdin.write("step\n")
+        self.process.stdin.flush()
+        seconds, self.growth = json.loads(self.process.stdout.readline())
+        self.times.append(seconds)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+    @property
+    def seconds(self):
+        return statistics.median(self.times)
+
+
+def measure(index, name, pairs):
+    """(ours, peer) after `pairs` steps of each, in turns."""
+    ours, peer = Peer(index, "tfattn"), Peer(index, name)
+    try:
+        if name == "keras":
+            difference = max(abs(a - b) for a, b in zip(ours.sample, peer.sample, strict=True))
+            scale = max(abs(b) for b in peer.sample)
+            if difference > 1e-3 * scale:
+                raise AssertionError(f"{CASES[index].name}: the layers differ by {difference} of {scale}")
+        for _ in range(pairs):
+            ours.step()
+            peer.step()
+    finally:
+        ours.close()
+        peer.close()
+    return ours, peer
+
+
+def available(peer):
+    if peer != "torch":
+        return True
+    import importlib.util
+
+    return importlib.util.find_spec("torch") is not None
+
+
+def _goal(ratio, goal):
+    if goal is None:
+        return f"{ratio:.3g}"
+    return f"{ratio:.3g} (goal {goal:g}{'' if ratio <= goal else ', missed'})"
+
+
+def row(case, name, ours, peer):
+    first = name == case.peers[0]
+    time_ratio = _goal(ours.seconds / peer.seconds, case.time_goal if first else None)
+    memory_ratio = _goal(ours.growth / max(peer.growth, 1e-3), case.memory_goal if first else None)
+    what = case.name if case.name.endswith("forward") else f"{case.name}, forward and backward"
+    cells = [what, name, f"{1e3 * ours.seconds:.1f} ms", f"{1e3 * peer.seconds:.1f} ms", time_ratio]
+    return [*cells, f"{ours.growth:.2f} GB", f"{peer.growth:.2f} GB", memory_ratio]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the main cases, few repetitions")
+    parser.add_argument("--case", default="", help="only cases with this in their name")
+    parser.add_argument("--peer", choices=["keras", "torch"], help="only this peer")
+    parser.add_argument("--pairs", type=int, help="steps of each peer")
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        return worker(CASES[int(options.worker[0])], options.worker[1])
+    header = ["case", "peer", "tfattn", "peer", "time ratio", "tfattn grows", "peer grows", "memory ratio"]
+    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header), flush=True)
+    for index, case in enumerate(CASES):
+        if options.case not in case.name or (options.quick and not case.quick):
+            continue
+        peers = case.peers[:1] if options.quick else case.peers
+        for name in peers:
+            if available(name) and options.peer in (None, name):
+                pairs = options.pairs or (3 if options.quick else 9)
+                print("| " + " | ".join(row(case, name, *measure(index, name, pairs))) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

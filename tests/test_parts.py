@@ -1,0 +1,223 @@
+"""Parts of layers: their types, their seeds, and padding that is broken."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+from tests import reference
+
+B, T, S, D = 2, 3, 7, 10
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+@pytest.fixture
+def half_precision_everywhere():
+    keras.config.set_dtype_policy("mixed_float16")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize("make", [tfattn.DotProductAttention, lambda **o: tfattn.MultiHeadAttention(2, 3, **o)])
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float32"])
+def test_a_query_mask_changes_no_type(make, dtype):
+    layer = make(dtype=dtype)
+    mask = np.ones((B, S), bool)
+    tokens = draw(B, S, D)
+    assert layer(tokens, tokens, query_mask=mask).dtype == layer(tokens, tokens).dtype == layer.compute_dtype
+
+
+def test_a_layer_of_full_precision_stays_so_under_another_global_policy(half_precision_everywhere):
+    layer = tfattn.MultiHeadAttention(2, 3, dtype="float32")
+    tokens = draw(B, S, D)
+    assert layer(tokens, tokens, query_mask=np.ones((B, S), bool)).dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda x: tfattn.attend(np.zeros((1, 1, 1), "float32"), x),
+        lambda x: tfattn.DotProductAttention()(np.zeros((1, 1, 1), "float32"), x),
+        lambda x: tfattn.NadarayaWatson(bandwidth=1e6)(np.zeros((1, 1, 1), "float32"), x),
+    ],
+)
+def test_integer_values_are_pooled_as_numbers(act):
+    np.testing.assert_allclose(act(np.arange(7).reshape(1, 7, 1)), [[[3.0]]], rtol=1e-5)
+
+
+def test_integer_scores_are_normalised_as_numbers():
+    weights = tfattn.masked_softmax(np.array([[[1, 1]]]))
+    np.testing.assert_array_equal(weights, [[[0.5, 0.5]]])
+
+
+def dropouts(layer):
+    return [part for part in layer._flatten_layers() if isinstance(part, keras.layers.Dropout) and part.rate]
+
+
+def test_one_seed_drops_other_features_in_each_part():
+    model = tfattn.Transformer(11, num_layers=2, width=D, num_heads=2, hidden_dim=7, dropout=0.5, seed=1)
+    model((np.array([[3, 5]]), np.array([[2, 4]])))
+    ones = np.ones((1, 200), "float32")
+    patterns = {bytes(np.asarray(part(ones, training=True)) != 0) for part in dropouts(model)}
+    assert len(patterns) == len(dropouts(model)) == 2 + 2 * 2 + 2 * 3
+
+
+def test_one_seed_trains_the_same_model_twice():
+    outputs = []
+    for _ in range(2):
+        keras.utils.set_random_seed(1)
+        block = tfattn.TransformerEncoderBlock(2, 7, dropout=0.5, attention_dropout=0.5, seed=3)
+        outputs.append(np.asarray(block(draw(B, T, D), training=True)))
+    np.testing.assert_array_equal(*outputs)
+
+
+MASKS = {
+    "padding": tfattn.masks.padding(np.array([4, 3])),
+    "prefix": tfattn.masks.prefix(4),
+    "not explicit": ~tfattn.masks.explicit(np.broadcast_to(np.arange(S) >= 4, (T, S))),
+    "prefix or padding": tfattn.masks.prefix(2) | tfattn.masks.padding(np.array([4, 3])),
+    "window and padding": tfattn.masks.window(9) & tfattn.masks.padding(np.array([4, 3])),
+    "not the end": ~(~tfattn.masks.prefix(np.array([4, 4])) | ~tfattn.masks.causal()),
+}
+
+
+@pytest.mark.parametrize("path", [None, "streamed"])
+@pytest.mark.parametrize("broken", [np.nan, np.inf, 3e38])
+@pytest.mark.parametrize("name", MASKS)
+def test_keys_that_a_rule_hides_from_all_reach_no_gradient(name, broken, path):
+    query, key, value = draw(B, T, D), draw(B, S, D, seed=1), draw(B, S, D, seed=2)
+    key[:, 5:] = value[:, 5:] = broken
+    tensors = [tf.constant(x) for x in (query, value, key)]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        total = tf.reduce_sum(tfattn.attend(*tensors, mask=MASKS[name], path=path) ** 2)
+    assert np.isfinite(total)
+    for gradient in tape.gradient(total, tensors):
+        assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_broken_padding_of_a_block_reaches_no_gradient(broken, norm_first):
+    tokens, memory = draw(B, S, D), draw(B, T, D)
+    mask = reference.padding([5, 3], S)[:, 0]
+    tokens[~mask] = broken
+    encoder = tfattn.TransformerEncoderBlock(2, 7, norm_first=norm_first)
+    decoder = tfattn.TransformerDecoderBlock(2, 7, norm_first=norm_first)
+    for layer, call in (
+        (encoder, lambda: encoder(tokens, mask=mask)),
+        (decoder, lambda: decoder(tokens, memory, inputs_mask=mask)),
+        (decoder, lambda: decoder(memory, tokens, memory_mask=mask)),
+    ):
+        with tf.GradientTape() as tape:
+            output = call()
+            real = tf.boolean_mask(output, mask) if output.shape[1] == S else output
+            total = tf.reduce_sum(real**2)
+        assert np.isfinite(total)
+        for gradient in tape.gradient(total, layer.trainable_variables):
+            assert gradient is not None and np.isfinite(gradient).all()
+
+
+def test_an_explicit_mask_travels_on_through_both_blocks():
+    mask = reference.padding([5, 3], S)[:, 0]
+    tokens = draw(B, S, D)
+    outputs = [
+        tfattn.TransformerEncoderBlock(2, 7)(tokens, mask=mask),
+        tfattn.TransformerDecoderBlock(2, 7)(tokens, tokens, inputs_mask=mask),
+    ]
+    for output in outputs:
+        np.testing.assert_array_equal(output._keras_mask, mask)
+
+
+def test_the_two_steps_of_a_pre_norm_residual_survive_a_functional_model_on_disk(tmp_path):
+    x = inputs = keras.Input((None, D))
+    for _ in range(2):
+        add_norm = tfattn.AddNorm(norm_first=True)
+        x = add_norm(x, tfattn.PositionwiseFeedForward(7)(add_norm.before(x)))
+    model = keras.Model(inputs, x)
+    model.save(tmp_path / "model.keras")
+    tokens = draw(B, T, D)
+    np.testing.assert_array_equal(keras.models.load_model(tmp_path / "model.keras")(tokens), model(tokens))
+
+
+def test_axes_that_repeat_at_run_time_alone_broadcast():
+    layer = tfattn.DotProductAttention()
+    tokens = tf.TensorSpec((None, None, D))
+
+    @tf.function(
+        input_signature=[tokens, tf.TensorSpec((None, None, None), "bool"), tf.TensorSpec((None, None), "int32")]
+    )
+    def run(x, mask, lengths):
+        return layer(x, x, attention_mask=mask, valid_lens=lengths)
+
+    x = draw(B, S, D)
+    mask = reference.padding([5, 3], S)
+    lengths = np.array([[4], [6]], "int32")
+    np.testing.assert_allclose(run(x, mask, lengths), layer(x, x, attention_mask=mask, valid_lens=lengths), atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision_regression_keeps_points_far_from_the_origin_apart(policy):
+    x = np.linspace(2000.0, 2005.0, 51)[None, :, None]
+    y = np.sin(x)
+    expected = np.asarray(tfattn.NadarayaWatson(bandwidth=0.3)(x, y, x))
+    output = tfattn.NadarayaWatson(bandwidth=0.3, dtype=policy)(x, y, x)
+    assert output.dtype == policy.removeprefix("mixed_")
+    np.testing.assert_allclose(np.asarray(output, "float32"), expected, atol=0.02)
+
+
+def test_a_bool_bias_is_refused_and_a_list_is_taken():
+    tokens = draw(1, 3, D)
+    layer = tfattn.DotProductAttention()
+    with pytest.raises(ValueError, match="`bias` must hold numbers.*goes into `attention_mask`"):
+        layer(tokens, tokens, bias=np.eye(3, dtype=bool))
+    with pytest.raises(ValueError, match="attend: `bias` must hold numbers"):
+        tfattn.attend(tokens, tokens, bias=np.eye(3, dtype=bool))
+    np.testing.assert_array_equal(tfattn.attend(tokens, tokens, bias=[[0.0] * 3] * 3), tfattn.attend(tokens, tokens))
+
+
+def test_a_symbolic_tensor_inside_of_a_mask_object_is_refused_with_the_way_out():
+    tokens, lengths = keras.Input((None, D)), keras.Input((), dtype="int32")
+    with pytest.raises(ValueError, match="`attention_mask` must hold no symbolic tensor.*`valid_lens`"):
+        tfattn.DotProductAttention()(tokens, tokens, attention_mask=tfattn.masks.padding(lengths))
+
+
+def test_a_config_without_an_argument_takes_its_default():
+    assert tfattn.MultiHeadAttention.from_config({"num_heads": 2, "key_dim": 4}).key_dim == 4
+    theirs = keras.layers.MultiHeadAttention(2, 4, dropout=0.1).get_config()
+    assert tfattn.MultiHeadAttention.from_config(theirs).dropout == 0.1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: tfattn.Transformer(11, width=0, share_embeddings=True), "Transformer: `width` must be a positive"),
+        (lambda: tfattn.TransformerEncoder(11, embedding=5), "TransformerEncoder: `embedding` must be a layer"),
+        (lambda: tfattn.Transformer(11, positions="learned"), "Transformer: `positions` must be a layer"),
+        (
+            lambda: tfattn.TransformerEncoder(11, width=8, num_heads=2, embedding=keras.layers.Embedding(11, 6)),
+            "`embedding` must have `width`=8 features. Received: embedding=6",
+        ),
+        (
+            lambda: tfattn.TransformerEncoderBlock(4, 8, num_key_value_heads=3),
+            "TransformerEncoderBlock: `num_key_value_heads` must divide `num_heads`=4",
+        ),
+    ],
+)
+def test_bad_parts_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_learned_positions_fit_a_whole_transformer():
+    positions = tfattn.LearnedPositionalEncoding(max_length=6, input_scale=10**0.5)
+    model = tfattn.Transformer(11, num_layers=1, width=10, num_heads=2, hidden_dim=7, positions=positions)
+    source = np.array([[3, 5]])
+    assert model((source, np.array([[2, 4]]))).shape == (1, 2, 11)
+    assert model.encoder.positions is not model.decoder.positions
+    written = tfattn.greedy_search(model.step, model.encode(source), batch_size=1, max_length=6)
+    assert written.shape == (1, 6)

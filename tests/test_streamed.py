@@ -1,0 +1,382 @@
+"""The streamed path: block by block, it gives what the dense path and the oracle give."""
+
+import subprocess
+import sys
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import reference
+from tfattn import attend, masks
+from tfattn.core import attend as engine
+from tfattn.core import kernels, streamed
+from tfattn.core import scores as score_functions
+
+B, H, T, S, D, V = 2, 4, 13, 17, 5, 3
+
+UPSTREAM = np.random.default_rng(5).normal(size=(B, H, T, V))
+SCORES = ["scaled dot", "dot", "additive", "additive by head", "gaussian", "epanechnikov"]
+MASKS = {
+    "none": lambda rng: None,
+    "causal": lambda rng: masks.causal(),
+    "window": lambda rng: masks.window(3),
+    "causal & window": lambda rng: masks.causal() & masks.window(4),
+    "padding": lambda rng: masks.padding(rng.integers(0, S + 1, B)),
+    "padding by query": lambda rng: masks.padding(rng.integers(0, S + 1, (B, T))),
+    "prefix | causal": lambda rng: masks.prefix(rng.integers(0, 9, B)) | masks.causal(),
+    "~window": lambda rng: ~masks.window(5),
+    "~causal": lambda rng: ~masks.causal(),
+    "~(padding & window)": lambda rng: ~(masks.padding(rng.integers(0, S + 1, B)) & masks.window(6)),
+    "segments": lambda rng: masks.segments(rng.integers(0, 3, (B, T)), rng.integers(0, 3, (B, S))),
+    "explicit": lambda rng: masks.explicit(rng.random((T, S)) < 0.5),
+    "explicit by row": lambda rng: masks.explicit(rng.random((B, T, S)) < 0.5),
+    "explicit keys": lambda rng: masks.explicit(rng.random((B, 1, S)) < 0.5),
+    "nothing": lambda rng: masks.prefix(0),
+}
+BIASES = {
+    "none": None,
+    "square": (T, S),
+    "full": (B, H, T, S),
+    "by head and key": (1, H, 1, S),
+    "by query": (B, 1, T, 1),
+}
+
+
+def scored(name, width, heads, rng):
+    """(score function, its parameters)."""
+    if name == "additive":
+        return score_functions.additive, [rng.normal(size=(width, 1))]
+    if name == "additive by head":
+        return score_functions.additive, [rng.normal(size=(heads, width, 1))]
+    if name in ("gaussian", "epanechnikov"):
+        return score_functions.log_kernel(kernels.get(name)), []
+    return {"dot": score_functions.dot_product, "scaled dot": score_functions.scaled_dot_product}[name], []
+
+
+def problem(seed, score="scaled dot", heads=(H, H), bias="none", dtype="float32", width=D):
+    """(score function, arguments): query, key, value, parameters and bias as one list of tensors."""
+    rng = np.random.default_rng(seed)
+    function, parameters = scored(score, width, heads[0], rng)
+    scale = 0.3 if score == "epanechnikov" else 1.0  # so that some keys lie within its support
+    arrays = [scale * rng.normal(size=(B, heads[0], T, width)), scale * rng.normal(size=(B, heads[1], S, width))]
+    arrays += [rng.normal(size=(B, heads[1], S, V)), *parameters]
+    if BIASES[bias]:
+        arrays.append(rng.normal(size=BIASES[bias]))
+    return function, [tf.constant(x, dtype) for x in arrays]
+
+
+def pulled(function, arguments, mask, path, biased=False, block=(4, 6), **options):
+    """Output, and the gradient of a fixed functional of it, of each argument."""
+    query, key, value, *rest = arguments
+    bias = rest[-1] if biased else None
+    parameters = rest[:-1] if biased else rest
+    upstream = tf.constant(UPSTREAM, query.dtype)
+    if len(query.shape) == 3:
+        upstream = upstream[:, 0]
+    with tf.GradientTape() as tape:
+        tape.watch(arguments)
+        if path == "dense":
+            output = attend(query, value, key, function, parameters, mask, bias, path="dense")
+        else:
+            output = streamed.attend(query, value, key, function, parameters, mask, bias, block=block, **options)
+    return [output, *tape.gradient(output, arguments, upstream)]
+
+
+def assert_close(these, those, tolerance=2e-4):
+    for this, that in zip(these, those, strict=True):
+        np.testing.assert_allclose(np.asarray(this, "float64"), np.asarray(that, "float64"), tolerance, tolerance)
+
+
+def wide(arguments):
+    return [tf.cast(x, "float64") for x in arguments]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    score=st.sampled_from(SCORES),
+    heads=st.sampled_from([(H, H), (H, 2), (H, 1)]),
+    mask=st.sampled_from(list(MASKS)),
+    bias=st.sampled_from(list(BIASES)),
+    block=st.sampled_from([(4, 6), (13, 17), (5, 3), (64, 64)]),
+)
+def test_output_and_every_gradient_equal_the_dense_path_in_float64(seed, score, heads, mask, bias, block):
+    function, arguments = problem(seed, score, heads, bias)
+    rule, biased = MASKS[mask](np.random.default_rng(seed)), bias != "none"
+    here = pulled(function, arguments, rule, "streamed", biased, block)
+    assert_close(here, pulled(function, wide(arguments), rule, "dense", biased))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    sizes=st.tuples(*[st.integers(1, 11)] * 6),
+    block=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    mask=st.sampled_from(["none", "causal", "padding", "window"]),
+)
+def test_output_of_any_shape_equals_the_oracle(seed, sizes, block, mask):
+    rng = np.random.default_rng(seed)
+    batch, heads, queries, keys, width, value_width = sizes
+    query = rng.normal(size=(batch, heads, queries, width)).astype("float32")
+    key = rng.normal(size=(batch, heads, keys, width)).astype("float32")
+    value = rng.normal(size=(batch, heads, keys, value_width)).astype("float32")
+    lengths = rng.integers(0, keys + 1, batch)
+    rule, seen = {
+        "none": (None, np.ones((queries, keys), bool)),
+        "causal": (masks.causal(), reference.causal(queries, keys)),
+        "padding": (masks.padding(lengths), reference.padding(lengths, keys)[:, None]),
+        "window": (masks.window(2), reference.window(2, queries, keys)),
+    }[mask]
+    expected, _ = reference.attention(reference.dot_product(query, key), value, seen)
+    output = streamed.attend(
+        *map(tf.constant, (query, value, key)), score_functions.scaled_dot_product, mask=rule, block=block
+    )
+    np.testing.assert_allclose(output, expected, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
+@pytest.mark.parametrize(
+    ("score", "mask", "bias"),
+    [("scaled dot", "causal & window", "none"), ("additive", "padding", "square"), ("gaussian", "explicit", "none")],
+)
+def test_graph_and_xla_equal_eager(score, mask, bias, jit):
+    function, arguments = problem(7, score, bias=bias)
+    rule, biased = MASKS[mask](np.random.default_rng(7)), bias != "none"
+    compiled = tf.function(lambda x: pulled(function, x, rule, "streamed", biased), jit_compile=jit)
+    assert_close(compiled(arguments), pulled(function, arguments, rule, "dense", biased))
+
+
+@pytest.mark.parametrize("score", ["scaled dot", "additive", "gaussian"])
+@pytest.mark.parametrize("mask", ["none", "causal", "padding by query", "explicit by row"])
+def test_unknown_batch_and_lengths(score, mask):
+    function, arguments = problem(11, score)
+    rule = MASKS[mask](np.random.default_rng(11))
+    shapes = [(None, x.shape[1], None, x.shape[3]) if x.shape.rank == 4 else x.shape for x in arguments]
+    unknown = tf.function(
+        lambda x: pulled(function, x, rule, "streamed", block=(4, 6)),
+        input_signature=[[tf.TensorSpec(shape, "float32") for shape in shapes]],
+    )
+    assert_close(unknown(arguments), pulled(function, arguments, rule, "dense"))
+
+
+def test_three_axes():
+    for score in ("scaled dot", "additive", "gaussian"):
+        function, arguments = problem(3, score, heads=(1, 1))
+        arguments = [x[:, 0] if x.shape.rank == 4 else x for x in arguments]
+        assert_close(
+            pulled(function, arguments, masks.causal(), "streamed"),
+            pulled(function, arguments, masks.causal(), "dense"),
+        )
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 4e-2), ("float64", 1e-9)])
+@pytest.mark.parametrize("score", ["scaled dot", "additive"])
+def test_other_dtypes(dtype, tolerance, score):
+    function, arguments = problem(13, score, dtype=dtype)
+    here = pulled(function, arguments, masks.causal(), "streamed")
+    assert all(x.dtype == dtype for x in here)
+    assert_close(here, pulled(function, wide(arguments), masks.causal(), "dense"), tolerance)
+
+
+def test_additive_scores_far_outside_of_the_range_of_exponentials():
+    function, (query, key, value, weight) = problem(17, "additive")
+    arguments = [query * 100 + 200, key * 100 - 200, value, weight]
+    assert_close(pulled(function, arguments, None, "streamed"), pulled(function, arguments, None, "dense"))
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf"), 3e38])
+@pytest.mark.parametrize("score", ["scaled dot", "additive"])
+def test_what_lies_under_the_mask_reaches_nothing(score, broken):
+    function, (query, key, value, *rest) = problem(19, score)
+    clean = pulled(function, [query, key, value, *rest], masks.padding([11, 11]), "streamed")
+    hidden = tf.range(S)[:, None] >= 11
+    key, value = tf.where(hidden, broken, key), tf.where(hidden, broken, value)
+    assert_close(pulled(function, [query, key, value, *rest], masks.padding([11, 11]), "streamed"), clean, 1e-6)
+
+
+def test_a_query_that_may_see_a_broken_key_becomes_nan_and_no_other_does():
+    function, (query, key, value) = problem(23)
+    value = tf.where(tf.range(S)[:, None] == 9, float("nan"), value)
+    rule = masks.window(3)
+    here, there = (pulled(function, [query, key, value], rule, path)[0] for path in ("streamed", "dense"))
+    np.testing.assert_array_equal(np.isnan(here), np.isnan(there))
+    assert np.isnan(here).any() and not np.isnan(here).all()
+
+
+def test_fully_masked_queries_pool_to_zero_with_zero_gradients():
+    function, arguments = problem(29)
+    rule = masks.explicit(tf.range(T)[:, None] % 3 > 0) & masks.padding([S, 0])  # some rows, and a whole batch row
+    output, *gradients = pulled(function, arguments, rule, "streamed")
+    assert np.all(output[:, :, ::3] == 0.0) and np.all(output[1] == 0.0)
+    assert np.all(gradients[0][:, :, ::3] == 0.0) and all(np.all(g[1] == 0.0) for g in gradients)
+    assert all(np.isfinite(g).all() for g in gradients)
+
+
+def test_blocks_that_the_mask_rules_out_are_not_computed():
+    calls = []
+
+    def counted(query, key):
+        calls.append(1)
+        return score_functions.dot_product(query, key)
+
+    def blocks(mask, queries=64, keys=64):
+        calls.clear()
+        x, y = tf.ones((1, 1, queries, 2)), tf.ones((1, 1, keys, 2))
+        streamed.attend(x, y, y, counted, mask=mask, block=(8, 8))
+        return len(calls)
+
+    assert blocks(None) == 64
+    assert blocks(masks.causal()) == 36
+    assert blocks(masks.window(8)) == 22
+    assert blocks(masks.causal() & masks.window(8)) == 15
+    assert blocks(masks.padding([11])) == 16
+    assert blocks(masks.padding([20]) & masks.causal()) == 1 + 2 + 6 * 3
+    assert blocks(masks.prefix(8) | masks.causal()) == 36
+    assert blocks(~masks.causal()) == 36
+    assert blocks(masks.causal(), queries=16) == 7 + 8
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    mask=st.sampled_from([name for name in MASKS if name != "none"]),
+    start=st.integers(0, T - 1),
+    queries=st.integers(1, T),
+)
+@settings(max_examples=80, deadline=None)
+def test_key_bounds_hold_for_every_query_of_a_block(seed, mask, start, queries):
+    rule = MASKS[mask](np.random.default_rng(seed))
+    queries = min(queries, T - start)
+    whole = np.broadcast_to(rule.dense(T, S), (B, T, S))[:, start : start + queries]
+    grid = masks.Grid(T, S, start, 0, queries, S)
+    low, high = (int(x) for x in rule.key_bounds(grid))
+    keys = np.arange(S)
+    assert not whole[:, :, (keys < low) | (keys >= high)].any()
+    low, high = (int(x) for x in rule.open_bounds(grid))
+    assert whole[:, :, (keys >= low) & (keys < high)].all()
+
+
+def dropped_weights(arguments, rate, seed, block):
+    """The weights after dropout, read off with the identity as values."""
+    query, key, _ = arguments
+    identity = tf.eye(S, batch_shape=[B, H])
+    return streamed.attend(
+        query, identity, key, score_functions.scaled_dot_product, dropout=rate, seed=seed, block=block
+    )
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "XLA"])
+def test_dropout_is_the_same_forward_and_backward(compiled):
+    function, arguments = problem(31)
+    kept = tf.cast(dropped_weights(arguments, 0.3, 5, (4, 6)) > 0, "float32") / (1 - 0.3)
+
+    def by_hand(query, key, value):
+        with tf.GradientTape() as tape:
+            tape.watch([query, key, value])
+            weights = tf.nn.softmax(function(query, key)) * kept
+            output = weights @ value
+        return [output, *tape.gradient(output, [query, key, value], tf.constant(UPSTREAM, "float32"))]
+
+    run = (
+        tf.function(lambda x: pulled(function, x, None, "streamed", dropout=0.3, seed=5), jit_compile=True)
+        if compiled
+        else lambda x: pulled(function, x, None, "streamed", dropout=0.3, seed=5)
+    )
+    assert_close(run(arguments), by_hand(*arguments), 1e-3)
+
+
+def test_dropout_follows_its_seed():
+    _, arguments = problem(37)
+    first, again, other = (dropped_weights(arguments, 0.5, seed, (4, 6)) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert np.any(np.asarray(first > 0) != np.asarray(other > 0))
+    generator = keras.random.SeedGenerator(1)
+    once, twice = (dropped_weights(arguments, 0.5, generator, (4, 6)) for _ in range(2))
+    assert np.any(np.asarray(once > 0) != np.asarray(twice > 0))
+
+
+def test_dropout_drops_at_its_rate_and_keeps_the_expected_sum():
+    query = tf.zeros((1, 8, 256, 4))
+    value = tf.ones((1, 8, 512, 1))
+    sums = streamed.attend(query, value, tf.zeros((1, 8, 512, 4)), score_functions.dot_product, dropout=0.1, seed=3)
+    sums = np.asarray(sums)
+    assert abs(sums.mean() - 1.0) < 2e-3
+    assert abs(sums.std() - np.sqrt(0.1 / 0.9 / 512)) < 1e-3  # of independent weights
+
+
+def test_second_use_in_one_tape():
+    function, (query, key, value) = problem(41)
+
+    def loss(attention):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(query)
+            once = attention(query)
+            total = tf.reduce_sum(attention(tf.concat([once, query[..., V:]], -1)) ** 2)
+        return [tape.gradient(total, query), tape.gradient(once, query)]
+
+    here, there = (
+        loss(lambda x, path=path: attend(x, value, key, function, mask=masks.causal(), path=path))
+        for path in ("streamed", "dense")
+    )
+    assert_close(here, there)
+
+
+def test_attend_chooses_its_path_by_size():
+    def path(batch, heads, queries, keys, width=1):
+        return "streamed" if engine._long((batch, heads, queries, 64), keys, width) else "dense"
+
+    assert path(1, 8, 4096, 4096) == "streamed"
+    assert path(None, 8, 1024, 1024) == "streamed"
+    assert path(32, 8, 128, 128) == "dense"
+    assert path(1, 8, 1, 4096) == "dense"  # a step of decoding
+    assert path(None, 8, None, None) == "dense"
+    assert path(2, 1, 1024, 1024, width=256) == "streamed"
+
+
+def test_attend_refuses_a_path_that_it_cannot_take():
+    x = np.ones((1, 2, 3), "float32")
+    with pytest.raises(ValueError, match="`path` must be None, 'dense' or 'streamed'. Received: path='flash'"):
+        attend(x, x, path="flash")
+    with pytest.raises(ValueError, match="`path` must be 'dense'"):
+        attend(x, x, path="streamed", return_weights=True)
+
+
+MEMORY = """
+    import resource
+    import tensorflow as tf
+    from tfattn import masks
+    from tfattn.core import scores, streamed
+
+    def step(tokens, width, score, parameters, mask):
+        x = [tf.random.normal((1, 1, tokens, width)) for _ in range(3)]
+
+        @tf.function
+        def both_ways(query, key, value):
+            with tf.GradientTape() as tape:
+                tape.watch([query, key, value])
+                output = streamed.attend(query, value, key, score, parameters, mask)
+            return tape.gradient(output, [query, key, value])
+
+        both_ways(*x)
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # MB
+
+    weight = tf.ones((64, 1))
+    step(256, 8, scores.dot_product, [], masks.causal())
+    step(256, 64, scores.additive, [weight], None)
+    before = peak()
+    step(16384, 8, scores.dot_product, [], masks.causal())  # all scores: 1024 MB
+    step(2048, 64, scores.additive, [weight], None)  # all pairs and units: 1024 MB
+    print(peak() - before)
+"""
+
+
+@pytest.mark.slow
+def test_nothing_of_the_size_of_the_square_is_held():
+    result = subprocess.run([sys.executable, "-c", textwrap.dedent(MEMORY)], capture_output=True, text=True, check=True)
+    assert float(result.stdout) < 128

@@ -1,0 +1,222 @@
+"""Scores of one block of pairs and their gradients, for the streamed path. TensorFlow only.
+
+Each class here wraps a function of `core.scores`. `scores` gives a block; `shifted` gives it less a number for each query,
+from arrays that `before_shift` has prepared; `pull` carries the gradient of a block back to its operands. Blocks of queries are `(c, G, R, X)`, R = H/G·t; of keys `(c, G, s, X)`; of scores `(c, G, R, s)`.
+"""
+
+import os
+
+import tensorflow as tf
+
+from tfattn.core import scores as score_functions
+from tfattn.core.blocks import size
+
+__all__ = ["block_score"]
+
+
+def block_score(score, parameters, rank):
+    """The block form of a score function: a fast one for the scores that are known, an exact one for any other."""
+    if score is score_functions.scaled_dot_product or score is score_functions.dot_product:
+        return Dot(scaled=score is score_functions.scaled_dot_product)
+    if score is score_functions.additive and parameters[0].shape.is_fully_defined():
+        return Additive()
+    return AnyScore(score, rank)
+
+
+def less(left, shift):
+    """`left` `(..., R, D)` so prepared that its product with `with_ones(right)` is left · rightᵀ − shift `(..., R, 1)`.
+
+    One column more in a matrix product costs less than a pass over the block that comes out.
+    """
+    return tf.concat([left, -shift], -1)
+
+
+def with_ones(right):
+    return tf.concat([right, tf.ones_like(right[..., :1])], -1)
+
+
+class Dot:
+    """Products of the operands; the scale moves to the queries, once a token."""
+
+    def __init__(self, scaled):
+        self.scaled = scaled
+
+    def work(self, query):
+        return 1
+
+    def scale(self, query):
+        return query.shape[-1] ** -0.5 if self.scaled else 1.0
+
+    def scores(self, square, query, key, parameters):
+        return tf.matmul(query, key, transpose_b=True)  # (c, G, R, s)
+
+    def prepared_query(self, query, shift):
+        return less(query, shift)
+
+    def prepared_keys(self, keys):
+        return with_ones(keys)
+
+    def shifted(self, square, query, key, parameters):
+        return tf.matmul(query, key, transpose_b=True)
+
+    def pull(self, square, query, key, parameters, gradient):
+        return tf.matmul(gradient, key), tf.matmul(gradient, query, transpose_a=True), []
+
+
+class AnyScore:
+    """A score function as it is, differentiated block by block."""
+
+    def __init__(self, score, rank):
+        self.score = score
+        self.rank = rank
+
+    def work(self, query):
+        # What a score holds for each pair is not known; the width of its operands is a fair guess.
+        return query.shape[-1] or 64
+
+    def scale(self, query):
+        return 1.0
+
+    def scores(self, square, query, key, parameters):
+        query = tf.reshape(query, [square.chunk, square.heads, square.rows, query.shape[-1]])
+        if self.rank == 3:
+            query, key = query[:, 0], key[:, 0]
+        scores = self.score(query, key, *parameters)  # (c, t, s) or (c, H, t, s)
+        return tf.reshape(scores, [square.chunk, square.groups, -1, square.columns])
+
+    def prepared_query(self, query, shift):
+        return query, shift
+
+    def prepared_keys(self, keys):
+        return keys
+
+    def shifted(self, square, query, key, parameters):
+        query, shift = query
+        return self.scores(square, query, key, parameters) - shift
+
+    def pull(self, square, query, key, parameters, gradient):
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch([query, key, *parameters])
+            scores = self.scores(square, query, key, parameters)
+        zero = tf.UnconnectedGradients.ZERO
+        of_query, of_key, *rest = tape.gradient(scores, [query, key, *parameters], gradient, zero)
+        return of_query, of_key, rest
+
+
+class Additive(AnyScore):
+    """weight · tanh(query + key), compiled, so that the tanh of all pairs and units is never in memory at once.
+
+        tanh(q + k) = 1 − 2 r,        r = 1 / (1 + exp(2q) · exp(2k))
+
+    The exponentials are taken once a token, and a pair costs a product and a reciprocal. They overflow for operands far
+    beyond any trained layer's; a block with such a token takes r = sigmoid(−2 (q + k)) instead.
+
+    XLA runs such a kernel on one core. So a block is cut into as many strips of queries as there are cores, and
+    TensorFlow runs them side by side.
+    """
+
+    def __init__(self):
+        super().__init__(score_functions.additive, rank=4)
+
+    def scores(self, square, query, key, parameters):
+        query, key, weight = _matrices(square, query, key, *parameters)
+        hidden = _moderate(query, key)
+        strips = [_strip_scores(hidden, part, key, weight) for part in _strips(query)]
+        return tf.reshape(tf.concat(strips, 1), [square.chunk, square.groups, -1, square.columns])
+
+    def pull(self, square, query, key, parameters, gradient):
+        left, right, weight = _matrices(square, query, key, *parameters)
+        gradient = tf.reshape(gradient, [-1, square.rows, square.columns])  # (N, t, s)
+        hidden = _moderate(left, right)
+        parts = zip(_strips(left), _strips(gradient), strict=True)
+        of_left, of_right, of_weight = zip(*[_strip_pull(hidden, x, right, weight, g) for x, g in parts], strict=True)
+        of_right = tf.reshape(tf.add_n(of_right), [square.chunk, square.groups, -1, square.columns, query.shape[-1]])
+        return (
+            tf.reshape(tf.concat(of_left, 1), tf.shape(query)),
+            tf.reduce_sum(of_right, 2),  # over the heads that share a key head
+            [tf.reshape(tf.add_n(of_weight), parameters[0].shape)],
+        )
+
+
+def _matrices(square, query, key, weight):
+    """Operands `(N, t, U)` and `(N, s, U)`, N = c·H, and the weight `(1, U)` or `(H, U)`."""
+    units = weight.shape[-2]
+    if square.heads != square.groups:
+        key = tf.repeat(key, square.heads // square.groups, axis=1)
+    left = tf.reshape(query, [square.chunk * square.heads, square.rows, units])
+    right = tf.reshape(key, [square.chunk * square.heads, square.columns, units])
+    return left, right, tf.reshape(weight, [-1, units])
+
+
+def _strips(x):
+    """Parts of nearly the same size, one for each core."""
+    rows, strips = size(x, 1), min(8, os.cpu_count() or 1)
+    if isinstance(rows, int) and rows < 8 * strips:
+        return [x]
+    ends = [rows * i // strips for i in range(strips + 1)]
+    return [x[:, start:end] for start, end in zip(ends, ends[1:], strict=False)]
+
+
+def _moderate(left, right):
+    """Whether no exponential overflows, and no product of two is 0 · inf."""
+    return (tf.reduce_max(tf.abs(left)) < 40.0) & (tf.reduce_max(tf.abs(right)) < 40.0)
+
+
+def _sigmoid(left, right):
+    return tf.sigmoid(-2 * (left[:, :, None] + right[:, None]))  # (N, t, s, U)
+
+
+def _sigmoid_of_exponentials(left, right):
+    product = tf.exp(2 * left)[:, :, None] * tf.exp(2 * right)[:, None]  # (N, t, s, U)
+    return tf.math.reciprocal(1 + product)
+
+
+def _either(moderate, compiled, *arguments):
+    return tf.cond(
+        moderate, lambda: compiled(_sigmoid_of_exponentials, *arguments), lambda: compiled(_sigmoid, *arguments)
+    )
+
+
+def _strip_scores(moderate, left, right, weight):
+    return _either(moderate, _compiled_scores, left, right, weight)
+
+
+def _strip_pull(moderate, left, right, weight, gradient):
+    # Two kernels: in one, XLA would keep the r that both need, and fill the memory with it.
+    of_operands = _either(moderate, _compiled_operand_pull, left, right, weight, gradient)
+    return *of_operands, _either(moderate, _compiled_weight_pull, left, right, weight, gradient)
+
+
+@tf.function(jit_compile=True)
+def _compiled_scores(sigmoid, left, right, weight):
+    r = sigmoid(left, right)  # (N, t, s, U)
+    shape, units, heads = tf.shape(r), weight.shape[1], weight.shape[0]
+    if heads == 1:
+        sums = tf.matmul(tf.reshape(r, [-1, units]), weight, transpose_b=True)
+    else:
+        sums = tf.matmul(tf.reshape(r, [-1, heads, shape[1] * shape[2], units]), weight[..., None])
+    whole = _each_matrix(tf.reduce_sum(weight, 1), left)  # (N, 1, 1): what it is with every tanh at 1
+    return whole - 2 * tf.reshape(sums, shape[:3])  # (N, t, s)
+
+
+@tf.function(jit_compile=True)
+def _compiled_operand_pull(sigmoid, left, right, weight, gradient):
+    r = sigmoid(left, right)  # (N, t, s, U)
+    # The slope of tanh is 4 (r − r²). Written so, XLA keeps both sums in one loop over r.
+    slope = gradient[..., None] * (r - tf.square(r))
+    weight = 4 * _each_matrix(weight, left)[:, 0]  # (N, 1, U)
+    return weight * tf.reduce_sum(slope, 2), weight * tf.reduce_sum(slope, 1)
+
+
+@tf.function(jit_compile=True)
+def _compiled_weight_pull(sigmoid, left, right, weight, gradient):
+    r = sigmoid(left, right)  # (N, t, s, U)
+    sums = tf.reduce_sum(tf.matmul(gradient[:, :, None], r)[:, :, 0], 1)  # (N, U)
+    of_weight = tf.reduce_sum(gradient, [1, 2])[:, None] - 2 * sums
+    return tf.reduce_sum(tf.reshape(of_weight, [-1, *weight.shape]), 0)  # (1 or H, U)
+
+
+def _each_matrix(of_heads, like):
+    """`(1 or H, ...)` to `(N, 1, 1, ...)`, N = c·H: the head's own for each of the N matrices."""
+    repeated = tf.tile(of_heads, [like.shape[0] // of_heads.shape[0]] + [1] * (len(of_heads.shape) - 1))
+    return repeated[:, None, None]

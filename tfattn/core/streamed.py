@@ -1,0 +1,82 @@
+"""Exact attention in linear memory, on TensorFlow.
+
+The T × S square of scores is never held. It is cut into blocks (`core.blocks`); the forward pass walks over the blocks of
+a row, keeps the pooled values of the keys seen so far and the logarithm of their summed exponentials (lse), and rescales
+both when a block adds to them. The backward pass walks again and computes each block anew: with lse at hand a weight is
+exp(score − lse). Blocks that the mask rules out are skipped, and blocks that it leaves open are not masked.
+
+Source: Rabe, Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135 (FlashAttention). Here in matrix products
+large enough for a CPU, and for any score function.
+"""
+
+import keras
+import tensorflow as tf
+
+from tfattn.core.block_scores import block_score
+from tfattn.core.blocks import Square
+from tfattn.core.walk import Dropout, Walk
+
+__all__ = ["attend"]
+
+
+def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropout=0.0, seed=None, block=None):
+    """`core.attend` by blocks, once its arguments are checked.
+
+    Args:
+        mask: a mask object, or None.
+        bias: `(B or 1, H or 1, T or 1, S or 1)`, of three axes where `query` has three; or None.
+        block: `(t, s)`, the queries and keys of a block, where others than the measured sizes are wanted.
+    Returns:
+        `(B, T, Dv)` or `(B, H, T, Dv)`.
+    """
+    rank, dtype = len(query.shape), value.dtype
+    compute = tf.as_dtype(keras.backend.result_type(keras.backend.standardize_dtype(query.dtype), "float32"))
+    operands = [tf.cast(x, compute) for x in (query, key, value)]
+    parameters = [tf.convert_to_tensor(x) for x in parameters]
+    parameters = [tf.cast(x, compute) if x.dtype.is_floating else x for x in parameters]
+    if rank == 3:
+        operands = [x[:, None] for x in operands]  # (B, 1, T, D)
+    score = block_score(score, parameters, rank)
+    square = Square.cut(operands[0], operands[1], score.work(query), mask, block)
+    if bias is not None:
+        bias = _bias(tf.convert_to_tensor(bias), square)
+    dropout = Dropout(dropout, seed) if dropout else None
+    output = _attend(square, score, mask, dropout, operands, bias, parameters)
+    return tf.cast(output[:, 0] if rank == 3 else output, dtype)
+
+
+def _attend(square, score, mask, dropout, operands, bias, parameters):
+    """The differentiable function of operands, bias and parameters."""
+    has_bias = bias is not None
+
+    @tf.custom_gradient
+    def function(query, key, value, *rest):
+        walk = Walk(square, score, mask, dropout, rest[0] if has_bias else None, rest[has_bias:])
+        scale = score.scale(query)
+        query, key, value, shield = walk.shield(query, key, value)
+        blocks = square.split_queries(query * scale), square.split_keys(key), square.split_keys(value)
+        outputs, lse = walk.forward(*blocks)
+
+        def gradient(upstream):
+            upstream = square.split_queries(upstream)
+            of_query, of_key, of_value, *others = walk.backward(*blocks, outputs, lse, upstream)
+            of_query = square.join_queries(of_query) * scale
+            return *shield(of_query, square.join_keys(of_key), square.join_keys(of_value)), *others
+
+        return square.join_queries(outputs), gradient
+
+    return function(*operands, *([bias] if has_bias else []), *parameters)
+
+
+def _bias(bias, square):
+    """The bias as `(B or 1, H or 1, T or 1, S or 1)`."""
+    if len(bias.shape) == 2:
+        bias = bias[None]
+    if len(bias.shape) == 3:
+        bias = bias[:, None]
+    wanted = (square.batch, square.heads, square.queries, square.keys)
+    if None in bias.shape:
+        # A size that is not known yet may turn out to be 1, and its gradient needs to know.
+        known = zip(tf.unstack(tf.shape(bias)), bias.shape, wanted, strict=True)
+        bias = tf.broadcast_to(bias, [full if static is None else now for now, static, full in known])
+    return bias
