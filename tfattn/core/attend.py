@@ -6,7 +6,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn.core import masks, products, softmax
 from tfattn.core.floats import floating
-from tfattn.core.scores import dot_product, scaled_dot_product
+from tfattn.core.scores import additive, dot_product, scaled_dot_product
 
 __all__ = ["attend"]
 
@@ -86,6 +86,8 @@ def attend(
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if bias is not None:
         scores = scores + masks.with_heads(ops.cast(bias, scores.dtype), len(shape))
+    if bias is not None or score not in _ALWAYS_FINITE:
+        visible = softmax.not_hidden(scores, visible)
     weights = ops.cast(softmax.normalise(scores, visible), value.dtype)
     kept = keras.random.dropout(weights, dropout, seed=seed) if dropout else weights
     output = products.matmul(kept, value)  # (..., T, Dv)
@@ -119,6 +121,8 @@ def _streams(path, query, key, score, return_weights):
 
 
 _PRODUCTS = (scaled_dot_product, dot_product)
+# Scores that are never −inf for finite operands; a kernel of compact support, a bias or a score of one's own may be.
+_ALWAYS_FINITE = (*_PRODUCTS, additive)
 
 
 def _long(shape, keys, width):

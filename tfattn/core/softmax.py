@@ -9,6 +9,8 @@ from tfattn.core.floats import floating
 
 __all__ = ["masked_softmax"]
 
+_LOWEST = -3e38  # nearly the least number of float32
+
 
 def masked_softmax(scores, valid_lens=None, mask=None):
     """Softmax over the last axis, with weights of exactly 0 under the mask.
@@ -39,7 +41,7 @@ def masked_softmax(scores, valid_lens=None, mask=None):
     visible = None
     if rule is not None:
         visible = masks.with_heads(rule.dense(*ops.shape(scores)[-2:]), rank)
-    return normalise(scores, visible)
+    return normalise(scores, not_hidden(scores, visible))
 
 
 def rule_of(who, shape, mask=None, valid_lens=None, name="mask"):
@@ -60,15 +62,22 @@ def rule_of(who, shape, mask=None, valid_lens=None, name="mask"):
 
 
 def normalise(scores, visible=None):
-    """`masked_softmax` once the mask is a tensor that broadcasts to the scores."""
+    """Softmax over keys, once the mask is a tensor that broadcasts to the scores, or None where no score is −inf."""
     dtype = keras.backend.standardize_dtype(scores.dtype)
     scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
-    if visible is not None:
-        scores = ops.where(visible, scores, -float("inf"))
-    # A row of −inf has no softmax; it is given zeros as scores, and its weights are taken away again.
-    empty = ops.max(scores, axis=-1, keepdims=True) == -float("inf")
-    weights = _softmax(ops.where(empty, 0.0, scores))
-    return ops.cast(ops.where(empty, 0.0, weights), dtype)
+    if visible is None:
+        return ops.cast(_softmax(scores), dtype)
+    # A finite score for what is hidden, since a row of −inf has no softmax. A row with any visible key rounds it to a
+    # weight of exactly 0; one without is taken away as a whole.
+    some = ops.cast(ops.any(visible, axis=-1, keepdims=True), scores.dtype)
+    weights = _softmax(ops.where(visible, scores, _LOWEST)) * some
+    return ops.cast(weights, dtype)
+
+
+def not_hidden(scores, visible=None):
+    """`visible`, less the pairs whose score is −inf. NaN stays visible, so that it shows."""
+    finite = ops.not_equal(scores, -float("inf"))
+    return finite if visible is None else ops.logical_and(visible, finite)
 
 
 def _softmax(scores):
