@@ -50,11 +50,6 @@ class Dot:
     def scores(self, square, query, key, parameters):
         return tf.matmul(query, key, transpose_b=True)  # (c, G, R, s)
 
-    def bounds(self, queries, keys):
-        """|query| · the longest |key|, which no product exceeds (Cauchy and Schwarz): `(N, c, G, R, 1)`."""
-        longest = tf.reduce_max(tf.norm(keys, axis=-1))
-        return tf.norm(queries, axis=-1, keepdims=True) * longest
-
     def prepared_query(self, query, shift):
         return less(query, shift)
 
@@ -88,9 +83,6 @@ class AnyScore:
             query, key = query[:, 0], key[:, 0]
         scores = self.score(query, key, *parameters)  # (c, t, s) or (c, H, t, s)
         return tf.reshape(scores, [square.chunk, square.groups, -1, square.columns])
-
-    def bounds(self, queries, keys):
-        return None
 
     def prepared_query(self, query, shift):
         return query, shift

@@ -18,8 +18,6 @@ __all__ = ["Dropout", "Walk"]
 _INF = float("inf")
 # In place of lse = −inf for a query without keys: exp(score − 1e30) is 0, and no product makes a NaN of it.
 _NEVER = 1e30
-# A sum of weights below this may have lost digits to numbers that float32 rounds to 0.
-_VANISHING = 1e-20
 
 
 class _Reach(NamedTuple):
@@ -45,62 +43,8 @@ class Walk:
     def forward(self, queries, keys, values):
         """Blocks of outputs `(N, c, G, R, Dv)`, and the logarithm of each query's sum of exponentials `(N, c, G, R, 1)`."""
 
-        bounds = self._bounds(queries, keys)
-        of_queries = self._pooled_by_maximum(queries, keys, values)
-        if bounds is not None:
-            of_queries = self._pooled_under(bounds, queries, keys, values, otherwise=of_queries)
-
         def over_queries(n, outputs, lses):
-            output, lse = of_queries(n, self._reach(n))
-            return outputs.write(n, output), lses.write(n, lse)
-
-        blocks = self.square.batches * self.square.query_blocks
-        outputs = tf.TensorArray(queries.dtype, blocks, element_shape=[*queries.shape[1:-1], values.shape[-1]])
-        lses = tf.TensorArray(queries.dtype, blocks, element_shape=[*queries.shape[1:-1], 1])
-        outputs, lses = _loop(0, blocks, over_queries, outputs, lses)
-        return outputs.stack(), lses.stack()
-
-    def _bounds(self, queries, keys):
-        """A number for each query that no score of it exceeds, `(N, c, G, R, 1)`; None where none is known."""
-        if self.bias is not None or self.dropout is not None:
-            return None
-        return self.score.bounds(queries, keys)
-
-    def _pooled_under(self, bounds, queries, keys, values, otherwise):
-        """Pools a block of queries with weights exp(score − bound), whose sum is known when all keys are seen.
-
-        With the same bound for all keys nothing is rescaled on the way, and the bound itself is a column of the product:
-        one pass over a block of scores instead of five. Where the bound is so far above the scores that the sum is about
-        to vanish, or where a query sees no key, the block is left to `otherwise`.
-        """
-        shifted_queries, shifted_keys = self.score.prepared_query(queries, bounds), self.score.prepared_keys(keys)
-
-        def pooled(n, reach):
-            query = shifted_queries[n]
-
-            def over_keys(j, output, total):
-                k = self._key_block(n, j)
-                scores = self.score.shifted(self.square, query, shifted_keys[k], self.parameters)  # (c, G, R, s)
-                weights = tf.exp(self._hide(scores, n, j, reach))
-                return output + tf.matmul(weights, values[k]), total + tf.reduce_sum(weights, -1, keepdims=True)
-
-            total = tf.zeros_like(query[..., :1])
-            output = total * tf.zeros([values.shape[-1]], total.dtype)  # (c, G, R, Dv)
-            output, total = _loop(reach.first, reach.end, over_keys, output, total)
-            # Written so that a total that is NaN is left to the other way as well.
-            return tf.cond(
-                tf.reduce_all(total > _VANISHING),
-                lambda: (output / total, bounds[n] + tf.math.log(total)),
-                lambda: otherwise(n, reach),
-            )
-
-        return pooled
-
-    def _pooled_by_maximum(self, queries, keys, values):
-        """Pools a block of queries, with the largest score seen so far taken off; works for any score."""
-
-        def pooled(n, reach):
-            query = queries[n]  # (c, G, R, X)
+            query, reach = queries[n], self._reach(n)  # (c, G, R, X)
 
             def over_keys(j, output, lse):
                 k = self._key_block(n, j)
@@ -110,9 +54,14 @@ class Walk:
 
             empty = tf.zeros_like(query[..., :1])
             output = empty * tf.zeros([values.shape[-1]], empty.dtype)  # (c, G, R, Dv)
-            return _loop(reach.first, reach.end, over_keys, output, empty - _INF)
+            output, lse = _loop(reach.first, reach.end, over_keys, output, empty - _INF)
+            return outputs.write(n, output), lses.write(n, lse)
 
-        return pooled
+        blocks = self.square.batches * self.square.query_blocks
+        outputs = tf.TensorArray(queries.dtype, blocks, element_shape=[*queries.shape[1:-1], values.shape[-1]])
+        lses = tf.TensorArray(queries.dtype, blocks, element_shape=[*queries.shape[1:-1], 1])
+        outputs, lses = _loop(0, blocks, over_queries, outputs, lses)
+        return outputs.stack(), lses.stack()
 
     def backward(self, queries, keys, values, outputs, lses, upstream):
         """Gradients of the blocks of queries, keys and values, of the bias where there is one, and of the parameters."""
