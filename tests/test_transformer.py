@@ -27,7 +27,7 @@ def sentences(seed=0, batch=3, source_length=7, target_length=5):
 
 def test_the_defaults_are_the_papers_base_model():
     for public in (tfattn.Transformer, tfattn.TransformerEncoder, tfattn.TransformerDecoder):
-        defaults = {name: p.default for name, p in inspect.signature(public).parameters.items()}
+        defaults = {name: p.default for name, p in inspect.signature(public.__init__).parameters.items()}
         wanted = {
             "num_layers": 6,
             "width": 512,
