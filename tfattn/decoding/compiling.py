@@ -41,7 +41,8 @@ def _compile(search, step, settings):
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(run, reduce_retracing=True)
+        # Without AutoGraph: nothing here needs it, and where it fails it keeps the step's owner alive.
+        return tf.function(run, autograph=False, reduce_retracing=True)
     if backend == "jax":
         import jax
 
