@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference
-from tfattn import attend, masks
+from tfattn import MaskedCrossentropy, TransformerDecoder, attend, masks
 from tfattn.core import attend as engine
-from tfattn.core import kernels, streamed
+from tfattn.core import block_scores, kernels, streamed
 from tfattn.core import scores as score_functions
 
 B, H, T, S, D, V = 2, 4, 13, 17, 5, 3
@@ -327,14 +327,71 @@ def test_second_use_in_one_tape():
 
 def test_attend_chooses_its_path_by_size():
     def path(batch, heads, queries, keys, width=1):
-        return "streamed" if engine._long((batch, heads, queries, 64), keys, width) else "dense"
+        query, key = keras.KerasTensor((batch, heads, queries, 64)), keras.KerasTensor((batch, heads, keys, 64))
+        return "streamed" if engine._long(query, key, width) else "dense"
 
     assert path(1, 8, 4096, 4096) == "streamed"
     assert path(None, 8, 1024, 1024) == "streamed"
     assert path(32, 8, 128, 128) == "dense"
     assert path(1, 8, 1, 4096) == "dense"  # a step of decoding
-    assert path(None, 8, None, None) == "dense"
+    assert path(1, 8, 1, None) == "dense"  # which holds no choice in its graph
     assert path(2, 1, 1024, 1024, width=256) == "streamed"
+
+
+@pytest.mark.parametrize("batch", [1, None])
+def test_a_graph_of_unknown_lengths_chooses_when_it_runs(batch):
+    blocks = []
+
+    def score(query, key):
+        tf.py_function(lambda *sizes: blocks.append(tuple(map(int, sizes))), tf.unstack(tf.shape(query)[1:2]), [])
+        return score_functions.dot_product(query, key)
+
+    def loss_and_gradients(path, *operands):
+        with tf.GradientTape() as tape:
+            tape.watch(operands)
+            query, key, value = operands
+            loss = tf.reduce_sum(attend(query, value, key, score, mask=masks.causal(), path=path) ** 2)
+        return loss, tape.gradient(loss, operands)
+
+    unknown = tf.TensorSpec((batch, None, 64))
+    graph = tf.function(lambda *operands: loss_and_gradients(None, *operands), input_signature=[unknown] * 3)
+    rng = np.random.default_rng(7)
+    for length, longest in ((24, 24), (700, 512)):
+        operands = [tf.constant(rng.normal(size=(1, length, 64)) / 4, tf.float32) for _ in range(3)]
+        blocks.clear()
+        here = graph(*operands)
+        assert max(blocks)[0] <= longest
+        assert_close(tf.nest.flatten(here), tf.nest.flatten(loss_and_gradients("dense", *operands)))
+
+
+def test_a_transformer_trains_with_the_causal_skip_without_being_told(monkeypatch):
+    blocks, scores = [], block_scores.Dot.scores
+
+    def counted(self, square, query, *rest):
+        tf.py_function(lambda: blocks.append(square), [], [])
+        return scores(self, square, query, *rest)
+
+    monkeypatch.setattr(block_scores.Dot, "scores", counted)
+    decoder = TransformerDecoder(11, num_layers=1, width=8, num_heads=8, hidden_dim=8)
+    model = keras.Sequential([keras.Input((None,), dtype="int32"), OverOnes(decoder), keras.layers.Dense(11)])
+    model.compile("sgd", MaskedCrossentropy(), jit_compile=False)
+    ids = np.full((4, 1024), 3)
+    model.fit(ids, ids, batch_size=4, verbose=0)
+    # The square of the self-attention, and that of the attention over the memory, which has no mask.
+    causal, open_ = sorted(set(blocks), key=lambda square: -square.keys)
+    assert blocks.count(open_) == open_.batches * open_.query_blocks * open_.key_blocks
+    assert 0 < blocks.count(causal) < 0.8 * causal.batches * causal.query_blocks * causal.key_blocks
+
+
+class OverOnes(keras.layers.Layer):
+    """A decoder over a memory of ones, half as long as its target."""
+
+    def __init__(self, decoder):
+        super().__init__()
+        self.decoder = decoder
+
+    def call(self, ids):
+        return self.decoder(ids, keras.ops.ones((4, 512, 8)))
 
 
 def test_attend_refuses_a_path_that_it_cannot_take():

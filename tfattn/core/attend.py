@@ -1,5 +1,7 @@
 """The engine's one door: scores, mask, softmax, pooling."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -34,8 +36,9 @@ def attend(
 
     There are two paths to the same result. The dense one holds all T × S scores. The streamed one (TensorFlow) holds one
     block of them at a time, skips the blocks that the mask hides, and computes them again in the backward pass: memory
-    grows with T + S. Left to itself, `attend` streams where the lengths are known and the scores would fill 32 MB or more
-    in squares of at least 512 × 512, from where on it is the quicker one too (`_long`); never where the weights are wanted.
+    grows with T + S. Left to itself, `attend` streams where the scores would fill 32 MB or more in squares of at least
+    512 × 512, from where on it is the quicker one too (`_long`); never where the weights are wanted. A graph whose lengths
+    are not known yet holds both paths, and chooses when it runs.
 
     Args:
         query: `(B, T, Dq)`, or `(B, H, T, Dq)` with heads.
@@ -72,20 +75,29 @@ def attend(
     seen = None if rule is None else rule.seen_keys(ops.shape(query)[-2], ops.shape(key)[-2])
     if seen is not None:
         key, value = _without_unseen(key, value, seen)
-    if _streams(path, query, key, score, return_weights):
-        from tfattn.core import streamed
+    streams = _streams(path, query, key, score, return_weights)
+    if streams is False:
+        return _dense(query, value, key, score, parameters, rule, bias, dropout, seed, return_weights)
+    from tfattn.core import streamed
 
-        return streamed.attend(query, value, key, score, parameters, rule, bias, dropout, seed)
-    visible = None
+    arguments = (query, value, key, score, parameters, rule, bias, dropout, seed)
+    if streams is True:
+        return streamed.attend(*arguments)
+    return ops.cond(streams, lambda: streamed.attend(*arguments), lambda: _dense(*arguments))
+
+
+def _dense(query, value, key, score, parameters, rule, bias, dropout, seed, return_weights=False):
+    """All scores at once."""
+    rank, visible = len(query.shape), None
     if rule is not None:
         visible = rule.dense(ops.shape(query)[-2], ops.shape(key)[-2])
         query, key, value = _shield(query, key, value, visible)
-        visible = masks.with_heads(visible, len(shape))
+        visible = masks.with_heads(visible, rank)
     scores = score(query, key, *parameters)  # (..., T, S)
     # float32 or wider until the weights are there: a half-precision score has too few digits for an exponent.
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if bias is not None:
-        scores = scores + masks.with_heads(ops.cast(bias, scores.dtype), len(shape))
+        scores = scores + masks.with_heads(ops.cast(bias, scores.dtype), rank)
     if bias is not None or score not in _ALWAYS_FINITE:
         visible = softmax.not_hidden(scores, visible)
     weights = ops.cast(softmax.normalise(scores, visible), value.dtype)
@@ -109,7 +121,7 @@ def _operands(query, value, key):
 
 
 def _streams(path, query, key, score, return_weights):
-    """Whether this call takes the streamed path."""
+    """Whether this call takes the streamed path: True, False, or a bool tensor where only the run can tell."""
     if path not in (None, "dense", "streamed"):
         _checks.fail("attend", "path", "be None, 'dense' or 'streamed'", path)
     able = keras.backend.backend() == "tensorflow" and not return_weights
@@ -117,7 +129,7 @@ def _streams(path, query, key, score, return_weights):
         _checks.fail("attend", "path", "be 'dense' with another backend than TensorFlow, or for the weights", path)
     if path is not None or not able or isinstance(query, keras.KerasTensor):
         return path == "streamed" and not isinstance(query, keras.KerasTensor)
-    return _long(query.shape, key.shape[-2], 1 if score in _PRODUCTS else query.shape[-1])
+    return _long(query, key, 1 if score in _PRODUCTS else ops.shape(query)[-1])
 
 
 _PRODUCTS = (scaled_dot_product, dot_product)
@@ -125,19 +137,33 @@ _PRODUCTS = (scaled_dot_product, dot_product)
 _ALWAYS_FINITE = (*_PRODUCTS, additive)
 
 
-def _long(shape, keys, width):
+def _long(query, key, width):
     """Whether streaming pays, measured on two cores: below, a block costs more to fetch than the whole square to hold.
 
     Args:
-        shape: of the query.   keys: S.   width: numbers that the score holds for each pair.
+        query, key: `(B, T, D)` or `(B, H, T, D)`, with S for T.   width: numbers that the score holds for each pair.
+    Returns:
+        bool, or where T or S is known only when the graph runs, a bool tensor.
     """
-    batch, *heads, queries, _ = shape
-    if None in (queries, keys, width):
+    batch, *heads, queries, _ = ops.shape(query)
+    lengths = (queries, ops.shape(key)[-2])
+    known = [length for length in lengths if isinstance(length, int)]
+    if known and min(known) < _FEW:
         return False
-    pairs = queries * keys * width
-    # A batch of unknown size is seldom a single row. A compiled score must first earn its compilation.
-    total = pairs * (batch or 16) * (heads or [1])[0]
-    return pairs >= 2**18 and total >= (2**23 if width == 1 else 2**24)
+    # A batch of unknown size is seldom a single row.
+    rows = (query.shape[0] or 16) if len(known) == 2 else batch
+    # Floats, since the product of tensors of sizes would overflow 32 bits where it matters most.
+    pairs = _product(*lengths, width)
+    # A compiled score must first earn its compilation.
+    least = 2**23 if width == 1 else 2**24
+    return (pairs >= 2**18) & (_product(pairs, rows, *heads) >= least)
+
+
+_FEW = 64  # tokens on one side, for which the square is no larger than the operands
+
+
+def _product(*sizes):
+    return math.prod(size if isinstance(size, (int, float)) else ops.cast(size, "float32") for size in sizes)
 
 
 def _without_unseen(key, value, seen):
