@@ -364,6 +364,54 @@ def test_a_graph_of_unknown_lengths_chooses_when_it_runs(batch):
         assert_close(tf.nest.flatten(here), tf.nest.flatten(loss_and_gradients("dense", *operands)))
 
 
+@pytest.mark.parametrize("kind", MASKS)
+def test_layers_of_one_kind_share_one_trace(kind, monkeypatch):
+    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(streamed, "_shared", {})
+    mask = MASKS[kind](np.random.default_rng(3))
+    operands = [tf.constant(np.random.default_rng(4).normal(size=(B, H, n, D)), tf.float32) for n in (T, S, S)]
+
+    def loss_and_gradients(path, *operands):
+        with tf.GradientTape() as tape:
+            tape.watch(operands)
+            query, key, value = operands
+            for _ in range(3):
+                query = attend(query, value, key, mask=mask, path=path)
+            loss = tf.reduce_sum(query**2)
+        return tf.nest.flatten([loss, tape.gradient(loss, operands)])
+
+    unknown = tf.TensorSpec((None, H, None, D))
+    graph = tf.function(lambda *operands: loss_and_gradients(None, *operands), input_signature=[unknown] * 3)
+    assert_close(graph(*operands), loss_and_gradients("dense", *operands))
+    assert [function.experimental_get_tracing_count() for function in streamed._shared.values()] == [1]
+
+
+def test_a_shared_trace_draws_new_dropout_each_time(monkeypatch):
+    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] > 0)
+    seed = keras.random.SeedGenerator(3)
+    graph = tf.function(
+        lambda x: [attend(x, x, dropout=0.5, seed=seed) for _ in range(2)],
+        input_signature=[tf.TensorSpec((1, 1, None, 4))],
+    )
+    once, again = graph(tf.ones((1, 1, 64, 4)))
+    third = graph(tf.ones((1, 1, 64, 4)))[0]
+    assert not np.allclose(once, again) and not np.allclose(once, third)
+
+
+def test_a_mask_of_ones_own_is_not_shared(monkeypatch):
+    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(streamed, "_shared", {})
+
+    class Even(masks.Mask):
+        def on(self, grid):
+            return grid.key_positions() % 2 == 0
+
+    graph = tf.function(lambda x: attend(x, x, mask=Even()), input_signature=[tf.TensorSpec((1, None, 4))])
+    x = tf.random.stateless_normal((1, 6, 4), (1, 2))
+    assert_close([graph(x)], [attend(x, x, mask=Even(), path="dense")])
+    assert not streamed._shared
+
+
 def test_a_transformer_trains_with_the_causal_skip_without_being_told(monkeypatch):
     blocks, scores = [], block_scores.Dot.scores
 

@@ -83,7 +83,7 @@ def attend(
     arguments = (query, value, key, score, parameters, rule, bias, dropout, seed)
     if streams is True:
         return streamed.attend(*arguments)
-    return ops.cond(streams, lambda: streamed.attend(*arguments), lambda: _dense(*arguments))
+    return ops.cond(streams, lambda: streamed.attend_shared(*arguments), lambda: _dense(*arguments))
 
 
 def _dense(query, value, key, score, parameters, rule, bias, dropout, seed, return_weights=False):

@@ -9,14 +9,17 @@ Source: Rabe, Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135 (
 large enough for a CPU, and for any score function.
 """
 
+from typing import NamedTuple
+
 import keras
 import tensorflow as tf
 
+from tfattn.core import masks
 from tfattn.core.block_scores import block_score
 from tfattn.core.blocks import Square
 from tfattn.core.walk import Dropout, Walk
 
-__all__ = ["attend"]
+__all__ = ["attend", "attend_shared"]
 
 
 def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropout=0.0, seed=None, block=None):
@@ -25,6 +28,7 @@ def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropou
     Args:
         mask: a mask object, or None.
         bias: `(B or 1, H or 1, T or 1, S or 1)`, of three axes where `query` has three; or None.
+        dropout: a rate, or a `Dropout` with the random numbers drawn already.
         block: `(t, s)`, the queries and keys of a block, where others than the measured sizes are wanted.
     Returns:
         `(B, T, Dv)` or `(B, H, T, Dv)`.
@@ -40,9 +44,91 @@ def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropou
     square = Square.cut(operands[0], operands[1], score.work(query), mask, block)
     if bias is not None:
         bias = _bias(tf.convert_to_tensor(bias), square)
-    dropout = Dropout(dropout, seed) if dropout else None
+    dropout = _drawn(dropout, seed)
     output = _attend(square, score, mask, dropout, operands, bias, parameters)
     return tf.cast(output[:, 0] if rank == 3 else output, dtype)
+
+
+def attend_shared(query, value, key, score, parameters, mask, bias, dropout, seed):
+    """`attend` as a call of a function that all layers of one kind share: traced once, and not once a layer.
+
+    For graphs that hold this path beside the dense one, where a layer would pay a second of tracing for what it may never
+    run. Scores and masks of the collection are shared; a score or mask of one's own may hold anything, and is not.
+    """
+    rule, arrays = _taken_apart(mask)
+    module = getattr(score, "__module__", "")
+    if not module.startswith("tfattn.core") or "<" in score.__qualname__ or not _all_within(rule, (masks.__name__,)):
+        return attend(query, value, key, score, parameters, mask, bias, dropout, seed)
+    dropout = _drawn(dropout, seed)
+    parts = [query, value, key, *parameters, *arrays]
+    parts += [] if bias is None else [bias]
+    parts += [] if dropout is None else [dropout.key]
+    parts = [tf.convert_to_tensor(x) for x in parts]
+    rate = None if dropout is None else dropout.rate
+    kind = (score, len(parameters), rule, bias is None, rate, *((x.dtype, tuple(x.shape)) for x in parts))
+    if kind not in _shared:
+        _shared[kind] = _compiled(score, len(parameters), rule, bias is not None, rate)
+    return _shared[kind](*parts)
+
+
+_shared = {}
+
+
+def _compiled(score, num_parameters, rule, has_bias, rate):
+    def function(query, value, key, *parts):
+        parts = iter(parts)
+        parameters = [next(parts) for _ in range(num_parameters)]
+        mask = _put_together(rule, parts)
+        bias = next(parts) if has_bias else None
+        dropout = Dropout(rate, next(parts)) if rate else None
+        return attend(query, value, key, score, parameters, mask, bias, dropout)
+
+    # Inlined, it would be optimised once for each call of it.
+    return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
+
+
+def _taken_apart(mask):
+    """A mask object as its class and attributes, which can be hashed, and the tensors among them."""
+    tensors = []
+
+    def taken(x):
+        if isinstance(x, masks.Mask):
+            return _Rule(type(x), tuple((name, taken(value)) for name, value in vars(x).items()))
+        if tf.is_tensor(x):
+            tensors.append(x)
+            return tf.Tensor
+        return x
+
+    return taken(mask), tensors
+
+
+def _put_together(rule, tensors):
+    if rule is tf.Tensor:
+        return next(tensors)
+    if not isinstance(rule, _Rule):
+        return rule
+    mask = object.__new__(rule.kind)
+    for name, value in rule.attributes:
+        setattr(mask, name, _put_together(value, tensors))
+    return mask
+
+
+def _all_within(rule, modules):
+    """Whether every class of a mask is from those modules."""
+    if not isinstance(rule, _Rule):
+        return True
+    return rule.kind.__module__ in modules and all(_all_within(value, modules) for _, value in rule.attributes)
+
+
+class _Rule(NamedTuple):
+    kind: type
+    attributes: tuple
+
+
+def _drawn(dropout, seed):
+    if isinstance(dropout, Dropout):
+        return dropout
+    return Dropout.draw(dropout, seed) if dropout else None
 
 
 def _attend(square, score, mask, dropout, operands, bias, parameters):

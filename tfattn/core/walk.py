@@ -291,13 +291,18 @@ class Walk:
 class Dropout:
     """Which weights of a block stay, from 16 random bits each: the same ones each time that the block is computed."""
 
-    def __init__(self, rate, seed):
+    def __init__(self, rate, key):
+        self.rate = rate
         self.threshold = min(round(rate * 65536), 65535)
         self.scale = 65536 / (65536 - self.threshold)
-        # Four words from the caller's generator are the key of all blocks.
+        self.key = key  # uint64 (1,), that of all blocks
+
+    @classmethod
+    def draw(cls, rate, seed):
+        """With a key of four words from the caller's generator."""
         words = keras.random.randint((4,), 0, 65536, dtype="int32", seed=seed)
         words = tf.bitwise.left_shift(tf.cast(words, tf.uint64), tf.constant([0, 16, 32, 48], tf.uint64))
-        self.key = tf.reduce_sum(words, keepdims=True)
+        return cls(rate, tf.reduce_sum(words, keepdims=True))
 
     def keep(self, number, shape, dtype):
         """1 where a weight of block `number` stays, 0 elsewhere."""
