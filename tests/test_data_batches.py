@@ -1,29 +1,51 @@
 """Batches for teacher forcing: marks, padding, order, and what is left out."""
 
+import gc
+import itertools
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 
-from tfattn.data import Vocabulary, toy_translation, translation_batches
+from tfattn.data import EpochCounter, Vocabulary, token_batches, toy_translation, translation_batches
 
 PAIRS = toy_translation(53, seed=2)
-ENGLISH = Vocabulary.from_sentences(source for source, _ in PAIRS)
-FRENCH = Vocabulary.from_sentences(target for _, target in PAIRS)
+MORE_PAIRS = toy_translation(503, seed=3)  # enough for several batches of each length
+ENGLISH = Vocabulary.from_sentences(source for source, _ in PAIRS + MORE_PAIRS)
+FRENCH = Vocabulary.from_sentences(target for _, target in PAIRS + MORE_PAIRS)
 
 
 def batches(pairs=PAIRS, batch_size=7, **arguments):
     return translation_batches(pairs, ENGLISH, FRENCH, batch_size, **arguments)
 
 
+def by_tokens(pairs=MORE_PAIRS, tokens_per_batch=211, **arguments):
+    return token_batches(pairs, ENGLISH, FRENCH, tokens_per_batch, **arguments)
+
+
 def sentences(dataset):
     """The pairs of a dataset, decoded, in its order."""
+    return [pair for batch in companies(dataset) for pair in batch]
+
+
+def companies(dataset):
+    """The pairs of a dataset, decoded, batch by batch."""
     return [
-        (ENGLISH.decode(source), FRENCH.decode(target))
+        [(ENGLISH.decode(source), FRENCH.decode(target)) for source, target in zip(sources, targets, strict=True)]
         for (sources, _), targets in dataset.as_numpy_iterator()
-        for source, target in zip(sources, targets, strict=True)
     ]
+
+
+def shapes(dataset):
+    """(B, S, T) of each batch, in the dataset's order."""
+    return [(*source.shape, target.shape[1]) for (source, target), _ in dataset.as_numpy_iterator()]
+
+
+def longer_sides(pairs):
+    """Ids of each pair's longer row, its mark included."""
+    return [1 + max(len(ENGLISH.encode(source)), len(FRENCH.encode(target))) for source, target in pairs]
 
 
 def test_rows_carry_their_marks_and_padding():
@@ -42,16 +64,19 @@ def padded(ids, length):
     return ids + [0] * (length - len(ids))
 
 
-def test_target_out_is_target_in_one_step_later():
-    for (_, target_in), target_out in batches().as_numpy_iterator():
+@pytest.mark.parametrize("make", [batches, by_tokens])
+def test_target_out_is_target_in_one_step_later(make):
+    for (_, target_in), target_out in make().as_numpy_iterator():
         shifted = target_in[:, 1:]
         assert np.all((shifted == target_out[:, :-1]) | (shifted == 0))
 
 
-def test_elements_are_int32_of_unknown_size():
+@pytest.mark.parametrize("make", [batches, by_tokens])
+@pytest.mark.parametrize("shuffle_seed", [None, 3])
+def test_elements_are_int32_of_unknown_size(make, shuffle_seed):
     import tensorflow as tf
 
-    (source, target_in), target_out = batches().element_spec
+    (source, target_in), target_out = make(shuffle_seed=shuffle_seed).element_spec
     for spec in (source, target_in, target_out):
         assert spec.dtype == tf.int32
         assert spec.shape.as_list() == [None, None]
@@ -74,9 +99,10 @@ def test_every_pair_comes_once_in_each_shuffled_epoch():
     assert first != PAIRS and first != second
 
 
-def test_same_seed_gives_the_same_epochs():
+@pytest.mark.parametrize("make", [batches, by_tokens])
+def test_same_seed_gives_the_same_epochs(make):
     def epochs(seed):
-        dataset = batches(shuffle_seed=seed)
+        dataset = make(shuffle_seed=seed)
         return [sentences(dataset) for _ in range(3)]
 
     assert epochs(1) == epochs(1)
@@ -107,24 +133,196 @@ def test_empty_sentences_are_their_marks_alone():
     assert (source.numpy(), target_in.numpy(), target_out.numpy()) == ([[3]], [[2]], [[3]])
 
 
-def test_no_pair_to_batch_is_refused():
-    with pytest.raises(ValueError, match="translation_batches: `pairs` must hold at least one"):
-        batches([])
-    with pytest.raises(ValueError, match="`max_length` must leave at least one pair"):
-        batches(max_length=2)
+@pytest.mark.parametrize("make", [batches, by_tokens])
+def test_no_pair_to_batch_is_refused(make):
+    who = {batches: "translation_batches", by_tokens: "token_batches"}[make]
+    with pytest.raises(ValueError, match=f"{who}: `pairs` must hold at least one"):
+        make([])
+    with pytest.raises(ValueError, match=f"{who}: `max_length` must leave at least one pair"):
+        make(max_length=2)
 
 
-@pytest.mark.parametrize("argument", ["batch_size", "max_length", "length_multiple"])
+@pytest.mark.parametrize(
+    ("make", "who", "argument"),
+    [
+        (batches, "translation_batches", "batch_size"),
+        (batches, "translation_batches", "max_length"),
+        (batches, "translation_batches", "length_multiple"),
+        (by_tokens, "token_batches", "tokens_per_batch"),
+        (by_tokens, "token_batches", "max_length"),
+        (by_tokens, "token_batches", "length_multiple"),
+    ],
+)
 @pytest.mark.parametrize("value", [0, -3, 1.5])
-def test_sizes_must_be_positive_integers(argument, value):
-    message = f"translation_batches: `{argument}` must be a positive integer"
-    with pytest.raises(ValueError, match=message):
-        batches(**{argument: value})
+def test_sizes_must_be_positive_integers(make, who, argument, value):
+    with pytest.raises(ValueError, match=f"{who}: `{argument}` must be a positive integer"):
+        make(**{argument: value})
 
 
-def test_shuffle_seed_must_be_an_integer():
+@pytest.mark.parametrize("make", [batches, by_tokens])
+def test_shuffle_seed_must_be_an_integer(make):
     with pytest.raises(ValueError, match="`shuffle_seed` must be an integer of at least 0"):
-        batches(shuffle_seed=-1)
+        make(shuffle_seed=-1)
+
+
+@pytest.mark.parametrize("shuffle_seed", [None, 3])
+@pytest.mark.parametrize("length_multiple", [1, 4])
+def test_token_batches_are_as_full_as_the_budget_allows(shuffle_seed, length_multiple):
+    found = shapes(by_tokens(shuffle_seed=shuffle_seed, length_multiple=length_multiple))
+    assert len(found) > 20
+    assert all(rows * max(lengths) <= 211 for rows, *lengths in found)
+    assert sum(rows != 211 // max(lengths) for rows, *lengths in found) <= 1  # the shortest pairs that are left
+
+
+@pytest.mark.parametrize("shuffle_seed", [None, 3])
+def test_a_token_batch_is_no_longer_than_its_pairs_need(shuffle_seed):
+    first, again = (by_tokens(shuffle_seed=shuffle_seed, length_multiple=4) for _ in range(2))
+    for (rows, source, target), company in zip(shapes(first), companies(again), strict=True):
+        assert rows == len(company)
+        for length, side, vocabulary in ((source, 0, ENGLISH), (target, 1, FRENCH)):
+            longest = 1 + max(len(vocabulary.encode(pair[side])) for pair in company)
+            assert length == -(-longest // 4) * 4
+
+
+@pytest.mark.parametrize("shuffle_seed", [None, 3])
+def test_pairs_of_a_token_batch_have_similar_lengths(shuffle_seed):
+    dataset = by_tokens(shuffle_seed=shuffle_seed, length_multiple=1)
+    ranges = sorted((min(lengths), max(lengths)) for lengths in map(longer_sides, companies(dataset)))
+    assert all(high <= low for (_, high), (low, _) in itertools.pairwise(ranges))
+
+
+def test_similar_lengths_pad_less_than_pairs_as_they_come():
+    def padding(dataset):
+        filled, all_of_it = np.sum([(np.sum(s > 0), s.size) for (s, _), _ in dataset.as_numpy_iterator()], axis=0)
+        return 1 - filled / all_of_it
+
+    assert padding(by_tokens(length_multiple=1)) < 0.5 * padding(batches(MORE_PAIRS, 23, length_multiple=1))
+
+
+@pytest.mark.parametrize("shuffle_seed", [None, 3])
+def test_every_token_batch_of_an_epoch_is_counted_beforehand(shuffle_seed):
+    dataset = by_tokens(shuffle_seed=shuffle_seed)
+    assert [len(shapes(dataset)) for _ in range(3)] == [int(dataset.cardinality())] * 3
+
+
+def test_every_pair_comes_once_in_each_epoch_of_token_batches():
+    dataset = by_tokens(shuffle_seed=0)
+    for _ in range(3):
+        assert sorted(sentences(dataset)) == sorted(MORE_PAIRS)
+
+
+@pytest.mark.parametrize("length_multiple", [1, 4])
+def test_epochs_of_token_batches_have_the_same_shapes_in_another_order(length_multiple):
+    dataset = by_tokens(shuffle_seed=0, length_multiple=length_multiple)
+    first, second = shapes(dataset), shapes(dataset)
+    assert first != second and sorted(first) == sorted(second)
+
+
+def test_epochs_of_token_batches_give_each_pair_other_company():
+    dataset = by_tokens(shuffle_seed=0)
+    first, second = ({frozenset(company) for company in companies(dataset)} for _ in range(2))
+    assert len(first & second) < 0.2 * len(first)
+
+
+def test_token_batches_without_a_seed_come_longest_first_and_always_alike():
+    dataset = by_tokens(length_multiple=1)
+    lengths = longer_sides(sentences(dataset))
+    assert lengths == sorted(lengths, reverse=True)
+    assert sorted(sentences(dataset)) == sorted(MORE_PAIRS)
+    assert companies(dataset) == companies(dataset)
+
+
+def test_orders_of_token_batches_do_not_hang_on_tensorflows_global_seed():
+    first = sentences(by_tokens(shuffle_seed=5))
+    keras.utils.set_random_seed(99)
+    assert sentences(by_tokens(shuffle_seed=5)) == first
+
+
+def test_max_length_leaves_out_longer_pairs_of_token_batches():
+    kept = [pair for pair, length in zip(MORE_PAIRS, longer_sides(MORE_PAIRS), strict=True) if length <= 10]
+    assert 0 < len(kept) < len(MORE_PAIRS)
+    assert sorted(sentences(by_tokens(max_length=10, tokens_per_batch=12))) == sorted(kept)
+
+
+def test_a_pair_beyond_the_budget_is_refused_with_what_it_needs():
+    longest = max(longer_sides(MORE_PAIRS))
+    match = rf"token_batches: `tokens_per_batch` must be at least {longest}, .* unless `max_length` leaves it out"
+    with pytest.raises(ValueError, match=match):
+        by_tokens(tokens_per_batch=longest - 1, length_multiple=1)
+    assert sorted(sentences(by_tokens(tokens_per_batch=longest, length_multiple=1))) == sorted(MORE_PAIRS)
+    with pytest.raises(ValueError, match="`tokens_per_batch` must be at least 100,"):
+        by_tokens(length_multiple=100, tokens_per_batch=99)
+
+
+def test_one_pair_makes_one_token_batch():
+    dataset = by_tokens(MORE_PAIRS[:1], shuffle_seed=0)
+    assert sentences(dataset) == sentences(dataset) == MORE_PAIRS[:1]
+
+
+def test_a_counter_starts_the_epochs_where_it_is_told():
+    unbroken = by_tokens(shuffle_seed=7)
+    epochs = [companies(unbroken) for _ in range(5)]
+    resumed = by_tokens(shuffle_seed=7, epoch_counter=EpochCounter(3))
+    assert [companies(resumed) for _ in range(2)] == epochs[3:]
+
+
+def test_a_counter_takes_the_number_of_the_epoch_from_fit():
+    unbroken = by_tokens(shuffle_seed=7)
+    epochs = [companies(unbroken) for _ in range(3)]
+    counter = EpochCounter()
+    dataset = by_tokens(shuffle_seed=7, epoch_counter=counter)
+    for epoch in (2, 0, 0, 1):
+        next(iter(dataset))  # whoever looks into it changes nothing
+        counter.on_epoch_begin(epoch)
+        assert companies(dataset) == epochs[epoch]
+
+
+class Killed(Exception):
+    pass
+
+
+def test_a_killed_run_goes_on_with_the_orders_that_it_would_have_had(tmp_path):
+    def run(killed_in=None):
+        counter, losses = EpochCounter(), []
+        dataset = by_tokens(MORE_PAIRS[:101], shuffle_seed=11, epoch_counter=counter)
+        model = keras.Sequential([keras.Input((None,)), keras.layers.Embedding(len(FRENCH), len(FRENCH))])
+        model.layers[0].set_weights([np.zeros((len(FRENCH), len(FRENCH)))])
+        # A rate this high makes each step's loss tell which batches came before.
+        model.compile(keras.optimizers.SGD(50.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+        def after_batch(batch, logs):
+            losses.append(logs["loss"])
+            if killed_in is not None and len(losses) == killed_in:
+                raise Killed
+
+        after = keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
+        backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+        rows = dataset.map(lambda inputs, target_out: (inputs[1], target_out))
+        model.fit(rows, epochs=4, shuffle=False, verbose=0, callbacks=[counter, backup, after])
+        return losses
+
+    unbroken = run()
+    steps = len(unbroken) // 4
+    with pytest.raises(Killed):
+        run(killed_in=2 * steps + 3)  # amid the third epoch, which the next run repeats
+    np.testing.assert_allclose(run(), unbroken[2 * steps :], rtol=1e-4)
+
+
+def test_an_iterator_outlives_its_dataset_and_counter():
+    iterator = iter(by_tokens(shuffle_seed=0))
+    gc.collect()
+    assert sum(len(target) for _, target in iterator) == len(MORE_PAIRS)
+
+
+@pytest.mark.parametrize("epoch", [-1, 1.5, None])
+def test_an_epoch_is_an_integer_of_at_least_0(epoch):
+    with pytest.raises(ValueError, match="EpochCounter: `epoch` must be an integer of at least 0"):
+        EpochCounter(epoch)
+
+
+def test_an_epoch_counter_is_no_number():
+    with pytest.raises(ValueError, match="token_batches: `epoch_counter` must be an EpochCounter, or None"):
+        by_tokens(shuffle_seed=0, epoch_counter=3)
 
 
 def test_tensorflow_is_not_imported_before_it_is_needed():

@@ -8,19 +8,26 @@
     batches = data.translation_batches(train, english, french, batch_size=64, shuffle_seed=0)
 
 Sentences travel as a list of `(source, target)` pairs of strings, whether they
-come from the toy grammar or from files. TensorFlow is imported only when
-`translation_batches` is called.
+come from the toy grammar or from files. `Vocabulary` knows whole words,
+`SubwordVocabulary` parts of words; either may go wherever the other does.
+`token_batches` puts sentences of similar length together. TensorFlow is imported
+only when batches are made, sentencepiece only for subwords.
 """
 
-from tfattn.data.batches import translation_batches
+from tfattn.data.batches import EpochCounter, token_batches, translation_batches
 from tfattn.data.parallel import read_parallel
+from tfattn.data.subwords import SubwordVocabulary, load_vocabulary
 from tfattn.data.toy_corpus import split_pairs, toy_translation
 from tfattn.data.vocabulary import Vocabulary
 
 __all__ = [
+    "EpochCounter",
+    "SubwordVocabulary",
     "Vocabulary",
+    "load_vocabulary",
     "read_parallel",
     "split_pairs",
+    "token_batches",
     "toy_translation",
     "translation_batches",
 ]

@@ -1,0 +1,269 @@
+"""A vocabulary of parts of words, by sentencepiece: sentences to integer ids and back."""
+
+import io
+import os
+from collections.abc import Iterable
+
+from tfattn import _checks, _optional
+from tfattn.data.vocabulary import Vocabulary
+
+__all__ = ["SubwordVocabulary", "load_vocabulary"]
+
+_SPECIAL_IDS = (Vocabulary.pad_id, Vocabulary.unknown_id, Vocabulary.begin_id, Vocabulary.end_id)
+
+# How sentencepiece writes a space; it keeps a second block character for itself. Text may use neither.
+_SPACE = "▁"
+_RESERVED = str.maketrans("▁▅", "__")
+
+
+class SubwordVocabulary:
+    """Parts of words as integer ids: byte-pair encoding, in which frequent words stay whole and no word is unknown.
+
+    A drop-in for `Vocabulary`: the same methods and the same ids 0 to 3 for padding, the unknown, begin and end. Only a
+    character that the vocabulary was never shown is unknown. Text cannot forge the special ids: "<eos>" in a sentence
+    becomes parts like "<" and "eos", or unknown.
+
+    A joint vocabulary is one that was made from both languages' sentences; a model whose two sides share it can share
+    its embeddings too.
+
+    Args:
+        model: Bytes, a serialised sentencepiece model whose padding, unknown, begin and end are ids 0 to 3. See also
+            `from_sentences` and `load`.
+
+    Attributes:
+        words: Tuple of str, every entry in the order of the ids, so that `words[i]` is how id `i` is written. "▁"
+            stands where a word begins.
+
+    Raises:
+        ValueError: `model` is something else.
+        ImportError: sentencepiece is not installed.
+
+    Example:
+        >>> vocabulary = SubwordVocabulary.from_sentences(["low lower lowest", "new newer newest"], size=100)
+        >>> [vocabulary.words[index] for index in vocabulary.encode("newest slow")]
+        ['▁newest', '▁', 's', 'low']
+        >>> vocabulary.decode([*vocabulary.encode("newest slow"), vocabulary.end_id, vocabulary.pad_id])
+        'newest slow'
+
+    Source: Sennrich, Haddow, Birch 2016, arXiv:1508.07909, algorithm 1; Kudo, Richardson 2018, arXiv:1808.06226. Each
+    word here begins with "▁", where the first paper ends it with a mark of its own.
+    """
+
+    pad_id, unknown_id, begin_id, end_id = _SPECIAL_IDS
+
+    def __init__(self, model: bytes):
+        self._processor = _processor(model)
+        if self._processor is None:
+            expected = f"be a sentencepiece model whose padding, unknown, begin and end are {_SPECIAL_IDS}"
+            _checks.fail("SubwordVocabulary", "model", expected, model[:20] if isinstance(model, bytes) else model)
+        self.words = tuple(self._processor.id_to_piece(index) for index in range(self._processor.get_piece_size()))
+
+    @classmethod
+    def from_sentences(cls, sentences: Iterable[str], size: int) -> "SubwordVocabulary":
+        """Learns the parts of words from some sentences, by joining what most often stands side by side.
+
+        The text is taken as it is: nothing is normalised but white space, and white space alone bounds a part, so that
+        "&apos;s" or "t-shirt" may become one. Every character gets an id, but nothing is learnt from a text's "<eos>" and
+        its like. The same sentences give the same ids.
+
+        Args:
+            sentences: Iterable of str; chain two languages' for a joint vocabulary.
+            size: Positive int, the greatest `len` of the result, its four special entries included. It has fewer where
+                the sentences have no more to join.
+
+        Returns:
+            A `SubwordVocabulary`.
+
+        Raises:
+            ValueError: `sentences` is a single string or holds no words; `size` has no room for the characters.
+            ImportError: sentencepiece is not installed.
+
+        Example:
+            >>> SubwordVocabulary.from_sentences(["a b"], size=10_000).words[4:]
+            ('▁a', '▁b', '▁', 'a', 'b')
+        """
+        who = "SubwordVocabulary.from_sentences"
+        # A string is a sequence of strings too, and would pass letter by letter.
+        if isinstance(sentences, str) or not isinstance(sentences, Iterable):
+            _checks.fail(who, "sentences", "be a collection of strings", sentences)
+        _checks.positive_int(who, "size", size)
+        lines = [_plain(sentence) for sentence in sentences]
+        characters = {_SPACE}.union(*lines) - {" "}
+        if size < len(_SPECIAL_IDS) + len(characters):
+            expected = f"be at least {len(_SPECIAL_IDS) + len(characters)}, for each character of the sentences"
+            _checks.fail(who, "size", expected, size)
+        try:
+            return cls(_trained(lines, size))
+        except RuntimeError:  # sentencepiece has found nothing to learn from
+            return _checks.fail(who, "sentences", "hold some words", lines[:3])
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def encode(self, sentence: str) -> list[int]:
+        """The ids of a sentence's parts, without begin or end.
+
+        Args:
+            sentence: Str, words separated by white space. The block characters "▁" and "▅", which sentencepiece keeps
+                for itself, are read as "_".
+
+        Returns:
+            A list of int; `unknown_id` for a run of characters that are not in the vocabulary.
+
+        Example:
+            >>> SubwordVocabulary.from_sentences(["a b"], size=9).encode("a ab ☃")
+            [4, 4, 8, 6, 1]
+        """
+        return self._processor.encode(_plain(sentence))
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The sentence that some ids stand for: what `encode` read, but for white space and unknown characters.
+
+        Reads up to the first end, and leaves out padding and begin.
+
+        Args:
+            ids: Iterable of int: a list, an array or a row of a tensor.
+
+        Returns:
+            The words, separated by single spaces; unknown characters read "<unk>".
+
+        Raises:
+            ValueError: an id lies outside the vocabulary.
+
+        Example:
+            >>> SubwordVocabulary.from_sentences(["a b"], size=9).decode([2, 4, 6, 1, 4, 8, 3, 5, 0])
+            'a <unk> ab'
+        """
+        parts = []
+        for index in map(int, ids):
+            if not 0 <= index < len(self.words):
+                _checks.fail("SubwordVocabulary.decode", "ids", f"lie in [0, {len(self.words)})", index)
+            if index == self.end_id:
+                break
+            if index not in (self.pad_id, self.begin_id):
+                parts.append(self.words[index])
+        return " ".join("".join(parts).replace(_SPACE, " ").split())
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the vocabulary to a file that `load` reads: a model in sentencepiece's own format.
+
+        Args:
+            path: Where to write; a file that is there is replaced.
+
+        Example:
+            >>> import os, tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = os.path.join(folder, "subwords.model")
+            ...     SubwordVocabulary.from_sentences(["a b"], size=9).save(path)
+            ...     SubwordVocabulary.load(path).encode("a b")
+            [4, 5]
+        """
+        with open(path, "wb") as file:
+            file.write(self._processor.serialized_model_proto())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "SubwordVocabulary":
+        """Reads a vocabulary that `save` wrote; see there for an example.
+
+        Args:
+            path: The file. A model that sentencepiece itself wrote will do where its padding, unknown, begin and end
+                are ids 0 to 3.
+
+        Returns:
+            A `SubwordVocabulary` with the same ids.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file holds something else.
+            ImportError: sentencepiece is not installed.
+        """
+        content = _content("SubwordVocabulary.load", path)
+        try:
+            return cls(content)
+        except ValueError:
+            expected = "name a file that `SubwordVocabulary.save` wrote"
+            return _checks.fail("SubwordVocabulary.load", "path", expected, str(path))
+
+
+def load_vocabulary(path: str | os.PathLike) -> Vocabulary | SubwordVocabulary:
+    """Reads a vocabulary of either kind: whole words or parts of words, whichever lies there.
+
+    Args:
+        path: A file that `Vocabulary.save` or `SubwordVocabulary.save` wrote.
+
+    Returns:
+        A `Vocabulary` or a `SubwordVocabulary`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file holds something else.
+        ImportError: it holds parts of words, and sentencepiece is not installed.
+
+    Example:
+        >>> import os, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "vocabulary")
+        ...     Vocabulary(["a", "cat"]).save(path)
+        ...     load_vocabulary(path).encode("a cat")
+        [4, 5]
+    """
+    words_are_whole = _content("load_vocabulary", path).lstrip().startswith(b"{")  # JSON
+    kind = Vocabulary if words_are_whole else SubwordVocabulary
+    try:
+        return kind.load(path)
+    except ValueError:
+        expected = "name a file that `Vocabulary.save` or `SubwordVocabulary.save` wrote"
+        return _checks.fail("load_vocabulary", "path", expected, str(path))
+
+
+def _plain(sentence: str) -> str:
+    """The sentence with single spaces, in characters that sentencepiece takes."""
+    # A half of a character, as a terminal of another encoding may pass in, is no UTF-8: it becomes "?".
+    return " ".join(sentence.translate(_RESERVED).encode("utf-8", "replace").decode("utf-8").split())
+
+
+def _trained(lines: list[str], size: int) -> bytes:
+    sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
+    model = io.BytesIO()
+    pad_piece, unk_piece, bos_piece, eos_piece = Vocabulary([]).words
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=size,
+        hard_vocab_limit=False,  # a small corpus has fewer parts than were asked for
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        split_by_unicode_script=False,
+        max_sentence_length=4 * max(map(len, lines), default=1),  # in bytes; a longer one would be left out
+        pad_id=Vocabulary.pad_id,
+        unk_id=Vocabulary.unknown_id,
+        bos_id=Vocabulary.begin_id,
+        eos_id=Vocabulary.end_id,
+        pad_piece=pad_piece,
+        unk_piece=unk_piece,
+        bos_piece=bos_piece,
+        eos_piece=eos_piece,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def _processor(model: bytes):
+    """sentencepiece's processor for a model with the ids of this package, or None where `model` is none."""
+    sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
+    if not isinstance(model, bytes) or not model:  # sentencepiece 0.1 crashes on an empty one
+        return None
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError:
+        return None
+    ids = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
+    return processor if ids == _SPECIAL_IDS else None
+
+
+def _content(who: str, path: str | os.PathLike) -> bytes:
+    if not os.path.isfile(path):
+        _checks.fail(who, "path", "name an existing file", str(path), error=FileNotFoundError)
+    with open(path, "rb") as file:
+        return file.read()
