@@ -107,6 +107,93 @@ def test_the_gradient_is_softmax_minus_the_smoothed_target(smoothing):
     np.testing.assert_allclose(tape.gradient(loss, logits), wanted, atol=1e-6)
 
 
+def gradient_of(loss, ids, logits, weights=None):
+    logits = tf.convert_to_tensor(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        value = loss(ids, logits, sample_weight=weights)
+    return tape.gradient(value, logits)
+
+
+ROADS = {
+    "eager": lambda f: f,
+    "graph": lambda f: tf.function(f, input_signature=SIGNATURE),
+    "xla": lambda f: tf.function(f, input_signature=SIGNATURE, jit_compile=True),
+}
+SIGNATURE = [tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None, None, None)), tf.TensorSpec((None, None))]
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_on_every_road_the_gradient_is_weighted_like_the_loss(road, smoothing):
+    ids, logits = draw()
+    weights = np.random.default_rng(1).normal(size=(B, T)).astype("float32")
+    weights[1, 1] = 0.0
+    logits[1, 1] = np.nan  # of no weight, and so of no gradient
+    loss = tfattn.MaskedCrossentropy(smoothing)
+    gradient = ROADS[road](lambda *inputs: gradient_of(loss, *inputs))(
+        tf.constant(ids, tf.int32), tf.constant(logits), tf.constant(weights)
+    )
+    logits[1, 1] = 0.0
+    scale = ((ids != 0) * weights / ((ids != 0) * weights).sum())[..., None]
+    wanted = (np.exp(log_softmax(logits)) - smoothed_rows(ids, smoothing)) * scale
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_token_may_have_any_upstream_gradient():
+    ids, logits = draw()
+    upstream = np.random.default_rng(1).normal(size=(B, T)).astype("float32")
+    logits = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        losses = tfattn.MaskedCrossentropy(0.1).call(ids, logits)
+    gradient = tape.gradient(losses, logits, output_gradients=tf.constant(upstream))
+    wanted = (np.exp(log_softmax(logits.numpy())) - smoothed_rows(ids, 0.1)) * ((ids != 0) * upstream)[..., None]
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-3, 30.0, 1e4])
+def test_the_gradient_holds_for_logits_of_any_size(size):
+    ids, logits = draw()
+    logits = logits * np.float32(size)
+    wanted = np.exp(log_softmax(logits)) - smoothed_rows(ids, 0.1)
+    gradient = gradient_of(tfattn.MaskedCrossentropy(0.1, reduction="sum"), ids, logits)
+    np.testing.assert_allclose(gradient, wanted * (ids != 0)[..., None], rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradient_of_half_precision_logits_is_theirs():
+    ids, logits = draw()
+    half = logits.astype("float16")
+    gradient = gradient_of(tfattn.MaskedCrossentropy(0.1), ids, half)
+    assert gradient.dtype == "float16"
+    wanted = gradient_of(tfattn.MaskedCrossentropy(0.1), ids, half.astype("float32"))
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-3, atol=1e-6)
+
+
+def test_a_word_that_is_ruled_out_by_minus_infinity_gets_no_gradient():
+    ids, logits = draw()
+    ids[ids == 4] = 5
+    logits[..., 4] = -np.inf
+    loss = tfattn.MaskedCrossentropy()
+    np.testing.assert_allclose(
+        loss(ids, logits), expected_mean(ids, np.where(logits == -np.inf, -1e6, logits)), rtol=1e-5
+    )
+    gradient = gradient_of(loss, ids, logits).numpy()
+    assert np.isfinite(gradient).all() and not np.any(gradient[..., 4])
+
+
+def test_the_gradient_has_a_gradient():
+    ids, logits = draw()
+    direction = np.random.default_rng(1).normal(size=(B, T, V)).astype("float32")
+    logits = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        along = tf.reduce_sum(gradient_of(tfattn.MaskedCrossentropy(0.1, reduction="sum"), ids, logits) * direction)
+    p = np.exp(log_softmax(logits.numpy()))
+    wanted = p * (direction - (p * direction).sum(-1, keepdims=True)) * (ids != 0)[..., None]
+    np.testing.assert_allclose(tape.gradient(along, logits), wanted, atol=1e-5)
+
+
 @pytest.mark.parametrize("garbage", [np.nan, np.inf, -np.inf])
 def test_what_lies_under_padding_reaches_neither_the_loss_nor_its_gradient(garbage):
     ids, logits = draw()
@@ -194,6 +281,33 @@ def test_the_rate_peaks_at_the_last_warm_up_step():
     assert float(schedule(0)) > 0
 
 
+def test_a_schedule_is_told_its_peak():
+    schedule = tfattn.training.InverseSquareRootSchedule(peak=0.005, warmup_steps=13)
+    done = np.arange(200)
+    wanted = 0.005 * np.minimum((done + 1.0) / 13, np.sqrt(13 / (done + 1.0)))
+    np.testing.assert_allclose([float(schedule(int(i))) for i in done], wanted, rtol=1e-6)
+    np.testing.assert_allclose([float(schedule(step)) for step in (0, 12, 51)], [0.005 / 13, 0.005, 0.0025], rtol=1e-6)
+
+
+def test_the_papers_schedule_is_the_one_with_its_peak():
+    papers = tfattn.TransformerSchedule(width=11, warmup_steps=13, scale=1.7)
+    np.testing.assert_allclose(papers.peak, 1.7 * (11 * 13) ** -0.5)
+    told = tfattn.training.InverseSquareRootSchedule(papers.peak, 13)
+    assert [float(papers(step)) for step in range(40)] == [float(told(step)) for step in range(40)]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((0.0, 13), "InverseSquareRootSchedule: `peak` must be a positive, finite number. Received: peak=0.0"),
+        ((0.005, 0), "InverseSquareRootSchedule: `warmup_steps` must be a positive integer. Received: warmup_steps=0"),
+    ],
+)
+def test_a_schedule_without_a_peak_or_a_warm_up_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tfattn.training.InverseSquareRootSchedule(*arguments)
+
+
 def test_an_optimizer_follows_the_schedule():
     schedule = tfattn.TransformerSchedule(width=5, warmup_steps=3)
     optimizer = keras.optimizers.SGD(schedule)
@@ -210,6 +324,7 @@ def test_loss_metric_and_schedule_come_back_from_their_configs():
         tfattn.MaskedCrossentropy(0.3, padding_id=2, reduction="sum"),
         tfattn.MaskedAccuracy(padding_id=2, name="accuracy"),
         tfattn.TransformerSchedule(width=5, warmup_steps=3, scale=2.0),
+        tfattn.training.InverseSquareRootSchedule(0.005, warmup_steps=2000),
     ]
     for part in parts:
         back = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(part))

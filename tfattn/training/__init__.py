@@ -1,8 +1,19 @@
-"""Side floor: losses, metrics and schedules. Knows no layer and no model."""
+"""Side floor: losses, metrics, schedules and callbacks. Knows no layer, no model, no data and no decoding."""
 
-from tfattn.training.bleu import corpus_bleu
+from tfattn.training.averaging import AveragedWeights
+from tfattn.training.backup import Backup
+from tfattn.training.bleu import ValidationBleu, corpus_bleu
 from tfattn.training.losses import MaskedCrossentropy
 from tfattn.training.metrics import MaskedAccuracy
-from tfattn.training.schedules import TransformerSchedule
+from tfattn.training.schedules import InverseSquareRootSchedule, TransformerSchedule
 
-__all__ = ["MaskedAccuracy", "MaskedCrossentropy", "TransformerSchedule", "corpus_bleu"]
+__all__ = [
+    "AveragedWeights",
+    "Backup",
+    "InverseSquareRootSchedule",
+    "MaskedAccuracy",
+    "MaskedCrossentropy",
+    "TransformerSchedule",
+    "ValidationBleu",
+    "corpus_bleu",
+]

@@ -1,8 +1,10 @@
-"""BLEU, by sacrebleu."""
+"""BLEU, by sacrebleu: of two lists of sentences, and of a model while it trains."""
+
+import keras
 
 from tfattn import _checks, _optional
 
-__all__ = ["corpus_bleu"]
+__all__ = ["ValidationBleu", "corpus_bleu"]
 
 
 def corpus_bleu(hypotheses, references):
@@ -23,9 +25,56 @@ def corpus_bleu(hypotheses, references):
     Source: Papineni et al. 2002; Post 2018, arXiv:1804.08771.
     """
     hypotheses, references = list(hypotheses), list(references)
-    _checks.same_size("corpus_bleu", "hypotheses", len(hypotheses), "references", len(references))
+    _same_number("corpus_bleu", "hypotheses", hypotheses, "references", references)
     if not hypotheses:
         _checks.fail("corpus_bleu", "hypotheses", "hold at least one sentence", hypotheses)
     sacrebleu = _optional.find("sacrebleu", "text", "corpus_bleu")
     # `force` keeps sacrebleu from warning that the text looks tokenised, which it is.
     return round(sacrebleu.metrics.BLEU(tokenize="none", force=True).corpus_score(hypotheses, [references]).score, 6)
+
+
+class ValidationBleu(keras.callbacks.Callback):
+    """BLEU of the model's translations of held-out sentences, at the end of an epoch.
+
+    It joins the epoch's logs, so that the progress bar and the history show it, and `ModelCheckpoint` and
+    `EarlyStopping` can monitor it (`mode="max"`): pass it before them.
+
+    Args:
+        translate: function of the model and `sources` that returns the translations, one string a source, in order.
+        sources: list of sentences in the form that `translate` takes.
+        references: as many strings, tokens split by spaces, as in `corpus_bleu`.
+        every: positive int n: after the first epoch, and after epochs n, 2n, 3n and so on, counted from 1. Between them
+            the last value stands, so that whoever monitors it always finds one.
+        name: its name in the logs.
+    Raises:
+        ValueError: `translate` cannot be called; `references` are not as many as `sources`; `every` is no positive int.
+        ImportError: sacrebleu is not installed.
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> echo = ValidationBleu(lambda model, sources: sources, ["a small cat sleeps"], ["a small cat sleeps"])
+        >>> model.fit(np.ones((3, 1)), np.ones((3, 1)), callbacks=[echo], verbose=0).history["val_bleu"]
+        [100.0]
+    """
+
+    def __init__(self, translate, sources, references, every=1, name="val_bleu"):
+        super().__init__()
+        if not callable(translate):
+            _checks.fail("ValidationBleu", "translate", "be callable", translate)
+        self.translate, self.sources, self.references = translate, list(sources), list(references)
+        _same_number("ValidationBleu", "references", self.references, "sources", self.sources)
+        self.every = _checks.positive_int("ValidationBleu", "every", every)
+        self.name = name
+        _optional.find("sacrebleu", "text", "ValidationBleu")  # now, and not after an epoch
+
+    def on_epoch_end(self, epoch, logs=None):
+        earlier = self.model.history.history.get(self.name)
+        if not earlier or (epoch + 1) % self.every == 0:
+            logs[self.name] = corpus_bleu(self.translate(self.model, self.sources), self.references)
+        else:
+            logs[self.name] = earlier[-1]
+
+
+def _same_number(who, argument, sentences, other_name, others):
+    if len(sentences) != len(others):
+        _checks.fail(who, argument, f"hold a sentence for each of the {len(others)} {other_name}", len(sentences))

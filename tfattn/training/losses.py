@@ -52,15 +52,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         """Loss of each token, `(B, T)`, 0 at padding."""
         y_true = ops.cast(y_true, "int32")
         check_scores("MaskedCrossentropy", y_true, y_pred)
-        real = y_true != self.padding_id
-        # Under padding zeros, and not what lies there: 0 · NaN would be NaN in the gradient.
-        logits = ops.where(real[..., None], ops.cast(y_pred, "float32"), 0.0)
-        log_normaliser = ops.logsumexp(logits, axis=-1)  # (B, T)
-        target = ops.take_along_axis(logits, y_true[..., None], axis=-1)[..., 0]  # (B, T)
-        losses = log_normaliser - (1.0 - self.label_smoothing) * target
-        if self.label_smoothing:
-            losses = losses - self.label_smoothing * ops.mean(logits, axis=-1)
-        return ops.where(real, losses, 0.0)
+        return _token_losses(y_true, ops.cast(y_pred, "float32"), y_true != self.padding_id, self.label_smoothing)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         # Keras's own reduction divides by all tokens, padding included.
@@ -86,6 +78,49 @@ class MaskedCrossentropy(keras.losses.Loss):
             "label_smoothing": self.label_smoothing,
             "padding_id": self.padding_id,
         }
+
+
+def _token_losses(target, logits, real, smoothing):
+    """Loss of each token, `(B, T)`, 0 at padding, with its gradient written out.
+
+    Over a large vocabulary nearly all the time goes into passes over `(B, T, V)`. Left to itself, differentiation makes
+    such an array for each of the mask, the sum of exponentials, the target's place and the mean, and adds them up.
+    """
+
+    @ops.custom_gradient
+    def losses(logits):
+        largest = ops.max(logits, axis=-1, keepdims=True)  # (B, T, 1)
+        exponentials = ops.exp(logits - largest)  # (B, T, V), kept for the gradient
+        total = ops.sum(exponentials, axis=-1)  # (B, T)
+        log_normaliser = largest[..., 0] + ops.log(total)
+        target_logit = ops.take_along_axis(logits, target[..., None], axis=-1)[..., 0]
+        losses = log_normaliser - (1.0 - smoothing) * target_logit
+        if smoothing:
+            losses = losses - smoothing * ops.mean(logits, axis=-1)
+
+        def gradient(*arguments, upstream=None):
+            upstream = ops.where(real, arguments[0] if upstream is None else upstream, 0.0)
+            at_target = ops.exp(target_logit - log_normaliser)
+            return _logits_gradient(exponentials, total, target, at_target, upstream, smoothing)
+
+        return ops.where(real, losses, 0.0), gradient
+
+    return losses(logits)
+
+
+def _logits_gradient(exponentials, total, target, at_target, upstream, smoothing):
+    """(softmax − (1 − ε) · [target] − ε / V) · upstream, `(B, T, V)`; `at_target` is the softmax there, `(B, T)`."""
+    vocabulary_size = ops.shape(exponentials)[-1]
+    everywhere = smoothing / ops.cast(vocabulary_size, "float32")
+    # Divided, and not multiplied: where upstream is 0 this gives 0 even for NaN, and needs no pass for a mask.
+    gradient = ops.divide_no_nan(exponentials, ops.divide_no_nan(total, upstream)[..., None])
+    if smoothing:
+        gradient = gradient - (everywhere * upstream)[..., None]
+    at_target = ops.where(upstream == 0, 0.0, (at_target - (1.0 - smoothing) - everywhere) * upstream)
+    rows = ops.reshape(gradient, (-1, vocabulary_size))  # (B · T, V)
+    places = ops.stack([ops.arange(ops.shape(rows)[0], dtype="int32"), ops.reshape(target, (-1,))], axis=-1)
+    rows = ops.scatter_update(rows, places, ops.reshape(at_target, (-1,)))
+    return ops.reshape(rows, ops.shape(exponentials))
 
 
 def check_scores(who, y_true, y_pred):

@@ -1,0 +1,102 @@
+"""The averaged weights in place of the last ones, where a model is judged and kept."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+
+__all__ = ["AveragedWeights"]
+
+
+class AveragedWeights(keras.callbacks.Callback):
+    """Validates with the averaged weights, and shows them to the callbacks in it at the end of an epoch.
+
+    The average is the optimizer's own, over the updates:
+
+        average ← ema_momentum · average + (1 − ema_momentum) · weights
+
+    so that `ema_momentum=0.999` looks back over about a thousand updates. Training itself goes on from the weights
+    as they were, to the last bit; at its end `fit` leaves the average in the model, as Keras always does.
+
+    With `gradient_accumulation_steps=N` Keras takes the average at each batch, N times an update: the same look back
+    then needs the N-th root of the momentum.
+
+    Args:
+        callbacks: list of callbacks that judge or keep the averaged weights, in the order that each needs, such as
+            `ValidationBleu` before `ModelCheckpoint`. They hear of the beginning and end of training and of epochs, and
+            not of batches. `Backup` stays outside: it keeps the weights that training goes on from.
+    Raises:
+        ValueError: in `fit`, the optimizer keeps no average.
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
+        >>> model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9), "mse")
+        >>> show = keras.callbacks.LambdaCallback(
+        ...     on_epoch_end=lambda epoch, logs: print(f"{float(model.layers[-1].kernel[0, 0]):.3f}")
+        ... )
+        >>> fitted = model.fit(np.ones((3, 1)), np.ones((3, 1)), epochs=2, callbacks=[AveragedWeights([show]), show],
+        ...                    verbose=0)
+        0.200
+        0.200
+        0.212
+        0.320
+
+    Source: Polyak and Juditsky 1992; the exponential form as in `keras.optimizers.Optimizer`. Differs from
+    `keras.callbacks.SwapEMAWeights`, which rounds the weights at each exchange, leaves the wrong ones in the model where
+    training is stopped early, and tells the order of callbacks only.
+    """
+
+    def __init__(self, callbacks=()):
+        super().__init__()
+        self.callbacks = list(callbacks)
+        self._weights = None  # those of training, while the average is in the model
+
+    def set_params(self, params):
+        super().set_params(params)
+        for callback in self.callbacks:
+            callback.set_params(params)
+
+    def set_model(self, model):
+        super().set_model(model)
+        for callback in self.callbacks:
+            callback.set_model(model)
+
+    def on_train_begin(self, logs=None):
+        optimizer = self.model.optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
+        if not getattr(optimizer, "use_ema", False):
+            _checks.fail("AveragedWeights", "optimizer", "keep an average: `use_ema=True`", optimizer.name)
+        for callback in self.callbacks:
+            callback.on_train_begin(logs)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        for callback in self.callbacks:
+            callback.on_epoch_begin(epoch, logs)
+
+    def on_test_begin(self, logs=None):
+        self._put_average()
+
+    def on_test_end(self, logs=None):
+        self._put_weights()
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._put_average()
+        try:
+            for callback in self.callbacks:
+                callback.on_epoch_end(epoch, logs)
+        finally:
+            self._put_weights()
+
+    def on_train_end(self, logs=None):
+        for callback in self.callbacks:
+            callback.on_train_end(logs)
+
+    def _put_average(self):
+        variables = self.model.trainable_variables
+        self._weights = [np.array(ops.convert_to_numpy(variable)) for variable in variables]
+        self.model.optimizer.finalize_variable_values(variables)
+
+    def _put_weights(self):
+        for variable, weights in zip(self.model.trainable_variables, self._weights, strict=True):
+            variable.assign(weights)
+        self._weights = None

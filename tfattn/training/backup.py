@@ -1,0 +1,141 @@
+"""A run's whole state on disk, so that a killed run goes on where it was."""
+
+import json
+import os
+import pathlib
+import zipfile
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+
+__all__ = ["Backup"]
+
+_UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
+
+
+class Backup(keras.callbacks.Callback):
+    """Writes everything that a run needs to go on, after each epoch; the next `fit` goes on from there.
+
+        backup = Backup("run.backup")
+        model.fit(batches(first_epoch=backup.epoch), initial_epoch=backup.epoch, epochs=40, callbacks=[..., backup])
+
+    To resume is to run the same program again. A run killed at any moment, in the middle of an epoch or of a backup,
+    begins that epoch anew and ends with the same weights as one that was never killed, provided that the data of epoch
+    k are the same each time they are asked for. A finished run has nothing left to do, and goes on where `epochs` is
+    raised; to start anew, delete the file.
+
+    The file holds the weights, the state of the optimizer (its averaged weights among it), the seeds of dropout, and
+    the logs of every epoch, with which `fit` fills the history that it returns. It is written beside the old one, and
+    then takes its place at once. Pass this callback last, so that the logs are complete and the epoch's best weights
+    are on disk. What other callbacks remember is not kept: `ModelCheckpoint` is told by
+    `initial_value_threshold=backup.best("val_loss", min)`, `EarlyStopping` counts its patience anew.
+
+    Where an epoch is too long to be lost, cut it up: with `steps_per_epoch=n`, `batches.skip(backup.epoch * n)`.
+
+    Args:
+        filepath: where the file is, or will be.
+    Attributes:
+        epoch: int, the epochs done: 0 without a file. With it `fit` and its data begin.
+        history: dict, name to the values of those epochs, as in `keras.callbacks.History`.
+    Raises:
+        ValueError: the file is damaged, or belongs to another model or optimizer; in `fit`, the model is not built, or
+            `initial_epoch` is not `epoch`.
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "run.backup")
+        >>> def run(epochs):
+        ...     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        ...     model.compile("sgd", "mse")
+        ...     backup = Backup(path)
+        ...     print("from epoch", backup.epoch)
+        ...     fitted = model.fit(np.ones((3, 1)), np.ones((3, 1)), epochs=epochs, initial_epoch=backup.epoch,
+        ...                        callbacks=[backup], verbose=0, shuffle=False)
+        ...     return len(fitted.history["loss"])
+        >>> run(epochs=2)
+        from epoch 0
+        2
+        >>> run(epochs=5)
+        from epoch 2
+        5
+
+    Differs from `keras.callbacks.BackupAndRestore`, which leaves the seeds of dropout out, is not safe from a kill while
+    it writes, and goes on in the middle of an epoch with that epoch's first batch.
+    """
+
+    def __init__(self, filepath):
+        super().__init__()
+        self.filepath = pathlib.Path(filepath)
+        self.epoch, self.history = 0, {}
+        if self.filepath.exists():
+            logs, _ = self._read()
+            self.epoch, self.history = logs["epoch"], logs["history"]
+
+    def best(self, name, better=max):
+        """The best value of a log so far, `better` being `max` or `min`; None where there is none yet."""
+        return better(self.history.get(name, []), default=None)
+
+    def on_train_begin(self, logs=None):
+        if not self.model.built:  # its variables would come into being in the first step, over those restored
+            _checks.fail("Backup", "model", "be built before `fit`, by `build` or by a call", self.model.name)
+        if self.epoch:
+            self._restore()
+            self.model.history.history.update({name: list(values) for name, values in self.history.items()})
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch != self.epoch:
+            _checks.fail("Backup", "initial_epoch", f"be `backup.epoch`, here {self.epoch}", epoch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.history.epoch[:] = range(epoch)  # those of an earlier life too
+        self.epoch = epoch + 1
+        for name, value in (logs or {}).items():
+            self.history.setdefault(name, []).append(np.asarray(value).tolist())
+        self._write()
+
+    def _variables(self):
+        optimizer = self.model.optimizer
+        if not optimizer.built:
+            optimizer.build(self.model.trainable_variables)
+        # `variables` has the seeds, which `weights`, and with it a file of weights, has not.
+        return {
+            f"{owner}/{i}": variable
+            for owner, variables in (("model", self.model.variables), ("optimizer", optimizer.variables))
+            for i, variable in enumerate(variables)
+        }
+
+    def _write(self):
+        arrays = {name: _plain(ops.convert_to_numpy(variable)) for name, variable in self._variables().items()}
+        arrays["logs"] = np.array(json.dumps({"epoch": self.epoch, "history": self.history}))
+        self.filepath.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self.filepath.with_name(self.filepath.name + ".unfinished")
+        with open(unfinished, "wb") as file:
+            np.savez(file, **arrays)
+            file.flush()
+            os.fsync(file.fileno())  # on disk before the old one is given up
+        os.replace(unfinished, self.filepath)
+
+    def _read(self):
+        try:
+            with open(self.filepath, "rb") as file:  # opened here: `np.load` leaves a damaged file open
+                arrays = dict(np.load(file, allow_pickle=False))
+            return json.loads(str(arrays.pop("logs"))), arrays
+        except _UNREADABLE:
+            expected = "be a whole file that `Backup` wrote; delete it to start anew"
+            _checks.fail("Backup", "filepath", expected, str(self.filepath))
+
+    def _restore(self):
+        variables, (_, arrays) = self._variables(), self._read()
+        shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
+        if shapes != {name: array.shape for name, array in arrays.items()}:
+            expected = "belong to this model and optimizer; delete it to start anew"
+            _checks.fail("Backup", "filepath", expected, str(self.filepath))
+        for name, variable in variables.items():
+            variable.assign(arrays[name])
+
+
+def _plain(array):
+    """bfloat16, which NumPy writes and cannot read, becomes float32."""
+    return array.astype("float32") if array.dtype.kind == "V" else array
