@@ -299,3 +299,32 @@ def test_returned_weights_are_those_before_dropout():
     block, x = tfattn.TransformerEncoderBlock(H, HIDDEN, attention_dropout=0.5), draw(B, T, D)
     _, weights = block(x, training=True, return_attention_scores=True)
     np.testing.assert_allclose(np.sum(weights, axis=-1), np.ones((B, H, T)), atol=1e-6)
+
+
+def bounds(block):
+    """Largest first weight of each linear map over Glorot's bound for it."""
+    found = {}
+    for weight in block.trainable_weights:
+        if weight.path.endswith("kernel"):
+            rows = weight.shape[0] if "attention_output" not in weight.path else weight.shape[0] * weight.shape[1]
+            columns = np.prod(weight.shape) // rows
+            found["/".join(weight.path.split("/")[1:-1])] = np.abs(weight.numpy()).max() / np.sqrt(6 / (rows + columns))
+    return found
+
+
+def test_linear_maps_begin_as_in_published_transformers():
+    # Glorot's rule; by 1/√2 smaller for query, key and value, which could be one map to all three.
+    block = tfattn.TransformerDecoderBlock(4, 96)
+    block.build((None, None, 64), (None, None, 64))
+    for name, bound in bounds(block).items():
+        smaller = name.split("/")[-1] in ("query", "key", "value")
+        assert 0.98 < bound / (2**-0.5 if smaller else 1.0) <= 1.0, name
+    assert len(bounds(block)) == 2 * 4 + 2
+
+
+def test_one_initializer_serves_all_linear_maps_where_it_is_given():
+    block = tfattn.TransformerEncoderBlock(4, 96, kernel_initializer="glorot_uniform")
+    block = tfattn.TransformerEncoderBlock.from_config(block.get_config())
+    block.build((None, None, 64))
+    assert all(0.98 < bound <= 1.0 for bound in bounds(block).values())
+    assert len(bounds(block)) == 4 + 2

@@ -9,6 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 import tfattn
+from tfattn import decoding
 
 V = 11
 
@@ -81,6 +82,20 @@ def test_the_state_is_carried_from_step_to_step():
     assert numpy(written).tolist() == [[4, 7, 11, 18], [7, 12, 19, 31]]
 
 
+def test_the_state_is_returned_as_it_was_when_each_row_ended():
+    def step(tokens, position, state):
+        logits, _ = scripted(tokens, position, state["script"])
+        return logits, {**state, "steps": state["steps"] + 1}
+
+    script = np.array([[4, 5, 3, 6, 7], [3, 4, 4, 4, 4], [4, 5, 6, 7, 8]])
+    state = {"script": script, "steps": np.zeros((3, 2), "int32"), "nothing": None, "word": "word"}
+    written, state = decoding.greedy_search(step, state, batch_size=3, max_length=5, return_state=True)
+    assert numpy(written).tolist() == [[4, 5, 3, 0, 0], [3, 0, 0, 0, 0], [4, 5, 6, 7, 8]]
+    assert numpy(state["steps"]).tolist() == [[3, 3], [1, 1], [5, 5]]
+    assert numpy(state["script"]).tolist() == script.tolist()
+    assert state["nothing"] is None and state["word"] == "word"
+
+
 @pytest.mark.parametrize("state", [(), {}, None, {"cache": None}], ids=str)
 def test_a_state_without_tensors_is_fine(state):
     assert numpy(tfattn.greedy_search(counting, state, 1, 3, end_id=5)).tolist() == [[3, 4, 5]]
@@ -125,6 +140,16 @@ def test_other_settings_are_other_searches_of_the_same_step():
     calls = counter.calls
     tfattn.greedy_search(counter.step, (), 1, 3, end_id=10)
     assert counter.calls == calls
+
+
+def test_few_traces_serve_every_max_length():
+    counter = Counter()
+    decoding.greedy_search(counter.step, (), 2, 7, end_id=10)
+    first = counter.calls
+    for max_length in (3, 5, 11, 1, 13, 23):
+        written = decoding.greedy_search(counter.step, (), 2, max_length, end_id=10)
+        assert numpy(written).tolist() == [([*range(3, 11)] + [0] * 20)[:max_length]] * 2
+    assert counter.calls <= 2 * first
 
 
 def test_two_owners_of_one_method_do_not_share_a_search():
@@ -172,6 +197,18 @@ def test_a_search_works_inside_a_tf_function():
 
     assert numpy(search(tf.constant([[4, 3, 5], [6, 7, 8]]))).tolist() == [[4, 3, 0], [6, 7, 8]]
     assert numpy(search(tf.constant([[9, 9, 9, 9]]))).tolist() == [[9, 9, 9]]
+
+
+def test_a_search_can_be_compiled_by_xla_and_exported(tmp_path):
+    def search(script):
+        return tfattn.greedy_search(scripted, script, 2, 3)
+
+    script = tf.constant([[4, 3, 5], [6, 7, 8]])
+    module = tf.Module()
+    module.search = tf.function(search, input_signature=[tf.TensorSpec((2, 3), "int32")])
+    tf.saved_model.save(module, tmp_path)
+    for compiled in (tf.function(search, jit_compile=True), tf.saved_model.load(tmp_path).search):
+        assert numpy(compiled(script)).tolist() == [[4, 3, 0], [6, 7, 8]]
 
 
 def small_transformer(**options):

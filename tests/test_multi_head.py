@@ -277,3 +277,41 @@ def test_one_product_a_projection_and_no_einsum():
     assert types.count("BatchMatMulV2") == 2
     assert "Einsum" not in types
     assert max(t.shape.rank or 0 for op in graph.get_operations() for t in op.outputs) <= 4
+
+
+@pytest.mark.parametrize("score", [tfattn.DotProductScore, lambda: tfattn.AdditiveScore(units=3)])
+@pytest.mark.parametrize("groups", [6, 2])
+def test_a_call_is_keys_projected_once_and_attention_over_them(groups, score):
+    query, value, key = draw(B, T, 11), draw(B, S, 5, seed=1), draw(B, S, 13, seed=2)
+    layer = tfattn.MultiHeadAttention(
+        6, 5, value_dim=3, num_key_value_heads=groups, score=score(), bias_initializer="random_normal"
+    )
+    mask, bias = reference.padding([3, 6], S), draw(6, T, S, seed=3)[None]
+    options = {"attention_mask": mask, "bias": bias}
+    wanted = layer(query, value, key, return_attention_scores=True, **options)
+    keys, values = layer.project_keys(value, key)
+    assert keys.shape == (B, groups, S, 5) and values.shape == (B, groups, S, 3)
+    for ours, theirs in zip(
+        layer.attend_projected(query, keys, values, mask, bias, return_weights=True), wanted, strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
+    output, weights = layer.attend_projected(query, keys, values, mask, bias)
+    np.testing.assert_array_equal(output, wanted[0])
+    assert weights is None
+
+
+def test_keys_are_projected_from_the_values_where_no_key_is_given():
+    tokens = draw(B, S, 11)
+    layer = tfattn.MultiHeadAttention(3, 5)
+    layer.build(tokens.shape, tokens.shape)
+    for ours, theirs in zip(layer.project_keys(tokens), layer.project_keys(tokens, tokens), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_the_output_map_may_begin_in_another_way():
+    layer = tfattn.MultiHeadAttention(3, 5, kernel_initializer="ones", output_kernel_initializer="zeros")
+    layer = tfattn.MultiHeadAttention.from_config(layer.get_config())
+    layer.build((None, None, 11), (None, None, 11))
+    for dense in (layer.query_dense, layer.key_dense, layer.value_dense):
+        assert np.all(dense.kernel.numpy() == 1)
+    assert np.all(layer.output_dense.kernel.numpy() == 0)

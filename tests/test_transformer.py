@@ -116,6 +116,19 @@ def test_embeddings_are_scaled_to_the_size_of_the_positions():
     np.testing.assert_allclose(model.encoder(ids), block(inputs, mask=ids != 0), atol=1e-4)
 
 
+@pytest.mark.parametrize("share", [False, True])
+def test_embeddings_begin_with_padding_at_zero(share):
+    model = tfattn.Transformer(101, width=64, num_layers=1, num_heads=2, hidden_dim=7, share_embeddings=share)
+    source, target = np.array([[3, 5, 0]]), np.array([[2, 4]])
+    logits = model((source, target)).numpy()
+    for stack in (model.encoder, model.decoder):
+        table = stack.embedding.get_weights()[0]
+        assert not table[0].any() and table[1:].all()
+        np.testing.assert_allclose(table[1:].std(), 64**-0.5, rtol=0.05)
+        np.testing.assert_allclose(table[1:].mean(), 0.0, atol=0.01)
+    assert share == (not logits[..., 0].any())
+
+
 def test_shared_embeddings_are_one_matrix():
     model = small(share_embeddings=True, target_vocabulary_size=None)
     source, target = sentences()

@@ -4,11 +4,11 @@ weights = softmax over keys of score(query, key), where the mask lets the query 
 output  = weights · values
 """
 
-from tfattn import data, plot
+from tfattn import data, plot, training
 from tfattn.core import kernels, masks
 from tfattn.core.attend import attend
 from tfattn.core.softmax import masked_softmax
-from tfattn.decoding.greedy import greedy_search
+from tfattn.decoding import beam_search, greedy_search, sample, translate
 from tfattn.layers.attention import AdditiveAttention, Attention, BilinearAttention, DotProductAttention
 from tfattn.layers.decoder_block import TransformerDecoderBlock
 from tfattn.layers.encoder_block import TransformerEncoderBlock
@@ -17,6 +17,8 @@ from tfattn.layers.multi_head import MultiHeadAttention
 from tfattn.layers.nadaraya_watson import NadarayaWatson
 from tfattn.layers.positional import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from tfattn.layers.recording import attention_weights
+from tfattn.layers.recurrent_decoder import RecurrentDecoder
+from tfattn.layers.recurrent_encoder import RecurrentEncoder
 from tfattn.layers.score_layers import (
     AdditiveScore,
     BilinearScore,
@@ -26,10 +28,12 @@ from tfattn.layers.score_layers import (
     Score,
 )
 from tfattn.models.kernel_regression import NadarayaWatsonRegressor
-from tfattn.models.transformer import Transformer, TransformerDecoder, TransformerEncoder
+from tfattn.models.seq2seq import BahdanauSeq2Seq
+from tfattn.models.stacks import TransformerDecoder, TransformerEncoder
+from tfattn.models.transformer import Transformer
 from tfattn.training.losses import MaskedCrossentropy
 from tfattn.training.metrics import MaskedAccuracy
-from tfattn.training.schedules import TransformerSchedule
+from tfattn.training.schedules import InverseSquareRootSchedule, TransformerSchedule
 
 __version__ = "0.1.0"
 
@@ -38,11 +42,13 @@ __all__ = [
     "AdditiveAttention",
     "AdditiveScore",
     "Attention",
+    "BahdanauSeq2Seq",
     "BilinearAttention",
     "BilinearScore",
     "CosineScore",
     "DotProductAttention",
     "DotProductScore",
+    "InverseSquareRootSchedule",
     "KernelScore",
     "LearnedPositionalEncoding",
     "MaskedAccuracy",
@@ -51,6 +57,8 @@ __all__ = [
     "NadarayaWatson",
     "NadarayaWatsonRegressor",
     "PositionwiseFeedForward",
+    "RecurrentDecoder",
+    "RecurrentEncoder",
     "Score",
     "SinusoidalPositionalEncoding",
     "Transformer",
@@ -61,10 +69,14 @@ __all__ = [
     "TransformerSchedule",
     "attend",
     "attention_weights",
+    "beam_search",
     "data",
     "greedy_search",
     "kernels",
     "masked_softmax",
     "masks",
     "plot",
+    "sample",
+    "training",
+    "translate",
 ]

@@ -146,6 +146,7 @@ def _with(cls, **arguments):
 
 
 _STACK = {"num_layers": 1, "width": 10, "num_heads": HEADS, "hidden_dim": 11}
+_RECURRENT = {"vocabulary_size": 17, "width": 5, "units": 11}
 _OVER_HEADS = ("B", HEADS, "T", "S")
 _SELF = ("B", HEADS, "T", "T")
 
@@ -293,6 +294,52 @@ ROWS = (
     Row(
         "Transformer[shared]",
         _with(tfattn.Transformer, source_vocabulary_size=17, share_embeddings=True, norm_first=True, **_STACK),
+        (Tokens("S", vocabulary=17), Tokens("T", vocabulary=17)),
+        ("B", "T", 17),
+        "model",
+        pair=True,
+    ),
+    Row("RecurrentEncoder", _with(tfattn.RecurrentEncoder, **_RECURRENT), (Tokens("T", vocabulary=17),), ("B", "T", 11)),
+    Row(
+        "RecurrentEncoder[bidirectional]",
+        _with(
+            tfattn.RecurrentEncoder,
+            **{**_RECURRENT, "num_layers": 2, "cell": keras.layers.LSTMCell, "bidirectional": True, "dropout": 0.3},
+        ),
+        (Tokens("T", vocabulary=17),),
+        ("B", "T", 22),
+    ),
+    Row(
+        "RecurrentDecoder",
+        _with(tfattn.RecurrentDecoder, **_RECURRENT),
+        (Tokens("T", vocabulary=17), Tokens("S", 13)),
+        ("B", "T", 5),
+        weights=(("B", "T", "S"),),
+    ),
+    Row(
+        "RecurrentDecoder[bilinear]",
+        lambda **options: tfattn.RecurrentDecoder(
+            score=tfattn.BilinearScore(),
+            **{**_RECURRENT, "num_layers": 2, "cell": keras.layers.LSTMCell, "dropout": 0.3, **options},
+        ),
+        (Tokens("T", vocabulary=17), Tokens("S", 13)),
+        ("B", "T", 5),
+        weights=(("B", "T", "S"),),
+    ),
+    Row(
+        "BahdanauSeq2Seq",
+        _with(tfattn.BahdanauSeq2Seq, source_vocabulary_size=17, target_vocabulary_size=19, width=5, units=11),
+        (Tokens("S", vocabulary=17), Tokens("T", vocabulary=19)),
+        ("B", "T", 19),
+        "model",
+        pair=True,
+    ),
+    Row(
+        "BahdanauSeq2Seq[shared]",
+        lambda **options: tfattn.BahdanauSeq2Seq(
+            17, width=5, units=11, bidirectional=False, share_embeddings=True,
+            score=tfattn.DotProductScore(scale=1.0), **options,
+        ),
         (Tokens("S", vocabulary=17), Tokens("T", vocabulary=17)),
         ("B", "T", 17),
         "model",

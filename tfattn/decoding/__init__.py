@@ -8,8 +8,15 @@ The contract of a step, which every search here shares:
     position: scalar int32, the last decided position
     state:    nested tensors with the batch as first axis (an encoder's output, caches), or anything without tensors
     logits:   float (B, V), scores of the token at position + 1
+
+Each row stands for itself: a search repeats rows, puts them into another order and drops them, in the tokens and in every
+tensor of the state alike. From step to step a tensor of the state keeps its shape and dtype (buffers are made in full and
+filled). One that a step hands back as it got it, the very same object, is taken for a constant and costs nothing to carry.
 """
 
+from tfattn.decoding.beams import Hypotheses, beam_search
 from tfattn.decoding.greedy import greedy_search
+from tfattn.decoding.sampling import sample
+from tfattn.decoding.translation import translate
 
-__all__ = ["greedy_search"]
+__all__ = ["Hypotheses", "beam_search", "greedy_search", "sample", "translate"]

@@ -1,28 +1,20 @@
 """Greedy search: the best-scored token at every step."""
 
-from typing import NamedTuple
-
-import keras
 from keras import ops
 
-from tfattn import _checks
+from tfattn.decoding.arguments import prepared
 from tfattn.decoding.compiling import compiled
+from tfattn.decoding.loop import decode
 
 __all__ = ["greedy_search"]
 
 
-class _Settings(NamedTuple):
-    max_length: int
-    begin_id: int
-    end_id: int
-    padding_id: int
-
-
-def greedy_search(step, state, batch_size, max_length, begin_id=2, end_id=3, padding_id=0):
+def greedy_search(step, state, batch_size, max_length, begin_id=2, end_id=3, padding_id=0, return_state=False):
     """Writes the best-scored token at every step, until each row has ended.
 
-    The loop is compiled once for a step, its settings and the shapes of its state; a second call with tensors of the
-    same shapes traces nothing. The ids are those of `tfattn.data.Vocabulary`.
+    The loop is compiled once for a step and the shapes of its state; a second call with tensors of the same shapes traces
+    nothing. On TensorFlow rows that have ended leave it as soon as they are a quarter (but not inside of a `tf.function` of
+    the caller's, which XLA might compile). The ids are those of `tfattn.data.Vocabulary`.
 
     Args:
         step: `step(tokens, position, state) -> (logits, state)`, see `tfattn.decoding`; such as `Transformer.step`.
@@ -30,55 +22,39 @@ def greedy_search(step, state, batch_size, max_length, begin_id=2, end_id=3, pad
         batch_size: positive int, or a scalar integer tensor: rows to decode.
         max_length: positive int, most tokens to write, the end token included.
         begin_id, end_id, padding_id: ints.
+        return_state: whether to return the state too, each row of it as it was when the row ended.
     Returns:
-        int32 `(B, max_length)`: the tokens after the begin token, up to and with the end token, then padding.
+        int32 `(B, max_length)`: the tokens after the begin token, up to and with the end token, then padding. With
+        `return_state`, `(tokens, state)`.
     Raises:
-        ValueError: `max_length` or `batch_size` is no positive int, an id is below 0.
+        ValueError: `max_length` or `batch_size` is no positive int, an id is below 0, the state has other than
+            `batch_size` rows.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state
         >>> print(greedy_search(step, state=(), batch_size=1, max_length=6, begin_id=2, end_id=5).numpy())
         [[3 4 5 0 0 0]]
     """
-    who = "greedy_search"
-    if not callable(step):
-        _checks.fail(who, "step", "be callable, see `tfattn.decoding`", step)
-    if not hasattr(batch_size, "dtype"):
-        _checks.positive_int(who, "batch_size", batch_size)
-    settings = _Settings(
-        _checks.positive_int(who, "max_length", max_length),
-        _checks.non_negative_int(who, "begin_id", begin_id),
-        _checks.non_negative_int(who, "end_id", end_id),
-        _checks.non_negative_int(who, "padding_id", padding_id),
-    )
-    begin = ops.full((batch_size, 1), begin_id, dtype="int32")
-    return compiled(_greedy, step, settings)(begin, state)
+    ids = (begin_id, end_id, padding_id)
+    settings, tokens, state = prepared("greedy_search", step, state, batch_size, max_length, *ids, return_state)
+    tokens, state = compiled(_greedy, step, settings)(tokens, state)
+    tokens = ops.reshape(tokens, (batch_size, max_length))  # the same, of known shape inside of a larger function
+    return (tokens, state) if return_state else tokens
 
 
-def _greedy(step, settings, begin, state):
-    batch, length = ops.shape(begin)[0], settings.max_length
-    rest = ops.full((batch, length), settings.padding_id, dtype="int32")
-    tokens = ops.concatenate([begin, rest], axis=1)  # (B, 1 + L)
+def _greedy(step, settings, tokens, state):
+    found, state = decode(step, _Greedy(), settings, tokens, state)
+    return found.tokens[:, 1:], state
 
-    # A loop carries tensors alone: what is None in the state stays outside of it.
-    def packed(state):
-        return tuple(leaf for leaf in keras.tree.flatten(state) if leaf is not None)
 
-    def unpacked(leaves):
-        leaves = iter(leaves)
-        return keras.tree.map_structure(lambda leaf: None if leaf is None else next(leaves), state)
+class _Greedy:
+    width = 1
 
-    def going_on(position, tokens, ended, leaves):
-        return ops.logical_and(position < length, ops.logical_not(ops.all(ended)))
+    def start(self, batch):
+        return {}
 
-    def write(position, tokens, ended, leaves):
-        logits, state = step(tokens[:, :length], position, unpacked(leaves))
-        best = ops.cast(ops.argmax(logits, axis=-1), "int32")  # (B,)
-        best = ops.where(ended, settings.padding_id, best)
-        here = ops.arange(length + 1, dtype="int32") == position + 1
-        tokens = ops.where(here, best[:, None], tokens)
-        return position + 1, tokens, ops.logical_or(ended, best == settings.end_id), packed(state)
+    def choose(self, logits, position, found, width):
+        return ops.cast(ops.argmax(logits, axis=-1), "int32"), None, {}
 
-    start = (ops.zeros((), "int32"), tokens, ops.zeros((batch,), "bool"), packed(state))
-    _, tokens, _, _ = ops.while_loop(going_on, write, start)
-    return tokens[:, 1:]
+    def done(self, found):
+        return found.ended

@@ -1,6 +1,7 @@
 """One layer of a Transformer's decoder."""
 
 import keras
+from keras import ops
 
 from tfattn.layers.encoder_block import TransformerBlock
 from tfattn.layers.parts import CarryMask, without_broken_padding
@@ -72,30 +73,82 @@ class TransformerDecoderBlock(TransformerBlock):
             weights.append(result[1])
             return result[0]
 
+        def over_target(x):
+            masks = {"key_mask": inputs_mask, "attention_mask": attention_mask, "use_causal_mask": use_causal_mask}
+            return pooled(self.self_attention(query=x, value=x, **masks, **options))
+
+        def over_memory(x):
+            masks = {"key_mask": memory_mask, "attention_mask": memory_attention_mask, "valid_lens": valid_lens}
+            return pooled(self.cross_attention(query=x, value=memory, **masks, **options))
+
         if inputs_mask is not None:
             inputs = without_broken_padding(inputs, inputs_mask)
-        x = self.self_attention_norm.before(inputs)
-        attended = self.self_attention(
-            query=x,
-            value=x,
-            key_mask=inputs_mask,
-            attention_mask=attention_mask,
-            use_causal_mask=use_causal_mask,
-            **options,
-        )
-        inputs = self.self_attention_norm(inputs, pooled(attended), training=training)
-        x = self.cross_attention_norm.before(inputs)
-        attended = self.cross_attention(
-            query=x,
-            value=memory,
-            key_mask=memory_mask,
-            attention_mask=memory_attention_mask,
-            valid_lens=valid_lens,
-            **options,
-        )
-        inputs = self.cross_attention_norm(inputs, pooled(attended), training=training)
-        x = self.feed_forward(self.feed_forward_norm.before(inputs), training=training)
-        output = self.feed_forward_norm(inputs, x, training=training)
+        output = self._sublayers(inputs, over_target, over_memory, training)
         if inputs_mask is not None:
             output = self.carry((output, inputs_mask))
         return (output, *weights) if weights else output
+
+    def _sublayers(self, inputs, over_target, over_memory, training):
+        """The three sublayers, each within its residual; the two attentions are functions of the queries."""
+        norm = self.self_attention_norm
+        x = norm(inputs, over_target(norm.before(inputs)), training=training)
+        norm = self.cross_attention_norm
+        x = norm(x, over_memory(norm.before(x)), training=training)
+        norm = self.feed_forward_norm
+        return norm(x, self.feed_forward(norm.before(x), training=training), training=training)
+
+    def new_cache(self, memory, max_length):
+        """What `step` keeps between the positions: zeros for the target's keys and values, the memory's projected.
+
+        Args:
+            memory: float `(B, S, Dm)`, finite where it is hidden.
+            max_length: positive int L, positions that there is room for.
+        Returns:
+            dict of `keys` `(B, G, L, P)` and `values` likewise, `memory_keys` `(B, G, S, P)` and `memory_values`.
+        """
+        memory_keys, memory_values = self.cross_attention.project_keys(memory)
+        batch, heads, _, width = ops.shape(memory_keys)
+        empty = ops.zeros((batch, heads, max_length, width), dtype=memory_keys.dtype)
+        return {"keys": empty, "values": empty, "memory_keys": memory_keys, "memory_values": memory_values}
+
+    def step(self, inputs, position, cache, bias, memory_bias):
+        """The call for one position, whose keys and values are written into the cache.
+
+        What is hidden is finite here. So a bias hides it, and nothing has to look for NaN under a mask, which would cost
+        more than the attention of one query.
+
+        Args:
+            inputs: float `(B, 1, D)`, the token at `position`.
+            position: scalar int32, below the L of `new_cache`.
+            cache: of `new_cache`, or of the step before.
+            bias: float `(B, 1, L)`, 0 where a position of the target may be seen and −inf elsewhere.
+            memory_bias: float `(B, 1, S)`, the same for the memory.
+        Returns:
+            `(B, 1, D)`, and the cache, in which `memory_keys` and `memory_values` are the same objects.
+        """
+        cache = dict(cache)
+
+        def over_target(x):
+            keys, values = self.self_attention.project_keys(x)  # (B, G, 1, P)
+            cache["keys"] = _written(cache["keys"], position, keys)
+            cache["values"] = _written(cache["values"], position, values)
+            return self.self_attention.attend_projected(x, cache["keys"], cache["values"], bias=bias)[0]
+
+        def over_memory(x):
+            keys, values = cache["memory_keys"], cache["memory_values"]
+            return self.cross_attention.attend_projected(x, keys, values, bias=memory_bias)[0]
+
+        return self._sublayers(inputs, over_target, over_memory, training=False), cache
+
+
+def _written(cache, position, new):
+    """A cache `(B, G, L, P)` with `new`, `(B, G, 1, P)`, at `position`.
+
+    Not by `ops.slice_update`, which TensorFlow compiles for each number of rows that it meets. Beyond L it fails here.
+    """
+    _, _, length, width = ops.shape(cache)
+    rows = ops.reshape(cache, (-1, length, width))  # (B·G, L, P)
+    places = ops.arange(ops.shape(rows)[0], dtype="int32")
+    places = ops.stack([places, ops.zeros_like(places) + position], axis=-1)  # (B·G, 2)
+    rows = ops.scatter_update(rows, places, ops.reshape(new, (-1, width)))
+    return ops.reshape(rows, ops.shape(cache))

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn.layers.dropout import Dropout
 
 __all__ = ["AddNorm", "PositionwiseFeedForward"]
 
@@ -60,9 +61,7 @@ class PositionwiseFeedForward(keras.layers.Layer):
         self.inner.build((None, input_shape[-1]))
         self.outer = self._dense(width, "outer", None)
         self.outer.build((None, self.hidden_dim))
-        self.inner_dropout = keras.layers.Dropout(
-            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="inner_dropout"
-        )
+        self.inner_dropout = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy, name="inner_dropout")
 
     def call(self, inputs, training=None):
         # Flat, so that each map and its gradient is one plain product and not a batched one.
@@ -139,9 +138,7 @@ class AddNorm(keras.layers.Layer):
             _checks.fail("AddNorm", "outputs", f"be as wide as `inputs`, {inputs_shape[-1]}", outputs_shape[-1])
         self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="norm")
         self.norm.build(inputs_shape)
-        self.output_dropout = keras.layers.Dropout(
-            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="output_dropout"
-        )
+        self.output_dropout = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy, name="output_dropout")
 
     def before(self, inputs):
         """What the sublayer is to be given: the inputs, normalised under pre-norm."""

@@ -42,6 +42,7 @@ class MultiHeadAttention(AttentionLayer):
             query; H where it is not given. 1 is multi-query attention.
         kernel_initializer, bias_initializer, kernel_regularizer, bias_regularizer, kernel_constraint,
         bias_constraint: as in Keras, for the four linear maps.
+        output_kernel_initializer: for the output map; `kernel_initializer` where it is not given.
         seed: int, for the dropout.
     Call arguments: those of every attention layer, see `tfattn.layers.base.AttentionLayer`; the main ones:
         query: float `(B, T, Dq)`.   value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; else `value`.
@@ -77,6 +78,7 @@ class MultiHeadAttention(AttentionLayer):
         bias_regularizer=None,
         kernel_constraint=None,
         bias_constraint=None,
+        output_kernel_initializer=None,
         seed=None,
         **kwargs,
     ):
@@ -98,6 +100,7 @@ class MultiHeadAttention(AttentionLayer):
         self.use_bias = _checks.boolean(who, "use_bias", use_bias)
         self.score = score_or_default(who, score, self.dtype_policy)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.output_kernel_initializer = keras.initializers.get(output_kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.bias_regularizer = keras.regularizers.get(bias_regularizer)
@@ -113,16 +116,40 @@ class MultiHeadAttention(AttentionLayer):
         self.value_dense = self._projection(ToHeads, "value", value_shape, groups, self.value_dim)
         pooled_shape = (query_shape[0], self.num_heads, query_shape[1], self.value_dim)
         width = self._output_shape or query_shape[-1]
-        self.output_dense = self._projection(FromHeads, "attention_output", pooled_shape, width)
+        self.output_dense = self._projection(
+            FromHeads, "attention_output", pooled_shape, width, initializer=self.output_kernel_initializer
+        )
         if not self.score.built:
             query_heads = (query_shape[0], self.num_heads, query_shape[1], self.key_dim)
             self.score.build(query_heads, (key_shape[0], groups, key_shape[1], self.key_dim))
 
     def pool(self, query, value, key, mask, bias, dropout, return_weights):
+        keys, values = self.project_keys(value, key)
+        return self.attend_projected(query, keys, values, mask, bias, dropout, return_weights)
+
+    def project_keys(self, value, key=None):
+        """Keys and values in heads: what is needed once a token, whichever query asks. Decoding keeps it between steps.
+
+        Args:
+            value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; `value` where it is not given.
+        Returns:
+            keys `(B, G, S, P)` and values `(B, G, S, V)`, G key heads.
+        """
+        return self.key_dense(value if key is None else key), self.value_dense(value)
+
+    def attend_projected(self, query, keys, values, mask=None, bias=None, dropout=0.0, return_weights=False):
+        """Attention over what `project_keys` has made: the rest of a call.
+
+        Args:
+            query: float `(B, T, Dq)`.   keys, values: of `project_keys`.
+            mask: a mask object or a bool array, as in `tfattn.attend`.   bias: float, likewise.
+            dropout: probability in [0, 1) of dropping a weight.
+            return_weights: whether weights are wanted.
+        Returns:
+            (output, weights), as in a call; weights are None where they are not wanted.
+        """
         query = self.query_dense(query)  # (B, H, T, P)
-        key = self.key_dense(key)  # (B, G, S, P)
-        value = self.value_dense(value)  # (B, G, S, V)
-        output, weights = self.attend(query, value, key, self.score, mask, bias, dropout, return_weights)
+        output, weights = self.attend(query, values, keys, self.score, mask, bias, dropout, return_weights)
         return self.output_dense(output), weights
 
     def score_shape(self, query_shape, key_shape):
@@ -142,6 +169,7 @@ class MultiHeadAttention(AttentionLayer):
             "score": serialized(self.score),
             "num_key_value_heads": self.num_key_value_heads,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "output_kernel_initializer": keras.initializers.serialize(self.output_kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
             "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
@@ -153,11 +181,11 @@ class MultiHeadAttention(AttentionLayer):
     def from_config(cls, config):
         return cls(**deserialized(config, "score"))
 
-    def _projection(self, kind, name, input_shape, *sizes):
+    def _projection(self, kind, name, input_shape, *sizes, initializer=None):
         layer = kind(
             *sizes,
             use_bias=self.use_bias,
-            kernel_initializer=self.kernel_initializer,
+            kernel_initializer=initializer or self.kernel_initializer,
             bias_initializer=self.bias_initializer,
             kernel_regularizer=self.kernel_regularizer,
             bias_regularizer=self.bias_regularizer,

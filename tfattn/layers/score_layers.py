@@ -16,8 +16,10 @@ __all__ = ["AdditiveScore", "BilinearScore", "CosineScore", "DotProductScore", "
 class Score(keras.layers.Layer):
     """Base of all scores. Called on a query and a key it returns the scores before softmax.
 
-    A subclass defines `prepare`, chooses its `pairwise` function from `tfattn.core.scores` (or brings its own), and
-    lists in `parameters` the tensors that this function needs besides the operands.
+    A subclass defines `prepare_query` and `prepare_key`, chooses its `pairwise` function from `tfattn.core.scores` (or
+    brings its own), and lists in `parameters` the tensors that this function needs besides the operands. Where the two
+    operands need each other it may define `prepare` as a whole; a decoder that prepares its keys once a sentence and a
+    query at each step does not take such a score.
 
     Call arguments:
         query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with heads.
@@ -26,8 +28,8 @@ class Score(keras.layers.Layer):
         Scores, `(B, T, S)` or `(B, H, T, S)`.
     Example: a score of one's own, which any attention layer takes.
         >>> class Negated(Score):
-        ...     def prepare(self, query, key):
-        ...         return -query, key
+        ...     def prepare_query(self, query):
+        ...         return -query
         >>> tokens = np.array([[[1.0], [2.0]]], "float32")
         >>> print(Negated()(tokens, tokens)[0].numpy())
         [[-1. -2.]
@@ -43,7 +45,15 @@ class Score(keras.layers.Layer):
 
     def prepare(self, query, key):
         """Turns query and key, token by token, into the operands of `pairwise`."""
-        raise NotImplementedError
+        return self.prepare_query(query), self.prepare_key(key)
+
+    def prepare_query(self, query):
+        """The query's half of `prepare`."""
+        return query
+
+    def prepare_key(self, key):
+        """The key's half of `prepare`."""
+        return key
 
     def parameters(self):
         """The tensors that `pairwise` takes after its operands."""
@@ -95,10 +105,9 @@ class DotProductScore(Score):
     def build(self, query_shape, key_shape):
         self._same_width(query_shape, key_shape)
 
-    def prepare(self, query, key):
+    def prepare_query(self, query):
         # Scaling the query costs T · D; scaling the scores would cost T · S, and overflows sooner in half precision.
-        scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
-        return query * scale, key
+        return query * (query.shape[-1] ** -0.5 if self.scale is None else self.scale)
 
     def get_config(self):
         return {**super().get_config(), "scale": self.scale}
@@ -136,8 +145,11 @@ class AdditiveScore(Score):
         self.key_kernel = _matrix(self, "key_kernel", key_shape, self.units)
         self.score_kernel = _matrix(self, "score_kernel", (*query_shape[:-1], self.units), 1)
 
-    def prepare(self, query, key):
-        return _times(query, self.query_kernel), _times(key, self.key_kernel)
+    def prepare_query(self, query):
+        return _times(query, self.query_kernel)
+
+    def prepare_key(self, key):
+        return _times(key, self.key_kernel)
 
     def parameters(self):
         return (ops.convert_to_tensor(self.score_kernel),)
@@ -166,8 +178,8 @@ class BilinearScore(Score):
     def build(self, query_shape, key_shape):
         self.kernel = _matrix(self, "kernel", query_shape, key_shape[-1])
 
-    def prepare(self, query, key):
-        return _times(query, self.kernel), key
+    def prepare_query(self, query):
+        return _times(query, self.kernel)
 
 
 @_registered
@@ -197,8 +209,11 @@ class CosineScore(Score):
     def build(self, query_shape, key_shape):
         self._same_width(query_shape, key_shape)
 
-    def prepare(self, query, key):
-        return _unit(query) / self.temperature, _unit(key)
+    def prepare_query(self, query):
+        return _unit(query) / self.temperature
+
+    def prepare_key(self, key):
+        return _unit(key)
 
     def get_config(self):
         return {**super().get_config(), "temperature": self.temperature}
@@ -256,11 +271,16 @@ class KernelScore(Score):
         # Far below 0 the softplus rounds to 0 in float32.
         return ops.maximum(ops.softplus(self.raw_bandwidth), 1e-12)
 
-    def prepare(self, query, key):
+    def prepare_query(self, query):
+        return self._in_bandwidths(query)
+
+    def prepare_key(self, key):
+        return self._in_bandwidths(key)
+
+    def _in_bandwidths(self, tokens):
         bandwidth = self.current_bandwidth()
-        dtype = keras.backend.result_type(query.dtype, bandwidth.dtype)
-        bandwidth = ops.cast(bandwidth, dtype)
-        return ops.cast(query, dtype) / bandwidth, ops.cast(key, dtype) / bandwidth
+        dtype = keras.backend.result_type(tokens.dtype, bandwidth.dtype)
+        return ops.cast(tokens, dtype) / ops.cast(bandwidth, dtype)
 
     def get_config(self):
         return {
@@ -315,4 +335,4 @@ def _matrix(layer, name, shape, width):
 def _times(tensor, matrix):
     """Tokens times the layer's one matrix, or each head's tokens times its own."""
     product = products.matmul_shared if len(matrix.shape) == 2 else ops.matmul
-    return product(tensor, ops.convert_to_tensor(matrix))
+    return product(tensor, ops.cast(matrix, tensor.dtype))

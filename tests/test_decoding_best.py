@@ -1,0 +1,59 @@
+"""The best few tokens, through blocks and without, against a stable sort in float64."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from tfattn.decoding.best import best_tokens
+
+ROWS = 23
+
+
+def in_numpy(logits, k):
+    """(log-probabilities, ids), the best first and of equal ones the first."""
+    ids = np.argsort(-logits, axis=1, kind="stable")[:, :k]
+    best, greatest = (
+        np.asarray(x, "float64") for x in (np.take_along_axis(logits, ids, 1), logits.max(1, keepdims=True))
+    )
+    with np.errstate(invalid="ignore"):  # -inf less -inf, in a row without a token
+        whole = np.log(np.exp(logits - greatest).sum(axis=1, keepdims=True)) + greatest
+        return np.where(best == -np.inf, -np.inf, best - whole), ids
+
+
+def some_logits(kind, size):
+    rng = np.random.default_rng(size)
+    logits = rng.normal(size=(ROWS, size), scale=3.0)
+    if kind == "ties":
+        logits = rng.integers(0, 3, size=(ROWS, size))
+    if kind == "few":  # tokens that there are at all; in the last row, none
+        logits = np.where(rng.uniform(size=logits.shape) < 5 / size, logits, -np.inf)
+        logits[-1] = -np.inf
+    if kind == "large":
+        logits = logits * 1e4
+    return logits.astype("float32")
+
+
+@pytest.mark.parametrize("k", [1, 5, 11])
+@pytest.mark.parametrize("kind", ["normal", "ties", "few", "large"])
+@pytest.mark.parametrize("size", [3, 97, 2048, 2053, 2079])
+def test_the_best_tokens_are_those_of_a_stable_sort(size, kind, k):
+    logits = some_logits(kind, size)
+    scores, ids = (ops.convert_to_numpy(x) for x in best_tokens(ops.convert_to_tensor(logits), k))
+    wanted_scores, wanted_ids = in_numpy(logits, k)
+    there = min(k, size)
+    np.testing.assert_allclose(scores[:, :there], wanted_scores, rtol=1e-5, atol=1e-5)
+    assert (scores[:, there:] == -np.inf).all() and (scores <= 0).all()
+    finite = wanted_scores > -np.inf
+    np.testing.assert_array_equal(ids[:, :there][finite], wanted_ids[finite])
+
+
+@pytest.mark.parametrize("size", [3, 2053])
+def test_the_number_of_tokens_may_be_known_only_in_the_run(size):
+    @tf.function(input_signature=[tf.TensorSpec((None, None))])
+    def unknown(logits):
+        return best_tokens(logits, 5)
+
+    logits = ops.convert_to_tensor(some_logits("normal", size))
+    for found, wanted in zip(unknown(logits), best_tokens(logits, 5), strict=True):
+        np.testing.assert_allclose(found[:, : min(5, size)], wanted[:, : min(5, size)], rtol=1e-6)

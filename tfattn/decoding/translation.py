@@ -1,0 +1,125 @@
+"""Text in, text out: whole lists of sentences through a model and a search."""
+
+import keras
+import numpy as np
+
+from tfattn import _checks
+from tfattn.decoding.greedy import greedy_search
+
+__all__ = ["translate"]
+
+_LENGTH_MULTIPLE = 8  # so that few shapes occur
+
+
+def translate(
+    model,
+    sentences,
+    source_vocabulary,
+    target_vocabulary,
+    search=greedy_search,
+    batch_size=64,
+    max_length=None,
+    progress=False,
+):
+    """Translates sentences, in batches of like lengths.
+
+    Longest first: what does not fit into memory fails at once. A batch has sentences down to half the length of its
+    longest one, padded to a multiple of 8, and as many rows as `batch_size` or a power of two, so that few shapes occur.
+
+    Args:
+        model: has `encode(source, max_length)`, from integers `(B, S)` to the state of its `step`; such as `Transformer`.
+        sentences: strings, as the source vocabulary takes them.
+        source_vocabulary, target_vocabulary: such as `tfattn.data.Vocabulary`.
+        search: called as `search(step, state, batch_size, max_length, begin_id=…, end_id=…, padding_id=…)`; its result,
+            or the first part of it, holds the tokens, `(B, L)` or `(B, N, L)` with the best first. `greedy_search`, or
+            `functools.partial(beam_search, num_beams=5)`.
+        batch_size: positive int, most sentences at a time.
+        max_length: positive int, most tokens to write for a sentence; where it is not given, half as many again as the
+            source has when it is padded, and 8, up to a multiple of 8.
+        progress: whether to show a progress bar.
+    Returns:
+        A list of strings, in the order of `sentences`; "" for an empty one.
+    Raises:
+        ValueError: `sentences` is one string or holds something else; a vocabulary has another size than the model's; a
+            size is no positive int.
+    Example:
+        >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
+        >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
+        >>> translations = translate(model, ["a bird sings", "", "a zebra"], words, words, max_length=5)
+        >>> len(translations), translations[1]
+        (3, '')
+    """
+    sentences = _checked(model, sentences, source_vocabulary, target_vocabulary, search)
+    _checks.positive_int("translate", "batch_size", batch_size)
+    if max_length is not None:
+        _checks.positive_int("translate", "max_length", max_length)
+    _checks.boolean("translate", "progress", progress)
+    encoded = [source_vocabulary.encode(sentence) for sentence in sentences]
+    translations = [""] * len(sentences)
+    bar = keras.utils.Progbar(len(sentences), unit_name="sentence", verbose=int(progress))
+    done = encoded.count([])
+    for batch in _batches([len(ids) for ids in encoded], batch_size):
+        ids = _padded([[*encoded[i], source_vocabulary.end_id] for i in batch], batch_size)
+        length = max_length or _rounded(3 * ids.shape[1] // 2 + 8)
+        found = search(
+            model.step,
+            model.encode(ids, max_length=length),
+            len(ids),
+            length,
+            begin_id=target_vocabulary.begin_id,
+            end_id=target_vocabulary.end_id,
+            padding_id=target_vocabulary.pad_id,
+        )
+        for i, tokens in zip(batch, _best(found), strict=False):
+            translations[i] = target_vocabulary.decode(tokens)
+        done += len(batch)
+        bar.update(done)
+    return translations
+
+
+def _checked(model, sentences, source_vocabulary, target_vocabulary, search):
+    who = "translate"
+    for name in ("encode", "step"):
+        if not callable(getattr(model, name, None)):
+            _checks.fail(who, "model", "have `encode` and `step`, see `tfattn.decoding`", model)
+    for argument, vocabulary in (("source_vocabulary", source_vocabulary), ("target_vocabulary", target_vocabulary)):
+        size = getattr(model, f"{argument}_size", None)
+        if size is not None and len(vocabulary) != size:
+            _checks.fail(who, argument, f"have {size} entries, as the model's has", len(vocabulary))
+    if not callable(search):
+        _checks.fail(who, "search", "be callable, such as `greedy_search`", search)
+    if isinstance(sentences, str | bytes):
+        _checks.fail(who, "sentences", "be a collection of strings", sentences)
+    sentences = list(sentences)
+    for sentence in sentences:
+        if not isinstance(sentence, str):
+            _checks.fail(who, "sentences", "hold strings", sentence)
+    return sentences
+
+
+def _batches(lengths, batch_size):
+    """Places of the sentences that are not empty, in lists: the longest first, and none less than half as long as that."""
+    batches = []
+    for i in sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i]):
+        longest = lengths[batches[-1][0]] if batches else 0
+        if not batches or len(batches[-1]) == batch_size or 2 * _rounded(lengths[i] + 1) < _rounded(longest + 1):
+            batches.append([])
+        batches[-1].append(i)
+    return batches
+
+
+def _padded(rows, batch_size):
+    """Rows of ids as one array, of a size that occurs again."""
+    rows += [rows[-1]] * (min(batch_size, 1 << (len(rows) - 1).bit_length()) - len(rows))
+    length = _rounded(max(map(len, rows)))
+    return np.array([row + [0] * (length - len(row)) for row in rows], "int32")
+
+
+def _rounded(length):
+    return -(-length // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
+
+
+def _best(found):
+    tokens = found[0] if isinstance(found, tuple) else found
+    tokens = keras.ops.convert_to_numpy(tokens)
+    return tokens[:, 0] if tokens.ndim == 3 else tokens

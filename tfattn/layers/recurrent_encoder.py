@@ -1,0 +1,115 @@
+"""A recurrent network that reads a sentence."""
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn.layers.recurrence import loop, steps_of
+from tfattn.layers.recurrent_stack import RecurrentStack
+
+__all__ = ["RecurrentEncoder"]
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class RecurrentEncoder(RecurrentStack):
+    """Token ids to one vector a token, by a recurrent network; and the states that it ends in.
+
+        h_s = cell(embedding(ids_s), h_{s−1})           read backwards too, and the two side by side, where bidirectional
+
+    Padding changes no state: what the network ends in is the state after the last real token (read backwards, after the
+    first), however much padding a batch has, and on whichever side.
+
+    Args:
+        vocabulary_size: positive int, number of ids, padding included.
+        width: positive int, features of an embedding.
+        units: positive int, features of a state.
+        num_layers: positive int, recurrent layers one above the other.
+        cell: class of the cells, `keras.layers.GRUCell`, `keras.layers.LSTMCell`, or another that is made by
+            `cell(units, dtype=..., name=...)`; one of your own must be registered with Keras to be saved. The two named have
+            the products of their inputs taken out of the loop.
+        bidirectional: whether each layer has a second cell that reads from the end.
+        dropout: probability in [0, 1) on the embeddings and between layers.
+        embedding: a `keras.layers.Embedding` to share inside of one model class, as `BahdanauSeq2Seq` does; one of its own
+            where it is not given.
+        seed: int, for the dropouts.
+    Call arguments:
+        ids: integers `(B, S)`; id 0 is padding.
+        return_state: whether to return the last states too.
+        training: whether dropout is active.
+    Returns:
+        `(B, S, units)`, or `(B, S, 2 · units)` where bidirectional: 0 at padding, with the mask of the ids. On request also
+        the states: a list of layers, each a list of the cell's states (one of a GRU; state and carry of an LSTM), each as
+        wide as the output: `(B, units)`, or the one read forward and the one read backward, `(B, 2 · units)`.
+    Raises:
+        ValueError: a size is no positive int, `cell` is no class of layers, `embedding` has another width.
+    Example:
+        >>> encoder = RecurrentEncoder(vocabulary_size=11, width=4, units=8, bidirectional=True)
+        >>> outputs, [[state]] = encoder(np.array([[3, 5, 0]]), return_state=True)
+        >>> outputs.shape, state.shape
+        (TensorShape([1, 3, 16]), TensorShape([1, 16]))
+
+    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, section 3.2 and appendix A.2.1; the default sizes are theirs. Differs
+    from it in the GRU, whose reset gate acts after the recurrent product, as Keras has it.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        width=620,
+        units=1000,
+        num_layers=1,
+        cell=keras.layers.GRUCell,
+        bidirectional=False,
+        dropout=0.0,
+        embedding=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(vocabulary_size, width, units, num_layers, cell, dropout, embedding, seed, **kwargs)
+        self.bidirectional = _checks.boolean("RecurrentEncoder", "bidirectional", bidirectional)
+
+    @property
+    def output_width(self):
+        """Features of an output, and of each state."""
+        return 2 * self.units if self.bidirectional else self.units
+
+    def build(self, ids_shape):
+        if not self.embedding.built:
+            self.embedding.build(ids_shape)
+        self.forward_cells = self.make_cells("forward_cell", self.width, self.output_width)
+        self.backward_cells = []
+        if self.bidirectional:
+            self.backward_cells = self.make_cells("backward_cell", self.width, self.output_width)
+
+    def call(self, ids, return_state=False, training=None):
+        x, mask, finals = self.embed(ids, training), ops.not_equal(ids, 0), []
+        for i, forward in enumerate(self.forward_cells):
+            if i:
+                x = self.layer_dropout(x, training=training)
+            readings = [self._read(forward, x, mask)]
+            if self.bidirectional:
+                readings.append(self._read(self.backward_cells[i], x, mask, go_backwards=True))
+            outputs, states = zip(*readings, strict=True)
+            x = _side_by_side(outputs)  # (B, S, units) or (B, S, 2 · units)
+            finals.append([_side_by_side(pair) for pair in zip(*states, strict=True)])
+        return (x, finals) if return_state else x
+
+    def _read(self, cell, x, mask, go_backwards=False):
+        """One cell over the whole sentence: (outputs, last states)."""
+        steps = steps_of(cell, known=x.shape[-1])
+        start = self.zero_states(cell, ops.shape(x)[0])
+
+        def step(prepared, states):
+            return steps.step(prepared, None, states)
+
+        return loop(step, steps.prepare(x), start, self.dtype_policy, mask, go_backwards)
+
+    def compute_output_shape(self, ids_shape):
+        return (*ids_shape, self.output_width)
+
+    def get_config(self):
+        return {**super().get_config(), "bidirectional": self.bidirectional}
+
+
+def _side_by_side(tensors):
+    return tensors[0] if len(tensors) == 1 else ops.concatenate(tensors, axis=-1)

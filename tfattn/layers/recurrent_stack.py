@@ -1,0 +1,98 @@
+"""What recurrent encoder and decoder share: embedding, cells, dropout and config."""
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn.layers.dropout import Dropout
+from tfattn.layers.parts import deserialized, part_seed, serialized
+from tfattn.layers.recurrence import cell_class, cell_name, checked_cell, state_sizes
+
+__all__ = ["RecurrentStack", "word_embedding"]
+
+
+class RecurrentStack(keras.layers.Layer):
+    """Embedding, cells and dropout: what encoder and decoder share. See them for the arguments."""
+
+    def __init__(
+        self,
+        vocabulary_size,
+        width=620,
+        units=1000,
+        num_layers=1,
+        cell=keras.layers.GRUCell,
+        dropout=0.0,
+        embedding=None,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        who = type(self).__name__
+        self.vocabulary_size = _checks.positive_int(who, "vocabulary_size", vocabulary_size)
+        self.width = _checks.positive_int(who, "width", width)
+        self.units = _checks.positive_int(who, "units", units)
+        self.num_layers = _checks.positive_int(who, "num_layers", num_layers)
+        self.cell = checked_cell(who, cell)
+        self.dropout = _checks.probability(who, "dropout", dropout)
+        self.seed = seed
+        if embedding is None:
+            embedding = word_embedding(self.vocabulary_size, self.width, self.dtype_policy)
+        elif not isinstance(embedding, keras.layers.Layer):
+            _checks.fail(who, "embedding", "be a layer, or None", embedding)
+        elif getattr(embedding, "output_dim", self.width) != self.width:
+            _checks.fail(who, "embedding", f"have `width`={self.width} features", embedding.output_dim)
+        self.embedding = embedding
+        self.input_dropout = self._make_dropout("input_dropout")
+        self.layer_dropout = self._make_dropout("layer_dropout")
+        self.supports_masking = True
+
+    def make_cells(self, name, first_width, other_width):
+        """One built cell a layer; the widths are those of their inputs."""
+        cells = []
+        for i in range(self.num_layers):
+            cell = self.cell(self.units, dtype=self.dtype_policy, name=f"{name}_{i}")
+            cell.build((None, other_width if i else first_width))
+            cells.append(cell)
+        return cells
+
+    def embed(self, ids, training):
+        """Vectors of the ids, `(B, T, width)`; at padding exactly 0, whatever the embedding holds there."""
+        x = ops.where(ops.not_equal(ids, 0)[..., None], self.embedding(ids), 0.0)
+        return self.input_dropout(x, training=training)
+
+    def zero_states(self, cell, batch):
+        return [ops.zeros((batch, size), dtype=self.compute_dtype) for size in state_sizes(cell)]
+
+    def compute_mask(self, ids, previous_mask=None):
+        return ops.not_equal(ids, 0)
+
+    def compute_output_spec(self, *args, **kwargs):
+        # The call itself, traced with symbolic tensors: what it returns depends on what it is asked for.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def get_config(self):
+        names = ("vocabulary_size", "width", "units", "num_layers", "dropout", "seed")
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in names},
+            "cell": cell_name(self.cell),
+            "embedding": serialized(self.embedding),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**deserialized({**config, "cell": cell_class(config["cell"])}, "score", "embedding"))
+
+    def _make_dropout(self, name):
+        return Dropout(self.dropout, seed=part_seed(self.seed, name), dtype=self.dtype_policy, name=name)
+
+
+def word_embedding(vocabulary_size, width, dtype):
+    """Vectors of length about 1."""
+    return keras.layers.Embedding(
+        vocabulary_size,
+        width,
+        embeddings_initializer=keras.initializers.RandomNormal(stddev=width**-0.5),
+        dtype=dtype,
+        name="embedding",
+    )

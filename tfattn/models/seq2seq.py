@@ -1,0 +1,210 @@
+"""The recurrent translator with attention: token ids in, scores over the next token out."""
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn.core import products
+from tfattn.layers.parts import deserialized, part_seed, serialized
+from tfattn.layers.recurrence import cell_class, cell_name, checked_cell, state_sizes
+from tfattn.layers.recurrent_decoder import RecurrentDecoder
+from tfattn.layers.recurrent_encoder import RecurrentEncoder
+from tfattn.layers.recurrent_stack import word_embedding
+
+__all__ = ["BahdanauSeq2Seq"]
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class BahdanauSeq2Seq(keras.Model):
+    """Recurrent encoder and attentive recurrent decoder: translation as it was when attention came to it.
+
+        model.compile(optimizer, MaskedCrossentropy()); model.fit(batches)      batches of ((source, target_in), target_out)
+
+    Padding (id 0) is masked everywhere. `target_in` begins with the begin token, and `target_out` is the same sentence one
+    token further.
+
+    Args:
+        source_vocabulary_size: positive int, number of source ids, padding included.
+        target_vocabulary_size: the same for the target; the source's where it is not given.
+        width: positive int, features of an embedding.
+        units: positive int, features of a state.
+        num_layers: positive int, recurrent layers of the encoder, and of the decoder.
+        cell, dropout, seed: see `RecurrentEncoder`.
+        bidirectional: whether the encoder reads backwards too.
+        score: see `RecurrentDecoder`; the memory is `units` wide, or twice that where the encoder is bidirectional.
+        share_embeddings: whether one matrix serves both embeddings and the output projection; source and target then share
+            one vocabulary.
+    Call arguments:
+        inputs: (source, target_in), integers `(B, S)` and `(B, T)`.
+        training: whether dropout is active.
+    Returns:
+        Scores before softmax (logits) over the target vocabulary, `(B, T, target_vocabulary_size)`.
+    Raises:
+        ValueError: a size is no positive int; shared embeddings with vocabularies of two sizes; a score that does not fit.
+    Example:
+        >>> model = BahdanauSeq2Seq(11, 13, width=4, units=8, name="translator")
+        >>> source, target = np.array([[3, 5, 0]]), np.array([[2, 4]])
+        >>> model((source, target)).shape
+        TensorShape([1, 2, 13])
+        >>> alignments = attention_weights(model, (source, target))
+        >>> print(alignments["translator/decoder"].shape)
+        (1, 2, 3)
+
+    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473. Differs from it in what `RecurrentDecoder` names, and in the initial
+    state: tanh of a linear map of both last states of a bidirectional encoder, where the paper takes the one read backwards.
+    """
+
+    def __init__(
+        self,
+        source_vocabulary_size,
+        target_vocabulary_size=None,
+        width=620,
+        units=1000,
+        num_layers=1,
+        cell=keras.layers.GRUCell,
+        bidirectional=True,
+        score=None,
+        dropout=0.0,
+        share_embeddings=False,
+        seed=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        who = "BahdanauSeq2Seq"
+        if target_vocabulary_size is None:
+            target_vocabulary_size = source_vocabulary_size
+        self.source_vocabulary_size = _checks.positive_int(who, "source_vocabulary_size", source_vocabulary_size)
+        self.target_vocabulary_size = _checks.positive_int(who, "target_vocabulary_size", target_vocabulary_size)
+        self.width = _checks.positive_int(who, "width", width)
+        self.units = _checks.positive_int(who, "units", units)
+        self.num_layers = _checks.positive_int(who, "num_layers", num_layers)
+        self.cell = checked_cell(who, cell)
+        self.bidirectional = _checks.boolean(who, "bidirectional", bidirectional)
+        self.dropout = _checks.probability(who, "dropout", dropout)
+        self.share_embeddings = _checks.boolean(who, "share_embeddings", share_embeddings)
+        self.seed = seed
+        shared = self.output_dense = None
+        if share_embeddings:
+            if source_vocabulary_size != target_vocabulary_size:
+                expected = f"be `source_vocabulary_size`={source_vocabulary_size} where embeddings are shared"
+                _checks.fail(who, "target_vocabulary_size", expected, target_vocabulary_size)
+            shared = word_embedding(source_vocabulary_size, width, self.dtype_policy)
+        else:
+            self.output_dense = keras.layers.Dense(target_vocabulary_size, dtype=self.dtype_policy, name="output")
+        options = {"width": width, "units": units, "num_layers": num_layers, "cell": cell, "dropout": dropout}
+        options = {**options, "embedding": shared, "dtype": self.dtype_policy}
+        self.encoder = RecurrentEncoder(
+            source_vocabulary_size,
+            bidirectional=bidirectional,
+            seed=part_seed(seed, "encoder"),
+            name="encoder",
+            **options,
+        )
+        self.decoder = RecurrentDecoder(
+            target_vocabulary_size, score=score, seed=part_seed(seed, "decoder"), name="decoder", **options
+        )
+
+    @property
+    def score(self):
+        """The decoder's score layer."""
+        return self.decoder.score
+
+    def build(self, input_shape):
+        source_shape, target_shape = input_shape
+        self.encoder.build(source_shape)
+        self.decoder.build(target_shape, (*source_shape, self.encoder.output_width))
+        self.bridges = []
+        if self.bidirectional:
+            sizes = [size for cell in self.decoder.cells for size in state_sizes(cell)]
+            for i, size in enumerate(sizes):
+                bridge = keras.layers.Dense(size, activation="tanh", dtype=self.dtype_policy, name=f"initial_state_{i}")
+                bridge.build((None, 2 * size))
+                self.bridges.append(bridge)
+        if self.output_dense is not None:
+            self.output_dense.build((None, self.width))
+
+    def call(self, inputs, training=None):
+        source, target = inputs
+        memory, states = self.encoder(source, return_state=True, training=training)
+        x = self.decoder(
+            target,
+            memory,
+            memory_mask=ops.not_equal(source, 0),
+            initial_state=self._initial_state(states),
+            training=training,
+        )
+        return self.logits(x)
+
+    def _initial_state(self, states):
+        """The decoder's states before its first step, from the encoder's after its last."""
+        if not self.bridges:
+            return states
+        mapped = [bridge(state) for bridge, state in zip(self.bridges, keras.tree.flatten(states), strict=True)]
+        return keras.tree.pack_sequence_as(states, mapped)
+
+    def logits(self, x):
+        """Scores over the vocabulary from the decoder's vectors: `(..., width)` to `(..., vocabulary)`."""
+        if self.output_dense is None:
+            matrix = ops.transpose(ops.cast(self.decoder.embedding.embeddings, x.dtype))  # (width, V)
+            return products.matmul_shared(x, matrix)
+        flat = self.output_dense(ops.reshape(x, (-1, self.width)))  # (B·T, V)
+        return ops.reshape(flat, (*ops.shape(x)[:-1], self.target_vocabulary_size))
+
+    def encode(self, source, max_length=None):
+        """What decoding needs of the source sentences: the state of `step`.
+
+        Args:
+            source: integers `(B, S)`.
+            max_length: positive int; `state["alignments"]` is then `(B, max_length, S)`, in whose row `position` a step
+                writes where it looked for the token at `position + 1`. None keeps no alignments.
+        """
+        memory, states = self.encoder(source, return_state=True, training=False)
+        mask = ops.not_equal(source, 0)
+        memory, keys = self.decoder.prepare(memory, mask)
+        state = {"memory": memory, "keys": keys, "memory_mask": mask, "hidden": self._initial_state(states)}
+        if max_length is not None:
+            _checks.positive_int("BahdanauSeq2Seq.encode", "max_length", max_length)
+            batch, length, _ = ops.shape(memory)
+            state["alignments"] = ops.zeros((batch, max_length, length), memory.dtype)
+        return state
+
+    def step(self, tokens, position, state):
+        """Scores of the token after `position`, the contract of `tfattn.decoding`; as much work at every position.
+
+        Args:
+            tokens: integers `(B, L)`, the target so far; what lies before `position` is in the state.
+            position: scalar integer.
+            state: of `encode`, or of the step before.
+        Returns:
+            logits `(B, V)`, and the state.
+        """
+        x, alignments, hidden = self.decoder(
+            ops.take(tokens, position, axis=1)[:, None],
+            state["memory"],
+            memory_mask=state["memory_mask"],
+            keys=state["keys"],
+            initial_state=state["hidden"],
+            return_attention_scores=True,
+            return_state=True,
+            training=False,
+        )
+        state = {**state, "hidden": hidden}
+        if "alignments" in state:
+            state["alignments"] = ops.slice_update(state["alignments"], (0, position, 0), alignments)
+        return self.logits(x)[:, 0], state
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[1], self.target_vocabulary_size)
+
+    def get_config(self):
+        names = ("source_vocabulary_size", "target_vocabulary_size", "width", "units", "num_layers", "bidirectional")
+        return {
+            **super().get_config(),
+            **{name: getattr(self, name) for name in (*names, "dropout", "share_embeddings", "seed")},
+            "cell": cell_name(self.cell),
+            "score": serialized(self.score),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**deserialized({**config, "cell": cell_class(config["cell"])}, "score"))
