@@ -11,15 +11,10 @@ last. The outputs of both are compared before anything is timed.
 """
 
 import argparse
-import json
 import os
-import resource
-import statistics
-import subprocess
-import sys
-import tempfile
-import time
 from typing import NamedTuple
+
+from turns import measure, print_header, print_row, serve, with_goal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -159,76 +154,12 @@ def torch_step(case):
     return both_ways if case.backward else without_gradient
 
 
-def peak_memory():
-    """Peak resident memory of this process, in GB."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
-
-
 def worker(case, peer):
-    """Takes a step for each line of input, and answers each with a line."""
+    """One peer's process."""
     if peer.startswith("T "):
         case = case._replace(tokens=int(peer[2:]))
     step = torch_step(case) if peer == "torch" else keras_step(case, ours=peer != "keras")
-    before = peak_memory()
-    result = step()  # traces and compiles
-    print(json.dumps([float(x) for x in result[0, :2, :8].ravel()]), flush=True)
-    for _ in sys.stdin:
-        start = time.perf_counter()
-        step()
-        print(json.dumps([time.perf_counter() - start, peak_memory() - before]), flush=True)
-
-
-class Peer:
-    """A process that takes steps when it is told to."""
-
-    def __init__(self, index, peer):
-        command = [sys.executable, __file__, "--worker", str(index), peer]
-        pipe = subprocess.PIPE
-        errors = tempfile.TemporaryFile("w+")  # TensorFlow logs much; shown only where the process dies
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
-        line = self.process.stdout.readline()
-        if not line:
-            errors.seek(0)
-            raise RuntimeError(f"{CASES[index].name}: the process of {peer} died\n{errors.read()[-2000:]}")
-        self.sample = json.loads(line)
-        self.times, self.growth = [], 0.0
-
-    def step(self):
-        self.process.stdin.write("step\n")
-        self.process.stdin.flush()
-        seconds, self.growth = json.loads(self.process.stdout.readline())
-        self.times.append(seconds)
-
-    def close(self):
-        self.process.stdin.close()
-        self.process.wait()
-
-    @property
-    def seconds(self):
-        return statistics.median(self.times)
-
-
-def measure(index, name, pairs):
-    """(ours, peer) after `pairs` steps of each, in turns."""
-    ours, peer = Peer(index, "tfattn"), Peer(index, name)
-    try:
-        if name == "keras":
-            difference = max(abs(a - b) for a, b in zip(ours.sample, peer.sample, strict=True))
-            scale = max(abs(b) for b in peer.sample)
-            if difference > 1e-3 * scale:
-                raise AssertionError(f"{CASES[index].name}: the layers differ by {difference} of {scale}")
-        ours.step(), peer.step()  # the first step after compilation is seldom a usual one
-        ours.times, peer.times = [], []
-        start = time.perf_counter()
-        # Short steps are taken more often: a median over three of a few milliseconds says little.
-        while len(ours.times) < pairs or time.perf_counter() - start < 2.0:
-            ours.step()
-            peer.step()
-    finally:
-        ours.close()
-        peer.close()
-    return ours, peer
+    serve([step], lambda: [float(x) for x in step()[0, :2, :8].ravel()])  # the first one traces and compiles
 
 
 def available(peer):
@@ -239,16 +170,10 @@ def available(peer):
     return importlib.util.find_spec("torch") is not None
 
 
-def _goal(ratio, goal):
-    if goal is None:
-        return f"{ratio:.3g}"
-    return f"{ratio:.3g} (goal {goal:g}{'' if ratio <= goal else ', missed'})"
-
-
 def row(case, name, ours, peer):
     first = name == case.peers[0]
-    time_ratio = _goal(ours.seconds / peer.seconds, case.time_goal if first else None)
-    memory_ratio = _goal(ours.growth / max(peer.growth, 1e-3), case.memory_goal if first else None)
+    time_ratio = with_goal(ours.seconds / peer.seconds, case.time_goal if first else None)
+    memory_ratio = with_goal(ours.growth / max(peer.growth, 1e-3), case.memory_goal if first else None)
     what = case.name if case.name.endswith("forward") else f"{case.name}, forward and backward"
     cells = [what, name, f"{1e3 * ours.seconds:.1f} ms", f"{1e3 * peer.seconds:.1f} ms", time_ratio]
     return [*cells, f"{ours.growth:.2f} GB", f"{peer.growth:.2f} GB", memory_ratio]
@@ -264,8 +189,7 @@ def main():
     options = parser.parse_args()
     if options.worker:
         return worker(CASES[int(options.worker[0])], options.worker[1])
-    header = ["case", "peer", "tfattn", "peer", "time ratio", "tfattn grows", "peer grows", "memory ratio"]
-    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header), flush=True)
+    print_header("case", "peer", "tfattn", "peer", "time ratio", "tfattn grows", "peer grows", "memory ratio")
     for index, case in enumerate(CASES):
         if options.case not in case.name or (options.quick and not case.quick):
             continue
@@ -273,7 +197,9 @@ def main():
         for name in peers:
             if available(name) and options.peer in (None, name):
                 pairs = options.pairs or (3 if options.quick else 9)
-                print("| " + " | ".join(row(case, name, *measure(index, name, pairs))) + " |", flush=True)
+                tolerance = 1e-3 if name == "keras" else None
+                ours, peer = measure(case.name, ("tfattn", name), ("--worker", index), pairs, tolerance)
+                print_row(*row(case, name, ours, peer))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,119 @@
+"""The peer of `translation.py`: a Transformer made of KerasHub's layers, and its beam search."""
+
+import keras
+import keras_hub
+import tensorflow as tf
+from keras import ops
+
+layers = keras_hub.layers
+
+
+class KerasHubTransformer(keras.Model):
+    """The same model as a `tfattn.Transformer` with shared embeddings and sinusoids, with the same weights.
+
+    The embeddings carry no mask, which their scaling would lose: all masks are given.
+    """
+
+    def __init__(self, ours):
+        super().__init__()
+        self.width, self.num_heads = ours.width, ours.num_heads
+        self.embedding = layers.ReversibleEmbedding(ours.source_vocabulary_size, ours.width)
+        self.positions = layers.SinePositionEncoding()
+        self.input_dropout = keras.layers.Dropout(ours.dropout)
+        sizes = ours.hidden_dim, ours.num_heads, ours.dropout
+        self.encoder_blocks = [layers.TransformerEncoder(*sizes) for _ in range(ours.num_layers)]
+        self.decoder_blocks = [layers.TransformerDecoder(*sizes) for _ in range(ours.num_layers)]
+        self((tf.ones((1, 2), "int32"), tf.ones((1, 2), "int32")))  # builds
+        self.embedding.set_weights(ours.decoder.embedding.get_weights())
+        for block, our_block in zip(self.encoder_blocks, ours.encoder.blocks, strict=True):
+            weights = our_block.get_weights()
+            # Its last norm has its place before the position-wise network.
+            block.set_weights([*weights[:10], *weights[14:], *weights[10:14]])
+        for block, our_block in zip(self.decoder_blocks, ours.decoder.blocks, strict=True):
+            block.set_weights(our_block.get_weights())
+
+    def call(self, inputs, training=None):
+        source, target = inputs
+        memory, memory_mask = self.encode(source, training)
+        x, mask = self.embed(target, training=training), target != 0
+        for block in self.decoder_blocks:
+            x = block(x, memory, decoder_padding_mask=mask, encoder_padding_mask=memory_mask, training=training)
+        return self.embedding(x, reverse=True)
+
+    def encode(self, source, training=False):
+        x, mask = self.embed(source, training=training), source != 0
+        for block in self.encoder_blocks:
+            x = block(x, padding_mask=mask, training=training)
+        return x, mask
+
+    def embed(self, ids, start_index=0, training=False):
+        x = self.embedding(ids) * self.width**0.5
+        return self.input_dropout(x + self.positions(x, start_index=start_index), training=training)
+
+    def step(self, tokens, position, memory, memory_mask, caches, memory_caches, memory_is_new=False):
+        """Logits `(B, V)` after tokens `(B, 1)`, and both kinds of caches; those of a new memory are filled here."""
+        x, caches, memory_caches = self.embed(tokens, position), list(caches), list(memory_caches)
+        for i, block in enumerate(self.decoder_blocks):
+            x, caches[i], memory_caches[i] = block(
+                x,
+                memory,
+                encoder_padding_mask=memory_mask,
+                self_attention_cache=caches[i],
+                self_attention_cache_update_index=position,
+                cross_attention_cache=memory_caches[i],
+                cross_attention_cache_update_index=0 if memory_is_new else None,
+                training=False,
+            )
+        return self.embedding(x, reverse=True)[:, 0], caches, memory_caches
+
+    def empty_caches(self, batch, length):
+        shape = (batch, 2, length, self.num_heads, self.width // self.num_heads)
+        return [ops.zeros(shape) for _ in self.decoder_blocks]
+
+
+class BeamTranslator:
+    """Source ids to the best hypotheses, all in one compiled function, as in KerasHub's own sequence-to-sequence models.
+
+    They let the sampler tile what belongs to the memory too, and put it into another order with the beams in every step.
+    Here it is tiled once and stays, since the beams of a sentence share it.
+
+    Args:
+        model: `KerasHubTransformer`.
+        num_beams, begin_id, end_id: ints.
+        adjust: function of logits, the length with their token, and rows of its own, to logits.
+        jit: whether XLA compiles the function.
+    Call arguments:
+        source: int32 `(B, S)`.   rows: tensor, batch first, for `adjust`.   max_length: int, tokens to write at most.
+    Returns:
+        tokens `(B, max_length)` and scores `(B,)`, sums of log-probabilities.
+    """
+
+    def __init__(self, model, num_beams, begin_id, end_id, adjust, jit):
+        self.model, self.num_beams, self.adjust = model, num_beams, adjust
+        self.begin_id, self.end_id = begin_id, end_id
+        self.sampler = keras_hub.samplers.BeamSampler(num_beams, return_all_beams=True)
+        self.compiled = tf.function(self.translate, jit_compile=jit)
+
+    def __call__(self, source, rows, max_length):
+        tokens, scores = self.compiled(source, rows, max_length)
+        return tokens[:, 0, 1:].numpy(), scores[:, 0].numpy()
+
+    def translate(self, source, rows, max_length):
+        model, (batch, source_length) = self.model, source.shape
+        memory, memory_mask = model.encode(source)
+        begin = ops.full((batch, 1), self.begin_id)
+        caches, memory_caches = model.empty_caches(batch, max_length), model.empty_caches(batch, source_length)
+        _, caches, memory_caches = model.step(begin, 0, memory, memory_mask, caches, memory_caches, memory_is_new=True)
+
+        def tiled(x):
+            return ops.repeat(x, self.num_beams, axis=0)
+
+        memory, memory_mask, rows, *memory_caches = map(tiled, (memory, memory_mask, rows, *memory_caches))
+
+        def step(prompt, caches, index):
+            token = ops.slice(prompt, (0, index - 1), (batch * self.num_beams, 1))
+            logits, caches, _ = model.step(token, index - 1, memory, memory_mask, caches, memory_caches)
+            return self.adjust(logits, index, rows), None, caches
+
+        prompt = ops.concatenate([begin, ops.zeros((batch, max_length), "int32")], axis=1)
+        return self.sampler(step, prompt, caches, index=1, mask=prompt != 0, stop_token_ids=[self.end_id], model=model)

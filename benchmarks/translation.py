@@ -1,0 +1,243 @@
+"""Time of a Transformer's training step and of its beam search, against the same model made of KerasHub's layers.
+
+    python benchmarks/translation.py                every case, about MINUTES minutes
+    python benchmarks/translation.py --quick        the main ones on few batches, under 2 minutes
+    python benchmarks/translation.py --case beam
+    python benchmarks/translation.py --data DIR     on real sentences: train.en, train.de, test_2016.en, test_2016.de
+
+Needs the extra `bench`. Without `--data` sentences are rows of random ids, as long as those of Multi30k are in subwords.
+Both models have the same weights, in float32, and see the same batches; before anything is timed, their losses without
+dropout, or the scores of their best hypotheses, are compared. Each lives in a process of its own, and they take turns batch
+by batch. A time is the sum over the batches of each one's median.
+
+Training: batches of `token_batches`, up to 4,096 tokens on a side; forward, backward and Adam, compiled for batches of any
+size as `fit` does it; `MaskedCrossentropy` for both. KerasHub's layers drop attention weights at the rate of everything
+else, so ours do too, but for the case that says otherwise.
+
+Beam search: batches of `translate`, 64 sentences each. Both rank by the sum of log-probabilities. Weights that nobody has
+trained end no sentence: in both models the logits of the end are set so that a sentence ends, in all of its beams, where
+its reference does. (With weights that somebody has trained the beams of a sentence end here and there, and `BeamSampler`
+waits until all of them have.) KerasHub's models generate by XLA unless they are told not to.
+"""
+
+import argparse
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+from turns import measure, print_header, print_row, serve, with_goal
+
+import tfattn
+from tfattn import data
+from tfattn.decoding import beam_search, translate
+
+VOCABULARY_SIZE = 9900
+SIZES = {"num_layers": 4, "width": 128, "num_heads": 4, "hidden_dim": 256, "dropout": 0.3, "share_embeddings": True}
+BEAMS = 5
+
+
+class Case(NamedTuple):
+    """One row of the table."""
+
+    name: str
+    work: str  # "training" or "decoding"
+    goal: float | None = None
+    jit: bool = False  # XLA for ours
+    peer_jit: bool = False
+    attention_dropout: float = 0.3  # of ours
+    ends: bool = True  # whether sentences end, or all are written to the greatest length
+    every: int = 1  # takes one batch of so many
+    quick: bool = False
+
+
+CASES = [
+    Case("training step", "training", 0.8, quick=True),
+    Case("training step, ours without dropout of attention weights", "training", attention_dropout=0.0),
+    Case("training step, both by XLA", "training", jit=True, peer_jit=True, every=4),
+    Case("beam search, KerasHub by XLA", "decoding", 0.5, peer_jit=True, quick=True),
+    Case("beam search, none by XLA", "decoding"),
+    Case("beam search to the greatest length, KerasHub by XLA", "decoding", peer_jit=True, ends=False),
+]
+
+
+def worker(case, file, name):
+    """One peer's process."""
+    keras.utils.set_random_seed(1)  # the same first weights in each
+    ours = name == "tfattn"
+    model = tfattn.Transformer(VOCABULARY_SIZE, attention_dropout=case.attention_dropout, **SIZES)
+    model.build(((None, None), (None, None)))
+    if not ours:
+        from keras_hub_transformer import BeamTranslator, KerasHubTransformer
+
+        model = KerasHubTransformer(model)
+    with np.load(file) as arrays:
+        arrays = [arrays[key] for key in sorted(arrays) if key.startswith(case.work)]
+    batches = [arrays[i : i + 3] for i in range(0, len(arrays), 3)][:: case.every]
+    jit = case.jit if ours else case.peer_jit
+    if case.work == "training":
+        return _serve_training(model, jit, batches)
+    if ours:
+        return _serve_decoding(case, Translator(model), batches)
+    return _serve_decoding(case, BeamTranslator(model, BEAMS, Ids.begin_id, Ids.end_id, ending, jit), batches)
+
+
+def _serve_training(model, jit, batches):
+    optimizer = keras.optimizers.Adam(1e-3, beta_2=0.98, epsilon=1e-9)
+    model.compile(optimizer, tfattn.MaskedCrossentropy(label_smoothing=0.1))
+    optimizer.build(model.trainable_variables)
+    ids = tf.TensorSpec((None, None), "int32")
+
+    @tf.function(input_signature=[ids, ids, ids], jit_compile=jit)
+    def update(source, target_in, target_out):
+        return model.train_step(((source, target_in), target_out))["loss"]
+
+    batches = [[tf.constant(part) for part in batch] for batch in batches]
+    steps = [lambda batch=batch: update(*batch).numpy() for batch in batches]
+    rows = [[part[:32] for part in batch] for batch in (batches[0], batches[-1])]
+    serve(steps, lambda: [float(model.loss(target_out, model(inputs))) for *inputs, target_out in rows])
+
+
+def _serve_decoding(case, translator, batches):
+    def step(source, lengths, max_length):
+        return translator(source, lengths if case.ends else lengths + max_length, int(max_length))
+
+    serve([lambda batch=batch: step(*batch) for batch in batches], lambda: step(*batches[-1])[1].tolist())
+
+
+class Translator:
+    """Source ids to the best hypotheses, by `beam_search`: tokens `(B, max_length)` and scores `(B,)`."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def __call__(self, source, lengths, max_length):
+        state = {"model": self.model.encode(source, max_length=max_length), "lengths": lengths}
+        found = beam_search(self.step, state, len(source), max_length, num_beams=BEAMS, length_penalty=0.0)
+        return found.tokens[:, 0].numpy(), found.scores[:, 0].numpy()
+
+    def step(self, tokens, position, state):
+        logits, after = self.model.step(tokens, position, state["model"])
+        return ending(logits, position + 1, state["lengths"]), {**state, "model": after}
+
+
+def ending(logits, length, lengths):
+    """Logits `(R, V)` that end a sentence when it has the length that it is to have, `(R,)`, and not before."""
+    end = ops.where(length >= lengths, 1e4, -1e4)
+    return ops.where(ops.arange(VOCABULARY_SIZE) == Ids.end_id, end[:, None], logits)
+
+
+class Ids:
+    """The vocabulary of sentences that are ids already."""
+
+    pad_id, unknown_id, begin_id, end_id = 0, 1, 2, 3
+
+    def __len__(self):
+        return VOCABULARY_SIZE
+
+    def encode(self, sentence):
+        return [int(word) for word in sentence.split()]
+
+    def decode(self, ids):
+        return " ".join(map(str, ids))
+
+
+class Recorder:
+    """Stands in for a model and its search, to learn of the batches that `translate` makes.
+
+    Args:
+        lengths: dict, ids of a sentence to the length of its translation.
+    """
+
+    def __init__(self, lengths):
+        self.lengths, self.batches = lengths, []
+
+    def encode(self, source, max_length):
+        return source
+
+    def step(self, tokens, position, state):
+        """Not called."""
+
+    def search(self, step, source, batch_size, max_length, **ids):
+        lengths = [self.lengths[tuple(row[: row.tolist().index(Ids.end_id)])] for row in source]
+        self.batches.append((source, np.array(lengths, "int32"), max_length))
+        return np.zeros((batch_size, 1), "int32")
+
+
+def prepare(file, folder, quick):
+    """Writes the batches for all processes to a file: `training_i_j` and `decoding_i_j`, part j of batch i."""
+    if folder is None:
+        generator = np.random.default_rng(5)
+        train, test, words = _made_up(29_000, generator), _made_up(1000, generator), Ids()
+    else:
+        train, test = (
+            data.read_parallel(folder / f"{part}.en", folder / f"{part}.de") for part in ("train", "test_2016")
+        )
+        words = data.SubwordVocabulary.from_sentences([s for pair in train for s in pair], VOCABULARY_SIZE)
+    training = [
+        (*inputs, target_out)
+        for inputs, target_out in data.token_batches(train, words, words, 4096).as_numpy_iterator()
+    ]
+    parts = 3 if quick else 12  # of the range from long sentences to short ones, and the middle of each
+    training = [training[(2 * i + 1) * len(training) // (2 * parts)] for i in range(parts)]
+    recorder = Recorder({tuple(words.encode(source)): len(words.encode(target)) + 1 for source, target in test})
+    translate(recorder, [source for source, _ in test], words, words, recorder.search, batch_size=64)
+    decoding = recorder.batches[2::5] if quick else recorder.batches
+    work = {"training": training, "decoding": decoding}
+    np.savez(
+        file,
+        **{
+            f"{name}_{i:03}_{j}": part
+            for name, batches in work.items()
+            for i, batch in enumerate(batches)
+            for j, part in enumerate(batch)
+        },
+    )
+
+
+def _made_up(count, generator):
+    """Pairs of sentences, their lengths spread as in Multi30k."""
+    source = generator.normal(2.57, 0.31, size=count)
+    lengths = np.exp([source, source + generator.normal(0.0, 0.17, size=count)]).round().astype(int).clip(4, 45)
+
+    def sentence(length):
+        return " ".join(map(str, generator.integers(Ids.end_id + 1, VOCABULARY_SIZE, size=length)))
+
+    return [tuple(map(sentence, pair)) for pair in lengths.T]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the main cases, few batches")
+    parser.add_argument("--case", default="", help="only cases with this in their name")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with the sentences")
+    parser.add_argument("--rounds", type=int, help="how often each batch is taken by each peer")
+    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        return worker(CASES[int(options.worker[0])], *options.worker[1:])
+    if importlib.util.find_spec("keras_hub") is None:
+        parser.error('KerasHub is not installed: pip install ".[bench]"')
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "batches.npz")
+        prepare(file, options.data, options.quick)
+        print_header("case", "batches", "tfattn", "KerasHub", "time ratio")
+        for index, case in enumerate(CASES):
+            if options.case not in case.name or (options.quick and not case.quick):
+                continue
+            rounds = options.rounds or (1 if options.quick else 3)
+            names = "tfattn", "keras_hub"
+            ours, peer = measure(case.name, names, ("--worker", index, file), rounds, tolerance=1e-5)
+            ratio = with_goal(ours.seconds / peer.seconds, case.goal)
+            print_row(case.name, str(len(ours.times)), f"{ours.seconds:.2f} s", f"{peer.seconds:.2f} s", ratio)
+
+
+if __name__ == "__main__":
+    main()

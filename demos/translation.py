@@ -1,0 +1,260 @@
+"""What the two translation demos share: sentences, training, resuming, scores, pictures, and lines to translate."""
+
+import functools
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from common import arguments, positive_int, print_result
+
+import tfattn
+from tfattn import data, plot, training
+
+MAX_LENGTH = 100  # tokens of a training sentence, its begin or end included
+
+
+class Preset(NamedTuple):
+    """One size of a model, and how it is trained. `subwords` 0 stands for whole words."""
+
+    model: dict
+    subwords: int
+    tokens: int  # in a batch, on its longer side
+    epochs: int
+    peak: float  # of the learning rate
+    warmup: int  # updates
+    look_back: int  # updates that the averaged weights stand for
+    bleu_every: int = 5  # epochs
+
+
+def run(description, name, model_class, presets, alignment):
+    """A whole demo.
+
+    Args:
+        description: text of `--help`.   name: of the folder for what it writes.
+        model_class: called with the sizes of both vocabularies and `Preset.model`.
+        presets: dict, name to `Preset`: "toy" for the sentences from a grammar, others for `--data`.
+        alignment: function of (model, source ids, target_in ids), one row each, to a list of weights `(T, S)` and titles.
+    """
+    options = _options(description, name, presets)
+    keras.utils.set_random_seed(options.seed)
+    try:
+        if options.translate:
+            _translate_lines(options)
+        else:
+            _train_and_show(options, model_class, presets[options.preset], alignment)
+    except (FileNotFoundError, ValueError) as error:
+        raise SystemExit(f"error: {error}") from None
+    except KeyboardInterrupt:
+        raise SystemExit("\nstopped; what was trained up to the last whole epoch goes on with --resume") from None
+
+
+def _options(description, name, presets):
+    parser = arguments(description, f"out/{name}")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train.en, train.de, val.en, val.de")
+    parser.add_argument("--languages", nargs=2, default=("en", "de"), metavar=("SOURCE", "TARGET"),
+                        help="endings of the files in --data (default: en de)")  # fmt: skip
+    parser.add_argument("--pairs", type=positive_int, default=14_000, help="toy pairs, a tenth of them held out")
+    parser.add_argument("--preset", choices=presets, help="size of the model (default: toy, or tiny with --data)")
+    parser.add_argument("--subwords", type=int, metavar="N", help="entries of a joint vocabulary of subwords; 0: words")
+    parser.add_argument("--epochs", type=positive_int, help="passes over the training sentences")
+    parser.add_argument("--tokens", type=positive_int, help="tokens of a batch, on its longer side, padding included")
+    parser.add_argument("--beam", type=positive_int, default=1, metavar="K", help="beams in the final search (default: 1)")
+    parser.add_argument("--score", metavar="PART", help="with --data: files to score at the end, such as test_2016")
+    parser.add_argument("--sentences", type=positive_int, default=1000, help="most held-out sentences to score")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    parser.add_argument("--translate", action="store_true", help="translate standard input with the model in --out")
+    options = parser.parse_args()
+    options.preset = options.preset or ("tiny" if options.data else "toy")
+    preset = presets[options.preset]
+    for setting in ("subwords", "epochs", "tokens"):
+        if getattr(options, setting) is None:
+            setattr(options, setting, getattr(preset, setting))
+    if options.score and not options.data:
+        parser.error("--score needs --data")
+    return options
+
+
+def _train_and_show(options, model_class, preset, alignment):
+    options.out.mkdir(parents=True, exist_ok=True)
+    backup = training.Backup(options.out / "backup.npz")
+    if backup.epoch and not options.resume:
+        if backup.epoch < options.epochs:
+            raise ValueError(
+                f"{options.out} holds a run of {backup.epoch} epochs: --resume goes on with it, --out names another folder"
+            )
+        backup.filepath.unlink()
+        backup = training.Backup(backup.filepath)
+    train, validation = _pairs(options)
+    source_words, target_words = _vocabularies(options, train)
+    print(
+        f"{len(train)} pairs to learn from, {len(validation)} held out; "
+        f"vocabulary {len(source_words)}" + ("" if options.subwords else f" + {len(target_words)} words")
+    )
+    sizes = {"share_embeddings": bool(options.subwords), "seed": options.seed, **preset.model}
+    model = model_class(len(source_words), len(target_words), **sizes)
+    began = time.perf_counter()
+    history = _train(options, preset, model, backup, train, validation, source_words, target_words)
+    trained = time.perf_counter() - began
+
+    part = validation if options.score is None else _read(options, options.score)
+    sources, references = zip(*part[: options.sentences], strict=True)
+    hypotheses = _translate(model, sources, source_words, target_words, options.beam, progress=True)
+    seconds = time.perf_counter() - began
+
+    print("\nTranslations of held-out sentences:")
+    shown = list(zip(sources, hypotheses, references, strict=True))[:5]
+    for source, hypothesis, reference in shown:
+        print(f"  source     {source}\n  model      {hypothesis}\n  reference  {reference}\n")
+    # The longest of the five has the most to show.
+    source, hypothesis, _ = max(shown, key=lambda sentences: len(sentences[0]))
+    _attention_figure(model, alignment, source, hypothesis, source_words, target_words).savefig(
+        options.out / "attention.png", dpi=150
+    )
+    plot.loss_curve(history).savefig(options.out / "loss.png", dpi=150)
+    model.save(options.out / "model.keras")
+    print(f"figures and model: {options.out}")
+    exact = np.mean([h == r for h, r in zip(hypotheses, references, strict=True)])
+    print_result(
+        {
+            "exact_match": round(float(exact), 4),
+            "bleu": round(training.corpus_bleu(hypotheses, references), 2),
+            "scored": options.score or "val",
+            "val_bleu": round(max(history["val_bleu"]), 2),
+            "val_loss": round(min(history["val_loss"]), 4),
+            "parameters": model.count_params(),
+            "epochs": len(history["loss"]),
+            "training_seconds": round(trained, 1),
+            "seconds": round(seconds, 1),
+        }
+    )
+
+
+def _pairs(options):
+    """(training pairs, held-out pairs)."""
+    if options.data is None:
+        return data.split_pairs(data.toy_translation(options.pairs, seed=options.seed), seed=options.seed)
+    return _read(options, "train"), _read(options, "val")
+
+
+def _read(options, part):
+    def path(language):
+        packed = options.data / f"{part}.{language}.gz"
+        return packed if packed.exists() else options.data / f"{part}.{language}"
+
+    source, target = options.languages
+    return data.read_parallel(path(source), path(target))
+
+
+def _vocabularies(options, train):
+    """Those of the run in `--out` where it is resumed, otherwise new ones, kept there."""
+    paths = _vocabulary_paths(options)
+    if options.resume and all(path.exists() for path in paths):
+        return [data.load_vocabulary(path) for path in paths]
+    if options.subwords:
+        joint = data.SubwordVocabulary.from_sentences([s for pair in train for s in pair], options.subwords)
+        vocabularies = joint, joint
+    else:
+        rarest = 2 if options.data else 1
+        vocabularies = [data.Vocabulary.from_sentences(side, rarest) for side in zip(*train, strict=True)]
+    for vocabulary, path in zip(vocabularies, paths, strict=True):
+        vocabulary.save(path)
+    return vocabularies
+
+
+def _vocabulary_paths(options):
+    return [options.out / "source.vocabulary", options.out / "target.vocabulary"]
+
+
+def _train(options, preset, model, backup, train, validation, source_words, target_words):
+    """Trains, puts the best weights into the model, and returns the history of all epochs."""
+    model.compile(
+        optimizer=keras.optimizers.Adam(
+            tfattn.InverseSquareRootSchedule(preset.peak, preset.warmup),
+            beta_2=0.98,
+            epsilon=1e-9,
+            use_ema=True,
+            ema_momentum=1 - 1 / preset.look_back,
+        ),
+        loss=tfattn.MaskedCrossentropy(label_smoothing=0.1),
+        metrics=[tfattn.MaskedAccuracy(name="accuracy")],
+        jit_compile=False,
+    )
+    counter = data.EpochCounter()
+    words = (source_words, target_words)
+    batches = data.token_batches(
+        train, *words, options.tokens, max_length=MAX_LENGTH, shuffle_seed=options.seed, epoch_counter=counter
+    )
+    held_out = data.token_batches(validation, *words, max(options.tokens, 1024))
+    model.build(((None, None), (None, None)))
+    before = model.evaluate(held_out, verbose=0, return_dict=True)
+    print(f"{model.count_params():,} parameters; validation loss before training {before['loss']:.4f}")
+    best = options.out / "best.weights.h5"
+    sources, references = zip(*validation[: options.sentences], strict=True)
+    judge = training.AveragedWeights(
+        [
+            training.ValidationBleu(
+                lambda model, sources: _translate(model, sources, *words), sources, references, every=preset.bleu_every
+            ),
+            keras.callbacks.ModelCheckpoint(
+                best,
+                monitor="val_bleu",
+                mode="max",
+                save_best_only=True,
+                save_weights_only=True,
+                initial_value_threshold=backup.best("val_bleu"),
+            ),
+        ]
+    )
+    # `shuffle=False`: the batches shuffle themselves, and Keras would warn that it cannot.
+    history = model.fit(
+        batches,
+        validation_data=held_out,
+        epochs=options.epochs,
+        initial_epoch=backup.epoch,
+        shuffle=False,
+        callbacks=[counter, judge, backup],
+    ).history
+    model.load_weights(best)
+    print(f"validation loss {before['loss']:.4f} at the start, {history['val_loss'][-1]:.4f} in the last epoch")
+    return history
+
+
+def _translate(model, sentences, source_words, target_words, beam=1, progress=False):
+    search = functools.partial(tfattn.beam_search, num_beams=beam) if beam > 1 else tfattn.greedy_search
+    return tfattn.translate(model, sentences, source_words, target_words, search, batch_size=128, progress=progress)
+
+
+def _translate_lines(options):
+    """Standard input to standard output, line by line where somebody types, all at once where a file comes."""
+    path = options.out / "model.keras"
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is not there: train first, or name its folder with --out")
+    model = keras.models.load_model(path)
+    words = [data.load_vocabulary(path) for path in _vocabulary_paths(options)]
+    if sys.stdin.isatty():
+        print("One sentence a line, tokens split by spaces; end with Ctrl-D.", file=sys.stderr)
+        parts = ([line] for line in sys.stdin)
+    else:
+        parts = [list(sys.stdin)]
+    for lines in parts:
+        for translation in _translate(model, [line.strip() for line in lines], *words, options.beam):
+            print(translation, flush=True)
+
+
+def _attention_figure(model, alignment, source, translation, source_words, target_words):
+    """Where each written token looked in the source."""
+    source_ids = [*source_words.encode(source), source_words.end_id]
+    target_ids = [*target_words.encode(translation), target_words.end_id]
+    target_in = [target_words.begin_id, *target_ids[:-1]]
+    weights, titles = alignment(model, np.array([source_ids]), np.array([target_in]))
+    return plot.heatmaps(
+        weights,
+        row_labels=[target_words.words[i] for i in target_ids],
+        column_labels=[source_words.words[i] for i in source_ids],
+        titles=titles,
+        x_label="source (keys)",
+        y_label="written token (queries)",
+    )
