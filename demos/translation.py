@@ -61,7 +61,9 @@ def _options(description, name, presets):
     parser.add_argument("--subwords", type=int, metavar="N", help="entries of a joint vocabulary of subwords; 0: words")
     parser.add_argument("--epochs", type=positive_int, help="passes over the training sentences")
     parser.add_argument("--tokens", type=positive_int, help="tokens of a batch, on its longer side, padding included")
-    parser.add_argument("--beam", type=positive_int, default=1, metavar="K", help="beams in the final search (default: 1)")
+    parser.add_argument(
+        "--beam", type=positive_int, default=1, metavar="K", help="beams in the final search (default: 1)"
+    )
     parser.add_argument("--score", metavar="PART", help="with --data: files to score at the end, such as test_2016")
     parser.add_argument("--sentences", type=positive_int, default=1000, help="most held-out sentences to score")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")

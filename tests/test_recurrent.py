@@ -201,9 +201,13 @@ def test_padding_a_sentence_differently_changes_no_output_and_no_state(cell):
         keras.tree.map_structure(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), finals, wanted_states)
 
 
-def test_encoder_output_carries_the_mask_of_the_ids():
-    outputs, _ = encoder()(sentences(), return_state=True)
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_the_outputs_carry_the_mask_of_the_ids(bidirectional):
+    outputs, [[state]] = encoder(bidirectional=bidirectional)(sentences(), return_state=True)
     np.testing.assert_array_equal(outputs._keras_mask, sentences() != 0)
+    assert getattr(state, "_keras_mask", None) is None
+    written, _, _ = decoder()(sentences(T), memories()[0], **WHOLE)
+    np.testing.assert_array_equal(written._keras_mask, sentences(T) != 0)
 
 
 @pytest.mark.parametrize("cell", CELLS)

@@ -105,6 +105,18 @@ def test_a_broken_embedding_of_padding_reaches_no_logits(norm_first):
     np.testing.assert_allclose(cached, wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_broken_memory_under_the_mask_reaches_no_step(broken):
+    decoder, (source, target) = small().decoder, sentences()
+    memory = np.random.default_rng(1).normal(size=(B, S, WIDTH)).astype("float32")
+    memory[source == 0] = broken
+    wanted = np.asarray(decoder(target, memory, memory_mask=source != 0))
+    caches = decoder.new_caches(memory, tf.constant(source != 0), L)
+    for position in range(T):
+        x, caches = decoder.step(tf.constant(target), position, caches, tf.constant(source != 0))
+        np.testing.assert_allclose(x[:, 0], wanted[:, position], atol=1e-5)
+
+
 def test_a_broken_token_shows_in_its_row_from_there_on():
     model = small()
     source, target = sentences()
