@@ -93,10 +93,20 @@ class AveragedWeights(keras.callbacks.Callback):
 
     def _put_average(self):
         variables = self.model.trainable_variables
-        self._weights = [np.array(ops.convert_to_numpy(variable)) for variable in variables]
+        self._weights = _arrays(variables)
         self.model.optimizer.finalize_variable_values(variables)
+        # Copied, for JAX would otherwise have one array in the model and in the optimizer, and give it away in a step.
+        _assign(variables, _arrays(variables))
 
     def _put_weights(self):
-        for variable, weights in zip(self.model.trainable_variables, self._weights, strict=True):
-            variable.assign(weights)
+        _assign(self.model.trainable_variables, self._weights)
         self._weights = None
+
+
+def _arrays(variables):
+    return [np.array(ops.convert_to_numpy(variable)) for variable in variables]
+
+
+def _assign(variables, arrays):
+    for variable, array in zip(variables, arrays, strict=True):
+        variable.assign(array)
