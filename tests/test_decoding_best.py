@@ -25,7 +25,7 @@ def some_logits(kind, size):
     rng = np.random.default_rng(size)
     logits = rng.normal(size=(ROWS, size), scale=3.0)
     if kind == "ties":
-        logits = rng.integers(0, 3, size=(ROWS, size))
+        logits = rng.poisson(0.05, size=(ROWS, size))  # many zeros, few ones, and now and then a two
     if kind == "few":  # tokens that there are at all; in the last row, none
         logits = np.where(rng.uniform(size=logits.shape) < 5 / size, logits, -np.inf)
         logits[-1] = -np.inf

@@ -25,9 +25,8 @@ def best_tokens(logits, k):
     # -inf from -inf would be no number.
     none = best == float("-inf")
     greatest = ops.where(none[:, :1], 0.0, best[:, :1])
-    whole = ops.log(ops.sum(ops.exp(logits - greatest), axis=-1, keepdims=True))
-    # At most 0 in spite of rounding.
-    return ops.where(none, best, ops.minimum(best - greatest - whole, 0.0)), ops.cast(ids, "int32")
+    whole = ops.log(ops.sum(ops.exp(logits - greatest), axis=-1, keepdims=True))  # at least log 1, also when rounded
+    return ops.where(none, best, best - greatest - whole), ops.cast(ids, "int32")
 
 
 def _top_of_blocks(logits, k):

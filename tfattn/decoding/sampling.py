@@ -122,9 +122,6 @@ class _Sampling:
 
 
 def _drawn(p, draw):
-    """The first place at which the sum of `p` `(B, K)` exceeds the fraction `draw` `(B,)` of the whole."""
+    """The first place at which the sum of `p` `(B, K)` exceeds the fraction `draw` `(B,)`, below 1, of the whole."""
     sums = ops.cumsum(p, axis=-1)
-    whole = sums[:, -1:]
-    # Below the whole also after rounding: no place lies behind the last one that has a probability.
-    aim = ops.minimum(draw[:, None] * whole, whole * (1 - 2**-23))
-    return ops.sum(ops.cast(sums <= aim, "int32"), axis=-1)
+    return ops.sum(ops.cast(sums <= draw[:, None] * sums[:, -1:], "int32"), axis=-1)
