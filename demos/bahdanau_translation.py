@@ -30,7 +30,7 @@ PRESETS = {
 def alignment(model, source, target_in):
     """The decoder's weights over the source."""
     (weights,) = tfattn.attention_weights(model, (source, target_in)).values()
-    return [weights[0]], ["alignment"]
+    return weights[:, None], ["alignment"]
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ def alignment(model, source, target_in):
     """The heads of the last decoder block's attention over the source."""
     weights = tfattn.attention_weights(model, (source, target_in))
     last = [name for name in weights if name.endswith("cross_attention")][-1]
-    heads = weights[last][0]  # (H, T, S)
-    return heads, [f"head {h + 1}" for h in range(len(heads))]
+    heads = weights[last]  # (B, H, T, S)
+    return heads, [f"head {h + 1}" for h in range(heads.shape[1])]
 
 
 if __name__ == "__main__":

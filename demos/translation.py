@@ -12,6 +12,7 @@ from common import arguments, positive_int, print_result
 
 import tfattn
 from tfattn import data, plot, training
+from tfattn.data import toy_lexicon
 
 MAX_LENGTH = 100  # tokens of a training sentence, its begin or end included
 
@@ -36,7 +37,7 @@ def run(description, name, model_class, presets, alignment):
         description: text of `--help`.   name: of the folder for what it writes.
         model_class: called with the sizes of both vocabularies and `Preset.model`.
         presets: dict, name to `Preset`: "toy" for the sentences from a grammar, others for `--data`.
-        alignment: function of (model, source ids, target_in ids), one row each, to a list of weights `(T, S)` and titles.
+        alignment: function of (model, source ids, target_in ids) to weights `(B, heads, T, S)` and the heads' titles.
     """
     options = _options(description, name, presets)
     keras.utils.set_random_seed(options.seed)
@@ -119,6 +120,9 @@ def _train_and_show(options, model_class, preset, alignment):
     model.save(options.out / "model.keras")
     print(f"figures and model: {options.out}")
     exact = np.mean([h == r for h, r in zip(hypotheses, references, strict=True)])
+    swaps = (
+        {} if options.data else {"aligned_swaps": _aligned_swaps(model, alignment, part, source_words, target_words)}
+    )
     print_result(
         {
             "exact_match": round(float(exact), 4),
@@ -126,6 +130,7 @@ def _train_and_show(options, model_class, preset, alignment):
             "scored": options.score or "val",
             "val_bleu": round(max(history["val_bleu"]), 2),
             "val_loss": round(min(history["val_loss"]), 4),
+            **swaps,
             "parameters": model.count_params(),
             "epochs": len(history["loss"]),
             "training_seconds": round(trained, 1),
@@ -253,10 +258,57 @@ def _attention_figure(model, alignment, source, translation, source_words, targe
     target_in = [target_words.begin_id, *target_ids[:-1]]
     weights, titles = alignment(model, np.array([source_ids]), np.array([target_in]))
     return plot.heatmaps(
-        weights,
+        weights[0],
         row_labels=[target_words.words[i] for i in target_ids],
         column_labels=[source_words.words[i] for i in source_ids],
         titles=titles,
         x_label="source (keys)",
         y_label="written token (queries)",
     )
+
+
+def _aligned_swaps(model, alignment, pairs, source_words, target_words):
+    """Share of the adjectives and nouns that change places for which the heaviest source word is the true one, best head."""
+    right = []
+    for sources, targets, swaps in _swaps(pairs):
+        rows = [[*source_words.encode(source), source_words.end_id] for source in sources]
+        target_in = [[target_words.begin_id, *target_words.encode(target)] for target in targets]
+        weights, _ = alignment(model, _padded(rows), _padded(target_in))
+        heaviest = np.argmax(weights, axis=-1)  # (B, heads, T)
+        right += [heaviest[row, :, written] == true for row, written, true in swaps]
+    return round(float(np.mean(right, axis=0).max()), 4) if right else None
+
+
+def _swaps(pairs, batch_size=100):
+    """(sources, targets, [(row, place of a written word, place of its source word)]) for batches of pairs."""
+    french = {
+        form: adjective.english
+        for adjective in toy_lexicon.ADJECTIVES
+        if not adjective.precedes
+        for form in (
+            adjective.masculine,
+            adjective.feminine,
+            adjective.masculine_plural,
+            adjective.feminine_plural,
+        )
+    }
+    nouns = {noun.french: noun.english for noun in toy_lexicon.NOUNS}
+    nouns.update({noun.french_plural: noun.english_plural for noun in toy_lexicon.NOUNS})
+    for start in range(0, len(pairs), batch_size):
+        sources, targets = zip(*pairs[start : start + batch_size], strict=True)
+        swaps = []
+        for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            source, target = source.split(), target.split()
+            for place, (noun, adjective) in enumerate(zip(target, target[1:], strict=False)):
+                true = f" {french.get(adjective)} {nouns.get(noun)} "
+                # The only one of its kind, so that no other word could be meant.
+                if f" {' '.join(source)} ".count(true) == 1:
+                    at = source.index(french[adjective])
+                    if source[at + 1] == nouns[noun]:
+                        swaps += [(row, place, at + 1), (row, place + 1, at)]
+        yield sources, targets, swaps
+
+
+def _padded(rows):
+    longest = max(map(len, rows))
+    return np.array([row + [0] * (longest - len(row)) for row in rows], "int32")

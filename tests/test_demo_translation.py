@@ -27,7 +27,7 @@ def last_line(output):
     return output.strip().splitlines()[-1]
 
 
-TOY = ("--pairs", 400, "--sentences", 6, "--out", "here/and/there")
+TOY = ("--pairs", 400, "--sentences", 20, "--out", "here/and/there")
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -43,6 +43,7 @@ def test_a_demo_shows_what_it_has_done(toy):
     _, folder, output = toy
     numbers = result(output)
     assert {"exact_match", "bleu", "val_bleu", "val_loss", "parameters", "seconds"} <= set(numbers)
+    assert 0 <= numbers["aligned_swaps"] <= 1
     before = float(output.split("validation loss before training ")[1].split()[0])
     assert numbers["val_loss"] < before
     assert output.count("  source     ") == output.count("  model      ") == output.count("  reference  ") == 5

@@ -68,7 +68,7 @@ def _dense(gradient):
 
 # One row a class: compiling more of them together takes long and shows nothing else. Encoder and decoder are fitted inside
 # of the Transformer, and the regressor has a `fit` of its own.
-INSIDE = ("TransformerEncoder", "TransformerDecoder")
+INSIDE = ("TransformerEncoder", "TransformerDecoder", "RecurrentEncoder", "RecurrentDecoder")
 FITTED = tuple(row for row in first_of_each_class() if row in TRAINED and row.name not in INSIDE)
 
 

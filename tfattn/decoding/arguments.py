@@ -54,8 +54,8 @@ def _is_array(leaf):
 
 
 def _may_drop_rows():
-    # A batch that shrinks has no fixed shape, which XLA needs: inside of a function of the caller's, who may compile it
-    # so, every row stays to the end.
+    # A batch that shrinks has no fixed shape: inside of a function of the caller's, which may be meant for XLA or for
+    # export, every row stays to the end.
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf
