@@ -1,6 +1,6 @@
 """Time of a Transformer's training step and of its beam search, against the same model made of KerasHub's layers.
 
-    python benchmarks/translation.py                every case, about MINUTES minutes
+    python benchmarks/translation.py                every case, about half an hour
     python benchmarks/translation.py --quick        the main ones on few batches, under 2 minutes
     python benchmarks/translation.py --case beam
     python benchmarks/translation.py --data DIR     on real sentences: train.en, train.de, test_2016.en, test_2016.de
@@ -11,8 +11,9 @@ dropout, or the scores of their best hypotheses, are compared. Each lives in a p
 by batch. A time is the sum over the batches of each one's median.
 
 Training: batches of `token_batches`, up to 4,096 tokens on a side; forward, backward and Adam, compiled for batches of any
-size as `fit` does it; `MaskedCrossentropy` for both. KerasHub's layers drop attention weights at the rate of everything
-else, so ours do too, but for the case that says otherwise.
+size as `fit` does it. Both have tfattn's `MaskedCrossentropy`, so that the models alone differ, but for the case with the
+loss that Keras has for this, `CategoricalCrossentropy` of one-hot rows. KerasHub's layers drop attention weights at the rate
+of everything else, so ours do too, but for the case that says otherwise.
 
 Beam search: batches of `translate`, 64 sentences each. Both rank by the sum of log-probabilities. Weights that nobody has
 trained end no sentence: in both models the logits of the end are set so that a sentence ends, in all of its beams, where
@@ -53,6 +54,7 @@ class Case(NamedTuple):
     jit: bool = False  # XLA for ours
     peer_jit: bool = False
     attention_dropout: float = 0.3  # of ours
+    keras_loss: bool = False  # whether the peer has Keras's loss
     ends: bool = True  # whether sentences end, or all are written to the greatest length
     every: int = 1  # takes one batch of so many
     quick: bool = False
@@ -61,6 +63,7 @@ class Case(NamedTuple):
 CASES = [
     Case("training step", "training", 0.8, quick=True),
     Case("training step, ours without dropout of attention weights", "training", attention_dropout=0.0),
+    Case("training step, KerasHub with Keras's loss", "training", keras_loss=True),
     Case("training step, both by XLA", "training", jit=True, peer_jit=True, every=4),
     Case("beam search, KerasHub by XLA", "decoding", 0.5, peer_jit=True, quick=True),
     Case("beam search, none by XLA", "decoding"),
@@ -83,26 +86,39 @@ def worker(case, file, name):
     batches = [arrays[i : i + 3] for i in range(0, len(arrays), 3)][:: case.every]
     jit = case.jit if ours else case.peer_jit
     if case.work == "training":
-        return _serve_training(model, jit, batches)
+        return _serve_training(model, case.keras_loss and not ours, jit, batches)
     if ours:
         return _serve_decoding(case, Translator(model), batches)
     return _serve_decoding(case, BeamTranslator(model, BEAMS, Ids.begin_id, Ids.end_id, ending, jit), batches)
 
 
-def _serve_training(model, jit, batches):
+def _serve_training(model, keras_loss, jit, batches):
     optimizer = keras.optimizers.Adam(1e-3, beta_2=0.98, epsilon=1e-9)
-    model.compile(optimizer, tfattn.MaskedCrossentropy(label_smoothing=0.1))
+    loss, labels = _keras_loss() if keras_loss else (tfattn.MaskedCrossentropy(label_smoothing=0.1), lambda ids: (ids,))
+    model.compile(optimizer, loss)
     optimizer.build(model.trainable_variables)
     ids = tf.TensorSpec((None, None), "int32")
 
     @tf.function(input_signature=[ids, ids, ids], jit_compile=jit)
     def update(source, target_in, target_out):
-        return model.train_step(((source, target_in), target_out))["loss"]
+        return model.train_step(((source, target_in), *labels(target_out)))["loss"]
+
+    def loss_without_dropout(source, target_in, target_out):
+        expected, *weights = labels(target_out)
+        return float(loss(expected, model((source, target_in)), *weights))
 
     batches = [[tf.constant(part) for part in batch] for batch in batches]
     steps = [lambda batch=batch: update(*batch).numpy() for batch in batches]
-    rows = [[part[:32] for part in batch] for batch in (batches[0], batches[-1])]
-    serve(steps, lambda: [float(model.loss(target_out, model(inputs))) for *inputs, target_out in rows])
+    some = [[part[:32] for part in batch] for batch in (batches[0], batches[-1])]
+    serve(steps, lambda: [loss_without_dropout(*batch) for batch in some])
+
+
+def _keras_loss():
+    """Keras's way to the same loss, and what it takes for ids: one-hot rows and weights."""
+    loss = keras.losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=0.1, reduction="mean_with_sample_weight"
+    )
+    return loss, lambda ids: (ops.one_hot(ids, VOCABULARY_SIZE), ops.cast(ids != Ids.pad_id, "float32"))
 
 
 def _serve_decoding(case, translator, batches):
@@ -232,7 +248,7 @@ def main():
         for index, case in enumerate(CASES):
             if options.case not in case.name or (options.quick and not case.quick):
                 continue
-            rounds = options.rounds or (1 if options.quick else 3)
+            rounds = options.rounds or (2 if options.quick else 3)
             names = "tfattn", "keras_hub"
             ours, peer = measure(case.name, names, ("--worker", index, file), rounds, tolerance=1e-5)
             ratio = with_goal(ours.seconds / peer.seconds, case.goal)
