@@ -2,6 +2,7 @@
 
 from keras import ops
 
+from tfattn.core.floats import argmax
 from tfattn.decoding.arguments import prepared
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.loop import decode
@@ -54,7 +55,7 @@ class _Greedy:
         return {}
 
     def choose(self, logits, position, found, width):
-        return ops.cast(ops.argmax(logits, axis=-1), "int32"), None, {}
+        return argmax(logits), None, {}
 
     def done(self, found):
         return found.ended

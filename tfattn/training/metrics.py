@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn.core.floats import argmax
 from tfattn.training.losses import check_scores
 
 __all__ = ["MaskedAccuracy"]
@@ -36,7 +37,7 @@ class MaskedAccuracy(keras.metrics.Mean):
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_true, y_pred = ops.cast(y_true, "int32"), ops.convert_to_tensor(y_pred)
         check_scores("MaskedAccuracy", y_true, y_pred)
-        right = ops.cast(y_true == ops.cast(ops.argmax(y_pred, axis=-1), "int32"), "float32")  # (B, T)
+        right = ops.cast(y_true == argmax(y_pred), "float32")  # (B, T)
         weights = ops.cast(y_true != self.padding_id, "float32")
         if sample_weight is not None:
             sample_weight = ops.cast(sample_weight, "float32")
