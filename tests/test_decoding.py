@@ -1,6 +1,7 @@
 """Greedy search over toy steps and over a Transformer."""
 
 import gc
+import logging
 import weakref
 
 import numpy as np
@@ -40,6 +41,16 @@ def test_nothing_is_written_past_max_length():
     assert written.tolist() == [[3, 0, 0, 0, 0, 0, 0]] * 2
     written = numpy(tfattn.greedy_search(counting, (), batch_size=2, max_length=3, end_id=10))
     assert written.tolist() == [[3, 4, 5]] * 2
+
+
+def test_each_row_may_have_its_own_max_length():
+    script = np.array([[4, 5, 3, 6, 7], [4, 4, 4, 4, 4], [4, 5, 6, 7, 8], [5, 5, 5, 5, 5]])
+    for drop in (lambda search: search, tf.function):  # with finished rows dropped, and with all kept
+        search = drop(lambda: tfattn.greedy_search(scripted, ops.convert_to_tensor(script), 4, max_length=[4, 2, 5, 1]))
+        assert numpy(search()).tolist() == [[4, 5, 3, 0, 0], [4, 4, 0, 0, 0], [4, 5, 6, 7, 8], [5, 0, 0, 0, 0]]
+    for bad in ([1, 2, 3], [1, 2, 3, 0], [1.0, 2.0, 3.0, 4.0]):
+        with pytest.raises(ValueError, match="one for each row, `batch_size`=4 of them. Received: max_length"):
+            tfattn.greedy_search(scripted, script, 4, max_length=bad)
 
 
 def test_begin_end_and_padding_may_be_other_ids():
@@ -150,6 +161,19 @@ def test_few_traces_serve_every_max_length():
         written = decoding.greedy_search(counter.step, (), 2, max_length, end_id=10)
         assert numpy(written).tolist() == [([*range(3, 11)] + [0] * 20)[:max_length]] * 2
     assert counter.calls <= 2 * first
+
+
+def test_searches_of_many_models_warn_of_no_retracing():
+    warnings = []
+    handler = logging.Handler()
+    handler.emit = lambda record: warnings.append(record.getMessage())
+    tf.get_logger().addHandler(handler)
+    try:
+        for _ in range(7):
+            tfattn.greedy_search(Counter().step, (), 1, 3, end_id=10)
+    finally:
+        tf.get_logger().removeHandler(handler)
+    assert warnings == []
 
 
 def test_two_owners_of_one_method_do_not_share_a_search():

@@ -107,9 +107,10 @@ def test_few_beams_find_what_the_search_in_python_finds(seed, size, penalty, bea
     num_beams, num_results = beams_and_results
     table = tables(seed, batch=7, size=size, scale=scale)
     options = {"num_beams": num_beams, "num_results": num_results, "length_penalty": penalty, **IDS}
-    found = decoding.beam_search(trigram, table, 7, max_length=7, **options)
-    for row in range(7):
-        assert_same(found, beams_in_python(table[row], 7, penalty, num_beams)[:num_results], row)
+    limits = np.random.default_rng(seed).permutation(7) + 1
+    found = decoding.beam_search(trigram, table, 7, max_length=limits, **options)
+    for row, limit in enumerate(limits):
+        assert_same(found, beams_in_python(table[row], limit, penalty, num_beams)[:num_results], row)
 
 
 def test_one_beam_is_greedy_search():

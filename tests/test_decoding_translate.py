@@ -108,6 +108,30 @@ def test_max_length_is_the_callers_where_given():
     assert model.shapes == [(2, 8, 2)]
 
 
+def test_a_sentence_gets_room_by_its_own_length_and_no_more_than_the_model_has():
+    def search(step, state, batch_size, max_length, **ids):
+        limits.append(list(max_length))
+        return np.full((batch_size, 1), ids["end_id"])
+
+    limits, model = [], WordForWord()
+    sentences = ["one " * 14, "one " * 8, "one " * 7]  # 15, 9 and 8 tokens with the end: 16, 16 and 8 when padded
+    translate(sentences, model, search=search, batch_size=4)
+    assert limits == [[32, 32, 24, 24]]  # the last of them fills the batch
+    model.max_target_length = 27
+    translate(sentences, model, search=search, batch_size=4)
+    assert limits[1] == [27, 27, 24, 24]
+    assert [length for *_, length in model.shapes] == [32, 27]
+
+
+def test_learned_positions_limit_what_is_written():
+    positions = tfattn.LearnedPositionalEncoding(13)
+    model = transformer(positions=positions)
+    assert model.max_target_length == 13
+    assert len(translate(["one two three four five", "six"], model)) == 2
+    with pytest.raises(ValueError, match="^Transformer: `max_length` must be at most 13"):
+        model.encode(np.array([[4, 5]]), max_length=14)
+
+
 def test_begin_end_and_padding_are_those_of_the_target_vocabulary():
     class Other(data.Vocabulary):
         begin_id, end_id = 3, 2
@@ -127,8 +151,8 @@ def test_a_progress_bar_counts_the_sentences(capsys):
     assert capsys.readouterr().out == ""
 
 
-def transformer():
-    model = tfattn.Transformer(len(ENGLISH), len(GERMAN), num_layers=1, width=12, num_heads=2, hidden_dim=14)
+def transformer(**options):
+    model = tfattn.Transformer(len(ENGLISH), len(GERMAN), num_layers=1, width=12, num_heads=2, hidden_dim=14, **options)
     model.build(((None, None), (None, None)))
     rng = np.random.default_rng(7)
     model.set_weights([rng.normal(size=w.shape) if w.ndim > 1 else w for w in model.get_weights()])
@@ -139,7 +163,7 @@ def transformer():
 def test_how_a_batch_is_padded_changes_no_translation(num_beams):
     model, sentences = transformer(), some_sentences(24, longest=9, seed=3)
     search = functools.partial(decoding.beam_search, num_beams=num_beams) if num_beams else decoding.greedy_search
-    options = {"search": search, "max_length": 13}
+    options = {"search": search}  # and a limit for each sentence, which its company has no part in
     together = translate(sentences, model, batch_size=32, **options)
     assert len(set(together)) > 5
     # In the company of longer sentences, which pad them further.

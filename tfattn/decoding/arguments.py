@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfattn import _checks
@@ -21,12 +22,17 @@ class Settings(NamedTuple):
 
 
 def prepared(who, step, state, batch_size, max_length, begin_id, end_id, padding_id, return_state):
-    """The checked arguments of a search as (settings, tokens `(B, 1 + max_length)`, state in the backend's tensors)."""
+    """The checked arguments of a search: (settings, start, state in the backend's tensors).
+
+    `start` is the buffer, int32 `(B, 1 + L)` with the begin token in front, and how many tokens each row may have, `(B,)`;
+    L is the most of them.
+    """
     if not callable(step):
         _checks.fail(who, "step", "be callable, see `tfattn.decoding`", step)
-    if not hasattr(batch_size, "dtype"):
+    if not ops.is_tensor(batch_size):
         _checks.positive_int(who, "batch_size", batch_size)
-    _checks.positive_int(who, "max_length", max_length)
+    limits = _limits(who, max_length, batch_size)
+    longest = int(np.max(limits))
     settings = Settings(
         _checks.non_negative_int(who, "begin_id", begin_id),
         _checks.non_negative_int(who, "end_id", end_id),
@@ -35,11 +41,24 @@ def prepared(who, step, state, batch_size, max_length, begin_id, end_id, padding
         _may_drop_rows(),
     )
     begin = ops.full((batch_size, 1), begin_id, dtype="int32")
-    rest = ops.full((batch_size, max_length), padding_id, dtype="int32")
+    rest = ops.full((batch_size, longest), padding_id, dtype="int32")
     tokens = ops.concatenate([begin, rest], axis=1)
+    limits = ops.broadcast_to(ops.convert_to_tensor(limits, dtype="int32"), ops.shape(tokens)[:1])
     state = keras.tree.map_structure(lambda leaf: ops.convert_to_tensor(leaf) if _is_array(leaf) else leaf, state)
     _check_rows(who, state, tokens.shape[0])
-    return settings, tokens, state
+    return settings, (tokens, limits), state
+
+
+def _limits(who, max_length, batch_size):
+    """`max_length` as a NumPy integer, or integers `(B,)`."""
+    if np.ndim(max_length) == 0:
+        return np.int32(_checks.positive_int(who, "max_length", max_length))
+    limits = np.asarray(max_length)
+    rows = None if ops.is_tensor(batch_size) else batch_size
+    if limits.ndim != 1 or limits.dtype.kind not in "iu" or limits.min(initial=1) < 1 or rows not in (None, len(limits)):
+        expected = "be a positive integer, or one for each row" + ("" if rows is None else f", `batch_size`={rows} of them")
+        _checks.fail(who, "max_length", expected, max_length)
+    return limits
 
 
 def _check_rows(who, state, batch_size):

@@ -22,7 +22,7 @@ class Hypotheses(NamedTuple):
     """What `beam_search` found for each sentence, the best first.
 
     Attributes:
-        tokens: int32 `(B, N, L)`, up to and with the end token, then padding.
+        tokens: int32 `(B, N, L)`, up to and with the end token, then padding; without one where `max_length` came first.
         scores: float32 `(B, N)`, sums of log-probabilities over the length penalty; -inf, and nothing but padding, where
             there are fewer hypotheses than asked for.
         state: None, or on request the step's state: `B·N` rows, those of a sentence together, in the order of `tokens`.
@@ -52,7 +52,8 @@ def beam_search(
 
     After every step the `num_beams` best go on. A hypothesis that has ended keeps its place among them and its score, for
     as long as no better ones push it out. A sentence is done when none of its open beams can still overtake, which no
-    longer changes its result. One beam is greedy search. Compiled like `greedy_search`; another length penalty is no other
+    longer changes its result. At `max_length` the open ones count as ended, with the score that they have there: one
+    without an end token may come out first. One beam is greedy search. Compiled like `greedy_search`; another length penalty is no other
     compiled function.
 
     Args:
@@ -89,19 +90,19 @@ def beam_search(
     if not (isinstance(length_penalty, numbers.Real) and 0 <= length_penalty < float("inf")):
         _checks.fail(who, "length_penalty", "be a finite number of at least 0", length_penalty)
     ids = (begin_id, end_id, padding_id)
-    settings, tokens, state = prepared(who, step, state, batch_size, max_length, *ids, return_state)
+    settings, start, state = prepared(who, step, state, batch_size, max_length, *ids, return_state)
     penalty = ops.convert_to_tensor(length_penalty, dtype="float32")
-    tokens, scores, state = compiled(_beams, step, (settings, *own))(tokens, state, penalty)
-    tokens = ops.reshape(tokens, (batch_size, num_results, max_length))
+    tokens, scores, state = compiled(_beams, step, (settings, *own))(start, state, penalty)
+    tokens = ops.reshape(tokens, (batch_size, num_results, start[0].shape[1] - 1))
     return Hypotheses(tokens, ops.reshape(scores, (batch_size, num_results)), state)
 
 
-def _beams(step, settings, tokens, state, penalty):
+def _beams(step, settings, start, state, penalty):
     settings, num_beams, num_results = settings
-    beams = _Beams(num_beams, num_results, penalty, settings.padding_id, ops.shape(tokens)[1] - 1)
-    found, state = decode(step, beams, settings, tokens, state)
+    beams = _Beams(num_beams, num_results, penalty, settings.padding_id)
+    found, state = decode(step, beams, settings, start, state)
     # The beams of a sentence are in order already.
-    first = ops.arange(ops.shape(tokens)[0], dtype="int32") * num_beams  # (B,)
+    first = ops.arange(ops.shape(start[0])[0], dtype="int32") * num_beams  # (B,)
     rows = ops.reshape(first[:, None] + ops.arange(num_results, dtype="int32"), (-1,))  # (B·N,)
     scores = taken(beams.scores(found), rows)
     tokens = ops.where((scores == _NEVER)[:, None], settings.padding_id, taken(found.tokens, rows))
@@ -110,12 +111,11 @@ def _beams(step, settings, tokens, state, penalty):
 
 
 class _Beams:
-    def __init__(self, num_beams, num_results, penalty, padding_id, max_length):
+    def __init__(self, num_beams, num_results, penalty, padding_id):
         self.width = num_beams
         self.num_results = num_results
         self.penalty = penalty
         self.padding_id = padding_id
-        self.max_length = ops.cast(max_length, "float32")
 
     def start(self, batch):
         return {"sums": ops.zeros((batch,)), "lengths": ops.zeros((batch,))}
@@ -142,7 +142,8 @@ class _Beams:
         ended = ops.reshape(found.ended, (-1, self.width))
         still_open = ops.logical_and(ops.logical_not(ended), sums > _NEVER)
         # A sum can only fall: nothing that comes of an open beam scores more than its sum does at the greatest length.
-        hope = ops.max(ops.where(still_open, self.penalised(sums, self.max_length), _NEVER), axis=1)
+        greatest = ops.cast(ops.reshape(found.limits, (-1, self.width)), "float32")
+        hope = ops.max(ops.where(still_open, self.penalised(sums, greatest), _NEVER), axis=1)
         scores = ops.where(ended, ops.reshape(self.scores(found), (-1, self.width)), _NEVER)
         worst_result = ops.top_k(scores, self.num_results)[0][:, -1]
         done = ops.logical_or(hope < worst_result, ops.logical_not(ops.any(still_open, axis=1)))  # (B,)

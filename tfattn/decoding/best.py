@@ -2,10 +2,17 @@
 
 from keras import ops
 
-__all__ = ["best_tokens"]
+__all__ = ["best_token", "best_tokens"]
 
 _BLOCK = 32
 _LARGE = 2048  # tokens from which blocks pay
+
+
+def best_token(logits):
+    """The best token of each row of `(R, V)`, int32 `(R,)`; of equal ones the one with the lowest id."""
+    large = (logits.shape[-1] or 0) >= _LARGE
+    best = _top_of_blocks(logits, 1) if large else ops.top_k(logits, 1)
+    return ops.cast(best[1], "int32")[:, 0]
 
 
 def best_tokens(logits, k):

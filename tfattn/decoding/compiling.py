@@ -33,10 +33,23 @@ def _weak(step):
     return weakref.WeakMethod(step) if hasattr(step, "__self__") else weakref.ref(step)
 
 
-def _compile(search, step, settings):
-    def run(*tensors):
-        return search(step(), settings, *tensors)
+class _Run:
+    """A search with its step, and a name for TensorFlow's messages.
 
+    An object and no inner function: TensorFlow tells functions apart by their code when it counts how often one is traced
+    anew, and would warn of many searches that are each traced once.
+    """
+
+    def __init__(self, search, step, settings):
+        self.search, self.step, self.settings = search, step, settings
+        self.__name__ = search.__name__
+
+    def __call__(self, *tensors):
+        return self.search(self.step(), self.settings, *tensors)
+
+
+def _compile(search, step, settings):
+    run = _Run(search, step, settings)
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf

@@ -2,8 +2,8 @@
 
 from keras import ops
 
-from tfattn.core.floats import argmax
 from tfattn.decoding.arguments import prepared
+from tfattn.decoding.best import best_token
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.loop import decode
 
@@ -21,15 +21,15 @@ def greedy_search(step, state, batch_size, max_length, begin_id=2, end_id=3, pad
         step: `step(tokens, position, state) -> (logits, state)`, see `tfattn.decoding`; such as `Transformer.step`.
         state: what the step needs besides the tokens; such as `Transformer.encode(source)`.
         batch_size: positive int, or a scalar integer tensor: rows to decode.
-        max_length: positive int, most tokens to write, the end token included.
+        max_length: positive int, most tokens to write, the end token included; or integers `(B,)`, those of each row.
         begin_id, end_id, padding_id: ints.
         return_state: whether to return the state too, each row of it as it was when the row ended.
     Returns:
-        int32 `(B, max_length)`: the tokens after the begin token, up to and with the end token, then padding. With
+        int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to and with the end token, then padding. With
         `return_state`, `(tokens, state)`.
     Raises:
-        ValueError: `max_length` or `batch_size` is no positive int, an id is below 0, the state has other than
-            `batch_size` rows.
+        ValueError: `step` cannot be called, `max_length` or `batch_size` is no positive int, an id is below 0,
+            `return_state` is no bool, the state has other than `batch_size` rows.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state
@@ -37,14 +37,14 @@ def greedy_search(step, state, batch_size, max_length, begin_id=2, end_id=3, pad
         [[3 4 5 0 0 0]]
     """
     ids = (begin_id, end_id, padding_id)
-    settings, tokens, state = prepared("greedy_search", step, state, batch_size, max_length, *ids, return_state)
-    tokens, state = compiled(_greedy, step, settings)(tokens, state)
-    tokens = ops.reshape(tokens, (batch_size, max_length))  # the same, of known shape inside of a larger function
+    settings, start, state = prepared("greedy_search", step, state, batch_size, max_length, *ids, return_state)
+    tokens, state = compiled(_greedy, step, settings)(start, state)
+    tokens = ops.reshape(tokens, (batch_size, start[0].shape[1] - 1))  # the same, of known shape inside of a larger function
     return (tokens, state) if return_state else tokens
 
 
-def _greedy(step, settings, tokens, state):
-    found, state = decode(step, _Greedy(), settings, tokens, state)
+def _greedy(step, settings, start, state):
+    found, state = decode(step, _Greedy(), settings, start, state)
     return found.tokens[:, 1:], state
 
 
@@ -55,7 +55,7 @@ class _Greedy:
         return {}
 
     def choose(self, logits, position, found, width):
-        return argmax(logits), None, {}
+        return best_token(logits), None, {}
 
     def done(self, found):
         return found.ended

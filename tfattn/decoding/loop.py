@@ -14,12 +14,13 @@ class Found(NamedTuple):
     """What is decided so far, a row for each hypothesis; those of one sentence stand together."""
 
     tokens: Any  # int32 (R, 1 + L), the begin token in front
-    ended: Any  # bool (R,), whether the row has its end token
+    ended: Any  # bool (R,), whether the row has its end token, or as many tokens as it may have
     done: Any  # bool (R,), whether nothing can change the result of the row's sentence any more
+    limits: Any  # int32 (R,), the most tokens that the row may have
     own: dict  # tensors (R, ...) of the search
 
 
-def decode(step, search, settings, tokens, state):
+def decode(step, search, settings, start, state):
     """Runs a search to its end.
 
     Args:
@@ -31,13 +32,14 @@ def decode(step, search, settings, tokens, state):
                 each from its own), and the new `own`;
             done(found): `Found.done`.
         settings: `Settings`.
-        tokens: int32 `(B, 1 + L)`, begin and padding.
+        start: int32 `(B, 1 + L)`, begin and padding, and the rows' limits, int32 `(B,)`.
         state: of the step.
     Returns:
         (`Found`, state), a row for each hypothesis.
     """
+    tokens, limits = start
     open_rows = ops.zeros(ops.shape(tokens)[:1], "bool")
-    found = Found(tokens, open_rows, open_rows, search.start(ops.shape(tokens)[0]))
+    found = Found(tokens, open_rows, open_rows, limits, search.start(ops.shape(tokens)[0]))
     # The first step stands before the loop: it shows which tensors of the state a step leaves alone, and one row a
     # sentence is enough for it.
     position = ops.zeros((), "int32")
@@ -67,12 +69,13 @@ def decode(step, search, settings, tokens, state):
 def _chosen(search, settings, logits, position, found, width):
     """What is found once the search has chosen the tokens at `position + 1`, and the rows that they come from."""
     token, rows, own = search.choose(logits, position, found, width)
-    tokens, ended = taken(found.tokens, rows), taken(found.ended, rows)
+    tokens, ended, limits = (taken(tensor, rows) for tensor in (found.tokens, found.ended, found.limits))
     token = ops.where(ended, settings.padding_id, token)
     here = ops.arange(ops.shape(tokens)[1], dtype="int32") == position + 1
     tokens = ops.where(here, token[:, None], tokens)
-    ended = ops.logical_or(ended, token == settings.end_id)
-    found = Found(tokens, ended, ended, own)
+    # At its limit a row ends without an end token, so that what it becomes hangs on no longer row beside it.
+    ended = ops.logical_or(ended, ops.logical_or(token == settings.end_id, position + 1 >= limits))
+    found = Found(tokens, ended, ended, limits, own)
     return found._replace(done=search.done(found)), rows
 
 

@@ -33,7 +33,7 @@ def sample(
         with `top_p`: of these the best ones that together reach it, the fewest possible; p in proportion
 
     Compiled like `greedy_search`; another seed, temperature or `top_p` is no other compiled function. A row's tokens
-    depend on its logits, its place in the batch and the seed alone.
+    depend on its logits, its place in the batch, the greatest `max_length` and the seed alone.
 
     Args:
         step, state, batch_size, max_length: see `greedy_search`.
@@ -45,8 +45,8 @@ def sample(
         begin_id, end_id, padding_id: ints.
         return_state: whether to return the state too, each row of it as it was when the row ended.
     Returns:
-        int32 `(B, max_length)`: the tokens after the begin token, up to and with the end token, then padding. With
-        `return_state`, `(tokens, state)`.
+        int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to and with the end token, then
+        padding. With `return_state`, `(tokens, state)`.
     Raises:
         ValueError: an argument is out of its range; the state has other than `batch_size` rows.
     Example: a step that finds 4 and 5 equally likely.
@@ -69,22 +69,23 @@ def sample(
     if seed is not None and not isinstance(seed, keras.random.SeedGenerator):
         _checks.non_negative_int(who, "seed", seed)
     ids = (begin_id, end_id, padding_id)
-    settings, tokens, state = prepared(who, step, state, batch_size, max_length, *ids, return_state)
+    settings, start, state = prepared(who, step, state, batch_size, max_length, *ids, return_state)
     # One number in [0, 1) for each token: so no seed goes into the loop, and no row's luck hangs on other rows.
-    draws = keras.random.uniform((batch_size, max_length), seed=seed, dtype="float32")
-    limits = {
+    length = start[0].shape[1] - 1
+    draws = keras.random.uniform((batch_size, length), seed=seed, dtype="float32")
+    options = {
         # A temperature so small that float32 has no such number is one that leaves the best token alone.
         "temperature": ops.convert_to_tensor(max(temperature, 1e-30), dtype="float32"),
         "top_p": None if top_p is None else ops.convert_to_tensor(top_p, dtype="float32"),
     }
-    tokens, state = compiled(_sample, step, (settings, top_k))(tokens, state, draws, limits)
-    tokens = ops.reshape(tokens, (batch_size, max_length))
+    tokens, state = compiled(_sample, step, (settings, top_k))(start, state, draws, options)
+    tokens = ops.reshape(tokens, (batch_size, length))
     return (tokens, state) if return_state else tokens
 
 
-def _sample(step, settings, tokens, state, draws, limits):
+def _sample(step, settings, start, state, draws, options):
     settings, top_k = settings
-    found, state = decode(step, _Sampling(draws, top_k=top_k, **limits), settings, tokens, state)
+    found, state = decode(step, _Sampling(draws, top_k=top_k, **options), settings, start, state)
     return found.tokens[:, 1:], state
 
 

@@ -30,12 +30,13 @@ def translate(
         model: has `encode(source, max_length)`, from integers `(B, S)` to the state of its `step`; such as `Transformer`.
         sentences: strings, as the source vocabulary takes them.
         source_vocabulary, target_vocabulary: such as `tfattn.data.Vocabulary`.
-        search: called as `search(step, state, batch_size, max_length, begin_id=…, end_id=…, padding_id=…)`; its result,
-            or the first part of it, holds the tokens, `(B, L)` or `(B, N, L)` with the best first. `greedy_search`, or
+        search: called as `search(step, state, batch_size, max_length, begin_id=…, end_id=…, padding_id=…)`, `max_length`
+            an int or one for each row; its result, or the first part of it, holds the tokens, `(B, L)` or `(B, N, L)` with the best first. `greedy_search`, or
             `functools.partial(beam_search, num_beams=5)`.
         batch_size: positive int, most sentences at a time.
         max_length: positive int, most tokens to write for a sentence; where it is not given, half as many again as the
-            source has when it is padded, and 8, up to a multiple of 8.
+            source has when it is padded to a multiple of 8, and 8, up to such a multiple; no more than
+            `model.max_target_length`, where the model has one. Other sentences have no part in it.
         progress: whether to show a progress bar.
     Returns:
         A list of strings, in the order of `sentences`; "" for an empty one.
@@ -60,12 +61,12 @@ def translate(
     done = encoded.count([])
     for batch in _batches([len(ids) for ids in encoded], batch_size):
         ids = _padded([[*encoded[i], source_vocabulary.end_id] for i in batch], batch_size)
-        length = max_length or _rounded(3 * ids.shape[1] // 2 + 8)
+        limits = max_length or _limits(model, ids)
         found = search(
             model.step,
-            model.encode(ids, max_length=length),
+            model.encode(ids, max_length=int(np.max(limits))),
             len(ids),
-            length,
+            limits,
             begin_id=target_vocabulary.begin_id,
             end_id=target_vocabulary.end_id,
             padding_id=target_vocabulary.pad_id,
@@ -113,6 +114,13 @@ def _padded(rows, batch_size):
     rows += [rows[-1]] * (min(batch_size, 1 << (len(rows) - 1).bit_length()) - len(rows))
     length = _rounded(max(map(len, rows)))
     return np.array([row + [0] * (length - len(row)) for row in rows], "int32")
+
+
+def _limits(model, ids):
+    """Most tokens to write for each row of `(B, S)` padded ids, by its own length."""
+    limits = _rounded(3 * _rounded(np.count_nonzero(ids, axis=1)) // 2 + 8)
+    most = getattr(model, "max_target_length", None)
+    return limits if most is None else np.minimum(limits, most)
 
 
 def _rounded(length):

@@ -133,6 +133,11 @@ class Transformer(keras.Model):
         flat = self.output_dense(ops.reshape(x, (-1, self.width)))  # (B·T, V)
         return ops.reshape(flat, (*ops.shape(x)[:-1], self.target_vocabulary_size))
 
+    @property
+    def max_target_length(self):
+        """Most tokens that the decoder's positions reach, or None where they reach any."""
+        return getattr(self.decoder.positions, "max_length", None)
+
     def encode(self, source, max_length=None):
         """What decoding needs of the source sentences: the state of `step`.
 
@@ -152,6 +157,9 @@ class Transformer(keras.Model):
         if max_length is None:
             return {"memory": memory, "memory_mask": mask}
         _checks.positive_int("Transformer", "max_length", max_length)
+        if self.max_target_length is not None and max_length > self.max_target_length:
+            expected = f"be at most {self.max_target_length}, which the decoder's positions reach"
+            _checks.fail("Transformer", "max_length", expected, max_length)
         if not self.decoder.built:
             self.decoder.build((None, None), tuple(memory.shape))
         return {"caches": self.decoder.new_caches(memory, mask, max_length), "memory_mask": mask}
