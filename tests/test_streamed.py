@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference
-from tfattn import MaskedCrossentropy, TransformerDecoder, attend, masks
+from tfattn import MaskedCrossentropy, MultiHeadAttention, TransformerDecoder, attend, masks
 from tfattn.core import attend as engine
 from tfattn.core import block_scores, kernels, streamed
 from tfattn.core import scores as score_functions
@@ -396,6 +396,32 @@ def test_a_shared_trace_draws_new_dropout_each_time(monkeypatch):
     once, again = graph(tf.ones((1, 1, 64, 4)))
     third = graph(tf.ones((1, 1, 64, 4)))[0]
     assert not np.allclose(once, again) and not np.allclose(once, third)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+def test_dropout_in_a_functional_model_of_unknown_lengths(again):
+    tokens = keras.Input((None, 8))
+    layer = MultiHeadAttention(2, 4, dropout=0.5, seed=1)
+    output = layer(tokens, tokens, training=True)
+    output = layer(output, output, training=True) if again else output
+    model = keras.Model(tokens, output)
+    x = np.random.default_rng(1).normal(size=(1, 5, 8)).astype("float32")
+    for run in (model, tf.function(model)):
+        first, other = (np.asarray(run(x)) for _ in range(2))
+        assert np.any(first != other)
+    model.compile("sgd", "mse")
+    model.fit(x, x, verbose=0)
+
+
+def test_dropout_of_a_graph_that_chooses_the_dense_path_keeps_its_rate_and_sum():
+    seed = keras.random.SeedGenerator(2)
+    graph = tf.function(
+        lambda x: attend(x, tf.ones_like(x), x, dropout=0.1, seed=seed),
+        input_signature=[tf.TensorSpec((8, None, 4))],
+    )
+    sums = np.asarray(graph(tf.zeros((8, 256, 4))))[..., 0]
+    assert abs(sums.mean() - 1.0) < 2e-3
+    assert abs(sums.std() - np.sqrt(0.1 / 0.9 / 256)) < 2e-3  # of independent weights
 
 
 def test_a_mask_of_ones_own_is_not_shared(monkeypatch):

@@ -1,5 +1,6 @@
 """The engine's one door: scores, mask, softmax, pooling."""
 
+import functools
 import math
 
 import keras
@@ -76,18 +77,22 @@ def attend(
     if seen is not None:
         key, value = _without_unseen(key, value, seen)
     streams = _streams(path, query, key, score, return_weights)
+    arguments = (query, value, key, score, parameters, rule, bias)
     if streams is False:
-        return _dense(query, value, key, score, parameters, rule, bias, dropout, seed, return_weights)
+        drop = functools.partial(keras.random.dropout, rate=dropout, seed=seed) if dropout else None
+        return _dense(*arguments, drop, return_weights)
     from tfattn.core import streamed
 
-    arguments = (query, value, key, score, parameters, rule, bias, dropout, seed)
+    # Drawn once, before the choice: a generator that each branch moved on would be left with the state of one of them.
+    dropout = streamed.drawn(dropout, seed)
     if streams is True:
-        return streamed.attend(*arguments)
-    return ops.cond(streams, lambda: streamed.attend_shared(*arguments), lambda: _dense(*arguments))
+        return streamed.attend(*arguments, dropout)
+    drop = dropout and dropout.drop
+    return ops.cond(streams, lambda: streamed.attend_shared(*arguments, dropout), lambda: _dense(*arguments, drop))
 
 
-def _dense(query, value, key, score, parameters, rule, bias, dropout, seed, return_weights=False):
-    """All scores at once."""
+def _dense(query, value, key, score, parameters, rule, bias, drop=None, return_weights=False):
+    """All scores at once; `drop` is the function that drops weights, where some are to be dropped."""
     rank, visible = len(query.shape), None
     if rule is not None:
         visible = rule.dense(ops.shape(query)[-2], ops.shape(key)[-2])
@@ -101,7 +106,7 @@ def _dense(query, value, key, score, parameters, rule, bias, dropout, seed, retu
     if bias is not None or score not in _ALWAYS_FINITE:
         visible = softmax.not_hidden(scores, visible)
     weights = ops.cast(softmax.normalise(scores, visible), value.dtype)
-    kept = keras.random.dropout(weights, dropout, seed=seed) if dropout else weights
+    kept = drop(weights) if drop else weights
     output = products.matmul(kept, value)  # (..., T, Dv)
     return (output, weights) if return_weights else output
 

@@ -19,7 +19,7 @@ from tfattn.core.block_scores import block_score
 from tfattn.core.blocks import Square
 from tfattn.core.walk import Dropout, Walk
 
-__all__ = ["attend", "attend_shared"]
+__all__ = ["attend", "attend_shared", "drawn"]
 
 
 def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropout=0.0, seed=None, block=None):
@@ -44,22 +44,24 @@ def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropou
     square = Square.cut(operands[0], operands[1], score.work(query), mask, block)
     if bias is not None:
         bias = _bias(tf.convert_to_tensor(bias), square)
-    dropout = _drawn(dropout, seed)
+    dropout = drawn(dropout, seed)
     output = _attend(square, score, mask, dropout, operands, bias, parameters)
     return tf.cast(output[:, 0] if rank == 3 else output, dtype)
 
 
-def attend_shared(query, value, key, score, parameters, mask, bias, dropout, seed):
+def attend_shared(query, value, key, score, parameters, mask, bias, dropout=None):
     """`attend` as a call of a function that all layers of one kind share: traced once, and not once a layer.
 
     For graphs that hold this path beside the dense one, where a layer would pay a second of tracing for what it may never
     run. Scores and masks of the collection are shared; a score or mask of one's own may hold anything, and is not.
+
+    Args:
+        dropout: a `Dropout` with the random numbers drawn already, or None.
     """
     rule, arrays = _taken_apart(mask)
     module = getattr(score, "__module__", "")
     if not module.startswith("tfattn.core") or "<" in score.__qualname__ or not _all_within(rule, (masks.__name__,)):
-        return attend(query, value, key, score, parameters, mask, bias, dropout, seed)
-    dropout = _drawn(dropout, seed)
+        return attend(query, value, key, score, parameters, mask, bias, dropout)
     parts = [query, value, key, *parameters, *arrays]
     parts += [] if bias is None else [bias]
     parts += [] if dropout is None else [dropout.key]
@@ -125,7 +127,8 @@ class _Rule(NamedTuple):
     attributes: tuple
 
 
-def _drawn(dropout, seed):
+def drawn(dropout, seed):
+    """The rate `dropout` as a `Dropout`, or None where nothing is dropped."""
     if isinstance(dropout, Dropout):
         return dropout
     return Dropout.draw(dropout, seed) if dropout else None

@@ -304,6 +304,10 @@ class Dropout:
         words = tf.bitwise.left_shift(tf.cast(words, tf.uint64), tf.constant([0, 16, 32, 48], tf.uint64))
         return cls(rate, tf.reduce_sum(words, keepdims=True))
 
+    def drop(self, weights):
+        """The whole square's weights, less those that do not stay; what stays grows."""
+        return weights * (self.keep(0, tf.shape(weights), weights.dtype) * self.scale)
+
     def keep(self, number, shape, dtype):
         """1 where a weight of block `number` stays, 0 elsewhere."""
         count = tf.reduce_prod(shape)
