@@ -183,6 +183,22 @@ def test_other_dtypes(dtype, tolerance, score):
     assert_close(here, pulled(function, wide(arguments), masks.causal(), "dense"), tolerance)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 4e-2), ("float64", 1e-9)])
+@pytest.mark.parametrize("bias", ["square", "by head and key"])
+def test_other_dtypes_with_a_bias(dtype, tolerance, bias):
+    function, arguments = problem(13, bias=bias, dtype=dtype)
+    here = pulled(function, arguments, masks.causal(), "streamed", True)
+    assert all(x.dtype == dtype for x in here)
+    assert_close(here, pulled(function, wide(arguments), masks.causal(), "dense", True), tolerance)
+
+
+def test_float64_keys_and_values_keep_their_digits_for_a_float32_query():
+    function, (query, key, value) = problem(13)
+    key, value = tf.cast(key, "float64") + 1e-9, tf.cast(value, "float64") + 1e-9
+    here = streamed.attend(query, value, key, function, block=(4, 6))
+    assert_close([here], [attend(tf.cast(query, "float64"), value, key, function, path="dense")], 1e-12)
+
+
 def test_additive_scores_far_outside_of_the_range_of_exponentials():
     function, (query, key, value, weight) = problem(17, "additive")
     arguments = [query * 100 + 200, key * 100 - 200, value, weight]

@@ -34,8 +34,9 @@ def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropou
         `(B, T, Dv)` or `(B, H, T, Dv)`.
     """
     rank, dtype = len(query.shape), value.dtype
-    compute = tf.as_dtype(keras.backend.result_type(keras.backend.standardize_dtype(query.dtype), "float32"))
-    operands = [tf.cast(x, compute) for x in (query, key, value)]
+    operands = [query, key, value]
+    compute = keras.backend.result_type(*(keras.backend.standardize_dtype(x.dtype) for x in operands), "float32")
+    operands = [tf.cast(x, compute) for x in operands]
     parameters = [tf.convert_to_tensor(x) for x in parameters]
     parameters = [tf.cast(x, compute) if x.dtype.is_floating else x for x in parameters]
     if rank == 3:

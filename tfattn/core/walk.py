@@ -112,7 +112,7 @@ class Walk:
             of_queries,
             _zeros(keys),
             _zeros(values),
-            self._zero_bias(),
+            self._zero_bias(queries.dtype),
             of_parameters,
         )
         others = of_parameters if self.bias is None else [self._join_bias(of_bias), *of_parameters]
@@ -260,14 +260,14 @@ class Walk:
         counts = (square.batches, square.query_blocks, square.key_blocks)
         return [1 if repeats else count for repeats, count in zip(self._bias_repeats(), counts, strict=True)]
 
-    def _zero_bias(self):
+    def _zero_bias(self, dtype):
         if self.bias is None:
             return []
         square = self.square
         full = (square.chunk, square.heads, square.rows, square.columns)
         shape = [1 if now == 1 else block for now, block in zip(self.bias.shape, full, strict=True)]
         batches, rows, columns = self._bias_blocks()
-        return _zeros(tf.zeros([batches * rows * columns, *shape], tf.float32))
+        return _zeros(tf.zeros([batches * rows * columns, *shape], dtype))
 
     def _bias_block(self, of_scores, n, j):
         """Where the gradient of the bias grows by what."""
