@@ -1,6 +1,8 @@
 """What the two translation demos share: sentences, training, resuming, scores, pictures, and lines to translate."""
 
 import functools
+import hashlib
+import json
 import sys
 import time
 from pathlib import Path
@@ -9,12 +11,15 @@ from typing import NamedTuple
 import keras
 import numpy as np
 from common import arguments, positive_int, print_result
+from swaps import aligned_swaps
 
 import tfattn
 from tfattn import data, plot, training
-from tfattn.data import toy_lexicon
 
 MAX_LENGTH = 100  # tokens of a training sentence, its begin or end included
+
+# What a run is made of: who goes on with it must ask for the same.
+SETTINGS = ("preset", "seed", "data", "languages", "pairs", "subwords", "tokens")
 
 
 class Preset(NamedTuple):
@@ -46,10 +51,11 @@ def run(description, name, model_class, presets, alignment):
             _translate_lines(options)
         else:
             _train_and_show(options, model_class, presets[options.preset], alignment)
-    except (FileNotFoundError, ValueError) as error:
+    except (FileNotFoundError, ImportError, ValueError) as error:
         raise SystemExit(f"error: {error}") from None
     except KeyboardInterrupt:
-        raise SystemExit("\nstopped; what was trained up to the last whole epoch goes on with --resume") from None
+        kept = "" if options.translate else "; what was trained up to the last whole epoch goes on with --resume"
+        raise SystemExit(f"\nstopped{kept}") from None
 
 
 def _options(description, name, presets):
@@ -66,7 +72,8 @@ def _options(description, name, presets):
         "--beam", type=positive_int, default=1, metavar="K", help="beams in the final search (default: 1)"
     )
     parser.add_argument("--score", metavar="PART", help="with --data: files to score at the end, such as test_2016")
-    parser.add_argument("--sentences", type=positive_int, default=1000, help="most held-out sentences to score")
+    parser.add_argument("--sentences", type=positive_int, metavar="N",
+                        help="most held-out sentences to score (default: 1000 toy ones, all of --data)")  # fmt: skip
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     parser.add_argument("--translate", action="store_true", help="translate standard input with the model in --out")
     options = parser.parse_args()
@@ -77,35 +84,35 @@ def _options(description, name, presets):
             setattr(options, setting, getattr(preset, setting))
     if options.score and not options.data:
         parser.error("--score needs --data")
+    if options.sentences is None and not options.data:
+        options.sentences = 1000
     return options
 
 
 def _train_and_show(options, model_class, preset, alignment):
-    options.out.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    plot.loss_curve([0.0])  # what is missing for the pictures is missed now, and not after the training
     backup = training.Backup(options.out / "backup.npz")
-    if backup.epoch and not options.resume:
-        if backup.epoch < options.epochs:
-            raise ValueError(
-                f"{options.out} holds a run of {backup.epoch} epochs: --resume goes on with it, --out names another folder"
-            )
-        backup.filepath.unlink()
-        backup = training.Backup(backup.filepath)
     train, validation = _pairs(options)
+    scored = validation if options.score is None else _read(options, options.score)
+    _check_settings(options, backup)
     source_words, target_words = _vocabularies(options, train)
+    _keep_settings(options, source_words, target_words)
     print(
         f"{len(train)} pairs to learn from, {len(validation)} held out; "
         f"vocabulary {len(source_words)}" + ("" if options.subwords else f" + {len(target_words)} words")
     )
     sizes = {"share_embeddings": bool(options.subwords), "seed": options.seed, **preset.model}
     model = model_class(len(source_words), len(target_words), **sizes)
-    began = time.perf_counter()
+    before_training = time.perf_counter() - began
     history = _train(options, preset, model, backup, train, validation, source_words, target_words)
-    trained = time.perf_counter() - began
+    trained = sum(history["seconds"])  # of all epochs, those before a --resume among them
+    model.save(options.out / "model.keras")
 
-    part = validation if options.score is None else _read(options, options.score)
-    sources, references = zip(*part[: options.sentences], strict=True)
+    began = time.perf_counter()
+    sources, references = zip(*scored[: options.sentences], strict=True)
     hypotheses = _translate(model, sources, source_words, target_words, options.beam, progress=True)
-    seconds = time.perf_counter() - began
+    seconds = before_training + trained + time.perf_counter() - began
 
     print("\nTranslations of held-out sentences:")
     shown = list(zip(sources, hypotheses, references, strict=True))[:5]
@@ -117,19 +124,21 @@ def _train_and_show(options, model_class, preset, alignment):
         options.out / "attention.png", dpi=150
     )
     plot.loss_curve(history).savefig(options.out / "loss.png", dpi=150)
-    model.save(options.out / "model.keras")
     print(f"figures and model: {options.out}")
     exact = np.mean([h == r for h, r in zip(hypotheses, references, strict=True)])
     swaps = (
-        {} if options.data else {"aligned_swaps": _aligned_swaps(model, alignment, part, source_words, target_words)}
+        {} if options.data else {"aligned_swaps": aligned_swaps(model, alignment, scored, source_words, target_words)}
     )
+    best = int(np.argmax(history["val_bleu"]))  # the first of equals, which is the one that is kept
     print_result(
         {
             "exact_match": round(float(exact), 4),
             "bleu": round(training.corpus_bleu(hypotheses, references), 2),
             "scored": options.score or "val",
-            "val_bleu": round(max(history["val_bleu"]), 2),
-            "val_loss": round(min(history["val_loss"]), 4),
+            "sentences": len(sources),
+            "val_bleu": round(history["val_bleu"][best], 2),
+            "val_loss": round(history["val_loss"][best], 4),
+            "best_epoch": best + 1,
             **swaps,
             "parameters": model.count_params(),
             "epochs": len(history["loss"]),
@@ -137,6 +146,42 @@ def _train_and_show(options, model_class, preset, alignment):
             "seconds": round(seconds, 1),
         }
     )
+
+
+def _check_settings(options, backup):
+    """Refuses to write over a run, and to go on with one that was made otherwise."""
+    if not options.resume:
+        if backup.epoch:
+            raise ValueError(
+                f"{options.out} holds a run of {backup.epoch} epochs: --resume goes on with it, or scores it where "
+                "--epochs is reached; --out names another folder"
+            )
+        return
+    kept = _kept_settings(options).get("settings", {})
+    for name, value in _settings(options).items():
+        if name in kept and kept[name] != value:
+            raise ValueError(f"--{name}: the run in {options.out} was begun with {kept[name]}, and not with {value}")
+
+
+def _settings(options):
+    settings = {name: getattr(options, name) for name in SETTINGS}
+    settings["data"] = options.data and str(options.data.resolve())
+    return {**settings, "languages": list(options.languages)}
+
+
+def _keep_settings(options, *vocabularies):
+    kept = {"settings": _settings(options), "vocabularies": [_fingerprint(words) for words in vocabularies]}
+    (options.out / "run.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
+
+
+def _kept_settings(options):
+    path = options.out / "run.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _fingerprint(vocabulary):
+    """Tells vocabularies apart that have the same number of entries."""
+    return hashlib.sha256("\n".join(vocabulary.words).encode()).hexdigest()
 
 
 def _pairs(options):
@@ -158,6 +203,7 @@ def _read(options, part):
 def _vocabularies(options, train):
     """Those of the run in `--out` where it is resumed, otherwise new ones, kept there."""
     paths = _vocabulary_paths(options)
+    options.out.mkdir(parents=True, exist_ok=True)
     if options.resume and all(path.exists() for path in paths):
         return [data.load_vocabulary(path) for path in paths]
     if options.subwords:
@@ -222,11 +268,21 @@ def _train(options, preset, model, backup, train, validation, source_words, targ
         epochs=options.epochs,
         initial_epoch=backup.epoch,
         shuffle=False,
-        callbacks=[counter, judge, backup],
+        callbacks=[counter, judge, _Clock(), backup],
     ).history
     model.load_weights(best)
     print(f"validation loss {before['loss']:.4f} at the start, {history['val_loss'][-1]:.4f} in the last epoch")
     return history
+
+
+class _Clock(keras.callbacks.Callback):
+    """Notes what each epoch took, the judging of it among it."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.began = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["seconds"] = round(time.perf_counter() - self.began, 1)
 
 
 def _translate(model, sentences, source_words, target_words, beam=1, progress=False):
@@ -241,6 +297,8 @@ def _translate_lines(options):
         raise FileNotFoundError(f"{path} is not there: train first, or name its folder with --out")
     model = keras.models.load_model(path)
     words = [data.load_vocabulary(path) for path in _vocabulary_paths(options)]
+    if _kept_settings(options).get("vocabularies", found := [_fingerprint(each) for each in words]) != found:
+        raise ValueError(f"the vocabularies in {options.out} are not those that its model was trained with")
     if sys.stdin.isatty():
         print("One sentence a line, tokens split by spaces; end with Ctrl-D.", file=sys.stderr)
         parts = ([line] for line in sys.stdin)
@@ -265,50 +323,3 @@ def _attention_figure(model, alignment, source, translation, source_words, targe
         x_label="source (keys)",
         y_label="written token (queries)",
     )
-
-
-def _aligned_swaps(model, alignment, pairs, source_words, target_words):
-    """Share of the adjectives and nouns that change places for which the heaviest source word is the true one, best head."""
-    right = []
-    for sources, targets, swaps in _swaps(pairs):
-        rows = [[*source_words.encode(source), source_words.end_id] for source in sources]
-        target_in = [[target_words.begin_id, *target_words.encode(target)] for target in targets]
-        weights, _ = alignment(model, _padded(rows), _padded(target_in))
-        heaviest = np.argmax(weights, axis=-1)  # (B, heads, T)
-        right += [heaviest[row, :, written] == true for row, written, true in swaps]
-    return round(float(np.mean(right, axis=0).max()), 4) if right else None
-
-
-def _swaps(pairs, batch_size=100):
-    """(sources, targets, [(row, place of a written word, place of its source word)]) for batches of pairs."""
-    french = {
-        form: adjective.english
-        for adjective in toy_lexicon.ADJECTIVES
-        if not adjective.precedes
-        for form in (
-            adjective.masculine,
-            adjective.feminine,
-            adjective.masculine_plural,
-            adjective.feminine_plural,
-        )
-    }
-    nouns = {noun.french: noun.english for noun in toy_lexicon.NOUNS}
-    nouns.update({noun.french_plural: noun.english_plural for noun in toy_lexicon.NOUNS})
-    for start in range(0, len(pairs), batch_size):
-        sources, targets = zip(*pairs[start : start + batch_size], strict=True)
-        swaps = []
-        for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
-            source, target = source.split(), target.split()
-            for place, (noun, adjective) in enumerate(zip(target, target[1:], strict=False)):
-                true = f" {french.get(adjective)} {nouns.get(noun)} "
-                # The only one of its kind, so that no other word could be meant.
-                if f" {' '.join(source)} ".count(true) == 1:
-                    at = source.index(french[adjective])
-                    if source[at + 1] == nouns[noun]:
-                        swaps += [(row, place, at + 1), (row, place + 1, at)]
-        yield sources, targets, swaps
-
-
-def _padded(rows):
-    longest = max(map(len, rows))
-    return np.array([row + [0] * (longest - len(row)) for row in rows], "int32")

@@ -1,5 +1,6 @@
 """demos/transformer_translation.py and demos/bahdanau_translation.py, run as a user runs them, on little data."""
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -7,7 +8,10 @@ import sys
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
+
+from tfattn import data
 
 DEMOS = Path(__file__).parents[1] / "demos"
 NAMES = ["transformer_translation", "bahdanau_translation"]
@@ -23,8 +27,44 @@ def result(output):
     return json.loads(output.strip().splitlines()[-1].removeprefix("result: "))
 
 
+@pytest.fixture(scope="module")
+def swaps():
+    """demos/swaps.py, which the demos import from their own folder."""
+    spec = importlib.util.spec_from_file_location("swaps", DEMOS / "swaps.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def last_line(output):
     return output.strip().splitlines()[-1]
+
+
+def test_swapped_words_are_found_in_both_sentences(swaps):
+    pairs = [
+        ("the black cat sees a small dog .", "le chat noir voit un petit chien ."),
+        ("she is tired .", "elle est fatiguée ."),
+    ]
+    ((sources, targets, found),) = swaps.swaps_of(pairs)
+    assert sources[0] == pairs[0][0] and targets[1] == pairs[1][1]
+    # «chat» is the cat, third word of its sentence, and «noir» is black, the second; «petit» keeps its side.
+    assert sorted(found) == [(0, 1, 2), (0, 2, 1)]
+
+
+@pytest.mark.parametrize("shift, share", [(0, 1.0), (1, 0.0)])
+def test_alignments_are_right_where_the_heaviest_word_is_the_true_one(swaps, shift, share):
+    pairs = data.toy_translation(200, seed=3)
+    words = [data.Vocabulary.from_sentences(side) for side in zip(*pairs, strict=True)]
+    wanted = iter(swaps.swaps_of(pairs))
+
+    def alignment(model, source, target_in):
+        """Two heads: one looks at the true word, or beside it, the other always at the first."""
+        weights = np.zeros((*target_in.shape, source.shape[1]))
+        for row, written, true in next(wanted)[2]:
+            weights[row, written, true + shift] = 1.0
+        return np.stack([np.eye(1, source.shape[1]) + 0 * weights, weights], axis=1), ["first", "second"]
+
+    assert swaps.aligned_swaps(None, alignment, pairs, *words) == share
 
 
 TOY = ("--pairs", 400, "--sentences", 20, "--out", "here/and/there")
@@ -44,6 +84,8 @@ def test_a_demo_shows_what_it_has_done(toy):
     numbers = result(output)
     assert {"exact_match", "bleu", "val_bleu", "val_loss", "parameters", "seconds"} <= set(numbers)
     assert 0 <= numbers["aligned_swaps"] <= 1
+    assert numbers["sentences"] == 20 and numbers["best_epoch"] == 1
+    assert 0 < numbers["training_seconds"] < numbers["seconds"]
     before = float(output.split("validation loss before training ")[1].split()[0])
     assert numbers["val_loss"] < before
     assert output.count("  source     ") == output.count("  model      ") == output.count("  reference  ") == 5
@@ -56,18 +98,33 @@ def test_a_demo_shows_what_it_has_done(toy):
 @pytest.mark.slow
 def test_a_run_is_kept_resumed_and_asked(toy):
     name, folder, _ = toy
-    refused = run(name, *TOY, "--epochs", 2, folder=folder)
-    assert refused.returncode == 1
-    assert "holds a run of 1 epochs: --resume goes on with it" in last_line(refused.stderr)
+    for epochs in (2, 1):  # a finished one too
+        refused = run(name, *TOY, "--epochs", epochs, folder=folder)
+        assert refused.returncode == 1
+        assert "holds a run of 1 epochs: --resume goes on with it" in last_line(refused.stderr)
+    for option, asked, kept in (("--seed", 5, 0), ("--tokens", 512, 768), ("--pairs", 300, 400)):
+        refused = run(name, *TOY, "--epochs", 2, "--resume", option, asked, folder=folder)
+        assert refused.returncode == 1
+        assert f"{option}: the run in here/and/there was begun with {kept}, and not with {asked}" in refused.stderr
+    before = result(toy[2])
     resumed = run(name, *TOY, "--epochs", 2, "--resume", folder=folder)
     assert resumed.returncode == 0, resumed.stderr
-    assert result(resumed.stdout)["epochs"] == 2
+    numbers = result(resumed.stdout)
+    assert numbers["epochs"] == 2 and numbers["training_seconds"] > before["training_seconds"]
+    assert numbers["best_epoch"] == (2 if numbers["val_bleu"] > before["val_bleu"] else 1)
     assert "Epoch 1/2" not in resumed.stdout and "Epoch 2/2" in resumed.stdout
     lines = "she is tired .\n\na zebra ☃ sings " + "and sings " * 60 + ".\n"
     asked = run(name, "--translate", "--beam", 2, "--out", "here/and/there", folder=folder, text=lines)
     assert asked.returncode == 0, asked.stderr
     translations = asked.stdout.split("\n")
     assert len(translations) == 4 and translations[0] and translations[1] == "" and translations[3] == ""
+    # Another vocabulary, of the same size.
+    path = folder / "here" / "and" / "there" / "target.vocabulary"
+    words = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join([*words[:-2], words[-1], words[-2]]) + "\n", encoding="utf-8")
+    asked = run(name, "--translate", "--out", "here/and/there", folder=folder, text=lines)
+    assert asked.returncode == 1
+    assert "are not those that its model was trained with" in last_line(asked.stderr)
 
 
 @pytest.mark.slow
@@ -91,9 +148,19 @@ def test_what_is_missing_is_named(name, tmp_path):
     done = run(name, "--data", tmp_path / "nowhere", folder=tmp_path)
     assert done.returncode == 1
     assert last_line(done.stderr).startswith("error: ") and "train.en" in last_line(done.stderr)
+    assert not (tmp_path / "out").exists()
     done = run(name, "--translate", folder=tmp_path, text="a line\n")
     assert done.returncode == 1
     assert last_line(done.stderr).startswith("error: ") and "train first" in last_line(done.stderr)
+
+
+def test_what_is_scored_at_the_end_is_looked_for_at_the_start(tmp_path):
+    for part in ("train", "val"):
+        for language in ("en", "de"):
+            (tmp_path / f"{part}.{language}").write_text("a b\n" * 30)
+    done = run(NAMES[0], "--data", tmp_path, "--score", "tset", folder=tmp_path)
+    assert done.returncode == 1 and "tset.en" in last_line(done.stderr)
+    assert "Epoch" not in done.stdout and not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", NAMES)

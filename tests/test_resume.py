@@ -147,11 +147,18 @@ def fit(model, backup, epochs, *judges, **arguments):
 
 def whole_and_resumed(tmp_path, new_model, *new_judges):
     """(model, history) of a run of four epochs, and of one stopped after two and taken up by another model."""
+
+    def stop(epoch, logs):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
     model = new_model()
     whole = fit(model, training.Backup(tmp_path / "whole"), 4, *[judge() for judge in new_judges])
-    for epochs in (2, 4):
-        resumed = new_model()
-        history = fit(resumed, training.Backup(tmp_path / "cut"), epochs, *[judge() for judge in new_judges])
+    stopper = keras.callbacks.LambdaCallback(on_epoch_begin=stop)
+    with pytest.raises(KeyboardInterrupt):
+        fit(new_model(), training.Backup(tmp_path / "cut"), 4, *[judge() for judge in new_judges], stopper)
+    resumed = new_model()
+    history = fit(resumed, training.Backup(tmp_path / "cut"), 4, *[judge() for judge in new_judges])
     return (model, whole), (resumed, history)
 
 

@@ -150,6 +150,21 @@ def test_an_error_in_a_callback_leaves_the_weights_of_training_in_the_model():
     assert_equal(model.get_weights(), after.batches[-1])
 
 
+def test_training_goes_on_from_its_own_weights_after_an_interrupted_validation():
+    def stop(batch, logs):
+        if len(seen.batches) == 6:
+            raise KeyboardInterrupt
+
+    seen, model = Weights(), new_model()
+    averaged = training.AveragedWeights()
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, [seen, averaged, keras.callbacks.LambdaCallback(on_test_batch_end=stop)], validation_data=HELD_OUT)
+    begun = []
+    note = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: begun.append(model.get_weights()))
+    fit(model, [averaged, note], epochs=1)
+    assert_equal(begun[0], seen.batches[-1])
+
+
 def test_an_optimizer_that_keeps_no_average_is_refused():
     with pytest.raises(ValueError, match="AveragedWeights: `optimizer` must keep an average: `use_ema=True`"):
         fit(new_model(keras.optimizers.Adam()), [training.AveragedWeights()])
@@ -199,13 +214,13 @@ def test_the_callbacks_behind_it_monitor_bleu(tmp_path):
     assert_equal(keras.models.load_model(tmp_path / "2.keras").get_weights(), seen.epochs[1])
 
 
-def test_between_two_translations_the_last_value_stands():
-    translate, asked = scripted(0.6, 0.8, 1.0)
+def test_between_two_translations_the_last_value_stands_and_the_last_epoch_is_judged():
+    translate, asked = scripted(0.6, 0.8, 1.0, 0.4)
     scored = training.ValidationBleu(translate, REFERENCES, REFERENCES, every=3, name="bleu")
-    history = fit(new_model("sgd"), [scored], epochs=7).history
-    first, second, third = bleu(0.6, 0.8, 1.0)
-    assert history["bleu"] == [first, first, second, second, second, third, third]
-    assert len(asked) == 3
+    history = fit(new_model("sgd"), [scored], epochs=8).history
+    first, second, third, last = bleu(0.6, 0.8, 1.0, 0.4)
+    assert history["bleu"] == [first, first, second, second, second, third, third, last]
+    assert len(asked) == 4
 
 
 @pytest.mark.parametrize("verbose", [1, 2])

@@ -55,8 +55,15 @@ def _limits(who, max_length, batch_size):
         return np.int32(_checks.positive_int(who, "max_length", max_length))
     limits = np.asarray(max_length)
     rows = None if ops.is_tensor(batch_size) else batch_size
-    if limits.ndim != 1 or limits.dtype.kind not in "iu" or limits.min(initial=1) < 1 or rows not in (None, len(limits)):
-        expected = "be a positive integer, or one for each row" + ("" if rows is None else f", `batch_size`={rows} of them")
+    if (
+        limits.ndim != 1
+        or limits.dtype.kind not in "iu"
+        or limits.min(initial=1) < 1
+        or rows not in (None, len(limits))
+    ):
+        expected = "be a positive integer, or one for each row" + (
+            "" if rows is None else f", `batch_size`={rows} of them"
+        )
         _checks.fail(who, "max_length", expected, max_length)
     return limits
 

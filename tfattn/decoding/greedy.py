@@ -39,7 +39,9 @@ def greedy_search(step, state, batch_size, max_length, begin_id=2, end_id=3, pad
     ids = (begin_id, end_id, padding_id)
     settings, start, state = prepared("greedy_search", step, state, batch_size, max_length, *ids, return_state)
     tokens, state = compiled(_greedy, step, settings)(start, state)
-    tokens = ops.reshape(tokens, (batch_size, start[0].shape[1] - 1))  # the same, of known shape inside of a larger function
+    tokens = ops.reshape(
+        tokens, (batch_size, start[0].shape[1] - 1)
+    )  # the same, of known shape inside of a larger function
     return (tokens, state) if return_state else tokens
 
 

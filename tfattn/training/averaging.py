@@ -17,7 +17,8 @@ class AveragedWeights(keras.callbacks.Callback):
         average ← ema_momentum · average + (1 − ema_momentum) · weights
 
     so that `ema_momentum=0.999` looks back over about a thousand updates. Training itself goes on from the weights
-    as they were, to the last bit; at its end `fit` leaves the average in the model, as Keras always does.
+    as they were, to the last bit, also in another `fit` with this callback after one that was interrupted while it
+    judged; at its end `fit` leaves the average in the model, as Keras always does.
 
     With `gradient_accumulation_steps=N` Keras takes the average at each batch, N times an update: the same look back
     then needs the N-th root of the momentum.
@@ -66,6 +67,7 @@ class AveragedWeights(keras.callbacks.Callback):
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
         if not getattr(optimizer, "use_ema", False):
             _checks.fail("AveragedWeights", "optimizer", "keep an average: `use_ema=True`", optimizer.name)
+        self._put_weights()  # where an earlier `fit` was interrupted while it judged
         for callback in self.callbacks:
             callback.on_train_begin(logs)
 
@@ -92,6 +94,7 @@ class AveragedWeights(keras.callbacks.Callback):
             callback.on_train_end(logs)
 
     def _put_average(self):
+        self._put_weights()
         variables = self.model.trainable_variables
         self._weights = _arrays(variables)
         self.model.optimizer.finalize_variable_values(variables)
@@ -99,6 +102,8 @@ class AveragedWeights(keras.callbacks.Callback):
         _assign(variables, _arrays(variables))
 
     def _put_weights(self):
+        if self._weights is None:
+            return
         _assign(self.model.trainable_variables, self._weights)
         self._weights = None
 

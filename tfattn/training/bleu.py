@@ -43,8 +43,8 @@ class ValidationBleu(keras.callbacks.Callback):
         translate: function of the model and `sources` that returns the translations, one string a source, in order.
         sources: list of sentences in the form that `translate` takes.
         references: as many strings, tokens split by spaces, as in `corpus_bleu`.
-        every: positive int n: after the first epoch, and after epochs n, 2n, 3n and so on, counted from 1. Between them
-            the last value stands, so that whoever monitors it always finds one.
+        every: positive int n: after the first epoch and the last, and after epochs n, 2n, 3n and so on, counted from 1.
+            Between them the last value stands, so that whoever monitors it always finds one.
         name: its name in the logs.
     Raises:
         ValueError: `translate` cannot be called; `references` are not as many as `sources`; `every` is no positive int.
@@ -69,7 +69,8 @@ class ValidationBleu(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         earlier = self.model.history.history.get(self.name)
-        if not earlier or (epoch + 1) % self.every == 0:
+        last = epoch + 1 == self.params.get("epochs")
+        if not earlier or last or (epoch + 1) % self.every == 0:
             logs[self.name] = corpus_bleu(self.translate(self.model, self.sources), self.references)
         else:
             logs[self.name] = earlier[-1]
