@@ -139,23 +139,54 @@ def _attend(square, score, mask, dropout, operands, bias, parameters):
     """The differentiable function of operands, bias and parameters."""
     has_bias = bias is not None
 
-    @tf.custom_gradient
-    def function(query, key, value, *rest):
+    def walked(query, key, value, *rest):
+        """The output, and the function that takes its gradient to those of the arguments."""
         walk = Walk(square, score, mask, dropout, rest[0] if has_bias else None, rest[has_bias:])
         scale = score.scale(query)
         query, key, value, shield = walk.shield(query, key, value)
         blocks = square.split_queries(query * scale), square.split_keys(key), square.split_keys(value)
         outputs, lse = walk.forward(*blocks)
 
-        def gradient(upstream):
+        def pull(upstream):
             upstream = square.split_queries(upstream)
             of_query, of_key, of_value, *others = walk.backward(*blocks, outputs, lse, upstream)
             of_query = square.join_queries(of_query) * scale
             return *shield(of_query, square.join_keys(of_key), square.join_keys(of_value)), *others
 
-        return square.join_queries(outputs), gradient
+        return square.join_queries(outputs), pull
 
+    function = _unrecorded(walked) if tf.executing_eagerly() else tf.custom_gradient(walked)
     return function(*operands, *([bias] if has_bias else []), *parameters)
+
+
+def _unrecorded(walked):
+    """`walked` with its own gradient, where operations run as they are called.
+
+    There `tf.custom_gradient` lets the tapes of the caller record what happens inside, and so hold every block; under
+    `tf.init_scope` they pause. What they have not seen cannot be differentiated a second time, so that second derivatives
+    do both walks again, recorded. The backward walk may not pause: a score of one's own is differentiated with a tape.
+    """
+
+    @tf.custom_gradient
+    def function(*arguments):
+        with tf.init_scope():
+            output, pull = walked(*arguments)
+
+        @tf.custom_gradient
+        def pulled(upstream, *arguments):
+            def second(*of_gradients):
+                with tf.GradientTape() as tape:
+                    tape.watch([upstream, *arguments])
+                    _, pull = walked(*arguments)
+                    gradients = pull(upstream)
+                zero = tf.UnconnectedGradients.ZERO
+                return tape.gradient(gradients, [upstream, *arguments], of_gradients, zero)
+
+            return pull(upstream), second
+
+        return output, lambda upstream: pulled(upstream, *arguments)
+
+    return function
 
 
 def _bias(bias, square):

@@ -171,6 +171,10 @@ class Walk:
     def _pool(self, scores, value, n, j):
         """Outputs and lse of the queries over one block of keys."""
         top = tf.reduce_max(scores, -1, keepdims=True)  # (c, G, R, 1)
+        empty = tf.equal(top, -_INF)
+        some_empty = tf.reduce_any(empty)
+        # A row of −inf has no softmax; the one of zeros is taken away again below.
+        scores = tf.cond(some_empty, lambda: tf.where(empty, tf.zeros([], scores.dtype), scores), lambda: scores)
         weights = tf.nn.softmax(scores)  # (c, G, R, s)
         # The largest weight is exp(top − lse): two maxima are quicker than a sum of exponentials of one's own.
         lse = top - tf.math.log(tf.reduce_max(weights, -1, keepdims=True))
@@ -179,12 +183,11 @@ class Walk:
         output = tf.matmul(weights, value)  # (c, G, R, Dv)
         if self.dropout is not None:
             output = output * self.dropout.scale
-        empty = tf.equal(top, -_INF)
 
         def repaired():
             return tf.where(empty, tf.zeros([], output.dtype), output), tf.where(empty, top, lse)
 
-        return tf.cond(tf.reduce_any(empty), repaired, lambda: (output, lse))
+        return tf.cond(some_empty, repaired, lambda: (output, lse))
 
     def _keep(self, weights, n, j):
         return self.dropout.keep(n * self.square.key_blocks + j, tf.shape(weights), weights.dtype)
@@ -327,7 +330,9 @@ def _merge(output, lse, part, part_lse):
     old, new = tf.exp(lse - top), tf.exp(part_lse - top)
     total = old + new
     output = output * tf.math.divide_no_nan(old, total) + part * tf.math.divide_no_nan(new, total)
-    return output, top + tf.math.log(total)
+    none = tf.equal(total, 0)
+    # The logarithm of 0 is −inf as it should be, but its slope there would make NaN of second derivatives.
+    return output, tf.where(none, -_INF, top + tf.math.log(tf.where(none, tf.ones_like(total), total)))
 
 
 def _loop(start, stop, body, *state):
