@@ -360,6 +360,33 @@ def test_second_derivatives_equal_the_dense_path(score, mask, compiled):
     assert_close(run("streamed", *arguments), penalty("dense", *arguments), 1e-3)
 
 
+@pytest.mark.parametrize("sizes", [(0, 7, 11), (2, 0, 11), (2, 7, 0)], ids=["batch", "queries", "keys"])
+@pytest.mark.parametrize("score", ["scaled dot", "additive", "gaussian"])
+@pytest.mark.parametrize("unknown", [False, True], ids=["eager", "unknown"])
+def test_what_is_empty_pools_to_nothing_or_to_zero(sizes, score, unknown):
+    batch, queries, keys = sizes
+    function, parameters = scored(score, D, 2, np.random.default_rng(1))
+    arguments = [tf.ones((batch, 2, n, D)) for n in (queries, keys, keys)]
+    arguments += [tf.constant(x, "float32") for x in parameters]
+
+    def output_and_gradients(path, *arguments):
+        with tf.GradientTape() as tape:
+            tape.watch(arguments)
+            query, key, value, *parameters = arguments
+            output = attend(query, value, key, function, parameters, masks.causal(), path=path)
+        return output, *tape.gradient(output, arguments)
+
+    if unknown:
+        specs = [tf.TensorSpec((None, 2, None, D))] * 3 + [tf.TensorSpec(x.shape) for x in arguments[3:]]
+        here = tf.function(lambda *x: output_and_gradients(None, *x), input_signature=specs)(*arguments)
+    else:
+        here = output_and_gradients("streamed", *arguments)
+    there = output_and_gradients("dense", *arguments)
+    assert [x.shape for x in here] == [x.shape for x in there]
+    assert_close(here, there)
+    assert attend(*arguments[:3], mask=masks.causal()).shape == here[0].shape
+
+
 def test_attend_chooses_its_path_by_size():
     def path(batch, heads, queries, keys, width=1):
         query, key = keras.KerasTensor((batch, heads, queries, 64)), keras.KerasTensor((batch, heads, keys, 64))
@@ -367,6 +394,7 @@ def test_attend_chooses_its_path_by_size():
 
     assert path(1, 8, 4096, 4096) == "streamed"
     assert path(None, 8, 1024, 1024) == "streamed"
+    assert path(0, 8, 4096, 4096) == "dense"
     assert path(32, 8, 128, 128) == "dense"
     assert path(1, 8, 1, 4096) == "dense"  # a step of decoding
     assert path(1, 8, 1, None) == "dense"  # which holds no choice in its graph

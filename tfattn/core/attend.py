@@ -156,7 +156,7 @@ def _long(query, key, width):
     if known and min(known) < _FEW:
         return False
     # A batch of unknown size is seldom a single row.
-    rows = (query.shape[0] or 16) if len(known) == 2 else batch
+    rows = batch if len(known) < 2 or isinstance(batch, int) else 16
     # Floats, since the product of tensors of sizes would overflow 32 bits where it matters most.
     pairs = _product(*lengths, width)
     # A compiled score must first earn its compilation.

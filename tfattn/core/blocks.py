@@ -131,17 +131,17 @@ def _same(a, b):
 
 
 def _even(length, block):
-    """The size at most `block` that spreads `length` evenly over as few blocks."""
+    """The size at most `block` that spreads `length` evenly over as few blocks; 1 where there is nothing to spread."""
     if isinstance(length, int):
-        return ceil(length, max(1, ceil(length, block)))
-    return ceil(length, tf.maximum(1, ceil(length, block)))
+        return max(1, ceil(length, max(1, ceil(length, block))))
+    return tf.maximum(1, ceil(length, tf.maximum(1, ceil(length, block))))
 
 
 def _chunk(batch, heads):
     """Rows of the batch in a step: one, or as many as give the product 8 matrices to work on."""
     if not isinstance(batch, int):
         return 1
-    return max(c for c in range(1, batch + 1) if batch % c == 0 and (c == 1 or c * heads <= 8))
+    return max((c for c in range(1, batch + 1) if batch % c == 0 and (c == 1 or c * heads <= 8)), default=1)
 
 
 def _rows(width, work):
