@@ -17,6 +17,7 @@ from tfattn import MaskedCrossentropy, MultiHeadAttention, TransformerDecoder, a
 from tfattn.core import attend as engine
 from tfattn.core import block_scores, kernels, streamed
 from tfattn.core import scores as score_functions
+from tfattn.core.blocks import Square
 
 B, H, T, S, D, V = 2, 4, 13, 17, 5, 3
 
@@ -214,6 +215,36 @@ def test_what_lies_under_the_mask_reaches_nothing(score, broken):
     hidden = tf.range(S)[:, None] >= 11
     key, value = tf.where(hidden, broken, key), tf.where(hidden, broken, value)
     assert_close(pulled(function, [query, key, value, *rest], masks.padding([11, 11]), "streamed"), clean, 1e-6)
+
+
+@pytest.mark.parametrize("unknown", [False, True], ids=["eager", "unknown"])
+@pytest.mark.parametrize("heads", [(H, H), (H, 2)], ids=["own", "shared"])
+def test_a_score_that_is_undefined_at_zero_meets_real_tokens_alone(heads, unknown):
+    def cosine(query, key):
+        key = tf.repeat(key, query.shape[1] // key.shape[1], axis=1)
+        return tf.matmul(query / tf.norm(query, axis=-1, keepdims=True), key / tf.norm(key, axis=-1, keepdims=True),
+                         transpose_b=True)  # fmt: skip
+
+    _, arguments = problem(61, heads=heads)
+    run = lambda *x: pulled(cosine, list(x), masks.causal(), "streamed")  # noqa: E731
+    if unknown:
+        run = tf.function(run, input_signature=[tf.TensorSpec((None, x.shape[1], None, x.shape[3])) for x in arguments])
+    assert_close(run(*arguments), pulled(cosine, arguments, masks.causal(), "dense"))
+
+
+def test_run_time_lengths_fall_into_few_block_sizes():
+    cuts = []
+
+    @tf.function(input_signature=[tf.TensorSpec((2, None, 256))])
+    def cut(x):
+        square = Square.cut(x[:, None], x[:, None], work=256)
+        return square.rows, square.columns
+
+    for length in range(512, 1024, 7):
+        cuts.append(tuple(map(int, cut(tf.zeros((2, length, 256))))))
+    # XLA compiles an additive score's kernels once more for each.
+    assert len(set(cuts)) <= 4
+    assert cut.experimental_get_tracing_count() == 1
 
 
 def test_a_query_that_may_see_a_broken_key_becomes_nan_and_no_other_does():

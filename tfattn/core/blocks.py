@@ -1,7 +1,7 @@
 """How the streamed path cuts the T × S square of pairs into blocks. TensorFlow only.
 
 A tensor `(B, H, T, D)` becomes an array of blocks, block first, so that taking one copies nothing. Lengths that the block
-size does not divide are padded with zeros; `Square.visible` hides padded keys, and padded queries are cut off again.
+size does not divide are padded; `Walk._visible` hides padded keys, and padded queries are cut off again.
 """
 
 from math import isqrt
@@ -53,13 +53,17 @@ class Square(NamedTuple):
     def key_blocks(self):
         return ceil(self.keys, self.columns)
 
-    def split_queries(self, x):
-        """`(B, H, T, D)` to `(blocks, c, G, H/G·t, D)`: heads that share a key head lie below each other."""
-        return self._split(x, self.queries, self.rows, (self.groups, self.heads // self.groups * self.rows))
+    def split_queries(self, x, copies=False):
+        """`(B, H, T, D)` to `(blocks, c, G, H/G·t, D)`: heads that share a key head lie below each other.
 
-    def split_keys(self, x):
-        """`(B, G, S, D)` to `(blocks, c, G, s, D)`."""
-        return self._split(x, self.keys, self.columns, (self.groups, self.columns))
+        Padded with zeros, or with `copies` of the last token: a score of one's own may have no value or no slope at zero,
+        and a NaN in the padding would reach real tokens through the sums of their gradients.
+        """
+        return self._split(x, self.queries, self.rows, (self.groups, self.heads // self.groups * self.rows), copies)
+
+    def split_keys(self, x, copies=False):
+        """`(B, G, S, D)` to `(blocks, c, G, s, D)`, padded likewise."""
+        return self._split(x, self.keys, self.columns, (self.groups, self.columns), copies)
 
     def join_queries(self, x):
         return self._join(x, self.heads, self.queries, self.rows)
@@ -67,10 +71,11 @@ class Square(NamedTuple):
     def join_keys(self, x):
         return self._join(x, self.groups, self.keys, self.columns)
 
-    def _split(self, x, length, block, shape):
+    def _split(self, x, length, block, shape, copies):
         width, blocks = size(x, 3), ceil(length, block)
         if not _same(blocks * block, length):
-            x = tf.pad(x, [[0, 0], [0, 0], [0, blocks * block - length], [0, 0]])
+            more = blocks * block - length
+            x = tf.concat([x, tf.tile(x[:, :, -1:], [1, 1, more, 1])], 2) if copies else _with_zeros(x, more)
         x = tf.reshape(x, [self.batches, self.chunk * size(x, 1), blocks, block * width])
         x = tf.transpose(x, [0, 2, 1, 3])
         return tf.reshape(x, [self.batches * blocks, self.chunk, *shape, width])
@@ -117,6 +122,10 @@ class Square(NamedTuple):
         return tf.reshape(x, [self.chunk, self.groups, self.heads // self.groups * self.rows, size(x, 3)])
 
 
+def _with_zeros(x, more):
+    return tf.pad(x, [[0, 0], [0, 0], [0, more], [0, 0]])
+
+
 def size(x, axis):
     """The static size where it is known, otherwise a scalar tensor."""
     return tf.shape(x)[axis] if x.shape[axis] is None else x.shape[axis]
@@ -134,7 +143,9 @@ def _even(length, block):
     """The size at most `block` that spreads `length` evenly over as few blocks; 1 where there is nothing to spread."""
     if isinstance(length, int):
         return max(1, ceil(length, max(1, ceil(length, block))))
-    return tf.maximum(1, ceil(length, tf.maximum(1, ceil(length, block))))
+    even = ceil(length, tf.maximum(1, ceil(length, block)))
+    # In steps, so that the run-time lengths of a corpus make a few shapes of blocks: XLA compiles each of them anew.
+    return tf.minimum(block, tf.maximum(1, ceil(even, 64)) * 64)
 
 
 def _chunk(batch, heads):

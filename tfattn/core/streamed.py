@@ -144,7 +144,11 @@ def _attend(square, score, mask, dropout, operands, bias, parameters):
         walk = Walk(square, score, mask, dropout, rest[0] if has_bias else None, rest[has_bias:])
         scale = score.scale(query)
         query, key, value, shield = walk.shield(query, key, value)
-        blocks = square.split_queries(query * scale), square.split_keys(key), square.split_keys(value)
+        blocks = (
+            square.split_queries(query * scale, copies=True),
+            square.split_keys(key, copies=True),
+            square.split_keys(value),
+        )
         outputs, lse = walk.forward(*blocks)
 
         def pull(upstream):
