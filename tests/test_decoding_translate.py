@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import os
 import re
 
 import numpy as np
@@ -186,6 +187,38 @@ def test_a_second_pass_of_a_thousand_sentences_traces_nothing_and_keeps_nothing(
     assert translate(sentences, model, search=search, batch_size=32) == first
     assert model.traces == traces
     assert objects() - before < 100 + len(model.shapes)
+
+
+MODELS = {
+    "transformer": lambda: transformer(),
+    "recurrent": lambda: tfattn.BahdanauSeq2Seq(len(ENGLISH), len(GERMAN), width=8, units=12),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_a_real_model_traces_nothing_and_takes_no_memory_in_a_second_pass(name, monkeypatch):
+    def step(self, tokens, position, state):
+        calls.append(1)
+        return plain(self, tokens, position, state)
+
+    def megabytes():
+        gc.collect()
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    calls, model = [], MODELS[name]()
+    plain = type(model).step
+    monkeypatch.setattr(type(model), "step", step)
+    search = functools.partial(decoding.beam_search, num_beams=3)
+    sentences = some_sentences(400)
+    first = translate(sentences, model, search=search, batch_size=32)
+    traces, before = len(calls), megabytes()
+    assert 0 < traces <= 8
+    for _ in range(3):
+        assert translate(sentences, model, search=search, batch_size=32) == first
+    assert len(calls) == traces
+    assert megabytes() - before < 24
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,11 @@ def decoded(decoder, ids, memory, mask, start):
     table, kernel, bias = (numbers(w) for w in (decoder.embedding.embeddings, *decoder.readout.weights))
     outputs, alignments, real = [], [], np.asarray(memory[mask], "float64")
     for token in ids:
-        embedded, weights = table[token] if token else np.zeros(WIDTH), np.zeros(len(mask))
+        if token == 0:  # padding changes no state
+            outputs.append(np.tanh(bias))
+            alignments.append(np.zeros(len(mask)))
+            continue
+        embedded, weights = table[token], np.zeros(len(mask))
         context, weights[mask] = reference.attention(scored(decoder.score, start[-1][0], real), real)
         x, after = np.concatenate([embedded, context]), []
         for cell, states in zip(decoder.cells, start, strict=True):
@@ -251,7 +255,7 @@ def assert_equals_oracle(layer, ids, memory, mask, start):
         keras.tree.map_structure(
             lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), of_row(finals), wanted_finals
         )
-    np.testing.assert_allclose(np.sum(alignments, -1), 1.0, atol=1e-6)
+    np.testing.assert_allclose(np.sum(alignments, -1), ids != 0, atol=1e-6)
     np.testing.assert_array_equal(np.asarray(alignments)[~np.broadcast_to(mask[:, None], alignments.shape)], 0.0)
 
 
@@ -267,7 +271,8 @@ def test_a_score_of_minus_infinity_counts_as_masked():
     memory, start = memories(UNITS)[0], states()
     memory[0, 1:], memory[1] = 100.0, 100.0
     outputs, alignments, _ = near(sentences(T), memory, initial_state=start, **WHOLE)
-    np.testing.assert_array_equal(alignments[0], np.tile([1.0, 0, 0, 0, 0, 0], (T, 1)))
+    np.testing.assert_array_equal(alignments[0, :, 0], sentences(T)[0] != 0)
+    np.testing.assert_array_equal(alignments[0, :, 1:], 0.0)
     np.testing.assert_array_equal(alignments[1], 0.0)
     assert np.isfinite(outputs).all()
 
@@ -293,7 +298,7 @@ def test_without_an_initial_state_the_decoder_begins_at_zero():
         other = states(1, 2)
         other[0][i] = zero[0][i]
         moved = layer(sentences(T), memories()[0], initial_state=other)
-        assert np.all(np.any(moved != wanted, axis=-1))
+        np.testing.assert_array_equal(np.any(moved != wanted, axis=-1), sentences(T) != 0)  # padding looks at nothing
 
 
 def test_the_mask_that_an_encoder_puts_on_its_output_arrives_by_itself():
@@ -389,7 +394,7 @@ def test_a_position_sees_no_later_token():
         changed[:, t] = changed[:, t] % (VOCABULARY - 1) + 1
         output = layer(changed, memories()[0]).numpy()
         np.testing.assert_array_equal(output[:, :t], wanted[:, :t])
-        assert np.all(np.any(output[:, t:] != wanted[:, t:], axis=-1))
+        np.testing.assert_array_equal(np.any(output != wanted, axis=-1)[:, t:], changed[:, t:] != 0)
 
 
 def test_alignments_are_collected_with_all_other_attention_weights():

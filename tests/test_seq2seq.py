@@ -44,7 +44,7 @@ def sentences(seed=0, batch=3, source_length=7, target_length=T):
 
 def steps(model, source, target, max_length=None):
     """Logits of every position, one step after the other, and the last state."""
-    state, logits = model.encode(source, max_length), []
+    state, logits = model.encode(source, max_length, alignments=max_length is not None), []
     for position in range(target.shape[1]):
         scores, state = model.step(target, position, state)
         logits.append(scores)
@@ -90,20 +90,22 @@ def test_steps_compile_into_one_loop_for_all_lengths():
             return position + 1, state, logits
 
         length = tf.shape(target)[1]
-        start = (tf.constant(0), model.encode(source, max_length=9), tf.zeros((tf.shape(source)[0], TARGET)))
+        start = (tf.constant(0), model.encode(source, 9, alignments=True), tf.zeros((tf.shape(source)[0], TARGET)))
         return tf.while_loop(lambda position, *_: position < length, step, start)[1:]
 
     for lengths in ((7, 5), (9, 3)):
         source, target = sentences(0, 3, *lengths)
         state, logits = last(source, target)
         np.testing.assert_allclose(logits, model((source, target))[:, -1], atol=1e-5)
-        np.testing.assert_allclose(state["alignments"][:, lengths[1] - 1].numpy().sum(-1), 1.0, atol=1e-6)
+        np.testing.assert_allclose(
+            state["alignments"][:, lengths[1] - 1].numpy().sum(-1), target[:, -1] != 0, atol=1e-6
+        )
 
 
 def test_what_a_step_does_not_change_comes_back_as_the_same_object():
     model = small()
     source, target = sentences()
-    before = model.encode(source, max_length=T)
+    before = model.encode(source, max_length=T, alignments=True)
     _, after = model.step(target, 0, before)
     assert before.keys() == after.keys()
     for name in ("memory", "keys", "memory_mask"):
@@ -148,9 +150,15 @@ def test_steps_write_their_alignments_row_by_row():
     alignments = state["alignments"].numpy()
     np.testing.assert_allclose(alignments[:, :T], wanted, atol=1e-6)
     np.testing.assert_array_equal(alignments[:, T:], 0.0)
-    np.testing.assert_allclose(wanted.sum(-1), 1.0, atol=1e-6)
-    np.testing.assert_array_equal(wanted > 0, np.broadcast_to((source != 0)[:, None], wanted.shape))
-    assert "alignments" not in model.encode(source)
+    np.testing.assert_allclose(wanted.sum(-1), target != 0, atol=1e-6)
+    np.testing.assert_array_equal(wanted > 0, (target != 0)[..., None] & (source != 0)[:, None])
+    assert "alignments" not in model.encode(source, max_length=T)
+
+
+def test_an_unbuilt_model_encodes():
+    model, (source, target) = BahdanauSeq2Seq(SOURCE, width=WIDTH, units=UNITS), sentences()
+    state = model.encode(source)
+    np.testing.assert_allclose(model.step(target, 0, state)[0], model((source, target))[:, 0], atol=1e-6)
 
 
 def test_greedy_search_writes_what_steps_by_hand_write():
@@ -184,7 +192,7 @@ def test_every_source_token_matters_to_every_target_position():
         changed = source.copy()
         changed[1, s] = changed[1, s] % (SOURCE - 1) + 1
         output = model((changed, target)).numpy()
-        assert np.all(np.any(output[1] != wanted[1], axis=-1))
+        np.testing.assert_array_equal(np.any(output[1] != wanted[1], axis=-1), target[1] != 0)  # padding looks at nothing
         np.testing.assert_array_equal(output[[0, 2]], wanted[[0, 2]])
 
 
@@ -325,6 +333,8 @@ def test_half_precision_agrees_with_float32_step_by_step_too(policy):
         ),
         (lambda: small(score=tfattn.DotProductScore()), "`key width` must be as wide as `query`, 7"),
         (lambda: small().encode(sentences()[0], max_length=0), "`max_length` must be a positive integer"),
+        (lambda: small().encode(sentences()[0], alignments=True), "`max_length` must be a positive integer"),
+        (lambda: small().encode(sentences()[0], 3, alignments=1), "`alignments` must be True or False"),
     ],
 )
 def test_bad_arguments_are_refused(make, message):

@@ -154,13 +154,14 @@ def token_batches(
 class EpochCounter(keras.callbacks.Callback):
     """Tells `token_batches` which epoch it is, so that a run that was killed goes on with the orders of one that was not.
 
-        counter = data.EpochCounter()
+        counter, backup = data.EpochCounter(), training.Backup("run.backup")
         batches = data.token_batches(..., shuffle_seed=0, epoch_counter=counter)
-        model.fit(batches, epochs=40, shuffle=False, callbacks=[counter, keras.callbacks.BackupAndRestore("backup")])
+        model.fit(batches, initial_epoch=backup.epoch, epochs=40, shuffle=False, callbacks=[counter, ..., backup])
 
     Each pass over a dataset counts one epoch. As a callback of `fit` the counter takes the epoch's number from there
-    instead: where `BackupAndRestore` has brought a run back to its fifth epoch, the fifth epoch's order follows, and
-    whoever looks into the dataset in between changes nothing. Each dataset needs a counter of its own.
+    instead: where `training.Backup` has brought a run back to its fifth epoch, the fifth epoch's order follows, and
+    whoever looks into the dataset in between changes nothing. Each dataset needs a counter of its own. An epoch of `fit`
+    must be a whole pass: with `steps_per_epoch`, the numbers would no longer be those of passes.
 
     Args:
         epoch: Int of at least 0, the number of the first epoch.

@@ -6,7 +6,8 @@ The contract of a step, which every search here shares:
 
     tokens:   int32 (B, L), what is decided so far, padding after it
     position: scalar int32, the last decided position
-    state:    nested tensors with the batch as first axis (an encoder's output, caches), or anything without tensors
+    state:    nested tensors with the batch as first axis (an encoder's output, caches), or anything without tensors; a
+              number or string of Python's in it is part of what is compiled, so that another one is compiled anew
     logits:   float (B, V), scores of the token at position + 1
 
 Each row stands for itself: a search repeats rows, puts them into another order and drops them, in the tokens and in every

@@ -126,10 +126,13 @@ def loop(step, inputs, states, dtype, mask=None, go_backwards=False):
     Returns:
         (outputs `(B, T, N)`, states after the last step).
     """
-    if inputs.shape[1] == 1 and mask is None:
+    if inputs.shape[1] == 1:
         # A step of decoding stands in the loop of a search, and needs none of its own.
-        output, states = step(inputs[:, 0], states)
-        return output[:, None], states
+        output, after = step(inputs[:, 0], states)
+        if mask is not None:
+            output = ops.where(mask, output, 0.0)
+            after = [ops.where(mask, new, old) for new, old in zip(after, states, strict=True)]
+        return output[:, None], after
     rnn = keras.layers.RNN(
         _LoopCell(step, [state.shape[-1] for state in states], dtype.compute_dtype),
         return_sequences=True,

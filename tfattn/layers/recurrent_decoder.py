@@ -49,7 +49,7 @@ class RecurrentDecoder(RecurrentStack):
         training: whether dropout is active.
     Returns:
         `(B, T, width)`, with the mask of the ids; on request also the alignments `(B, T, S)`, whose rows sum to 1, or to 0
-        where all of the memory is masked; and the states.
+        where all of the memory is masked and at padding; and the states after the last real token.
     Raises:
         ValueError: a size is no positive int, `cell` is no class of layers, `score` is no score layer or one that cannot
             prepare a key without its query, a mask or the initial state does not fit.
@@ -98,7 +98,13 @@ class RecurrentDecoder(RecurrentStack):
         self.readout.build((None, self.units + memory_width + self.width))
 
     def prepare(self, memory, memory_mask=None):
-        """What each sentence needs once: the memory `(B, S, Dm)` with zeros at its padding, and its keys `(B, S, ...)`."""
+        """What each sentence needs once: the memory `(B, S, Dm)` with zeros at its padding, and its keys `(B, S, ...)`.
+
+        Args:
+            memory, memory_mask: as in the call.
+        Raises:
+            ValueError: the mask is not boolean, or does not fit the memory.
+        """
         memory = ops.cast(memory, self.compute_dtype)
         if memory_mask is not None:
             # A weight of 0 does not hide what lies there from a product's gradient: 0 · NaN is NaN.
@@ -118,10 +124,13 @@ class RecurrentDecoder(RecurrentStack):
     ):
         if keys is None:
             memory, keys = self.prepare(memory, memory_mask)
+        elif memory_mask is not None:
+            memory_mask = self._checked_mask(memory_mask, memory)
         embedded = self.embed(ids, training)  # (B, T, width)
         start = self._start(initial_state, ops.shape(ids)[0])
         step = _Step(self, memory, keys, memory_mask, start, dropout=self.layer_dropout if training else None)
-        seen, states = loop(step, step.prepare(embedded), keras.tree.flatten(start), self.dtype_policy)
+        real = ops.not_equal(ids, 0)
+        seen, states = loop(step, step.prepare(embedded), keras.tree.flatten(start), self.dtype_policy, mask=real)
         vectors = self.units + memory.shape[-1]
         alignments = seen[..., vectors:]  # (B, T, S)
         if recording.active():

@@ -150,20 +150,29 @@ class BahdanauSeq2Seq(keras.Model):
         flat = self.output_dense(ops.reshape(x, (-1, self.width)))  # (B·T, V)
         return ops.reshape(flat, (*ops.shape(x)[:-1], self.target_vocabulary_size))
 
-    def encode(self, source, max_length=None):
+    def encode(self, source, max_length=None, alignments=False):
         """What decoding needs of the source sentences: the state of `step`.
 
         Args:
             source: integers `(B, S)`.
-            max_length: positive int; `state["alignments"]` is then `(B, max_length, S)`, in whose row `position` a step
-                writes where it looked for the token at `position + 1`. None keeps no alignments.
+            max_length: positive int L, most tokens to decode. Only the alignments need to know it.
+            alignments: whether to keep them: `state["alignments"]` is then `(B, L, S)`, in whose row `position` a step
+                writes where it looked for the token at `position + 1`.
+        Returns:
+            dict of tensors with the batch as first axis, or lists of such.
+        Raises:
+            ValueError: `max_length` is no positive int, or alignments are asked for without it.
         """
+        if not self.built:
+            self.build(((None, None), (None, None)))
+        who = "BahdanauSeq2Seq"
+        if _checks.boolean(who, "alignments", alignments) or max_length is not None:
+            _checks.positive_int(who, "max_length", max_length)
         memory, states = self.encoder(source, return_state=True, training=False)
         mask = ops.not_equal(source, 0)
         memory, keys = self.decoder.prepare(memory, mask)
         state = {"memory": memory, "keys": keys, "memory_mask": mask, "hidden": self._initial_state(states)}
-        if max_length is not None:
-            _checks.positive_int("BahdanauSeq2Seq.encode", "max_length", max_length)
+        if alignments:
             batch, length, _ = ops.shape(memory)
             state["alignments"] = ops.zeros((batch, max_length, length), memory.dtype)
         return state
@@ -190,7 +199,9 @@ class BahdanauSeq2Seq(keras.Model):
         )
         state = {**state, "hidden": hidden}
         if "alignments" in state:
-            state["alignments"] = ops.slice_update(state["alignments"], (0, position, 0), alignments)
+            # Not by `ops.slice_update`, which TensorFlow compiles for each number of rows that it meets.
+            here = ops.arange(ops.shape(state["alignments"])[1], dtype="int32") == position
+            state["alignments"] = ops.where(here[:, None], alignments, state["alignments"])
         return self.logits(x)[:, 0], state
 
     def compute_output_shape(self, input_shape):

@@ -208,6 +208,10 @@ class TransformerDecoder(_Stack):
         Args:
             memory: float `(B, S, Dm)`.   memory_mask: bool `(B, S)`.
             max_length: positive int L, positions that there is room for.
+        Returns:
+            a list of the blocks' caches, see `TransformerDecoderBlock.new_cache`.
+        Raises:
+            ValueError: `max_length` is beyond the learned positions.
         """
         if hasattr(self.positions, "check_reach"):
             self.positions.check_reach(0, max_length)
@@ -224,6 +228,8 @@ class TransformerDecoder(_Stack):
             memory_mask: bool `(B, S)`.
         Returns:
             `(B, 1, D)`, and the caches.
+        Raises:
+            ValueError: `ids` is longer than the caches.
         """
         position = ops.cast(position, "int32")
         known, given = caches[0]["keys"].shape[2], ids.shape[1]

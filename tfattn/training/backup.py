@@ -19,12 +19,13 @@ _UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
 class Backup(keras.callbacks.Callback):
     """Writes everything that a run needs to go on, after each epoch; the next `fit` goes on from there.
 
-        backup = Backup("run.backup")
-        model.fit(batches(first_epoch=backup.epoch), initial_epoch=backup.epoch, epochs=40, callbacks=[..., backup])
+        backup, counter = Backup("run.backup"), data.EpochCounter()
+        batches = data.token_batches(..., shuffle_seed=0, epoch_counter=counter)
+        model.fit(batches, initial_epoch=backup.epoch, epochs=40, shuffle=False, callbacks=[counter, ..., backup])
 
     To resume is to run the same program again. A run killed at any moment, in the middle of an epoch or of a backup,
     begins that epoch anew and ends with the same weights as one that was never killed, provided that the data of epoch
-    k are the same each time they are asked for. A finished run has nothing left to do, and goes on where `epochs` is
+    k are the same each time they are asked for, as those of `token_batches` are. A finished run has nothing left to do, and goes on where `epochs` is
     raised; to start anew, delete the file.
 
     The file holds the weights, the state of the optimizer (its averaged weights among it), the seeds of dropout, and
@@ -33,7 +34,8 @@ class Backup(keras.callbacks.Callback):
     are on disk. What other callbacks remember is not kept: `ModelCheckpoint` is told by
     `initial_value_threshold=backup.best("val_loss", min)`, `EarlyStopping` counts its patience anew.
 
-    Where an epoch is too long to be lost, cut it up: with `steps_per_epoch=n`, `batches.skip(backup.epoch * n)`.
+    Where an epoch is too long to be lost, cut it up: with `steps_per_epoch=n` and a dataset of one order for the whole
+    run, `batches.skip(backup.epoch * n)`.
 
     Args:
         filepath: where the file is, or will be.

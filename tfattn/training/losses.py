@@ -28,7 +28,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         y_pred: float `(B, T, V)`, scores before softmax (logits).
         sample_weight: float, broadcastable to `(B, T)`, or one a row `(B,)`; the mean is then a weighted one.
     Returns:
-        A scalar, in nats a token; 0 where no token is real.
+        A scalar, in nats a token; 0 where no token is real. What `fit` shows for many batches is Keras's mean of theirs,
+        weighted by rows and not by tokens: where batches hold as many tokens in more, shorter rows, short ones count more.
     Raises:
         ValueError: `label_smoothing` is not in [0, 1), an unknown reduction, shapes that do not fit.
     Example:
