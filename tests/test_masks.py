@@ -52,6 +52,25 @@ def test_blocks_of_a_rule_are_cut_out_of_the_whole(name):
     np.testing.assert_array_equal(block, spread(expected)[:, 1:4, 2:6])
 
 
+@given(
+    name=st.sampled_from(sorted(RULES)),
+    start=st.tuples(st.integers(0, T - 1), st.integers(0, S - 1)),
+    sides=st.tuples(st.integers(1, T), st.integers(1, S)),
+    known=st.booleans(),
+)
+def test_a_rectangle_may_begin_anywhere_and_reach_beyond_the_square(name, start, sides, known):
+    mask, expected = RULES[name]
+    begin = start if known else [keras.ops.convert_to_tensor(x, "int32") for x in start]
+    block = np.broadcast_to(np.asarray(mask.on(masks.Grid(T, S, *begin, *sides))), (B, *sides))
+    inside = spread(expected)[:, start[0] : start[0] + sides[0], start[1] : start[1] + sides[1]]
+    np.testing.assert_array_equal(block[:, : inside.shape[1], : inside.shape[2]], inside)
+
+
+def test_a_rectangle_whose_side_divides_the_square_may_reach_beyond_it():
+    block = np.asarray(masks.explicit(np.eye(12, dtype=bool)).on(masks.Grid(12, 12, 10, 0, 4, 12)))
+    np.testing.assert_array_equal(block[:2], np.eye(12, dtype=bool)[10:])
+
+
 @given(st.sampled_from(sorted(RULES)), st.sampled_from(sorted(RULES)))
 def test_rules_join_as_sets(left, right):
     (a, in_a), (b, in_b) = RULES[left], RULES[right]

@@ -166,6 +166,44 @@ def test_unknown_batch_and_lengths(score, mask):
     assert_close(unknown(arguments), pulled(function, arguments, rule, "dense"))
 
 
+RUN_TIME_MASKS = {  # made of an array whose sizes are known at run time alone, and by that array's sizes
+    "explicit": (masks.explicit, lambda t, s: np.ones((B, t, s), bool)),
+    "padding": (masks.padding, lambda t, s: np.full((B, t), S)),
+    "segments": (lambda ids: masks.segments(ids, np.zeros((B, S), int)), lambda t, s: np.zeros((B, t), int)),
+    "joined": (lambda array: ~(masks.explicit(array) & masks.causal()), lambda t, s: np.ones((B, t, s), bool)),
+}
+
+
+@pytest.mark.parametrize("kind", RUN_TIME_MASKS)
+def test_a_mask_of_the_wrong_run_time_length_is_refused(kind):
+    function, (query, key, value) = problem(71)
+    make, array = RUN_TIME_MASKS[kind]
+    rank = array(1, 1).ndim
+
+    @tf.function(input_signature=[tf.TensorSpec((None,) * rank, array(1, 1).dtype)])
+    def run(array):
+        return streamed.attend(query, value, key, function, mask=make(array), block=(4, 6))
+
+    for sizes in ((T, S), (1, 1)):
+        dense = attend(query, value, key, function, mask=make(array(T, S)), path="dense")
+        assert_close([run(array(*sizes))], [dense])
+    for sizes in ((4, S), (T + 1, S), *([(T, 2), (T, S + 1)] if rank == 3 else [])):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="a mask must have"):
+            run(array(*sizes))
+
+
+def test_a_mask_of_another_length_than_the_run_time_queries_is_refused():
+    function, (query, key, value) = problem(71)
+
+    @tf.function(input_signature=[tf.TensorSpec((B, H, None, D))])
+    def run(query):
+        return streamed.attend(query, value, key, function, mask=masks.explicit(np.ones((T, S), bool)), block=(4, 6))
+
+    run(query)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a mask must have"):
+        run(query[:, :, :4])
+
+
 def test_three_axes():
     for score in ("scaled dot", "additive", "gaussian"):
         function, arguments = problem(3, score, heads=(1, 1))

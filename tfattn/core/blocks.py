@@ -98,11 +98,12 @@ class Square(NamedTuple):
             self.columns,
             b * self.chunk,
             self.chunk,
+            aligned=True,
         )
 
     def query_grid(self, b, i):
         """The i-th queries and all keys."""
-        return masks.Grid(self.queries, self.keys, i * self.rows, 0, self.rows, self.keys, b * self.chunk, self.chunk)
+        return self.grid(b, i, 0)._replace(key_start=0, keys=self.keys)
 
     @property
     def padded(self):

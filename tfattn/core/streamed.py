@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfattn.core import masks
 from tfattn.core.block_scores import block_score
-from tfattn.core.blocks import Square
+from tfattn.core.blocks import Square, size
 from tfattn.core.walk import Dropout, Walk
 
 __all__ = ["attend", "attend_shared", "drawn"]
@@ -43,6 +43,8 @@ def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropou
         operands = [x[:, None] for x in operands]  # (B, 1, T, D)
     score = block_score(score, parameters, rank)
     square = Square.cut(operands[0], operands[1], score.work(query), mask, block)
+    if mask is not None:
+        mask.on(_Fitting(square.queries, square.keys, 0, 0, 1, 1, 0, square.batch))
     if bias is not None:
         bias = _bias(tf.convert_to_tensor(bias), square)
     dropout = drawn(dropout, seed)
@@ -191,6 +193,36 @@ def _unrecorded(walked):
         return output, lambda upstream: pulled(upstream, *arguments)
 
     return function
+
+
+class _Fitting(masks.Grid):
+    """One pair of each row of the batch; what a rule cuts for it must be as long as the square, or repeat.
+
+    For arrays and squares whose lengths the run alone can tell. Asked once, before the loops: a block would take the rows
+    of an array that is too short or too long as they come.
+    """
+
+    def batch_of(self, tensor):
+        self._check(tensor, 0, self.batch)
+        return tensor
+
+    def rows_of(self, tensor, axis):
+        return self._first(tensor, axis, self.num_queries)
+
+    def columns_of(self, tensor, axis):
+        return self._first(tensor, axis, self.num_keys)
+
+    def _first(self, tensor, axis, whole):
+        axis %= len(tensor.shape)
+        self._check(tensor, axis, whole)
+        sizes = [tf.minimum(1, size(tensor, axis)) if at == axis else -1 for at in range(len(tensor.shape))]
+        return tf.slice(tensor, [0] * len(sizes), sizes)
+
+    def _check(self, tensor, axis, whole):
+        length = size(tensor, axis)
+        if length is not whole and not (isinstance(length, int) and isinstance(whole, int)):
+            fits = tf.equal(length, whole) | tf.equal(length, 1)
+            tf.debugging.Assert(fits, ["attend: a mask must have the length", whole, "or 1. Received:", length])
 
 
 def _bias(bias, square):
