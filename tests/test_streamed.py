@@ -355,6 +355,19 @@ def dropped_weights(arguments, rate, seed, block):
     )
 
 
+@pytest.mark.parametrize("rows", [1, 9])
+def test_no_two_blocks_share_a_dropout_pattern(rows):
+    # Rows of the batch that are worked on together share a block, 8 of them for one head.
+    operands = [tf.zeros((rows, 1, n, 2)) for n in (64, 96, 96)]
+    identity = tf.eye(96, batch_shape=[rows, 1])
+    weights = streamed.attend(operands[0], identity, operands[2], score_functions.dot_product, dropout=0.5, seed=3,
+                              block=(16, 32))  # fmt: skip
+    kept = np.asarray(weights > 0).reshape(rows, 4, 16, 3, 32).swapaxes(2, 3).reshape(rows * 12, 16 * 32)
+    same = (kept[:, None] == kept).mean(-1)[~np.eye(len(kept), dtype=bool)]
+    assert np.all(np.abs(same - 0.5) < 0.15)  # 6 deviations of 512 coins
+    np.testing.assert_allclose(same.mean(), 0.5, atol=0.01)
+
+
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "XLA"])
 def test_dropout_is_the_same_forward_and_backward(compiled):
     function, arguments = problem(31)
@@ -388,7 +401,9 @@ def test_dropout_follows_its_seed():
 def test_dropout_drops_at_its_rate_and_keeps_the_expected_sum():
     query = tf.zeros((1, 8, 256, 4))
     value = tf.ones((1, 8, 512, 1))
-    sums = streamed.attend(query, value, tf.zeros((1, 8, 512, 4)), score_functions.dot_product, dropout=0.1, seed=3)
+    sums = streamed.attend(
+        query, value, tf.zeros((1, 8, 512, 4)), score_functions.dot_product, dropout=0.1, seed=3, block=(32, 32)
+    )
     sums = np.asarray(sums)
     assert abs(sums.mean() - 1.0) < 2e-3
     assert abs(sums.std() - np.sqrt(0.1 / 0.9 / 512)) < 1e-3  # of independent weights
@@ -493,6 +508,7 @@ def test_a_graph_of_unknown_lengths_chooses_when_it_runs(batch):
         blocks.clear()
         here = graph(*operands)
         assert max(blocks)[0] <= longest
+        assert length > longest or len(blocks) == 1  # streamed, the backward pass would ask again
         assert_close(tf.nest.flatten(here), tf.nest.flatten(loss_and_gradients("dense", *operands)))
 
 
