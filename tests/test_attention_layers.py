@@ -107,3 +107,11 @@ def test_symbolic_call_checks_what_an_eager_one_checks():
     query, value = keras.Input((T, D)), keras.Input((S, D))
     with pytest.raises(ValueError, match="`attention_mask` must have shape"):
         tfattn.DotProductAttention()(query, value, attention_mask=np.zeros((T, S + 1), bool))
+
+
+def test_a_mask_of_both_key_and_value_is_looked_at_once(monkeypatch):
+    calls, on = [], tfattn.masks.explicit.on
+    monkeypatch.setattr(tfattn.masks.explicit, "on", lambda self, grid: calls.append(1) or on(self, grid))
+    tokens, mask = np.ones((2, 7, 5), "float32"), tf.range(7) < tf.constant([[3], [7]])
+    tfattn.Attention()(tokens, tokens, key_mask=mask, value_mask=mask)
+    assert len(calls) == 1

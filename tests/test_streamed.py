@@ -38,6 +38,11 @@ MASKS = {
     "explicit": lambda rng: masks.explicit(rng.random((T, S)) < 0.5),
     "explicit by row": lambda rng: masks.explicit(rng.random((B, T, S)) < 0.5),
     "explicit keys": lambda rng: masks.explicit(rng.random((B, 1, S)) < 0.5),
+    "keys in the middle": lambda rng: masks.explicit(
+        (np.arange(S) > 5) & (np.arange(S) < rng.integers(4, S, (B, 1, 1)))
+    ),
+    "~padded keys": lambda rng: ~masks.explicit(np.arange(S) < rng.integers(0, S + 1, (B, 1, 1, 1))),
+    "all keys or none": lambda rng: masks.explicit(rng.random((B, 1, 1)) < 0.5),
     "nothing": lambda rng: masks.prefix(0),
 }
 BIASES = {
@@ -325,6 +330,11 @@ def test_blocks_that_the_mask_rules_out_are_not_computed():
     assert blocks(masks.prefix(8) | masks.causal()) == 36
     assert blocks(~masks.causal()) == 36
     assert blocks(masks.causal(), queries=16) == 7 + 8
+    positions = np.arange(64)
+    assert blocks(masks.explicit(positions[None, None] < 11)) == 16
+    assert blocks(masks.explicit(positions[None] >= 53) & masks.causal()) == 1 + 2
+    assert blocks(masks.explicit(positions[None, None] < 0)) == 0
+    assert blocks(~masks.explicit(positions[None, None] < 11)) == 8 * 7
 
 
 @given(
@@ -337,7 +347,8 @@ def test_blocks_that_the_mask_rules_out_are_not_computed():
 def test_key_bounds_hold_for_every_query_of_a_block(seed, mask, start, queries):
     rule = MASKS[mask](np.random.default_rng(seed))
     queries = min(queries, T - start)
-    whole = np.broadcast_to(rule.dense(T, S), (B, T, S))[:, start : start + queries]
+    whole = np.asarray(rule.dense(T, S))
+    whole = np.broadcast_to(whole[:, 0] if whole.ndim == 4 else whole, (B, T, S))[:, start : start + queries]
     grid = masks.Grid(T, S, start, 0, queries, S)
     low, high = (int(x) for x in rule.key_bounds(grid))
     keys = np.arange(S)

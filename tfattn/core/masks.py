@@ -154,6 +154,26 @@ class explicit(Mask):
         mask = self.mask if len(self.mask.shape) == 2 else grid.batch_of(self.mask)
         return grid.columns_of(grid.rows_of(mask, -2), -1)
 
+    def key_bounds(self, grid):
+        if self.mask.shape[-2] != 1:
+            return super().key_bounds(grid)
+        # One row for all queries is the padding of the keys: cheap to look at, and worth it.
+        keys, seen = ops.arange(grid.num_keys, dtype="int32"), self._row(grid, ops.any)
+        return ops.min(ops.where(seen, keys, grid.num_keys)), ops.max(ops.where(seen, keys + 1, 0))
+
+    def open_bounds(self, grid):
+        if self.mask.shape[-2] != 1:
+            return super().open_bounds(grid)
+        keys, seen = ops.arange(grid.num_keys, dtype="int32"), self._row(grid, ops.all)
+        low = ops.min(ops.where(seen, keys, grid.num_keys))
+        return low, ops.min(ops.where(ops.logical_or(seen, keys < low), grid.num_keys, keys))
+
+    def _row(self, grid, reduce):
+        """Which keys some or all rows of the batch and heads see, `(S,)`."""
+        mask = self.mask if len(self.mask.shape) == 2 else grid.batch_of(self.mask)
+        keys = reduce(mask, axis=tuple(range(len(mask.shape) - 1)))  # (S,) or (1,)
+        return ops.broadcast_to(keys, (grid.num_keys,))
+
     def seen_keys(self, num_queries, num_keys):
         return self._over_queries(ops.any)
 

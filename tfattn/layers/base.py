@@ -149,6 +149,8 @@ class AttentionLayer(keras.layers.Layer):
         rule = softmax.rule_of(who, shape, mask=attention_mask, valid_lens=valid_lens, name="attention_mask")
         given = [(n, m) for n, m in zip(("key_mask", "value_mask"), padding_masks, strict=True) if m is not None]
         keys = [self._padding_mask(name, mask, key) for name, mask in given]
+        if len(keys) == 2 and given[0][1] is given[1][1]:
+            keys.pop()  # the mask of a tensor that is key and value
         keys = [masks.explicit(mask[:, None, :]) for mask in keys]  # (B, 1, S)
         return masks.every(rule, *keys, masks.causal() if use_causal_mask else None)
 
