@@ -627,6 +627,25 @@ class OverOnes(keras.layers.Layer):
         return self.decoder(ids, keras.ops.ones((4, 512, 8)))
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+def test_a_score_that_closes_over_a_float_tensor_is_refused(compiled):
+    def outer(slope, x):
+        def sloped(query, key):
+            return slope * score_functions.dot_product(query, key)
+
+        return streamed.attend(x, x, x, sloped)
+
+    run = tf.function(outer) if compiled else outer
+    with pytest.raises(ValueError, match="`score` must take `slope` from `parameters`: closed over, it"):
+        run(tf.constant(2.0), tf.ones((1, 2, 3)))
+
+
+def test_an_additive_block_is_cut_for_the_cores_that_the_process_may_use(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 5, 6}, raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    assert [len(x[0]) for x in block_scores._strips(tf.zeros((1, 60, 2)))] == [20] * 3
+
+
 def test_attend_refuses_a_path_that_it_cannot_take():
     x = np.ones((1, 2, 3), "float32")
     with pytest.raises(ValueError, match="`path` must be None, 'dense' or 'streamed'. Received: path='flash'"):

@@ -37,9 +37,10 @@ def attend(
 
     There are two paths to the same result. The dense one holds all T × S scores. The streamed one (TensorFlow) holds one
     block of them at a time, skips the blocks that the mask hides, and computes them again in the backward pass: memory
-    grows with T + S. Left to itself, `attend` streams where the scores would fill 32 MB or more in squares of at least
-    512 × 512, from where on it is the quicker one too (`_long`); never where the weights are wanted. A graph whose lengths
-    are not known yet holds both paths, and chooses when it runs.
+    grows with T + S. Left to itself, `attend` streams where it is the quicker one too (`_long`): with at least 64 queries
+    and keys, where T · S is 512² or more and the scores of all rows and heads are 2²³ numbers or more, 32 MB. Of a score
+    other than a dot product each pair counts as many times as the operands are wide, and 2²⁴ numbers are the least. Never
+    where the weights are wanted. A graph whose lengths are not known yet holds both paths, and chooses when it runs.
 
     Args:
         query: `(B, T, Dq)`, or `(B, H, T, Dq)` with heads.
@@ -47,7 +48,8 @@ def attend(
         key: `(B, S, Dk)` or `(B, G, S, Dk)`; `value` where it is not given.
         score: function of query, key and `parameters` to scores before softmax, `(B, T, S)` or `(B, H, T, S)`: one of
             `tfattn.core.scores`, or your own.
-        parameters: the tensors that the score needs besides its operands.
+        parameters: the tensors that the score needs besides its operands. A tensor that the score closes over instead
+            would get no gradient when streamed; one that is seen there is refused.
         mask: a mask object of `tfattn.masks`, or a bool array `(T, S)`, `(B, T, S)` or `(B, H, T, S)`; True = may attend.
         bias: float, added to the scores, broadcastable to them (such as relative positions).
         dropout: probability in [0, 1) of dropping a weight; the others grow so that the expected sum stays 1.

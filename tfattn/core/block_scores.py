@@ -1,13 +1,16 @@
 """Scores of one block of pairs and their gradients, for the streamed path. TensorFlow only.
 
-Each class here wraps a function of `core.scores`. `scores` gives a block; `shifted` gives it less a number for each query,
-from arrays that `before_shift` has prepared; `pull` carries the gradient of a block back to its operands. Blocks of queries are `(c, G, R, X)`, R = H/G·t; of keys `(c, G, s, X)`; of scores `(c, G, R, s)`.
+Each class here is the block form of a score function, one of `core.scores` or any other. `scores` gives a block; `shifted`
+gives it less a number for each query, from what `prepared_query` and `prepared_keys` have made of the operands; `pull`
+carries the gradient of a block back to its operands. Blocks of queries are `(c, G, R, X)`, R = H/G·t; of keys
+`(c, G, s, X)`; of scores `(c, G, R, s)`.
 """
 
 import os
 
 import tensorflow as tf
 
+from tfattn import _checks
 from tfattn.core import scores as score_functions
 from tfattn.core.blocks import size
 
@@ -67,6 +70,7 @@ class AnyScore:
     """A score function as it is, differentiated block by block."""
 
     def __init__(self, score, rank):
+        _refuse_captured(score)
         self.score = score
         self.rank = rank
 
@@ -101,6 +105,20 @@ class AnyScore:
         zero = tf.UnconnectedGradients.ZERO
         of_query, of_key, *rest = tape.gradient(scores, [query, key, *parameters], gradient, zero)
         return of_query, of_key, rest
+
+
+def _refuse_captured(score):
+    """Raises where a score closes over a float tensor: the custom gradient of the blocks would pass it by in silence."""
+    names, cells = (
+        getattr(getattr(score, "__code__", None), "co_freevars", ()),
+        getattr(score, "__closure__", None) or (),
+    )
+    for name, cell in zip(names, cells, strict=False):
+        # An empty cell has no contents: a name that is not bound yet.
+        captured = getattr(cell, "cell_contents", None)
+        if tf.is_tensor(captured) and captured.dtype.is_floating:
+            expected = f"take `{name}` from `parameters`: closed over, it would get no gradient when streamed"
+            _checks.fail("attend", "score", expected, score)
 
 
 class Additive(AnyScore):
@@ -150,11 +168,16 @@ def _matrices(square, query, key, weight):
 
 def _strips(x):
     """Parts of nearly the same size, one for each core."""
-    rows, strips = size(x, 1), min(8, os.cpu_count() or 1)
+    rows, strips = size(x, 1), min(8, _cores())
     if isinstance(rows, int) and rows < 8 * strips:
         return [x]
     ends = [rows * i // strips for i in range(strips + 1)]
     return [x[:, start:end] for start, end in zip(ends, ends[1:], strict=False)]
+
+
+def _cores():
+    """The cores that this process may use, where the system tells; a container has often fewer than the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _moderate(left, right):

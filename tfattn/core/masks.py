@@ -34,7 +34,12 @@ class Mask:
     """What all masks share: `&`, `|`, `~` and `dense`. A rule defines `on`, and `get_config` if it has parameters."""
 
     def on(self, grid):
-        """Which pairs of `grid` may attend: bool, broadcastable to `(B, t, s)` or `(B, H, t, s)`."""
+        """Which pairs of `grid` may attend: bool, broadcastable to `(B, t, s)` or `(B, H, t, s)`.
+
+        A rule that holds an array cuts this rectangle's part out of it with `grid.batch_of`, `grid.rows_of` and
+        `grid.columns_of`. The whole square is a rectangle too, of which they cut nothing, so that a rule without them is
+        right on the dense path and wrong on the streamed one, which asks for some rows of the batch at a time.
+        """
         raise NotImplementedError
 
     def key_bounds(self, grid):

@@ -56,7 +56,8 @@ def attend_shared(query, value, key, score, parameters, mask, bias, dropout=None
     """`attend` as a call of a function that all layers of one kind share: traced once, and not once a layer.
 
     For graphs that hold this path beside the dense one, where a layer would pay a second of tracing for what it may never
-    run. Scores and masks of the collection are shared; a score or mask of one's own may hold anything, and is not.
+    run. Score functions of `core.scores` and masks of the collection are shared. What may hold anything is not: a
+    score or mask of one's own, and a score that is made anew for each layer, as a kernel's is.
 
     Args:
         dropout: a `Dropout` with the random numbers drawn already, or None.
