@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference
@@ -52,6 +52,7 @@ def test_blocks_of_a_rule_are_cut_out_of_the_whole(name):
     np.testing.assert_array_equal(block, spread(expected)[:, 1:4, 2:6])
 
 
+@settings(deadline=None)
 @given(
     name=st.sampled_from(sorted(RULES)),
     start=st.tuples(st.integers(0, T - 1), st.integers(0, S - 1)),
@@ -71,6 +72,7 @@ def test_a_rectangle_whose_side_divides_the_square_may_reach_beyond_it():
     np.testing.assert_array_equal(block[:2], np.eye(12, dtype=bool)[10:])
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(RULES)), st.sampled_from(sorted(RULES)))
 def test_rules_join_as_sets(left, right):
     (a, in_a), (b, in_b) = RULES[left], RULES[right]
@@ -81,6 +83,7 @@ def test_rules_join_as_sets(left, right):
     np.testing.assert_array_equal(spread(dense(~(a | ~b))), ~in_a & in_b)
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(RULES)), st.sampled_from(sorted(RULES)))
 def test_a_key_that_some_query_sees_is_never_called_padding(left, right):
     (a, in_a), (b, in_b) = RULES[left], RULES[right]
