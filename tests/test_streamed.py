@@ -308,6 +308,19 @@ def test_fully_masked_queries_pool_to_zero_with_zero_gradients():
     assert all(np.isfinite(g).all() for g in gradients)
 
 
+def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
+    def columns(mask):
+        return Square.cut(tf.zeros((2, 1, 4096, 8)), tf.zeros((2, 1, 4096, 8)), 1, mask).columns
+
+    wide, narrow = columns(masks.causal()), columns(masks.causal() & masks.window(64))
+    assert narrow < wide
+    row, lengths = masks.explicit(np.ones((2, 1, 4096), bool)), masks.padding(tf.constant([4096, 100]))
+    for padding in (row, lengths, row & lengths):
+        assert columns(padding & masks.causal() & masks.window(64)) == narrow
+        assert columns(masks.window(64) & padding) == narrow
+        assert columns(padding) == wide
+
+
 def test_blocks_that_the_mask_rules_out_are_not_computed():
     calls = []
 

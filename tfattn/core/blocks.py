@@ -167,5 +167,4 @@ def _narrow(mask, queries, keys, width):
     """Whether a query in the middle is known to see fewer than `width` keys."""
     if mask is None or not isinstance(queries, int) or not isinstance(keys, int):
         return False
-    low, high = mask.key_bounds(masks.Grid(queries, keys, queries // 2, 0, 1, keys))
-    return isinstance(low, int) and isinstance(high, int) and min(high, keys) - max(low, 0) < min(width, keys // 2)
+    return mask.width(masks.Grid(queries, keys, queries // 2, 0, 1, keys)) < min(width, keys // 2)

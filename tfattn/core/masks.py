@@ -49,6 +49,11 @@ class Mask:
         """
         return 0, grid.num_keys
 
+    def width(self, grid):
+        """An int: the most keys that the queries of `grid` see, as far as that is known before a graph runs."""
+        low, high = self.key_bounds(grid)
+        return min(high, grid.keys) - max(low, 0) if isinstance(low, int) and isinstance(high, int) else grid.keys
+
     def open_bounds(self, grid):
         """A range of keys `(low, high)` that every query of `grid` sees; empty where low ≥ high, or where unknown."""
         return 0, 0
@@ -395,6 +400,10 @@ class _Both(_Pair):
 
     def key_bounds(self, grid):
         return _overlap(self.left.key_bounds(grid), self.right.key_bounds(grid))
+
+    def width(self, grid):
+        # Each side by itself: padding, whose bounds are tensors, does not make a window wider.
+        return min(super().width(grid), self.left.width(grid), self.right.width(grid))
 
     def open_bounds(self, grid):
         return _overlap(self.left.open_bounds(grid), self.right.open_bounds(grid))
