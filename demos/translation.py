@@ -106,7 +106,7 @@ def _train_and_show(options, model_class, preset, alignment):
     model = model_class(len(source_words), len(target_words), **sizes)
     before_training = time.perf_counter() - began
     history = _train(options, preset, model, backup, train, validation, source_words, target_words)
-    trained = sum(history["seconds"])  # of all epochs, those before a --resume among them
+    trained = sum(history["seconds"])  # of all epochs, those before --resume among them
     model.save(options.out / "model.keras")
 
     began = time.perf_counter()

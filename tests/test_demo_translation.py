@@ -98,20 +98,19 @@ def test_a_demo_shows_what_it_has_done(toy):
 @pytest.mark.slow
 def test_a_run_is_kept_resumed_and_asked(toy):
     name, folder, _ = toy
-    for epochs in (2, 1):  # a finished one too
-        refused = run(name, *TOY, "--epochs", epochs, folder=folder)
-        assert refused.returncode == 1
-        assert "holds a run of 1 epochs: --resume goes on with it" in last_line(refused.stderr)
-    for option, asked, kept in (("--seed", 5, 0), ("--tokens", 512, 768), ("--pairs", 300, 400)):
-        refused = run(name, *TOY, "--epochs", 2, "--resume", option, asked, folder=folder)
-        assert refused.returncode == 1
-        assert f"{option}: the run in here/and/there was begun with {kept}, and not with {asked}" in refused.stderr
+    refused = run(name, *TOY, "--epochs", 1, folder=folder)  # finished, and kept all the same
+    assert refused.returncode == 1
+    assert "holds a run of 1 epochs: --resume goes on with it" in last_line(refused.stderr)
+    refused = run(name, *TOY, "--epochs", 2, "--resume", "--tokens", 512, folder=folder)
+    assert refused.returncode == 1
+    assert "--tokens: the run in here/and/there was begun with 768, and not with 512" in last_line(refused.stderr)
     before = result(toy[2])
     resumed = run(name, *TOY, "--epochs", 2, "--resume", folder=folder)
     assert resumed.returncode == 0, resumed.stderr
     numbers = result(resumed.stdout)
     assert numbers["epochs"] == 2 and numbers["training_seconds"] > before["training_seconds"]
-    assert numbers["best_epoch"] == (2 if numbers["val_bleu"] > before["val_bleu"] else 1)
+    gained = numbers["val_bleu"] - before["val_bleu"]
+    assert gained >= 0 and (numbers["best_epoch"] == 2 or gained == 0)
     assert "Epoch 1/2" not in resumed.stdout and "Epoch 2/2" in resumed.stdout
     lines = "she is tired .\n\na zebra ☃ sings " + "and sings " * 60 + ".\n"
     asked = run(name, "--translate", "--beam", 2, "--out", "here/and/there", folder=folder, text=lines)
@@ -120,8 +119,8 @@ def test_a_run_is_kept_resumed_and_asked(toy):
     assert len(translations) == 4 and translations[0] and translations[1] == "" and translations[3] == ""
     # Another vocabulary, of the same size.
     path = folder / "here" / "and" / "there" / "target.vocabulary"
-    words = path.read_text(encoding="utf-8").splitlines()
-    path.write_text("\n".join([*words[:-2], words[-1], words[-2]]) + "\n", encoding="utf-8")
+    *words, last, final = data.load_vocabulary(path).words[4:]
+    data.Vocabulary([*words, final, last]).save(path)
     asked = run(name, "--translate", "--out", "here/and/there", folder=folder, text=lines)
     assert asked.returncode == 1
     assert "are not those that its model was trained with" in last_line(asked.stderr)
