@@ -15,9 +15,10 @@ import keras
 import tensorflow as tf
 
 from tfattn.core import masks
+from tfattn.core.block_dropout import Dropout
 from tfattn.core.block_scores import block_score
 from tfattn.core.blocks import Square, size
-from tfattn.core.walk import Dropout, Walk
+from tfattn.core.walk import Walk
 
 __all__ = ["attend", "attend_shared", "drawn"]
 

@@ -6,14 +6,13 @@ that no two blocks of scores are in memory at once. Shape letters are those of `
 
 from typing import NamedTuple
 
-import keras
 import tensorflow as tf
 
 from tfattn.core import masks
 from tfattn.core.block_scores import less, with_ones
 from tfattn.core.blocks import ceil, size
 
-__all__ = ["Dropout", "Walk"]
+__all__ = ["Walk"]
 
 _INF = float("inf")
 # In place of lse = −inf for a query without keys: exp(score − 1e30) is 0, and no product makes a NaN of it.
@@ -289,38 +288,6 @@ class Walk:
         joined = tf.reshape(tf.transpose(blocks, [0, 3, 4, 1, 5, 2, 6]), [batches * c, heads, rows * t, columns * s])
         queries, keys = size(self.bias, 2), size(self.bias, 3)
         return tf.cast(joined[:, :, :queries, :keys], self.bias.dtype)
-
-
-class Dropout:
-    """Which weights of a block stay, from 16 random bits each: the same ones each time that the block is computed."""
-
-    def __init__(self, rate, key):
-        self.rate = rate
-        self.threshold = min(round(rate * 65536), 65535)
-        self.scale = 65536 / (65536 - self.threshold)
-        self.key = key  # uint64 (1,), that of all blocks
-
-    @classmethod
-    def draw(cls, rate, seed):
-        """With a key of four words from the caller's generator."""
-        words = keras.random.randint((4,), 0, 65536, dtype="int32", seed=seed)
-        words = tf.bitwise.left_shift(tf.cast(words, tf.uint64), tf.constant([0, 16, 32, 48], tf.uint64))
-        return cls(rate, tf.reduce_sum(words, keepdims=True))
-
-    def drop(self, weights):
-        """The whole square's weights, less those that do not stay; what stays grows."""
-        return weights * (self.keep(0, tf.shape(weights), weights.dtype) * self.scale)
-
-    def keep(self, number, shape, dtype):
-        """1 where a weight of block `number` stays, 0 elsewhere."""
-        count = tf.reduce_prod(shape)
-        counter = tf.stack([tf.zeros([], tf.uint64), tf.cast(number, tf.uint64)])
-        # Philox; its counter keeps the blocks apart.
-        words = tf.raw_ops.StatelessRandomUniformFullIntV2(
-            shape=[(count + 1) // 2], key=self.key, counter=counter, alg=1, dtype=tf.uint32
-        )
-        bits = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:count]
-        return tf.cast(tf.reshape(bits, shape) >= tf.constant(self.threshold, tf.uint16), dtype)
 
 
 def _merge(output, lse, part, part_lse):
