@@ -299,5 +299,5 @@ def test_a_position_beyond_the_caches_fails_where_no_shape_could_tell():
 
 def test_caches_longer_than_the_learned_positions_are_refused():
     model = small(positions=tfattn.LearnedPositionalEncoding(S))
-    with pytest.raises(ValueError, match="Transformer: `max_length` must be at most 7"):
+    with pytest.raises(ValueError, match="TransformerDecoder: `max_length` must be at most 7"):
         model.encode(sentences()[0], max_length=S + 1)

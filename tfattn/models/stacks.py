@@ -202,6 +202,11 @@ class TransformerDecoder(_Stack):
             x = block(x, memory, inputs_mask=mask, memory_mask=memory_mask, training=training)
         return self.finish(x)
 
+    @property
+    def max_length(self):
+        """Most tokens that the positions reach, or None where they reach any."""
+        return getattr(self.positions, "max_length", None)
+
     def new_caches(self, memory, memory_mask, max_length):
         """What `step` keeps between the positions: a cache for each block.
 
@@ -213,8 +218,9 @@ class TransformerDecoder(_Stack):
         Raises:
             ValueError: `max_length` is beyond the learned positions.
         """
-        if hasattr(self.positions, "check_reach"):
-            self.positions.check_reach(0, max_length)
+        if self.max_length is not None and max_length > self.max_length:
+            expected = f"be at most {self.max_length}, which the positions reach"
+            _checks.fail("TransformerDecoder", "max_length", expected, max_length)
         memory = ops.where(memory_mask[..., None], memory, 0.0)  # nothing broken is left under the mask
         return [block.new_cache(memory, max_length) for block in self.blocks]
 

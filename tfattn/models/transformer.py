@@ -136,7 +136,7 @@ class Transformer(keras.Model):
     @property
     def max_target_length(self):
         """Most tokens that the decoder's positions reach, or None where they reach any."""
-        return getattr(self.decoder.positions, "max_length", None)
+        return self.decoder.max_length
 
     def encode(self, source, max_length=None):
         """What decoding needs of the source sentences: the state of `step`.
@@ -157,9 +157,6 @@ class Transformer(keras.Model):
         if max_length is None:
             return {"memory": memory, "memory_mask": mask}
         _checks.positive_int("Transformer", "max_length", max_length)
-        if self.max_target_length is not None and max_length > self.max_target_length:
-            expected = f"be at most {self.max_target_length}, which the decoder's positions reach"
-            _checks.fail("Transformer", "max_length", expected, max_length)
         if not self.decoder.built:
             self.decoder.build((None, None), tuple(memory.shape))
         return {"caches": self.decoder.new_caches(memory, mask, max_length), "memory_mask": mask}
