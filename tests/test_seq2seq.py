@@ -192,9 +192,8 @@ def test_every_source_token_matters_to_every_target_position():
         changed = source.copy()
         changed[1, s] = changed[1, s] % (SOURCE - 1) + 1
         output = model((changed, target)).numpy()
-        np.testing.assert_array_equal(
-            np.any(output[1] != wanted[1], axis=-1), target[1] != 0
-        )  # padding looks at nothing
+        # Padding looks at nothing.
+        np.testing.assert_array_equal(np.any(output[1] != wanted[1], axis=-1), target[1] != 0)
         np.testing.assert_array_equal(output[[0, 2]], wanted[[0, 2]])
 
 

@@ -18,9 +18,8 @@ class Score(keras.layers.Layer):
 
     A subclass defines `prepare_query` and `prepare_key`, chooses its `pairwise` function from `tfattn.core.scores` (or
     brings its own), and lists in `parameters` the tensors that this function needs besides the operands; one that it
-    closed over would get no gradient on the streamed path. Where the two
-    operands need each other it may define `prepare` as a whole; a decoder that prepares its keys once a sentence and a
-    query at each step does not take such a score.
+    closed over would get no gradient on the streamed path. Where the two operands need each other it may define `prepare`
+    as a whole; a decoder that prepares its keys once a sentence and a query at each step does not take such a score.
 
     Call arguments:
         query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with heads.

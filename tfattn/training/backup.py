@@ -25,8 +25,8 @@ class Backup(keras.callbacks.Callback):
 
     To resume is to run the same program again. A run killed at any moment, in the middle of an epoch or of a backup,
     begins that epoch anew and ends with the same weights as one that was never killed, provided that the data of epoch
-    k are the same each time they are asked for, as those of `token_batches` are. A finished run has nothing left to do, and goes on where `epochs` is
-    raised; to start anew, delete the file.
+    k are the same each time they are asked for, as those of `token_batches` are. A finished run has nothing left to do,
+    and goes on where `epochs` is raised; to start anew, delete the file.
 
     The file holds the weights, the state of the optimizer (its averaged weights among it), the seeds of dropout, and
     the logs of every epoch, with which `fit` fills the history that it returns. It is written beside the old one, and
