@@ -8,6 +8,7 @@ import tensorflow as tf
 import tfattn
 
 B, T, V = 3, 5, 7
+RATE = tfattn.InverseSquareRootSchedule(peak=0.01, warmup_steps=4)
 
 
 def draw(seed=0, padded=True):
@@ -308,6 +309,28 @@ def test_a_schedule_without_a_peak_or_a_warm_up_is_refused(arguments, message):
         tfattn.training.InverseSquareRootSchedule(*arguments)
 
 
+def test_a_cooldown_is_the_schedule_and_then_a_straight_way_to_zero():
+    cooled = tfattn.training.Cooldown(RATE, start=11, steps=5)
+    before = [float(RATE(step)) for step in range(11)]
+    assert [float(cooled(step)) for step in range(11)] == before
+    down = np.array([1.0, 0.8, 0.6, 0.4, 0.2, 0.0, 0.0])
+    rates = 0.01 * np.sqrt(4 / np.arange(12.0, 19.0))
+    np.testing.assert_allclose([float(cooled(step)) for step in range(11, 18)], down * rates, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((0.1, 2, 3), "Cooldown: `schedule` must be a Keras LearningRateSchedule. Received: schedule=0.1"),
+        ((RATE, -1, 3), "Cooldown: `start` must be an integer of at least 0. Received: start=-1"),
+        ((RATE, 2, 0), "Cooldown: `steps` must be a positive integer. Received: steps=0"),
+    ],
+)
+def test_a_cooldown_of_nothing_or_to_nowhere_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tfattn.training.Cooldown(*arguments)
+
+
 def test_an_optimizer_follows_the_schedule():
     schedule = tfattn.TransformerSchedule(width=5, warmup_steps=3)
     optimizer = keras.optimizers.SGD(schedule)
@@ -325,6 +348,7 @@ def test_loss_metric_and_schedule_come_back_from_their_configs():
         tfattn.MaskedAccuracy(padding_id=2, name="accuracy"),
         tfattn.TransformerSchedule(width=5, warmup_steps=3, scale=2.0),
         tfattn.training.InverseSquareRootSchedule(0.005, warmup_steps=2000),
+        tfattn.training.Cooldown(tfattn.TransformerSchedule(width=5), start=11, steps=13),
     ]
     for part in parts:
         back = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(part))

@@ -5,11 +5,12 @@ from tfattn.training.backup import Backup
 from tfattn.training.bleu import ValidationBleu, corpus_bleu
 from tfattn.training.losses import MaskedCrossentropy
 from tfattn.training.metrics import MaskedAccuracy
-from tfattn.training.schedules import InverseSquareRootSchedule, TransformerSchedule
+from tfattn.training.schedules import Cooldown, InverseSquareRootSchedule, TransformerSchedule
 
 __all__ = [
     "AveragedWeights",
     "Backup",
+    "Cooldown",
     "InverseSquareRootSchedule",
     "MaskedAccuracy",
     "MaskedCrossentropy",

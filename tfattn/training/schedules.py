@@ -5,7 +5,7 @@ from keras import ops
 
 from tfattn import _checks
 
-__all__ = ["InverseSquareRootSchedule", "TransformerSchedule"]
+__all__ = ["Cooldown", "InverseSquareRootSchedule", "TransformerSchedule"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -79,3 +79,51 @@ class TransformerSchedule(InverseSquareRootSchedule):
 
     def get_config(self):
         return {"width": self.width, "warmup_steps": self.warmup_steps, "scale": self.scale}
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
+    """Another schedule, and at its end a straight way down to zero.
+
+        rate = schedule(step) · min(1, max(0, (start + steps − step) / steps))
+
+    A rate that is still high when training stops leaves the weights shaking around where they would settle; the way down
+    lets them. The updates before `start` are those of the schedule alone: one long run can be cooled down from any of its
+    backups.
+
+    Args:
+        schedule: a `keras.optimizers.schedules.LearningRateSchedule`.
+        start: non-negative int, the updates before the rate is taken down.
+        steps: positive int, the updates of the way down; the last of them has 1 / steps of its rate, and all after it 0.
+    Call arguments:
+        step: integer, updates done so far.
+    Returns:
+        The rate, float32.
+    Raises:
+        ValueError: `schedule` is no schedule; `start` is no int of at least 0; `steps` is no positive int.
+    Example:
+        >>> schedule = Cooldown(InverseSquareRootSchedule(peak=0.005, warmup_steps=2000), start=8000, steps=500)
+        >>> print([round(float(schedule(step)), 7) for step in (1999, 8000, 8250, 8499, 8500)])
+        [0.005, 0.0024998, 0.0012308, 4.9e-06, 0.0]
+
+    Source: Hägele et al. 2024, arXiv:2405.18392, section 2 (there on top of a constant rate).
+    """
+
+    def __init__(self, schedule, start, steps):
+        if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+            _checks.fail("Cooldown", "schedule", "be a Keras LearningRateSchedule", schedule)
+        self.schedule = schedule
+        self.start = _checks.non_negative_int("Cooldown", "start", start)
+        self.steps = _checks.positive_int("Cooldown", "steps", steps)
+
+    def __call__(self, step):
+        left = (self.start + self.steps - ops.cast(step, "float32")) / self.steps
+        return self.schedule(step) * ops.clip(left, 0.0, 1.0)
+
+    def get_config(self):
+        schedule = keras.saving.serialize_keras_object(self.schedule)
+        return {"schedule": schedule, "start": self.start, "steps": self.steps}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])})
