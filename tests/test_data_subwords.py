@@ -41,7 +41,7 @@ def test_it_has_all_that_whole_words_have_but_its_own_way_to_be_made():
 
 
 def test_special_ids_are_those_of_whole_words():
-    for name in ("pad_id", "unknown_id", "begin_id", "end_id"):
+    for name in ("padding_id", "unknown_id", "begin_id", "end_id"):
         assert getattr(TOY, name) == getattr(Vocabulary, name)
     assert TOY.words[:4] == Vocabulary([]).words
 
@@ -104,7 +104,7 @@ def test_nothing_encodes_to_nothing():
 def test_no_text_crashes_or_reaches_a_special_id(text):
     ids = TOY.encode(text)
     assert all(isinstance(index, int) and 0 <= index < len(TOY) for index in ids)
-    assert not {TOY.pad_id, TOY.begin_id, TOY.end_id} & set(ids)
+    assert not {TOY.padding_id, TOY.begin_id, TOY.end_id} & set(ids)
     assert isinstance(TOY.decode(ids), str)
 
 

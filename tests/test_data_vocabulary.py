@@ -15,7 +15,7 @@ SENTENCE = st.lists(ORDINARY, max_size=8).map(" ".join)
 
 def test_special_ids_come_first():
     vocabulary = Vocabulary(["a"])
-    special = (vocabulary.pad_id, vocabulary.unknown_id, vocabulary.begin_id, vocabulary.end_id)
+    special = (vocabulary.padding_id, vocabulary.unknown_id, vocabulary.begin_id, vocabulary.end_id)
     assert special == (0, 1, 2, 3)
     assert vocabulary.words == ("<pad>", "<unk>", "<bos>", "<eos>", "a")
     assert len(vocabulary) == 5

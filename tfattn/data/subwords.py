@@ -9,7 +9,7 @@ from tfattn.data.vocabulary import Vocabulary
 
 __all__ = ["SubwordVocabulary", "load_vocabulary"]
 
-_SPECIAL_IDS = (Vocabulary.pad_id, Vocabulary.unknown_id, Vocabulary.begin_id, Vocabulary.end_id)
+_SPECIAL_IDS = (Vocabulary.padding_id, Vocabulary.unknown_id, Vocabulary.begin_id, Vocabulary.end_id)
 
 # How sentencepiece writes a space; it keeps a second block character for itself. Text may use neither.
 _SPACE = "▁"
@@ -42,14 +42,14 @@ class SubwordVocabulary:
         >>> vocabulary = SubwordVocabulary.from_sentences(["low lower lowest", "new newer newest"], size=100)
         >>> [vocabulary.words[index] for index in vocabulary.encode("newest slow")]
         ['▁newest', '▁', 's', 'low']
-        >>> vocabulary.decode([*vocabulary.encode("newest slow"), vocabulary.end_id, vocabulary.pad_id])
+        >>> vocabulary.decode([*vocabulary.encode("newest slow"), vocabulary.end_id, vocabulary.padding_id])
         'newest slow'
 
     Source: Sennrich, Haddow, Birch 2016, arXiv:1508.07909, algorithm 1; Kudo, Richardson 2018, arXiv:1808.06226. Each
     word here begins with "▁", where the first paper ends it with a mark of its own.
     """
 
-    pad_id, unknown_id, begin_id, end_id = _SPECIAL_IDS
+    padding_id, unknown_id, begin_id, end_id = _SPECIAL_IDS
 
     def __init__(self, model: bytes):
         self._processor = _processor(model)
@@ -140,7 +140,7 @@ class SubwordVocabulary:
                 _checks.fail("SubwordVocabulary.decode", "ids", f"lie in [0, {len(self.words)})", index)
             if index == self.end_id:
                 break
-            if index not in (self.pad_id, self.begin_id):
+            if index not in (self.padding_id, self.begin_id):
                 parts.append(self.words[index])
         return " ".join("".join(parts).replace(_SPACE, " ").split())
 
@@ -236,7 +236,7 @@ def _trained(lines: list[str], size: int) -> bytes:
         normalization_rule_name="identity",
         split_by_unicode_script=False,
         max_sentence_length=4 * max(map(len, lines), default=1),  # in bytes; a longer one would be left out
-        pad_id=Vocabulary.pad_id,
+        pad_id=Vocabulary.padding_id,
         unk_id=Vocabulary.unknown_id,
         bos_id=Vocabulary.begin_id,
         eos_id=Vocabulary.end_id,

@@ -20,7 +20,7 @@ class Vocabulary:
 
     Other vocabularies may take this one's place wherever the package asks for a
     vocabulary. They need `encode`, `decode`, `len`, `save` and `load`, and the four
-    ids `pad_id` (always 0), `unknown_id`, `begin_id` and `end_id`.
+    ids `padding_id` (always 0), `unknown_id`, `begin_id` and `end_id`.
 
     Args:
         words: Sequence of different words, none with white space and none spelt like
@@ -40,11 +40,11 @@ class Vocabulary:
         10
         >>> vocabulary.encode("a bird barks .")
         [4, 6, 1, 5]
-        >>> vocabulary.decode([4, 6, 1, 5, vocabulary.end_id, vocabulary.pad_id])
+        >>> vocabulary.decode([4, 6, 1, 5, vocabulary.end_id, vocabulary.padding_id])
         'a bird <unk> .'
     """
 
-    pad_id = _SPECIAL_WORDS.index("<pad>")
+    padding_id = _SPECIAL_WORDS.index("<pad>")
     unknown_id = _SPECIAL_WORDS.index("<unk>")
     begin_id = _SPECIAL_WORDS.index("<bos>")
     end_id = _SPECIAL_WORDS.index("<eos>")
@@ -149,7 +149,7 @@ class Vocabulary:
                 _checks.fail("Vocabulary.decode", "ids", expected, index)
             if index == self.end_id:
                 break
-            if index not in (self.pad_id, self.begin_id):
+            if index not in (self.padding_id, self.begin_id):
                 words.append(self.words[index])
         return " ".join(words)
 

@@ -69,7 +69,7 @@ def translate(
             limits,
             begin_id=target_vocabulary.begin_id,
             end_id=target_vocabulary.end_id,
-            padding_id=target_vocabulary.pad_id,
+            padding_id=target_vocabulary.padding_id,
         )
         for i, tokens in zip(batch, _best(found), strict=False):
             translations[i] = target_vocabulary.decode(tokens)
