@@ -118,7 +118,7 @@ def _keras_loss():
     loss = keras.losses.CategoricalCrossentropy(
         from_logits=True, label_smoothing=0.1, reduction="mean_with_sample_weight"
     )
-    return loss, lambda ids: (ops.one_hot(ids, VOCABULARY_SIZE), ops.cast(ids != Ids.pad_id, "float32"))
+    return loss, lambda ids: (ops.one_hot(ids, VOCABULARY_SIZE), ops.cast(ids != Ids.padding_id, "float32"))
 
 
 def _serve_decoding(case, translator, batches):
@@ -153,7 +153,7 @@ def ending(logits, length, lengths):
 class Ids:
     """The vocabulary of sentences that are ids already."""
 
-    pad_id, unknown_id, begin_id, end_id = 0, 1, 2, 3
+    padding_id, unknown_id, begin_id, end_id = 0, 1, 2, 3
 
     def __len__(self):
         return VOCABULARY_SIZE
