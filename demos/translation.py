@@ -32,6 +32,7 @@ class Preset(NamedTuple):
     peak: float  # of the learning rate
     warmup: int  # updates
     look_back: int  # updates that the averaged weights stand for
+    cooldown: int = 0  # epochs at the end in which the rate goes down to zero
     bleu_every: int = 5  # epochs
 
 
@@ -223,9 +224,15 @@ def _vocabulary_paths(options):
 
 def _train(options, preset, model, backup, train, validation, source_words, target_words):
     """Trains, puts the best weights into the model, and returns the history of all epochs."""
+    counter = data.EpochCounter()
+    words = (source_words, target_words)
+    batches = data.token_batches(
+        train, *words, options.tokens, max_length=MAX_LENGTH, shuffle_seed=options.seed, epoch_counter=counter
+    )
+    held_out = data.token_batches(validation, *words, max(options.tokens, 1024))
     model.compile(
         optimizer=keras.optimizers.Adam(
-            tfattn.InverseSquareRootSchedule(preset.peak, preset.warmup),
+            _rate(preset, options.epochs, len(batches)),
             beta_2=0.98,
             epsilon=1e-9,
             use_ema=True,
@@ -235,12 +242,6 @@ def _train(options, preset, model, backup, train, validation, source_words, targ
         metrics=[tfattn.MaskedAccuracy(name="accuracy")],
         jit_compile=False,
     )
-    counter = data.EpochCounter()
-    words = (source_words, target_words)
-    batches = data.token_batches(
-        train, *words, options.tokens, max_length=MAX_LENGTH, shuffle_seed=options.seed, epoch_counter=counter
-    )
-    held_out = data.token_batches(validation, *words, max(options.tokens, 1024))
     model.build(((None, None), (None, None)))
     before = model.evaluate(held_out, verbose=0, return_dict=True)
     print(f"{model.count_params():,} parameters; validation loss before training {before['loss']:.4f}")
@@ -273,6 +274,15 @@ def _train(options, preset, model, backup, train, validation, source_words, targ
     model.load_weights(best)
     print(f"validation loss {before['loss']:.4f} at the start, {history['val_loss'][-1]:.4f} in the last epoch")
     return history
+
+
+def _rate(preset, epochs, updates):
+    """The learning rate of a run of so many epochs, of so many updates each."""
+    rate = tfattn.InverseSquareRootSchedule(preset.peak, preset.warmup)
+    cooldown = min(preset.cooldown, epochs)
+    if not cooldown:
+        return rate
+    return training.Cooldown(rate, start=(epochs - cooldown) * updates, steps=cooldown * updates)
 
 
 class _Clock(keras.callbacks.Callback):

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 
+import tfattn
 from tfattn import data
 
 DEMOS = Path(__file__).parents[1] / "demos"
@@ -34,6 +35,15 @@ def swaps():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def shared(monkeypatch):
+    """demos/translation.py, what both demos share."""
+    monkeypatch.syspath_prepend(DEMOS)
+    for name in ("common", "swaps", "translation"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return importlib.import_module("translation")
 
 
 def last_line(output):
@@ -65,6 +75,20 @@ def test_alignments_are_right_where_the_heaviest_word_is_the_true_one(swaps, shi
         return np.stack([np.eye(1, source.shape[1]) + 0 * weights, weights], axis=1), ["first", "second"]
 
     assert swaps.aligned_swaps(None, alignment, pairs, *words) == share
+
+
+@pytest.mark.parametrize("cooldown, epochs, start", [(0, 5, None), (2, 5, 21), (9, 5, 0)])
+def test_the_rate_goes_down_to_zero_in_the_last_epochs(shared, cooldown, epochs, start):
+    preset = shared.Preset({}, subwords=0, tokens=1, epochs=1, peak=0.01, warmup=3, look_back=1, cooldown=cooldown)
+    rate = shared._rate(preset, epochs, updates=7)
+    plain = tfattn.InverseSquareRootSchedule(0.01, 3)
+    steps = range(epochs * 7)
+    factors = np.array([float(rate(step)) / float(plain(step)) for step in steps])
+    if start is None:
+        np.testing.assert_array_equal(factors, 1.0)
+    else:
+        wanted = np.minimum(1.0, (35 - np.arange(35)) / (35 - start))
+        np.testing.assert_allclose(factors, wanted, rtol=1e-5)
 
 
 TOY = ("--pairs", 400, "--sentences", 20, "--out", "here/and/there")
