@@ -125,11 +125,16 @@ def test_a_sentence_gets_room_by_its_own_length_and_no_more_than_the_model_has()
     assert [length for *_, length in model.shapes] == [32, 27]
 
 
-def test_learned_positions_limit_what_is_written():
+def test_learned_positions_limit_what_is_read_and_what_is_written():
     positions = tfattn.LearnedPositionalEncoding(13)
     model = transformer(positions=positions)
-    assert model.max_target_length == 13
-    assert len(translate(["one two three four five", "six"], model)) == 2
+    assert model.max_source_length == model.max_target_length == 13
+    # Twelve words and the end are as many as fit; a multiple of 8 would be too many.
+    for words in (5, 9, 12):
+        assert len(translate([" ".join(["one"] * words), "six"], model)) == 2
+    message = "translate: `sentences[1]` must have at most 12 tokens, as far as the model's positions reach, not 13."
+    with pytest.raises(ValueError, match="^" + re.escape(message) + r" Received: sentences\[1\]='one one"):
+        translate(["six", " ".join(["one"] * 13)], model)
     with pytest.raises(ValueError, match="^TransformerDecoder: `max_length` must be at most 13"):
         model.encode(np.array([[4, 5]]), max_length=14)
 
@@ -161,9 +166,21 @@ def transformer(**options):
     return model
 
 
+def recurrent():
+    model = tfattn.BahdanauSeq2Seq(len(ENGLISH), len(GERMAN), width=12, units=14)
+    model.build(((None, None), (None, None)))
+    rng = np.random.default_rng(7)
+    model.set_weights([rng.normal(size=w.shape) if w.ndim > 1 else w for w in model.get_weights()])
+    return model
+
+
+MODELS = {"transformer": transformer, "recurrent": recurrent}
+
+
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("num_beams", [None, 3], ids=["greedy", "beams"])
-def test_how_a_batch_is_padded_changes_no_translation(num_beams):
-    model, sentences = transformer(), some_sentences(24, longest=9, seed=3)
+def test_how_a_batch_is_padded_changes_no_translation(num_beams, name):
+    model, sentences = MODELS[name](), some_sentences(24, longest=9, seed=3)
     search = functools.partial(decoding.beam_search, num_beams=num_beams) if num_beams else decoding.greedy_search
     options = {"search": search}  # and a limit for each sentence, which its company has no part in
     together = translate(sentences, model, batch_size=32, **options)
@@ -190,12 +207,6 @@ def test_a_second_pass_of_a_thousand_sentences_traces_nothing_and_keeps_nothing(
     assert objects() - before < 100 + len(model.shapes)
 
 
-MODELS = {
-    "transformer": lambda: transformer(),
-    "recurrent": lambda: tfattn.BahdanauSeq2Seq(len(ENGLISH), len(GERMAN), width=8, units=12),
-}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_real_model_traces_nothing_and_takes_no_memory_in_a_second_pass(name, monkeypatch):
@@ -208,9 +219,8 @@ def test_a_real_model_traces_nothing_and_takes_no_memory_in_a_second_pass(name, 
         statm = pathlib.Path("/proc/self/statm")
         if statm.exists():
             return int(statm.read_text().split()[1]) * resource.getpagesize() / 2**20
-        return (
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        )  # the peak, where nothing tells what is held now
+        # The peak, where nothing tells what is held now.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
     calls, model = [], MODELS[name]()
     plain = type(model).step

@@ -53,8 +53,8 @@ def beam_search(
     After every step the `num_beams` best go on. A hypothesis that has ended keeps its place among them and its score, for
     as long as no better ones push it out. A sentence is done when none of its open beams can still overtake, which no
     longer changes its result. At `max_length` the open ones count as ended, with the score that they have there: one
-    without an end token may come out first. One beam is greedy search. Compiled like `greedy_search`; another length penalty is no other
-    compiled function.
+    without an end token may come out first. One beam is greedy search. Compiled like `greedy_search`; another length
+    penalty is no other compiled function.
 
     Args:
         step, state, batch_size, max_length: see `greedy_search`. `state` has one row a sentence: the search repeats it for

@@ -27,22 +27,22 @@ def translate(
     longest one, padded to a multiple of 8, and as many rows as `batch_size` or a power of two, so that few shapes occur.
 
     Args:
-        model: has `encode(source, max_length)`, from integers `(B, S)` to the state of its `step`; such as `Transformer`.
+        model: has `encode(source, max_length)`, from integers `(B, S)` to the state of its `step`; such as `Transformer`. What
+            it has of `max_source_length` and `max_target_length` bounds both sides.
         sentences: strings, as the source vocabulary takes them.
         source_vocabulary, target_vocabulary: such as `tfattn.data.Vocabulary`.
         search: called as `search(step, state, batch_size, max_length, begin_id=…, end_id=…, padding_id=…)`, `max_length`
-            an int or one for each row; its result, or the first part of it, holds the tokens, `(B, L)` or `(B, N, L)` with the best first. `greedy_search`, or
-            `functools.partial(beam_search, num_beams=5)`.
+            an int or one for each row; its result, or the first part of it, holds the tokens, `(B, L)` or `(B, N, L)` with
+            the best first. `greedy_search`, or `functools.partial(beam_search, num_beams=5)`.
         batch_size: positive int, most sentences at a time.
         max_length: positive int, most tokens to write for a sentence; where it is not given, half as many again as the
-            source has when it is padded to a multiple of 8, and 8, up to such a multiple; no more than
-            `model.max_target_length`, where the model has one. Other sentences have no part in it.
+            source has when it is padded to a multiple of 8, and 8, up to such a multiple. Other sentences have no part in it.
         progress: whether to show a progress bar.
     Returns:
         A list of strings, in the order of `sentences`; "" for an empty one.
     Raises:
         ValueError: `sentences` is one string or holds something else; a vocabulary has another size than the model's; a
-            size is no positive int.
+            size is no positive int; a sentence is longer than the model reads, before any is translated.
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
@@ -56,11 +56,13 @@ def translate(
         _checks.positive_int("translate", "max_length", max_length)
     _checks.boolean("translate", "progress", progress)
     encoded = [source_vocabulary.encode(sentence) for sentence in sentences]
+    reach = getattr(model, "max_source_length", None)
+    _check_lengths(sentences, encoded, reach)
     translations = [""] * len(sentences)
     bar = keras.utils.Progbar(len(sentences), unit_name="sentence", verbose=int(progress))
     done = encoded.count([])
     for batch in _batches([len(ids) for ids in encoded], batch_size):
-        ids = _padded([[*encoded[i], source_vocabulary.end_id] for i in batch], batch_size)
+        ids = _padded([[*encoded[i], source_vocabulary.end_id] for i in batch], batch_size, reach)
         limits = max_length or _limits(model, ids)
         found = search(
             model.step,
@@ -98,6 +100,13 @@ def _checked(model, sentences, source_vocabulary, target_vocabulary, search):
     return sentences
 
 
+def _check_lengths(sentences, encoded, reach):
+    for i, ids in enumerate(encoded):
+        if reach is not None and len(ids) >= reach:  # the end token comes to them
+            expected = f"have at most {reach - 1} tokens, as far as the model's positions reach, not {len(ids)}"
+            _checks.fail("translate", f"sentences[{i}]", expected, sentences[i])
+
+
 def _batches(lengths, batch_size):
     """Places of the sentences that are not empty, in lists: the longest first, and none less than half as long as that."""
     batches = []
@@ -109,10 +118,11 @@ def _batches(lengths, batch_size):
     return batches
 
 
-def _padded(rows, batch_size):
-    """Rows of ids as one array, of a size that occurs again."""
+def _padded(rows, batch_size, reach):
+    """Rows of ids as one array, of a size that occurs again; no longer than `reach`, if that is not None."""
     rows += [rows[-1]] * (min(batch_size, 1 << (len(rows) - 1).bit_length()) - len(rows))
     length = _rounded(max(map(len, rows)))
+    length = length if reach is None else min(length, reach)
     return np.array([row + [0] * (length - len(row)) for row in rows], "int32")
 
 

@@ -5,7 +5,7 @@ import zlib
 import keras
 from keras import ops
 
-__all__ = ["CarryMask", "copy_of", "deserialized", "part_seed", "serialized", "without_broken_padding"]
+__all__ = ["CarryMask", "copy_of", "deserialized", "padding_mask", "part_seed", "serialized", "without_broken_padding"]
 
 
 def serialized(layer):
@@ -52,3 +52,8 @@ def without_broken_padding(tokens, mask):
     Nobody reads what is computed from it, but its gradients would spread: 0 · NaN is NaN.
     """
     return ops.where(ops.logical_or(mask[..., None], ops.isfinite(tokens)), tokens, 0.0)
+
+
+def padding_mask(ids):
+    """True where a token is real: `(B, T)` of ids `(B, T)`."""
+    return ops.not_equal(ids, 0)

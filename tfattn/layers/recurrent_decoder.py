@@ -7,7 +7,7 @@ from tfattn import _checks
 from tfattn.core import products, softmax
 from tfattn.layers import recording
 from tfattn.layers.attention import checked_score
-from tfattn.layers.parts import serialized
+from tfattn.layers.parts import padding_mask, serialized
 from tfattn.layers.recurrence import loop, state_sizes, steps_of
 from tfattn.layers.recurrent_stack import RecurrentStack
 from tfattn.layers.score_layers import AdditiveScore, Score
@@ -129,7 +129,7 @@ class RecurrentDecoder(RecurrentStack):
         embedded = self.embed(ids, training)  # (B, T, width)
         start = self._start(initial_state, ops.shape(ids)[0])
         step = _Step(self, memory, keys, memory_mask, start, dropout=self.layer_dropout if training else None)
-        real = ops.not_equal(ids, 0)
+        real = padding_mask(ids)
         seen, states = loop(step, step.prepare(embedded), keras.tree.flatten(start), self.dtype_policy, mask=real)
         vectors = self.units + memory.shape[-1]
         alignments = seen[..., vectors:]  # (B, T, S)

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn.layers.parts import padding_mask
 from tfattn.layers.recurrence import loop, steps_of
 from tfattn.layers.recurrent_stack import RecurrentStack
 
@@ -82,7 +83,7 @@ class RecurrentEncoder(RecurrentStack):
             self.backward_cells = self.make_cells("backward_cell", self.width, self.output_width)
 
     def call(self, ids, return_state=False, training=None):
-        x, mask, finals = self.embed(ids, training), ops.not_equal(ids, 0), []
+        x, mask, finals = self.embed(ids, training), padding_mask(ids), []
         for i, forward in enumerate(self.forward_cells):
             if i:
                 x = self.layer_dropout(x, training=training)

@@ -5,7 +5,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.parts import deserialized, part_seed, serialized
+from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
 from tfattn.layers.recurrence import cell_class, cell_name, checked_cell, state_sizes
 
 __all__ = ["RecurrentStack", "word_embedding"]
@@ -57,14 +57,14 @@ class RecurrentStack(keras.layers.Layer):
 
     def embed(self, ids, training):
         """Vectors of the ids, `(B, T, width)`; at padding exactly 0, whatever the embedding holds there."""
-        x = ops.where(ops.not_equal(ids, 0)[..., None], self.embedding(ids), 0.0)
+        x = ops.where(padding_mask(ids)[..., None], self.embedding(ids), 0.0)
         return self.input_dropout(x, training=training)
 
     def zero_states(self, cell, batch):
         return [ops.zeros((batch, size), dtype=self.compute_dtype) for size in state_sizes(cell)]
 
     def compute_mask(self, ids, previous_mask=None):
-        return ops.not_equal(ids, 0)
+        return padding_mask(ids)
 
     def compute_output_spec(self, *args, **kwargs):
         # The call itself, traced with symbolic tensors: what it returns depends on what it is asked for.

@@ -5,7 +5,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core import products
-from tfattn.layers.parts import deserialized, part_seed, serialized
+from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
 from tfattn.layers.recurrence import cell_class, cell_name, checked_cell, state_sizes
 from tfattn.layers.recurrent_decoder import RecurrentDecoder
 from tfattn.layers.recurrent_encoder import RecurrentEncoder
@@ -129,7 +129,7 @@ class BahdanauSeq2Seq(keras.Model):
         x = self.decoder(
             target,
             memory,
-            memory_mask=ops.not_equal(source, 0),
+            memory_mask=padding_mask(source),
             initial_state=self._initial_state(states),
             training=training,
         )
@@ -169,7 +169,7 @@ class BahdanauSeq2Seq(keras.Model):
         if _checks.boolean(who, "alignments", alignments) or max_length is not None:
             _checks.positive_int(who, "max_length", max_length)
         memory, states = self.encoder(source, return_state=True, training=False)
-        mask = ops.not_equal(source, 0)
+        mask = padding_mask(source)
         memory, keys = self.decoder.prepare(memory, mask)
         state = {"memory": memory, "keys": keys, "memory_mask": mask, "hidden": self._initial_state(states)}
         if alignments:

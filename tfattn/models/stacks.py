@@ -8,7 +8,7 @@ from tfattn.layers.attention import checked_score
 from tfattn.layers.decoder_block import TransformerDecoderBlock
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.encoder_block import TransformerEncoderBlock
-from tfattn.layers.parts import deserialized, part_seed, serialized, without_broken_padding
+from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized, without_broken_padding
 from tfattn.layers.positional import SinusoidalPositionalEncoding
 
 __all__ = ["TransformerDecoder", "TransformerEncoder"]
@@ -93,6 +93,11 @@ class _Stack(keras.layers.Layer):
     def embed(self, ids, training, **start):
         x = self.positions(self.embedding(ids), **start)  # (B, T, D), the ids' mask on it
         return self.input_dropout(x, training=training)
+
+    @property
+    def max_length(self):
+        """Most tokens that the positions reach, or None where they reach any."""
+        return getattr(self.positions, "max_length", None)
 
     def finish(self, x):
         return x if self.final_norm is None else self.final_norm(x)
@@ -202,11 +207,6 @@ class TransformerDecoder(_Stack):
             x = block(x, memory, inputs_mask=mask, memory_mask=memory_mask, training=training)
         return self.finish(x)
 
-    @property
-    def max_length(self):
-        """Most tokens that the positions reach, or None where they reach any."""
-        return getattr(self.positions, "max_length", None)
-
     def new_caches(self, memory, memory_mask, max_length):
         """What `step` keeps between the positions: a cache for each block.
 
@@ -286,11 +286,6 @@ def checked_layer(who, argument, layer):
     if layer is not None and not isinstance(layer, keras.layers.Layer):
         _checks.fail(who, argument, "be a layer, or None", layer)
     return layer
-
-
-def padding_mask(ids):
-    """True where a token is real: `(B, T)` of ids `(B, T)`."""
-    return ops.not_equal(ids, 0)
 
 
 def _hiding(mask):

@@ -6,8 +6,8 @@ from keras import ops
 from tfattn import _checks
 from tfattn.core import products
 from tfattn.layers.attention import checked_score
-from tfattn.layers.parts import copy_of, deserialized, part_seed, serialized
-from tfattn.models.stacks import TransformerDecoder, TransformerEncoder, checked_layer, padding_mask, token_embedding
+from tfattn.layers.parts import copy_of, deserialized, padding_mask, part_seed, serialized
+from tfattn.models.stacks import TransformerDecoder, TransformerEncoder, checked_layer, token_embedding
 
 __all__ = ["Transformer", "TransformerDecoder", "TransformerEncoder"]
 
@@ -132,6 +132,11 @@ class Transformer(keras.Model):
             return products.matmul_shared(x, matrix)
         flat = self.output_dense(ops.reshape(x, (-1, self.width)))  # (B·T, V)
         return ops.reshape(flat, (*ops.shape(x)[:-1], self.target_vocabulary_size))
+
+    @property
+    def max_source_length(self):
+        """Most tokens of a source, as far as the encoder's positions reach; None where nothing limits them."""
+        return self.encoder.max_length
 
     @property
     def max_target_length(self):
