@@ -325,6 +325,17 @@ def test_the_backup_of_another_model_or_optimizer_is_refused(tmp_path, other):
         fit(other(), training.Backup(path), 2)
 
 
+def test_a_file_that_another_run_has_written_to_since_is_refused(tmp_path):
+    path = tmp_path / "run.backup"
+    fit(seeded("adam"), training.Backup(path), 2)
+    stale = training.Backup(path)
+    fit(seeded("adam"), training.Backup(path), 3)
+    with pytest.raises(
+        ValueError, match="Backup: `filepath` must be as it was read, 2 epochs.*Received: filepath='3 ep"
+    ):
+        fit(seeded("adam"), stale, 5)
+
+
 def wider_model():
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dropout(0.3), keras.layers.Dense(2)])
     model.compile("adam", "mse", run_eagerly=True)

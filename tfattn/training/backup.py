@@ -25,8 +25,8 @@ class Backup(keras.callbacks.Callback):
 
     To resume is to run the same program again. A run killed at any moment, in the middle of an epoch or of a backup,
     begins that epoch anew and ends with the same weights as one that was never killed, provided that the data of epoch
-    k are the same each time they are asked for, as those of `token_batches` are. A finished run has nothing left to do,
-    and goes on where `epochs` is raised; to start anew, delete the file.
+    k are the same each time they are asked for, as those of `token_batches` with an `EpochCounter` are. A finished run
+    has nothing left to do, and goes on where `epochs` is raised; to start anew, delete the file.
 
     The file holds the weights, the state of the optimizer (its averaged weights among it), the seeds of dropout, and
     the logs of every epoch, with which `fit` fills the history that it returns. It is written beside the old one, and
@@ -43,8 +43,8 @@ class Backup(keras.callbacks.Callback):
         epoch: int, the epochs done: 0 without a file. With it `fit` and its data begin.
         history: dict, name to the values of those epochs, as in `keras.callbacks.History`.
     Raises:
-        ValueError: the file is damaged, or belongs to another model or optimizer; in `fit`, the model is not built, or
-            `initial_epoch` is not `epoch`.
+        ValueError: the file is damaged, or belongs to another model or optimizer; in `fit`, the model is not built, another
+            run has written to the file since it was read, or `initial_epoch` is not `epoch`.
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "run.backup")
@@ -129,7 +129,10 @@ class Backup(keras.callbacks.Callback):
             _checks.fail("Backup", "filepath", expected, str(self.filepath))
 
     def _restore(self):
-        variables, (_, arrays) = self._variables(), self._read()
+        variables, (logs, arrays) = self._variables(), self._read()
+        if logs["epoch"] != self.epoch:  # weights of one epoch under the number of another
+            expected = f"be as it was read, {self.epoch} epochs; another run has written to it: begin this one anew"
+            _checks.fail("Backup", "filepath", expected, f"{logs['epoch']} epochs")
         shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
         if shapes != {name: array.shape for name, array in arrays.items()}:
             expected = "belong to this model and optimizer; delete it to start anew"
