@@ -1,4 +1,4 @@
-"""Plain NumPy of recurrent encoder and decoder, which reads one sentence at a time and knows of no padding; and what goes in."""
+"""Recurrent encoder and decoder in plain NumPy, one sentence at a time and without padding; and what goes into them."""
 
 import keras
 import numpy as np

@@ -84,6 +84,7 @@ class Joined(tfattn.Score):
         (lambda: RecurrentEncoder(7, dropout=1.0), r"RecurrentEncoder: `dropout` must be a number in \[0, 1\)"),
         (lambda: RecurrentEncoder(7, bidirectional=1), "RecurrentEncoder: `bidirectional` must be True or False"),
         (lambda: RecurrentEncoder(7, cell="gru"), "RecurrentEncoder: `cell` must be a class of Keras cells"),
+        (lambda: RecurrentEncoder(7, cell=keras.layers.GRU), "RecurrentEncoder: `cell` must be a class of Keras cells"),
         (lambda: RecurrentEncoder(7, cell=keras.layers.GRUCell(5)), "RecurrentEncoder: `cell` must be a class"),
         (lambda: RecurrentEncoder(7, embedding="e"), "RecurrentEncoder: `embedding` must be a layer, or None"),
         (

@@ -153,8 +153,9 @@ def state_sizes(cell):
 
 
 def checked_cell(who, cell):
-    """The class itself, if it is one of layers."""
-    if not (isinstance(cell, type) and issubclass(cell, keras.layers.Layer)):
+    """The class itself, if it may be one of cells: a layer, but not the loop over one, as `keras.layers.LSTM` is."""
+    is_layer = isinstance(cell, type) and issubclass(cell, keras.layers.Layer)
+    if not is_layer or issubclass(cell, keras.layers.RNN):
         _checks.fail(who, "cell", "be a class of Keras cells, such as keras.layers.LSTMCell", cell)
     return cell
 
