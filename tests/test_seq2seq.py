@@ -51,6 +51,24 @@ def steps(model, source, target, max_length=None):
     return np.stack(logits, axis=1), state
 
 
+def test_the_alignments_of_beams_come_with_them():
+    model, (source, _) = small(), sentences()
+    for weight in model.trainable_weights:  # far from each other, so that the beams part
+        weight.assign(4 * weight)
+    begin, end = 1, 2
+    state = model.encode(source, max_length=T, alignments=True)
+    options = {"num_beams": 4, "num_results": 2, "begin_id": begin, "end_id": end, "return_state": True}
+    found = tfattn.beam_search(model.step, state, len(source), T, **options)
+    tokens = keras.ops.convert_to_numpy(found.tokens)  # (B, 2, T)
+    kept = keras.ops.convert_to_numpy(found.state["alignments"]).reshape(len(source), 2, T, -1)
+    assert len({tuple(row) for row in tokens.reshape(-1, T)}) > len(source)  # not one hypothesis, twice
+    for rank in range(2):
+        target_in = np.concatenate([np.full((len(source), 1), begin), tokens[:, rank, :-1]], 1).astype("int32")
+        (wanted,) = tfattn.attention_weights(model, (source, target_in)).values()
+        written = np.cumsum(np.pad(tokens[:, rank, :-1] == end, ((0, 0), (1, 0))), 1) == 0
+        np.testing.assert_allclose(kept[:, rank][written], wanted[written], atol=1e-5)
+
+
 def test_the_default_sizes_are_the_papers():
     defaults = {name: p.default for name, p in inspect.signature(BahdanauSeq2Seq.__init__).parameters.items()}
     wanted = {"width": 620, "units": 1000, "num_layers": 1, "bidirectional": True, "cell": keras.layers.GRUCell}
