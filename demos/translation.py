@@ -1,8 +1,11 @@
 """What the two translation demos share: sentences, training, resuming, scores, pictures, and lines to translate."""
 
+import contextlib
 import functools
 import hashlib
+import itertools
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -19,7 +22,8 @@ from tfattn import data, plot, training
 MAX_LENGTH = 100  # tokens of a training sentence, its begin or end included
 
 # What a run is made of: who goes on with it must ask for the same.
-SETTINGS = ("preset", "seed", "data", "languages", "pairs", "subwords", "tokens")
+SETTINGS = ("preset", "seed", "data", "languages", "pairs", "subwords", "tokens", "sentences")
+LINES = 1000  # that are translated before the first of them is written
 
 
 class Preset(NamedTuple):
@@ -52,11 +56,18 @@ def run(description, name, model_class, presets, alignment):
             _translate_lines(options)
         else:
             _train_and_show(options, model_class, presets[options.preset], alignment)
-    except (FileNotFoundError, ImportError, ValueError) as error:
-        raise SystemExit(f"error: {error}") from None
     except KeyboardInterrupt:
         kept = "" if options.translate else "; what was trained up to the last whole epoch goes on with --resume"
         raise SystemExit(f"\nstopped{kept}") from None
+
+
+@contextlib.contextmanager
+def _one_line_errors():
+    """Says in one line what a user can mend. What goes wrong in a training keeps its traceback."""
+    try:
+        yield
+    except (ImportError, OSError, ValueError) as error:
+        raise SystemExit(f"error: {error}") from None
 
 
 def _options(description, name, presets):
@@ -74,7 +85,7 @@ def _options(description, name, presets):
     )
     parser.add_argument("--score", metavar="PART", help="with --data: files to score at the end, such as test_2016")
     parser.add_argument("--sentences", type=positive_int, metavar="N",
-                        help="most held-out sentences to score (default: 1000 toy ones, all of --data)")  # fmt: skip
+                        help="most held-out sentences to score, in training too (default: 1000 toy ones, all)")  # fmt: skip
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     parser.add_argument("--translate", action="store_true", help="translate standard input with the model in --out")
     options = parser.parse_args()
@@ -92,28 +103,29 @@ def _options(description, name, presets):
 
 def _train_and_show(options, model_class, preset, alignment):
     began = time.perf_counter()
-    plot.loss_curve([0.0])  # what is missing for the pictures is missed now, and not after the training
-    backup = training.Backup(options.out / "backup.npz")
-    train, validation = _pairs(options)
-    scored = validation if options.score is None else _read(options, options.score)
-    _check_settings(options, backup)
-    source_words, target_words = _vocabularies(options, train)
-    _keep_settings(options, source_words, target_words)
+    with _one_line_errors():
+        plot.loss_curve([0.0])  # what is missing for the pictures is missed now, and not after the training
+        backup = training.Backup(options.out / "backup.npz")
+        train, validation = _pairs(options)
+        scored = validation if options.score is None else _read(options, options.score)
+        _check_settings(options, backup)
+        source_words, target_words = _vocabularies(options, train)
+        _check_vocabularies(options, "run", source_words, target_words)
+        _keep(options, settings=_settings(options), run=_fingerprints(source_words, target_words))
+    earlier = sum(backup.history.get("seconds", []))  # in epochs before --resume
     print(
         f"{len(train)} pairs to learn from, {len(validation)} held out; "
         f"vocabulary {len(source_words)}" + ("" if options.subwords else f" + {len(target_words)} words")
     )
     sizes = {"share_embeddings": bool(options.subwords), "seed": options.seed, **preset.model}
     model = model_class(len(source_words), len(target_words), **sizes)
-    before_training = time.perf_counter() - began
     history = _train(options, preset, model, backup, train, validation, source_words, target_words)
-    trained = sum(history["seconds"])  # of all epochs, those before --resume among them
     model.save(options.out / "model.keras")
+    _keep(options, model=_fingerprints(source_words, target_words))
 
-    began = time.perf_counter()
     sources, references = zip(*scored[: options.sentences], strict=True)
     hypotheses = _translate(model, sources, source_words, target_words, options.beam, progress=True)
-    seconds = before_training + trained + time.perf_counter() - began
+    seconds = earlier + time.perf_counter() - began
 
     print("\nTranslations of held-out sentences:")
     shown = list(zip(sources, hypotheses, references, strict=True))[:5]
@@ -143,8 +155,8 @@ def _train_and_show(options, model_class, preset, alignment):
             **swaps,
             "parameters": model.count_params(),
             "epochs": len(history["loss"]),
-            "training_seconds": round(trained, 1),
-            "seconds": round(seconds, 1),
+            "training_seconds": round(sum(history["seconds"]), 1),  # of all epochs
+            "seconds": round(seconds, 1),  # of all of it; of a life before --resume, its whole epochs
         }
     )
 
@@ -158,7 +170,7 @@ def _check_settings(options, backup):
                 "--epochs is reached; --out names another folder"
             )
         return
-    kept = _kept_settings(options).get("settings", {})
+    kept = _kept(options).get("settings", {})
     for name, value in _settings(options).items():
         if name in kept and kept[name] != value:
             raise ValueError(f"--{name}: the run in {options.out} was begun with {kept[name]}, and not with {value}")
@@ -170,19 +182,31 @@ def _settings(options):
     return {**settings, "languages": list(options.languages)}
 
 
-def _keep_settings(options, *vocabularies):
-    kept = {"settings": _settings(options), "vocabularies": [_fingerprint(words) for words in vocabularies]}
-    (options.out / "run.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
+def _check_vocabularies(options, owner, *vocabularies):
+    """Refuses other vocabularies than those of the `owner`, "run" or "model"."""
+    if owner == "run" and not options.resume:
+        return
+    found = _fingerprints(*vocabularies)
+    if _kept(options).get(owner, found) != found:
+        raise ValueError(f"the vocabularies in {options.out} are not those that its {owner} was trained with")
 
 
-def _kept_settings(options):
+def _keep(options, **entries):
+    """Adds to what `run.json` holds; a kill in the middle leaves the old file."""
+    path = options.out / "run.json"
+    unfinished = path.with_name("run.unfinished.json")
+    unfinished.write_text(json.dumps({**_kept(options), **entries}, indent=1), encoding="utf-8")
+    os.replace(unfinished, path)
+
+
+def _kept(options):
     path = options.out / "run.json"
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def _fingerprint(vocabulary):
-    """Tells vocabularies apart that have the same number of entries."""
-    return hashlib.sha256("\n".join(vocabulary.words).encode()).hexdigest()
+def _fingerprints(*vocabularies):
+    """Tell vocabularies apart that have the same number of entries."""
+    return [hashlib.sha256("\n".join(each.words).encode()).hexdigest() for each in vocabularies]
 
 
 def _pairs(options):
@@ -252,14 +276,7 @@ def _train(options, preset, model, backup, train, validation, source_words, targ
             training.ValidationBleu(
                 lambda model, sources: _translate(model, sources, *words), sources, references, every=preset.bleu_every
             ),
-            keras.callbacks.ModelCheckpoint(
-                best,
-                monitor="val_bleu",
-                mode="max",
-                save_best_only=True,
-                save_weights_only=True,
-                initial_value_threshold=backup.best("val_bleu"),
-            ),
+            _BestWeights(best, "val_bleu", backup.best("val_bleu")),
         ]
     )
     # `shuffle=False`: the batches shuffle themselves, and Keras would warn that it cannot.
@@ -285,6 +302,21 @@ def _rate(preset, epochs, updates):
     return training.Cooldown(rate, start=(epochs - cooldown) * updates, steps=cooldown * updates)
 
 
+class _BestWeights(keras.callbacks.Callback):
+    """Keras's `ModelCheckpoint(save_best_only=True)`, but that a kill in the middle of writing leaves the old weights."""
+
+    def __init__(self, path, monitor, best):
+        super().__init__()
+        self.path, self.monitor, self.best = path, monitor, best
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.best is None or logs[self.monitor] > self.best:
+            unfinished = self.path.with_name(f"unfinished.{self.path.name}")
+            self.model.save_weights(unfinished)
+            os.replace(unfinished, self.path)
+            self.best = logs[self.monitor]
+
+
 class _Clock(keras.callbacks.Callback):
     """Notes what each epoch took, the judging of it among it."""
 
@@ -302,19 +334,21 @@ def _translate(model, sentences, source_words, target_words, beam=1, progress=Fa
 
 def _translate_lines(options):
     """Standard input to standard output, line by line where somebody types, all at once where a file comes."""
-    path = options.out / "model.keras"
-    if not path.exists():
-        raise FileNotFoundError(f"{path} is not there: train first, or name its folder with --out")
-    model = keras.models.load_model(path)
-    words = [data.load_vocabulary(path) for path in _vocabulary_paths(options)]
-    if _kept_settings(options).get("vocabularies", found := [_fingerprint(each) for each in words]) != found:
-        raise ValueError(f"the vocabularies in {options.out} are not those that its model was trained with")
+    with _one_line_errors():
+        path = options.out / "model.keras"
+        if not path.exists():
+            raise FileNotFoundError(f"{path} is not there: train first, or name its folder with --out")
+        model = keras.models.load_model(path)
+        words = [data.load_vocabulary(path) for path in _vocabulary_paths(options)]
+        _check_vocabularies(options, "model", *words)
+    at_once = LINES
     if sys.stdin.isatty():
         print("One sentence a line, tokens split by spaces; end with Ctrl-D.", file=sys.stderr)
-        parts = ([line] for line in sys.stdin)
-    else:
-        parts = [list(sys.stdin)]
-    for lines in parts:
+        at_once = 1
+    # One broken byte is no reason to lose the other lines.
+    sys.stdin.reconfigure(errors="replace")
+    sys.stdout.reconfigure(errors="replace")
+    while lines := list(itertools.islice(sys.stdin, at_once)):
         for translation in _translate(model, [line.strip() for line in lines], *words, options.beam):
             print(translation, flush=True)
 
