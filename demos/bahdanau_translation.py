@@ -16,8 +16,8 @@ PRESETS = {
         subwords=0, tokens=768, epochs=5, peak=0.003, warmup=200, look_back=100,
     ),
     "tiny": Preset(
-        {"width": 256, "units": 256, "dropout": 0.4},
-        subwords=9900, tokens=2048, epochs=40, peak=0.002, warmup=1000, look_back=500,
+        {"width": 128, "units": 256, "dropout": 0.4},
+        subwords=9900, tokens=2048, epochs=28, peak=0.002, warmup=1000, look_back=500, cooldown=6,
     ),
     # The paper's sizes: embeddings of 620, states of 1000.
     "base": Preset(
