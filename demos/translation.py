@@ -78,7 +78,8 @@ def _options(description, name, presets):
     parser.add_argument("--pairs", type=positive_int, default=14_000, help="toy pairs, a tenth of them held out")
     parser.add_argument("--preset", choices=presets, help="size of the model (default: toy, or tiny with --data)")
     parser.add_argument("--subwords", type=int, metavar="N", help="entries of a joint vocabulary of subwords; 0: words")
-    parser.add_argument("--epochs", type=positive_int, help="passes over the training sentences")
+    parser.add_argument("--epochs", type=positive_int, help="passes over the training sentences; where a preset cools "
+                        "down, the rate reaches zero with the last of them")  # fmt: skip
     parser.add_argument("--tokens", type=positive_int, help="tokens of a batch, on its longer side, padding included")
     parser.add_argument(
         "--beam", type=positive_int, default=1, metavar="K", help="beams in the final search (default: 1)"
