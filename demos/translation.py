@@ -84,6 +84,8 @@ def _options(description, name, presets):
     parser.add_argument(
         "--beam", type=positive_int, default=1, metavar="K", help="beams in the final search (default: 1)"
     )
+    parser.add_argument("--length-penalty", type=float, default=1.0, metavar="P",
+                        help="of the beams: 0 ranks by the sum, 1 by the mean of a token (default: 1)")  # fmt: skip
     parser.add_argument("--score", metavar="PART", help="with --data: files to score at the end, such as test_2016")
     parser.add_argument("--sentences", type=positive_int, metavar="N",
                         help="most held-out sentences to score, in training too (default: 1000 toy ones, all)")  # fmt: skip
@@ -95,6 +97,8 @@ def _options(description, name, presets):
     for setting in ("subwords", "epochs", "tokens"):
         if getattr(options, setting) is None:
             setattr(options, setting, getattr(preset, setting))
+    if not 0 <= options.length_penalty < float("inf"):
+        parser.error("--length-penalty must be a number of at least 0")
     if options.score and not options.data:
         parser.error("--score needs --data")
     if options.sentences is None and not options.data:
@@ -125,7 +129,7 @@ def _train_and_show(options, model_class, preset, alignment):
     _keep(options, model=_fingerprints(source_words, target_words))
 
     sources, references = zip(*scored[: options.sentences], strict=True)
-    hypotheses = _translate(model, sources, source_words, target_words, options.beam, progress=True)
+    hypotheses = _translate(model, sources, source_words, target_words, _search(options), progress=True)
     seconds = earlier + time.perf_counter() - began
 
     print("\nTranslations of held-out sentences:")
@@ -328,8 +332,13 @@ class _Clock(keras.callbacks.Callback):
         logs["seconds"] = round(time.perf_counter() - self.began, 1)
 
 
-def _translate(model, sentences, source_words, target_words, beam=1, progress=False):
-    search = functools.partial(tfattn.beam_search, num_beams=beam) if beam > 1 else tfattn.greedy_search
+def _search(options):
+    if options.beam == 1:
+        return tfattn.greedy_search
+    return functools.partial(tfattn.beam_search, num_beams=options.beam, length_penalty=options.length_penalty)
+
+
+def _translate(model, sentences, source_words, target_words, search=tfattn.greedy_search, progress=False):
     return tfattn.translate(model, sentences, source_words, target_words, search, batch_size=128, progress=progress)
 
 
@@ -350,7 +359,7 @@ def _translate_lines(options):
     sys.stdin.reconfigure(errors="replace")
     sys.stdout.reconfigure(errors="replace")
     while lines := list(itertools.islice(sys.stdin, at_once)):
-        for translation in _translate(model, [line.strip() for line in lines], *words, options.beam):
+        for translation in _translate(model, [line.strip() for line in lines], *words, _search(options)):
             print(translation, flush=True)
 
 

@@ -139,7 +139,9 @@ def test_a_run_is_kept_resumed_and_asked(toy):
     assert gained >= 0 and (numbers["best_epoch"] == 2 or gained == 0)
     assert "Epoch 1/2" not in resumed.stdout and "Epoch 2/2" in resumed.stdout
     lines = "she is tired .\n\na zebra ☃ \udcff sings " + "and sings " * 60 + ".\n"
-    asked = run(name, "--translate", "--beam", 2, "--out", "here/and/there", folder=folder, text=lines)
+    asked = run(
+        name, "--translate", "--beam", 2, "--length-penalty", 0.5, "--out", "here/and/there", folder=folder, text=lines
+    )
     assert asked.returncode == 0, asked.stderr
     translations = asked.stdout.split("\n")
     assert len(translations) == 4 and translations[0] and translations[1] == "" and translations[3] == ""
@@ -197,6 +199,6 @@ def test_help_names_every_option(name, tmp_path):
     assert done.returncode == 0
     for option in (
         *("--seed", "--out", "--data", "--languages", "--pairs", "--preset", "--subwords", "--epochs", "--tokens"),
-        *("--beam", "--score", "--sentences", "--resume", "--translate"),
+        *("--beam", "--length-penalty", "--score", "--sentences", "--resume", "--translate"),
     ):
         assert option in done.stdout
