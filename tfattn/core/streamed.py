@@ -5,6 +5,10 @@ a row, keeps the pooled values of the keys seen so far and the logarithm of thei
 both when a block adds to them. The backward pass walks again and computes each block anew: with lse at hand a weight is
 exp(score − lse). Blocks that the mask rules out are skipped, and blocks that it leaves open are not masked.
 
+A score's gradient is weight · (∂weight − Σ weight · ∂weight), and here the sum is added up in another order than its parts:
+where both are equal, a float32's rounding is left, and the slope of the score multiplies it. At the edge of a kernel's
+support, where that slope has no bound, the dense path is the more exact one.
+
 Source: Rabe, Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135 (FlashAttention). Here in matrix products
 large enough for a CPU, and for any score function.
 """
