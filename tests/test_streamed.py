@@ -7,7 +7,7 @@ import textwrap
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests import reference
@@ -47,6 +47,20 @@ def test_output_and_every_gradient_equal_the_dense_path_in_float64(seed, score, 
     rule, biased = MASKS[mask](np.random.default_rng(seed)), bias != "none"
     here = pulled(function, arguments, rule, "streamed", biased, block)
     assert_close(here, pulled(function, wide(arguments), rule, "dense", biased))
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), mask=st.sampled_from(["none", "causal", "~padded keys", "explicit by row"]))
+@example(seed=6926250, mask="~padded keys")
+def test_at_the_edge_of_a_support_only_the_slope_of_the_score_multiplies_the_rounding(seed, mask):
+    function, arguments = problem(seed, "epanechnikov", (H, 1), at_edges=True)
+    query, key = (np.asarray(x, "float64") for x in arguments[:2])
+    squared = np.sum((query[:, :, :, None] - key[:, :, None]) ** 2, -1)  # (B, H, T, S)
+    slope = np.max(np.where(squared < 1, 2 / np.maximum(1 - squared, 1e-6), 0.0))
+    rule = MASKS[mask](np.random.default_rng(seed))
+    here, there = (pulled(function, x, rule, path) for x, path in ((arguments, "streamed"), (wide(arguments), "dense")))
+    for this, that in zip(here, there, strict=True):
+        np.testing.assert_allclose(this, that, 1e-3, 2e-4 + 2e-6 * slope)
 
 
 @settings(max_examples=30, deadline=None)
