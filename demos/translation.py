@@ -115,7 +115,8 @@ def _train_and_show(options, model_class, preset, alignment):
         scored = validation if options.score is None else _read(options, options.score)
         _check_settings(options, backup)
         source_words, target_words = _vocabularies(options, train)
-        _check_vocabularies(options, "run", source_words, target_words)
+        if options.resume:
+            _check_vocabularies(options, "run", source_words, target_words)
         _keep(options, settings=_settings(options), run=_fingerprints(source_words, target_words))
     earlier = sum(backup.history.get("seconds", []))  # in epochs before --resume
     print(
@@ -189,8 +190,6 @@ def _settings(options):
 
 def _check_vocabularies(options, owner, *vocabularies):
     """Refuses other vocabularies than those of the `owner`, "run" or "model"."""
-    if owner == "run" and not options.resume:
-        return
     found = _fingerprints(*vocabularies)
     if _kept(options).get(owner, found) != found:
         raise ValueError(f"the vocabularies in {options.out} are not those that its {owner} was trained with")
@@ -343,7 +342,7 @@ def _translate(model, sentences, source_words, target_words, search=tfattn.greed
 
 
 def _translate_lines(options):
-    """Standard input to standard output, line by line where somebody types, all at once where a file comes."""
+    """Standard input to standard output: line by line where somebody types, a thousand at a time where a file comes."""
     with _one_line_errors():
         path = options.out / "model.keras"
         if not path.exists():
