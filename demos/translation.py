@@ -2,15 +2,13 @@
 
 import contextlib
 import functools
-import hashlib
 import itertools
-import json
-import os
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
+import folder
 import keras
 import numpy as np
 from common import arguments, positive_int, print_result
@@ -21,8 +19,6 @@ from tfattn import data, plot, training
 
 MAX_LENGTH = 100  # tokens of a training sentence, its begin or end included
 
-# What a run is made of: who goes on with it must ask for the same.
-SETTINGS = ("preset", "seed", "data", "languages", "pairs", "subwords", "tokens", "sentences")
 LINES = 1000  # that are translated before the first of them is written
 
 
@@ -113,11 +109,11 @@ def _train_and_show(options, model_class, preset, alignment):
         backup = training.Backup(options.out / "backup.npz")
         train, validation = _pairs(options)
         scored = validation if options.score is None else _read(options, options.score)
-        _check_settings(options, backup)
-        source_words, target_words = _vocabularies(options, train)
+        folder.check_settings(options, backup)
+        source_words, target_words = folder.vocabularies(options, train)
         if options.resume:
-            _check_vocabularies(options, "run", source_words, target_words)
-        _keep(options, settings=_settings(options), run=_fingerprints(source_words, target_words))
+            folder.check_vocabularies(options, "run", source_words, target_words)
+        folder.keep(options, settings=folder.settings(options), run=folder.fingerprints(source_words, target_words))
     earlier = sum(backup.history.get("seconds", []))  # in epochs before --resume
     print(
         f"{len(train)} pairs to learn from, {len(validation)} held out; "
@@ -127,7 +123,7 @@ def _train_and_show(options, model_class, preset, alignment):
     model = model_class(len(source_words), len(target_words), **sizes)
     history = _train(options, preset, model, backup, train, validation, source_words, target_words)
     model.save(options.out / "model.keras")
-    _keep(options, model=_fingerprints(source_words, target_words))
+    folder.keep(options, model=folder.fingerprints(source_words, target_words))
 
     sources, references = zip(*scored[: options.sentences], strict=True)
     hypotheses = _translate(model, sources, source_words, target_words, _search(options), progress=True)
@@ -167,52 +163,6 @@ def _train_and_show(options, model_class, preset, alignment):
     )
 
 
-def _check_settings(options, backup):
-    """Refuses to write over a run, and to go on with one that was made otherwise."""
-    if not options.resume:
-        if backup.epoch:
-            raise ValueError(
-                f"{options.out} holds a run of {backup.epoch} epochs: --resume goes on with it, or scores it where "
-                "--epochs is reached; --out names another folder"
-            )
-        return
-    kept = _kept(options).get("settings", {})
-    for name, value in _settings(options).items():
-        if name in kept and kept[name] != value:
-            raise ValueError(f"--{name}: the run in {options.out} was begun with {kept[name]}, and not with {value}")
-
-
-def _settings(options):
-    settings = {name: getattr(options, name) for name in SETTINGS}
-    settings["data"] = options.data and str(options.data.resolve())
-    return {**settings, "languages": list(options.languages)}
-
-
-def _check_vocabularies(options, owner, *vocabularies):
-    """Refuses other vocabularies than those of the `owner`, "run" or "model"."""
-    found = _fingerprints(*vocabularies)
-    if _kept(options).get(owner, found) != found:
-        raise ValueError(f"the vocabularies in {options.out} are not those that its {owner} was trained with")
-
-
-def _keep(options, **entries):
-    """Adds to what `run.json` holds; a kill in the middle leaves the old file."""
-    path = options.out / "run.json"
-    unfinished = path.with_name("run.unfinished.json")
-    unfinished.write_text(json.dumps({**_kept(options), **entries}, indent=1), encoding="utf-8")
-    os.replace(unfinished, path)
-
-
-def _kept(options):
-    path = options.out / "run.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-
-
-def _fingerprints(*vocabularies):
-    """Tell vocabularies apart that have the same number of entries."""
-    return [hashlib.sha256("\n".join(each.words).encode()).hexdigest() for each in vocabularies]
-
-
 def _pairs(options):
     """(training pairs, held-out pairs)."""
     if options.data is None:
@@ -227,27 +177,6 @@ def _read(options, part):
 
     source, target = options.languages
     return data.read_parallel(path(source), path(target))
-
-
-def _vocabularies(options, train):
-    """Those of the run in `--out` where it is resumed, otherwise new ones, kept there."""
-    paths = _vocabulary_paths(options)
-    options.out.mkdir(parents=True, exist_ok=True)
-    if options.resume and all(path.exists() for path in paths):
-        return [data.load_vocabulary(path) for path in paths]
-    if options.subwords:
-        joint = data.SubwordVocabulary.from_sentences([s for pair in train for s in pair], options.subwords)
-        vocabularies = joint, joint
-    else:
-        rarest = 2 if options.data else 1
-        vocabularies = [data.Vocabulary.from_sentences(side, rarest) for side in zip(*train, strict=True)]
-    for vocabulary, path in zip(vocabularies, paths, strict=True):
-        vocabulary.save(path)
-    return vocabularies
-
-
-def _vocabulary_paths(options):
-    return [options.out / "source.vocabulary", options.out / "target.vocabulary"]
 
 
 def _train(options, preset, model, backup, train, validation, source_words, target_words):
@@ -280,7 +209,7 @@ def _train(options, preset, model, backup, train, validation, source_words, targ
             training.ValidationBleu(
                 lambda model, sources: _translate(model, sources, *words), sources, references, every=preset.bleu_every
             ),
-            _BestWeights(best, "val_bleu", backup.best("val_bleu")),
+            folder.BestWeights(best, "val_bleu", backup.best("val_bleu")),
         ]
     )
     # `shuffle=False`: the batches shuffle themselves, and Keras would warn that it cannot.
@@ -304,21 +233,6 @@ def _rate(preset, epochs, updates):
     if not cooldown:
         return rate
     return training.Cooldown(rate, start=(epochs - cooldown) * updates, steps=cooldown * updates)
-
-
-class _BestWeights(keras.callbacks.Callback):
-    """Keras's `ModelCheckpoint(save_best_only=True)`, but that a kill in the middle of writing leaves the old weights."""
-
-    def __init__(self, path, monitor, best):
-        super().__init__()
-        self.path, self.monitor, self.best = path, monitor, best
-
-    def on_epoch_end(self, epoch, logs=None):
-        if self.best is None or logs[self.monitor] > self.best:
-            unfinished = self.path.with_name(f"unfinished.{self.path.name}")
-            self.model.save_weights(unfinished)
-            os.replace(unfinished, self.path)
-            self.best = logs[self.monitor]
 
 
 class _Clock(keras.callbacks.Callback):
@@ -348,8 +262,8 @@ def _translate_lines(options):
         if not path.exists():
             raise FileNotFoundError(f"{path} is not there: train first, or name its folder with --out")
         model = keras.models.load_model(path)
-        words = [data.load_vocabulary(path) for path in _vocabulary_paths(options)]
-        _check_vocabularies(options, "model", *words)
+        words = [data.load_vocabulary(path) for path in folder.vocabulary_paths(options)]
+        folder.check_vocabularies(options, "model", *words)
     at_once = LINES
     if sys.stdin.isatty():
         print("One sentence a line, tokens split by spaces; end with Ctrl-D.", file=sys.stderr)

@@ -43,7 +43,7 @@ def swaps():
 def shared(monkeypatch):
     """demos/translation.py, what both demos share."""
     monkeypatch.syspath_prepend(DEMOS)
-    for name in ("common", "swaps", "translation"):
+    for name in ("common", "folder", "swaps", "translation"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return importlib.import_module("translation")
 

@@ -1,0 +1,94 @@
+"""What a translation demo keeps in its `--out`, so that a run goes on as it was begun and a model meets its own words."""
+
+import hashlib
+import json
+import os
+
+import keras
+
+from tfattn import data
+
+# What a run is made of: who goes on with it must ask for the same.
+SETTINGS = ("preset", "seed", "data", "languages", "pairs", "subwords", "tokens", "sentences")
+
+
+def check_settings(options, backup):
+    """Refuses to write over a run, and to go on with one that was made otherwise."""
+    if not options.resume:
+        if backup.epoch:
+            raise ValueError(
+                f"{options.out} holds a run of {backup.epoch} epochs: --resume goes on with it, or scores it where "
+                "--epochs is reached; --out names another folder"
+            )
+        return
+    earlier = kept(options).get("settings", {})
+    for name, value in settings(options).items():
+        if name in earlier and earlier[name] != value:
+            raise ValueError(f"--{name}: the run in {options.out} was begun with {earlier[name]}, and not with {value}")
+
+
+def settings(options):
+    found = {name: getattr(options, name) for name in SETTINGS}
+    found["data"] = options.data and str(options.data.resolve())
+    return {**found, "languages": list(options.languages)}
+
+
+def check_vocabularies(options, owner, *vocabularies):
+    """Refuses other vocabularies than those of the `owner`, "run" or "model"."""
+    found = fingerprints(*vocabularies)
+    if kept(options).get(owner, found) != found:
+        raise ValueError(f"the vocabularies in {options.out} are not those that its {owner} was trained with")
+
+
+def keep(options, **entries):
+    """Adds to what `run.json` holds; a kill in the middle leaves the old file."""
+    path = options.out / "run.json"
+    unfinished = path.with_name("run.unfinished.json")
+    unfinished.write_text(json.dumps({**kept(options), **entries}, indent=1), encoding="utf-8")
+    os.replace(unfinished, path)
+
+
+def kept(options):
+    path = options.out / "run.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def fingerprints(*vocabularies):
+    """Tell vocabularies apart that have the same number of entries."""
+    return [hashlib.sha256("\n".join(each.words).encode()).hexdigest() for each in vocabularies]
+
+
+def vocabularies(options, train):
+    """Those of the run in `--out` where it is resumed, otherwise new ones, kept there."""
+    paths = vocabulary_paths(options)
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.resume and all(path.exists() for path in paths):
+        return [data.load_vocabulary(path) for path in paths]
+    if options.subwords:
+        joint = data.SubwordVocabulary.from_sentences([s for pair in train for s in pair], options.subwords)
+        made = joint, joint
+    else:
+        rarest = 2 if options.data else 1
+        made = [data.Vocabulary.from_sentences(side, rarest) for side in zip(*train, strict=True)]
+    for vocabulary, path in zip(made, paths, strict=True):
+        vocabulary.save(path)
+    return made
+
+
+def vocabulary_paths(options):
+    return [options.out / "source.vocabulary", options.out / "target.vocabulary"]
+
+
+class BestWeights(keras.callbacks.Callback):
+    """Keras's `ModelCheckpoint(save_best_only=True)`, but that a kill in the middle of writing leaves the old weights."""
+
+    def __init__(self, path, monitor, best):
+        super().__init__()
+        self.path, self.monitor, self.best = path, monitor, best
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self.best is None or logs[self.monitor] > self.best:
+            unfinished = self.path.with_name(f"unfinished.{self.path.name}")
+            self.model.save_weights(unfinished)
+            os.replace(unfinished, self.path)
+            self.best = logs[self.monitor]
