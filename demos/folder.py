@@ -50,7 +50,14 @@ def keep(options, **entries):
 
 def kept(options):
     path = options.out / "run.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    if not path.exists():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ValueError(
+            f"{path} is damaged: what its run was begun with cannot be told; --out names another folder"
+        ) from None
 
 
 def fingerprints(*vocabularies):

@@ -18,6 +18,16 @@ SCORES = {
 }
 
 
+class CountingScore(tfattn.BilinearScore):
+    """Counts how often keys are prepared."""
+
+    calls = 0
+
+    def prepare_key(self, key):
+        self.calls += 1
+        return super().prepare_key(key)
+
+
 # The oracle.
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import keras
@@ -91,6 +92,16 @@ def test_the_rate_goes_down_to_zero_in_the_last_epochs(shared, cooldown, epochs,
     else:
         wanted = np.minimum(1.0, (35 - np.arange(35)) / (35 - start))
         np.testing.assert_allclose(factors, wanted, rtol=1e-5)
+
+
+def test_a_damaged_record_of_a_run_is_named(shared, tmp_path):
+    options = types.SimpleNamespace(out=tmp_path)
+    shared.folder.keep(options, run=["a"])
+    shared.folder.keep(options, model=["b"])
+    assert shared.folder.kept(options) == {"run": ["a"], "model": ["b"]}
+    (tmp_path / "run.json").write_text('{"run": ["a"')
+    with pytest.raises(ValueError, match=r"run\.json is damaged.* --out names another folder"):
+        shared.folder.kept(options)
 
 
 TOY = ("--pairs", 400, "--sentences", 20, "--out", "here/and/there")

@@ -15,6 +15,7 @@ from tests.recurrent import (
     WHOLE,
     WIDTH,
     B,
+    CountingScore,
     S,
     T,
     decoded,
@@ -140,14 +141,7 @@ def test_what_the_embedding_holds_for_padding_reaches_no_output_of_the_decoder()
 
 
 def test_keys_are_prepared_once_a_call_and_not_at_all_where_they_are_given():
-    class Counting(tfattn.BilinearScore):
-        calls = 0
-
-        def prepare_key(self, key):
-            self.calls += 1
-            return super().prepare_key(key)
-
-    layer = decoder(score=Counting())
+    layer = decoder(score=CountingScore())
     memory, mask = memories()
     layer.score.calls = 0
     wanted = layer(sentences(T), memory, memory_mask=mask)

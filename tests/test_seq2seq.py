@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfattn
+from tests.recurrent import CountingScore
 from tfattn import BahdanauSeq2Seq
 
 SOURCE, TARGET, WIDTH, UNITS, T = 13, 11, 5, 7, 5
@@ -135,14 +136,7 @@ def test_what_a_step_does_not_change_comes_back_as_the_same_object():
 
 
 def test_keys_are_prepared_once_a_sentence_and_not_at_each_step():
-    class Counting(tfattn.BilinearScore):
-        calls = 0
-
-        def prepare_key(self, key):
-            self.calls += 1
-            return super().prepare_key(key)
-
-    model = small(score=Counting())
+    model = small(score=CountingScore())
     for run in (lambda: model(sentences()), lambda: steps(model, *sentences())):
         model.score.calls = 0
         run()
