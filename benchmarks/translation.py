@@ -183,7 +183,7 @@ class Recorder:
 
     def search(self, step, source, batch_size, max_length, **ids):
         lengths = [self.lengths[tuple(row[: row.tolist().index(Ids.end_id)])] for row in source]
-        self.batches.append((source, np.array(lengths, "int32"), max_length))
+        self.batches.append((source, np.array(lengths, "int32"), np.max(max_length)))
         return np.zeros((batch_size, 1), "int32")
 
 

@@ -1,7 +1,9 @@
 """Batches for teacher forcing: marks, padding, order, and what is left out."""
 
 import gc
+import importlib.util
 import itertools
+import os
 import subprocess
 import sys
 
@@ -327,9 +329,30 @@ def test_an_epoch_counter_is_no_number():
         by_tokens(shuffle_seed=0, epoch_counter=3)
 
 
-def test_tensorflow_is_not_imported_before_it_is_needed():
+@pytest.mark.parametrize("make", [batches, by_tokens])
+@pytest.mark.parametrize("pairs", ["ab", 7, [("a", "b", "c")], [("a",)], [("a", 3)], ["ab"], [None]])
+def test_pairs_are_pairs_of_strings(make, pairs):
+    with pytest.raises(ValueError, match="batches: `pairs` must (be|hold) pairs of strings"):
+        make(pairs)
+
+
+@pytest.mark.parametrize("make", [batches, by_tokens])
+def test_pairs_may_be_any_iterable(make):
+    assert sorted(sentences(make(pair for pair in PAIRS))) == sorted(PAIRS)
+
+
+def test_tensorflow_is_not_imported_before_batches_are_made():
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("needs jax")  # on Keras's TensorFlow backend all is lost before
     code = (
-        "import sys; import tfattn; before = 'tensorflow' in sys.modules; import tfattn.data;"
-        "sys.exit(0 if before else 'tensorflow' in sys.modules)"
+        "import sys; from tfattn import data; assert data.Vocabulary(['a']).encode('a') == [4];"
+        "assert 'tensorflow' not in sys.modules;"
+        "data.translation_batches([('a', 'a')], *[data.Vocabulary(['a'])] * 2, 1); assert 'tensorflow' in sys.modules"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+    }
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -70,6 +70,13 @@ def test_words_and_names_stand_on_the_axes():
     assert bar.get_ylabel() == "weight"
 
 
+def test_a_word_with_dollars_is_no_formula(tmp_path):
+    words = ["$$", "$^$", "$\\x$", "5 $ and 6 $"]
+    figure = plot.heatmaps(np.eye(4), words, words)
+    figure.savefig(tmp_path / "figure.png")  # where formulas are read
+    assert texts(figure.axes[0].get_xticklabels()) == words
+
+
 def test_long_words_are_turned_and_short_ones_are_not():
     assert {label.get_rotation() for label in plot.heatmaps(weights(2, 5)).axes[0].get_xticklabels()} == {0}
     turned = plot.heatmaps(weights(2, 5), column_labels=WORDS).axes[0].get_xticklabels()

@@ -205,7 +205,28 @@ model.compile(keras.optimizers.Adam(0.01), tfattn.MaskedCrossentropy(), metrics=
 ids = np.array([[2, 3, 5, 0]])
 losses = model.fit((ids, ids), ids, epochs=7, verbose=0).history["loss"]
 assert losses[-1] < losses[0]
-tokens = tfattn.greedy_search(model.step, model.encode(ids), batch_size=1, max_length=3)
-assert np.shape(tokens) == (1, 3)
+def searched(model):
+    return np.array(tfattn.greedy_search(model.step, model.encode(ids, max_length=9), batch_size=1, max_length=9))
+first = searched(model)
+assert first.shape == (1, 9)
+other = tfattn.Transformer.from_config(model.get_config())
+searched(other)
+weights = [np.random.default_rng(1).normal(size=weight.shape) for weight in model.get_weights()]
+for each in (model, other):
+    each.set_weights(weights)  # a search that is compiled already meets them
+assert (searched(model) == searched(other)).all() and (searched(model) != first).any()
+fresh_one = tfattn.Transformer.from_config(model.get_config())
+fresh_one.build(((None, None), (None, None)))
+fresh_one.set_weights(weights)
+assert (searched(fresh_one) == searched(model)).all()
+
+class Other:  # a step whose weights nobody can tell
+    best = 4
+    def step(self, tokens, position, state):
+        return np.eye(7)[[self.best]], state
+owner = Other()
+assert (np.array(tfattn.greedy_search(owner.step, (), 1, 2)) == 4).all()
+owner.best = 6
+assert (np.array(tfattn.greedy_search(owner.step, (), 1, 2)) == 6).all()
 """
     fresh(script, "jax", blocked=("tensorflow",))

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfattn
-from tfattn import training
+from tfattn import data, training
 
 STEPS, SEED = 3, 5  # batches an epoch
 
@@ -20,18 +20,13 @@ STEPS, SEED = 3, 5  # batches an epoch
 # A small Transformer, trained here and in a process that is killed.
 
 
-def copying_batches(first_epoch):
-    """Ids to copy; the batches of an epoch depend on the seed and on that epoch alone."""
-
-    def stream():
-        for epoch in range(first_epoch, 3):
-            rng = np.random.default_rng([SEED, epoch])
-            for _ in range(STEPS):
-                ids = rng.integers(4, 13, size=(11, 7)).astype("int32")
-                yield (ids, before(ids)), ids
-
-    ids = tf.TensorSpec((11, 7), tf.int32)
-    return tf.data.Dataset.from_generator(stream, output_signature=((ids, ids), ids))
+def copying_batches(counter):
+    """Sentences to copy, in batches of similar length; each epoch has its own."""
+    rng = np.random.default_rng(SEED)
+    numbers = [" ".join(map(str, rng.integers(9, size=rng.integers(3, 7)))) for _ in range(40)]
+    words = data.Vocabulary.from_sentences(numbers)
+    pairs = list(zip(numbers, numbers, strict=True))
+    return data.token_batches(pairs, words, words, 64, shuffle_seed=SEED, length_multiple=1, epoch_counter=counter)
 
 
 def before(ids):
@@ -47,7 +42,7 @@ class Murder(keras.callbacks.Callback):
     """Kills its own process in the middle of the third epoch, as no handler can prevent."""
 
     def on_train_batch_end(self, batch, logs=None):
-        if self.model.optimizer.iterations == 2 * STEPS + 1:
+        if self.model.optimizer.iterations == 2 * self.params["steps"] + 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -62,15 +57,14 @@ def new_transformer():
 
 
 def train_transformer(model, folder, *extra):
-    backup = training.Backup(folder / "run.backup")
+    counter, backup = data.EpochCounter(), training.Backup(folder / "run.backup")
     sentences = [" ".join(map(str, row)) for row in np.random.default_rng(SEED).integers(4, 13, size=(7, 5))]
     judges = [training.ValidationBleu(translate, sentences, sentences), best_weights(folder, backup)]
     return model.fit(
-        copying_batches(backup.epoch),
-        steps_per_epoch=STEPS,
+        copying_batches(counter),
         epochs=3,
         initial_epoch=backup.epoch,
-        callbacks=[training.AveragedWeights(judges), backup, *extra],
+        callbacks=[counter, training.AveragedWeights(judges), backup, *extra],
         shuffle=False,
         verbose=0,
     ).history
@@ -317,7 +311,7 @@ def test_another_file_of_numpys_is_refused(tmp_path):
         training.Backup(tmp_path / "other.npz")
 
 
-@pytest.mark.parametrize("other", [lambda: small_model("sgd"), lambda: wider_model()])
+@pytest.mark.parametrize("other", [lambda: small_model("sgd"), lambda: small_model("adamax"), lambda: wider_model()])
 def test_the_backup_of_another_model_or_optimizer_is_refused(tmp_path, other):
     path = tmp_path / "run.backup"
     fit(seeded("adam"), training.Backup(path), 1)

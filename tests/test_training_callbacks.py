@@ -248,6 +248,12 @@ def test_one_translation_a_reference_is_wanted():
             {"references": ["one"]},
             "ValidationBleu: `references` must hold a sentence for each of the 2 sources. Received: references=1",
         ),
+        ({"sources": [], "references": []}, "ValidationBleu: `sources` must hold at least one sentence"),
+        (
+            {"references": "ab"},
+            "ValidationBleu: `references` must be a collection of strings. Received: references='ab'",
+        ),
+        ({"references": ["one", 2]}, "ValidationBleu: `references` must hold strings. Received: references=2"),
         ({"every": 0}, "ValidationBleu: `every` must be a positive integer. Received: every=0"),
     ],
 )
@@ -255,6 +261,20 @@ def test_bad_arguments_are_refused_at_once(arguments, message):
     arguments = {"translate": print, "sources": REFERENCES, "references": REFERENCES, **arguments}
     with pytest.raises(ValueError, match=message):
         training.ValidationBleu(**arguments)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("wrong", ["a b c d", [b"a b c d"], None])
+def test_bleu_is_of_collections_of_strings(side, wrong):
+    sides = [["a b c d"], ["a b c d"]]
+    sides[side] = wrong
+    with pytest.raises(ValueError, match=f"corpus_bleu: `{('hypotheses', 'references')[side]}` must (be|hold)"):
+        training.corpus_bleu(*sides)
+
+
+def test_no_sentence_has_no_bleu():
+    with pytest.raises(ValueError, match="corpus_bleu: `references` must hold at least one sentence"):
+        training.corpus_bleu([], [])
 
 
 def test_a_missing_sacrebleu_is_missed_before_training(monkeypatch):

@@ -7,6 +7,7 @@ so that a constructor can write `self.units = _checks.positive_int("AdditiveScor
 """
 
 import numbers
+from collections.abc import Iterable
 
 
 def fail(who, argument, expected, received, error=ValueError):
@@ -52,6 +53,18 @@ def boolean(who, argument, value):
     if not isinstance(value, bool):
         fail(who, argument, "be True or False", value)
     return value
+
+
+def strings(who, argument, value):
+    """The strings of a collection, as a list."""
+    # A string is a sequence of strings too, and would pass letter by letter.
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        fail(who, argument, "be a collection of strings", value)
+    found = list(value)
+    for one in found:
+        if not isinstance(one, str):
+            fail(who, argument, "hold strings", one)
+    return found
 
 
 def callable_or_none(who, argument, value):

@@ -1,6 +1,6 @@
 """Sentence pairs as padded batches of ids, in the form that `fit` takes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ __all__ = ["EpochCounter", "token_batches", "translation_batches"]
 
 
 def translation_batches(
-    pairs: Sequence[tuple[str, str]],
+    pairs: Iterable[tuple[str, str]],
     source_vocabulary: Vocabulary,
     target_vocabulary: Vocabulary,
     batch_size: int,
@@ -34,7 +34,7 @@ def translation_batches(
     when it would shuffle and cannot.
 
     Args:
-        pairs: Sequence of `(source, target)` strings.
+        pairs: Iterable of `(source, target)` strings.
         source_vocabulary: `Vocabulary` of the source side.
         target_vocabulary: `Vocabulary` of the target side.
         batch_size: Positive int, B; the last batch holds what is left.
@@ -52,7 +52,7 @@ def translation_batches(
         `(B, S)`, target_in `(B, T)`, target_out `(B, T)`.
 
     Raises:
-        ValueError: a size is no positive int; no pair is left to batch.
+        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to batch.
 
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat")]
@@ -80,7 +80,7 @@ def translation_batches(
 
 
 def token_batches(
-    pairs: Sequence[tuple[str, str]],
+    pairs: Iterable[tuple[str, str]],
     source_vocabulary: Vocabulary,
     target_vocabulary: Vocabulary,
     tokens_per_batch: int,
@@ -100,7 +100,7 @@ def token_batches(
     each shape in the first epoch.
 
     Args:
-        pairs: Sequence of `(source, target)` strings.
+        pairs: Iterable of `(source, target)` strings.
         source_vocabulary: `Vocabulary` of the source side, or another with its methods.
         target_vocabulary: The same of the target side.
         tokens_per_batch: Positive int, the most ids in a batch, padding included, on either side.
@@ -118,7 +118,7 @@ def token_batches(
         target_out `(B, T)`.
 
     Raises:
-        ValueError: a size is no positive int; no pair is left to batch; a pair is longer than `tokens_per_batch`.
+        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to batch; a pair is longer than `tokens_per_batch`.
 
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat"), ("a dog", "un chien")]
@@ -206,8 +206,7 @@ def _sides(
     who: str, pairs, source_vocabulary, target_vocabulary, max_length: int | None
 ) -> tuple[list[list[int]], ...]:
     """(source, target_in, target_out): lists of rows of ids, marks included."""
-    if len(pairs) == 0:
-        _checks.fail(who, "pairs", "hold at least one pair", pairs)
+    pairs = _checked_pairs(who, pairs)
     encoded = [(source_vocabulary.encode(source), target_vocabulary.encode(target)) for source, target in pairs]
     if max_length is not None:
         encoded = [pair for pair in encoded if max(map(len, pair)) + 1 <= max_length]
@@ -218,6 +217,18 @@ def _sides(
         [[target_vocabulary.begin_id, *target] for _, target in encoded],
         [[*target, target_vocabulary.end_id] for _, target in encoded],
     )
+
+
+def _checked_pairs(who: str, pairs) -> list[tuple[str, str]]:
+    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
+        _checks.fail(who, "pairs", "be pairs of strings", pairs)
+    pairs = list(pairs)
+    for pair in pairs:
+        if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(side, str) for side in pair):
+            _checks.fail(who, "pairs", "hold pairs of strings", pair)
+    if not pairs:
+        _checks.fail(who, "pairs", "hold at least one pair", pairs)
+    return pairs
 
 
 def _starts(widths: np.ndarray, tokens_per_batch: int) -> list[int]:

@@ -83,9 +83,7 @@ class SubwordVocabulary:
             ('▁a', '▁b', '▁', 'a', 'b')
         """
         who = "SubwordVocabulary.from_sentences"
-        # A string is a sequence of strings too, and would pass letter by letter.
-        if isinstance(sentences, str) or not isinstance(sentences, Iterable):
-            _checks.fail(who, "sentences", "be a collection of strings", sentences)
+        sentences = _checks.strings(who, "sentences", sentences)
         _checks.positive_int(who, "size", size)
         lines = [_plain(sentence) for sentence in sentences]
         characters = {_SPACE}.union(*lines) - {" "}

@@ -50,10 +50,9 @@ class Vocabulary:
     end_id = _SPECIAL_WORDS.index("<eos>")
 
     def __init__(self, words: Sequence[str]):
-        _check_strings("Vocabulary", "words", words)
-        self.words = (*_SPECIAL_WORDS, *words)
+        self.words = (*_SPECIAL_WORDS, *_checks.strings("Vocabulary", "words", words))
         for word in self.words[len(_SPECIAL_WORDS) :]:
-            if not isinstance(word, str) or word.split() != [word] or word in _SPECIAL_WORDS:
+            if word.split() != [word] or word in _SPECIAL_WORDS:
                 _checks.fail("Vocabulary", "words", "hold ordinary words only", word)
         self._ids = {word: index for index, word in enumerate(self.words)}
         if len(self._ids) != len(self.words):
@@ -86,7 +85,7 @@ class Vocabulary:
             ('a', 'b')
         """
         who = "Vocabulary.from_sentences"
-        _check_strings(who, "sentences", sentences)
+        sentences = _checks.strings(who, "sentences", sentences)
         _checks.positive_int(who, "min_count", min_count)
         if max_size is not None:
             _checks.positive_int(who, "max_size", max_size)
@@ -197,9 +196,3 @@ class Vocabulary:
             expected = "name a file that `Vocabulary.save` wrote"
             _checks.fail("Vocabulary.load", "path", expected, str(path))
         return cls(words)
-
-
-def _check_strings(who: str, argument: str, value: Iterable[str]) -> None:
-    # A string is a sequence of strings too, and would pass letter by letter.
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        _checks.fail(who, argument, "be a collection of strings", value)

@@ -56,8 +56,22 @@ def _compile(search, step, settings):
 
         # Without AutoGraph: nothing here needs it, and where it fails it keeps the step's owner alive.
         return tf.function(run, autograph=False, reduce_retracing=True)
-    if backend == "jax":
-        import jax
+    return _compile_on_jax(run) if backend == "jax" else run
 
-        return jax.jit(run)
-    return run
+
+def _compile_on_jax(run):
+    """`run` for JAX, which would take the weights that it meets while it traces for constants: so they are arguments."""
+    import jax
+
+    @jax.jit
+    def traced(weights, *tensors):
+        with keras.StatelessScope(state_mapping=zip(run.step().__self__.variables, weights, strict=True)):
+            return run(*tensors)
+
+    def call(*tensors):
+        variables = getattr(getattr(run.step(), "__self__", None), "variables", None)
+        if variables is None:  # whatever the step may read, nobody can tell
+            return run(*tensors)
+        return traced([variable.value for variable in variables], *tensors)
+
+    return call

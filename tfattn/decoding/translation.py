@@ -91,13 +91,7 @@ def _checked(model, sentences, source_vocabulary, target_vocabulary, search):
             _checks.fail(who, argument, f"have {size} entries, as the model's has", len(vocabulary))
     if not callable(search):
         _checks.fail(who, "search", "be callable, such as `greedy_search`", search)
-    if isinstance(sentences, str | bytes):
-        _checks.fail(who, "sentences", "be a collection of strings", sentences)
-    sentences = list(sentences)
-    for sentence in sentences:
-        if not isinstance(sentence, str):
-            _checks.fail(who, "sentences", "hold strings", sentence)
-    return sentences
+    return _checks.strings(who, "sentences", sentences)
 
 
 def _check_lengths(sentences, encoded, reach):

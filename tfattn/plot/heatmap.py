@@ -137,7 +137,8 @@ def _tick(axis, labels, shown):
     if labels:
         long = axis.axis_name == "x" and max(map(len, labels)) > 2
         turned = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if long else {}
-        axis.set_ticks(range(len(labels)), labels, **turned)
+        # Words and not formulas, whatever dollars are in them.
+        axis.set_ticks(range(len(labels)), labels, parse_math=False, **turned)
     else:
         canvas.whole_numbers(axis)
     axis.set_tick_params(labelsize=canvas.SMALL, length=2, labelleft=shown, labelbottom=shown)

@@ -43,8 +43,9 @@ class Backup(keras.callbacks.Callback):
         epoch: int, the epochs done: 0 without a file. With it `fit` and its data begin.
         history: dict, name to the values of those epochs, as in `keras.callbacks.History`.
     Raises:
-        ValueError: the file is damaged, or belongs to another model or optimizer; in `fit`, the model is not built, another
-            run has written to the file since it was read, or `initial_epoch` is not `epoch`.
+        ValueError: the file is damaged, or belongs to another class of optimizer, or to a model of other shapes; in `fit`,
+            the model is not built, another run has written to the file since it was read, or `initial_epoch` is not
+            `epoch`.
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "run.backup")
@@ -110,7 +111,8 @@ class Backup(keras.callbacks.Callback):
 
     def _write(self):
         arrays = {name: _plain(ops.convert_to_numpy(variable)) for name, variable in self._variables().items()}
-        arrays["logs"] = np.array(json.dumps({"epoch": self.epoch, "history": self.history}))
+        logs = {"epoch": self.epoch, "history": self.history, "optimizer": type(self.model.optimizer).__name__}
+        arrays["logs"] = np.array(json.dumps(logs))
         self.filepath.parent.mkdir(parents=True, exist_ok=True)
         unfinished = self.filepath.with_name(self.filepath.name + ".unfinished")
         with open(unfinished, "wb") as file:
@@ -134,7 +136,10 @@ class Backup(keras.callbacks.Callback):
             expected = f"be as it was read, {self.epoch} epochs; another run has written to it: begin this one anew"
             _checks.fail("Backup", "filepath", expected, f"{logs['epoch']} epochs")
         shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
-        if shapes != {name: array.shape for name, array in arrays.items()}:
+        # Shapes alone do not tell Adam's second moments from Adamax's norms.
+        optimizer = type(self.model.optimizer).__name__
+        same = logs.get("optimizer", optimizer) == optimizer
+        if not same or shapes != {name: array.shape for name, array in arrays.items()}:
             expected = "belong to this model and optimizer; delete it to start anew"
             _checks.fail("Backup", "filepath", expected, str(self.filepath))
         for name, variable in variables.items():

@@ -16,7 +16,7 @@ def corpus_bleu(hypotheses, references):
     Returns:
         float in [0, 100].
     Raises:
-        ValueError: the lists differ in length, or are empty.
+        ValueError: the lists differ in length, are empty, or hold something else than strings.
         ImportError: sacrebleu is not installed.
     Example:
         >>> corpus_bleu(["a small cat sleeps ."], ["a small cat sleeps ."])
@@ -24,10 +24,10 @@ def corpus_bleu(hypotheses, references):
 
     Source: Papineni et al. 2002; Post 2018, arXiv:1804.08771.
     """
-    hypotheses, references = list(hypotheses), list(references)
-    _same_number("corpus_bleu", "hypotheses", hypotheses, "references", references)
-    if not hypotheses:
-        _checks.fail("corpus_bleu", "hypotheses", "hold at least one sentence", hypotheses)
+    who = "corpus_bleu"
+    references = _checks.strings(who, "references", references)
+    hypotheses = _checks.strings(who, "hypotheses", hypotheses)
+    _checked_number(who, "hypotheses", hypotheses, "references", references)
     sacrebleu = _optional.find("sacrebleu", "text", "corpus_bleu")
     # `force` keeps sacrebleu from warning that the text looks tokenised, which it is.
     return round(sacrebleu.metrics.BLEU(tokenize="none", force=True).corpus_score(hypotheses, [references]).score, 6)
@@ -47,7 +47,8 @@ class ValidationBleu(keras.callbacks.Callback):
             Between them the last value stands, so that whoever monitors it always finds one.
         name: its name in the logs.
     Raises:
-        ValueError: `translate` cannot be called; `references` are not as many as `sources`; `every` is no positive int.
+        ValueError: `translate` cannot be called; there are no `sources`; `references` are not as many, or no strings;
+            `every` is no positive int.
         ImportError: sacrebleu is not installed.
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -61,8 +62,9 @@ class ValidationBleu(keras.callbacks.Callback):
         super().__init__()
         if not callable(translate):
             _checks.fail("ValidationBleu", "translate", "be callable", translate)
-        self.translate, self.sources, self.references = translate, list(sources), list(references)
-        _same_number("ValidationBleu", "references", self.references, "sources", self.sources)
+        self.translate, self.sources = translate, list(sources)
+        self.references = _checks.strings("ValidationBleu", "references", references)
+        _checked_number("ValidationBleu", "references", self.references, "sources", self.sources)
         self.every = _checks.positive_int("ValidationBleu", "every", every)
         self.name = name
         _optional.find("sacrebleu", "text", "ValidationBleu")  # now, and not after an epoch
@@ -76,6 +78,8 @@ class ValidationBleu(keras.callbacks.Callback):
             logs[self.name] = earlier[-1]
 
 
-def _same_number(who, argument, sentences, other_name, others):
+def _checked_number(who, argument, sentences, other_name, others):
+    if not others:
+        _checks.fail(who, other_name, "hold at least one sentence", others)
     if len(sentences) != len(others):
         _checks.fail(who, argument, f"hold a sentence for each of the {len(others)} {other_name}", len(sentences))
