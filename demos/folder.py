@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import sys
 
 import keras
 
@@ -12,14 +13,27 @@ from tfattn import data
 SETTINGS = ("preset", "seed", "data", "languages", "pairs", "subwords", "tokens", "sentences")
 
 
+def choose_epochs(options, preset, backup):
+    """Puts the number of epochs into the options where it was not given: the earlier life's, else the preset's."""
+    earlier = kept(options).get("epochs") if options.resume else None
+    options.epochs = options.epochs or earlier or preset.epochs
+    if earlier and preset.cooldown and options.epochs != earlier and backup.epoch > earlier - preset.cooldown:
+        print(
+            f"note: the run was to end after {earlier} epochs, and its rate has gone down already; after {options.epochs} "
+            "it goes another way"
+        )
+
+
 def check_settings(options, backup):
-    """Refuses to write over a run, and to go on with one that was made otherwise."""
+    """Refuses to write over a run or a model, and to go on with a run that was made otherwise."""
     if not options.resume:
         if backup.epoch:
             raise ValueError(
                 f"{options.out} holds a run of {backup.epoch} epochs: --resume goes on with it, or scores it where "
                 "--epochs is reached; --out names another folder"
             )
+        if (options.out / "model.keras").exists():  # which would lose its vocabularies
+            raise ValueError(f"{options.out} holds a model: --out names another folder")
         return
     earlier = kept(options).get("settings", {})
     for name, value in settings(options).items():
@@ -35,8 +49,12 @@ def settings(options):
 
 def check_vocabularies(options, owner, *vocabularies):
     """Refuses other vocabularies than those of the `owner`, "run" or "model"."""
-    found = fingerprints(*vocabularies)
-    if kept(options).get(owner, found) != found:
+    earlier = kept(options).get(owner)
+    if earlier is None:
+        print(
+            f"note: no record in {options.out} tells which vocabularies its {owner} was trained with", file=sys.stderr
+        )
+    elif earlier != fingerprints(*vocabularies):
         raise ValueError(f"the vocabularies in {options.out} are not those that its {owner} was trained with")
 
 
@@ -78,7 +96,9 @@ def vocabularies(options, train):
         rarest = 2 if options.data else 1
         made = [data.Vocabulary.from_sentences(side, rarest) for side in zip(*train, strict=True)]
     for vocabulary, path in zip(made, paths, strict=True):
-        vocabulary.save(path)
+        unfinished = path.with_name(f"unfinished.{path.name}")
+        vocabulary.save(unfinished)
+        os.replace(unfinished, path)
     return made
 
 

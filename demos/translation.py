@@ -90,7 +90,7 @@ def _options(description, name, presets):
     options = parser.parse_args()
     options.preset = options.preset or ("tiny" if options.data else "toy")
     preset = presets[options.preset]
-    for setting in ("subwords", "epochs", "tokens"):
+    for setting in ("subwords", "tokens"):
         if getattr(options, setting) is None:
             setattr(options, setting, getattr(preset, setting))
     if not 0 <= options.length_penalty < float("inf"):
@@ -105,15 +105,21 @@ def _options(description, name, presets):
 def _train_and_show(options, model_class, preset, alignment):
     began = time.perf_counter()
     with _one_line_errors():
-        plot.loss_curve([0.0])  # what is missing for the pictures is missed now, and not after the training
+        # What is missing for the pictures and the scores is missed now, and not after the training.
+        plot.loss_curve([0.0])
+        training.corpus_bleu(["a"], ["a"])
         backup = training.Backup(options.out / "backup.npz")
         train, validation = _pairs(options)
         scored = validation if options.score is None else _read(options, options.score)
         folder.check_settings(options, backup)
+        folder.choose_epochs(options, preset, backup)
         source_words, target_words = folder.vocabularies(options, train)
         if options.resume:
             folder.check_vocabularies(options, "run", source_words, target_words)
-        folder.keep(options, settings=folder.settings(options), run=folder.fingerprints(source_words, target_words))
+        counter = data.EpochCounter()
+        batches, held_out = _batches(options, train, validation, (source_words, target_words), counter)
+        made_of = {"settings": folder.settings(options), "epochs": options.epochs}
+        folder.keep(options, **made_of, run=folder.fingerprints(source_words, target_words))
     earlier = sum(backup.history.get("seconds", []))  # in epochs before --resume
     print(
         f"{len(train)} pairs to learn from, {len(validation)} held out; "
@@ -121,7 +127,9 @@ def _train_and_show(options, model_class, preset, alignment):
     )
     sizes = {"share_embeddings": bool(options.subwords), "seed": options.seed, **preset.model}
     model = model_class(len(source_words), len(target_words), **sizes)
-    history = _train(options, preset, model, backup, train, validation, source_words, target_words)
+    model.build(((None, None), (None, None)))
+    words = (source_words, target_words)
+    history = _train(options, preset, model, backup, batches, held_out, counter, validation[: options.sentences], words)
     model.save(options.out / "model.keras")
     folder.keep(options, model=folder.fingerprints(source_words, target_words))
 
@@ -179,14 +187,19 @@ def _read(options, part):
     return data.read_parallel(path(source), path(target))
 
 
-def _train(options, preset, model, backup, train, validation, source_words, target_words):
+def _batches(options, train, validation, words, counter):
+    """Those to learn from, and those of the validation loss."""
+    try:
+        batches = data.token_batches(
+            train, *words, options.tokens, max_length=MAX_LENGTH, shuffle_seed=options.seed, epoch_counter=counter
+        )
+        return batches, data.token_batches(validation, *words, max(options.tokens, 1024))
+    except ValueError as error:
+        raise ValueError(f"--tokens {options.tokens}, lines of at most {MAX_LENGTH} tokens: {error}") from None
+
+
+def _train(options, preset, model, backup, batches, held_out, counter, scored, words):
     """Trains, puts the best weights into the model, and returns the history of all epochs."""
-    counter = data.EpochCounter()
-    words = (source_words, target_words)
-    batches = data.token_batches(
-        train, *words, options.tokens, max_length=MAX_LENGTH, shuffle_seed=options.seed, epoch_counter=counter
-    )
-    held_out = data.token_batches(validation, *words, max(options.tokens, 1024))
     model.compile(
         optimizer=keras.optimizers.Adam(
             _rate(preset, options.epochs, len(batches)),
@@ -199,11 +212,10 @@ def _train(options, preset, model, backup, train, validation, source_words, targ
         metrics=[tfattn.MaskedAccuracy(name="accuracy")],
         jit_compile=False,
     )
-    model.build(((None, None), (None, None)))
     before = model.evaluate(held_out, verbose=0, return_dict=True)
     print(f"{model.count_params():,} parameters; validation loss before training {before['loss']:.4f}")
     best = options.out / "best.weights.h5"
-    sources, references = zip(*validation[: options.sentences], strict=True)
+    sources, references = zip(*scored, strict=True)
     judge = training.AveragedWeights(
         [
             training.ValidationBleu(

@@ -104,6 +104,54 @@ def test_a_damaged_record_of_a_run_is_named(shared, tmp_path):
         shared.folder.kept(options)
 
 
+@pytest.mark.parametrize(
+    "resume, given, done, wanted, noted",
+    [
+        (False, None, 0, 50, False),  # of the preset, whatever an earlier run in the folder had
+        (True, None, 9, 20, False),
+        (True, 30, 15, 30, False),
+        (True, 30, 16, 30, True),  # the rate has begun to go down
+        (True, 20, 18, 20, False),
+    ],
+)
+def test_a_resumed_run_ends_where_it_was_to_end(shared, tmp_path, capsys, resume, given, done, wanted, noted):
+    options = types.SimpleNamespace(out=tmp_path, resume=resume, epochs=given)
+    preset = shared.Preset({}, subwords=0, tokens=1, epochs=50, peak=1, warmup=1, look_back=1, cooldown=5)
+    shared.folder.keep(options, epochs=20)
+    shared.folder.choose_epochs(options, preset, types.SimpleNamespace(epoch=done))
+    assert options.epochs == wanted
+    assert ("note: the run was to end after 20 epochs" in capsys.readouterr().out) == noted
+
+
+def test_a_new_run_leaves_an_older_model_its_vocabularies(shared, tmp_path):
+    options = types.SimpleNamespace(out=tmp_path, resume=False)
+    none = types.SimpleNamespace(epoch=0)
+    shared.folder.check_settings(options, none)
+    (tmp_path / "model.keras").touch()
+    with pytest.raises(ValueError, match="holds a model: --out names another folder"):
+        shared.folder.check_settings(options, none)
+
+
+def test_vocabularies_without_a_record_are_said_to_have_none(shared, tmp_path, capsys):
+    options, words = types.SimpleNamespace(out=tmp_path), data.Vocabulary(["a"])
+    shared.folder.check_vocabularies(options, "model", words)
+    assert "tells which vocabularies its model was trained with" in capsys.readouterr().err
+    shared.folder.keep(options, model=shared.folder.fingerprints(words))
+    shared.folder.check_vocabularies(options, "model", words)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(ValueError, match="are not those that its model was trained with"):
+        shared.folder.check_vocabularies(options, "model", data.Vocabulary(["b"]))
+
+
+def test_a_batch_too_small_for_a_sentence_names_the_option(shared):
+    options, words = types.SimpleNamespace(tokens=8, seed=0), data.Vocabulary(["a"])
+    pairs = [("a " * 20, "a")]
+    with pytest.raises(
+        ValueError, match="--tokens 8, lines of at most 100 tokens: .* must be at least 24, for the longest"
+    ):
+        shared._batches(options, pairs, pairs, (words, words), data.EpochCounter())
+
+
 TOY = ("--pairs", 400, "--sentences", 20, "--out", "here/and/there")
 
 

@@ -224,7 +224,8 @@ def _checked_pairs(who: str, pairs) -> list[tuple[str, str]]:
         _checks.fail(who, "pairs", "be pairs of strings", pairs)
     pairs = list(pairs)
     for pair in pairs:
-        if not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(side, str) for side in pair):
+        two = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
+        if not two or not all(isinstance(side, str) for side in pair):
             _checks.fail(who, "pairs", "hold pairs of strings", pair)
     if not pairs:
         _checks.fail(who, "pairs", "hold at least one pair", pairs)
