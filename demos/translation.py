@@ -34,6 +34,8 @@ class Preset(NamedTuple):
     look_back: int  # updates that the averaged weights stand for
     cooldown: int = 0  # epochs at the end in which the rate goes down to zero
     bleu_every: int = 5  # epochs
+    subword_dropout: float = 0.0  # see `data.SubwordDropout`
+    whole_epochs: int = 0  # epochs without that dropout, at the beginning
 
 
 def run(description, name, model_class, presets, alignment):
@@ -116,8 +118,7 @@ def _train_and_show(options, model_class, preset, alignment):
         source_words, target_words = folder.vocabularies(options, train)
         if options.resume:
             folder.check_vocabularies(options, "run", source_words, target_words)
-        counter = data.EpochCounter()
-        batches, held_out = _batches(options, train, validation, (source_words, target_words), counter)
+        phases, held_out = _batches(options, preset, train, validation, (source_words, target_words))
         made_of = {"settings": folder.settings(options), "epochs": options.epochs}
         folder.keep(options, **made_of, run=folder.fingerprints(source_words, target_words))
     earlier = sum(backup.history.get("seconds", []))  # in epochs before --resume
@@ -129,7 +130,7 @@ def _train_and_show(options, model_class, preset, alignment):
     model = model_class(len(source_words), len(target_words), **sizes)
     model.build(((None, None), (None, None)))
     words = (source_words, target_words)
-    history = _train(options, preset, model, backup, batches, held_out, counter, validation[: options.sentences], words)
+    history = _train(options, preset, model, backup, phases, held_out, validation[: options.sentences], words)
     model.save(options.out / "model.keras")
     folder.keep(options, model=folder.fingerprints(source_words, target_words))
 
@@ -187,22 +188,41 @@ def _read(options, part):
     return data.read_parallel(path(source), path(target))
 
 
-def _batches(options, train, validation, words, counter):
-    """Those to learn from, and those of the validation loss."""
-    try:
+class Phase(NamedTuple):
+    """Some epochs of a training, and what is learnt from in them."""
+
+    batches: object  # a `tf.data.Dataset`
+    counter: data.EpochCounter
+    epochs: range
+
+
+def _batches(options, preset, train, validation, words):
+    """The phases of the training, and the batches of the validation loss."""
+
+    def phase(words, *epochs):
+        counter = data.EpochCounter()
         batches = data.token_batches(
             train, *words, options.tokens, max_length=MAX_LENGTH, shuffle_seed=options.seed, epoch_counter=counter
         )
-        return batches, data.token_batches(validation, *words, max(options.tokens, 1024))
+        return Phase(batches, counter, range(*epochs))
+
+    try:
+        if preset.subword_dropout and options.subwords:
+            dropped = [data.SubwordDropout(each, preset.subword_dropout) for each in words]
+            whole = min(preset.whole_epochs, options.epochs)
+            phases = [phase(words, 0, whole), phase(dropped, whole, options.epochs)]
+        else:
+            phases = [phase(words, 0, options.epochs)]
+        return phases, data.token_batches(validation, *words, max(options.tokens, 1024))
     except ValueError as error:
         raise ValueError(f"--tokens {options.tokens}, lines of at most {MAX_LENGTH} tokens: {error}") from None
 
 
-def _train(options, preset, model, backup, batches, held_out, counter, scored, words):
+def _train(options, preset, model, backup, phases, held_out, scored, words):
     """Trains, puts the best weights into the model, and returns the history of all epochs."""
     model.compile(
         optimizer=keras.optimizers.Adam(
-            _rate(preset, options.epochs, len(batches)),
+            _rate(preset, [len(phase.batches) for phase in phases for _ in phase.epochs]),
             beta_2=0.98,
             epsilon=1e-9,
             use_ema=True,
@@ -224,27 +244,29 @@ def _train(options, preset, model, backup, batches, held_out, counter, scored, w
             folder.BestWeights(best, "val_bleu", backup.best("val_bleu")),
         ]
     )
-    # `shuffle=False`: the batches shuffle themselves, and Keras would warn that it cannot.
-    history = model.fit(
-        batches,
-        validation_data=held_out,
-        epochs=options.epochs,
-        initial_epoch=backup.epoch,
-        shuffle=False,
-        callbacks=[counter, judge, _Clock(), backup],
-    ).history
+    for phase in phases:
+        if backup.epoch < phase.epochs.stop or phase is phases[-1]:
+            # `shuffle=False`: the batches shuffle themselves, and Keras would warn that it cannot.
+            history = model.fit(
+                phase.batches,
+                validation_data=held_out,
+                epochs=phase.epochs.stop,
+                initial_epoch=backup.epoch,
+                shuffle=False,
+                callbacks=[phase.counter, judge, _Clock(), backup],
+            ).history
     model.load_weights(best)
     print(f"validation loss {before['loss']:.4f} at the start, {history['val_loss'][-1]:.4f} in the last epoch")
     return history
 
 
-def _rate(preset, epochs, updates):
-    """The learning rate of a run of so many epochs, of so many updates each."""
+def _rate(preset, updates):
+    """The learning rate of a run; `updates` has the number of them in each epoch."""
     rate = tfattn.InverseSquareRootSchedule(preset.peak, preset.warmup)
-    cooldown = min(preset.cooldown, epochs)
-    if not cooldown:
+    if not preset.cooldown:
         return rate
-    return training.Cooldown(rate, start=(epochs - cooldown) * updates, steps=cooldown * updates)
+    last = sum(updates[-preset.cooldown :])
+    return training.Cooldown(rate, start=sum(updates) - last, steps=last)
 
 
 class _Clock(keras.callbacks.Callback):

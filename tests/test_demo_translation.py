@@ -83,7 +83,7 @@ def test_alignments_are_right_where_the_heaviest_word_is_the_true_one(swaps, shi
 @pytest.mark.parametrize("cooldown, epochs, start", [(0, 5, None), (2, 5, 21), (9, 5, 0)])
 def test_the_rate_goes_down_to_zero_in_the_last_epochs(shared, cooldown, epochs, start):
     preset = shared.Preset({}, subwords=0, tokens=1, epochs=1, peak=0.01, warmup=3, look_back=1, cooldown=cooldown)
-    rate = shared._rate(preset, epochs, updates=7)
+    rate = shared._rate(preset, [7] * epochs)
     plain = tfattn.InverseSquareRootSchedule(0.01, 3)
     steps = range(epochs * 7)
     factors = np.array([float(rate(step)) / float(plain(step)) for step in steps])
@@ -144,12 +144,55 @@ def test_vocabularies_without_a_record_are_said_to_have_none(shared, tmp_path, c
 
 
 def test_a_batch_too_small_for_a_sentence_names_the_option(shared):
-    options, words = types.SimpleNamespace(tokens=8, seed=0), data.Vocabulary(["a"])
+    options, words = types.SimpleNamespace(tokens=8, seed=0, epochs=1, subwords=0), data.Vocabulary(["a"])
+    preset = shared.Preset({}, subwords=0, tokens=1, epochs=1, peak=1, warmup=1, look_back=1)
     pairs = [("a " * 20, "a")]
     with pytest.raises(
         ValueError, match="--tokens 8, lines of at most 100 tokens: .* must be at least 24, for the longest"
     ):
-        shared._batches(options, pairs, pairs, (words, words), data.EpochCounter())
+        shared._batches(options, preset, pairs, pairs, (words, words))
+
+
+@pytest.mark.parametrize("epochs, wanted", [(5, [range(2), range(2, 5)]), (1, [range(1), range(1, 1)])])
+def test_words_are_whole_in_the_first_epochs_and_cut_by_chance_in_the_others(shared, epochs, wanted):
+    pairs = data.toy_translation(60, seed=0)
+    words = data.SubwordVocabulary.from_sentences([sentence for pair in pairs for sentence in pair], 90)
+    preset = shared.Preset(
+        {}, subwords=90, tokens=1, epochs=1, peak=1, warmup=1, look_back=1, subword_dropout=0.5, whole_epochs=2
+    )
+    options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs, subwords=90)
+    phases, _ = shared._batches(options, preset, pairs, pairs, (words, words))
+    assert [phase.epochs for phase in phases] == wanted
+    whole, cut = (
+        sum(np.count_nonzero(source) for (source, _), _ in phase.batches.as_numpy_iterator()) for phase in phases
+    )
+    assert cut > 1.1 * whole
+    options.subwords = 0  # whole words have no parts
+    phases, _ = shared._batches(options, preset, pairs, pairs, (words, words))
+    assert [phase.epochs for phase in phases] == [range(epochs)]
+
+
+@pytest.mark.slow
+def test_a_training_goes_through_its_phases_and_on_with_them(shared, tmp_path):
+    pairs = data.toy_translation(60, seed=0)
+    words = data.SubwordVocabulary.from_sentences([sentence for pair in pairs for sentence in pair], 90)
+    preset = shared.Preset({}, 90, 256, 3, peak=0.01, warmup=3, look_back=2, subword_dropout=0.5, whole_epochs=1)
+
+    def train(out, epochs):
+        options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs, subwords=90, out=out)
+        out.mkdir(exist_ok=True)
+        keras.utils.set_random_seed(0)
+        model = tfattn.Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=8, dropout=0.3)
+        model.build(((None, None), (None, None)))
+        phases, held_out = shared._batches(options, preset, pairs, pairs, (words, words))
+        backup = shared.training.Backup(out / "backup.npz")
+        return shared._train(options, preset, model, backup, phases, held_out, pairs[:5], (words, words))
+
+    whole = train(tmp_path / "whole", 3)
+    for epochs in (1, 2, 3):  # stopped at the end of a phase, and amid one
+        resumed = train(tmp_path / "resumed", epochs)
+    for name in ("loss", "val_loss", "accuracy"):
+        np.testing.assert_array_equal(resumed[name], whole[name])
 
 
 TOY = ("--pairs", 400, "--sentences", 20, "--out", "here/and/there")

@@ -15,18 +15,20 @@ import tfattn
 from tfattn import data, training
 
 STEPS, SEED = 3, 5  # batches an epoch
+IDS = 40  # of a vocabulary
 
 
 # A small Transformer, trained here and in a process that is killed.
 
 
 def copying_batches(counter):
-    """Sentences to copy, in batches of similar length; each epoch has its own."""
+    """Sentences to copy, in batches of similar length, their words cut by chance; each epoch has its own."""
     rng = np.random.default_rng(SEED)
-    numbers = [" ".join(map(str, rng.integers(9, size=rng.integers(3, 7)))) for _ in range(40)]
-    words = data.Vocabulary.from_sentences(numbers)
+    numbers = [" ".join(map(str, rng.integers(10, 99, size=rng.integers(3, 7)))) for _ in range(40)]
+    words = data.SubwordVocabulary.from_sentences(numbers, IDS)
+    dropped = data.SubwordDropout(words, rate=0.3)
     pairs = list(zip(numbers, numbers, strict=True))
-    return data.token_batches(pairs, words, words, 64, shuffle_seed=SEED, length_multiple=1, epoch_counter=counter)
+    return data.token_batches(pairs, dropped, dropped, 160, shuffle_seed=SEED, epoch_counter=counter)
 
 
 def before(ids):
@@ -48,7 +50,7 @@ class Murder(keras.callbacks.Callback):
 
 def new_transformer():
     keras.utils.set_random_seed(SEED)
-    model = tfattn.Transformer(13, num_layers=1, width=8, num_heads=2, hidden_dim=16, dropout=0.3)
+    model = tfattn.Transformer(IDS, num_layers=1, width=8, num_heads=2, hidden_dim=16, dropout=0.3)
     rate = training.InverseSquareRootSchedule(peak=0.03, warmup_steps=7)
     optimizer = keras.optimizers.Adam(rate, use_ema=True, ema_momentum=0.9)
     model.compile(optimizer, tfattn.MaskedCrossentropy(0.1), jit_compile=False)

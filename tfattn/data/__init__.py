@@ -10,18 +10,22 @@
 Sentences travel as a list of `(source, target)` pairs of strings, whether they
 come from the toy grammar or from files. `Vocabulary` knows whole words,
 `SubwordVocabulary` parts of words; either may go wherever the other does.
-`token_batches` puts sentences of similar length together. TensorFlow is imported
+`token_batches` puts sentences of similar length together; given a `SubwordDropout`
+it cuts words in other ways in each epoch. TensorFlow is imported
 only when batches are made, sentencepiece only for subwords.
 """
 
-from tfattn.data.batches import EpochCounter, token_batches, translation_batches
+from tfattn.data.batches import token_batches, translation_batches
+from tfattn.data.epochs import EpochCounter
 from tfattn.data.parallel import read_parallel
+from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.subwords import SubwordVocabulary, load_vocabulary
 from tfattn.data.toy_corpus import split_pairs, toy_translation
 from tfattn.data.vocabulary import Vocabulary
 
 __all__ = [
     "EpochCounter",
+    "SubwordDropout",
     "SubwordVocabulary",
     "Vocabulary",
     "load_vocabulary",

@@ -1,14 +1,18 @@
 """Sentence pairs as padded batches of ids, in the form that `fit` takes."""
 
+import functools
 from collections.abc import Iterable, Sequence
 
-import keras
 import numpy as np
 
 from tfattn import _checks
+from tfattn.data.epochs import EpochCounter, Plan, by_epoch, shuffled
+from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.vocabulary import Vocabulary
 
-__all__ = ["EpochCounter", "token_batches", "translation_batches"]
+__all__ = ["token_batches", "translation_batches"]
+
+_AUTO = -1  # `tf.data.AUTOTUNE`, without importing TensorFlow
 
 
 def translation_batches(
@@ -72,22 +76,26 @@ def translation_batches(
     who = "translation_batches"
     _checks.positive_int(who, "batch_size", batch_size)
     _check_options(who, max_length, shuffle_seed, length_multiple)
-    sides = _sides(who, pairs, source_vocabulary, target_vocabulary, max_length)
+    vocabularies = (source_vocabulary, target_vocabulary)
+    for name, vocabulary in zip(("source_vocabulary", "target_vocabulary"), vocabularies, strict=True):
+        if isinstance(vocabulary, SubwordDropout):
+            _checks.fail(who, name, "encode alike in each epoch: `token_batches` takes a SubwordDropout", vocabulary)
+    sides = _marked(_kept(who, pairs, vocabularies, max_length)[1], vocabularies)
     rows = tf.data.Dataset.range(len(sides[0]))
     if shuffle_seed is not None:
         rows = rows.shuffle(len(sides[0]), seed=shuffle_seed)
-    return _gathered(sides, rows.batch(batch_size), length_multiple)
+    return _gathered(map(_ragged, sides), rows.batch(batch_size), length_multiple).prefetch(_AUTO)
 
 
 def token_batches(
     pairs: Iterable[tuple[str, str]],
-    source_vocabulary: Vocabulary,
-    target_vocabulary: Vocabulary,
+    source_vocabulary: Vocabulary | SubwordDropout,
+    target_vocabulary: Vocabulary | SubwordDropout,
     tokens_per_batch: int,
     max_length: int | None = None,
     shuffle_seed: int | None = None,
     length_multiple: int = 4,
-    epoch_counter: "EpochCounter | None" = None,
+    epoch_counter: EpochCounter | None = None,
 ):
     """Makes a `tf.data.Dataset` for teacher forcing whose batches hold pairs of similar length, as many as fit.
 
@@ -99,15 +107,20 @@ def token_batches(
     the number of batches and their shapes stay: `fit` knows how far it is, and XLA, which compiles once a shape, meets
     each shape in the first epoch.
 
+    With a `SubwordDropout` an epoch cuts words in ways of its own, and makes batches of what comes of it: their number
+    stays, their shapes do not. A pair that would come out too long for `max_length` or for a batch is cut as without
+    dropout.
+
     Args:
         pairs: Iterable of `(source, target)` strings.
-        source_vocabulary: `Vocabulary` of the source side, or another with its methods.
+        source_vocabulary: `Vocabulary` of the source side, or another with its methods; or a `SubwordDropout`.
         target_vocabulary: The same of the target side.
         tokens_per_batch: Positive int, the most ids in a batch, padding included, on either side.
         max_length: Positive int, the most ids in a row, its begin or end included; a pair with a longer row on either
             side is left out. None keeps all.
-        shuffle_seed: Non-negative int: the order of an epoch is a function of this and of the epoch's number alone,
-            whatever TensorFlow's global seed. None gives the longest pairs first, always in the same order.
+        shuffle_seed: Non-negative int: the order of an epoch, and how it cuts words, is a function of this and of the
+            epoch's number alone, whatever TensorFlow's global seed. None gives the longest pairs first, always in the
+            same order.
         length_multiple: Positive int. Lengths are padded with 0 to a multiple of this. A larger one gives fewer shapes
             and more pairs that an epoch may exchange; a smaller one pads less.
         epoch_counter: `EpochCounter` that tells the number of an epoch when a pass over the dataset begins. None counts
@@ -118,7 +131,8 @@ def token_batches(
         target_out `(B, T)`.
 
     Raises:
-        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to batch; a pair is longer than `tokens_per_batch`.
+        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to batch; a pair is longer than `tokens_per_batch`; a
+            `SubwordDropout` without a `shuffle_seed`.
 
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat"), ("a dog", "un chien")]
@@ -135,63 +149,22 @@ def token_batches(
     _check_options(who, max_length, shuffle_seed, length_multiple)
     if not isinstance(epoch_counter, EpochCounter | None):
         _checks.fail(who, "epoch_counter", "be an EpochCounter, or None", epoch_counter)
-    sides = _sides(who, pairs, source_vocabulary, target_vocabulary, max_length)
-    lengths = np.array([[-(-len(row) // length_multiple) for row in side] for side in sides[:2]])  # in multiples
-    longer = lengths.max(axis=0)
-    width = longer.max() * length_multiple
-    if width > tokens_per_batch:
-        expected = f"be at least {width}, for the longest pair, unless `max_length` leaves it out"
-        _checks.fail(who, "tokens_per_batch", expected, tokens_per_batch)
-    order = np.lexsort((lengths[0] - lengths[1], -longer))
-    starts = _starts(longer[order] * length_multiple, tokens_per_batch)
-    if shuffle_seed is None:
-        batches = _in_order(order, starts)
+    vocabularies = (source_vocabulary, target_vocabulary)
+    drawn = any(isinstance(vocabulary, SubwordDropout) for vocabulary in vocabularies)
+    if drawn and shuffle_seed is None:
+        _checks.fail(who, "shuffle_seed", "be given where words are cut by chance", shuffle_seed)
+    sentences, ids = _kept(who, pairs, vocabularies, max_length)
+    plan_of = functools.partial(Plan.of, tokens_per_batch=tokens_per_batch, length_multiple=length_multiple)
+    plan, counter = plan_of(ids), epoch_counter or EpochCounter()
+    if drawn:
+        longest = min(max_length or tokens_per_batch, tokens_per_batch // length_multiple * length_multiple)
+        draw = functools.partial(_drawn, sentences, ids, vocabularies, longest, shuffle_seed)
+        batches = _drawn_epochs(draw, ids, plan_of, vocabularies, shuffle_seed, counter, length_multiple)
     else:
-        batches = _by_epoch(order, starts, lengths[:, order], shuffle_seed, epoch_counter or EpochCounter())
-    return _gathered(sides, batches, length_multiple)
-
-
-class EpochCounter(keras.callbacks.Callback):
-    """Tells `token_batches` which epoch it is, so that a run that was killed goes on with the orders of one that was not.
-
-        counter, backup = data.EpochCounter(), training.Backup("run.backup")
-        batches = data.token_batches(..., shuffle_seed=0, epoch_counter=counter)
-        model.fit(batches, initial_epoch=backup.epoch, epochs=40, shuffle=False, callbacks=[counter, ..., backup])
-
-    Each pass over a dataset counts one epoch. As a callback of `fit` the counter takes the epoch's number from there
-    instead: where `training.Backup` has brought a run back to its fifth epoch, the fifth epoch's order follows, and
-    whoever looks into the dataset in between changes nothing. Each dataset needs a counter of its own. An epoch of `fit`
-    must be a whole pass: with `steps_per_epoch`, the numbers would no longer be those of passes.
-
-    Args:
-        epoch: Int of at least 0, the number of the first epoch.
-
-    Raises:
-        ValueError: `epoch` is no such int.
-
-    Example:
-        >>> counter = EpochCounter(epoch=4)
-        >>> print(int(counter.count()), int(counter.count()))
-        4 5
-        >>> counter.on_epoch_begin(2)  # as `fit` does
-        >>> print(int(counter.count()))
-        2
-    """
-
-    def __init__(self, epoch: int = 0):
-        import tensorflow as tf
-
-        super().__init__()
-        _checks.non_negative_int("EpochCounter", "epoch", epoch)
-        with tf.device("CPU:0"):  # where pipelines run
-            self._next = tf.Variable(epoch, dtype=tf.int64, trainable=False)
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self._next.assign(epoch)
-
-    def count(self):
-        """The number of the epoch that begins now, a scalar int64 tensor; the next call's is one more."""
-        return self._next.assign_add(1, read_value=True) - 1
+        sides = map(_ragged, _marked(ids, vocabularies))
+        rows = plan.in_order() if shuffle_seed is None else plan.epochs(shuffle_seed, counter)
+        batches = _gathered(sides, rows, length_multiple)
+    return batches.prefetch(_AUTO)
 
 
 def _check_options(who: str, max_length: int | None, shuffle_seed: int | None, length_multiple: int) -> None:
@@ -202,21 +175,17 @@ def _check_options(who: str, max_length: int | None, shuffle_seed: int | None, l
         _checks.non_negative_int(who, "shuffle_seed", shuffle_seed)
 
 
-def _sides(
-    who: str, pairs, source_vocabulary, target_vocabulary, max_length: int | None
-) -> tuple[list[list[int]], ...]:
-    """(source, target_in, target_out): lists of rows of ids, marks included."""
+def _kept(who: str, pairs, vocabularies, max_length: int | None):
+    """(sentences, ids), each a list for either side, of the pairs that are not too long, marks not included."""
     pairs = _checked_pairs(who, pairs)
-    encoded = [(source_vocabulary.encode(source), target_vocabulary.encode(target)) for source, target in pairs]
+    encode = [getattr(vocabulary, "vocabulary", vocabulary).encode for vocabulary in vocabularies]
+    rows = [(pair, [one(sentence) for one, sentence in zip(encode, pair, strict=True)]) for pair in pairs]
     if max_length is not None:
-        encoded = [pair for pair in encoded if max(map(len, pair)) + 1 <= max_length]
-    if not encoded:
+        rows = [row for row in rows if max(map(len, row[1])) + 1 <= max_length]
+    if not rows:
         _checks.fail(who, "max_length", "leave at least one pair", max_length)
-    return (
-        [[*source, source_vocabulary.end_id] for source, _ in encoded],
-        [[target_vocabulary.begin_id, *target] for _, target in encoded],
-        [[*target, target_vocabulary.end_id] for _, target in encoded],
-    )
+    sentences, ids = zip(*rows, strict=True)
+    return list(zip(*sentences, strict=True)), list(zip(*ids, strict=True))
 
 
 def _checked_pairs(who: str, pairs) -> list[tuple[str, str]]:
@@ -232,61 +201,85 @@ def _checked_pairs(who: str, pairs) -> list[tuple[str, str]]:
     return pairs
 
 
-def _starts(widths: np.ndarray, tokens_per_batch: int) -> list[int]:
-    """Where each batch begins among rows of falling width: the first row's width rules its batch."""
-    starts = [0]
-    while (following := starts[-1] + tokens_per_batch // widths[starts[-1]]) < len(widths):
-        starts.append(int(following))
-    return starts
+def _drawn(sentences, ids, vocabularies, longest: int, seed: int, epoch: int):
+    """`ids`, those of a `SubwordDropout` drawn anew; a pair that would be longer than `longest`, its mark included, stays."""
+
+    def side(number):
+        if not isinstance(vocabularies[number], SubwordDropout):
+            return ids[number]
+        own_seed = np.random.SeedSequence((seed, epoch, number)).generate_state(1)[0] >> 1
+        return vocabularies[number].draw(sentences[number], int(own_seed))
+
+    drawn, plain = zip(side(0), side(1), strict=True), zip(*ids, strict=True)
+    rows = [new if max(map(len, new)) < longest else own for new, own in zip(drawn, plain, strict=True)]
+    return list(zip(*rows, strict=True))
 
 
-def _in_order(order: np.ndarray, starts: list[int]):
+def _marked(ids, vocabularies) -> tuple[list[list[int]], ...]:
+    """(source, target_in, target_out): rows of ids, marks included."""
+    source, target = vocabularies
+    return (
+        [[*row, source.end_id] for row in ids[0]],
+        [[target.begin_id, *row] for row in ids[1]],
+        [[*row, target.end_id] for row in ids[1]],
+    )
+
+
+def _drawn_epochs(draw, ids, plan_of, vocabularies, seed: int, counter: EpochCounter, length_multiple: int):
+    """The dataset whose passes have the rows that `draw` gives for their epoch, in batches as `plan_of` has them.
+
+    `fit` takes the first epoch's number of batches for that of all, and schedules are made from it: so each has as many, a
+    hundredth more than the first has need of.
+    """
     import tensorflow as tf
 
-    return tf.data.Dataset.from_tensor_slices(tf.RaggedTensor.from_row_starts(order, starts))
+    plain, first = (len(plan_of(rows).starts) for rows in (ids, draw(0)))
+    number_of_batches = min(max(plain, first + -(-first // 100)), len(ids[0]))
 
+    def arrays(epoch):
+        rows = draw(int(epoch))
+        plan = plan_of(rows)
+        if len(plan.starts) > number_of_batches:  # which a large corpus never comes to
+            rows, plan = ids, plan_of(ids)
+        flat = [array for side in _marked(rows, vocabularies) for array in _flat(side)]
+        return (*flat, *plan.cut(number_of_batches))
 
-def _by_epoch(order: np.ndarray, starts: list[int], lengths: np.ndarray, seed: int, counter: EpochCounter):
-    """Batches of row numbers, another order each pass; `lengths` (2, rows) stand in `order`."""
-    import tensorflow as tf
+    def dataset(epoch):
+        types = [tf.int32, tf.int64] * 3 + [tf.int64, tf.float64, tf.int64]
+        found = [tf.ensure_shape(array, [None]) for array in tf.numpy_function(arrays, [epoch], types)]
+        sides = [tf.RaggedTensor.from_row_lengths(*found[i : i + 2], validate=False) for i in (0, 2, 4)]
+        rows = tf.data.Dataset.from_tensor_slices(shuffled(*found[6:], (seed, epoch)))
+        return _gathered(sides, rows, length_multiple)
 
-    changes = np.any(lengths[:, 1:] != lengths[:, :-1], axis=0)
-    cells = np.concatenate([[0.0], np.cumsum(changes)])  # rows of one cell may change places
-
-    def epoch(_):
-        noise = tf.random.stateless_uniform(
-            [len(order) + len(starts)], tf.stack([seed, counter.count()]), dtype=tf.float64, alg="philox"
-        )
-        places = tf.argsort(cells + noise[: len(order)])  # noise below 1 keeps a row within its cell
-        batches = tf.RaggedTensor.from_row_starts(tf.gather(order, places), starts)
-        return tf.data.Dataset.from_tensor_slices(tf.gather(batches, tf.argsort(noise[len(order) :])))
-
-    batches = tf.data.Dataset.range(1).flat_map(epoch)
-    return batches.apply(tf.data.experimental.assert_cardinality(len(starts)))
+    return by_epoch(dataset, counter, number_of_batches)
 
 
 def _gathered(sides, batches, length_multiple: int):
-    """The dataset of the rows that `batches`, a dataset of row numbers, names."""
+    """The dataset of the rows that `batches`, a dataset of row numbers, names; `sides` are ragged tensors."""
     import tensorflow as tf
 
-    ragged = [_ragged(rows) for rows in sides]
+    sides = list(sides)
 
     def padded(rows):
         dense = rows.to_tensor(default_value=0)  # (B, T)
         return tf.pad(dense, [[0, 0], [0, -tf.shape(dense)[1] % length_multiple]])
 
     def gather(indices):
-        source, target_in, target_out = (padded(tf.gather(side, indices)) for side in ragged)
+        source, target_in, target_out = (padded(tf.gather(side, indices)) for side in sides)
         return (source, target_in), target_out
 
     # Row numbers are shuffled and batched, and whole batches gathered: many times
     # faster than passing each sentence through the pipeline by itself.
-    return batches.map(gather, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return batches.map(gather, num_parallel_calls=_AUTO)
 
 
 def _ragged(rows: list[list[int]]):
     import tensorflow as tf
 
+    return tf.RaggedTensor.from_row_lengths(*_flat(rows))
+
+
+def _flat(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """(the ids of all rows, one after the other; the length of each row)."""
     values = np.fromiter((index for row in rows for index in row), dtype=np.int32)
-    lengths = np.fromiter((len(row) for row in rows), dtype=np.int64)
-    return tf.RaggedTensor.from_row_lengths(values, lengths)
+    return values, np.fromiter(map(len, rows), dtype=np.int64)

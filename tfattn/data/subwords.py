@@ -12,7 +12,7 @@ __all__ = ["SubwordVocabulary", "load_vocabulary"]
 _SPECIAL_IDS = (Vocabulary.padding_id, Vocabulary.unknown_id, Vocabulary.begin_id, Vocabulary.end_id)
 
 # How sentencepiece writes a space; it keeps a second block character for itself. Text may use neither.
-_SPACE = "▁"
+SPACE = "▁"
 _RESERVED = str.maketrans("▁▅", "__")
 
 
@@ -85,8 +85,8 @@ class SubwordVocabulary:
         who = "SubwordVocabulary.from_sentences"
         sentences = _checks.strings(who, "sentences", sentences)
         _checks.positive_int(who, "size", size)
-        lines = [_plain(sentence) for sentence in sentences]
-        characters = {_SPACE}.union(*lines) - {" "}
+        lines = [plain_text(sentence) for sentence in sentences]
+        characters = {SPACE}.union(*lines) - {" "}
         if size < len(_SPECIAL_IDS) + len(characters):
             expected = f"be at least {len(_SPECIAL_IDS) + len(characters)}, for each character of the sentences"
             _checks.fail(who, "size", expected, size)
@@ -112,7 +112,7 @@ class SubwordVocabulary:
             >>> SubwordVocabulary.from_sentences(["a b"], size=9).encode("a ab ☃")
             [4, 4, 8, 6, 1]
         """
-        return self._processor.encode(_plain(sentence))
+        return self._processor.encode(plain_text(sentence))
 
     def decode(self, ids: Iterable[int]) -> str:
         """The sentence that some ids stand for: what `encode` read, but for white space and unknown characters.
@@ -140,7 +140,7 @@ class SubwordVocabulary:
                 break
             if index not in (self.padding_id, self.begin_id):
                 parts.append(self.words[index])
-        return " ".join("".join(parts).replace(_SPACE, " ").split())
+        return " ".join("".join(parts).replace(SPACE, " ").split())
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the vocabulary to a file that `load` reads: a model in sentencepiece's own format.
@@ -214,7 +214,13 @@ def load_vocabulary(path: str | os.PathLike) -> Vocabulary | SubwordVocabulary:
         return _checks.fail("load_vocabulary", "path", expected, str(path))
 
 
-def _plain(sentence: str) -> str:
+def made_by_byte_pairs(vocabulary: SubwordVocabulary) -> bool:
+    """Whether a part joins before all parts of a higher id, as byte-pair encoding numbers them, and not by likelihood."""
+    scores = [vocabulary._processor.get_score(index) for index in range(len(_SPECIAL_IDS), len(vocabulary))]
+    return scores == [-float(rank) for rank in range(len(scores))]
+
+
+def plain_text(sentence: str) -> str:
     """The sentence with single spaces, in characters that sentencepiece takes."""
     # A half of a character, as a terminal of another encoding may pass in, is no UTF-8: it becomes "?".
     return " ".join(sentence.translate(_RESERVED).encode("utf-8", "replace").decode("utf-8").split())
