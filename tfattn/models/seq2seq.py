@@ -4,12 +4,12 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core import products
 from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
 from tfattn.layers.recurrence import cell_class, cell_name, checked_cell, state_sizes
 from tfattn.layers.recurrent_decoder import RecurrentDecoder
 from tfattn.layers.recurrent_encoder import RecurrentEncoder
 from tfattn.layers.recurrent_stack import word_embedding
+from tfattn.models import output
 
 __all__ = ["BahdanauSeq2Seq"]
 
@@ -85,9 +85,7 @@ class BahdanauSeq2Seq(keras.Model):
         self.seed = seed
         shared = self.output_dense = None
         if share_embeddings:
-            if source_vocabulary_size != target_vocabulary_size:
-                expected = f"be `source_vocabulary_size`={source_vocabulary_size} where embeddings are shared"
-                _checks.fail(who, "target_vocabulary_size", expected, target_vocabulary_size)
+            output.check_shared(who, source_vocabulary_size, target_vocabulary_size)
             shared = word_embedding(source_vocabulary_size, width, self.dtype_policy)
         else:
             self.output_dense = keras.layers.Dense(target_vocabulary_size, dtype=self.dtype_policy, name="output")
@@ -144,11 +142,7 @@ class BahdanauSeq2Seq(keras.Model):
 
     def logits(self, x):
         """Scores over the vocabulary from the decoder's vectors: `(..., width)` to `(..., vocabulary)`."""
-        if self.output_dense is None:
-            matrix = ops.transpose(ops.cast(self.decoder.embedding.embeddings, x.dtype))  # (width, V)
-            return products.matmul_shared(x, matrix)
-        flat = self.output_dense(ops.reshape(x, (-1, self.width)))  # (B·T, V)
-        return ops.reshape(flat, (*ops.shape(x)[:-1], self.target_vocabulary_size))
+        return output.logits(x, self.output_dense, self.decoder.embedding)
 
     def encode(self, source, max_length=None, alignments=False):
         """What decoding needs of the source sentences: the state of `step`.

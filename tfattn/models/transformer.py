@@ -4,9 +4,9 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core import products
 from tfattn.layers.attention import checked_score
 from tfattn.layers.parts import copy_of, deserialized, padding_mask, part_seed, serialized
+from tfattn.models import output
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder, checked_layer, token_embedding
 
 __all__ = ["Transformer", "TransformerDecoder", "TransformerEncoder"]
@@ -85,9 +85,7 @@ class Transformer(keras.Model):
         self.seed = seed
         shared = None
         if share_embeddings:
-            if source_vocabulary_size != target_vocabulary_size:
-                expected = f"be `source_vocabulary_size`={source_vocabulary_size} where embeddings are shared"
-                _checks.fail("Transformer", "target_vocabulary_size", expected, target_vocabulary_size)
+            output.check_shared("Transformer", source_vocabulary_size, target_vocabulary_size)
             shared = token_embedding(source_vocabulary_size, width, self.dtype_policy)
         options = {
             "num_layers": num_layers,
@@ -127,11 +125,7 @@ class Transformer(keras.Model):
 
     def logits(self, x):
         """Scores over the vocabulary from the decoder's vectors: `(..., width)` to `(..., vocabulary)`."""
-        if self.output_dense is None:
-            matrix = ops.transpose(ops.cast(self.decoder.embedding.embeddings, x.dtype))  # (D, V)
-            return products.matmul_shared(x, matrix)
-        flat = self.output_dense(ops.reshape(x, (-1, self.width)))  # (B·T, V)
-        return ops.reshape(flat, (*ops.shape(x)[:-1], self.target_vocabulary_size))
+        return output.logits(x, self.output_dense, self.decoder.embedding)
 
     @property
     def max_source_length(self):
