@@ -17,14 +17,15 @@ def choose_epochs(options, preset, backup):
     """Puts the number of epochs into the options where it was not given: the earlier life's, else the preset's."""
     earlier = kept(options).get("epochs") if options.resume else None
     options.epochs = options.epochs or earlier or preset.epochs
-    if earlier and preset.cooldown and options.epochs != earlier and backup.epoch > earlier - preset.cooldown:
-        print(
-            f"note: the run was to end after {earlier} epochs, and its rate has gone down already; after {options.epochs} "
-            "it goes another way"
-        )
+    if earlier and preset.cooldown and backup.epoch < options.epochs != earlier:
+        if backup.epoch > min(earlier, options.epochs) - preset.cooldown:
+            print(
+                f"note: the run was to end after {earlier} epochs; with {options.epochs} its rate, of whose way down a part "
+                "lies behind it, makes a jump"
+            )
 
 
-def check_settings(options, backup):
+def check_settings(options, preset, backup):
     """Refuses to write over a run or a model, and to go on with a run that was made otherwise."""
     if not options.resume:
         if backup.epoch:
@@ -35,16 +36,35 @@ def check_settings(options, backup):
         if (options.out / "model.keras").exists():  # which would lose its vocabularies
             raise ValueError(f"{options.out} holds a model: --out names another folder")
         return
-    earlier = kept(options).get("settings", {})
+    record = kept(options)
+    earlier = record.get("settings", {})
     for name, value in settings(options).items():
         if name in earlier and earlier[name] != value:
             raise ValueError(f"--{name}: the run in {options.out} was begun with {earlier[name]}, and not with {value}")
+    if record.get("recipe", recipe(preset)) != recipe(preset):
+        raise ValueError(
+            f"--preset {options.preset}: the run in {options.out} was begun when that stood for something else, "
+            f"{record['recipe']}, and not {recipe(preset)}"
+        )
+
+
+def record_run(options, preset, backup, vocabularies):
+    """Keeps what the run is made of. An `--epochs` that is reached already asks for a score, and changes nothing."""
+    entries = {"settings": settings(options), "recipe": recipe(preset), "run": fingerprints(*vocabularies)}
+    if backup.epoch < options.epochs or "epochs" not in kept(options):
+        entries["epochs"] = options.epochs
+    keep(options, **entries)
 
 
 def settings(options):
     found = {name: getattr(options, name) for name in SETTINGS}
     found["data"] = options.data and str(options.data.resolve())
     return {**found, "languages": list(options.languages)}
+
+
+def recipe(preset):
+    """What a preset's name stands for, but for what options may say otherwise."""
+    return {name: value for name, value in preset._asdict().items() if name not in ("subwords", "tokens", "epochs")}
 
 
 def check_vocabularies(options, owner, *vocabularies):

@@ -113,14 +113,13 @@ def _train_and_show(options, model_class, preset, alignment):
         backup = training.Backup(options.out / "backup.npz")
         train, validation = _pairs(options)
         scored = validation if options.score is None else _read(options, options.score)
-        folder.check_settings(options, backup)
+        folder.check_settings(options, preset, backup)
         folder.choose_epochs(options, preset, backup)
         source_words, target_words = folder.vocabularies(options, train)
-        if options.resume:
+        if backup.epoch:
             folder.check_vocabularies(options, "run", source_words, target_words)
         phases, held_out = _batches(options, preset, train, validation, (source_words, target_words))
-        made_of = {"settings": folder.settings(options), "epochs": options.epochs}
-        folder.keep(options, **made_of, run=folder.fingerprints(source_words, target_words))
+        folder.record_run(options, preset, backup, (source_words, target_words))
     earlier = sum(backup.history.get("seconds", []))  # in epochs before --resume
     print(
         f"{len(train)} pairs to learn from, {len(validation)} held out; "

@@ -337,8 +337,25 @@ def test_pairs_are_pairs_of_strings(make, pairs):
 
 
 @pytest.mark.parametrize("make", [batches, by_tokens])
-def test_pairs_may_be_any_iterable(make):
-    assert sorted(sentences(make(pair for pair in PAIRS))) == sorted(PAIRS)
+@pytest.mark.parametrize("form", [iter, np.array, lambda pairs: map(list, pairs)])
+def test_pairs_may_be_any_iterable(make, form):
+    assert sorted(sentences(make(form(PAIRS)))) == sorted(PAIRS)
+
+
+@pytest.mark.parametrize("make", [translation_batches, token_batches])
+def test_a_vocabulary_around_another_encodes_in_its_own_way(make):
+    class Lower:
+        begin_id, end_id = Vocabulary.begin_id, Vocabulary.end_id
+
+        def __init__(self, vocabulary):
+            self.vocabulary = vocabulary
+
+        def encode(self, sentence):
+            return self.vocabulary.encode(sentence.lower())
+
+    words = Lower(Vocabulary(["a", "cat"]))
+    [((source, _), _)] = make([("A Cat", "a cat")], words, words, 8, length_multiple=1).as_numpy_iterator()
+    assert source.tolist() == [[4, 5, 3]]
 
 
 def test_tensorflow_is_not_imported_before_batches_are_made():

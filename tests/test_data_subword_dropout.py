@@ -3,6 +3,11 @@
 import collections
 import io
 import itertools
+import json
+import os
+import subprocess
+import sys
+import tracemalloc
 
 import hypothesis
 import keras
@@ -84,6 +89,7 @@ def test_what_is_drawn_reads_as_the_sentence(rate):
 ODD = ["", " ", "a", "zèbre ☃☃ ☃a☃ ", "the  black\tcat", "▁ ▅", "<eos> <pad>", "☃", "x" * 50, "\ud800"]
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(hypothesis.strategies.lists(hypothesis.strategies.text() | hypothesis.strategies.sampled_from(ODD)))
 @hypothesis.example(ODD)
 def test_no_dropout_is_what_encode_gives(sentences):
@@ -106,11 +112,41 @@ def test_more_dropout_makes_more_parts():
     assert all(shorter < 0.97 * longer for shorter, longer in itertools.pairwise(lengths))
 
 
-def test_a_seed_gives_the_same_parts_in_any_process():
+def test_a_seed_gives_the_same_parts_in_any_process(tmp_path):
     first = DRAWN.draw(SENTENCES, seed=1)
     assert DRAWN.draw(SENTENCES, seed=1) == first != DRAWN.draw(SENTENCES, seed=2)
-    # Written down here, since another process has no other way to tell this one.
-    assert [len(ids) for ids in DRAWN.draw(SENTENCES[:8], seed=3)] == [18, 26, 18, 15, 15, 21, 26, 34]
+    WORDS.save(tmp_path / "words")
+    (tmp_path / "sentences.json").write_text(json.dumps(SENTENCES))
+    code = (
+        "import json; from tfattn.data import *;"
+        "print(SubwordDropout(SubwordVocabulary.load('words'), 0.2).draw(json.load(open('sentences.json')), seed=1))"
+    )
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONHASHSEED": "7",
+    }
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert json.loads(done.stdout) == first, done.stderr[-3000:]
+
+
+def test_a_long_word_costs_no_more_than_its_letters():
+    long = "thecatsleeps" * 200
+    assert WORDS.decode(DRAWN.draw([*SENTENCES, long], seed=0)[-1]) == long
+    tracemalloc.start()
+    DRAWN.draw([*SENTENCES, long], seed=0)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    words = sum(len(sentence.split()) for sentence in SENTENCES)
+    assert most < 0.1 * words * len(long) * 4  # bytes, of one row for each word as long as the longest
+
+
+def test_it_stands_where_its_vocabulary_stands():
+    for name in ("padding_id", "unknown_id", "begin_id", "end_id", "words"):
+        assert getattr(DRAWN, name) == getattr(WORDS, name)
+    assert len(DRAWN) == len(WORDS)
+    ids = DRAWN.encode(SENTENCES[0])
+    assert ids == WORDS.encode(SENTENCES[0]) and DRAWN.decode(ids) == SENTENCES[0]
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, None])
@@ -131,17 +167,24 @@ def test_a_rate_is_a_probability(rate):
         SubwordDropout(WORDS, rate)
 
 
-def test_parts_that_were_found_in_another_way_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"model_type": "unigram"},
+        {"normalization_rule_name": "nmt_nfkc"},
+        {"add_dummy_prefix": False},
+        {"split_by_whitespace": False},
+        {"treat_whitespace_as_suffix": True},
+    ],
+)
+def test_a_vocabulary_of_another_make_is_refused(options):
     model = io.BytesIO()
+    ids = {f"{name}_id": index for index, name in enumerate(("pad", "unk", "bos", "eos"))}
+    options = {"model_type": "bpe", "normalization_rule_name": "identity", "vocab_size": 150, **ids, **options}
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES),
-        model_writer=model,
-        model_type="unigram",
-        vocab_size=150,
-        minloglevel=2,
-        **{f"{name}_id": index for index, name in enumerate(("pad", "unk", "bos", "eos"))},
+        sentence_iterator=iter(SENTENCES), model_writer=model, minloglevel=2, hard_vocab_limit=False, **options
     )
-    with pytest.raises(ValueError, match="SubwordDropout: `vocabulary` must be made by byte-pair encoding"):
+    with pytest.raises(ValueError, match="SubwordDropout: `vocabulary` must be of byte pairs, joined within words"):
         SubwordDropout(SubwordVocabulary(model.getvalue()))
 
 

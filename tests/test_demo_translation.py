@@ -104,6 +104,16 @@ def test_a_damaged_record_of_a_run_is_named(shared, tmp_path):
         shared.folder.kept(options)
 
 
+def plain_preset(shared, **entries):
+    entries = {"subwords": 0, "tokens": 1, "epochs": 50, "peak": 1.0, "warmup": 1, "look_back": 1, **entries}
+    return shared.Preset({}, **entries)
+
+
+def options_of(folder, **entries):
+    none = dict.fromkeys(("preset", "seed", "data", "pairs", "subwords", "tokens", "sentences"))
+    return types.SimpleNamespace(**{**none, "languages": ("en", "de"), "out": folder, "resume": True, **entries})
+
+
 @pytest.mark.parametrize(
     "resume, given, done, wanted, noted",
     [
@@ -112,24 +122,42 @@ def test_a_damaged_record_of_a_run_is_named(shared, tmp_path):
         (True, 30, 15, 30, False),
         (True, 30, 16, 30, True),  # the rate has begun to go down
         (True, 20, 18, 20, False),
+        (True, 18, 13, 18, False),
+        (True, 18, 14, 18, True),  # and would have by now
+        (True, 10, 14, 10, False),  # nothing is left to train
     ],
 )
 def test_a_resumed_run_ends_where_it_was_to_end(shared, tmp_path, capsys, resume, given, done, wanted, noted):
-    options = types.SimpleNamespace(out=tmp_path, resume=resume, epochs=given)
-    preset = shared.Preset({}, subwords=0, tokens=1, epochs=50, peak=1, warmup=1, look_back=1, cooldown=5)
+    options, preset = options_of(tmp_path, resume=resume, epochs=given), plain_preset(shared, cooldown=5)
     shared.folder.keep(options, epochs=20)
     shared.folder.choose_epochs(options, preset, types.SimpleNamespace(epoch=done))
     assert options.epochs == wanted
     assert ("note: the run was to end after 20 epochs" in capsys.readouterr().out) == noted
 
 
+@pytest.mark.parametrize("done, wanted", [(9, 12), (12, 20), (15, 20)])
+def test_what_asks_for_a_score_alone_does_not_change_where_a_run_ends(shared, tmp_path, done, wanted):
+    options, words = options_of(tmp_path, epochs=12), data.Vocabulary(["a"])
+    shared.folder.keep(options, epochs=20)
+    shared.folder.record_run(options, plain_preset(shared), types.SimpleNamespace(epoch=done), (words, words))
+    assert shared.folder.kept(options)["epochs"] == wanted
+
+
+def test_a_preset_that_stands_for_something_else_by_now_is_refused(shared, tmp_path):
+    options, words, begun = options_of(tmp_path, epochs=12), data.Vocabulary(["a"]), types.SimpleNamespace(epoch=1)
+    shared.folder.record_run(options, plain_preset(shared, peak=0.5), begun, (words, words))
+    shared.folder.check_settings(options, plain_preset(shared, peak=0.5, epochs=7), begun)
+    with pytest.raises(ValueError, match="--preset None: the run in .* was begun when that stood for something else"):
+        shared.folder.check_settings(options, plain_preset(shared, peak=0.25), begun)
+
+
 def test_a_new_run_leaves_an_older_model_its_vocabularies(shared, tmp_path):
-    options = types.SimpleNamespace(out=tmp_path, resume=False)
+    options, preset = options_of(tmp_path, resume=False), plain_preset(shared)
     none = types.SimpleNamespace(epoch=0)
-    shared.folder.check_settings(options, none)
+    shared.folder.check_settings(options, preset, none)
     (tmp_path / "model.keras").touch()
     with pytest.raises(ValueError, match="holds a model: --out names another folder"):
-        shared.folder.check_settings(options, none)
+        shared.folder.check_settings(options, preset, none)
 
 
 def test_vocabularies_without_a_record_are_said_to_have_none(shared, tmp_path, capsys):

@@ -220,6 +220,18 @@ fresh_one.build(((None, None), (None, None)))
 fresh_one.set_weights(weights)
 assert (searched(fresh_one) == searched(model)).all()
 
+unbuilt = tfattn.Transformer(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
+for _ in range(2):
+    assert np.shape(tfattn.greedy_search(unbuilt.step, unbuilt.encode(ids), 1, 3)) == (1, 3)
+class Unbuilt(keras.Model):
+    def step(self, tokens, position, state):
+        pass
+try:
+    tfattn.greedy_search(Unbuilt().step, (), 1, 3)
+    raise SystemExit("no error")
+except ValueError as error:
+    assert "decoding: `step` must belong to a model that is built" in str(error), error
+
 class Other:  # a step whose weights nobody can tell
     best = 4
     def step(self, tokens, position, state):

@@ -321,6 +321,13 @@ def test_the_backup_of_another_model_or_optimizer_is_refused(tmp_path, other):
         fit(other(), training.Backup(path), 2)
 
 
+def test_the_optimizer_within_one_that_scales_is_told_apart_too(tmp_path):
+    path, scaled = tmp_path / "run.backup", keras.optimizers.LossScaleOptimizer
+    fit(seeded(scaled(keras.optimizers.Adam())), training.Backup(path), 1)
+    with pytest.raises(ValueError, match="Backup: `filepath` must belong to this model and optimizer"):
+        fit(seeded(scaled(keras.optimizers.Adamax())), training.Backup(path), 2)
+
+
 def test_a_file_that_another_run_has_written_to_since_is_refused(tmp_path):
     path = tmp_path / "run.backup"
     fit(seeded("adam"), training.Backup(path), 2)

@@ -1,7 +1,7 @@
 """Sentence pairs as padded batches of ids, in the form that `fit` takes."""
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -108,8 +108,8 @@ def token_batches(
     each shape in the first epoch.
 
     With a `SubwordDropout` an epoch cuts words in ways of its own, and makes batches of what comes of it: their number
-    stays, their shapes do not. A pair that would come out too long for `max_length` or for a batch is cut as without
-    dropout.
+    stays, a hundredth above what the first needs, their shapes do not. A pair that would come out too long for `max_length`
+    or for a batch is cut as without dropout; so is, should that number not suffice it, an epoch.
 
     Args:
         pairs: Iterable of `(source, target)` strings.
@@ -155,11 +155,11 @@ def token_batches(
         _checks.fail(who, "shuffle_seed", "be given where words are cut by chance", shuffle_seed)
     sentences, ids = _kept(who, pairs, vocabularies, max_length)
     plan_of = functools.partial(Plan.of, tokens_per_batch=tokens_per_batch, length_multiple=length_multiple)
-    plan, counter = plan_of(ids), epoch_counter or EpochCounter()
+    plan, counter = plan_of(ids), epoch_counter or EpochCounter()  # the plan finds the pair that is too long
     if drawn:
         longest = min(max_length or tokens_per_batch, tokens_per_batch // length_multiple * length_multiple)
         draw = functools.partial(_drawn, sentences, ids, vocabularies, longest, shuffle_seed)
-        batches = _drawn_epochs(draw, ids, plan_of, vocabularies, shuffle_seed, counter, length_multiple)
+        batches = _drawn_epochs(draw, ids, plan, plan_of, vocabularies, shuffle_seed, counter, length_multiple)
     else:
         sides = map(_ragged, _marked(ids, vocabularies))
         rows = plan.in_order() if shuffle_seed is None else plan.epochs(shuffle_seed, counter)
@@ -178,8 +178,7 @@ def _check_options(who: str, max_length: int | None, shuffle_seed: int | None, l
 def _kept(who: str, pairs, vocabularies, max_length: int | None):
     """(sentences, ids), each a list for either side, of the pairs that are not too long, marks not included."""
     pairs = _checked_pairs(who, pairs)
-    encode = [getattr(vocabulary, "vocabulary", vocabulary).encode for vocabulary in vocabularies]
-    rows = [(pair, [one(sentence) for one, sentence in zip(encode, pair, strict=True)]) for pair in pairs]
+    rows = [(pair, [words.encode(side) for words, side in zip(vocabularies, pair, strict=True)]) for pair in pairs]
     if max_length is not None:
         rows = [row for row in rows if max(map(len, row[1])) + 1 <= max_length]
     if not rows:
@@ -191,14 +190,15 @@ def _kept(who: str, pairs, vocabularies, max_length: int | None):
 def _checked_pairs(who: str, pairs) -> list[tuple[str, str]]:
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         _checks.fail(who, "pairs", "be pairs of strings", pairs)
-    pairs = list(pairs)
+    checked = []
     for pair in pairs:
-        two = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
-        if not two or not all(isinstance(side, str) for side in pair):
+        sides = () if isinstance(pair, str) or not isinstance(pair, Iterable) else tuple(pair)
+        if len(sides) != 2 or not all(isinstance(side, str) for side in sides):
             _checks.fail(who, "pairs", "hold pairs of strings", pair)
-    if not pairs:
-        _checks.fail(who, "pairs", "hold at least one pair", pairs)
-    return pairs
+        checked.append(sides)
+    if not checked:
+        _checks.fail(who, "pairs", "hold at least one pair", checked)
+    return checked
 
 
 def _drawn(sentences, ids, vocabularies, longest: int, seed: int, epoch: int):
@@ -225,22 +225,24 @@ def _marked(ids, vocabularies) -> tuple[list[list[int]], ...]:
     )
 
 
-def _drawn_epochs(draw, ids, plan_of, vocabularies, seed: int, counter: EpochCounter, length_multiple: int):
+def _drawn_epochs(draw, ids, plain, plan_of, vocabularies, seed: int, counter: EpochCounter, length_multiple: int):
     """The dataset whose passes have the rows that `draw` gives for their epoch, in batches as `plan_of` has them.
+
+    `ids` and `plain` are the rows without dropout, and their plan.
 
     `fit` takes the first epoch's number of batches for that of all, and schedules are made from it: so each has as many, a
     hundredth more than the first has need of.
     """
     import tensorflow as tf
 
-    plain, first = (len(plan_of(rows).starts) for rows in (ids, draw(0)))
-    number_of_batches = min(max(plain, first + -(-first // 100)), len(ids[0]))
+    first = len(plan_of(draw(0)).starts)
+    number_of_batches = min(max(len(plain.starts), first + -(-first // 100)), len(ids[0]))
 
     def arrays(epoch):
         rows = draw(int(epoch))
         plan = plan_of(rows)
-        if len(plan.starts) > number_of_batches:  # which a large corpus never comes to
-            rows, plan = ids, plan_of(ids)
+        if len(plan.starts) > number_of_batches:
+            rows, plan = ids, plain
         flat = [array for side in _marked(rows, vocabularies) for array in _flat(side)]
         return (*flat, *plan.cut(number_of_batches))
 

@@ -4,6 +4,8 @@ import weakref
 
 import keras
 
+from tfattn import _checks
+
 # By the id of the step's owner, since not every owner can be hashed; an entry goes when its owner does.
 _compiled = {}
 
@@ -72,6 +74,10 @@ def _compile_on_jax(run):
         variables = getattr(getattr(run.step(), "__self__", None), "variables", None)
         if variables is None:  # whatever the step may read, nobody can tell
             return run(*tensors)
+        if not getattr(
+            run.step().__self__, "built", True
+        ):  # its weights would be made within the trace, and stay there
+            _checks.fail("decoding", "step", "belong to a model that is built", run.step())
         return traced([variable.value for variable in variables], *tensors)
 
     return call

@@ -150,14 +150,14 @@ class Transformer(keras.Model):
         Raises:
             ValueError: `max_length` is no positive int, or beyond the learned positions.
         """
+        if not self.built:  # as a whole: a search that is compiled on JAX must make no weights
+            self.build(((None, None), (None, None)))
         source = ops.convert_to_tensor(source)
         mask = padding_mask(source)
         memory = self.encoder(source, training=False)
         if max_length is None:
             return {"memory": memory, "memory_mask": mask}
         _checks.positive_int("Transformer", "max_length", max_length)
-        if not self.decoder.built:
-            self.decoder.build((None, None), tuple(memory.shape))
         return {"caches": self.decoder.new_caches(memory, mask, max_length), "memory_mask": mask}
 
     def step(self, tokens, position, state):

@@ -109,9 +109,14 @@ class Backup(keras.callbacks.Callback):
             for i, variable in enumerate(variables)
         }
 
+    def _optimizer(self):
+        """Its class, and where it scales the loss, as Keras's mixed precision has it, that of the one within."""
+        optimizer = self.model.optimizer
+        return type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
+
     def _write(self):
         arrays = {name: _plain(ops.convert_to_numpy(variable)) for name, variable in self._variables().items()}
-        logs = {"epoch": self.epoch, "history": self.history, "optimizer": type(self.model.optimizer).__name__}
+        logs = {"epoch": self.epoch, "history": self.history, "optimizer": self._optimizer()}
         arrays["logs"] = np.array(json.dumps(logs))
         self.filepath.parent.mkdir(parents=True, exist_ok=True)
         unfinished = self.filepath.with_name(self.filepath.name + ".unfinished")
@@ -137,8 +142,7 @@ class Backup(keras.callbacks.Callback):
             _checks.fail("Backup", "filepath", expected, f"{logs['epoch']} epochs")
         shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
         # Shapes alone do not tell Adam's second moments from Adamax's norms.
-        optimizer = type(self.model.optimizer).__name__
-        same = logs.get("optimizer", optimizer) == optimizer
+        same = logs.get("optimizer", self._optimizer()) == self._optimizer()
         if not same or shapes != {name: array.shape for name, array in arrays.items()}:
             expected = "belong to this model and optimizer; delete it to start anew"
             _checks.fail("Backup", "filepath", expected, str(self.filepath))
