@@ -42,6 +42,12 @@ def positive_number(who, argument, value):
     return float(value)
 
 
+def non_negative_number(who, argument, value):
+    if not _is_real(value) or not 0 <= value < float("inf"):
+        fail(who, argument, "be a finite number of at least 0", value)
+    return float(value)
+
+
 def probability(who, argument, value):
     """A rate in [0, 1): 1 is left out, since it would drop everything."""
     if not _is_real(value) or not 0 <= value < 1:

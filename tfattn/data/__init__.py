@@ -15,7 +15,7 @@ it cuts words in other ways in each epoch. TensorFlow is imported
 only when batches are made, sentencepiece only for subwords.
 """
 
-from tfattn.data.batches import token_batches, translation_batches
+from tfattn.data.batches import token_batches, translation_batches, twice
 from tfattn.data.epochs import EpochCounter
 from tfattn.data.parallel import read_parallel
 from tfattn.data.subword_dropout import SubwordDropout
@@ -34,4 +34,5 @@ __all__ = [
     "token_batches",
     "toy_translation",
     "translation_batches",
+    "twice",
 ]

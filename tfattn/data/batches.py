@@ -10,7 +10,7 @@ from tfattn.data.epochs import EpochCounter, Plan, by_epoch, shuffled
 from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.vocabulary import Vocabulary
 
-__all__ = ["token_batches", "translation_batches"]
+__all__ = ["token_batches", "translation_batches", "twice"]
 
 _AUTO = -1  # `tf.data.AUTOTUNE`, without importing TensorFlow
 
@@ -165,6 +165,29 @@ def token_batches(
         rows = plan.in_order() if shuffle_seed is None else plan.epochs(shuffle_seed, counter)
         batches = _gathered(sides, rows, length_multiple)
     return batches.prefetch(_AUTO)
+
+
+def twice(batches):
+    """Each batch with its rows twice, one half after the other: what `training.RDropCrossentropy` compares.
+
+    Args:
+        batches: `tf.data.Dataset` of nested tensors, the batch as first axis.
+
+    Returns:
+        A `tf.data.Dataset` of as many batches; where one had B rows it has 2 · B.
+
+    Example:
+        >>> words = Vocabulary(["a", "b"])
+        >>> dataset = twice(token_batches([("a b", "b")], words, words, tokens_per_batch=8, length_multiple=1))
+        >>> [((source, target_in), target_out)] = dataset.as_numpy_iterator()
+        >>> print(source)
+        [[4 5 3]
+         [4 5 3]]
+    """
+    import tensorflow as tf
+
+    double = functools.partial(tf.nest.map_structure, lambda rows: tf.concat([rows, rows], axis=0))
+    return batches.map(lambda *batch: double(batch), num_parallel_calls=_AUTO)
 
 
 def _check_options(who: str, max_length: int | None, shuffle_seed: int | None, length_multiple: int) -> None:

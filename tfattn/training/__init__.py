@@ -5,6 +5,7 @@ from tfattn.training.backup import Backup
 from tfattn.training.bleu import ValidationBleu, corpus_bleu
 from tfattn.training.losses import MaskedCrossentropy
 from tfattn.training.metrics import MaskedAccuracy
+from tfattn.training.rdrop import RDropCrossentropy
 from tfattn.training.schedules import Cooldown, InverseSquareRootSchedule, TransformerSchedule
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "InverseSquareRootSchedule",
     "MaskedAccuracy",
     "MaskedCrossentropy",
+    "RDropCrossentropy",
     "TransformerSchedule",
     "ValidationBleu",
     "corpus_bleu",
