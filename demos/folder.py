@@ -64,7 +64,8 @@ def settings(options):
 
 def recipe(preset):
     """What a preset's name stands for, but for what options may say otherwise."""
-    return {name: value for name, value in preset._asdict().items() if name not in ("subwords", "tokens", "epochs")}
+    found = {name: value for name, value in preset._asdict().items() if name not in ("subwords", "tokens", "epochs")}
+    return {**found, "dropout_epochs": list(preset.dropout_epochs)}  # as JSON gives it back
 
 
 def check_vocabularies(options, owner, *vocabularies):

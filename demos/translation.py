@@ -34,8 +34,8 @@ class Preset(NamedTuple):
     look_back: int  # updates that the averaged weights stand for
     cooldown: int = 0  # epochs at the end in which the rate goes down to zero
     bleu_every: int = 5  # epochs
-    subword_dropout: float = 0.0  # see `data.SubwordDropout`
-    whole_epochs: int = 0  # epochs without that dropout, at the beginning
+    subword_dropout: float = 0.0  # the rate of `data.SubwordDropout`
+    dropout_epochs: tuple = ()  # (first, end) of the epochs that have it, counted from 0
 
 
 def run(description, name, model_class, presets, alignment):
@@ -196,25 +196,32 @@ class Phase(NamedTuple):
 
 
 def _batches(options, preset, train, validation, words):
-    """The phases of the training, and the batches of the validation loss."""
+    """The phases of the training, and the batches of the validation loss.
 
-    def phase(words, *epochs):
-        counter = data.EpochCounter()
-        batches = data.token_batches(
-            train, *words, options.tokens, max_length=MAX_LENGTH, shuffle_seed=options.seed, epoch_counter=counter
-        )
-        return Phase(batches, counter, range(*epochs))
-
+    Where a preset has `dropout_epochs`, subwords are cut by chance in these, and whole before and after. The model learns
+    quickly what it can from whole ones, then what their parts have in common, and in the end again what it is asked for.
+    """
+    dropped = words
+    if preset.subword_dropout and options.subwords:
+        dropped = [data.SubwordDropout(each, preset.subword_dropout) for each in words]
+    ends = [min(end, options.epochs) for end in (0, *preset.dropout_epochs, options.epochs)]
     try:
-        if preset.subword_dropout and options.subwords:
-            dropped = [data.SubwordDropout(each, preset.subword_dropout) for each in words]
-            whole = min(preset.whole_epochs, options.epochs)
-            phases = [phase(words, 0, whole), phase(dropped, whole, options.epochs)]
-        else:
-            phases = [phase(words, 0, options.epochs)]
+        phases = [
+            _phase(options, train, dropped if number == 1 else words, epochs)
+            for number, epochs in enumerate(itertools.starmap(range, itertools.pairwise(ends)))
+            if epochs
+        ]
         return phases, data.token_batches(validation, *words, max(options.tokens, 1024))
     except ValueError as error:
         raise ValueError(f"--tokens {options.tokens}, lines of at most {MAX_LENGTH} tokens: {error}") from None
+
+
+def _phase(options, train, words, epochs):
+    counter = data.EpochCounter()
+    batches = data.token_batches(
+        train, *words, options.tokens, max_length=MAX_LENGTH, shuffle_seed=options.seed, epoch_counter=counter
+    )
+    return Phase(batches, counter, epochs)
 
 
 def _train(options, preset, model, backup, phases, held_out, scored, words):

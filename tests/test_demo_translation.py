@@ -181,43 +181,59 @@ def test_a_batch_too_small_for_a_sentence_names_the_option(shared):
         shared._batches(options, preset, pairs, pairs, (words, words))
 
 
-@pytest.mark.parametrize("epochs, wanted", [(5, [range(2), range(2, 5)]), (1, [range(1), range(1, 1)])])
-def test_words_are_whole_in_the_first_epochs_and_cut_by_chance_in_the_others(shared, epochs, wanted):
+@pytest.mark.parametrize(
+    "epochs, wanted",
+    [
+        (5, [range(2), range(2, 4), range(4, 5)]),
+        (4, [range(2), range(2, 4)]),
+        (3, [range(2), range(2, 3)]),
+        (1, [range(1)]),
+    ],
+)
+def test_words_are_cut_by_chance_in_the_epochs_that_a_preset_names(shared, epochs, wanted):
     pairs = data.toy_translation(60, seed=0)
     words = data.SubwordVocabulary.from_sentences([sentence for pair in pairs for sentence in pair], 90)
-    preset = shared.Preset(
-        {}, subwords=90, tokens=1, epochs=1, peak=1, warmup=1, look_back=1, subword_dropout=0.5, whole_epochs=2
-    )
+    preset = plain_preset(shared, subword_dropout=0.5, dropout_epochs=(2, 4))
     options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs, subwords=90)
-    phases, _ = shared._batches(options, preset, pairs, pairs, (words, words))
+
+    def tokens(phase):
+        return sum(np.count_nonzero(source) for (source, _), _ in phase.batches.as_numpy_iterator())
+
+    phases, held_out = shared._batches(options, preset, pairs, pairs, (words, words))
     assert [phase.epochs for phase in phases] == wanted
-    whole, cut = (
-        sum(np.count_nonzero(source) for (source, _), _ in phase.batches.as_numpy_iterator()) for phase in phases
-    )
-    assert cut > 1.1 * whole
+    plain = sum(np.count_nonzero(source) for (source, _), _ in held_out.as_numpy_iterator())
+    assert [tokens(phase) > 1.1 * plain for phase in phases] == [False, True, False][: len(phases)]
+    assert all(tokens(phase) == plain for phase in phases[::2])
     options.subwords = 0  # whole words have no parts
     phases, _ = shared._batches(options, preset, pairs, pairs, (words, words))
-    assert [phase.epochs for phase in phases] == [range(epochs)]
+    assert all(tokens(phase) == plain for phase in phases)
+    [phase], _ = shared._batches(options, plain_preset(shared), pairs, pairs, (words, words))
+    assert phase.epochs == range(epochs)
 
 
 @pytest.mark.slow
 def test_a_training_goes_through_its_phases_and_on_with_them(shared, tmp_path):
     pairs = data.toy_translation(60, seed=0)
     words = data.SubwordVocabulary.from_sentences([sentence for pair in pairs for sentence in pair], 90)
-    preset = shared.Preset({}, 90, 256, 3, peak=0.01, warmup=3, look_back=2, subword_dropout=0.5, whole_epochs=1)
+    preset = plain_preset(shared, peak=0.01, warmup=3, look_back=2, subword_dropout=0.5, dropout_epochs=(1, 3))
 
     def train(out, epochs):
-        options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs, subwords=90, out=out)
+        options = types.SimpleNamespace(tokens=256, seed=0, epochs=4, subwords=90, out=out)
         out.mkdir(exist_ok=True)
         keras.utils.set_random_seed(0)
         model = tfattn.Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=8, dropout=0.3)
         model.build(((None, None), (None, None)))
         phases, held_out = shared._batches(options, preset, pairs, pairs, (words, words))
         backup = shared.training.Backup(out / "backup.npz")
+        phases = [
+            phase._replace(epochs=range(phase.epochs.start, min(phase.epochs.stop, epochs)))
+            for phase in phases
+            if phase.epochs.start < epochs
+        ]
         return shared._train(options, preset, model, backup, phases, held_out, pairs[:5], (words, words))
 
-    whole = train(tmp_path / "whole", 3)
-    for epochs in (1, 2, 3):  # stopped at the end of a phase, and amid one
+    whole = train(tmp_path / "whole", 4)
+    for epochs in (1, 2, 4):  # stopped at the end of a phase, and amid one
         resumed = train(tmp_path / "resumed", epochs)
     for name in ("loss", "val_loss", "accuracy"):
         np.testing.assert_array_equal(resumed[name], whole[name])
