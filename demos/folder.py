@@ -65,7 +65,7 @@ def settings(options):
 def recipe(preset):
     """What a preset's name stands for, but for what options may say otherwise."""
     found = {name: value for name, value in preset._asdict().items() if name not in ("subwords", "tokens", "epochs")}
-    return {**found, "dropout_epochs": list(preset.dropout_epochs)}  # as JSON gives it back
+    return json.loads(json.dumps(found))  # as the file gives it back
 
 
 def check_vocabularies(options, owner, *vocabularies):

@@ -19,7 +19,7 @@ PRESETS = {
     "tiny": Preset(
         {"num_layers": 4, "width": 128, "num_heads": 4, "hidden_dim": 256, "dropout": 0.3},
         subwords=9900, tokens=4096, epochs=75, peak=0.005, warmup=2000, look_back=500, cooldown=15,
-        subword_dropout=0.1, dropout_epochs=(50, 60),
+        course=(("plain", 50), ("cut", 60)),
     ),
     # Vaswani et al. 2017, table 3, base.
     "base": Preset(

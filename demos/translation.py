@@ -34,8 +34,7 @@ class Preset(NamedTuple):
     look_back: int  # updates that the averaged weights stand for
     cooldown: int = 0  # epochs at the end in which the rate goes down to zero
     bleu_every: int = 5  # epochs
-    subword_dropout: float = 0.0  # the rate of `data.SubwordDropout`
-    dropout_epochs: tuple = ()  # (first, end) of the epochs that have it, counted from 0
+    course: tuple = ()  # (one of KINDS, the epoch that ends it), one after another; after the last of them all is "plain"
 
 
 def run(description, name, model_class, presets, alignment):
@@ -196,32 +195,39 @@ class Phase(NamedTuple):
 
 
 def _batches(options, preset, train, validation, words):
-    """The phases of the training, and the batches of the validation loss.
-
-    Where a preset has `dropout_epochs`, subwords are cut by chance in these, and whole before and after. The model learns
-    quickly what it can from whole ones, then what their parts have in common, and in the end again what it is asked for.
-    """
-    dropped = words
-    if preset.subword_dropout and options.subwords:
-        dropped = [data.SubwordDropout(each, preset.subword_dropout) for each in words]
-    ends = [min(end, options.epochs) for end in (0, *preset.dropout_epochs, options.epochs)]
+    """The phases of the training, and the batches of the validation loss."""
+    phases, begin = [], 0
     try:
-        phases = [
-            _phase(options, train, dropped if number == 1 else words, epochs)
-            for number, epochs in enumerate(itertools.starmap(range, itertools.pairwise(ends)))
-            if epochs
-        ]
+        for kind, end in (*preset.course, ("plain", options.epochs)):
+            epochs = range(begin, min(end, options.epochs))
+            if epochs:
+                counter = data.EpochCounter()
+                shared = {"max_length": MAX_LENGTH, "shuffle_seed": options.seed, "epoch_counter": counter}
+                phases.append(Phase(KINDS[kind](train, words, options.tokens, **shared), counter, epochs))
+            begin = end
         return phases, data.token_batches(validation, *words, max(options.tokens, 1024))
     except ValueError as error:
         raise ValueError(f"--tokens {options.tokens}, lines of at most {MAX_LENGTH} tokens: {error}") from None
 
 
-def _phase(options, train, words, epochs):
-    counter = data.EpochCounter()
-    batches = data.token_batches(
-        train, *words, options.tokens, max_length=MAX_LENGTH, shuffle_seed=options.seed, epoch_counter=counter
-    )
-    return Phase(batches, counter, epochs)
+def _plain(train, words, tokens, **options):
+    return data.token_batches(train, *words, tokens, **options)
+
+
+def _cut(train, words, tokens, **options):
+    """BPE dropout, where there are subwords."""
+    words = [data.SubwordDropout(each) if isinstance(each, data.SubwordVocabulary) else each for each in words]
+    return data.token_batches(train, *words, tokens, **options)
+
+
+def _twice(train, words, tokens, **options):
+    """R-Drop: half as many pairs in a batch, each of them twice."""
+    return data.twice(data.token_batches(train, *words, tokens // 2, **options))
+
+
+# What a phase learns from. A model learns quickest from plain batches; then some epochs of another kind keep it from learning
+# few sentences by heart; and plain ones again, while the rate goes down, end the course.
+KINDS = {"plain": _plain, "cut": _cut, "twice": _twice}
 
 
 def _train(options, preset, model, backup, phases, held_out, scored, words):
@@ -234,7 +240,8 @@ def _train(options, preset, model, backup, phases, held_out, scored, words):
             use_ema=True,
             ema_momentum=1 - 1 / preset.look_back,
         ),
-        loss=tfattn.MaskedCrossentropy(label_smoothing=0.1),
+        # On batches that hold no pair twice this is the cross-entropy alone.
+        loss=training.RDropCrossentropy(label_smoothing=0.1),
         metrics=[tfattn.MaskedAccuracy(name="accuracy")],
         jit_compile=False,
     )

@@ -181,41 +181,55 @@ def test_a_batch_too_small_for_a_sentence_names_the_option(shared):
         shared._batches(options, preset, pairs, pairs, (words, words))
 
 
+COURSE = (("plain", 2), ("cut", 4), ("twice", 5))
+
+
 @pytest.mark.parametrize(
     "epochs, wanted",
     [
+        (7, [range(2), range(2, 4), range(4, 5), range(5, 7)]),
         (5, [range(2), range(2, 4), range(4, 5)]),
-        (4, [range(2), range(2, 4)]),
         (3, [range(2), range(2, 3)]),
         (1, [range(1)]),
     ],
 )
-def test_words_are_cut_by_chance_in_the_epochs_that_a_preset_names(shared, epochs, wanted):
+def test_phases_follow_the_course_of_the_preset(shared, epochs, wanted):
     pairs = data.toy_translation(60, seed=0)
     words = data.SubwordVocabulary.from_sentences([sentence for pair in pairs for sentence in pair], 90)
-    preset = plain_preset(shared, subword_dropout=0.5, dropout_epochs=(2, 4))
-    options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs, subwords=90)
+    options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs)
 
-    def tokens(phase):
-        return sum(np.count_nonzero(source) for (source, _), _ in phase.batches.as_numpy_iterator())
+    def sources(batches):
+        return [source for (source, _), _ in batches.as_numpy_iterator()]
 
-    phases, held_out = shared._batches(options, preset, pairs, pairs, (words, words))
+    def tokens(batches):
+        return sum(map(np.count_nonzero, sources(batches)))
+
+    phases, held_out = shared._batches(options, plain_preset(shared, course=COURSE), pairs, pairs, (words, words))
     assert [phase.epochs for phase in phases] == wanted
-    plain = sum(np.count_nonzero(source) for (source, _), _ in held_out.as_numpy_iterator())
-    assert [tokens(phase) > 1.1 * plain for phase in phases] == [False, True, False][: len(phases)]
-    assert all(tokens(phase) == plain for phase in phases[::2])
-    options.subwords = 0  # whole words have no parts
-    phases, _ = shared._batches(options, preset, pairs, pairs, (words, words))
-    assert all(tokens(phase) == plain for phase in phases)
-    [phase], _ = shared._batches(options, plain_preset(shared), pairs, pairs, (words, words))
-    assert phase.epochs == range(epochs)
+    plain, *others = [phase.batches for phase in phases]
+    assert tokens(plain) == tokens(held_out)
+    for cut in others[:1]:
+        assert tokens(cut) > 1.05 * tokens(plain) and sum(map(len, sources(cut))) == 60
+    for double in others[1:2]:
+        assert all(np.array_equal(*np.split(source, 2)) for source in sources(double))
+        assert tokens(double) == 2 * tokens(plain) and max(map(np.size, sources(double))) <= 256
+    for last in others[2:]:
+        assert tokens(last) == tokens(plain) and len(last) == len(plain)
+
+
+def test_whole_words_are_not_cut(shared):
+    pairs = data.toy_translation(60, seed=0)
+    words = data.Vocabulary.from_sentences([sentence for pair in pairs for sentence in pair])
+    options = types.SimpleNamespace(tokens=256, seed=0, epochs=4)
+    phases, _ = shared._batches(options, plain_preset(shared, course=COURSE), pairs, pairs, (words, words))
+    assert len(phases) == 2 and len({len(phase.batches) for phase in phases}) == 1
 
 
 @pytest.mark.slow
 def test_a_training_goes_through_its_phases_and_on_with_them(shared, tmp_path):
     pairs = data.toy_translation(60, seed=0)
     words = data.SubwordVocabulary.from_sentences([sentence for pair in pairs for sentence in pair], 90)
-    preset = plain_preset(shared, peak=0.01, warmup=3, look_back=2, subword_dropout=0.5, dropout_epochs=(1, 3))
+    preset = plain_preset(shared, peak=0.01, warmup=3, look_back=2, course=(("plain", 1), ("cut", 3)))
 
     def train(out, epochs):
         options = types.SimpleNamespace(tokens=256, seed=0, epochs=4, subwords=90, out=out)
