@@ -131,8 +131,8 @@ def token_batches(
         target_out `(B, T)`.
 
     Raises:
-        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to batch; a pair is longer than `tokens_per_batch`; a
-            `SubwordDropout` without a `shuffle_seed`.
+        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to batch; a pair is longer
+            than `tokens_per_batch`; a `SubwordDropout` without a `shuffle_seed`.
 
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat"), ("a dog", "un chien")]
