@@ -6,7 +6,8 @@ negation wraps the verb; that takes a few minutes on two cores. With `--data DIR
 on with it. `--translate` reads lines from standard input, and writes their translations by the model in `--out`.
 """
 
-from translation import Preset, run
+from course import Preset
+from translation import run
 
 import tfattn
 

@@ -6,8 +6,8 @@ import itertools
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
 
+import course
 import folder
 import keras
 import numpy as np
@@ -17,24 +17,7 @@ from swaps import aligned_swaps
 import tfattn
 from tfattn import data, plot, training
 
-MAX_LENGTH = 100  # tokens of a training sentence, its begin or end included
-
 LINES = 1000  # that are translated before the first of them is written
-
-
-class Preset(NamedTuple):
-    """One size of a model, and how it is trained. `subwords` 0 stands for whole words."""
-
-    model: dict
-    subwords: int
-    tokens: int  # in a batch, on its longer side
-    epochs: int
-    peak: float  # of the learning rate
-    warmup: int  # updates
-    look_back: int  # updates that the averaged weights stand for
-    cooldown: int = 0  # epochs at the end in which the rate goes down to zero
-    bleu_every: int = 5  # epochs
-    course: tuple = ()  # (one of KINDS, the epoch that ends it), one after another; after the last of them all is "plain"
 
 
 def run(description, name, model_class, presets, alignment):
@@ -42,8 +25,8 @@ def run(description, name, model_class, presets, alignment):
 
     Args:
         description: text of `--help`.   name: of the folder for what it writes.
-        model_class: called with the sizes of both vocabularies and `Preset.model`.
-        presets: dict, name to `Preset`: "toy" for the sentences from a grammar, others for `--data`.
+        model_class: called with the sizes of both vocabularies and `course.Preset.model`.
+        presets: dict, name to `course.Preset`: "toy" for the sentences from a grammar, others for `--data`.
         alignment: function of (model, source ids, target_in ids) to weights `(B, heads, T, S)` and the heads' titles.
     """
     options = _options(description, name, presets)
@@ -186,55 +169,20 @@ def _read(options, part):
     return data.read_parallel(path(source), path(target))
 
 
-class Phase(NamedTuple):
-    """Some epochs of a training, and what is learnt from in them."""
-
-    batches: object  # a `tf.data.Dataset`
-    counter: data.EpochCounter
-    epochs: range
-
-
 def _batches(options, preset, train, validation, words):
     """The phases of the training, and the batches of the validation loss."""
-    phases, begin = [], 0
     try:
-        for kind, end in (*preset.course, ("plain", options.epochs)):
-            epochs = range(begin, min(end, options.epochs))
-            if epochs:
-                counter = data.EpochCounter()
-                shared = {"max_length": MAX_LENGTH, "shuffle_seed": options.seed, "epoch_counter": counter}
-                phases.append(Phase(KINDS[kind](train, words, options.tokens, **shared), counter, epochs))
-            begin = end
+        phases = course.phases(preset, train, words, options)
         return phases, data.token_batches(validation, *words, max(options.tokens, 1024))
     except ValueError as error:
-        raise ValueError(f"--tokens {options.tokens}, lines of at most {MAX_LENGTH} tokens: {error}") from None
-
-
-def _plain(train, words, tokens, **options):
-    return data.token_batches(train, *words, tokens, **options)
-
-
-def _cut(train, words, tokens, **options):
-    """BPE dropout, where there are subwords."""
-    words = [data.SubwordDropout(each) if isinstance(each, data.SubwordVocabulary) else each for each in words]
-    return data.token_batches(train, *words, tokens, **options)
-
-
-def _twice(train, words, tokens, **options):
-    """R-Drop: half as many pairs in a batch, each of them twice."""
-    return data.twice(data.token_batches(train, *words, tokens // 2, **options))
-
-
-# What a phase learns from. A model learns quickest from plain batches; then some epochs of another kind keep it from learning
-# few sentences by heart; and plain ones again, while the rate goes down, end the course.
-KINDS = {"plain": _plain, "cut": _cut, "twice": _twice}
+        raise ValueError(f"--tokens {options.tokens}, lines of at most {course.MAX_LENGTH} tokens: {error}") from None
 
 
 def _train(options, preset, model, backup, phases, held_out, scored, words):
     """Trains, puts the best weights into the model, and returns the history of all epochs."""
     model.compile(
         optimizer=keras.optimizers.Adam(
-            _rate(preset, [len(phase.batches) for phase in phases for _ in phase.epochs]),
+            course.rate(preset, [len(phase.batches) for phase in phases for _ in phase.epochs]),
             beta_2=0.98,
             epsilon=1e-9,
             use_ema=True,
@@ -271,15 +219,6 @@ def _train(options, preset, model, backup, phases, held_out, scored, words):
     model.load_weights(best)
     print(f"validation loss {before['loss']:.4f} at the start, {history['val_loss'][-1]:.4f} in the last epoch")
     return history
-
-
-def _rate(preset, updates):
-    """The learning rate of a run; `updates` has the number of them in each epoch."""
-    rate = tfattn.InverseSquareRootSchedule(preset.peak, preset.warmup)
-    if not preset.cooldown:
-        return rate
-    last = sum(updates[-preset.cooldown :])
-    return training.Cooldown(rate, start=sum(updates) - last, steps=last)
 
 
 class _Clock(keras.callbacks.Callback):

@@ -1,40 +1,18 @@
 """The kernel regression demo, run as a reader runs it."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[1]
-DEMO = ROOT / "demos" / "kernel_regression.py"
+from tests.demos.running import printed, result
 
-
-def run(*arguments, folder):
-    """What the demo prints, run in `folder` against this checkout."""
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, str(DEMO), *arguments]
-    done = subprocess.run(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+NAME = "kernel_regression"
 
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory):
     """(what was printed, the folder of the figures) with the default seed."""
     folder = tmp_path_factory.mktemp("kernel_regression")
-    return run("--out", "new/figures", folder=folder), folder / "new" / "figures"
-
-
-def result(printed):
-    label, _, numbers = printed.splitlines()[-1].partition(" ")
-    assert label == "result:"
-    return json.loads(numbers)
+    return printed(NAME, "--out", "new/figures", folder=folder), folder / "new" / "figures"
 
 
 def by_numpy(bandwidth):
@@ -87,6 +65,6 @@ def test_the_figures_are_in_the_folder(story):
 
 @pytest.mark.slow
 def test_help_names_the_options(tmp_path):
-    printed = run("--help", folder=tmp_path)
-    assert "--seed" in printed and "--out DIR" in printed
+    shown = printed(NAME, "--help", folder=tmp_path)
+    assert "--seed" in shown and "--out DIR" in shown
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,106 @@
+"""demos/course.py: phases, what is learnt from in them, and the rate; and a training that goes through them."""
+
+import types
+
+import keras
+import numpy as np
+import pytest
+
+import tfattn
+from tfattn import data, training
+
+
+@pytest.mark.parametrize("cooldown, epochs, start", [(0, 5, None), (2, 5, 21), (9, 5, 0)])
+def test_the_rate_goes_down_to_zero_in_the_last_epochs(demo_module, plain_preset, cooldown, epochs, start):
+    preset = plain_preset(peak=0.01, warmup=3, cooldown=cooldown)
+    rate = demo_module("course").rate(preset, [7] * epochs)
+    plain = tfattn.InverseSquareRootSchedule(0.01, 3)
+    steps = range(epochs * 7)
+    factors = np.array([float(rate(step)) / float(plain(step)) for step in steps])
+    if start is None:
+        np.testing.assert_array_equal(factors, 1.0)
+    else:
+        wanted = np.minimum(1.0, (35 - np.arange(35)) / (35 - start))
+        np.testing.assert_allclose(factors, wanted, rtol=1e-5)
+
+
+def test_a_batch_too_small_for_a_sentence_names_the_option(demo_module, plain_preset):
+    options, words = types.SimpleNamespace(tokens=8, seed=0, epochs=1), data.Vocabulary(["a"])
+    pairs = [("a " * 20, "a")]
+    with pytest.raises(
+        ValueError, match="--tokens 8, lines of at most 100 tokens: .* must be at least 24, for the longest"
+    ):
+        demo_module("translation")._batches(options, plain_preset(), pairs, pairs, (words, words))
+
+
+COURSE = (("plain", 2), ("cut", 4), ("twice", 5))
+
+
+@pytest.mark.parametrize(
+    "epochs, wanted",
+    [
+        (7, [range(2), range(2, 4), range(4, 5), range(5, 7)]),
+        (5, [range(2), range(2, 4), range(4, 5)]),
+        (3, [range(2), range(2, 3)]),
+        (1, [range(1)]),
+    ],
+)
+def test_phases_follow_the_course_of_the_preset(demo_module, plain_preset, epochs, wanted):
+    pairs = data.toy_translation(60, seed=0)
+    words = data.SubwordVocabulary.from_sentences([sentence for pair in pairs for sentence in pair], 90)
+    options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs)
+
+    def sources(batches):
+        return [source for (source, _), _ in batches.as_numpy_iterator()]
+
+    def tokens(batches):
+        return sum(map(np.count_nonzero, sources(batches)))
+
+    phases = demo_module("course").phases(plain_preset(course=COURSE), pairs, (words, words), options)
+    assert [phase.epochs for phase in phases] == wanted
+    plain, *others = [phase.batches for phase in phases]
+    assert tokens(plain) == tokens(data.token_batches(pairs, words, words, 256))
+    for cut in others[:1]:
+        assert tokens(cut) > 1.05 * tokens(plain) and sum(map(len, sources(cut))) == 60
+    for double in others[1:2]:
+        assert all(np.array_equal(*np.split(source, 2)) for source in sources(double))
+        assert tokens(double) == 2 * tokens(plain) and max(map(np.size, sources(double))) <= 256
+    for last in others[2:]:
+        assert tokens(last) == tokens(plain) and len(last) == len(plain)
+
+
+def test_whole_words_are_not_cut(demo_module, plain_preset):
+    pairs = data.toy_translation(60, seed=0)
+    words = data.Vocabulary.from_sentences([sentence for pair in pairs for sentence in pair])
+    options = types.SimpleNamespace(tokens=256, seed=0, epochs=4)
+    phases = demo_module("course").phases(plain_preset(course=COURSE), pairs, (words, words), options)
+    assert len(phases) == 2 and len({len(phase.batches) for phase in phases}) == 1
+
+
+@pytest.mark.slow
+def test_a_training_goes_through_its_phases_and_on_with_them(demo_module, plain_preset, tmp_path):
+    translation = demo_module("translation")
+    pairs = data.toy_translation(60, seed=0)
+    words = data.SubwordVocabulary.from_sentences([sentence for pair in pairs for sentence in pair], 90)
+    preset = plain_preset(peak=0.01, warmup=3, look_back=2, course=(("plain", 1), ("cut", 3)))
+
+    def train(out, epochs):
+        options = types.SimpleNamespace(tokens=256, seed=0, epochs=4, subwords=90, out=out)
+        out.mkdir(exist_ok=True)
+        keras.utils.set_random_seed(0)
+        model = tfattn.Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=8, dropout=0.3)
+        model.build(((None, None), (None, None)))
+        phases, held_out = translation._batches(options, preset, pairs, pairs, (words, words))
+        backup = training.Backup(out / "backup.npz")
+        phases = [
+            phase._replace(epochs=range(phase.epochs.start, min(phase.epochs.stop, epochs)))
+            for phase in phases
+            if phase.epochs.start < epochs
+        ]
+        return translation._train(options, preset, model, backup, phases, held_out, pairs[:5], (words, words))
+
+    whole = train(tmp_path / "whole", 4)
+    for epochs in (1, 2, 4):  # stopped at the end of a phase, and amid one
+        resumed = train(tmp_path / "resumed", epochs)
+    for name in ("loss", "val_loss", "accuracy"):
+        np.testing.assert_array_equal(resumed[name], whole[name])

@@ -1,0 +1,113 @@
+"""demos/transformer_translation.py and demos/bahdanau_translation.py, run as a user runs them, on little data."""
+
+import keras
+import pytest
+
+from tests.demos.running import last_line, printed, result, run
+from tfattn import data
+
+NAMES = ["transformer_translation", "bahdanau_translation"]
+TOY = ("--pairs", 400, "--sentences", 20, "--out", "here/and/there")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def toy(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toy")
+    return request.param, folder, printed(request.param, *TOY, "--epochs", 1, folder=folder)
+
+
+@pytest.mark.slow
+def test_a_demo_shows_what_it_has_done(toy):
+    _, folder, output = toy
+    numbers = result(output)
+    assert {"exact_match", "bleu", "val_bleu", "val_loss", "parameters", "seconds"} <= set(numbers)
+    assert 0 <= numbers["aligned_swaps"] <= 1
+    assert numbers["sentences"] == 20 and numbers["best_epoch"] == 1
+    assert 0 < numbers["training_seconds"] < numbers["seconds"]
+    before = float(output.split("validation loss before training ")[1].split()[0])
+    assert numbers["val_loss"] < before
+    assert output.count("  source     ") == output.count("  model      ") == output.count("  reference  ") == 5
+    out = folder / "here" / "and" / "there"
+    for picture in ("attention.png", "loss.png"):
+        assert (out / picture).stat().st_size > 10_000
+    assert keras.models.load_model(out / "model.keras").count_params() == numbers["parameters"]
+
+
+@pytest.mark.slow
+def test_a_run_is_kept_resumed_and_asked(toy):
+    name, folder, _ = toy
+    refused = run(name, *TOY, "--epochs", 1, folder=folder)  # finished, and kept all the same
+    assert refused.returncode == 1
+    assert "holds a run of 1 epochs: --resume goes on with it" in last_line(refused.stderr)
+    refused = run(name, *TOY, "--epochs", 2, "--resume", "--tokens", 512, folder=folder)
+    assert refused.returncode == 1
+    assert "--tokens: the run in here/and/there was begun with 768, and not with 512" in last_line(refused.stderr)
+    before = result(toy[2])
+    resumed = printed(name, *TOY, "--epochs", 2, "--resume", folder=folder)
+    numbers = result(resumed)
+    assert numbers["epochs"] == 2 and numbers["training_seconds"] > before["training_seconds"]
+    gained = numbers["val_bleu"] - before["val_bleu"]
+    assert gained >= 0 and (numbers["best_epoch"] == 2 or gained == 0)
+    assert "Epoch 1/2" not in resumed and "Epoch 2/2" in resumed
+    lines = "she is tired .\n\na zebra ☃ \udcff sings " + "and sings " * 60 + ".\n"
+    asked = run(
+        name, "--translate", "--beam", 2, "--length-penalty", 0.5, "--out", "here/and/there", folder=folder, text=lines
+    )
+    assert asked.returncode == 0, asked.stderr
+    translations = asked.stdout.split("\n")
+    assert len(translations) == 4 and translations[0] and translations[1] == "" and translations[3] == ""
+    # Another vocabulary, of the same size.
+    path = folder / "here" / "and" / "there" / "target.vocabulary"
+    *words, last, final = data.load_vocabulary(path).words[4:]
+    data.Vocabulary([*words, final, last]).save(path)
+    asked = run(name, "--translate", "--out", "here/and/there", folder=folder, text=lines)
+    assert asked.returncode == 1
+    assert "are not those that its model was trained with" in last_line(asked.stderr)
+    refused = run(name, *TOY, "--epochs", 3, "--resume", folder=folder)
+    assert refused.returncode == 1
+    assert "are not those that its run was trained with" in last_line(refused.stderr)
+
+
+@pytest.mark.slow
+def test_learns_from_files_in_subwords(tmp_path):
+    pairs = [("a dog barks .", "ein hund bellt ."), ("a cat sleeps .", "eine katze schläft .")] * 20
+    for part in ("train", "val", "test"):
+        for place, language in enumerate(("en", "de")):
+            lines = "".join(pair[place] + "\n" for pair in pairs)
+            (tmp_path / f"{part}.{language}").write_text(lines, encoding="utf-8")
+    options = ("--data", tmp_path, "--preset", "toy", "--subwords", 60, "--epochs", 1, "--sentences", 5)
+    output = printed("transformer_translation", *options, "--score", "test", folder=tmp_path)
+    assert "40 pairs to learn from, 40 held out" in output
+    assert result(output)["scored"] == "test"
+    assert (tmp_path / "out" / "transformer_translation" / "attention.png").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_missing_is_named(name, tmp_path):
+    done = run(name, "--data", tmp_path / "nowhere", folder=tmp_path)
+    assert done.returncode == 1
+    assert last_line(done.stderr).startswith("error: ") and "train.en" in last_line(done.stderr)
+    assert not (tmp_path / "out").exists()
+    done = run(name, "--translate", folder=tmp_path, text="a line\n")
+    assert done.returncode == 1
+    assert last_line(done.stderr).startswith("error: ") and "train first" in last_line(done.stderr)
+
+
+def test_what_is_scored_at_the_end_is_looked_for_at_the_start(tmp_path):
+    for part in ("train", "val"):
+        for language in ("en", "de"):
+            (tmp_path / f"{part}.{language}").write_text("a b\n" * 30)
+    done = run(NAMES[0], "--data", tmp_path, "--score", "tset", folder=tmp_path)
+    assert done.returncode == 1 and "tset.en" in last_line(done.stderr)
+    assert "Epoch" not in done.stdout and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_names_every_option(name, tmp_path):
+    output = printed(name, "--help", folder=tmp_path)
+    for option in (
+        *("--seed", "--out", "--data", "--languages", "--pairs", "--preset", "--subwords", "--epochs", "--tokens"),
+        *("--beam", "--length-penalty", "--score", "--sentences", "--resume", "--translate"),
+    ):
+        assert option in output
