@@ -1,5 +1,6 @@
 """What a translation demo keeps in its `--out`, so that a run goes on as it was begun and a model meets its own words."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,7 +11,7 @@ import keras
 from tfattn import data
 
 # What a run is made of: who goes on with it must ask for the same.
-SETTINGS = ("preset", "seed", "data", "languages", "pairs", "subwords", "tokens", "sentences")
+SETTINGS = ("preset", "seed", "data", "languages", "pairs", "subwords", "tokens", "sentences", "also")
 
 
 def choose_epochs(options, preset, backup):
@@ -37,6 +38,8 @@ def check_settings(options, preset, backup):
             raise ValueError(f"{options.out} holds a model: --out names another folder")
         return
     record = kept(options)
+    if not record and not backup.epoch:
+        print(f"note: {options.out} holds no run to go on with; a new one begins", file=sys.stderr)
     earlier = record.get("settings", {})
     for name, value in settings(options).items():
         if name in earlier and earlier[name] != value:
@@ -91,12 +94,11 @@ def kept(options):
     path = options.out / "run.json"
     if not path.exists():
         return {}
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise ValueError(
-            f"{path} is damaged: what its run was begun with cannot be told; --out names another folder"
-        ) from None
+    with contextlib.suppress(ValueError):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            return found
+    raise ValueError(f"{path} is damaged: what its run was begun with cannot be told; --out names another folder")
 
 
 def fingerprints(*vocabularies):

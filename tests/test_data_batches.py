@@ -164,6 +164,8 @@ def test_sizes_must_be_positive_integers(make, who, argument, value):
 def test_shuffle_seed_must_be_an_integer(make):
     with pytest.raises(ValueError, match="`shuffle_seed` must be an integer of at least 0"):
         make(shuffle_seed=-1)
+    with pytest.raises(ValueError, match="`shuffle_seed` must be below"):
+        make(shuffle_seed=2**63)
 
 
 @pytest.mark.parametrize("shuffle_seed", [None, 3])

@@ -205,6 +205,14 @@ model.compile(keras.optimizers.Adam(0.01), tfattn.MaskedCrossentropy(), metrics=
 ids = np.array([[2, 3, 5, 0]])
 losses = model.fit((ids, ids), ids, epochs=7, verbose=0).history["loss"]
 assert losses[-1] < losses[0]
+twins = np.concatenate([ids, ids])
+for weight, same in ((0.0, True), (50.0, False)):
+    loss = tfattn.training.RDropCrossentropy(weight)
+    scores = np.random.default_rng(0).normal(size=(2, 4, 11)).astype("float32")
+    assert np.allclose(loss(twins, scores), tfattn.MaskedCrossentropy()(twins, scores)) == same
+model.compile("adam", loss)
+assert np.isfinite(model.fit((twins, twins), twins, verbose=0).history["loss"]).all()
+assert np.isfinite(model.fit((ids, ids), ids, verbose=0).history["loss"]).all()
 def searched(model):
     return np.array(tfattn.greedy_search(model.step, model.encode(ids, max_length=9), batch_size=1, max_length=9))
 first = searched(model)

@@ -1,5 +1,7 @@
 """A run that is killed and started again ends as one that nobody killed: weights, optimizer, seeds, logs, best weights."""
 
+import io
+import json
 import os
 import pathlib
 import signal
@@ -298,13 +300,43 @@ def test_a_resumed_run_keeps_the_best_weights_of_its_earlier_life(tmp_path):
     assert backup.best("val_loss") is None
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-100], lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"hello"])
+def array_file():
+    file = io.BytesIO()
+    np.save(file, np.ones(3))
+    return file.getvalue()
+
+
+def logs_alone(logs):
+    file = io.BytesIO()
+    np.savez(file, logs=np.array(json.dumps(logs)))
+    return file.getvalue()
+
+
+DAMAGES = {
+    "end": lambda b: b[:-100],
+    "half": lambda b: b[: len(b) // 2],
+    "empty": lambda b: b"",
+    "text": lambda b: b"hello",
+    "array": lambda b: array_file(),
+    "no epoch": lambda b: logs_alone({"history": {}}),
+    "no logs": lambda b: logs_alone([3]),
+    "said to be encrypted": lambda b: b.replace(b"PK\1\2\x2d\3\x2d\0\0", b"PK\1\2\x2d\3\x2d\0\1"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_file_is_refused_with_a_sentence(tmp_path, damage):
     path = tmp_path / "run.backup"
     fit(seeded("adam"), training.Backup(path), 1)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match="Backup: `filepath` must be a whole file that `Backup` wrote; delete it to"):
         training.Backup(path)
+
+
+def test_a_file_that_may_not_be_opened_is_not_called_damaged(tmp_path):
+    (tmp_path / "run.backup").mkdir()
+    with pytest.raises(IsADirectoryError):
+        training.Backup(tmp_path / "run.backup")
 
 
 def test_another_file_of_numpys_is_refused(tmp_path):
@@ -328,15 +360,37 @@ def test_the_optimizer_within_one_that_scales_is_told_apart_too(tmp_path):
         fit(seeded(scaled(keras.optimizers.Adamax())), training.Backup(path), 2)
 
 
-def test_a_file_that_another_run_has_written_to_since_is_refused(tmp_path):
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_a_file_that_another_run_has_written_to_since_is_refused(tmp_path, epochs):
     path = tmp_path / "run.backup"
-    fit(seeded("adam"), training.Backup(path), 2)
+    if epochs:
+        fit(seeded("adam"), training.Backup(path), epochs)
     stale = training.Backup(path)
     fit(seeded("adam"), training.Backup(path), 3)
-    with pytest.raises(
-        ValueError, match="Backup: `filepath` must be as it was read, 2 epochs.*Received: filepath='3 ep"
-    ):
+    said = f"Backup: `filepath` must be as it was read, {epochs} epochs.*Received: filepath='3 ep"
+    with pytest.raises(ValueError, match=said):
         fit(seeded("adam"), stale, 5)
+    assert training.Backup(path).epoch == 3
+
+
+@pytest.mark.parametrize("epochs", [0, 2])
+def test_a_backup_that_could_not_be_written_is_written_by_the_next_fit(tmp_path, monkeypatch, epochs):
+    (model, whole), _ = whole_and_resumed(tmp_path, lambda: seeded("adam"))
+    backup, resumed = training.Backup(tmp_path / "run.backup"), seeded("adam")
+    if epochs:
+        fit(resumed, backup, epochs)
+
+    def full(file, **arrays):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patches:
+        patches.setattr(np, "savez", full)
+        with pytest.raises(OSError, match="No space left"):
+            fit(seeded("adam"), backup, 4)
+    assert backup.epoch == epochs
+    again = seeded("adam")
+    assert fit(again, backup, 4).history == whole.history
+    assert_same(everything(again), everything(model))
 
 
 def wider_model():

@@ -236,6 +236,28 @@ def test_fits_loss_is_the_mean_over_real_tokens():
     np.testing.assert_allclose(model.evaluate(ids, ids, verbose=0), wanted, rtol=1e-5)
 
 
+def test_an_id_for_padding_alone_need_not_be_in_the_vocabulary():
+    ids, logits = draw()
+    shifted = np.where(ids == 0, V, ids)
+    loss = tfattn.MaskedCrossentropy(0.1, padding_id=V)
+    np.testing.assert_allclose(loss(shifted, logits), expected_mean(ids, logits, 0.1), rtol=1e-5)
+    found, wanted = (
+        gradient_of(each, tf.constant(rows, tf.int32), tf.constant(logits), tf.ones((B, T)))
+        for each, rows in ((loss, shifted), (tfattn.MaskedCrossentropy(0.1), ids))
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_one_row_of_tokens_has_weights_of_its_tokens():
+    ids, logits = np.array([1, 3, 0]), draw()[1][0, :3]
+    weights = np.array([1.0, 0.0, 5.0])
+    wanted = token_losses(ids, logits)[0]
+    np.testing.assert_allclose(tfattn.MaskedCrossentropy()(ids, logits, sample_weight=weights), wanted, rtol=1e-5)
+    metric = tfattn.MaskedAccuracy()
+    metric.update_state(ids, np.eye(V, dtype="float32")[[1, 4, 0]], sample_weight=weights)
+    assert float(metric.result()) == 1.0
+
+
 def test_accuracy_is_the_share_of_real_tokens_over_all_updates():
     metric, right, real = tfattn.MaskedAccuracy(), 0, 0
     assert float(metric.result()) == 0.0

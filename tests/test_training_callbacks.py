@@ -165,6 +165,40 @@ def test_training_goes_on_from_its_own_weights_after_an_interrupted_validation()
     assert_equal(begun[0], seen.batches[-1])
 
 
+@pytest.mark.parametrize("other", [False, True])
+def test_weights_that_were_put_in_since_an_interruption_stay(other):
+    def stop(batch, logs):
+        raise KeyboardInterrupt
+
+    model, averaged = new_model(), training.AveragedWeights()
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, [averaged, keras.callbacks.LambdaCallback(on_test_batch_end=stop)], validation_data=HELD_OUT)
+    if other:
+        model = new_model()
+    model.set_weights([np.full_like(weights, 7.0) for weights in model.get_weights()])
+    begun = []
+    note = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: begun.append(model.get_weights()))
+    fit(model, [averaged, note], epochs=1)
+    assert all((weights == 7.0).all() for weights in begun[0])
+
+
+@pytest.mark.parametrize(
+    "callbacks, said",
+    [
+        (lambda path: [training.Backup(path)], "not hold `Backup`: pass it to `fit` beside this"),
+        (lambda path: training.Backup(path), "be a list of callbacks"),
+    ],
+)
+def test_callbacks_that_do_not_belong_in_it_are_refused(tmp_path, callbacks, said):
+    with pytest.raises(ValueError, match=f"AveragedWeights: `callbacks` must {said}"):
+        training.AveragedWeights(callbacks(tmp_path / "run.backup"))
+
+
+def test_before_training_there_is_no_average_to_judge():
+    with pytest.raises(ValueError, match="AveragedWeights: `optimizer` must have an average, which begins with `fit`"):
+        new_model().evaluate(*HELD_OUT, callbacks=[training.AveragedWeights()], verbose=0)
+
+
 def test_an_optimizer_that_keeps_no_average_is_refused():
     with pytest.raises(ValueError, match="AveragedWeights: `optimizer` must keep an average: `use_ema=True`"):
         fit(new_model(keras.optimizers.Adam()), [training.AveragedWeights()])

@@ -9,18 +9,18 @@ import pytest
 import tfattn
 from tfattn import data, training
 
+UPDATES = [3, 3, 11, 7, 5]  # in each epoch
 
-@pytest.mark.parametrize("cooldown, epochs, start", [(0, 5, None), (2, 5, 21), (9, 5, 0)])
-def test_the_rate_goes_down_to_zero_in_the_last_epochs(demo_module, plain_preset, cooldown, epochs, start):
-    preset = plain_preset(peak=0.01, warmup=3, cooldown=cooldown)
-    rate = demo_module("course").rate(preset, [7] * epochs)
+
+@pytest.mark.parametrize("cooldown, start", [(0, None), (2, 17), (9, 0)])
+def test_the_rate_goes_down_to_zero_in_the_last_epochs(demo_module, plain_preset, cooldown, start):
+    rate = demo_module("course").rate(plain_preset(peak=0.01, warmup=3, cooldown=cooldown), UPDATES)
     plain = tfattn.InverseSquareRootSchedule(0.01, 3)
-    steps = range(epochs * 7)
-    factors = np.array([float(rate(step)) / float(plain(step)) for step in steps])
+    factors = np.array([float(rate(step)) / float(plain(step)) for step in range(29)])
     if start is None:
         np.testing.assert_array_equal(factors, 1.0)
     else:
-        wanted = np.minimum(1.0, (35 - np.arange(35)) / (35 - start))
+        wanted = np.minimum(1.0, (29 - np.arange(29)) / (29 - start))
         np.testing.assert_allclose(factors, wanted, rtol=1e-5)
 
 
@@ -30,7 +30,9 @@ def test_a_batch_too_small_for_a_sentence_names_the_option(demo_module, plain_pr
     with pytest.raises(
         ValueError, match="--tokens 8, lines of at most 100 tokens: .* must be at least 24, for the longest"
     ):
-        demo_module("translation")._batches(options, plain_preset(), pairs, pairs, (words, words))
+        demo_module("translation")._batches(
+            options, plain_preset(), demo_module("course").Pairs(pairs), pairs, (words, words)
+        )
 
 
 COURSE = (("plain", 2), ("cut", 4), ("twice", 5))
@@ -56,7 +58,8 @@ def test_phases_follow_the_course_of_the_preset(demo_module, plain_preset, epoch
     def tokens(batches):
         return sum(map(np.count_nonzero, sources(batches)))
 
-    phases = demo_module("course").phases(plain_preset(course=COURSE), pairs, (words, words), options)
+    course = demo_module("course")
+    phases = course.phases(plain_preset(course=COURSE), course.Pairs(pairs), (words, words), options)
     assert [phase.epochs for phase in phases] == wanted
     plain, *others = [phase.batches for phase in phases]
     assert tokens(plain) == tokens(data.token_batches(pairs, words, words, 256))
@@ -69,12 +72,38 @@ def test_phases_follow_the_course_of_the_preset(demo_module, plain_preset, epoch
         assert tokens(last) == tokens(plain) and len(last) == len(plain)
 
 
+def test_a_batch_too_small_for_a_pair_and_its_twin_says_so(demo_module, plain_preset):
+    course, words = demo_module("course"), data.Vocabulary(["a"])
+    options = types.SimpleNamespace(tokens=24, seed=0, epochs=1)
+    with pytest.raises(ValueError, match="of which each pair of a `twice` phase has half: .* must be at least 24"):
+        course.phases(plain_preset(course=(("twice", 1),)), course.Pairs([("a " * 20, "a")]), (words, words), options)
+
+
 def test_whole_words_are_not_cut(demo_module, plain_preset):
     pairs = data.toy_translation(60, seed=0)
     words = data.Vocabulary.from_sentences([sentence for pair in pairs for sentence in pair])
     options = types.SimpleNamespace(tokens=256, seed=0, epochs=4)
-    phases = demo_module("course").phases(plain_preset(course=COURSE), pairs, (words, words), options)
+    course = demo_module("course")
+    phases = course.phases(plain_preset(course=COURSE), course.Pairs(pairs), (words, words), options)
     assert len(phases) == 2 and len({len(phase.batches) for phase in phases}) == 1
+
+
+def test_further_pairs_are_learnt_from_in_their_phase_alone(demo_module, plain_preset):
+    course = demo_module("course")
+    train, also = (data.toy_translation(count, seed=count) for count in (60, 40))
+    words = data.Vocabulary.from_sentences([sentence for pair in train + also for sentence in pair])
+    preset, options = (
+        plain_preset(course=(("plain", 1), ("more", 2))),
+        types.SimpleNamespace(tokens=256, seed=0, epochs=3),
+    )
+    phases = course.phases(preset, course.Pairs(train, also), (words, words), options)
+
+    def targets(phase):
+        return sorted(words.decode(row) for _, rows in phase.batches for row in rows.numpy())
+
+    alone, both = (sorted(target for _, target in pairs) for pairs in (train, train + also))
+    assert [targets(phase) for phase in phases] == [alone, both, alone]
+    assert course.learns_from_more(preset) and not course.learns_from_more(plain_preset(course=COURSE))
 
 
 @pytest.mark.slow
@@ -90,17 +119,20 @@ def test_a_training_goes_through_its_phases_and_on_with_them(demo_module, plain_
         keras.utils.set_random_seed(0)
         model = tfattn.Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=8, dropout=0.3)
         model.build(((None, None), (None, None)))
-        phases, held_out = translation._batches(options, preset, pairs, pairs, (words, words))
+        phases, held_out = translation._batches(options, preset, translation.course.Pairs(pairs), pairs, (words, words))
         backup = training.Backup(out / "backup.npz")
         phases = [
             phase._replace(epochs=range(phase.epochs.start, min(phase.epochs.stop, epochs)))
             for phase in phases
             if phase.epochs.start < epochs
         ]
-        return translation._train(options, preset, model, backup, phases, held_out, pairs[:5], (words, words))
+        history = translation._train(options, preset, model, backup, phases, held_out, pairs[:5], (words, words))
+        return history, model.get_weights()
 
-    whole = train(tmp_path / "whole", 4)
+    whole, wanted = train(tmp_path / "whole", 4)
     for epochs in (1, 2, 4):  # stopped at the end of a phase, and amid one
-        resumed = train(tmp_path / "resumed", epochs)
+        resumed, found = train(tmp_path / "resumed", epochs)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
     for name in ("loss", "val_loss", "accuracy"):
         np.testing.assert_array_equal(resumed[name], whole[name])

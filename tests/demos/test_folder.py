@@ -2,6 +2,8 @@
 
 import types
 
+import keras
+import numpy as np
 import pytest
 
 from tfattn import data
@@ -17,13 +19,14 @@ def test_a_damaged_record_of_a_run_is_named(folder, tmp_path):
     folder.keep(options, run=["a"])
     folder.keep(options, model=["b"])
     assert folder.kept(options) == {"run": ["a"], "model": ["b"]}
-    (tmp_path / "run.json").write_text('{"run": ["a"')
-    with pytest.raises(ValueError, match=r"run\.json is damaged.* --out names another folder"):
-        folder.kept(options)
+    for damaged in ('{"run": ["a"', "[]", "3", ""):
+        (tmp_path / "run.json").write_text(damaged)
+        with pytest.raises(ValueError, match=r"run\.json is damaged.* --out names another folder"):
+            folder.kept(options)
 
 
 def options_of(folder, **entries):
-    none = dict.fromkeys(("preset", "seed", "data", "pairs", "subwords", "tokens", "sentences"))
+    none = dict.fromkeys(("preset", "seed", "data", "pairs", "subwords", "tokens", "sentences", "also"))
     return types.SimpleNamespace(**{**none, "languages": ("en", "de"), "out": folder, "resume": True, **entries})
 
 
@@ -64,6 +67,32 @@ def test_a_preset_that_stands_for_something_else_by_now_is_refused(folder, plain
     folder.check_settings(options, plain_preset(peak=0.5, epochs=7), begun)
     with pytest.raises(ValueError, match="--preset None: the run in .* was begun when that stood for something else"):
         folder.check_settings(options, plain_preset(peak=0.25), begun)
+
+
+@pytest.mark.parametrize("resume, noted", [(True, True), (False, False)])
+def test_a_resumed_run_that_is_not_there_is_said_to_be_new(folder, plain_preset, tmp_path, capsys, resume, noted):
+    folder.check_settings(options_of(tmp_path, resume=resume), plain_preset(), types.SimpleNamespace(epoch=0))
+    assert ("holds no run to go on with; a new one begins" in capsys.readouterr().err) == noted
+
+
+def test_the_weights_of_the_best_epoch_are_kept(folder, tmp_path):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    path, found = tmp_path / "best.weights.h5", []
+
+    def judged(values, best):
+        keep = folder.BestWeights(path, "val_bleu", best)
+        keep.set_model(model)
+        for value in values:
+            model.set_weights([np.full_like(weights, value) for weights in model.get_weights()])
+            keep.on_epoch_end(0, {"val_bleu": value})
+            model.load_weights(path)
+            found.append(float(model.get_weights()[1][0]))
+        return keep.best
+
+    assert judged([3.0, 2.0, 5.0, 5.0, 4.0], None) == 5.0
+    assert judged([4.0, 5.0, 6.0], 5.0) == 6.0  # the next life of the run
+    assert found == [3.0, 3.0, 5.0, 5.0, 5.0, 5.0, 5.0, 6.0]
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_new_run_leaves_an_older_model_its_vocabularies(folder, plain_preset, tmp_path):

@@ -176,6 +176,9 @@ def twice(batches):
     Returns:
         A `tf.data.Dataset` of as many batches; where one had B rows it has 2 · B.
 
+    Raises:
+        ValueError: `batches` is no dataset.
+
     Example:
         >>> words = Vocabulary(["a", "b"])
         >>> dataset = twice(token_batches([("a b", "b")], words, words, tokens_per_batch=8, length_multiple=1))
@@ -186,8 +189,11 @@ def twice(batches):
     """
     import tensorflow as tf
 
+    if not isinstance(batches, tf.data.Dataset):
+        _checks.fail("twice", "batches", "be a tf.data.Dataset", batches)
+    parts = isinstance(batches.element_spec, tuple)  # which `map` hands over one by one
     double = functools.partial(tf.nest.map_structure, lambda rows: tf.concat([rows, rows], axis=0))
-    return batches.map(lambda *batch: double(batch), num_parallel_calls=_AUTO)
+    return batches.map(lambda *batch: double(batch if parts else batch[0]), num_parallel_calls=_AUTO)
 
 
 def _check_options(who: str, max_length: int | None, shuffle_seed: int | None, length_multiple: int) -> None:
@@ -195,7 +201,8 @@ def _check_options(who: str, max_length: int | None, shuffle_seed: int | None, l
     if max_length is not None:
         _checks.positive_int(who, "max_length", max_length)
     if shuffle_seed is not None:
-        _checks.non_negative_int(who, "shuffle_seed", shuffle_seed)
+        if _checks.non_negative_int(who, "shuffle_seed", shuffle_seed) >= 2**63:
+            _checks.fail(who, "shuffle_seed", "be below 2**63", shuffle_seed)
 
 
 def _kept(who: str, pairs, vocabularies, max_length: int | None):

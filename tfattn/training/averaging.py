@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
+from tfattn.training.backup import Backup
 
 __all__ = ["AveragedWeights"]
 
@@ -18,7 +19,7 @@ class AveragedWeights(keras.callbacks.Callback):
 
     so that `ema_momentum=0.999` looks back over about a thousand updates. Training itself goes on from the weights
     as they were, to the last bit, also in another `fit` with this callback after one that was interrupted while it
-    judged; at its end `fit` leaves the average in the model, as Keras always does.
+    judged, unless other weights were put in since; at its end `fit` leaves the average in the model, as Keras always does.
 
     With `gradient_accumulation_steps=N` Keras takes the average at each batch, N times an update: the same look back
     then needs the N-th root of the momentum.
@@ -28,7 +29,8 @@ class AveragedWeights(keras.callbacks.Callback):
             `ValidationBleu` before `ModelCheckpoint`. They hear of the beginning and end of training and of epochs, and
             not of batches. `Backup` stays outside: it keeps the weights that training goes on from.
     Raises:
-        ValueError: in `fit`, the optimizer keeps no average.
+        ValueError: `callbacks` is no list, or holds a `Backup`; in `fit`, the optimizer keeps no average; in `evaluate`, it
+            has none yet.
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
         >>> model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9), "mse")
@@ -49,8 +51,17 @@ class AveragedWeights(keras.callbacks.Callback):
 
     def __init__(self, callbacks=()):
         super().__init__()
+        if not isinstance(callbacks, list | tuple):
+            _checks.fail("AveragedWeights", "callbacks", "be a list of callbacks", callbacks)
         self.callbacks = list(callbacks)
+        for callback in self.callbacks:
+            if isinstance(callback, Backup):
+                _checks.fail(
+                    "AveragedWeights", "callbacks", "not hold `Backup`: pass it to `fit` beside this", callback
+                )
         self._weights = None  # those of training, while the average is in the model
+        self._average = None  # and that average
+        self._owner = None  # the model, by its id
 
     def set_params(self, params):
         super().set_params(params)
@@ -67,7 +78,7 @@ class AveragedWeights(keras.callbacks.Callback):
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
         if not getattr(optimizer, "use_ema", False):
             _checks.fail("AveragedWeights", "optimizer", "keep an average: `use_ema=True`", optimizer.name)
-        self._put_weights()  # where an earlier `fit` was interrupted while it judged
+        self._recover()
         for callback in self.callbacks:
             callback.on_train_begin(logs)
 
@@ -93,19 +104,30 @@ class AveragedWeights(keras.callbacks.Callback):
         for callback in self.callbacks:
             callback.on_train_end(logs)
 
+    def _recover(self):
+        """Puts weights back where an earlier `fit` was interrupted while it judged, unless others were put in since."""
+        if self._weights is not None and self._owner == id(self.model):
+            pairs = zip(_arrays(self.model.trainable_variables), self._average, strict=True)
+            if all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
+                self._put_weights()
+        self._weights = self._average = None
+
     def _put_average(self):
         self._put_weights()
-        variables = self.model.trainable_variables
-        self._weights = _arrays(variables)
-        self.model.optimizer.finalize_variable_values(variables)
+        variables, optimizer = self.model.trainable_variables, self.model.optimizer
+        if not optimizer.built:
+            _checks.fail("AveragedWeights", "optimizer", "have an average, which begins with `fit`", optimizer.name)
+        self._owner, self._weights = id(self.model), _arrays(variables)
+        optimizer.finalize_variable_values(variables)
         # Copied, for JAX would otherwise have one array in the model and in the optimizer, and give it away in a step.
-        _assign(variables, _arrays(variables))
+        self._average = _arrays(variables)
+        _assign(variables, self._average)
 
     def _put_weights(self):
         if self._weights is None:
             return
         _assign(self.model.trainable_variables, self._weights)
-        self._weights = None
+        self._weights = self._average = None
 
 
 def _arrays(variables):

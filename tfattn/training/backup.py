@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import zipfile
+import zlib
 
 import keras
 import numpy as np
@@ -13,7 +14,11 @@ from tfattn import _checks
 
 __all__ = ["Backup"]
 
-_UNREADABLE = (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile)
+# What reading raises for one flipped bit or another, or for a file of another kind.
+_UNREADABLE = (
+    *(OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 
 class Backup(keras.callbacks.Callback):
@@ -83,7 +88,7 @@ class Backup(keras.callbacks.Callback):
     def on_train_begin(self, logs=None):
         if not self.model.built:  # its variables would come into being in the first step, over those restored
             _checks.fail("Backup", "model", "be built before `fit`, by `build` or by a call", self.model.name)
-        if self.epoch:
+        if self.epoch or self.filepath.exists():
             self._restore()
             self.model.history.history.update({name: list(values) for name, values in self.history.items()})
 
@@ -93,10 +98,12 @@ class Backup(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.model.history.epoch[:] = range(epoch)  # those of an earlier life too
-        self.epoch = epoch + 1
+        history = {name: list(values) for name, values in self.history.items()}
         for name, value in (logs or {}).items():
-            self.history.setdefault(name, []).append(np.asarray(value).tolist())
-        self._write()
+            history.setdefault(name, []).append(np.asarray(value).tolist())
+        self._write(epoch + 1, history)
+        # Not before: what a full disk or an interruption leaves is the file of the last epoch.
+        self.epoch, self.history = epoch + 1, history
 
     def _variables(self):
         optimizer = self.model.optimizer
@@ -114,9 +121,9 @@ class Backup(keras.callbacks.Callback):
         optimizer = self.model.optimizer
         return type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
 
-    def _write(self):
+    def _write(self, epoch, history):
         arrays = {name: _plain(ops.convert_to_numpy(variable)) for name, variable in self._variables().items()}
-        logs = {"epoch": self.epoch, "history": self.history, "optimizer": self._optimizer()}
+        logs = {"epoch": epoch, "history": history, "optimizer": self._optimizer()}
         arrays["logs"] = np.array(json.dumps(logs))
         self.filepath.parent.mkdir(parents=True, exist_ok=True)
         unfinished = self.filepath.with_name(self.filepath.name + ".unfinished")
@@ -127,13 +134,15 @@ class Backup(keras.callbacks.Callback):
         os.replace(unfinished, self.filepath)
 
     def _read(self):
-        try:
-            with open(self.filepath, "rb") as file:  # opened here: `np.load` leaves a damaged file open
+        # A file that may not be opened is not damaged: that error stays what it is.
+        with open(self.filepath, "rb") as file:
+            try:
                 arrays = dict(np.load(file, allow_pickle=False))
-            return json.loads(str(arrays.pop("logs"))), arrays
-        except _UNREADABLE:
-            expected = "be a whole file that `Backup` wrote; delete it to start anew"
-            _checks.fail("Backup", "filepath", expected, str(self.filepath))
+                logs = json.loads(str(arrays.pop("logs")))
+                return {**logs, "epoch": int(logs["epoch"]), "history": dict(logs["history"])}, arrays
+            except _UNREADABLE:
+                expected = "be a whole file that `Backup` wrote; delete it to start anew"
+                _checks.fail("Backup", "filepath", expected, str(self.filepath))
 
     def _restore(self):
         variables, (logs, arrays) = self._variables(), self._read()

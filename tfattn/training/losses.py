@@ -44,34 +44,29 @@ class MaskedCrossentropy(keras.losses.Loss):
         self, label_smoothing=0.0, padding_id=0, reduction="sum_over_batch_size", name="masked_crossentropy", **kwargs
     ):
         if reduction not in _REDUCTIONS:
-            _checks.fail("MaskedCrossentropy", "reduction", f"be one of {_REDUCTIONS}", reduction)
+            _checks.fail(type(self).__name__, "reduction", f"be one of {_REDUCTIONS}", reduction)
         super().__init__(name=name, reduction=reduction, **kwargs)
-        self.label_smoothing = _checks.probability("MaskedCrossentropy", "label_smoothing", label_smoothing)
-        self.padding_id = _checks.non_negative_int("MaskedCrossentropy", "padding_id", padding_id)
+        self.label_smoothing = _checks.probability(type(self).__name__, "label_smoothing", label_smoothing)
+        self.padding_id = _checks.non_negative_int(type(self).__name__, "padding_id", padding_id)
 
     def call(self, y_true, y_pred):
         """Loss of each token, `(B, T)`, 0 at padding."""
         y_true = ops.cast(y_true, "int32")
-        check_scores("MaskedCrossentropy", y_true, y_pred)
+        check_scores(type(self).__name__, y_true, y_pred)
         return _token_losses(y_true, ops.cast(y_pred, "float32"), y_true != self.padding_id, self.label_smoothing)
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         # Keras's own reduction divides by all tokens, padding included.
         y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
         losses = self.call(y_true, y_pred)
-        weights = ops.cast(y_true != self.padding_id, losses.dtype)
-        if sample_weight is not None:
-            sample_weight = ops.cast(sample_weight, losses.dtype)
-            if len(sample_weight.shape) == 1:
-                sample_weight = sample_weight[:, None]
-            weights = weights * sample_weight
+        weights = token_weights(y_true, self.padding_id, sample_weight, losses.dtype)
         losses = losses * weights
         if self.reduction == "sum":
             return ops.sum(losses)
         if self.reduction in ("none", None):
             return losses
         total = ops.sum(weights)
-        return ops.sum(losses) / ops.where(total == 0, 1.0, total)
+        return ops.sum(losses) / ops.where(total == 0, 1.0, total) / _replicas()
 
     def get_config(self):
         return {
@@ -87,6 +82,7 @@ def _token_losses(target, logits, real, smoothing):
     Over a large vocabulary nearly all the time goes into passes over `(B, T, V)`. Left to itself, differentiation makes
     such an array for each of the mask, the sum of exponentials, the target's place and the mean, and adds them up.
     """
+    target = ops.where(real, target, 0)  # an id that stands for padding alone may be none of the vocabulary's
 
     @ops.custom_gradient
     def losses(logits):
@@ -122,6 +118,26 @@ def _logits_gradient(exponentials, total, target, at_target, upstream, smoothing
     places = ops.stack([ops.arange(ops.shape(rows)[0], dtype="int32"), ops.reshape(target, (-1,))], axis=-1)
     rows = ops.scatter_update(rows, places, ops.reshape(at_target, (-1,)))
     return ops.reshape(rows, ops.shape(exponentials))
+
+
+def _replicas():
+    """Over how many a distribution strategy adds up the losses: each, a mean of its own, then counts as a share."""
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def token_weights(y_true, padding_id, sample_weight, dtype):
+    """How much each token counts, of the shape of `y_true`: 0 for padding; `sample_weight` may have one number a row."""
+    weights = ops.cast(y_true != padding_id, dtype)
+    if sample_weight is None:
+        return weights
+    sample_weight = ops.cast(sample_weight, dtype)
+    if len(sample_weight.shape) == 1 < len(y_true.shape):
+        sample_weight = sample_weight[:, None]
+    return weights * sample_weight
 
 
 def check_scores(who, y_true, y_pred):

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.training.losses import check_scores
+from tfattn.training.losses import check_scores, token_weights
 
 __all__ = ["MaskedAccuracy"]
 
@@ -39,12 +39,7 @@ class MaskedAccuracy(keras.metrics.Mean):
         # Not by `ops.argmax`, which on TensorFlow tells −0 from 0, in passes over all scores: a sixth of a training step.
         best = ops.cast(ops.top_k(y_pred, 1)[1], "int32")[..., 0]  # (B, T)
         right = ops.cast(y_true == best, "float32")
-        weights = ops.cast(y_true != self.padding_id, "float32")
-        if sample_weight is not None:
-            sample_weight = ops.cast(sample_weight, "float32")
-            if len(sample_weight.shape) == 1:
-                sample_weight = sample_weight[:, None]
-            weights = weights * sample_weight
+        weights = token_weights(y_true, self.padding_id, sample_weight, "float32")
         return super().update_state(right, sample_weight=weights)
 
     def get_config(self):

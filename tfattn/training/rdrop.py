@@ -15,8 +15,9 @@ class RDropCrossentropy(MaskedCrossentropy):
 
         loss = −log p[target] + weight / 2 · ½ (KL(p ‖ q) + KL(q ‖ p))        p of a token, q of its twin
 
-    It is taken where the second half of a batch has the targets of the first, as `data.twice` makes it. Any other batch,
-    one of validation for example, has the cross-entropy alone.
+    It is taken where the second half of a batch has the targets of the first, as `data.twice` makes it, or chance: two
+    sources of one target, alone in a batch, are taken for twins. Any other batch, as validation has them, has the
+    cross-entropy alone. Under `tf.distribute`, which cuts batches in parts of its own, twins are parted and not found.
 
     Args:
         weight: number of at least 0, the paper's α.
@@ -44,12 +45,16 @@ class RDropCrossentropy(MaskedCrossentropy):
         losses = super().call(y_true, y_pred)
         y_true, scores = ops.cast(y_true, "int32"), ops.cast(y_pred, "float32")
         rows = ops.shape(y_true)[0]
-        first, second = y_true[: rows // 2], y_true[rows // 2 : rows // 2 * 2]
-        twins = ops.logical_and(rows == rows // 2 * 2, ops.all(first == second))
+        half = rows // 2
+        first, second = y_true[:half], y_true[half : 2 * half]
+        twins = ops.logical_and(rows == 2 * half, ops.all(first == second))
 
         def with_distances():
-            distances = _distances(scores, first != self.padding_id)
-            return losses + self.weight / 2 * ops.concatenate([distances, distances])
+            distances = _distances(scores[:half], scores[half : 2 * half], first != self.padding_id)
+            # Compiled for an odd number of rows too, which never comes here: its last row gets a zero.
+            return losses + self.weight / 2 * ops.concatenate(
+                [distances, distances, ops.zeros_like(losses[2 * half :])]
+            )
 
         return ops.cond(twins, with_distances, lambda: losses)
 
@@ -57,22 +62,11 @@ class RDropCrossentropy(MaskedCrossentropy):
         return {**super().get_config(), "weight": self.weight}
 
 
-def _distances(logits, real):
-    """½ (KL(p ‖ q) + KL(q ‖ p)) of each token and its twin, `(B/2, T)`, 0 at padding, with its gradient written out."""
-
-    @ops.custom_gradient
-    def distances(logits):
-        log_p, log_q = ops.split(ops.log_softmax(logits, axis=-1), 2)  # (B/2, T, V) each
-        p, q, ratio = ops.exp(log_p), ops.exp(log_q), log_p - log_q
-        difference = p - q
-
-        def gradient(*arguments, upstream=None):
-            upstream = ops.where(real, arguments[0] if upstream is None else upstream, 0.0) / 2
-            of_p = p * (ratio - ops.sum(p * ratio, axis=-1, keepdims=True)) + difference
-            of_q = q * (ops.sum(q * ratio, axis=-1, keepdims=True) - ratio) - difference
-            # Not a product alone: 0 · NaN, of a padding that holds NaN, is NaN.
-            return ops.concatenate([ops.where(real[..., None], upstream[..., None] * of, 0.0) for of in (of_p, of_q)])
-
-        return ops.where(real, ops.sum(difference * ratio, axis=-1) / 2, 0.0), gradient
-
-    return distances(logits)
+def _distances(first, second, real):
+    """½ (KL(p ‖ q) + KL(q ‖ p)) of the tokens of two halves' logits `(B/2, T, V)`: `(B/2, T)`, 0 at padding."""
+    # Hidden before the softmax: what padding holds, NaN among it, has no gradient then.
+    log_p, log_q = (ops.log_softmax(ops.where(real[..., None], half, 0.0), axis=-1) for half in (first, second))
+    p, q = ops.exp(log_p), ops.exp(log_q)
+    # A word that both rule out is no difference, and not −∞ + ∞.
+    ratio = ops.where(p == q, 0.0, log_p - log_q)
+    return ops.sum((p - q) * ratio, axis=-1) / 2
