@@ -91,11 +91,64 @@ def test_twins_that_agree_have_the_cross_entropy_alone():
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("rows", [slice(None, -1), slice(1, None), slice(1)])
-def test_a_batch_without_twins_has_the_cross_entropy_alone(rows):
+ROADS = {
+    "eager": lambda f, *inputs: f(*inputs),
+    "unknown sizes": lambda f, *inputs: tf.function(f, input_signature=SIGNATURE)(*inputs),
+    "known sizes": lambda f, *inputs: tf.function(f)(*inputs),
+    "xla": lambda f, *inputs: tf.function(f, jit_compile=True)(*inputs),
+}
+SIGNATURE = [tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None, None, V))]
+
+
+def value_and_gradient(loss, ids, logits):
+    with tf.GradientTape() as tape:
+        tape.watch(logits)
+        value = loss(ids, logits)
+    return value, tape.gradient(value, logits)
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("rows", [slice(None, -1), slice(1, None), slice(1), slice(0)], ids=str)
+def test_a_batch_without_twins_has_the_cross_entropy_alone(rows, road):
     ids, logits = case()
-    ids, logits = ids[rows], logits[rows].astype("float32")
-    np.testing.assert_array_equal(RDropCrossentropy(5.0, 0.1)(ids, logits), tfattn.MaskedCrossentropy(0.1)(ids, logits))
+    inputs = tf.constant(ids[rows], tf.int32), tf.constant(logits[rows], tf.float32)
+    results = [
+        ROADS[road](lambda *inputs, loss=loss: value_and_gradient(loss, *inputs), *inputs)
+        for loss in (RDropCrossentropy(5.0, 0.1), tfattn.MaskedCrossentropy(0.1))
+    ]
+    for found, wanted in zip(*results, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_twins_are_found_on_every_road(road):
+    ids, logits = case()
+    loss = RDropCrossentropy(5.0, 0.1, reduction="sum")
+    value, _ = ROADS[road](
+        lambda *inputs: value_and_gradient(loss, *inputs), tf.constant(ids, tf.int32), tf.constant(logits, tf.float32)
+    )
+    np.testing.assert_allclose(value, oracle(ids, logits, 5.0, 0.1).sum(), rtol=1e-5)
+
+
+def test_a_word_that_both_rule_out_is_no_difference():
+    ids, logits = case()
+    ids[ids == 1] = 2
+    inputs = [tf.constant(np.where(np.arange(V) == 1, value, logits), tf.float32) for value in (-np.inf, -1e4)]
+    results = [value_and_gradient(RDropCrossentropy(5.0), ids, scores) for scores in inputs]
+    for found, wanted in zip(*results, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_rows_that_chance_leaves_alone_are_trained_on_and_judged(jit):
+    ids = np.random.default_rng(0).integers(1, V, size=(7, T))
+    model = keras.Sequential([keras.layers.Embedding(V, V)])
+    model.compile("sgd", RDropCrossentropy(5.0), jit_compile=jit)
+    found = model.fit(ids, ids, batch_size=4, verbose=0, shuffle=False).history["loss"]
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(
+        model.evaluate(ids[:1], ids[:1], verbose=0), tfattn.MaskedCrossentropy()(ids[:1], model(ids[:1])), rtol=1e-5
+    )
 
 
 def test_one_other_target_makes_no_twins():
@@ -145,6 +198,20 @@ def test_every_row_comes_twice_one_half_after_the_other():
     for batch, double in zip(batches, doubled, strict=True):
         for rows, both in zip(tf.nest.flatten(batch), tf.nest.flatten(double), strict=True):
             np.testing.assert_array_equal(both, np.concatenate([rows, rows]))
+
+
+def test_a_dataset_of_another_structure_keeps_it():
+    rows = tf.data.Dataset.from_tensor_slices({"a": [[1, 2]], "b": [[3]]})
+    ((found,), (double,)) = (list(dataset) for dataset in (rows, data.twice(rows)))
+    assert found.keys() == double.keys()
+    np.testing.assert_array_equal(double["a"], [1, 2, 1, 2])
+    with pytest.raises(ValueError, match="twice: `batches` must be a tf.data.Dataset"):
+        data.twice([1, 2])
+
+
+def test_its_errors_have_its_name():
+    with pytest.raises(ValueError, match="RDropCrossentropy: `y_pred` must have"):
+        RDropCrossentropy()(np.ones((2, 3), int), np.ones((2, 3)))
 
 
 def test_it_is_saved_with_its_settings():

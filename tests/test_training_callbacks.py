@@ -173,13 +173,16 @@ def test_weights_that_were_put_in_since_an_interruption_stay(other):
     model, averaged = new_model(), training.AveragedWeights()
     with pytest.raises(KeyboardInterrupt):
         fit(model, [averaged, keras.callbacks.LambdaCallback(on_test_batch_end=stop)], validation_data=HELD_OUT)
-    if other:
+    weights = model.get_weights()
+    if other:  # which begins with the very average
         model = new_model()
-    model.set_weights([np.full_like(weights, 7.0) for weights in model.get_weights()])
+    else:
+        weights = [each + 1 for each in weights]
+    model.set_weights(weights)
     begun = []
     note = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: begun.append(model.get_weights()))
     fit(model, [averaged, note], epochs=1)
-    assert all((weights == 7.0).all() for weights in begun[0])
+    assert_equal(begun[0], weights)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,8 @@ def _token_losses(target, logits, real, smoothing):
 
     @ops.custom_gradient
     def losses(logits):
-        largest = ops.max(logits, axis=-1, keepdims=True)  # (B, T, 1)
+        # `initial` lets an empty batch pass.
+        largest = ops.max(logits, axis=-1, keepdims=True, initial=-float("inf"))  # (B, T, 1)
         exponentials = ops.exp(logits - largest)  # (B, T, V), kept for the gradient
         total = ops.sum(exponentials, axis=-1)  # (B, T)
         log_normaliser = largest[..., 0] + ops.log(total)

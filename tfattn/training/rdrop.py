@@ -46,15 +46,10 @@ class RDropCrossentropy(MaskedCrossentropy):
         y_true, scores = ops.cast(y_true, "int32"), ops.cast(y_pred, "float32")
         rows = ops.shape(y_true)[0]
         half = rows // 2
-        first, second = y_true[:half], y_true[half : 2 * half]
-        twins = ops.logical_and(rows == 2 * half, ops.all(first == second))
+        twins = ops.logical_and(rows == 2 * half, ops.all(y_true[:half] == y_true[half : 2 * half]))
 
         def with_distances():
-            distances = _distances(scores[:half], scores[half : 2 * half], first != self.padding_id)
-            # Compiled for an odd number of rows too, which never comes here: its last row gets a zero.
-            return losses + self.weight / 2 * ops.concatenate(
-                [distances, distances, ops.zeros_like(losses[2 * half :])]
-            )
+            return losses + self.weight / 2 * _distances(scores, y_true != self.padding_id)
 
         return ops.cond(twins, with_distances, lambda: losses)
 
@@ -62,11 +57,13 @@ class RDropCrossentropy(MaskedCrossentropy):
         return {**super().get_config(), "weight": self.weight}
 
 
-def _distances(first, second, real):
-    """½ (KL(p ‖ q) + KL(q ‖ p)) of the tokens of two halves' logits `(B/2, T, V)`: `(B/2, T)`, 0 at padding."""
+def _distances(logits, real):
+    """½ (KL(p ‖ q) + KL(q ‖ p)) of each token and its twin, half a batch away: `(B, T)`, 0 at padding."""
     # Hidden before the softmax: what padding holds, NaN among it, has no gradient then.
-    log_p, log_q = (ops.log_softmax(ops.where(real[..., None], half, 0.0), axis=-1) for half in (first, second))
-    p, q = ops.exp(log_p), ops.exp(log_q)
+    log_p = ops.log_softmax(ops.where(real[..., None], logits, 0.0), axis=-1)  # (B, T, V)
+    p = ops.exp(log_p)
+    # Rolled, and not cut in two: XLA does not differentiate slices within a branch, and compiles it for odd batches too.
+    q, log_q = (ops.roll(x, ops.shape(logits)[0] // 2, axis=0) for x in (p, log_p))
     # A word that both rule out is no difference, and not −∞ + ∞.
     ratio = ops.where(p == q, 0.0, log_p - log_q)
     return ops.sum((p - q) * ratio, axis=-1) / 2
