@@ -37,7 +37,8 @@ class Backup(keras.callbacks.Callback):
     the logs of every epoch, with which `fit` fills the history that it returns. It is written beside the old one, and
     then takes its place at once. Pass this callback last, so that the logs are complete and the epoch's best weights
     are on disk. What other callbacks remember is not kept: `ModelCheckpoint` is told by
-    `initial_value_threshold=backup.best("val_loss", min)`, `EarlyStopping` counts its patience anew.
+    `initial_value_threshold=backup.best("val_loss", min)`, `EarlyStopping` counts its patience anew. Nor is torch's own
+    generator, from which Keras's dropout draws there unless its layer has a seed.
 
     Where an epoch is too long to be lost, cut it up: with `steps_per_epoch=n` and a dataset of one order for the whole
     run, `batches.skip(backup.epoch * n)`.

@@ -43,8 +43,8 @@ class ValidationBleu(keras.callbacks.Callback):
         translate: function of the model and `sources` that returns the translations, one string a source, in order.
         sources: list of sentences in the form that `translate` takes.
         references: as many strings, tokens split by spaces, as in `corpus_bleu`.
-        every: positive int n: after the first epoch and the last of `epochs`, and after epochs n, 2n, 3n and so on, counted from 1.
-            Between them the last value stands, so that whoever monitors it always finds one.
+        every: positive int n: after the first epoch and the last of `epochs`, and after epochs n, 2n, 3n and so on,
+            counted from 1. Between them the last value stands, so that whoever monitors it always finds one.
         name: its name in the logs.
     Raises:
         ValueError: `translate` cannot be called; there are no `sources`; `references` are not as many, or no strings;
