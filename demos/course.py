@@ -23,13 +23,6 @@ class Preset(NamedTuple):
     course: tuple = ()  # (one of `KINDS`, the epoch that ends it), one after another; after the last of them all is "plain"
 
 
-class Pairs(NamedTuple):
-    """What there is to learn from: the training pairs, and what `--also` names."""
-
-    train: list
-    also: list | None = None
-
-
 class Phase(NamedTuple):
     """Some epochs of a training, and what is learnt from in them."""
 
@@ -38,50 +31,40 @@ class Phase(NamedTuple):
     epochs: range
 
 
-def phases(preset, pairs, words, options):
-    """The phases of a training of `options.epochs` epochs on `Pairs`; `words` has both vocabularies."""
+def phases(preset, train, words, options):
+    """The phases of a training of `options.epochs` epochs on the pairs of `train`; `words` has both vocabularies."""
     found, begin = [], 0
     for kind, end in (*preset.course, ("plain", options.epochs)):
         epochs = range(begin, min(end, options.epochs))
         if epochs:
             counter = data.EpochCounter()
             shared = {"max_length": MAX_LENGTH, "shuffle_seed": options.seed, "epoch_counter": counter}
-            found.append(Phase(KINDS[kind](pairs, words, options.tokens, **shared), counter, epochs))
+            found.append(Phase(KINDS[kind](train, words, options.tokens, **shared), counter, epochs))
         begin = end
     return found
 
 
-def learns_from_more(preset):
-    """Whether a phase of the course wants further pairs."""
-    return any(kind == "more" for kind, _ in preset.course)
+def _plain(train, words, tokens, **options):
+    return data.token_batches(train, *words, tokens, **options)
 
 
-def _plain(pairs, words, tokens, **options):
-    return data.token_batches(pairs.train, *words, tokens, **options)
-
-
-def _more(pairs, words, tokens, **options):
-    """The further pairs beside the others."""
-    return data.token_batches([*pairs.train, *pairs.also], *words, tokens, **options)
-
-
-def _cut(pairs, words, tokens, **options):
+def _cut(train, words, tokens, **options):
     """BPE dropout, where there are subwords."""
     words = [data.SubwordDropout(each) if isinstance(each, data.SubwordVocabulary) else each for each in words]
-    return data.token_batches(pairs.train, *words, tokens, **options)
+    return data.token_batches(train, *words, tokens, **options)
 
 
-def _twice(pairs, words, tokens, **options):
+def _twice(train, words, tokens, **options):
     """R-Drop: half as many pairs in a batch, each of them twice."""
     try:
-        return data.twice(data.token_batches(pairs.train, *words, tokens // 2, **options))
+        return data.twice(data.token_batches(train, *words, tokens // 2, **options))
     except ValueError as error:
         raise ValueError(f"of which each pair of a `twice` phase has half: {error}") from None
 
 
 # What a phase learns from. A model learns quickest from plain batches; then some epochs of another kind keep it from learning
 # few sentences by heart; and plain ones again, while the rate goes down, end the course.
-KINDS = {"plain": _plain, "more": _more, "cut": _cut, "twice": _twice}
+KINDS = {"plain": _plain, "cut": _cut, "twice": _twice}
 
 
 def rate(preset, updates):

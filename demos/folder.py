@@ -11,7 +11,7 @@ import keras
 from tfattn import data
 
 # What a run is made of: who goes on with it must ask for the same.
-SETTINGS = ("preset", "seed", "data", "languages", "pairs", "subwords", "tokens", "sentences", "also")
+SETTINGS = ("preset", "seed", "data", "languages", "pairs", "subwords", "tokens", "sentences")
 
 
 def choose_epochs(options, preset, backup):

@@ -22,12 +22,6 @@ PRESETS = {
         subwords=9900, tokens=4096, epochs=75, peak=0.005, warmup=2000, look_back=500, cooldown=15,
         course=(("plain", 50), ("cut", 60)),
     ),
-    # The same with further pairs (--also): the training targets, and what a model of the other direction makes of them.
-    "tiny-more": Preset(
-        {"num_layers": 4, "width": 128, "num_heads": 4, "hidden_dim": 256, "dropout": 0.3},
-        subwords=9900, tokens=4096, epochs=75, peak=0.005, warmup=2000, look_back=500, cooldown=15,
-        course=(("plain", 50), ("more", 60)),
-    ),
     # Vaswani et al. 2017, table 3, base.
     "base": Preset(
         {"num_layers": 6, "width": 512, "num_heads": 8, "hidden_dim": 2048, "dropout": 0.1},

@@ -66,8 +66,6 @@ def _options(description, name, presets):
     )
     parser.add_argument("--length-penalty", type=float, default=1.0, metavar="P",
                         help="of the beams: 0 ranks by the sum, 1 by the mean of a token (default: 1)")  # fmt: skip
-    parser.add_argument("--also", metavar="PART", help="with --data: files of further pairs, such as back, for a preset "
-                        "that learns from them in some of its epochs")  # fmt: skip
     parser.add_argument("--score", metavar="PART", help="with --data: files to score at the end, such as test_2016")
     parser.add_argument("--sentences", type=positive_int, metavar="N",
                         help="most held-out sentences to score, in training too (default: 1000 toy ones, all)")  # fmt: skip
@@ -81,11 +79,8 @@ def _options(description, name, presets):
             setattr(options, setting, getattr(preset, setting))
     if not 0 <= options.length_penalty < float("inf"):
         parser.error("--length-penalty must be a number of at least 0")
-    if (options.score or options.also) and not options.data:
-        parser.error("--score and --also need --data")
-    if not options.translate and bool(options.also) != course.learns_from_more(preset):
-        parser.error(f"--also goes with a preset that learns from further pairs, and --preset {options.preset} "
-                     + ("does not" if options.also else "does: --also must name them"))  # fmt: skip
+    if options.score and not options.data:
+        parser.error("--score needs --data")
     if options.sentences is None and not options.data:
         options.sentences = 1000
     return options
@@ -99,14 +94,13 @@ def _train_and_show(options, model_class, preset, alignment):
         training.corpus_bleu(["a"], ["a"])
         backup = training.Backup(options.out / "backup.npz")
         train, validation = _pairs(options)
-        pairs = course.Pairs(train, options.also and _read(options, options.also))
         scored = validation if options.score is None else _read(options, options.score)
         folder.check_settings(options, preset, backup)
         folder.choose_epochs(options, preset, backup)
         source_words, target_words = folder.vocabularies(options, train)
         if backup.epoch:
             folder.check_vocabularies(options, "run", source_words, target_words)
-        phases, held_out = _batches(options, preset, pairs, validation, (source_words, target_words))
+        phases, held_out = _batches(options, preset, train, validation, (source_words, target_words))
         folder.record_run(options, preset, backup, (source_words, target_words))
     earlier = sum(backup.history.get("seconds", []))  # in epochs before --resume
     print(
@@ -175,10 +169,10 @@ def _read(options, part):
     return data.read_parallel(path(source), path(target))
 
 
-def _batches(options, preset, pairs, validation, words):
+def _batches(options, preset, train, validation, words):
     """The phases of the training, and the batches of the validation loss."""
     try:
-        phases = course.phases(preset, pairs, words, options)
+        phases = course.phases(preset, train, words, options)
         return phases, data.token_batches(validation, *words, max(options.tokens, 1024))
     except ValueError as error:
         raise ValueError(f"--tokens {options.tokens}, lines of at most {course.MAX_LENGTH} tokens: {error}") from None

@@ -30,9 +30,7 @@ def test_a_batch_too_small_for_a_sentence_names_the_option(demo_module, plain_pr
     with pytest.raises(
         ValueError, match="--tokens 8, lines of at most 100 tokens: .* must be at least 24, for the longest"
     ):
-        demo_module("translation")._batches(
-            options, plain_preset(), demo_module("course").Pairs(pairs), pairs, (words, words)
-        )
+        demo_module("translation")._batches(options, plain_preset(), pairs, pairs, (words, words))
 
 
 COURSE = (("plain", 2), ("cut", 4), ("twice", 5))
@@ -59,7 +57,7 @@ def test_phases_follow_the_course_of_the_preset(demo_module, plain_preset, epoch
         return sum(map(np.count_nonzero, sources(batches)))
 
     course = demo_module("course")
-    phases = course.phases(plain_preset(course=COURSE), course.Pairs(pairs), (words, words), options)
+    phases = course.phases(plain_preset(course=COURSE), pairs, (words, words), options)
     assert [phase.epochs for phase in phases] == wanted
     plain, *others = [phase.batches for phase in phases]
     assert tokens(plain) == tokens(data.token_batches(pairs, words, words, 256))
@@ -76,7 +74,7 @@ def test_a_batch_too_small_for_a_pair_and_its_twin_says_so(demo_module, plain_pr
     course, words = demo_module("course"), data.Vocabulary(["a"])
     options = types.SimpleNamespace(tokens=24, seed=0, epochs=1)
     with pytest.raises(ValueError, match="of which each pair of a `twice` phase has half: .* must be at least 24"):
-        course.phases(plain_preset(course=(("twice", 1),)), course.Pairs([("a " * 20, "a")]), (words, words), options)
+        course.phases(plain_preset(course=(("twice", 1),)), [("a " * 20, "a")], (words, words), options)
 
 
 def test_whole_words_are_not_cut(demo_module, plain_preset):
@@ -84,26 +82,8 @@ def test_whole_words_are_not_cut(demo_module, plain_preset):
     words = data.Vocabulary.from_sentences([sentence for pair in pairs for sentence in pair])
     options = types.SimpleNamespace(tokens=256, seed=0, epochs=4)
     course = demo_module("course")
-    phases = course.phases(plain_preset(course=COURSE), course.Pairs(pairs), (words, words), options)
+    phases = course.phases(plain_preset(course=COURSE), pairs, (words, words), options)
     assert len(phases) == 2 and len({len(phase.batches) for phase in phases}) == 1
-
-
-def test_further_pairs_are_learnt_from_in_their_phase_alone(demo_module, plain_preset):
-    course = demo_module("course")
-    train, also = (data.toy_translation(count, seed=count) for count in (60, 40))
-    words = data.Vocabulary.from_sentences([sentence for pair in train + also for sentence in pair])
-    preset, options = (
-        plain_preset(course=(("plain", 1), ("more", 2))),
-        types.SimpleNamespace(tokens=256, seed=0, epochs=3),
-    )
-    phases = course.phases(preset, course.Pairs(train, also), (words, words), options)
-
-    def targets(phase):
-        return sorted(words.decode(row) for _, rows in phase.batches for row in rows.numpy())
-
-    alone, both = (sorted(target for _, target in pairs) for pairs in (train, train + also))
-    assert [targets(phase) for phase in phases] == [alone, both, alone]
-    assert course.learns_from_more(preset) and not course.learns_from_more(plain_preset(course=COURSE))
 
 
 @pytest.mark.slow
@@ -119,7 +99,7 @@ def test_a_training_goes_through_its_phases_and_on_with_them(demo_module, plain_
         keras.utils.set_random_seed(0)
         model = tfattn.Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=8, dropout=0.3)
         model.build(((None, None), (None, None)))
-        phases, held_out = translation._batches(options, preset, translation.course.Pairs(pairs), pairs, (words, words))
+        phases, held_out = translation._batches(options, preset, pairs, pairs, (words, words))
         backup = training.Backup(out / "backup.npz")
         phases = [
             phase._replace(epochs=range(phase.epochs.start, min(phase.epochs.stop, epochs)))

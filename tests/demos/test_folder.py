@@ -26,7 +26,7 @@ def test_a_damaged_record_of_a_run_is_named(folder, tmp_path):
 
 
 def options_of(folder, **entries):
-    none = dict.fromkeys(("preset", "seed", "data", "pairs", "subwords", "tokens", "sentences", "also"))
+    none = dict.fromkeys(("preset", "seed", "data", "pairs", "subwords", "tokens", "sentences"))
     return types.SimpleNamespace(**{**none, "languages": ("en", "de"), "out": folder, "resume": True, **entries})
 
 

@@ -110,24 +110,11 @@ def test_what_is_scored_at_the_end_is_looked_for_at_the_start(tmp_path):
     assert "Epoch" not in done.stdout and not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    "options, said",
-    [
-        (("--data", ".", "--also", "back"), "and --preset tiny does not"),
-        (("--data", ".", "--preset", "tiny-more"), "and --preset tiny-more does: --also must name them"),
-        (("--preset", "tiny-more", "--also", "back"), "--score and --also need --data"),
-    ],
-)
-def test_further_pairs_go_with_presets_that_learn_from_them(options, said, tmp_path):
-    done = run(NAMES[0], *options, folder=tmp_path)
-    assert done.returncode == 2 and said in last_line(done.stderr)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_help_names_every_option(name, tmp_path):
     output = printed(name, "--help", folder=tmp_path)
     for option in (
         *("--seed", "--out", "--data", "--languages", "--pairs", "--preset", "--subwords", "--epochs", "--tokens"),
-        *("--beam", "--length-penalty", "--also", "--score", "--sentences", "--resume", "--translate"),
+        *("--beam", "--length-penalty", "--score", "--sentences", "--resume", "--translate"),
     ):
         assert option in output
