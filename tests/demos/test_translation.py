@@ -69,7 +69,7 @@ def test_a_run_is_kept_resumed_and_asked(toy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, epochs", zip(NAMES, (5, 6), strict=True))
+@pytest.mark.parametrize("name, epochs", list(zip(NAMES, (5, 6), strict=True)))
 def test_who_has_learnt_looks_at_the_words_that_change_places(name, epochs, tmp_path):
     options = ("--pairs", 7000, "--sentences", 200, "--epochs", epochs)
     assert result(printed(name, *options, folder=tmp_path))["aligned_swaps"] >= 0.9

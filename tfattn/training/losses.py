@@ -66,7 +66,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         if self.reduction in ("none", None):
             return losses
         total = ops.sum(weights)
-        return ops.sum(losses) / ops.where(total == 0, 1.0, total) / _replicas()
+        mean = ops.sum(losses) / ops.where(total == 0, 1.0, total)
+        return _Share(name="share", dtype="float32")(mean[None], mean[None])
 
     def get_config(self):
         return {
@@ -121,13 +122,11 @@ def _logits_gradient(exponentials, total, target, at_target, upstream, smoothing
     return ops.reshape(rows, ops.shape(exponentials))
 
 
-def _replicas():
-    """Over how many a distribution strategy adds up the losses: each, a mean of its own, then counts as a share."""
-    if keras.backend.backend() != "tensorflow":
-        return 1
-    import tensorflow as tf
+class _Share(keras.losses.Loss):
+    """A replica's share of a mean `(1,)`: Keras's own reduction, which knows how many a distribution strategy adds up."""
 
-    return tf.distribute.get_strategy().num_replicas_in_sync
+    def call(self, y_true, y_pred):
+        return y_pred
 
 
 def token_weights(y_true, padding_id, sample_weight, dtype):
