@@ -59,7 +59,7 @@ def _twice(train, words, tokens, **options):
     try:
         return data.twice(data.token_batches(train, *words, tokens // 2, **options))
     except ValueError as error:
-        raise ValueError(f"of which each pair of a `twice` phase has half: {error}") from None
+        raise ValueError(f"a phase with each pair twice has room for half as many: {error}") from None
 
 
 # What a phase learns from. A model learns quickest from plain batches; then some epochs of another kind keep it from learning

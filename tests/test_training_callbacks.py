@@ -185,6 +185,22 @@ def test_weights_that_were_put_in_since_an_interruption_stay(other):
     assert_equal(begun[0], weights)
 
 
+def test_another_model_is_judged_by_its_own_average_after_an_interruption():
+    def stop(batch, logs):
+        raise KeyboardInterrupt
+
+    stopper, averaged = keras.callbacks.LambdaCallback(on_test_batch_end=stop), training.AveragedWeights()
+    first, other = new_model(), new_model()
+    for model in (first, other):
+        fit(model, [], epochs=1)
+    other.set_weights([each + 1 for each in other.get_weights()])
+    weights = other.get_weights()
+    with pytest.raises(KeyboardInterrupt):
+        first.evaluate(*HELD_OUT, callbacks=[averaged, stopper], verbose=0)
+    other.evaluate(*HELD_OUT, callbacks=[averaged], verbose=0)
+    assert_equal(other.get_weights(), weights)
+
+
 @pytest.mark.parametrize(
     "callbacks, said",
     [

@@ -73,7 +73,9 @@ def test_phases_follow_the_course_of_the_preset(demo_module, plain_preset, epoch
 def test_a_batch_too_small_for_a_pair_and_its_twin_says_so(demo_module, plain_preset):
     course, words = demo_module("course"), data.Vocabulary(["a"])
     options = types.SimpleNamespace(tokens=24, seed=0, epochs=1)
-    with pytest.raises(ValueError, match="of which each pair of a `twice` phase has half: .* must be at least 24"):
+    with pytest.raises(
+        ValueError, match="a phase with each pair twice has room for half as many: .* must be at least 24"
+    ):
         course.phases(plain_preset(course=(("twice", 1),)), [("a " * 20, "a")], (words, words), options)
 
 

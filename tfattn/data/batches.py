@@ -56,7 +56,8 @@ def translation_batches(
         `(B, S)`, target_in `(B, T)`, target_out `(B, T)`.
 
     Raises:
-        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to batch.
+        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to batch; `shuffle_seed` is
+            no int from 0 to 2⁶³ − 1.
 
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat")]
@@ -132,7 +133,7 @@ def token_batches(
 
     Raises:
         ValueError: a size is no positive int; `pairs` holds something else; no pair is left to batch; a pair is longer
-            than `tokens_per_batch`; a `SubwordDropout` without a `shuffle_seed`.
+            than `tokens_per_batch`; `shuffle_seed` is no int from 0 to 2⁶³ − 1, or None beside a `SubwordDropout`.
 
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat"), ("a dog", "un chien")]

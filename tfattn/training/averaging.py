@@ -59,9 +59,7 @@ class AveragedWeights(keras.callbacks.Callback):
                 _checks.fail(
                     "AveragedWeights", "callbacks", "not hold `Backup`: pass it to `fit` beside this", callback
                 )
-        self._weights = None  # those of training, while the average is in the model
-        self._average = None  # and that average
-        self._owner = None  # the model, by its id
+        self._replaced = None  # while an average is in a model: the model, its weights of training, and that average
 
     def set_params(self, params):
         super().set_params(params)
@@ -105,29 +103,30 @@ class AveragedWeights(keras.callbacks.Callback):
             callback.on_train_end(logs)
 
     def _recover(self):
-        """Puts weights back where an earlier `fit` was interrupted while it judged, unless others were put in since."""
-        if self._weights is not None and self._owner == id(self.model):
-            pairs = zip(_arrays(self.model.trainable_variables), self._average, strict=True)
+        """Puts weights back where judging was interrupted, unless it was in another model or others were put in since."""
+        if self._replaced is not None and self._replaced[0] is self.model:
+            pairs = zip(_arrays(self.model.trainable_variables), self._replaced[2], strict=True)
             if all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
                 self._put_weights()
-        self._weights = self._average = None
+        self._replaced = None
 
     def _put_average(self):
-        self._put_weights()
+        self._recover()
         variables, optimizer = self.model.trainable_variables, self.model.optimizer
         if not optimizer.built:
             _checks.fail("AveragedWeights", "optimizer", "have an average, which begins with `fit`", optimizer.name)
-        self._owner, self._weights = id(self.model), _arrays(variables)
+        weights = _arrays(variables)
         optimizer.finalize_variable_values(variables)
         # Copied, for JAX would otherwise have one array in the model and in the optimizer, and give it away in a step.
-        self._average = _arrays(variables)
-        _assign(variables, self._average)
+        average = _arrays(variables)
+        _assign(variables, average)
+        self._replaced = self.model, weights, average
 
     def _put_weights(self):
-        if self._weights is None:
-            return
-        _assign(self.model.trainable_variables, self._weights)
-        self._weights = self._average = None
+        if self._replaced is not None:
+            _, weights, _ = self._replaced
+            _assign(self.model.trainable_variables, weights)
+            self._replaced = None
 
 
 def _arrays(variables):
