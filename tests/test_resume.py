@@ -1,7 +1,5 @@
 """A run that is killed and started again ends as one that nobody killed: weights, optimizer, seeds, logs, best weights."""
 
-import io
-import json
 import os
 import pathlib
 import signal
@@ -11,12 +9,11 @@ import sys
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfattn
+from tests.resuming import SEED, assert_same, everything, fit, seeded, small_batches, whole_and_resumed
 from tfattn import data, training
 
-STEPS, SEED = 3, 5  # batches an epoch
 IDS = 40  # of a vocabulary
 
 
@@ -84,16 +81,6 @@ def best_weights(folder, backup):
     )
 
 
-def everything(model):
-    return [*model.variables, *model.optimizer.variables]
-
-
-def assert_same(ours, theirs):
-    assert len(ours) == len(theirs)
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(np.array(one), np.array(other))
-
-
 @pytest.mark.slow
 def test_a_transformer_whose_run_is_killed_in_an_epoch_ends_as_if_it_had_not_been(tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -119,47 +106,6 @@ def test_a_transformer_whose_run_is_killed_in_an_epoch_ends_as_if_it_had_not_bee
 # The same with a model of a few weights, stopped between two epochs or in the middle of a backup.
 
 
-def small_batches(first_epoch=0, last_epoch=9):
-    def stream():
-        for epoch in range(first_epoch, last_epoch):
-            rng = np.random.default_rng([SEED, epoch])
-            for _ in range(STEPS):
-                yield rng.normal(size=(11, 3)).astype("float32"), rng.normal(size=(11, 2)).astype("float32")
-
-    signature = (tf.TensorSpec((11, 3), tf.float32), tf.TensorSpec((11, 2), tf.float32))
-    return tf.data.Dataset.from_generator(stream, output_signature=signature)
-
-
-def small_model(optimizer="adam", dtype=None):
-    layers = [keras.layers.Dropout(0.3), keras.layers.Dense(2, dtype=dtype)]
-    model = keras.Sequential([keras.Input((3,)), *layers])
-    model.compile(optimizer, "mse", run_eagerly=True)
-    return model
-
-
-def fit(model, backup, epochs, *judges, **arguments):
-    data = arguments.pop("data", small_batches(backup.epoch))
-    arguments = {"initial_epoch": backup.epoch, "steps_per_epoch": STEPS, "verbose": 0, "shuffle": False, **arguments}
-    return model.fit(data, epochs=epochs, callbacks=[*judges, backup], **arguments)
-
-
-def whole_and_resumed(tmp_path, new_model, *new_judges):
-    """(model, history) of a run of four epochs, and of one stopped after two and taken up by another model."""
-
-    def stop(epoch, logs):
-        if epoch == 2:
-            raise KeyboardInterrupt
-
-    model = new_model()
-    whole = fit(model, training.Backup(tmp_path / "whole"), 4, *[judge() for judge in new_judges])
-    stopper = keras.callbacks.LambdaCallback(on_epoch_begin=stop)
-    with pytest.raises(KeyboardInterrupt):
-        fit(new_model(), training.Backup(tmp_path / "cut"), 4, *[judge() for judge in new_judges], stopper)
-    resumed = new_model()
-    history = fit(resumed, training.Backup(tmp_path / "cut"), 4, *[judge() for judge in new_judges])
-    return (model, whole), (resumed, history)
-
-
 OPTIMIZERS = {
     "adam": lambda: keras.optimizers.Adam(training.TransformerSchedule(width=5, warmup_steps=7)),
     # Three batches an epoch, so that half an update is left over at its end.
@@ -174,11 +120,6 @@ def test_weights_optimizer_and_seeds_go_on_bit_for_bit(tmp_path, name):
     assert_same(everything(resumed), everything(model))
     assert any(variable.path.endswith("seed_generator_state") for variable in everything(model))
     assert history.history == whole.history
-
-
-def seeded(optimizer, dtype=None):
-    keras.utils.set_random_seed(SEED)
-    return small_model(optimizer, dtype)
 
 
 def test_weights_in_bfloat16_go_on_bit_for_bit(tmp_path):
@@ -298,119 +239,6 @@ def test_a_resumed_run_keeps_the_best_weights_of_its_earlier_life(tmp_path):
     backup = training.Backup(path)
     assert backup.best("val_bleu") == 8.0 and backup.best("val_bleu", min) == 3.0
     assert backup.best("val_loss") is None
-
-
-def array_file():
-    file = io.BytesIO()
-    np.save(file, np.ones(3))
-    return file.getvalue()
-
-
-def logs_alone(logs):
-    file = io.BytesIO()
-    np.savez(file, logs=np.array(json.dumps(logs)))
-    return file.getvalue()
-
-
-DAMAGES = {
-    "end": lambda b: b[:-100],
-    "half": lambda b: b[: len(b) // 2],
-    "empty": lambda b: b"",
-    "text": lambda b: b"hello",
-    "array": lambda b: array_file(),
-    "no epoch": lambda b: logs_alone({"history": {}}),
-    "no logs": lambda b: logs_alone([3]),
-    "said to be encrypted": lambda b: b.replace(b"PK\1\2\x2d\3\x2d\0\0", b"PK\1\2\x2d\3\x2d\0\1"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_file_is_refused_with_a_sentence(tmp_path, damage):
-    path = tmp_path / "run.backup"
-    fit(seeded("adam"), training.Backup(path), 1)
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match="Backup: `filepath` must be a whole file that `Backup` wrote; delete it to"):
-        training.Backup(path)
-
-
-def test_a_file_that_may_not_be_opened_is_not_called_damaged(tmp_path):
-    (tmp_path / "run.backup").mkdir()
-    with pytest.raises(IsADirectoryError):
-        training.Backup(tmp_path / "run.backup")
-
-
-def test_another_file_of_numpys_is_refused(tmp_path):
-    np.savez(tmp_path / "other.npz", weights=np.ones(3))
-    with pytest.raises(ValueError, match="must be a whole file that `Backup` wrote"):
-        training.Backup(tmp_path / "other.npz")
-
-
-@pytest.mark.parametrize("other", [lambda: small_model("sgd"), lambda: small_model("adamax"), lambda: wider_model()])
-def test_the_backup_of_another_model_or_optimizer_is_refused(tmp_path, other):
-    path = tmp_path / "run.backup"
-    fit(seeded("adam"), training.Backup(path), 1)
-    with pytest.raises(ValueError, match="Backup: `filepath` must belong to this model and optimizer"):
-        fit(other(), training.Backup(path), 2)
-
-
-def test_the_optimizer_within_one_that_scales_is_told_apart_too(tmp_path):
-    path, scaled = tmp_path / "run.backup", keras.optimizers.LossScaleOptimizer
-    fit(seeded(scaled(keras.optimizers.Adam())), training.Backup(path), 1)
-    with pytest.raises(ValueError, match="Backup: `filepath` must belong to this model and optimizer"):
-        fit(seeded(scaled(keras.optimizers.Adamax())), training.Backup(path), 2)
-
-
-@pytest.mark.parametrize("epochs", [0, 2])
-def test_a_file_that_another_run_has_written_to_since_is_refused(tmp_path, epochs):
-    path = tmp_path / "run.backup"
-    if epochs:
-        fit(seeded("adam"), training.Backup(path), epochs)
-    stale = training.Backup(path)
-    fit(seeded("adam"), training.Backup(path), 3)
-    said = f"Backup: `filepath` must be as it was read, {epochs} epochs.*Received: filepath='3 ep"
-    with pytest.raises(ValueError, match=said):
-        fit(seeded("adam"), stale, 5)
-    assert training.Backup(path).epoch == 3
-
-
-@pytest.mark.parametrize("epochs", [0, 2])
-def test_a_backup_that_could_not_be_written_is_written_by_the_next_fit(tmp_path, monkeypatch, epochs):
-    (model, whole), _ = whole_and_resumed(tmp_path, lambda: seeded("adam"))
-    backup, resumed = training.Backup(tmp_path / "run.backup"), seeded("adam")
-    if epochs:
-        fit(resumed, backup, epochs)
-
-    def full(file, **arrays):
-        raise OSError("No space left on device")
-
-    with monkeypatch.context() as patches:
-        patches.setattr(np, "savez", full)
-        with pytest.raises(OSError, match="No space left"):
-            fit(seeded("adam"), backup, 4)
-    assert backup.epoch == epochs
-    again = seeded("adam")
-    assert fit(again, backup, 4).history == whole.history
-    assert_same(everything(again), everything(model))
-
-
-def wider_model():
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Dropout(0.3), keras.layers.Dense(2)])
-    model.compile("adam", "mse", run_eagerly=True)
-    return model
-
-
-def test_an_epoch_that_the_backup_does_not_go_on_with_is_refused(tmp_path):
-    path = tmp_path / "run.backup"
-    fit(seeded("adam"), training.Backup(path), 2)
-    with pytest.raises(ValueError, match=r"`initial_epoch` must be `backup.epoch`, here 2. Received: initial_epoch=0"):
-        fit(seeded("adam"), training.Backup(path), 4, initial_epoch=0)
-
-
-def test_a_model_that_is_not_built_is_refused_at_once(tmp_path):
-    model = keras.Sequential([keras.layers.Dense(2)])
-    model.compile("adam", "mse")
-    with pytest.raises(ValueError, match="Backup: `model` must be built before `fit`"):
-        fit(model, training.Backup(tmp_path / "run.backup"), 1)
 
 
 if __name__ == "__main__":
