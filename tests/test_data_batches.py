@@ -2,41 +2,14 @@
 
 import gc
 import itertools
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 
-from tfattn.data import EpochCounter, Vocabulary, token_batches, toy_translation, translation_batches
-
-PAIRS = toy_translation(53, seed=2)
-MORE_PAIRS = toy_translation(503, seed=3)  # enough for several batches of each length
-ENGLISH = Vocabulary.from_sentences(source for source, _ in PAIRS + MORE_PAIRS)
-FRENCH = Vocabulary.from_sentences(target for _, target in PAIRS + MORE_PAIRS)
-
-
-def batches(pairs=PAIRS, batch_size=7, **arguments):
-    return translation_batches(pairs, ENGLISH, FRENCH, batch_size, **arguments)
-
-
-def by_tokens(pairs=MORE_PAIRS, tokens_per_batch=211, **arguments):
-    return token_batches(pairs, ENGLISH, FRENCH, tokens_per_batch, **arguments)
-
-
-def sentences(dataset):
-    """The pairs of a dataset, decoded, in its order."""
-    return [pair for batch in companies(dataset) for pair in batch]
-
-
-def companies(dataset):
-    """The pairs of a dataset, decoded, batch by batch."""
-    return [
-        [(ENGLISH.decode(source), FRENCH.decode(target)) for source, target in zip(sources, targets, strict=True)]
-        for (sources, _), targets in dataset.as_numpy_iterator()
-    ]
+from tests.batching import ENGLISH, FRENCH, MORE_PAIRS, PAIRS, batches, by_tokens, companies, sentences
+from tests.processes import printed
+from tfattn.data import Vocabulary, token_batches, translation_batches
 
 
 def shapes(dataset):
@@ -264,65 +237,10 @@ def test_one_pair_makes_one_token_batch():
     assert sentences(dataset) == sentences(dataset) == MORE_PAIRS[:1]
 
 
-def test_a_counter_starts_the_epochs_where_it_is_told():
-    unbroken = by_tokens(shuffle_seed=7)
-    epochs = [companies(unbroken) for _ in range(5)]
-    resumed = by_tokens(shuffle_seed=7, epoch_counter=EpochCounter(3))
-    assert [companies(resumed) for _ in range(2)] == epochs[3:]
-
-
-def test_a_counter_takes_the_number_of_the_epoch_from_fit():
-    unbroken = by_tokens(shuffle_seed=7)
-    epochs = [companies(unbroken) for _ in range(3)]
-    counter = EpochCounter()
-    dataset = by_tokens(shuffle_seed=7, epoch_counter=counter)
-    for epoch in (2, 0, 0, 1):
-        next(iter(dataset))  # whoever looks into it changes nothing
-        counter.on_epoch_begin(epoch)
-        assert companies(dataset) == epochs[epoch]
-
-
-class Killed(Exception):
-    pass
-
-
-def test_a_killed_run_goes_on_with_the_orders_that_it_would_have_had(tmp_path):
-    def run(killed_in=None):
-        counter, losses = EpochCounter(), []
-        dataset = by_tokens(MORE_PAIRS[:101], shuffle_seed=11, epoch_counter=counter)
-        model = keras.Sequential([keras.Input((None,)), keras.layers.Embedding(len(FRENCH), len(FRENCH))])
-        model.layers[0].set_weights([np.zeros((len(FRENCH), len(FRENCH)))])
-        # A rate this high makes each step's loss tell which batches came before.
-        model.compile(keras.optimizers.SGD(50.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-
-        def after_batch(batch, logs):
-            losses.append(logs["loss"])
-            if killed_in is not None and len(losses) == killed_in:
-                raise Killed
-
-        after = keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
-        backup = keras.callbacks.BackupAndRestore(tmp_path / "backup")
-        rows = dataset.map(lambda inputs, target_out: (inputs[1], target_out))
-        model.fit(rows, epochs=4, shuffle=False, verbose=0, callbacks=[counter, backup, after])
-        return losses
-
-    unbroken = run()
-    steps = len(unbroken) // 4
-    with pytest.raises(Killed):
-        run(killed_in=2 * steps + 3)  # amid the third epoch, which the next run repeats
-    np.testing.assert_allclose(run(), unbroken[2 * steps :], rtol=1e-4)
-
-
 def test_an_iterator_outlives_its_dataset_and_counter():
     iterator = iter(by_tokens(shuffle_seed=0))
     gc.collect()
     assert sum(len(target) for _, target in iterator) == len(MORE_PAIRS)
-
-
-@pytest.mark.parametrize("epoch", [-1, 1.5, None])
-def test_an_epoch_is_an_integer_of_at_least_0(epoch):
-    with pytest.raises(ValueError, match="EpochCounter: `epoch` must be an integer of at least 0"):
-        EpochCounter(epoch)
 
 
 def test_an_epoch_counter_is_no_number():
@@ -366,10 +284,4 @@ def test_tensorflow_is_not_imported_before_batches_are_made():
         "assert 'tensorflow' not in sys.modules;"
         "data.translation_batches([('a', 'a')], *[data.Vocabulary(['a'])] * 2, 1); assert 'tensorflow' in sys.modules"
     )
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": "jax",
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-    }
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    printed("-c", code, KERAS_BACKEND="jax")

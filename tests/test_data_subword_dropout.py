@@ -4,9 +4,6 @@ import collections
 import io
 import itertools
 import json
-import os
-import subprocess
-import sys
 import tracemalloc
 
 import hypothesis
@@ -15,6 +12,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from tests.processes import printed
 from tfattn.data import (
     EpochCounter,
     SubwordDropout,
@@ -121,13 +119,7 @@ def test_a_seed_gives_the_same_parts_in_any_process(tmp_path):
         "import json; from tfattn.data import *;"
         "print(SubwordDropout(SubwordVocabulary.load('words'), 0.2).draw(json.load(open('sentences.json')), seed=1))"
     )
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        "PYTHONHASHSEED": "7",
-    }
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert json.loads(done.stdout) == first, done.stderr[-3000:]
+    assert json.loads(printed("-c", code, folder=tmp_path, PYTHONHASHSEED="7")) == first
 
 
 def test_a_long_word_costs_no_more_than_its_letters():

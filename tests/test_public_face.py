@@ -2,15 +2,13 @@
 
 import importlib.util
 import inspect
-import os
 import re
-import subprocess
-import sys
 
 import keras
 import pytest
 
 import tfattn
+from tests.processes import printed
 
 # The design's table of public names, as far as this stage goes.
 PUBLIC = {
@@ -93,13 +91,8 @@ assert np.abs(output - wanted).max() < 1e-5, np.abs(output - wanted).max()
 
 def fresh(script, backend="tensorflow", blocked=()):
     """Runs a script in a process of its own and returns what it prints."""
-    environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    # The same tfattn that this process has, wherever the new one starts.
-    environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     script = f"BLOCKED = {tuple(blocked)!r}\n{WATCH}\n{script}"
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return printed("-c", script, KERAS_BACKEND=backend, TF_CPP_MIN_LOG_LEVEL="3")
 
 
 def test_the_public_names_are_those_of_the_design():

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 
 import keras
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import tfattn
+from tests.processes import python
 from tests.resuming import SEED, assert_same, everything, fit, seeded, small_batches, whole_and_resumed
 from tfattn import data, training
 
@@ -89,8 +89,7 @@ def test_a_transformer_whose_run_is_killed_in_an_epoch_ends_as_if_it_had_not_bee
     history = train_transformer(model, whole)
     wanted = [np.array(variable) for variable in everything(model)]
 
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run([sys.executable, __file__, str(killed)], env=environment, capture_output=True, text=True)
+    done = python(__file__, killed)
     assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
     assert training.Backup(killed / "run.backup").epoch == 2
     for variable in everything(model):  # whatever the file leaves out is now wrong

@@ -1,7 +1,5 @@
 """The streamed path: block by block, it gives what the dense path and the oracle give."""
 
-import subprocess
-import sys
 import textwrap
 
 import numpy as np
@@ -11,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests import reference
+from tests.processes import printed
 from tests.streaming import (
     BIASES,
     MASKS,
@@ -434,5 +433,4 @@ MEMORY = """
 
 @pytest.mark.slow
 def test_nothing_of_the_size_of_the_square_is_held():
-    result = subprocess.run([sys.executable, "-c", textwrap.dedent(MEMORY)], capture_output=True, text=True, check=True)
-    assert float(result.stdout) < 128
+    assert float(printed("-c", textwrap.dedent(MEMORY))) < 128

@@ -6,9 +6,6 @@ good once TensorFlow has begun.
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -16,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tfattn
+from tests.processes import printed
 
 V = 7
 
@@ -38,10 +36,7 @@ def both():
 
 @pytest.mark.slow
 def test_two_replicas_learn_what_one_device_learns():
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    for one, two in zip(*json.loads(done.stdout.splitlines()[-1]), strict=True):
+    for one, two in zip(*json.loads(printed(__file__).splitlines()[-1]), strict=True):
         np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-7)
 
 

@@ -1,23 +1,16 @@
 """Demos run as a reader runs them: in a process of their own, from a folder of the reader's."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
 
 
 def run(name, *arguments, folder, text=None):
     """The finished process of a demo of this checkout; `text` is its standard input."""
-    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, str(ROOT / "demos" / f"{name}.py"), *map(str, arguments)]
-    # What stands for a broken byte in the text becomes that byte.
-    coding = {"encoding": "utf-8", "errors": "surrogateescape"}
-    return subprocess.run(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, input=text, **coding
-    )
+    return python(ROOT / "demos" / f"{name}.py", *arguments, folder=folder, text=text)
 
 
 def printed(name, *arguments, folder):
