@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core import masks, products, softmax
+from tfattn.core import pairs, products, softmax
 from tfattn.core.floats import floating
 from tfattn.core.scores import additive, dot_product, scaled_dot_product
 
@@ -74,7 +74,7 @@ def attend(
     shape = (*query.shape[:-1], key.shape[-2])  # of the scores
     rule = softmax.rule_of("attend", shape, mask=mask)
     if bias is not None:
-        bias = masks.checked_bias("attend", bias, shape)
+        bias = pairs.checked_bias("attend", bias, shape)
     seen = None if rule is None else rule.seen_keys(ops.shape(query)[-2], ops.shape(key)[-2])
     if seen is not None:
         key, value = _without_unseen(key, value, seen)
@@ -99,12 +99,12 @@ def _dense(query, value, key, score, parameters, rule, bias, drop=None, return_w
     if rule is not None:
         visible = rule.dense(ops.shape(query)[-2], ops.shape(key)[-2])
         query, key, value = _shield(query, key, value, visible)
-        visible = masks.with_heads(visible, rank)
+        visible = pairs.with_heads(visible, rank)
     scores = score(query, key, *parameters)  # (..., T, S)
     # float32 or wider until the weights are there: a half-precision score has too few digits for an exponent.
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if bias is not None:
-        scores = scores + masks.with_heads(ops.cast(bias, scores.dtype), rank)
+        scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), rank)
     if bias is not None or score not in _ALWAYS_FINITE:
         visible = softmax.not_hidden(scores, visible)
     weights = ops.cast(softmax.normalise(scores, visible), value.dtype)

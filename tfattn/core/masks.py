@@ -18,16 +18,10 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn.core import pairs
 from tfattn.core.grid import Grid
 
 __all__ = ["Grid", "Mask", "causal", "explicit", "padding", "prefix", "segments", "window"]
-
-_FLOAT_HINT = "a float that is added to the scores, such as 0 and -1e9, goes into `bias`"
-_INT_HINT = "0 and 1 become a mask with `mask != 0`"
-
-
-# The shapes of a whole square of pairs, by the rank of the scores.
-_SQUARES = {3: "(T, S) or (B, T, S)", 4: "(T, S), (B, T, S) or (B, H, T, S)"}
 
 
 class Mask:
@@ -123,25 +117,6 @@ def _refuse_symbols(who, argument, *arrays):
             _checks.fail(who, argument, f"hold no symbolic tensor inside of a mask object: {instead}", array)
 
 
-def _tensor(value, dtype=None):
-    return value if isinstance(value, keras.KerasTensor) else ops.convert_to_tensor(value, dtype)
-
-
-def checked_bool(who, argument, value):
-    """`value` as a tensor, if it is boolean."""
-    value = _tensor(value)
-    dtype = keras.backend.standardize_dtype(value.dtype)
-    _checks.boolean_dtype(who, argument, dtype, _FLOAT_HINT if "float" in dtype else _INT_HINT)
-    return value
-
-
-def checked_int(who, argument, value):
-    """`value` as an int32 tensor, if it holds integers."""
-    value = _tensor(value)
-    _checks.integer_dtype(who, argument, keras.backend.standardize_dtype(value.dtype))
-    return ops.cast(value, "int32")
-
-
 @_registered
 class explicit(Mask):
     """A boolean array as it is: `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats.
@@ -153,12 +128,12 @@ class explicit(Mask):
     """
 
     def __init__(self, mask):
-        self.mask = checked_bool("masks.explicit", "mask", mask)
-        _checks.rank("masks.explicit", "mask", self.mask.shape, (2, 3, 4), _SQUARES[4])
+        self.mask = pairs.checked_bool("masks.explicit", "mask", mask)
+        _checks.rank("masks.explicit", "mask", self.mask.shape, (2, 3, 4), pairs.SQUARES[4])
 
     def check(self, who, argument, shape):
         _refuse_symbols(who, argument, self.mask)
-        check_square(who, argument, self.mask.shape, shape)
+        pairs.check_square(who, argument, self.mask.shape, shape)
 
     def on(self, grid):
         mask = self.mask if len(self.mask.shape) == 2 else grid.batch_of(self.mask)
@@ -211,7 +186,7 @@ class padding(Mask):
     """
 
     def __init__(self, valid_lens):
-        self.valid_lens = checked_int("masks.padding", "valid_lens", valid_lens)
+        self.valid_lens = pairs.checked_int("masks.padding", "valid_lens", valid_lens)
         _checks.rank("masks.padding", "valid_lens", self.valid_lens.shape, (1, 2), "(B,) or (B, T)")
 
     def check(self, who, argument, shape):
@@ -306,7 +281,7 @@ class prefix(Mask):
         if not hasattr(length, "shape") and not isinstance(length, (list, tuple)):
             self.length = _checks.non_negative_int("masks.prefix", "length", length)
         else:
-            self.length = checked_int("masks.prefix", "length", length)
+            self.length = pairs.checked_int("masks.prefix", "length", length)
             _checks.rank("masks.prefix", "length", self.length.shape, (0, 1), "() or (B,)")
 
     def check(self, who, argument, shape):
@@ -354,7 +329,7 @@ class segments(Mask):
 
     @staticmethod
     def _ids(argument, ids):
-        ids = checked_int("masks.segments", argument, ids)
+        ids = pairs.checked_int("masks.segments", argument, ids)
         _checks.rank("masks.segments", argument, ids.shape, (2,), "(B, T) or (B, S)")
         return ids
 
@@ -387,7 +362,7 @@ class _Pair(Mask):
     def on(self, grid):
         left, right = self.left.on(grid), self.right.on(grid)
         rank = max(len(left.shape), len(right.shape))
-        return self.join(with_heads(left, rank), with_heads(right, rank))
+        return self.join(pairs.with_heads(left, rank), pairs.with_heads(right, rank))
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object
@@ -505,32 +480,6 @@ def _if_both(join, sides):
 
 def _flipped(keys):
     return None if keys is None else ops.logical_not(keys)
-
-
-def checked_bias(who, bias, scores_shape):
-    """`bias` as a tensor, if it holds numbers and broadcasts to scores of that static shape."""
-    bias = _tensor(bias)
-    if keras.backend.standardize_dtype(bias.dtype) == "bool":
-        expected = "hold numbers that are added to the scores (a bool goes into `attention_mask`)"
-        _checks.fail(who, "bias", expected, "bool")
-    check_square(who, "bias", bias.shape, scores_shape)
-    return bias
-
-
-def check_square(who, argument, shape, scores_shape):
-    """Raises unless a mask or bias of that static shape broadcasts to scores of `scores_shape`."""
-    letters = _SQUARES[len(scores_shape)]
-    _checks.rank(who, argument, shape, range(2, len(scores_shape) + 1), letters)
-    without_heads = (scores_shape[0], *scores_shape[-2:])
-    target = tuple(scores_shape) if len(shape) == 4 else without_heads
-    _checks.broadcasts(who, argument, shape, target[-len(shape) :], letters)
-
-
-def with_heads(tensor, rank):
-    """Gives a `(B, T, S)` tensor its axis of heads where the scores have one; `(T, S)` broadcasts as it is."""
-    if rank == 4 and len(tensor.shape) == 3:
-        return ops.expand_dims(tensor, 1)  # (B, 1, T, S)
-    return tensor
 
 
 def every(*parts):

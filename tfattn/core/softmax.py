@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core import masks
+from tfattn.core import masks, pairs
 from tfattn.core.floats import floating
 
 __all__ = ["masked_softmax"]
@@ -40,7 +40,7 @@ def masked_softmax(scores, valid_lens=None, mask=None):
     rule = rule_of("masked_softmax", scores.shape, mask=mask, valid_lens=valid_lens)
     visible = None
     if rule is not None:
-        visible = masks.with_heads(rule.dense(*ops.shape(scores)[-2:]), rank)
+        visible = pairs.with_heads(rule.dense(*ops.shape(scores)[-2:]), rank)
     return normalise(scores, not_hidden(scores, visible))
 
 
@@ -48,14 +48,14 @@ def rule_of(who, shape, mask=None, valid_lens=None, name="mask"):
     """Checks `mask` and `valid_lens` against the shape of the scores, and joins them into one mask object, or None."""
     lengths = None
     if valid_lens is not None:
-        valid_lens = masks.checked_int(who, "valid_lens", valid_lens)
+        valid_lens = pairs.checked_int(who, "valid_lens", valid_lens)
         _checks.rank(who, "valid_lens", valid_lens.shape, (1, 2), "(B,) or (B, T)")
         lengths = masks.padding(valid_lens)
         lengths.check(who, "valid_lens", shape)
     if mask is not None:
         if not isinstance(mask, masks.Mask):
-            mask = masks.checked_bool(who, name, mask)
-            masks.check_square(who, name, mask.shape, shape)
+            mask = pairs.checked_bool(who, name, mask)
+            pairs.check_square(who, name, mask.shape, shape)
         mask = masks.every(mask)
         mask.check(who, name, shape)
     return masks.every(mask, lengths)

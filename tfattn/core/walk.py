@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfattn.core import masks
+from tfattn.core import pairs
 from tfattn.core.block_scores import less, with_ones
 from tfattn.core.blocks import ceil, size
 
@@ -164,7 +164,7 @@ class Walk:
         inside = grid.key_positions() < self.square.keys  # (1, s)
         if self.mask is None:
             return inside
-        visible = masks.with_heads(self.mask.on(grid), 4)
+        visible = pairs.with_heads(self.mask.on(grid), 4)
         return visible & inside if self.square.padded else visible
 
     def _pool(self, scores, value, n, j):
@@ -243,7 +243,7 @@ class Walk:
 
         def block(n, seen):
             grid = square.query_grid(*self._place(n))
-            visible = masks.with_heads(self.mask.on(grid), 4)  # (c or 1, H or 1, t or 1, S)
+            visible = pairs.with_heads(self.mask.on(grid), 4)  # (c or 1, H or 1, t or 1, S)
             rows = tf.reduce_any(visible & grid.batch_of(broken)[:, None, None], -1, keepdims=True)
             rows = tf.broadcast_to(rows, [square.chunk, square.heads, square.rows, 1])
             return (seen.write(n, square.fold(rows)),)

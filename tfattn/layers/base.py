@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core import masks, softmax
+from tfattn.core import masks, pairs, softmax
 from tfattn.core.attend import attend
 from tfattn.core.floats import floating
 from tfattn.layers import recording
@@ -103,7 +103,7 @@ class AttentionLayer(keras.layers.Layer):
         self._check_lengths(query, value, key)
         query, value, key = (floating(x, self.compute_dtype) for x in (query, value, key))
         if bias is not None:
-            bias = masks.checked_bias(type(self).__name__, bias, self.score_shape(query.shape, key.shape))
+            bias = pairs.checked_bias(type(self).__name__, bias, self.score_shape(query.shape, key.shape))
         mask = self._joined_mask(query, key, attention_mask, valid_lens, (key_mask, value_mask), use_causal_mask)
         if query_mask is not None:
             query = without_broken_padding(query, self._padding_mask("query_mask", query_mask, query))
