@@ -67,6 +67,22 @@ def _twice(train, words, tokens, **options):
 KINDS = {"plain": _plain, "cut": _cut, "twice": _twice}
 
 
+def too_long(train, words):
+    """How many pairs no phase learns from."""
+
+    def is_long(side, line):
+        # Letters are quicker to count than tokens, of which there is at most one more.
+        return len(line) + 1 >= MAX_LENGTH and len(side.encode(line)) >= MAX_LENGTH
+
+    return sum(any(map(is_long, words, pair)) for pair in train)
+
+
+def loss(preset):
+    """The loss of a run: R-Drop's, which costs time, where some of its batches have each pair twice."""
+    twice = any(kind == "twice" for kind, _ in preset.course)
+    return (training.RDropCrossentropy if twice else tfattn.MaskedCrossentropy)(label_smoothing=0.1)
+
+
 def rate(preset, updates):
     """The learning rate of a run; `updates` has the number of them in each epoch."""
     found = tfattn.InverseSquareRootSchedule(preset.peak, preset.warmup)

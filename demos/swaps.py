@@ -1,5 +1,7 @@
 """Where a model that translates the toy sentences looked, for adjectives and nouns that change places."""
 
+import itertools
+
 import numpy as np
 
 from tfattn.data import toy_lexicon
@@ -37,13 +39,13 @@ def swaps_of(pairs, batch_size=100):
         swaps = []
         for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
             source, target = source.split(), target.split()
-            for place, (noun, adjective) in enumerate(zip(target, target[1:], strict=False)):
-                true = f" {french.get(adjective)} {nouns.get(noun)} "
+            for place, (noun, adjective) in enumerate(itertools.pairwise(target)):
+                true = french.get(adjective), nouns.get(noun)
+                followers = list(itertools.pairwise(source))
                 # The only one of its kind, so that no other word could be meant.
-                if f" {' '.join(source)} ".count(true) == 1:
-                    at = source.index(french[adjective])
-                    if source[at + 1] == nouns[noun]:
-                        swaps += [(row, place, at + 1), (row, place + 1, at)]
+                if followers.count(true) == 1:
+                    at = followers.index(true)
+                    swaps += [(row, place, at + 1), (row, place + 1, at)]
         yield sources, targets, swaps
 
 

@@ -95,25 +95,24 @@ def _train_and_show(options, model_class, preset, alignment):
         backup = training.Backup(options.out / "backup.npz")
         train, validation = _pairs(options)
         scored = validation if options.score is None else _read(options, options.score)
-        folder.check_settings(options, preset, backup)
+        sentences = folder.fingerprint(line for pair in (*train, *validation) for line in pair)
+        folder.check_run(options, preset, backup, sentences)
         folder.choose_epochs(options, preset, backup)
-        source_words, target_words = folder.vocabularies(options, train)
-        if backup.epoch:
-            folder.check_vocabularies(options, "run", source_words, target_words)
-        phases, held_out = _batches(options, preset, train, validation, (source_words, target_words))
-        folder.record_run(options, preset, backup, (source_words, target_words))
+        words = source_words, target_words = folder.vocabularies(options, backup, train)
+        phases, held_out = _batches(options, preset, train, validation, words)
+        folder.record_run(options, preset, backup, sentences, words)
     earlier = sum(backup.history.get("seconds", []))  # in epochs before --resume
     print(
-        f"{len(train)} pairs to learn from, {len(validation)} held out; "
+        f"{len(train) - course.too_long(train, words)} pairs to learn from, {len(validation)} held out; "
         f"vocabulary {len(source_words)}" + ("" if options.subwords else f" + {len(target_words)} words")
     )
     sizes = {"share_embeddings": bool(options.subwords), "seed": options.seed, **preset.model}
     model = model_class(len(source_words), len(target_words), **sizes)
     model.build(((None, None), (None, None)))
-    words = (source_words, target_words)
     history = _train(options, preset, model, backup, phases, held_out, validation[: options.sentences], words)
-    model.save(options.out / "model.keras")
-    folder.keep(options, model=folder.fingerprints(source_words, target_words))
+    with folder.replacing(options.out / "model.keras") as path:
+        model.save(path)
+    folder.keep(options, model=folder.fingerprints(words))
 
     sources, references = zip(*scored[: options.sentences], strict=True)
     hypotheses = _translate(model, sources, source_words, target_words, _search(options), progress=True)
@@ -173,9 +172,11 @@ def _batches(options, preset, train, validation, words):
     """The phases of the training, and the batches of the validation loss."""
     try:
         phases = course.phases(preset, train, words, options)
-        return phases, data.token_batches(validation, *words, max(options.tokens, 1024))
     except ValueError as error:
         raise ValueError(f"--tokens {options.tokens}, lines of at most {course.MAX_LENGTH} tokens: {error}") from None
+    # No line of these is left out, however long.
+    longest = max(len(side.encode(line)) for pair in validation for side, line in zip(words, pair, strict=True))
+    return phases, data.token_batches(validation, *words, max(options.tokens, 1024, longest + 4))
 
 
 def _train(options, preset, model, backup, phases, held_out, scored, words):
@@ -188,14 +189,13 @@ def _train(options, preset, model, backup, phases, held_out, scored, words):
             use_ema=True,
             ema_momentum=1 - 1 / preset.look_back,
         ),
-        # On batches that hold no pair twice this is the cross-entropy alone.
-        loss=training.RDropCrossentropy(label_smoothing=0.1),
+        loss=course.loss(preset),
         metrics=[tfattn.MaskedAccuracy(name="accuracy")],
         jit_compile=False,
     )
     before = model.evaluate(held_out, verbose=0, return_dict=True)
     print(f"{model.count_params():,} parameters; validation loss before training {before['loss']:.4f}")
-    best = options.out / "best.weights.h5"
+    best = folder.best_weights(options)
     sources, references = zip(*scored, strict=True)
     judge = training.AveragedWeights(
         [
@@ -249,7 +249,7 @@ def _translate_lines(options):
             raise FileNotFoundError(f"{path} is not there: train first, or name its folder with --out")
         model = keras.models.load_model(path)
         words = [data.load_vocabulary(path) for path in folder.vocabulary_paths(options)]
-        folder.check_vocabularies(options, "model", *words)
+        folder.check_vocabularies(options, "model", words)
     at_once = LINES
     if sys.stdin.isatty():
         print("One sentence a line, tokens split by spaces; end with Ctrl-D.", file=sys.stderr)

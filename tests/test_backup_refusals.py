@@ -1,7 +1,9 @@
 """Files that `Backup` does not go on with, and what it says; and a file that could not be written."""
 
+import errno
 import io
 import json
+import pathlib
 
 import keras
 import numpy as np
@@ -48,6 +50,18 @@ def test_a_file_that_may_not_be_opened_is_not_called_damaged(tmp_path):
     (tmp_path / "run.backup").mkdir()
     with pytest.raises(IsADirectoryError):
         training.Backup(tmp_path / "run.backup")
+
+
+def test_a_disk_that_fails_is_not_called_damage(tmp_path, monkeypatch):
+    path = tmp_path / "run.backup"
+    fit(seeded("adam"), training.Backup(path), 1)
+
+    def failing(*arguments):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(pathlib.Path, "read_bytes", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        training.Backup(path)
 
 
 def test_another_file_of_numpys_is_refused(tmp_path):

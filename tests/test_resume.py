@@ -238,6 +238,8 @@ def test_a_resumed_run_keeps_the_best_weights_of_its_earlier_life(tmp_path):
     backup = training.Backup(path)
     assert backup.best("val_bleu") == 8.0 and backup.best("val_bleu", min) == 3.0
     assert backup.best("val_loss") is None
+    backup.history["val_loss"] = [np.nan, 3.0, 2.0, np.nan]  # no value that others are measured by
+    assert backup.best("val_loss", min) == 2.0 and backup.best("val_loss") == 3.0
 
 
 if __name__ == "__main__":

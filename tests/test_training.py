@@ -10,13 +10,13 @@ import tfattn
 B, T, V = 3, 5, 7
 
 
-def draw(seed=0, padded=True):
+def draw(seed=0, padded=True, length=T):
     rng = np.random.default_rng(seed)
-    ids = rng.integers(1, V, size=(B, T))
+    ids = rng.integers(1, V, size=(B, length))
     if padded:
         ids[0, 3:] = 0
         ids[2, 1:] = 0
-    return ids, rng.normal(size=(B, T, V)).astype("float32") * 3
+    return ids, rng.normal(size=(B, length, V)).astype("float32") * 3
 
 
 def log_softmax(logits):
@@ -131,13 +131,36 @@ def test_on_every_road_the_gradient_is_weighted_like_the_loss(road, smoothing):
     weights[1, 1] = 0.0
     logits[1, 1] = np.nan  # of no weight, and so of no gradient
     loss = tfattn.MaskedCrossentropy(smoothing)
-    gradient = ROADS[road](lambda *inputs: gradient_of(loss, *inputs))(
-        tf.constant(ids, tf.int32), tf.constant(logits), tf.constant(weights)
-    )
+    inputs = tf.constant(ids, tf.int32), tf.constant(logits), tf.constant(weights)
+    gradient = ROADS[road](lambda *inputs: gradient_of(loss, *inputs))(*inputs)
+    value = ROADS[road](loss)(*inputs)
     logits[1, 1] = 0.0
+    np.testing.assert_allclose(value, expected_mean(ids, logits, smoothing, weights), rtol=1e-5)
     scale = ((ids != 0) * weights / ((ids != 0) * weights).sum())[..., None]
     wanted = (np.exp(log_softmax(logits)) - smoothed_rows(ids, smoothing)) * scale
     np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("wrong", [-1, -100, V])
+def test_an_id_that_is_no_word_shows_in_the_loss_and_has_no_gradient(road, wrong):
+    ids, logits = draw()
+    wanted = token_losses(ids, logits, 0.1)
+    ids[1, 1], wanted[1, 1] = wrong, np.nan
+    loss, inputs = tfattn.MaskedCrossentropy(0.1), (tf.constant(ids, tf.int32), tf.constant(logits), tf.ones((B, T)))
+    assert np.isnan(ROADS[road](loss)(*inputs))
+    tokens = ROADS[road](lambda ids, logits, _: loss.call(ids, logits))(*inputs)
+    np.testing.assert_allclose(tokens, wanted, rtol=1e-5, atol=1e-6)
+    gradient = ROADS[road](lambda *inputs: gradient_of(loss, *inputs))(*inputs).numpy()
+    assert np.isfinite(gradient).all() and not gradient[1, 1].any()
+
+
+@pytest.mark.parametrize("shape", [(1, B, T), (B, T, 1), (B, 1, 1), (B, T + 1), (B + 2,)])
+def test_sample_weights_of_other_shapes_are_refused(shape):
+    ids, logits = draw()
+    for who in (tfattn.MaskedCrossentropy(), tfattn.MaskedAccuracy()):
+        with pytest.raises(ValueError, match=f"{type(who).__name__}: `sample_weight` must have shape"):
+            who(ids, logits, sample_weight=np.ones(shape))
 
 
 def test_a_token_may_have_any_upstream_gradient():
@@ -261,8 +284,8 @@ def test_one_row_of_tokens_has_weights_of_its_tokens():
 def test_accuracy_is_the_share_of_real_tokens_over_all_updates():
     metric, right, real = tfattn.MaskedAccuracy(), 0, 0
     assert float(metric.result()) == 0.0
-    for seed in range(3):
-        ids, logits = draw(seed)
+    for seed, length in enumerate((2, 5, 11)):  # a token of a wide batch counts as much as another
+        ids, logits = draw(seed, length=length)
         metric.update_state(ids, logits)
         right += ((logits.argmax(-1) == ids) & (ids != 0)).sum()
         real += (ids != 0).sum()

@@ -206,11 +206,12 @@ def test_another_model_is_judged_by_its_own_average_after_an_interruption():
     [
         (lambda path: [training.Backup(path)], "not hold `Backup`: pass it to `fit` beside this"),
         (lambda path: training.Backup(path), "be a list of callbacks"),
+        (lambda path: [keras.callbacks.ModelCheckpoint(path, save_freq=2)], "save by epochs, `save_freq='epoch'`"),
     ],
 )
 def test_callbacks_that_do_not_belong_in_it_are_refused(tmp_path, callbacks, said):
     with pytest.raises(ValueError, match=f"AveragedWeights: `callbacks` must {said}"):
-        training.AveragedWeights(callbacks(tmp_path / "run.backup"))
+        training.AveragedWeights(callbacks(tmp_path / "run.keras"))
 
 
 def test_before_training_there_is_no_average_to_judge():
@@ -219,8 +220,15 @@ def test_before_training_there_is_no_average_to_judge():
 
 
 def test_an_optimizer_that_keeps_no_average_is_refused():
-    with pytest.raises(ValueError, match="AveragedWeights: `optimizer` must keep an average: `use_ema=True`"):
-        fit(new_model(keras.optimizers.Adam()), [training.AveragedWeights()])
+    model, message = (
+        new_model(keras.optimizers.Adam()),
+        "AveragedWeights: `optimizer` must keep an average: `use_ema=True`",
+    )
+    with pytest.raises(ValueError, match=message):
+        fit(model, [training.AveragedWeights()])
+    fit(model, [])
+    with pytest.raises(ValueError, match=message):
+        model.evaluate(*HELD_OUT, callbacks=[training.AveragedWeights()], verbose=0)
 
 
 # BLEU.

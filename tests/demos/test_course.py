@@ -33,6 +33,31 @@ def test_a_batch_too_small_for_a_sentence_names_the_option(demo_module, plain_pr
         demo_module("translation")._batches(options, plain_preset(), pairs, pairs, (words, words))
 
 
+@pytest.mark.parametrize("letters, tokens", [(1, 98), (1, 99), (1, 100), (3, 98), (3, 99), (3, 100)])
+def test_pairs_too_long_to_learn_from_are_counted(demo_module, letters, tokens):
+    word = "a" * letters
+    words, pairs = data.Vocabulary([word]), [(word, word), (" ".join([word] * tokens), word), (word, word)]
+    course = demo_module("course")
+    batches = data.token_batches(pairs, words, words, 400, max_length=course.MAX_LENGTH)
+    kept = sum(len(target) for _, target in batches.as_numpy_iterator())
+    assert course.too_long(pairs, (words, words)) == 3 - kept == (tokens >= 100)
+
+
+def test_a_long_line_to_validate_with_needs_no_option(demo_module, plain_preset):
+    words, pairs = data.Vocabulary(["a"]), [("a", "a")]
+    options = types.SimpleNamespace(tokens=64, seed=0, epochs=1)
+    _, held_out = demo_module("translation")._batches(
+        options, plain_preset(), pairs, [("a", "a " * 1500)], (words, words)
+    )
+    assert [target.shape for _, target in held_out.as_numpy_iterator()] == [(1, 1504)]
+
+
+@pytest.mark.parametrize("course, twice", [((), False), ((("plain", 2), ("cut", 4)), False), ((("twice", 2),), True)])
+def test_the_loss_looks_for_twins_where_there_are_some(demo_module, plain_preset, course, twice):
+    loss = demo_module("course").loss(plain_preset(course=course))
+    assert isinstance(loss, training.RDropCrossentropy) == twice and loss.label_smoothing == 0.1
+
+
 COURSE = (("plain", 2), ("cut", 4), ("twice", 5))
 
 

@@ -22,6 +22,12 @@ def test_swapped_words_are_found_in_both_sentences(swaps):
     assert sorted(found) == [(0, 1, 2), (0, 2, 1)]
 
 
+def test_swapped_words_that_another_could_be_are_left_out(swaps):
+    pairs = [("the black cat black cat .", "le chat noir chat noir .")]
+    ((_, _, found),) = swaps.swaps_of(pairs)
+    assert found == []
+
+
 @pytest.mark.parametrize("shift, share", [(0, 1.0), (1, 0.0)])
 def test_alignments_are_right_where_the_heaviest_word_is_the_true_one(swaps, shift, share):
     pairs = data.toy_translation(200, seed=3)

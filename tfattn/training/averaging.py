@@ -29,8 +29,8 @@ class AveragedWeights(keras.callbacks.Callback):
             `ValidationBleu` before `ModelCheckpoint`. They hear of the beginning and end of training and of epochs, and
             not of batches. `Backup` stays outside: it keeps the weights that training goes on from.
     Raises:
-        ValueError: `callbacks` is no list, or holds a `Backup`; in `fit`, the optimizer keeps no average; in `evaluate`, it
-            has none yet.
+        ValueError: `callbacks` is no list, or holds a `Backup` or what saves by batches; in `fit` and `evaluate`, the
+            optimizer keeps no average; in `evaluate`, it has none yet.
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
         >>> model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9), "mse")
@@ -59,6 +59,8 @@ class AveragedWeights(keras.callbacks.Callback):
                 _checks.fail(
                     "AveragedWeights", "callbacks", "not hold `Backup`: pass it to `fit` beside this", callback
                 )
+            if getattr(callback, "save_freq", "epoch") != "epoch":  # counted in batches, of which it would never hear
+                _checks.fail("AveragedWeights", "callbacks", "save by epochs, `save_freq='epoch'`", callback.save_freq)
         self._replaced = None  # while an average is in a model: the model, its weights of training, and that average
 
     def set_params(self, params):
@@ -72,10 +74,7 @@ class AveragedWeights(keras.callbacks.Callback):
             callback.set_model(model)
 
     def on_train_begin(self, logs=None):
-        optimizer = self.model.optimizer
-        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
-        if not getattr(optimizer, "use_ema", False):
-            _checks.fail("AveragedWeights", "optimizer", "keep an average: `use_ema=True`", optimizer.name)
+        self._check_optimizer()
         self._recover()
         for callback in self.callbacks:
             callback.on_train_begin(logs)
@@ -85,6 +84,7 @@ class AveragedWeights(keras.callbacks.Callback):
             callback.on_epoch_begin(epoch, logs)
 
     def on_test_begin(self, logs=None):
+        self._check_optimizer()
         self._put_average()
 
     def on_test_end(self, logs=None):
@@ -101,6 +101,12 @@ class AveragedWeights(keras.callbacks.Callback):
     def on_train_end(self, logs=None):
         for callback in self.callbacks:
             callback.on_train_end(logs)
+
+    def _check_optimizer(self):
+        optimizer = self.model.optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
+        if not getattr(optimizer, "use_ema", False):
+            _checks.fail("AveragedWeights", "optimizer", "keep an average: `use_ema=True`", optimizer.name)
 
     def _recover(self):
         """Puts weights back where judging was interrupted, unless it was in another model or others were put in since."""

@@ -1,5 +1,6 @@
 """A run's whole state on disk, so that a killed run goes on where it was."""
 
+import io
 import json
 import os
 import pathlib
@@ -39,6 +40,10 @@ class Backup(keras.callbacks.Callback):
     are on disk. What other callbacks remember is not kept: `ModelCheckpoint` is told by
     `initial_value_threshold=backup.best("val_loss", min)`, `EarlyStopping` counts its patience anew. Nor is torch's own
     generator, from which Keras's dropout draws there unless its layer has a seed.
+
+    A learning rate that is a number is part of the optimizer's state: the file's takes the place of the program's. A
+    schedule is the program's. Interrupted in its first epoch, of which there is no file yet, a model that lives on, as in a
+    notebook, goes on from the weights that it has.
 
     Where an epoch is too long to be lost, cut it up: with `steps_per_epoch=n` and a dataset of one order for the whole
     run, `batches.skip(backup.epoch * n)`.
@@ -84,7 +89,8 @@ class Backup(keras.callbacks.Callback):
 
     def best(self, name, better=max):
         """The best value of a log so far, `better` being `max` or `min`; None where there is none yet."""
-        return better(self.history.get(name, []), default=None)
+        # A NaN is neither, and would never be beaten.
+        return better((value for value in self.history.get(name, []) if value == value), default=None)
 
     def on_train_begin(self, logs=None):
         if not self.model.built:  # its variables would come into being in the first step, over those restored
@@ -135,15 +141,15 @@ class Backup(keras.callbacks.Callback):
         os.replace(unfinished, self.filepath)
 
     def _read(self):
-        # A file that may not be opened is not damaged: that error stays what it is.
-        with open(self.filepath, "rb") as file:
-            try:
-                arrays = dict(np.load(file, allow_pickle=False))
-                logs = json.loads(str(arrays.pop("logs")))
-                return {**logs, "epoch": int(logs["epoch"]), "history": dict(logs["history"])}, arrays
-            except _UNREADABLE:
-                expected = "be a whole file that `Backup` wrote; delete it to start anew"
-                _checks.fail("Backup", "filepath", expected, str(self.filepath))
+        content = self.filepath.read_bytes()  # what cannot be read is not damaged: that error stays what it is
+        try:
+            arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
+            logs = json.loads(str(arrays.pop("logs")))
+            whole = {"epoch": int(logs["epoch"]), "history": dict(logs["history"]), "optimizer": logs["optimizer"]}
+        except _UNREADABLE as error:
+            expected = f"be a whole file that `Backup` wrote; delete it to start anew ({error})"
+            _checks.fail("Backup", "filepath", expected, str(self.filepath))
+        return whole, arrays
 
     def _restore(self):
         variables, (logs, arrays) = self._variables(), self._read()
@@ -152,8 +158,7 @@ class Backup(keras.callbacks.Callback):
             _checks.fail("Backup", "filepath", expected, f"{logs['epoch']} epochs")
         shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
         # Shapes alone do not tell Adam's second moments from Adamax's norms.
-        same = logs.get("optimizer", self._optimizer()) == self._optimizer()
-        if not same or shapes != {name: array.shape for name, array in arrays.items()}:
+        if logs["optimizer"] != self._optimizer() or shapes != {name: array.shape for name, array in arrays.items()}:
             expected = "belong to this model and optimizer; delete it to start anew"
             _checks.fail("Backup", "filepath", expected, str(self.filepath))
         for name, variable in variables.items():

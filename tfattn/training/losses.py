@@ -30,6 +30,8 @@ class MaskedCrossentropy(keras.losses.Loss):
     Returns:
         A scalar, in nats a token; 0 where no token is real. What `fit` shows for many batches is Keras's mean of theirs,
         weighted by rows and not by tokens: where batches hold as many tokens in more, shorter rows, short ones count more.
+        Under `tf.distribute` it is the mean of the replicas' means. An id that is neither padding nor in the vocabulary
+        has a loss of NaN, which shows, and no gradient.
     Raises:
         ValueError: `label_smoothing` is not in [0, 1), an unknown reduction, shapes that do not fit.
     Example:
@@ -53,14 +55,18 @@ class MaskedCrossentropy(keras.losses.Loss):
         """Loss of each token, `(B, T)`, 0 at padding."""
         y_true = ops.cast(y_true, "int32")
         check_scores(type(self).__name__, y_true, y_pred)
-        return _token_losses(y_true, ops.cast(y_pred, "float32"), y_true != self.padding_id, self.label_smoothing)
+        real = y_true != self.padding_id
+        # Of an id that is no word a backend takes another word, counts from the end, or says something about indices.
+        word = ops.logical_and(y_true >= 0, y_true < ops.shape(y_pred)[-1])
+        losses = _token_losses(y_true, ops.cast(y_pred, "float32"), ops.logical_and(real, word), self.label_smoothing)
+        return ops.where(ops.logical_or(word, ops.logical_not(real)), losses, float("nan"))
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         # Keras's own reduction divides by all tokens, padding included.
         y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
         losses = self.call(y_true, y_pred)
-        weights = token_weights(y_true, self.padding_id, sample_weight, losses.dtype)
-        losses = losses * weights
+        weights = token_weights(type(self).__name__, y_true, self.padding_id, sample_weight, losses.dtype)
+        losses = ops.where(weights == 0, 0.0, losses * weights)  # what counts for nothing may be NaN
         if self.reduction == "sum":
             return ops.sum(losses)
         if self.reduction in ("none", None):
@@ -129,14 +135,16 @@ class _Share(keras.losses.Loss):
         return y_pred
 
 
-def token_weights(y_true, padding_id, sample_weight, dtype):
+def token_weights(who, y_true, padding_id, sample_weight, dtype):
     """How much each token counts, of the shape of `y_true`: 0 for padding; `sample_weight` may have one number a row."""
     weights = ops.cast(y_true != padding_id, dtype)
     if sample_weight is None:
         return weights
     sample_weight = ops.cast(sample_weight, dtype)
-    if len(sample_weight.shape) == 1 < len(y_true.shape):
-        sample_weight = sample_weight[:, None]
+    shape = tuple(sample_weight.shape)
+    if len(shape) == 1 < len(y_true.shape):
+        sample_weight, shape = sample_weight[:, None], (*shape, 1)
+    _checks.broadcasts(who, "sample_weight", shape, y_true.shape, "(B,) or that of `y_true`")
     return weights * sample_weight
 
 

@@ -21,7 +21,7 @@ class MaskedAccuracy(keras.metrics.Mean):
     Returns:
         A scalar in [0, 1]; 0 before the first token.
     Raises:
-        ValueError: `padding_id` is no integer of at least 0.
+        ValueError: `padding_id` is no integer of at least 0; shapes that do not fit.
     Example:
         >>> metric = MaskedAccuracy()
         >>> metric.update_state(np.array([[1, 2, 0]]), np.eye(3, dtype="float32")[[[1, 0, 0]]])
@@ -39,8 +39,9 @@ class MaskedAccuracy(keras.metrics.Mean):
         # Not by `ops.argmax`, which on TensorFlow tells −0 from 0, in passes over all scores: a sixth of a training step.
         best = ops.cast(ops.top_k(y_pred, 1)[1], "int32")[..., 0]  # (B, T)
         right = ops.cast(y_true == best, "float32")
-        weights = token_weights(y_true, self.padding_id, sample_weight, "float32")
-        return super().update_state(right, sample_weight=weights)
+        weights = token_weights("MaskedAccuracy", y_true, self.padding_id, sample_weight, "float32")
+        # Flat, for Keras takes the mean over a row first, and a token of a wide batch would count less.
+        return super().update_state(ops.reshape(right, (-1,)), sample_weight=ops.reshape(weights, (-1,)))
 
     def get_config(self):
         return {**super().get_config(), "padding_id": self.padding_id}
