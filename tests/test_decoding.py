@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras import ops
 
 import tfattn
+from tests.refusals import message
 from tfattn import decoding
 
 V = 11
@@ -278,3 +279,28 @@ def test_the_logits_of_a_step_are_those_of_the_full_forward_pass():
         tokens = np.where(np.arange(4) <= position, target, 0)
         logits, state = model.step(tokens, position, state)
         np.testing.assert_allclose(logits, full[:, position], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "argument, value, expected",
+    [
+        ("max_length", 0, "be a positive integer"),
+        ("max_length", 2.0, "be a positive integer"),
+        ("batch_size", 0, "be a positive integer"),
+        ("batch_size", None, "be a positive integer"),
+        ("begin_id", -1, "be an integer of at least 0"),
+        ("end_id", -1, "be an integer of at least 0"),
+        ("padding_id", 0.5, "be an integer of at least 0"),
+    ],
+)
+def test_a_bad_argument_of_the_search_is_refused(argument, value, expected):
+    def step(tokens, position, state):
+        raise AssertionError("the search has begun")
+
+    with pytest.raises(ValueError, match="^" + message("greedy_search", argument, expected, repr(value)) + "$"):
+        tfattn.greedy_search(step, (), **{"batch_size": 2, "max_length": 3, argument: value})
+
+
+def test_a_step_that_cannot_be_called_is_refused():
+    with pytest.raises(ValueError, match=r"^greedy_search: `step` must be callable.*\. Received: step=3$"):
+        tfattn.greedy_search(3, (), 2, 3)

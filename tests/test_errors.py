@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfattn
+from tests.refusals import HERE, message, table
 from tfattn import kernels, masks
 
 B, T, S, D, V = 2, 3, 7, 5, 11
@@ -28,23 +29,7 @@ FLOAT_MASK = (
     "be boolean, True where attention is allowed "
     "(a float that is added to the scores, such as 0 and -1e9, goes into `bias`)"
 )
-# Stands for the shape that was wanted, which the message spells out.
-HERE = ", here SHAPE"
 INT_MASK = "be boolean, True where attention is allowed (0 and 1 become a mask with `mask != 0`)"
-
-
-def message(who, argument, expected, received):
-    """The whole sentence, as a pattern. Keras puts lines of its own around what a layer raises."""
-    sentence = re.escape(f"{who}: `{argument}` must {expected}. Received: {argument}={received}")
-    return sentence.replace(re.escape(HERE), r", here \([^()]*\), or 1 where it repeats")
-
-
-def table(*rows):
-    """Rows of (what is done, who, argument, expected, received), named after what is refused."""
-    return pytest.mark.parametrize(
-        "act, who, argument, expected, received",
-        [pytest.param(*row, id=f"{row[1]} {row[2]} {i}") for i, row in enumerate(rows)],
-    )
 
 
 def attention(**arguments):
@@ -595,102 +580,6 @@ def test_a_start_index_that_is_no_integer_is_refused():
 def test_a_start_index_for_each_row_has_one_for_each_row():
     with pytest.raises(ValueError, match=r"SinusoidalPositionalEncoding: `start_index` must .+\. Received: start"):
         tfattn.SinusoidalPositionalEncoding()(QUERY, start_index=np.array([1, 2, 3]))
-
-
-# The loss and the metric.
-
-
-@pytest.mark.parametrize(
-    "logits, received",
-    [(np.ones((B, T)), "(2, 3)"), (np.ones((B, S, V)), "(2, 7, 11)"), (np.ones((B, T, V, 1)), "(2, 3, 11, 1)")],
-    ids=["rank 2", "another length", "rank 4"],
-)
-@pytest.mark.parametrize("who", ["MaskedCrossentropy", "MaskedAccuracy"])
-def test_scores_that_do_not_fit_the_ids_are_refused(who, logits, received):
-    with pytest.raises(ValueError, match=rf"{who}: `y_pred` must .+\. Received: y_pred={re.escape(received)}"):
-        getattr(tfattn, who)()(IDS, logits)
-
-
-# The search.
-
-
-@pytest.mark.parametrize(
-    "argument, value, expected",
-    [
-        ("max_length", 0, POSITIVE_INT),
-        ("max_length", 2.0, POSITIVE_INT),
-        ("batch_size", 0, POSITIVE_INT),
-        ("batch_size", None, POSITIVE_INT),
-        ("begin_id", -1, "be an integer of at least 0"),
-        ("end_id", -1, "be an integer of at least 0"),
-        ("padding_id", 0.5, "be an integer of at least 0"),
-    ],
-)
-def test_a_bad_argument_of_the_search_is_refused(argument, value, expected):
-    def step(tokens, position, state):
-        raise AssertionError("the search has begun")
-
-    with pytest.raises(ValueError, match="^" + message("greedy_search", argument, expected, repr(value)) + "$"):
-        tfattn.greedy_search(step, (), **{"batch_size": 2, "max_length": 3, argument: value})
-
-
-def test_a_step_that_cannot_be_called_is_refused():
-    with pytest.raises(ValueError, match=r"^greedy_search: `step` must be callable.*\. Received: step=3$"):
-        tfattn.greedy_search(3, (), 2, 3)
-
-
-# The regressor.
-
-X = np.linspace(0.0, 1.0, S)
-
-
-def test_a_prediction_before_fit_is_refused():
-    model = tfattn.NadarayaWatsonRegressor()
-    for ask in (model.predict, model.attention_weights, model):
-        with pytest.raises(ValueError, match="NadarayaWatsonRegressor: `fit` must come before a prediction"):
-            ask(X)
-
-
-@table(
-    (
-        lambda: tfattn.NadarayaWatsonRegressor().fit(X, X[1:]),
-        "NadarayaWatsonRegressor",
-        "y",
-        "have as many tokens as `x`, which has 7",
-        6,
-    ),
-    (
-        lambda: tfattn.NadarayaWatsonRegressor().fit(X[:1], X[:1]),
-        "NadarayaWatsonRegressor",
-        "x",
-        "hold at least two points, since each is predicted from the others",
-        1,
-    ),
-    (
-        lambda: tfattn.NadarayaWatsonRegressor(bandwidth=[1.0, 2.0]).fit(X, X, verbose=0),
-        "KernelScore",
-        "bandwidth",
-        "be one number, or one a dimension of the keys, 1",
-        "[1.0, 2.0]",
-    ),
-)
-def test_bad_training_points_are_refused(act, who, argument, expected, received):
-    with pytest.raises(ValueError, match="^" + message(who, argument, expected, received)):
-        act()
-
-
-def test_points_of_other_dimensions_are_refused():
-    model = tfattn.NadarayaWatsonRegressor()
-    model.fit(X, X, epochs=1, verbose=0)
-    pattern = message("NadarayaWatsonRegressor", "x", "have the 1 dimensions of the training points", "(3, 2)")
-    with pytest.raises(ValueError, match="^" + pattern + "$"):
-        model.predict(np.ones((3, 2)), verbose=0)
-
-
-@pytest.mark.parametrize("x", [np.ones((S, 2, 3)), np.float32(1.0)], ids=["rank 3", "a scalar"])
-def test_points_that_are_no_rows_are_refused(x):
-    with pytest.raises(ValueError, match=r"NadarayaWatsonRegressor: `x` must have shape .+\. Received: x="):
-        tfattn.NadarayaWatsonRegressor().fit(x, X, verbose=0)
 
 
 def test_ragged_inputs_are_refused_with_the_recipe():

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfattn
+from tests.refusals import message, table
 
 N = 53
 
@@ -206,3 +207,55 @@ def test_only_the_bandwidth_is_trained():
     np.testing.assert_array_equal(model.points[:, 0], x.astype("float32"))
     np.testing.assert_array_equal(model.heights[:, 0], y.astype("float32"))
     assert tf.convert_to_tensor(model.trainable_weights[0].value).shape == ()
+
+
+X = np.linspace(0.0, 1.0, 7)
+
+
+def test_a_prediction_before_fit_is_refused():
+    model = tfattn.NadarayaWatsonRegressor()
+    for ask in (model.predict, model.attention_weights, model):
+        with pytest.raises(ValueError, match="NadarayaWatsonRegressor: `fit` must come before a prediction"):
+            ask(X)
+
+
+@table(
+    (
+        lambda: tfattn.NadarayaWatsonRegressor().fit(X, X[1:]),
+        "NadarayaWatsonRegressor",
+        "y",
+        "have as many tokens as `x`, which has 7",
+        6,
+    ),
+    (
+        lambda: tfattn.NadarayaWatsonRegressor().fit(X[:1], X[:1]),
+        "NadarayaWatsonRegressor",
+        "x",
+        "hold at least two points, since each is predicted from the others",
+        1,
+    ),
+    (
+        lambda: tfattn.NadarayaWatsonRegressor(bandwidth=[1.0, 2.0]).fit(X, X, verbose=0),
+        "KernelScore",
+        "bandwidth",
+        "be one number, or one a dimension of the keys, 1",
+        "[1.0, 2.0]",
+    ),
+)
+def test_bad_training_points_are_refused(act, who, argument, expected, received):
+    with pytest.raises(ValueError, match="^" + message(who, argument, expected, received)):
+        act()
+
+
+def test_points_of_other_dimensions_are_refused():
+    model = tfattn.NadarayaWatsonRegressor()
+    model.fit(X, X, epochs=1, verbose=0)
+    pattern = message("NadarayaWatsonRegressor", "x", "have the 1 dimensions of the training points", "(3, 2)")
+    with pytest.raises(ValueError, match="^" + pattern + "$"):
+        model.predict(np.ones((3, 2)), verbose=0)
+
+
+@pytest.mark.parametrize("x", [np.ones((7, 2, 3)), np.float32(1.0)], ids=["rank 3", "a scalar"])
+def test_points_that_are_no_rows_are_refused(x):
+    with pytest.raises(ValueError, match=r"NadarayaWatsonRegressor: `x` must have shape .+\. Received: x="):
+        tfattn.NadarayaWatsonRegressor().fit(x, X, verbose=0)

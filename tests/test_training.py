@@ -1,5 +1,7 @@
 """Loss and metric against plain NumPy in float64, and what a compiled model keeps of them."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -161,6 +163,17 @@ def test_sample_weights_of_other_shapes_are_refused(shape):
     for who in (tfattn.MaskedCrossentropy(), tfattn.MaskedAccuracy()):
         with pytest.raises(ValueError, match=f"{type(who).__name__}: `sample_weight` must have shape"):
             who(ids, logits, sample_weight=np.ones(shape))
+
+
+@pytest.mark.parametrize(
+    "logits, received",
+    [(np.ones((B, T)), "(3, 5)"), (np.ones((B, T + 2, V)), "(3, 7, 7)"), (np.ones((B, T, V, 1)), "(3, 5, 7, 1)")],
+    ids=["rank 2", "another length", "rank 4"],
+)
+@pytest.mark.parametrize("who", ["MaskedCrossentropy", "MaskedAccuracy"])
+def test_scores_that_do_not_fit_the_ids_are_refused(who, logits, received):
+    with pytest.raises(ValueError, match=rf"{who}: `y_pred` must .+\. Received: y_pred={re.escape(received)}"):
+        getattr(tfattn, who)()(np.ones((B, T), "int32"), logits)
 
 
 def test_a_token_may_have_any_upstream_gradient():
