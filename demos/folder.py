@@ -46,7 +46,9 @@ def check_run(options, preset, backup, sentences):
     if not record and not backup.epoch:
         print(f"note: {options.out} holds no run to go on with; a new one begins", file=sys.stderr)
     if backup.epoch and not best_weights(options).exists():
-        raise ValueError(f"{best_weights(options)} is not there: without its best weights a run cannot be ended")
+        raise ValueError(
+            f"{best_weights(options)} is not there: a run cannot be ended without its best weights; --out names another folder"
+        )
     earlier = record.get("settings", {})
     for name, value in settings(options).items():
         if name in earlier and earlier[name] != value:

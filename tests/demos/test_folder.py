@@ -89,7 +89,7 @@ def test_other_sentences_are_refused_wherever_they_lie(folder, plain_preset, tmp
 def test_a_run_without_its_best_weights_is_refused_before_it_goes_on(folder, plain_preset, tmp_path):
     options = options_of(tmp_path)
     folder.check_run(options, plain_preset(), life(0), "")
-    with pytest.raises(ValueError, match=r"best\.weights\.h5 is not there: without its best weights a run cannot be"):
+    with pytest.raises(ValueError, match=r"best\.weights\.h5 is not there: a run cannot be ended without its best"):
         folder.check_run(options, plain_preset(), life(1), "")
 
 
