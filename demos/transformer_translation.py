@@ -19,8 +19,8 @@ PRESETS = {
     # Wu et al. 2021 («Good for Misconceived Reasons»), 41.02 BLEU on the test set of 2016 of Multi30k, English to German.
     "tiny": Preset(
         {"num_layers": 4, "width": 128, "num_heads": 4, "hidden_dim": 256, "dropout": 0.3},
-        subwords=9900, tokens=4096, epochs=75, peak=0.005, warmup=2000, look_back=500, cooldown=15,
-        course=(("plain", 50), ("cut", 60)),
+        subwords=9900, tokens=4096, epochs=95, peak=0.005, warmup=2000, look_back=500, cooldown=15,
+        course=(("plain", 50), ("cut", 75)),
     ),
     # Vaswani et al. 2017, table 3, base.
     "base": Preset(
