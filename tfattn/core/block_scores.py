@@ -1,9 +1,8 @@
 """Scores of one block of pairs and their gradients, for the streamed path. TensorFlow only.
 
-Each class here is the block form of a score function, one of `core.scores` or any other. `scores` gives a block; `bound` a
-number that no score of any block goes beyond, or None; `shifted` gives a block less a number for each query, from what
-`prepared_query` and `prepared_keys` have made of the operands; `pull` carries the gradient of a block back to its operands.
-Blocks of queries are `(c, G, R, X)`, R = H/G·t; of keys
+Each class here is the block form of a score function, one of `core.scores` or any other. `scores` gives a block; `shifted`
+gives it less a number for each query, from what `prepared_query` and `prepared_keys` have made of the operands; `pull`
+carries the gradient of a block back to its operands. Blocks of queries are `(c, G, R, X)`, R = H/G·t; of keys
 `(c, G, s, X)`; of scores `(c, G, R, s)`.
 """
 
@@ -54,11 +53,6 @@ class Dot:
     def scores(self, square, query, key, parameters):
         return tf.matmul(query, key, transpose_b=True)  # (c, G, R, s)
 
-    def bound(self, queries, keys, parameters):
-        # |query · key| <= |query| |key|
-        longest = [tf.reduce_max(tf.reduce_sum(tf.square(x), -1)) for x in (queries, keys)]
-        return tf.sqrt(longest[0]) * tf.sqrt(longest[1])
-
     def prepared_query(self, query, shift):
         return less(query, shift)
 
@@ -93,9 +87,6 @@ class AnyScore:
             query, key = query[:, 0], key[:, 0]
         scores = self.score(query, key, *parameters)  # (c, t, s) or (c, H, t, s)
         return tf.reshape(scores, [square.chunk, square.groups, -1, square.columns])
-
-    def bound(self, queries, keys, parameters):
-        return None
 
     def prepared_query(self, query, shift):
         return query, shift
@@ -144,10 +135,6 @@ class Additive(AnyScore):
 
     def __init__(self):
         super().__init__(score_functions.additive, rank=4)
-
-    def bound(self, queries, keys, parameters):
-        # |tanh| <= 1
-        return tf.reduce_max(tf.reduce_sum(tf.abs(parameters[0]), -2))
 
     def scores(self, square, query, key, parameters):
         query, key, weight = _matrices(square, query, key, *parameters)

@@ -36,9 +36,8 @@ class Square(NamedTuple):
         batch, heads, queries = (size(query, axis) for axis in range(3))
         groups, keys = size(key, 1), size(key, 2)
         chunk = _chunk(batch, heads)
-        rows, columns = _block(chunk * heads * work, work)
-        if _narrow(mask, queries, keys, 2 * max(rows, columns)):
-            rows = columns = min(rows, columns)
+        rows = _rows(chunk * heads * work, work)
+        columns = rows if _narrow(mask, queries, keys, 4 * rows) else 2 * rows
         rows, columns = block or (rows, columns)
         return cls(batch, heads, groups, queries, keys, chunk, _even(queries, rows), _even(keys, columns))
 
@@ -157,18 +156,11 @@ def _chunk(batch, heads):
     return max((c for c in range(1, batch + 1) if batch % c == 0 and (c == 1 or c * heads <= 8)), default=1)
 
 
-def _block(width, work):
-    """Queries and keys of a block that holds `width` numbers for each pair: it stays in the cache, and fills the cores.
-
-    As measured: many queries and few keys for a score that is one matrix product, the reverse for wider work.
-    """
-    rows = _power(isqrt(2**21 // width), 512)
-    return rows, _power(2**20 // (width * rows), 1024) if work == 1 else 2 * rows
-
-
-def _power(number, most):
-    """The greatest power of two up to `number`, from 16 to `most`."""
-    return min(most, max(16, 1 << (number.bit_length() - 1)))
+def _rows(width, work):
+    """Queries in a block, so that a block with twice as many keys stays in the cache: `width` numbers for each pair."""
+    budget = 2**20 if work == 1 else 2**22
+    rows = min(512, max(16, isqrt(budget // (2 * width))))
+    return 1 << (rows.bit_length() - 1)
 
 
 def _narrow(mask, queries, keys, width):

@@ -2,9 +2,8 @@
 
 The T × S square of scores is never held. It is cut into blocks (`core.blocks`); the forward pass walks over the blocks of
 a row, keeps the pooled values of the keys seen so far and the logarithm of their summed exponentials (lse), and rescales
-both when a block adds to them; where no score can be large, it adds up exponentials as they are. The backward pass walks
-again and computes each block anew: with lse at hand a weight is exp(score − lse). Blocks that the mask rules out are
-skipped, and blocks that it leaves open are not masked.
+both when a block adds to them. The backward pass walks again and computes each block anew: with lse at hand a weight is
+exp(score − lse). Blocks that the mask rules out are skipped, and blocks that it leaves open are not masked.
 
 A score's gradient is weight · (∂weight − Σ weight · ∂weight), and here the sum is added up in another order than its parts:
 where both are equal, a float32's rounding is left, and the slope of the score multiplies it. At the edge of a kernel's

@@ -17,8 +17,6 @@ __all__ = ["Walk"]
 _INF = float("inf")
 # In place of lse = −inf for a query without keys: exp(score − 1e30) is 0, and no product makes a NaN of it.
 _NEVER = 1e30
-# exp(±40) times as many keys and as large values as there may be is far from either end of float32.
-_SMALL = 40.0
 
 
 class _Reach(NamedTuple):
@@ -43,27 +41,19 @@ class Walk:
 
     def forward(self, queries, keys, values):
         """Blocks of outputs `(N, c, G, R, Dv)`, and the logarithm of each query's sum of exponentials `(N, c, G, R, 1)`."""
-        small = self._small_scores(queries, keys)
 
         def over_queries(n, outputs, lses):
             query, reach = queries[n], self._reach(n)  # (c, G, R, X)
 
-            def over_keys(j, output, norm):
+            def over_keys(j, output, lse):
                 k = self._key_block(n, j)
                 scores = self.score.scores(self.square, query, keys[k], self.parameters)  # (c, G, R, s)
                 scores = self._hide(self._biased(scores, n, j), n, j, reach)
-                return _either(
-                    small,
-                    lambda: self._add_up(output, norm, scores, values[k], n, j),
-                    lambda: _merge(output, norm, *self._pool(scores, values[k], n, j)),
-                )
+                return _merge(output, lse, *self._pool(scores, values[k], n, j))
 
-            # `norm` is a sum of exponentials where all scores are small, and the logarithm of one elsewhere.
             empty = tf.zeros_like(query[..., :1])
             output = empty * tf.zeros([values.shape[-1]], empty.dtype)  # (c, G, R, Dv)
-            norm = _either(small, lambda: empty, lambda: empty - _INF)
-            output, norm = _loop(reach.first, reach.end, over_keys, output, norm)
-            output, lse = _either(small, lambda: _mean(output, norm), lambda: (output, norm))
+            output, lse = _loop(reach.first, reach.end, over_keys, output, empty - _INF)
             return outputs.write(n, output), lses.write(n, lse)
 
         blocks = self.square.batches * self.square.query_blocks
@@ -176,23 +166,6 @@ class Walk:
             return inside
         visible = pairs.with_heads(self.mask.on(grid), 4)
         return visible & inside if self.square.padded else visible
-
-    def _small_scores(self, queries, keys):
-        """Whether no exponential of a score, nor a sum of them, can leave the range of a float32: a bool, or a tensor."""
-        bound = self.score.bound(queries, keys, self.parameters)
-        if bound is None:
-            return False
-        if self.bias is not None:
-            bound += tf.reduce_max(tf.abs(tf.cast(self.bias, bound.dtype)))
-        return bound < _SMALL  # not where it is NaN
-
-    def _add_up(self, output, total, scores, value, n, j):
-        """`output` and `total` with the weighted values and the weights exp(score) of one more block of keys."""
-        weights = tf.exp(scores)  # (c, G, R, s)
-        total = total + tf.reduce_sum(weights, -1, keepdims=True)
-        if self.dropout is not None:
-            weights = weights * (self._keep(weights, n, j) * self.dropout.scale)
-        return output + tf.matmul(weights, value), total
 
     def _pool(self, scores, value, n, j):
         """Outputs and lse of the queries over one block of keys."""
@@ -315,22 +288,6 @@ class Walk:
         joined = tf.reshape(tf.transpose(blocks, [0, 3, 4, 1, 5, 2, 6]), [batches * c, heads, rows * t, columns * s])
         queries, keys = size(self.bias, 2), size(self.bias, 3)
         return tf.cast(joined[:, :, :queries, :keys], self.bias.dtype)
-
-
-def _either(small, summed, pooled):
-    """One of two functions of no argument; both are compiled where the run alone can tell."""
-    if isinstance(small, bool):
-        return summed() if small else pooled()
-    return tf.cond(small, summed, pooled)
-
-
-def _mean(output, total):
-    """Sums over keys to their mean, and to the logarithm of the weights' sum."""
-    none = tf.equal(total, 0)
-    # As below, so that log(0) makes no NaN of second derivatives.
-    return tf.math.divide_no_nan(output, total), tf.where(
-        none, -_INF, tf.math.log(tf.where(none, tf.ones_like(total), total))
-    )
 
 
 def _merge(output, lse, part, part_lse):
