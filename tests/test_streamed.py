@@ -1,5 +1,6 @@
 """The streamed path: block by block, it gives what the dense path and the oracle give."""
 
+import itertools
 import textwrap
 
 import numpy as np
@@ -231,6 +232,26 @@ def test_run_time_lengths_fall_into_few_block_sizes():
     # XLA compiles an additive score's kernels once more for each.
     assert len(set(cuts)) <= 4
     assert cut.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize(
+    "score, token",
+    # From 40 on an additive block takes another formula, equal to rounding, for all pairs in it.
+    [*itertools.product(["scaled dot", "gaussian"], [np.nan, np.inf, 1e30, 50.0]), ("additive", 30.0)],
+)
+def test_what_a_query_may_not_see_changes_no_bit_of_its_output(score, token):
+    function, parameters = scored(score, D, H, np.random.default_rng(2))
+    parameters = [tf.constant(x, "float32") for x in parameters]
+    tokens = np.random.default_rng(3).normal(size=(2, H, 31, D)).astype("float32")
+
+    def outputs():
+        x = tf.constant(tokens)
+        return streamed.attend(x, x, x, function, parameters, masks.causal(), block=(4, 6)).numpy()
+
+    clean = outputs()
+    tokens[0, :, 17] = token
+    np.testing.assert_array_equal(outputs()[0, :, :17], clean[0, :, :17])
+    np.testing.assert_array_equal(outputs()[1], clean[1])
 
 
 def test_a_query_that_may_see_a_broken_key_becomes_nan_and_no_other_does():
