@@ -38,10 +38,9 @@ def swaps_of(pairs, batch_size=100):
         sources, targets = zip(*pairs[start : start + batch_size], strict=True)
         swaps = []
         for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
-            source, target = source.split(), target.split()
-            for place, (noun, adjective) in enumerate(itertools.pairwise(target)):
+            followers = list(itertools.pairwise(source.split()))
+            for place, (noun, adjective) in enumerate(itertools.pairwise(target.split())):
                 true = french.get(adjective), nouns.get(noun)
-                followers = list(itertools.pairwise(source))
                 # The only one of its kind, so that no other word could be meant.
                 if followers.count(true) == 1:
                     at = followers.index(true)

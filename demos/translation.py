@@ -174,7 +174,7 @@ def _batches(options, preset, train, validation, words):
         phases = course.phases(preset, train, words, options)
     except ValueError as error:
         raise ValueError(f"--tokens {options.tokens}, lines of at most {course.MAX_LENGTH} tokens: {error}") from None
-    # No line of these is left out, however long.
+    # No line of these is left out, however long; a row has a mark more, and is padded to a multiple of four.
     longest = max(len(side.encode(line)) for pair in validation for side, line in zip(words, pair, strict=True))
     return phases, data.token_batches(validation, *words, max(options.tokens, 1024, longest + 4))
 
