@@ -17,7 +17,6 @@ from tfattn import kernels, masks
 B, T, S, D, V = 2, 3, 7, 5, 11
 
 QUERY, VALUE = np.ones((B, T, D), "float32"), np.ones((B, S, D), "float32")
-IDS = np.ones((B, T), "int32")
 
 POSITIVE_INT = "be a positive integer"
 POSITIVE = "be a positive, finite number"

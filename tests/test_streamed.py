@@ -28,9 +28,8 @@ from tests.streaming import (
     wide,
 )
 from tfattn import attend, masks
-from tfattn.core import block_scores, streamed
 from tfattn.core import scores as score_functions
-from tfattn.core.blocks import Square
+from tfattn.core import streamed
 
 
 @settings(max_examples=60, deadline=None)
@@ -219,21 +218,6 @@ def test_a_score_that_is_undefined_at_zero_meets_real_tokens_alone(heads, unknow
     assert_close(run(*arguments), pulled(cosine, arguments, masks.causal(), "dense"))
 
 
-def test_run_time_lengths_fall_into_few_block_sizes():
-    cuts = []
-
-    @tf.function(input_signature=[tf.TensorSpec((2, None, 256))])
-    def cut(x):
-        square = Square.cut(x[:, None], x[:, None], work=256)
-        return square.rows, square.columns
-
-    for length in range(512, 1024, 7):
-        cuts.append(tuple(map(int, cut(tf.zeros((2, length, 256))))))
-    # XLA compiles an additive score's kernels once more for each.
-    assert len(set(cuts)) <= 4
-    assert cut.experimental_get_tracing_count() == 1
-
-
 @pytest.mark.parametrize(
     "score, token",
     # From 40 on an additive block takes another formula, equal to rounding, for all pairs in it.
@@ -270,68 +254,6 @@ def test_fully_masked_queries_pool_to_zero_with_zero_gradients():
     assert np.all(output[:, :, ::3] == 0.0) and np.all(output[1] == 0.0)
     assert np.all(gradients[0][:, :, ::3] == 0.0) and all(np.all(g[1] == 0.0) for g in gradients)
     assert all(np.isfinite(g).all() for g in gradients)
-
-
-def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
-    def columns(mask):
-        return Square.cut(tf.zeros((2, 1, 4096, 8)), tf.zeros((2, 1, 4096, 8)), 1, mask).columns
-
-    wide, narrow = columns(masks.causal()), columns(masks.causal() & masks.window(64))
-    assert narrow < wide
-    row, lengths = masks.explicit(np.ones((2, 1, 4096), bool)), masks.padding(tf.constant([4096, 100]))
-    for padding in (row, lengths, row & lengths):
-        assert columns(padding & masks.causal() & masks.window(64)) == narrow
-        assert columns(masks.window(64) & padding) == narrow
-        assert columns(padding) == wide
-
-
-def test_blocks_that_the_mask_rules_out_are_not_computed():
-    calls = []
-
-    def counted(query, key):
-        calls.append(1)
-        return score_functions.dot_product(query, key)
-
-    def blocks(mask, queries=64, keys=64):
-        calls.clear()
-        x, y = tf.ones((1, 1, queries, 2)), tf.ones((1, 1, keys, 2))
-        streamed.attend(x, y, y, counted, mask=mask, block=(8, 8))
-        return len(calls)
-
-    assert blocks(None) == 64
-    assert blocks(masks.causal()) == 36
-    assert blocks(masks.window(8)) == 22
-    assert blocks(masks.causal() & masks.window(8)) == 15
-    assert blocks(masks.padding([11])) == 16
-    assert blocks(masks.padding([20]) & masks.causal()) == 1 + 2 + 6 * 3
-    assert blocks(masks.prefix(8) | masks.causal()) == 36
-    assert blocks(~masks.causal()) == 36
-    assert blocks(masks.causal(), queries=16) == 7 + 8
-    positions = np.arange(64)
-    assert blocks(masks.explicit(positions[None, None] < 11)) == 16
-    assert blocks(masks.explicit(positions[None] >= 53) & masks.causal()) == 1 + 2
-    assert blocks(masks.explicit(positions[None, None] < 0)) == 0
-    assert blocks(~masks.explicit(positions[None, None] < 11)) == 8 * 7
-
-
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    mask=st.sampled_from([name for name in MASKS if name != "none"]),
-    start=st.integers(0, T - 1),
-    queries=st.integers(1, T),
-)
-@settings(max_examples=80, deadline=None)
-def test_key_bounds_hold_for_every_query_of_a_block(seed, mask, start, queries):
-    rule = MASKS[mask](np.random.default_rng(seed))
-    queries = min(queries, T - start)
-    whole = np.asarray(rule.dense(T, S))
-    whole = np.broadcast_to(whole[:, 0] if whole.ndim == 4 else whole, (B, T, S))[:, start : start + queries]
-    grid = masks.Grid(T, S, start, 0, queries, S)
-    low, high = (int(x) for x in rule.key_bounds(grid))
-    keys = np.arange(S)
-    assert not whole[:, :, (keys < low) | (keys >= high)].any()
-    low, high = (int(x) for x in rule.open_bounds(grid))
-    assert whole[:, :, (keys >= low) & (keys < high)].all()
 
 
 def test_second_use_in_one_tape():
@@ -408,12 +330,6 @@ def test_a_score_that_closes_over_a_float_tensor_is_refused(compiled):
     run = tf.function(outer) if compiled else outer
     with pytest.raises(ValueError, match="`score` must take `slope` from `parameters`: closed over, it"):
         run(tf.constant(2.0), tf.ones((1, 2, 3)))
-
-
-def test_an_additive_block_is_cut_for_the_cores_that_the_process_may_use(monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 5, 6}, raising=False)
-    monkeypatch.setattr("os.cpu_count", lambda: 64)
-    assert [len(x[0]) for x in block_scores._strips(tf.zeros((1, 60, 2)))] == [20] * 3
 
 
 MEMORY = """

@@ -6,15 +6,11 @@ import pytest
 import tensorflow as tf
 
 import tfattn
+from tests.conformance.policies import POLICIES, numbers
 from tests.conformance.table import ATTENTION, SIZES, named
 
-POLICIES = ["float32", "mixed_float16", "mixed_bfloat16"]
 LENGTHS = np.array([5, 2])
 KEY_MASK = np.arange(SIZES["S"]) < LENGTHS[:, None]  # (B, S)
-
-
-def numbers(tensor):
-    return np.asarray(keras.ops.cast(tensor, "float32"))
 
 
 def padded(row, fill=0.0):
@@ -243,112 +239,3 @@ def test_dropout_rate_changes_no_bit_at_inference(row):
 
 def _without_seeds(layer):
     return [weight for weight in layer.weights if "seed" not in weight.path]
-
-
-# From here on: masks on their way through blocks and models.
-
-
-def ids_and_memory():
-    ids = np.array([[3, 5, 7, 0, 0], [2, 4, 6, 8, 9]])
-    return ids, ids != 0
-
-
-def embedded(ids):
-    keras.utils.set_random_seed(0)
-    return keras.layers.Embedding(11, 10, mask_zero=True)(ids)
-
-
-def without_mask(tensor):
-    return tf.constant(np.asarray(tensor))
-
-
-BLOCKS = {"post_norm": {}, "pre_norm": {"norm_first": True}}
-
-
-@pytest.mark.parametrize("norm", BLOCKS)
-def test_padding_travels_through_positions_and_blocks(norm):
-    ids, mask = ids_and_memory()
-    positions = tfattn.SinusoidalPositionalEncoding(input_scale=10**0.5)
-    blocks = [tfattn.TransformerEncoderBlock(num_heads=5, hidden_dim=11, **BLOCKS[norm]) for _ in range(3)]
-    x = embedded(ids)
-    explicit = positions(without_mask(x))
-    x = positions(x)
-    for block in blocks:
-        x, explicit = block(x), block(explicit, mask=mask)
-        explicit = without_mask(explicit)
-    np.testing.assert_array_equal(x, explicit)
-    np.testing.assert_array_equal(x._keras_mask, mask)
-
-
-EXTRAS = {
-    "attention_mask_array": {"attention_mask": np.tri(5, dtype=bool)},
-    "attention_mask_tensor": {"attention_mask": tf.constant(np.tri(5, dtype=bool))},
-    "mask_object": {"attention_mask": tfattn.masks.window(2)},
-    "valid_lens": {"valid_lens": np.array([4, 4])},
-    "bias": {"bias": np.ones((5, 5), "float32")},
-    "causal": {"use_causal_mask": True},
-}
-
-
-@pytest.mark.parametrize("extra", EXTRAS)
-def test_encoder_block_keeps_the_implicit_mask_beside_other_masks(extra):
-    ids, mask = ids_and_memory()
-    block = tfattn.TransformerEncoderBlock(num_heads=5, hidden_dim=11)
-    x = embedded(ids)
-    wanted = block(without_mask(x), mask=mask, **EXTRAS[extra])
-    output = block(x, **EXTRAS[extra])
-    np.testing.assert_array_equal(output, wanted)
-    np.testing.assert_array_equal(output._keras_mask, mask)
-
-
-@pytest.mark.parametrize("extra", [name for name in EXTRAS if name not in ("bias", "causal")])
-def test_decoder_block_keeps_the_implicit_masks_beside_other_masks(extra):
-    ids, mask = ids_and_memory()
-    block = tfattn.TransformerDecoderBlock(num_heads=5, hidden_dim=11)
-    x, memory = embedded(ids), embedded(ids[::-1])
-    options = EXTRAS[extra]
-    wanted = block(without_mask(x), without_mask(memory), inputs_mask=mask, memory_mask=mask[::-1], **options)
-    output = block(x, memory, **options)
-    np.testing.assert_array_equal(output, wanted)
-    np.testing.assert_array_equal(output._keras_mask, mask)
-
-
-def test_decoder_block_looks_at_no_padding_of_the_memory():
-    ids, mask = ids_and_memory()
-    block = tfattn.TransformerDecoderBlock(num_heads=5, hidden_dim=11)
-    x, memory = np.ones((2, 3, 10), "float32"), np.asarray(embedded(ids))
-    broken = np.where(mask[..., None], memory, np.nan)
-    np.testing.assert_array_equal(block(x, broken, memory_mask=mask), block(x, memory, memory_mask=mask))
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_padding_after_a_sentence_changes_nothing_in_a_transformer(shared):
-    model = tfattn.Transformer(17, num_layers=2, width=10, num_heads=5, hidden_dim=11, share_embeddings=shared)
-    source, target = np.array([[3, 5, 7]]), np.array([[2, 4]])
-    longer = np.pad(source, ((0, 0), (0, 4))), np.pad(target, ((0, 0), (0, 3)))
-    np.testing.assert_allclose(model(longer)[:, :2], model((source, target)), rtol=1e-5, atol=1e-5)
-
-
-def test_later_target_tokens_change_nothing_before_them_in_a_transformer():
-    model = tfattn.Transformer(17, num_layers=2, width=10, num_heads=5, hidden_dim=11)
-    source, target = np.array([[3, 5, 7]]), np.array([[2, 4, 6, 8]])
-    other = np.array([[2, 4, 6, 9]])
-    np.testing.assert_array_equal(model((source, other))[:, :3], model((source, target))[:, :3])
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("norm", BLOCKS)
-def test_blocks_with_rows_of_nothing_but_padding_stay_finite(norm, policy):
-    options = {"num_heads": 5, "hidden_dim": 11, "dtype": policy, **BLOCKS[norm]}
-    encoder, decoder = tfattn.TransformerEncoderBlock(**options), tfattn.TransformerDecoderBlock(**options)
-    x = tf.random.normal((2, 3, 10))
-    mask = np.array([[False] * 3, [True] * 3])
-    encoder(x), decoder(x, x)
-    weights = [weight.value for weight in encoder.trainable_weights + decoder.trainable_weights]
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        memory = encoder(x, mask=mask)
-        output = decoder(x, memory, inputs_mask=mask, memory_mask=mask)
-        loss = tf.reduce_sum(tf.cast(output, "float32"))
-    assert np.isfinite(numbers(output)).all()
-    assert all(np.isfinite(numbers(gradient)).all() for gradient in tape.gradient(loss, [x, *weights]))
