@@ -104,8 +104,8 @@ def test_a_transformer_trains_with_the_causal_skip_without_being_told(monkeypatc
     model.fit(ids, ids, batch_size=4, verbose=0)
     # The square of the self-attention, and that of the attention over the memory, which has no mask.
     causal, open_ = sorted(set(blocks), key=lambda square: -square.keys)
-    assert blocks.count(open_) == open_.batches * open_.query_blocks * open_.key_blocks
-    assert 0 < blocks.count(causal) < 0.8 * causal.batches * causal.query_blocks * causal.key_blocks
+    assert blocks.count(open_) == open_.steps * open_.query_blocks * open_.key_blocks
+    assert 0 < blocks.count(causal) < 0.8 * causal.steps * causal.query_blocks * causal.key_blocks
 
 
 class OverOnes(keras.layers.Layer):

@@ -22,7 +22,7 @@ def test_run_time_lengths_fall_into_few_block_sizes():
 
     @tf.function(input_signature=[tf.TensorSpec((2, None, 256))])
     def cut(x):
-        square = Square.cut(x[:, None], x[:, None], work=256)
+        square = Square.cut(x[:, None], x[:, None], block_scores.Additive())
         return square.rows, square.columns
 
     for length in range(512, 1024, 7):
@@ -34,7 +34,7 @@ def test_run_time_lengths_fall_into_few_block_sizes():
 
 def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
     def columns(mask):
-        return Square.cut(tf.zeros((2, 1, 4096, 8)), tf.zeros((2, 1, 4096, 8)), 1, mask).columns
+        return Square.cut(tf.zeros((2, 1, 4096, 8)), tf.zeros((2, 1, 4096, 8)), block_scores.Dot(True), mask).columns
 
     wide, narrow = columns(masks.causal()), columns(masks.causal() & masks.window(64))
     assert narrow < wide

@@ -41,11 +41,11 @@ def with_ones(right):
 class Dot:
     """Products of the operands; the scale moves to the queries, once a token."""
 
+    heads_apart = True  # no head needs to know which one it is
+    always_finite = True
+
     def __init__(self, scaled):
         self.scaled = scaled
-
-    def work(self, query):
-        return 1
 
     def scale(self, query):
         return query.shape[-1] ** -0.5 if self.scaled else 1.0
@@ -68,6 +68,9 @@ class Dot:
 
 class AnyScore:
     """A score function as it is, differentiated block by block."""
+
+    heads_apart = False  # its parameters may have one row a head
+    always_finite = False  # a kernel of compact support is −inf beyond it
 
     def __init__(self, score, rank):
         _refuse_captured(score)
@@ -132,6 +135,8 @@ class Additive(AnyScore):
     XLA runs such a kernel on one core. So a block is cut into as many strips of queries as there are cores, and
     TensorFlow runs them side by side.
     """
+
+    always_finite = True
 
     def __init__(self):
         super().__init__(score_functions.additive, rank=4)

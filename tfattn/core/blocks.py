@@ -1,10 +1,11 @@
-"""How the streamed path cuts the T × S square of pairs into blocks. TensorFlow only.
+"""How the streamed path cuts the B × H squares of T × S pairs into blocks. TensorFlow only.
 
-A tensor `(B, H, T, D)` becomes an array of blocks, block first, so that taking one copies nothing. Lengths that the block
-size does not divide are padded; `Walk._visible` hides padded keys, and padded queries are cut off again.
+A step takes some rows of the batch, or some heads of one row, and cuts their tokens into blocks: an array of blocks, block
+first, so that taking one copies nothing. Lengths that the block size does not divide are padded; `Walk._visible` hides
+padded keys, and padded queries are cut off again.
 """
 
-from math import isqrt
+from math import isqrt, prod
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -16,34 +17,51 @@ class Square(NamedTuple):
     """The square of pairs, and its cut. Sizes are ints where they are known, scalar tensors elsewhere."""
 
     batch: object  # B
-    heads: int  # H
-    groups: int  # G, heads of the keys; divides H
     queries: object  # T
     keys: object  # S
-    chunk: int  # rows of the batch that are worked on together
+    chunk: int  # rows of the batch in a step
+    parts: int  # steps that share a chunk, each with heads of its own
+    heads: int  # query heads in a step
+    groups: int  # key heads in a step; divides the query heads
     rows: object  # t, queries in a block
     columns: object  # s, keys in a block
 
     @classmethod
-    def cut(cls, query, key, work, mask=None, block=None):
+    def cut(cls, query, key, score, mask=None, block=None):
         """Cuts the square of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`.
 
         Args:
-            work: numbers that the score holds for each pair and head; a wider score gets smaller blocks.
+            score: a block form of `core.block_scores`; a wider score gets smaller blocks.
             mask: a mask object or None; a narrow one gets narrow blocks, of which it fills more.
             block: `(t, s)` where the caller wants other sizes than these.
         """
         batch, heads, queries = (size(query, axis) for axis in range(3))
         groups, keys = size(key, 1), size(key, 2)
-        chunk = _chunk(batch, heads)
-        rows = _rows(chunk * heads * work, work)
-        columns = rows if _narrow(mask, queries, keys, 4 * rows) else 2 * rows
-        rows, columns = block or (rows, columns)
-        return cls(batch, heads, groups, queries, keys, chunk, _even(queries, rows), _even(keys, columns))
+        if score.heads_apart:
+            most = block or _sides(mask, queries, keys, heads // groups)
+            rows, columns = _even(queries, most[0]), _even(keys, most[1])
+            numbers = prod(
+                known if isinstance(known, int) else side for known, side in zip((rows, columns), most, strict=True)
+            )
+            matrices = _NUMBERS // max(1, numbers)  # heads of queries in a step
+            part = _divisor(groups, matrices // (heads // groups))
+            chunk = _divisor(batch, matrices // heads) if part == groups else 1
+        else:
+            part, chunk = groups, _divisor(batch, 8 // heads)
+            rows = _rows(chunk * heads * score.work(query))
+            columns = rows if _narrow(mask, queries, keys, 4 * rows) else 2 * rows
+            rows, columns = block or (rows, columns)
+            rows, columns = _even(queries, rows), _even(keys, columns)
+        parts = groups // part
+        return cls(batch, queries, keys, chunk, parts, heads // parts, part, rows, columns)
 
     @property
-    def batches(self):
+    def chunks(self):
         return self.batch // self.chunk
+
+    @property
+    def steps(self):
+        return self.chunks * self.parts
 
     @property
     def query_blocks(self):
@@ -53,8 +71,17 @@ class Square(NamedTuple):
     def key_blocks(self):
         return ceil(self.keys, self.columns)
 
+    def by_step(self, x):
+        """`(B, H or G, T or S, D)` to `(steps, c·H or c·G, T or S, D)`, which is the same memory."""
+        matrices = self.chunk * (size(x, 1) // self.parts)
+        return tf.reshape(x, [self.steps, matrices, size(x, 2), size(x, 3)])
+
+    def whole(self, x, like):
+        """And back."""
+        return tf.reshape(x, [self.batch, size(like, 1), size(like, 2), size(x, 3)])
+
     def split_queries(self, x, copies=False):
-        """`(B, H, T, D)` to `(blocks, c, G, H/G·t, D)`: heads that share a key head lie below each other.
+        """A step's `(c·H, T, D)` to `(blocks, c, G, H/G·t, D)`: heads that share a key head lie below each other.
 
         Padded with zeros, or with `copies` of the last token: a score of one's own may have no value or no slope at zero,
         and a NaN in the padding would reach real tokens through the sums of their gradients.
@@ -62,7 +89,7 @@ class Square(NamedTuple):
         return self._split(x, self.queries, self.rows, (self.groups, self.heads // self.groups * self.rows), copies)
 
     def split_keys(self, x, copies=False):
-        """`(B, G, S, D)` to `(blocks, c, G, s, D)`, padded likewise."""
+        """A step's `(c·G, S, D)` to `(blocks, c, G, s, D)`, padded likewise."""
         return self._split(x, self.keys, self.columns, (self.groups, self.columns), copies)
 
     def join_queries(self, x):
@@ -72,20 +99,22 @@ class Square(NamedTuple):
         return self._join(x, self.groups, self.keys, self.columns)
 
     def _split(self, x, length, block, shape, copies):
-        width, blocks = size(x, 3), ceil(length, block)
+        width, blocks = size(x, 2), ceil(length, block)
         if not _same(blocks * block, length):
             more = blocks * block - length
-            x = tf.concat([x, tf.tile(x[:, :, -1:], [1, 1, more, 1])], 2) if copies else _with_zeros(x, more)
-        x = tf.reshape(x, [self.batches, self.chunk * size(x, 1), blocks, block * width])
-        x = tf.transpose(x, [0, 2, 1, 3])
-        return tf.reshape(x, [self.batches * blocks, self.chunk, *shape, width])
+            x = (
+                tf.concat([x, tf.tile(x[:, -1:], [1, more, 1])], 1)
+                if copies
+                else tf.pad(x, [[0, 0], [0, more], [0, 0]])
+            )
+        x = tf.reshape(x, [size(x, 0), blocks, block * width])
+        return tf.reshape(tf.transpose(x, [1, 0, 2]), [blocks, self.chunk, *shape, width])
 
     def _join(self, x, heads, length, block):
         width, blocks = size(x, 4), ceil(length, block)
-        x = tf.reshape(x, [self.batches, blocks, self.chunk * heads, block * width])
-        x = tf.transpose(x, [0, 2, 1, 3])
-        x = tf.reshape(x, [self.batch, heads, blocks * block, width])
-        return x if _same(blocks * block, length) else x[:, :, :length]
+        x = tf.transpose(tf.reshape(x, [blocks, self.chunk * heads, block * width]), [1, 0, 2])
+        x = tf.reshape(x, [self.chunk * heads, blocks * block, width])
+        return x if _same(blocks * block, length) else x[:, :length]
 
     def grid(self, b, i, j):
         """The block of pairs of the b-th rows of the batch, i-th queries and j-th keys."""
@@ -105,6 +134,13 @@ class Square(NamedTuple):
         """The i-th queries and all keys."""
         return self.grid(b, i, 0)._replace(key_start=0, keys=self.keys)
 
+    def own_heads(self, x, m):
+        """What step m needs of `(B, H or 1, T, S)` or `(T, S)`: the heads that are its own."""
+        if self.parts == 1 or len(x.shape) == 2 or x.shape[1] == 1:
+            return x
+        first = m % self.parts * self.heads
+        return x[:, first : first + self.heads]
+
     @property
     def padded(self):
         """Whether the last block of keys may hold padding."""
@@ -121,10 +157,6 @@ class Square(NamedTuple):
         if self.heads == self.groups:
             return x
         return tf.reshape(x, [self.chunk, self.groups, self.heads // self.groups * self.rows, size(x, 3)])
-
-
-def _with_zeros(x, more):
-    return tf.pad(x, [[0, 0], [0, 0], [0, more], [0, 0]])
 
 
 def size(x, axis):
@@ -149,18 +181,28 @@ def _even(length, block):
     return tf.minimum(block, tf.maximum(1, ceil(even, 64)) * 64)
 
 
-def _chunk(batch, heads):
-    """Rows of the batch in a step: one, or as many as give the product 8 matrices to work on."""
-    if not isinstance(batch, int):
-        return 1
-    return max((c for c in range(1, batch + 1) if batch % c == 0 and (c == 1 or c * heads <= 8)), default=1)
+# Scores of a block, 1 MB: two blocks at a time, and what is made of them, stay in the cache.
+_NUMBERS = 2**18
 
 
-def _rows(width, work):
+def _sides(mask, queries, keys, repeats):
+    """Queries and keys in a block of dot products; `repeats` heads share a key head, and their queries lie below each other."""
+    columns = 256 if _narrow(mask, queries, keys, 1024) else 512
+    return max(16, _power_of_2(min(columns, _NUMBERS // (columns * repeats)))), columns
+
+
+def _divisor(of, most):
+    """The largest divisor up to `most`, at least 1; 1 where `of` is not known."""
+    return 1 if not isinstance(of, int) else max((d for d in range(1, min(of, most) + 1) if of % d == 0), default=1)
+
+
+def _rows(width):
     """Queries in a block, so that a block with twice as many keys stays in the cache: `width` numbers for each pair."""
-    budget = 2**20 if work == 1 else 2**22
-    rows = min(512, max(16, isqrt(budget // (2 * width))))
-    return 1 << (rows.bit_length() - 1)
+    return _power_of_2(min(512, max(16, isqrt(2**22 // (2 * width)))))
+
+
+def _power_of_2(most):
+    return 1 << (most.bit_length() - 1)
 
 
 def _narrow(mask, queries, keys, width):

@@ -47,7 +47,7 @@ def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropou
     if rank == 3:
         operands = [x[:, None] for x in operands]  # (B, 1, T, D)
     score = block_score(score, parameters, rank)
-    square = Square.cut(operands[0], operands[1], score.work(query), mask, block)
+    square = Square.cut(operands[0], operands[1], score, mask, block)
     if mask is not None:
         mask.on(_Fitting(square.queries, square.keys, 0, 0, 1, 1, 0, square.batch))
     if bias is not None:
@@ -150,22 +150,14 @@ def _attend(square, score, mask, dropout, operands, bias, parameters):
     def walked(query, key, value, *rest):
         """The output, and the function that takes its gradient to those of the arguments."""
         walk = Walk(square, score, mask, dropout, rest[0] if has_bias else None, rest[has_bias:])
-        scale = score.scale(query)
         query, key, value, shield = walk.shield(query, key, value)
-        blocks = (
-            square.split_queries(query * scale, copies=True),
-            square.split_keys(key, copies=True),
-            square.split_keys(value),
-        )
-        outputs, lse = walk.forward(*blocks)
+        output, lses = walk.forward(query, key, value)
 
         def pull(upstream):
-            upstream = square.split_queries(upstream)
-            of_query, of_key, of_value, *others = walk.backward(*blocks, outputs, lse, upstream)
-            of_query = square.join_queries(of_query) * scale
-            return *shield(of_query, square.join_keys(of_key), square.join_keys(of_value)), *others
+            of_query, of_key, of_value, *others = walk.backward(query, key, value, output, lses, upstream)
+            return *shield(of_query, of_key, of_value), *others
 
-        return square.join_queries(outputs), pull
+        return output, pull
 
     function = _unrecorded(walked) if tf.executing_eagerly() else tf.custom_gradient(walked)
     return function(*operands, *([bias] if has_bias else []), *parameters)

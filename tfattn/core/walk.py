@@ -1,7 +1,9 @@
 """The two walks over the blocks of the square, forward and backward. TensorFlow only.
 
-Both go over the blocks of queries, and for each over the blocks of keys that the mask lets it see. The loops are serial, so
-that no two blocks of scores are in memory at once. Shape letters are those of `core.blocks`; N counts blocks.
+Both go over the steps (`Square`), in each over the blocks of queries, and for each of these over the blocks of keys that the
+mask lets it see. Two steps are under way at a time, so that one of them keeps the cores busy while the other waits for an
+operation's last thread. All else is serial: no more than two blocks of scores are in memory at once. Shape letters are those
+of `core.blocks`; m counts steps, i blocks of queries, j blocks of keys.
 """
 
 from typing import NamedTuple
@@ -14,8 +16,9 @@ from tfattn.core.blocks import ceil, size
 
 __all__ = ["Walk"]
 
+_STEPS_AT_ONCE = 2
 _INF = float("inf")
-# In place of lse = −inf for a query without keys: exp(score − 1e30) is 0, and no product makes a NaN of it.
+# In place of lse for a query without keys: exp(score − 1e30) is 0, and no product makes a NaN of it.
 _NEVER = 1e30
 
 
@@ -39,119 +42,162 @@ class Walk:
         self.bias = bias
         self.parameters = list(parameters)
 
-    def forward(self, queries, keys, values):
-        """Blocks of outputs `(N, c, G, R, Dv)`, and the logarithm of each query's sum of exponentials `(N, c, G, R, 1)`."""
+    def forward(self, query, key, value):
+        """The output `(B, H, T, Dv)`, and for `backward` the logarithm of each query's sum of exponentials."""
+        square = self.square
+        by_step = [square.by_step(x) for x in (query, key, value)]
 
-        def over_queries(n, outputs, lses):
-            query, reach = queries[n], self._reach(n)  # (c, G, R, X)
+        def over_steps(m, outputs, lses):
+            output, lse = self._forward(m, *self._blocks(m, *by_step))
+            return outputs.write(m, square.join_queries(output)), lses.write(m, lse)
+
+        shape = [*by_step[0].shape[1:-1], value.shape[-1]]
+        outputs, lses = (tf.TensorArray(query.dtype, square.steps, element_shape=each) for each in (shape, None))
+        outputs, lses = _loop(0, square.steps, over_steps, outputs, lses, at_once=_STEPS_AT_ONCE)
+        # (steps, c·H, T, Dv), (steps, blocks, c, G, R, 1)
+        return square.whole(outputs.stack(), query), lses.stack()
+
+    def _blocks(self, m, query, key, value):
+        """Blocks of step m: queries `(blocks, c, G, R, X)`, keys `(blocks, c, G, s, X)`, values `(blocks, c, G, s, Dv)`."""
+        square = self.square
+        return (
+            square.split_queries(query[m] * self.score.scale(query), copies=True),
+            square.split_keys(key[m], copies=True),
+            square.split_keys(value[m]),
+        )
+
+    def _forward(self, m, queries, keys, values):
+        """Blocks of outputs `(blocks, c, G, R, Dv)`, and lse `(blocks, c, G, R, 1)`."""
+        lowest = self._lowest(queries.dtype)
+
+        def over_queries(i, outputs, lses):
+            query, reach = queries[i], self._reach(m, i)  # (c, G, R, X)
 
             def over_keys(j, output, lse):
-                k = self._key_block(n, j)
-                scores = self.score.scores(self.square, query, keys[k], self.parameters)  # (c, G, R, s)
-                scores = self._hide(self._biased(scores, n, j), n, j, reach)
-                return _merge(output, lse, *self._pool(scores, values[k], n, j))
+                scores = self.score.scores(self.square, query, keys[j], self.parameters)  # (c, G, R, s)
+                scores = self._hide(self._biased(scores, m, i, j), lowest, m, i, j, reach)
+                if self.bias is not None or not self.score.always_finite:
+                    scores = tf.where(scores < lowest, tf.constant(lowest, scores.dtype), scores)
+                return _merge(output, lse, *self._pool(scores, values[j], m, i, j))
 
             empty = tf.zeros_like(query[..., :1])
             output = empty * tf.zeros([values.shape[-1]], empty.dtype)  # (c, G, R, Dv)
-            output, lse = _loop(reach.first, reach.end, over_keys, output, empty - _INF)
-            return outputs.write(n, output), lses.write(n, lse)
+            output, lse = _loop(reach.first, reach.end, over_keys, output, empty + lowest)
+            nothing = lse < lowest / 2  # no key was seen: what was pooled came from under the mask
+            output = tf.where(nothing, tf.zeros([], output.dtype), output)
+            lse = tf.where(nothing, tf.constant(_NEVER, lse.dtype), lse)
+            return outputs.write(i, output), lses.write(i, lse)
 
-        blocks = self.square.batches * self.square.query_blocks
-        outputs = tf.TensorArray(queries.dtype, blocks, element_shape=[*queries.shape[1:-1], values.shape[-1]])
-        lses = tf.TensorArray(queries.dtype, blocks, element_shape=[*queries.shape[1:-1], 1])
+        blocks = self.square.query_blocks
+        shapes = [[*queries.shape[1:-1], width] for width in (values.shape[-1], 1)]
+        outputs, lses = (tf.TensorArray(queries.dtype, blocks, element_shape=shape) for shape in shapes)
         outputs, lses = _loop(0, blocks, over_queries, outputs, lses)
         return outputs.stack(), lses.stack()
 
-    def backward(self, queries, keys, values, outputs, lses, upstream):
-        """Gradients of the blocks of queries, keys and values, of the bias where there is one, and of the parameters."""
+    def backward(self, query, key, value, output, lses, upstream):
+        """Gradients of query, key and value, of the bias where there is one, and of the parameters."""
+        square = self.square
         # Σ_keys weight · ∂weight, which the softmax's gradient subtracts, is known from the output alone.
-        deltas = tf.reduce_sum(upstream * outputs, -1, keepdims=True)  # (N, c, G, R, 1)
-        lses = tf.where(tf.equal(lses, -_INF), tf.constant(_NEVER, lses.dtype), lses)
+        delta = tf.reduce_sum(upstream * output, -1, keepdims=True)  # (B, H, T, 1)
+        by_step = [square.by_step(x) for x in (query, key, value)]
+        upstream, delta = square.by_step(upstream), square.by_step(delta)
+
+        def over_steps(m, of_query, of_key, of_value, of_bias, of_parameters):
+            blocks, pulled = self._blocks(m, *by_step), [square.split_queries(x[m]) for x in (upstream, delta)]
+            queries, keys, values, of_bias, more = self._backward(m, *blocks, lses[m], *pulled, of_bias)
+            return (
+                of_query.write(m, square.join_queries(queries) * self.score.scale(query)),
+                of_key.write(m, square.join_keys(keys)),
+                of_value.write(m, square.join_keys(values)),
+                of_bias,
+                _sums(of_parameters, more),
+            )
+
+        arrays = [tf.TensorArray(query.dtype, square.steps, element_shape=x.shape[1:]) for x in by_step]
+        of_bias, of_parameters = self._zero_bias(query.dtype), [tf.zeros_like(x) for x in self.parameters]
+        *arrays, of_bias, of_parameters = _loop(
+            0, square.steps, over_steps, *arrays, of_bias, of_parameters, at_once=_STEPS_AT_ONCE
+        )
+        gradients = [square.whole(x.stack(), like) for x, like in zip(arrays, (query, key, value), strict=True)]
+        return *gradients, *([] if self.bias is None else [self._join_bias(of_bias)]), *of_parameters
+
+    def _backward(self, m, queries, keys, values, lses, upstream, deltas, of_bias):
+        """Gradients of the blocks of queries, keys and values, of the bias up to this step, of the parameters by it."""
         shifted_keys, shifted_values = self.score.prepared_keys(keys), with_ones(values)
 
-        def over_queries(n, of_queries, of_keys, of_values, of_bias, of_parameters):
-            query, reach = queries[n], self._reach(n)
-            of_output, delta = upstream[n], deltas[n]
-            shifted_query = self.score.prepared_query(query, lses[n])
+        def over_queries(i, of_queries, of_keys, of_values, of_bias, of_parameters):
+            query, reach = queries[i], self._reach(m, i)
+            of_output, delta = upstream[i], deltas[i]
+            shifted_query = self.score.prepared_query(query, lses[i])
             shifted_output = less(of_output, delta)
 
             def over_keys(j, of_query, of_keys, of_values, of_bias, of_parameters):
-                k = self._key_block(n, j)
-                scores = self.score.shifted(self.square, shifted_query, shifted_keys[k], self.parameters)
-                weights = tf.exp(self._hide(self._biased(scores, n, j), n, j, reach))  # (c, G, R, s)
+                scores = self.score.shifted(self.square, shifted_query, shifted_keys[j], self.parameters)
+                weights = tf.exp(self._hide(self._biased(scores, m, i, j), -_INF, m, i, j, reach))  # (c, G, R, s)
                 if self.dropout is None:
-                    kept, of_weights = weights, tf.matmul(shifted_output, shifted_values[k], transpose_b=True)
+                    kept, of_weights = weights, tf.matmul(shifted_output, shifted_values[j], transpose_b=True)
                 else:
-                    keep = self._keep(weights, n, j) * self.dropout.scale
-                    kept, of_weights = weights * keep, tf.matmul(of_output, values[k], transpose_b=True) * keep - delta
+                    keep = self._keep(weights, m, i, j) * self.dropout.scale
+                    kept, of_weights = weights * keep, tf.matmul(of_output, values[j], transpose_b=True) * keep - delta
                 of_scores = weights * of_weights
                 of_value = tf.matmul(kept, of_output, transpose_a=True)
-                more_of_query, of_key, more = self.score.pull(self.square, query, keys[k], self.parameters, of_scores)
+                more_of_query, of_key, more = self.score.pull(self.square, query, keys[j], self.parameters, of_scores)
                 if self.bias is not None:
-                    of_bias = _add(of_bias, *self._bias_block(of_scores, n, j))
+                    of_bias = _add(of_bias, *self._bias_block(of_scores, m, i, j))
                 return (
                     of_query + more_of_query,
-                    _add(of_keys, k, of_key),
-                    _add(of_values, k, of_value),
+                    _add(of_keys, j, of_key),
+                    _add(of_values, j, of_value),
                     of_bias,
-                    [a + b for a, b in zip(of_parameters, more, strict=True)],
+                    _sums(of_parameters, more),
                 )
 
             of_query, *rest = _loop(
                 reach.first, reach.end, over_keys, tf.zeros_like(query), of_keys, of_values, of_bias, of_parameters
             )
-            return of_queries.write(n, of_query), *rest
+            return of_queries.write(i, of_query), *rest
 
-        of_queries = tf.TensorArray(queries.dtype, size(queries, 0), element_shape=queries.shape[1:])
-        of_parameters = [tf.zeros_like(x) for x in self.parameters]
+        blocks = self.square.query_blocks
+        of_queries = tf.TensorArray(queries.dtype, blocks, element_shape=queries.shape[1:])
+        zeros = [tf.zeros_like(x) for x in self.parameters]
         of_queries, of_keys, of_values, of_bias, of_parameters = _loop(
-            0,
-            size(queries, 0),
-            over_queries,
-            of_queries,
-            _zeros(keys),
-            _zeros(values),
-            self._zero_bias(queries.dtype),
-            of_parameters,
+            0, blocks, over_queries, of_queries, _zeros(keys), _zeros(values), of_bias, zeros
         )
-        others = of_parameters if self.bias is None else [self._join_bias(of_bias), *of_parameters]
-        return of_queries.stack(), of_keys.stack(), of_values.stack(), *others
+        return of_queries.stack(), of_keys.stack(), of_values.stack(), of_bias, of_parameters
 
-    def _place(self, n):
-        """The block of the batch and of the queries that n counts."""
-        return n // self.square.query_blocks, n % self.square.query_blocks
+    def _grid(self, m, i, j):
+        return self.square.grid(m // self.square.parts, i, j)
 
-    def _key_block(self, n, j):
-        return self._place(n)[0] * self.square.key_blocks + j
-
-    def _grid(self, n, j):
-        return self.square.grid(*self._place(n), j)
-
-    def _reach(self, n):
+    def _reach(self, m, i):
         square = self.square
         if self.mask is None:
             return _Reach(0, square.key_blocks, 0, square.keys)
-        grid = square.query_grid(*self._place(n))
+        grid = square.query_grid(m // square.parts, i)
         low, high = self.mask.key_bounds(grid)
         first = tf.maximum(low, 0) // square.columns
         return _Reach(first, ceil(tf.minimum(high, square.keys), square.columns), *self.mask.open_bounds(grid))
 
-    def _biased(self, scores, n, j):
+    def _lowest(self, dtype):
+        """In place of −inf, of which a softmax makes NaN: with a real score beside it, its weight is exactly 0."""
+        return 0.9 * dtype.min
+
+    def _biased(self, scores, m, i, j):
         if self.bias is None:
             return scores
-        grid = self._grid(n, j)
-        bias = grid.columns_of(grid.rows_of(grid.batch_of(self.bias), 2), 3)  # (c or 1, H or 1, t or 1, s or 1)
+        grid = self._grid(m, i, j)
+        bias = self.square.own_heads(self.bias, m)
+        bias = grid.columns_of(grid.rows_of(grid.batch_of(bias), 2), 3)  # (c or 1, H or 1, t or 1, s or 1)
         return self.square.fold(self.square.unfold(scores) + tf.cast(bias, scores.dtype))
 
-    def _hide(self, scores, n, j, reach):
-        """−inf where the mask hides a key, or where there is only padding."""
+    def _hide(self, scores, low, m, i, j, reach):
+        """`low` where the mask hides a key, or where there is only padding."""
         square = self.square
         if self.mask is None and not square.padded:
             return scores
 
         def hidden():
-            visible = self._visible(self._grid(n, j))
-            return square.fold(tf.where(visible, square.unfold(scores), tf.constant(-_INF, scores.dtype)))
+            visible = self._visible(m, self._grid(m, i, j))
+            return square.fold(tf.where(visible, square.unfold(scores), tf.constant(low, scores.dtype)))
 
         if isinstance(reach.high, int) and isinstance(reach.low, int) and reach.high <= reach.low:
             return hidden()
@@ -159,37 +205,27 @@ class Walk:
         is_open = (j * square.columns >= reach.low) & ((j + 1) * square.columns <= high)
         return tf.cond(is_open, lambda: scores, hidden)
 
-    def _visible(self, grid):
+    def _visible(self, m, grid):
         """The mask on `grid`, broadcastable to `(c, H, t, s)`."""
         inside = grid.key_positions() < self.square.keys  # (1, s)
         if self.mask is None:
             return inside
-        visible = pairs.with_heads(self.mask.on(grid), 4)
+        visible = self.square.own_heads(pairs.with_heads(self.mask.on(grid), 4), m)
         return visible & inside if self.square.padded else visible
 
-    def _pool(self, scores, value, n, j):
+    def _pool(self, scores, value, m, i, j):
         """Outputs and lse of the queries over one block of keys."""
         top = tf.reduce_max(scores, -1, keepdims=True)  # (c, G, R, 1)
-        empty = tf.equal(top, -_INF)
-        some_empty = tf.reduce_any(empty)
-        # A row of −inf has no softmax; the one of zeros is taken away again below.
-        scores = tf.cond(some_empty, lambda: tf.where(empty, tf.zeros([], scores.dtype), scores), lambda: scores)
         weights = tf.nn.softmax(scores)  # (c, G, R, s)
         # The largest weight is exp(top − lse): two maxima are quicker than a sum of exponentials of one's own.
         lse = top - tf.math.log(tf.reduce_max(weights, -1, keepdims=True))
-        if self.dropout is not None:
-            weights = weights * self._keep(weights, n, j)
-        output = tf.matmul(weights, value)  # (c, G, R, Dv)
-        if self.dropout is not None:
-            output = output * self.dropout.scale
+        if self.dropout is None:
+            return tf.matmul(weights, value), lse  # (c, G, R, Dv)
+        return tf.matmul(weights * self._keep(weights, m, i, j), value) * self.dropout.scale, lse
 
-        def repaired():
-            return tf.where(empty, tf.zeros([], output.dtype), output), tf.where(empty, top, lse)
-
-        return tf.cond(some_empty, repaired, lambda: (output, lse))
-
-    def _keep(self, weights, n, j):
-        return self.dropout.keep(n * self.square.key_blocks + j, tf.shape(weights), weights.dtype)
+    def _keep(self, weights, m, i, j):
+        number = (m * self.square.query_blocks + i) * self.square.key_blocks + j
+        return self.dropout.keep(number, tf.shape(weights), weights.dtype)
 
     def shield(self, query, key, value):
         """Keeps keys and values away from the queries that may not see them, whatever they hold, as the dense path does.
@@ -240,27 +276,25 @@ class Walk:
     def _sees(self, broken):
         """Which queries may see one of the `broken` `(B, S)` keys: `(B, H, T, 1)`."""
         square = self.square
+        heads, blocks = square.heads * square.parts, square.query_blocks
 
         def block(n, seen):
-            grid = square.query_grid(*self._place(n))
+            grid = square.query_grid(n // blocks, n % blocks)
             visible = pairs.with_heads(self.mask.on(grid), 4)  # (c or 1, H or 1, t or 1, S)
-            rows = tf.reduce_any(visible & grid.batch_of(broken)[:, None, None], -1, keepdims=True)
-            rows = tf.broadcast_to(rows, [square.chunk, square.heads, square.rows, 1])
-            return (seen.write(n, square.fold(rows)),)
+            rows = tf.reduce_any(visible & grid.batch_of(broken)[:, None, None], -1)
+            return (seen.write(n, tf.broadcast_to(rows, [square.chunk, heads, square.rows])),)
 
-        blocks = square.batches * square.query_blocks
-        (seen,) = _loop(0, blocks, block, tf.TensorArray(tf.bool, blocks))
-        shape = [blocks, square.chunk, square.groups, square.heads // square.groups * square.rows, 1]
-        return square.join_queries(tf.reshape(seen.stack(), shape))
+        count = square.chunks * blocks
+        (seen,) = _loop(0, count, block, tf.TensorArray(tf.bool, count))
+        seen = tf.reshape(seen.stack(), [square.chunks, blocks, square.chunk, heads, square.rows])
+        seen = tf.transpose(seen, [0, 2, 3, 1, 4])  # (B/c, c, H, blocks, t)
+        return tf.reshape(seen, [square.batch, heads, blocks * square.rows])[:, :, : square.queries, None]
 
-    def _bias_repeats(self):
-        """Whether the bias repeats over the batch, the queries and the keys."""
-        return [self.bias.shape[axis] == 1 for axis in (0, 2, 3)]
-
-    def _bias_blocks(self):
+    def _bias_counts(self):
+        """Blocks of the bias's gradient over chunks of the batch, parts of the heads, queries and keys; 1 where it repeats."""
         square = self.square
-        counts = (square.batches, square.query_blocks, square.key_blocks)
-        return [1 if repeats else count for repeats, count in zip(self._bias_repeats(), counts, strict=True)]
+        counts = (square.chunks, square.parts, square.query_blocks, square.key_blocks)
+        return [1 if self.bias.shape[axis] == 1 else count for axis, count in enumerate(counts)]
 
     def _zero_bias(self, dtype):
         if self.bias is None:
@@ -268,24 +302,23 @@ class Walk:
         square = self.square
         full = (square.chunk, square.heads, square.rows, square.columns)
         shape = [1 if now == 1 else block for now, block in zip(self.bias.shape, full, strict=True)]
-        batches, rows, columns = self._bias_blocks()
-        return _zeros(tf.zeros([batches * rows * columns, *shape], dtype))
+        chunks, parts, rows, columns = self._bias_counts()
+        return _zeros(tf.zeros([chunks * parts * rows * columns, *shape], dtype))
 
-    def _bias_block(self, of_scores, n, j):
+    def _bias_block(self, of_scores, m, i, j):
         """Where the gradient of the bias grows by what."""
         of_scores = self.square.unfold(of_scores)  # (c, H, t, s)
-        axes = [axis for axis in range(4) if self.bias.shape[axis] == 1]
-        b, i = self._place(n)
-        b, i, j = (0 if repeats else at for repeats, at in zip(self._bias_repeats(), (b, i, j), strict=True))
-        _, rows, columns = self._bias_blocks()
-        return (b * rows + i) * columns + j, tf.reduce_sum(of_scores, axes, keepdims=True)
+        repeats = [axis for axis in range(4) if self.bias.shape[axis] == 1]
+        places = [m // self.square.parts, m % self.square.parts, i, j]
+        chunk, part, i, j = (0 if axis in repeats else at for axis, at in enumerate(places))
+        _, parts, rows, columns = self._bias_counts()
+        return ((chunk * parts + part) * rows + i) * columns + j, tf.reduce_sum(of_scores, repeats, keepdims=True)
 
     def _join_bias(self, of_bias):
         blocks = of_bias.stack()  # (blocks, c or 1, H or 1, t or 1, s or 1)
-        batches, rows, columns = self._bias_blocks()
-        c, heads, t, s = (size(blocks, axis) for axis in range(1, 5))
-        blocks = tf.reshape(blocks, [batches, rows, columns, c, heads, t, s])
-        joined = tf.reshape(tf.transpose(blocks, [0, 3, 4, 1, 5, 2, 6]), [batches * c, heads, rows * t, columns * s])
+        counts, sides = self._bias_counts(), [size(blocks, axis) for axis in range(1, 5)]
+        blocks = tf.transpose(tf.reshape(blocks, counts + sides), [0, 4, 1, 5, 2, 6, 3, 7])
+        joined = tf.reshape(blocks, [count * side for count, side in zip(counts, sides, strict=True)])
         queries, keys = size(self.bias, 2), size(self.bias, 3)
         return tf.cast(joined[:, :, :queries, :keys], self.bias.dtype)
 
@@ -293,17 +326,13 @@ class Walk:
 def _merge(output, lse, part, part_lse):
     """Pools two pooled sets of keys: each counts as much as its sum of exponentials."""
     top = tf.maximum(lse, part_lse)
-    top = tf.where(tf.equal(top, -_INF), tf.zeros_like(top), top)
     old, new = tf.exp(lse - top), tf.exp(part_lse - top)
     total = old + new
-    output = output * tf.math.divide_no_nan(old, total) + part * tf.math.divide_no_nan(new, total)
-    none = tf.equal(total, 0)
-    # The logarithm of 0 is −inf as it should be, but its slope there would make NaN of second derivatives.
-    return output, tf.where(none, -_INF, top + tf.math.log(tf.where(none, tf.ones_like(total), total)))
+    return output * (old / total) + part * (new / total), top + tf.math.log(total)
 
 
-def _loop(start, stop, body, *state):
-    """`state` after body(i, *state) for each i from start to stop, one after the other."""
+def _loop(start, stop, body, *state, at_once=1):
+    """`state` after body(i, *state) for each i from start to stop: one after the other, or at most so many at once."""
 
     def step(i, state):
         after = tuple(body(i, *state))
@@ -311,7 +340,7 @@ def _loop(start, stop, body, *state):
         return i + 1, after
 
     start = tf.convert_to_tensor(start, tf.int32)
-    _, state = tf.while_loop(lambda i, _: i < stop, step, (start, state), parallel_iterations=1)
+    _, state = tf.while_loop(lambda i, _: i < stop, step, (start, state), parallel_iterations=at_once)
     return state
 
 
@@ -328,3 +357,7 @@ def _zeros(x):
 
 def _add(array, at, x):
     return array.write(at, array.read(at) + x)
+
+
+def _sums(left, right):
+    return [a + b for a, b in zip(left, right, strict=True)]
