@@ -37,15 +37,14 @@ class Square(NamedTuple):
         """
         batch, heads, queries = (size(query, axis) for axis in range(3))
         groups, keys = size(key, 1), size(key, 2)
+        repeats = heads // groups  # heads that share a key head; their queries lie below each other
         if score.heads_apart:
-            most = block or _sides(mask, queries, keys, heads // groups)
+            most = block or _sides(mask, queries, keys, repeats)
             rows, columns = _even(queries, most[0]), _even(keys, most[1])
-            numbers = prod(
-                known if isinstance(known, int) else side for known, side in zip((rows, columns), most, strict=True)
-            )
-            matrices = _NUMBERS // max(1, numbers)  # heads of queries in a step
-            part = _divisor(groups, matrices // (heads // groups))
-            chunk = _divisor(batch, matrices // heads) if part == groups else 1
+            sides = zip((rows, columns), most, strict=True)
+            fitting = prod(most) // max(1, prod(side if isinstance(side, int) else longest for side, longest in sides))
+            part = _divisor(groups, fitting)  # several heads where one alone is less than a block
+            chunk = _divisor(batch, fitting // groups) if part == groups else 1
         else:
             part, chunk = groups, _divisor(batch, 8 // heads)
             rows = _rows(chunk * heads * score.work(query))
@@ -181,14 +180,10 @@ def _even(length, block):
     return tf.minimum(block, tf.maximum(1, ceil(even, 64)) * 64)
 
 
-# Scores of a block, 1 MB: two blocks at a time, and what is made of them, stay in the cache.
-_NUMBERS = 2**18
-
-
 def _sides(mask, queries, keys, repeats):
-    """Queries and keys in a block of dot products; `repeats` heads share a key head, and their queries lie below each other."""
+    """Queries and keys in a block of dot products, of 1 MB: two at a time, and what is made of them, stay in the cache."""
     columns = 256 if _narrow(mask, queries, keys, 1024) else 512
-    return max(16, _power_of_2(min(columns, _NUMBERS // (columns * repeats)))), columns
+    return max(16, _power_of_2(min(columns, 2**18 // (columns * repeats)))), columns
 
 
 def _divisor(of, most):
