@@ -25,6 +25,7 @@ MASKS = {
     "segments": lambda rng: masks.segments(rng.integers(0, 3, (B, T)), rng.integers(0, 3, (B, S))),
     "explicit": lambda rng: masks.explicit(rng.random((T, S)) < 0.5),
     "explicit by row": lambda rng: masks.explicit(rng.random((B, T, S)) < 0.5),
+    "explicit by head": lambda rng: masks.explicit(rng.random((B, H, T, S)) < 0.5),
     "explicit keys": lambda rng: masks.explicit(rng.random((B, 1, S)) < 0.5),
     "keys in the middle": lambda rng: masks.explicit(
         (np.arange(S) > 5) & (np.arange(S) < rng.integers(4, S, (B, 1, 1)))

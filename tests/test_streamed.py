@@ -256,6 +256,21 @@ def test_fully_masked_queries_pool_to_zero_with_zero_gradients():
     assert all(np.isfinite(g).all() for g in gradients)
 
 
+@pytest.mark.parametrize("block", [(4, 6), (64, 64)])
+@pytest.mark.parametrize("hiding", [-np.inf, np.finfo("float32").min, -1e9])
+def test_a_bias_that_hides_keys_is_no_mask_and_no_nan(hiding, block):
+    function, (query, key, value) = problem(31)
+    bias = np.zeros((B, 1, T, S), "float32")
+    bias[:, :, ::2, 3:] = hiding
+    bias[:, :, 5] = hiding  # every key: by −inf there is nothing to see, by less the mean of all
+    arguments = [query, key, value, tf.constant(bias)]
+    here, there = (pulled(function, arguments, None, path, True, block) for path in ("streamed", "dense"))
+    # Beside the least number there is no room for a gradient: its rows have one of 0.
+    assert_close(here, there) if hiding != np.finfo("float32").min else assert_close(here[:1], there[:1])
+    assert all(np.isfinite(x).all() for x in here)
+    assert (here[0][:, :, 5].numpy() == 0).all() == (hiding == -np.inf)
+
+
 def test_second_use_in_one_tape():
     function, (query, key, value) = problem(41)
 

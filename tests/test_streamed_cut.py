@@ -1,6 +1,7 @@
 """How the streamed path cuts the square, and which of its blocks it computes."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,6 +44,32 @@ def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
         assert columns(padding & masks.causal() & masks.window(64)) == narrow
         assert columns(masks.window(64) & padding) == narrow
         assert columns(padding) == wide
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups", "step"),
+    [
+        ((1, 8, 4096, 64), 8, (1, 1, 1)),
+        ((1, 8, 4096, 64), 2, (1, 4, 1)),  # heads that share a key head stay together
+        ((16, 8, 256, 64), 8, (1, 4, 4)),
+        ((16, 8, 64, 64), 8, (8, 8, 8)),
+        ((15, 3, 64, 64), 3, (15, 3, 3)),
+        ((16, 1, 4096, 64), 1, (1, 1, 1)),
+    ],
+)
+def test_a_step_has_as_many_heads_and_rows_as_fill_a_block(shape, groups, step):
+    query, key = tf.zeros(shape), tf.zeros((shape[0], groups, *shape[2:]))
+    square = Square.cut(query, key, block_scores.Dot(True))
+    assert (square.chunk, square.heads, square.groups) == step
+    assert square.steps * square.chunk * square.heads == shape[0] * shape[1]
+    assert step[0] * step[1] * square.rows * square.columns <= 2**18
+
+
+@pytest.mark.parametrize("batch", [2, 3, 8, 64])
+def test_any_other_score_has_two_steps_to_do_at_a_time(batch):
+    for score in (block_scores.Additive(), block_scores.AnyScore(score_functions.dot_product, 4)):
+        square = Square.cut(tf.zeros((batch, 2, 64, 8)), tf.zeros((batch, 2, 64, 8)), score)
+        assert square.steps >= 2 and square.parts == 1 and square.heads == 2
 
 
 def test_blocks_that_the_mask_rules_out_are_not_computed():

@@ -42,6 +42,7 @@ class Dot:
     """Products of the operands; the scale moves to the queries, once a token."""
 
     heads_apart = True  # no head needs to know which one it is
+    block_numbers = 2**18  # scores, 1 MB: those of two blocks, and what is made of them, stay in the cache
     always_finite = True
 
     def __init__(self, scaled):
@@ -70,6 +71,7 @@ class AnyScore:
     """A score function as it is, differentiated block by block."""
 
     heads_apart = False  # its parameters may have one row a head
+    block_numbers = 2**20  # `work` of them for each pair
     always_finite = False  # a kernel of compact support is −inf beyond it
 
     def __init__(self, score, rank):
@@ -136,6 +138,7 @@ class Additive(AnyScore):
     TensorFlow runs them side by side.
     """
 
+    block_numbers = 2**22  # none of which is ever in memory
     always_finite = True
 
     def __init__(self):

@@ -31,7 +31,7 @@ class Square(NamedTuple):
         """Cuts the square of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`.
 
         Args:
-            score: a block form of `core.block_scores`; a wider score gets smaller blocks.
+            score: a block form of `core.block_scores`, which says how many numbers a block may have.
             mask: a mask object or None; a narrow one gets narrow blocks, of which it fills more.
             block: `(t, s)` where the caller wants other sizes than these.
         """
@@ -39,15 +39,17 @@ class Square(NamedTuple):
         groups, keys = size(key, 1), size(key, 2)
         repeats = heads // groups  # heads that share a key head; their queries lie below each other
         if score.heads_apart:
-            most = block or _sides(mask, queries, keys, repeats)
+            most = block or _sides(score, mask, queries, keys, repeats)
             rows, columns = _even(queries, most[0]), _even(keys, most[1])
             sides = zip((rows, columns), most, strict=True)
             fitting = prod(most) // max(1, prod(side if isinstance(side, int) else longest for side, longest in sides))
             part = _divisor(groups, fitting)  # several heads where one alone is less than a block
             chunk = _divisor(batch, fitting // groups) if part == groups else 1
         else:
-            part, chunk = groups, _divisor(batch, 8 // heads)
-            rows = _rows(chunk * heads * score.work(query))
+            part = groups
+            # As many matrices as a product has threads for, and two steps at least.
+            chunk = _divisor(batch, min(8 // heads, batch // 2)) if isinstance(batch, int) else 1
+            rows = _rows(chunk * heads * score.work(query), score.block_numbers)
             columns = rows if _narrow(mask, queries, keys, 4 * rows) else 2 * rows
             rows, columns = block or (rows, columns)
             rows, columns = _even(queries, rows), _even(keys, columns)
@@ -180,10 +182,10 @@ def _even(length, block):
     return tf.minimum(block, tf.maximum(1, ceil(even, 64)) * 64)
 
 
-def _sides(mask, queries, keys, repeats):
-    """Queries and keys in a block of dot products, of 1 MB: two at a time, and what is made of them, stay in the cache."""
+def _sides(score, mask, queries, keys, repeats):
+    """Queries and keys in a block of scores that heads compute apart."""
     columns = 256 if _narrow(mask, queries, keys, 1024) else 512
-    return max(16, _power_of_2(min(columns, 2**18 // (columns * repeats)))), columns
+    return max(16, _power_of_2(min(columns, score.block_numbers // (columns * repeats)))), columns
 
 
 def _divisor(of, most):
@@ -191,9 +193,9 @@ def _divisor(of, most):
     return 1 if not isinstance(of, int) else max((d for d in range(1, min(of, most) + 1) if of % d == 0), default=1)
 
 
-def _rows(width):
-    """Queries in a block, so that a block with twice as many keys stays in the cache: `width` numbers for each pair."""
-    return _power_of_2(min(512, max(16, isqrt(2**22 // (2 * width)))))
+def _rows(width, numbers):
+    """Queries in a block of twice as many keys, where each pair has `width` numbers and the block at most `numbers`."""
+    return _power_of_2(min(512, max(16, isqrt(numbers // (2 * width)))))
 
 
 def _power_of_2(most):

@@ -1,9 +1,10 @@
 """Exact attention in linear memory, on TensorFlow.
 
 The T × S square of scores is never held. It is cut into blocks (`core.blocks`); the forward pass walks over the blocks of
-a row, keeps the pooled values of the keys seen so far and the logarithm of their summed exponentials (lse), and rescales
-both when a block adds to them. The backward pass walks again and computes each block anew: with lse at hand a weight is
-exp(score − lse). Blocks that the mask rules out are skipped, and blocks that it leaves open are not masked.
+a row, keeps the pooled values of the keys seen so far, the highest of their scores and the sum of exp(score − highest), and
+rescales them when a block adds to them. The backward pass walks again and computes each block anew: with those two numbers at
+hand a weight is exp(score − highest) / sum. Blocks that the mask rules out are skipped, and blocks that it leaves open are
+not masked.
 
 A score's gradient is weight · (∂weight − Σ weight · ∂weight), and here the sum is added up in another order than its parts:
 where both are equal, a float32's rounding is left, and the slope of the score multiplies it. At the edge of a kernel's
@@ -151,10 +152,10 @@ def _attend(square, score, mask, dropout, operands, bias, parameters):
         """The output, and the function that takes its gradient to those of the arguments."""
         walk = Walk(square, score, mask, dropout, rest[0] if has_bias else None, rest[has_bias:])
         query, key, value, shield = walk.shield(query, key, value)
-        output, lses = walk.forward(query, key, value)
+        output, softmax = walk.forward(query, key, value)
 
         def pull(upstream):
-            of_query, of_key, of_value, *others = walk.backward(query, key, value, output, lses, upstream)
+            of_query, of_key, of_value, *others = walk.backward(query, key, value, output, softmax, upstream)
             return *shield(of_query, of_key, of_value), *others
 
         return output, pull

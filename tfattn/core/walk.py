@@ -16,9 +16,9 @@ from tfattn.core.blocks import ceil, size
 
 __all__ = ["Walk"]
 
-_STEPS_AT_ONCE = 2
+_AT_ONCE = 2
 _INF = float("inf")
-# In place of lse for a query without keys: exp(score − 1e30) is 0, and no product makes a NaN of it.
+# In place of the highest score of a query without keys: exp(score − 1e30) is 0, and no product makes a NaN of it.
 _NEVER = 1e30
 
 
@@ -43,19 +43,20 @@ class Walk:
         self.parameters = list(parameters)
 
     def forward(self, query, key, value):
-        """The output `(B, H, T, Dv)`, and for `backward` the logarithm of each query's sum of exponentials."""
+        """The output `(B, H, T, Dv)`, and for `backward` each query's highest score, and Σ exp(score − highest)."""
         square = self.square
         by_step = [square.by_step(x) for x in (query, key, value)]
 
-        def over_steps(m, outputs, lses):
-            output, lse = self._forward(m, *self._blocks(m, *by_step))
-            return outputs.write(m, square.join_queries(output)), lses.write(m, lse)
+        def over_steps(m, *arrays):
+            output, *softmax = self._forward(m, *self._blocks(m, *by_step))
+            parts = [square.join_queries(output), *softmax]
+            return [array.write(m, part) for array, part in zip(arrays, parts, strict=True)]
 
-        shape = [*by_step[0].shape[1:-1], value.shape[-1]]
-        outputs, lses = (tf.TensorArray(query.dtype, square.steps, element_shape=each) for each in (shape, None))
-        outputs, lses = _loop(0, square.steps, over_steps, outputs, lses, at_once=_STEPS_AT_ONCE)
-        # (steps, c·H, T, Dv), (steps, blocks, c, G, R, 1)
-        return square.whole(outputs.stack(), query), lses.stack()
+        shapes = [[*by_step[0].shape[1:-1], value.shape[-1]], None, None]
+        arrays = [tf.TensorArray(query.dtype, square.steps, element_shape=shape) for shape in shapes]
+        arrays = _loop(0, square.steps, over_steps, *arrays, at_once=_AT_ONCE)
+        output, *softmax = [array.stack() for array in arrays]
+        return square.whole(output, query), softmax  # of both numbers (steps, blocks, c, G, R, 1)
 
     def _blocks(self, m, query, key, value):
         """Blocks of step m: queries `(blocks, c, G, R, X)`, keys `(blocks, c, G, s, X)`, values `(blocks, c, G, s, Dv)`."""
@@ -67,34 +68,35 @@ class Walk:
         )
 
     def _forward(self, m, queries, keys, values):
-        """Blocks of outputs `(blocks, c, G, R, Dv)`, and lse `(blocks, c, G, R, 1)`."""
-        lowest = self._lowest(queries.dtype)
+        """Blocks of outputs `(blocks, c, G, R, Dv)`, and of the two numbers `(blocks, c, G, R, 1)`."""
+        lowest = _lowest(queries.dtype)
 
-        def over_queries(i, outputs, lses):
+        def over_queries(i, *arrays):
             query, reach = queries[i], self._reach(m, i)  # (c, G, R, X)
 
-            def over_keys(j, output, lse):
+            def over_keys(j, *pooled):
                 scores = self.score.scores(self.square, query, keys[j], self.parameters)  # (c, G, R, s)
-                scores = self._hide(self._biased(scores, m, i, j), lowest, m, i, j, reach)
-                if self.bias is not None or not self.score.always_finite:
-                    scores = tf.where(scores < lowest, tf.constant(lowest, scores.dtype), scores)
-                return _merge(output, lse, *self._pool(scores, values[j], m, i, j))
+                scores = self._hide(self._finite(self._biased(scores, m, i, j)), lowest, m, i, j, reach)
+                return _merge(*pooled, *self._pool(scores, values[j], m, i, j))
 
-            empty = tf.zeros_like(query[..., :1])
-            output = empty * tf.zeros([values.shape[-1]], empty.dtype)  # (c, G, R, Dv)
-            output, lse = _loop(reach.first, reach.end, over_keys, output, empty + lowest)
-            nothing = lse < lowest / 2  # no key was seen: what was pooled came from under the mask
-            output = tf.where(nothing, tf.zeros([], output.dtype), output)
-            lse = tf.where(nothing, tf.constant(_NEVER, lse.dtype), lse)
-            return outputs.write(i, output), lses.write(i, lse)
+            zero = tf.zeros_like(query[..., :1])
+            output = zero * tf.zeros([values.shape[-1]], zero.dtype)  # (c, G, R, Dv)
+            output, top, total = _loop(reach.first, reach.end, over_keys, output, zero + lowest, zero)
+            nothing = top < lowest / 2  # no key was seen: what was pooled came from under the mask
+            pooled = [
+                tf.where(nothing, tf.constant(instead, x.dtype), x)
+                for x, instead in ((output, 0), (top, _NEVER), (total, 1))
+            ]
+            return [array.write(i, x) for array, x in zip(arrays, pooled, strict=True)]
 
         blocks = self.square.query_blocks
-        shapes = [[*queries.shape[1:-1], width] for width in (values.shape[-1], 1)]
-        outputs, lses = (tf.TensorArray(queries.dtype, blocks, element_shape=shape) for shape in shapes)
-        outputs, lses = _loop(0, blocks, over_queries, outputs, lses)
-        return outputs.stack(), lses.stack()
+        shapes = [[*queries.shape[1:-1], width] for width in (values.shape[-1], 1, 1)]
+        arrays = [tf.TensorArray(queries.dtype, blocks, element_shape=shape) for shape in shapes]
+        # Where there is one step alone, its blocks of queries take the place of steps: they wait for nothing but each other.
+        at_once = _AT_ONCE if isinstance(self.square.steps, int) and self.square.steps == 1 else 1
+        return [array.stack() for array in _loop(0, blocks, over_queries, *arrays, at_once=at_once)]
 
-    def backward(self, query, key, value, output, lses, upstream):
+    def backward(self, query, key, value, output, softmax, upstream):
         """Gradients of query, key and value, of the bias where there is one, and of the parameters."""
         square = self.square
         # Σ_keys weight · ∂weight, which the softmax's gradient subtracts, is known from the output alone.
@@ -104,7 +106,8 @@ class Walk:
 
         def over_steps(m, of_query, of_key, of_value, of_bias, of_parameters):
             blocks, pulled = self._blocks(m, *by_step), [square.split_queries(x[m]) for x in (upstream, delta)]
-            queries, keys, values, of_bias, more = self._backward(m, *blocks, lses[m], *pulled, of_bias)
+            softmax_here = [x[m] for x in softmax]
+            queries, keys, values, of_bias, more = self._backward(m, *blocks, *softmax_here, *pulled, of_bias)
             return (
                 of_query.write(m, square.join_queries(queries) * self.score.scale(query)),
                 of_key.write(m, square.join_keys(keys)),
@@ -116,24 +119,25 @@ class Walk:
         arrays = [tf.TensorArray(query.dtype, square.steps, element_shape=x.shape[1:]) for x in by_step]
         of_bias, of_parameters = self._zero_bias(query.dtype), [tf.zeros_like(x) for x in self.parameters]
         *arrays, of_bias, of_parameters = _loop(
-            0, square.steps, over_steps, *arrays, of_bias, of_parameters, at_once=_STEPS_AT_ONCE
+            0, square.steps, over_steps, *arrays, of_bias, of_parameters, at_once=_AT_ONCE
         )
         gradients = [square.whole(x.stack(), like) for x, like in zip(arrays, (query, key, value), strict=True)]
         return *gradients, *([] if self.bias is None else [self._join_bias(of_bias)]), *of_parameters
 
-    def _backward(self, m, queries, keys, values, lses, upstream, deltas, of_bias):
+    def _backward(self, m, queries, keys, values, tops, totals, upstream, deltas, of_bias):
         """Gradients of the blocks of queries, keys and values, of the bias up to this step, of the parameters by it."""
         shifted_keys, shifted_values = self.score.prepared_keys(keys), with_ones(values)
 
         def over_queries(i, of_queries, of_keys, of_values, of_bias, of_parameters):
             query, reach = queries[i], self._reach(m, i)
-            of_output, delta = upstream[i], deltas[i]
-            shifted_query = self.score.prepared_query(query, lses[i])
+            # Weights are exp(score − highest) / total. Tokens are fewer than pairs: they are what is divided.
+            of_output, delta = upstream[i] / totals[i], deltas[i] / totals[i]
+            shifted_query = self.score.prepared_query(query, tops[i])
             shifted_output = less(of_output, delta)
 
             def over_keys(j, of_query, of_keys, of_values, of_bias, of_parameters):
                 scores = self.score.shifted(self.square, shifted_query, shifted_keys[j], self.parameters)
-                weights = tf.exp(self._hide(self._biased(scores, m, i, j), -_INF, m, i, j, reach))  # (c, G, R, s)
+                weights = tf.exp(self._hide(self._biased(scores, m, i, j), -_INF, m, i, j, reach))  # times total
                 if self.dropout is None:
                     kept, of_weights = weights, tf.matmul(shifted_output, shifted_values[j], transpose_b=True)
                 else:
@@ -177,9 +181,14 @@ class Walk:
         first = tf.maximum(low, 0) // square.columns
         return _Reach(first, ceil(tf.minimum(high, square.keys), square.columns), *self.mask.open_bounds(grid))
 
-    def _lowest(self, dtype):
-        """In place of −inf, of which a softmax makes NaN: with a real score beside it, its weight is exactly 0."""
-        return 0.9 * dtype.min
+    def _finite(self, scores):
+        """A score of −inf, which hides its key, as `_lowest`; a bias near that, such as the least float32, above it."""
+        if self.bias is None and self.score.always_finite:
+            return scores
+        lowest = _lowest(scores.dtype)
+        least = tf.constant(0.4 * lowest, scores.dtype)
+        low = tf.where(tf.equal(scores, -_INF), tf.constant(lowest, scores.dtype), least)
+        return tf.where(scores < least, low, scores)
 
     def _biased(self, scores, m, i, j):
         if self.bias is None:
@@ -214,14 +223,14 @@ class Walk:
         return visible & inside if self.square.padded else visible
 
     def _pool(self, scores, value, m, i, j):
-        """Outputs and lse of the queries over one block of keys."""
+        """Output of the queries over one block of keys, their highest score in it, and Σ exp(score − highest)."""
         top = tf.reduce_max(scores, -1, keepdims=True)  # (c, G, R, 1)
         weights = tf.nn.softmax(scores)  # (c, G, R, s)
-        # The largest weight is exp(top − lse): two maxima are quicker than a sum of exponentials of one's own.
-        lse = top - tf.math.log(tf.reduce_max(weights, -1, keepdims=True))
+        # The largest weight is 1 / total: two maxima are quicker than a sum of exponentials of one's own.
+        total = 1 / tf.reduce_max(weights, -1, keepdims=True)
         if self.dropout is None:
-            return tf.matmul(weights, value), lse  # (c, G, R, Dv)
-        return tf.matmul(weights * self._keep(weights, m, i, j), value) * self.dropout.scale, lse
+            return tf.matmul(weights, value), top, total  # (c, G, R, Dv)
+        return tf.matmul(weights * self._keep(weights, m, i, j), value) * self.dropout.scale, top, total
 
     def _keep(self, weights, m, i, j):
         number = (m * self.square.query_blocks + i) * self.square.key_blocks + j
@@ -323,12 +332,17 @@ class Walk:
         return tf.cast(joined[:, :, :queries, :keys], self.bias.dtype)
 
 
-def _merge(output, lse, part, part_lse):
+def _lowest(dtype):
+    """In place of −inf, of which a softmax makes NaN: with a real score beside it, its weight is exactly 0."""
+    return 0.9 * dtype.min
+
+
+def _merge(output, top, total, more_output, more_top, more_total):
     """Pools two pooled sets of keys: each counts as much as its sum of exponentials."""
-    top = tf.maximum(lse, part_lse)
-    old, new = tf.exp(lse - top), tf.exp(part_lse - top)
+    highest = tf.maximum(top, more_top)
+    old, new = total * tf.exp(top - highest), more_total * tf.exp(more_top - highest)
     total = old + new
-    return output * (old / total) + part * (new / total), top + tf.math.log(total)
+    return output * (old / total) + more_output * (new / total), highest, total
 
 
 def _loop(start, stop, body, *state, at_once=1):
