@@ -35,7 +35,7 @@ def test_run_time_lengths_fall_into_few_block_sizes():
 
 def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
     def columns(mask):
-        return Square.cut(tf.zeros((2, 1, 4096, 8)), tf.zeros((2, 1, 4096, 8)), block_scores.Dot(True), mask).columns
+        return Square.cut(*[tf.zeros((2, 1, 4096, 8))] * 2, block_scores.Dot(True), mask, apart=True).columns
 
     wide, narrow = columns(masks.causal()), columns(masks.causal() & masks.window(64))
     assert narrow < wide
@@ -59,7 +59,7 @@ def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
 )
 def test_a_step_has_as_many_heads_and_rows_as_fill_a_block(shape, groups, step):
     query, key = tf.zeros(shape), tf.zeros((shape[0], groups, *shape[2:]))
-    square = Square.cut(query, key, block_scores.Dot(True))
+    square = Square.cut(query, key, block_scores.Dot(True), apart=True)
     assert (square.chunk, square.heads, square.groups) == step
     assert square.steps * square.chunk * square.heads == shape[0] * shape[1]
     assert step[0] * step[1] * square.rows * square.columns <= 2**18

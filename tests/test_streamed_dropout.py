@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.streaming import UPSTREAM, B, H, S, assert_close, problem, pulled
-from tfattn import MultiHeadAttention, attend
+from tfattn import MultiHeadAttention, attend, masks
 from tfattn.core import attend as engine
 from tfattn.core import scores as score_functions
 from tfattn.core import streamed
@@ -111,3 +111,18 @@ def test_dropout_of_a_graph_that_chooses_the_dense_path_keeps_its_rate_and_sum()
     sums = np.asarray(graph(tf.zeros((8, 256, 4))))[..., 0]
     assert abs(sums.mean() - 1.0) < 2e-3
     assert abs(sums.std() - np.sqrt(0.1 / 0.9 / 256)) < 2e-3  # of independent weights
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_large_value_that_is_hidden_overflows_nothing_when_the_others_grow(seed):
+    score, rng = score_functions.scaled_dot_product, np.random.default_rng(1)
+    query, key, value = (tf.constant(rng.normal(size=(1, 1, n, 3)), "float32") for n in (4, 12, 12))
+    seen = np.ones((4, 12), bool)
+    seen[:2, 6:] = False
+    large = tf.where(tf.range(12)[:, None] < 6, value, 3.4e38)
+
+    def first_rows(value):
+        found = streamed.attend(query, value, key, score, (), masks.explicit(seen), None, 0.5, seed, (4, 6))
+        return found[:, :, :2]
+
+    assert_close([first_rows(large)], [first_rows(value)], 0)

@@ -27,19 +27,20 @@ class Square(NamedTuple):
     columns: object  # s, keys in a block
 
     @classmethod
-    def cut(cls, query, key, score, mask=None, block=None):
+    def cut(cls, query, key, score, mask=None, block=None, apart=False):
         """Cuts the square of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`.
 
         Args:
             score: a block form of `core.block_scores`, which says how many numbers a block may have.
             mask: a mask object or None; a narrow one gets narrow blocks, of which it fills more.
             block: `(t, s)` where the caller wants other sizes than these.
+            apart: whether a head may be computed without the others.
         """
         batch, heads, queries = (size(query, axis) for axis in range(3))
         groups, keys = size(key, 1), size(key, 2)
         repeats = heads // groups  # heads that share a key head; their queries lie below each other
-        if score.heads_apart:
-            most = block or _sides(score, mask, queries, keys, repeats)
+        if apart:
+            most = block or _sides(mask, queries, keys, repeats)
             rows, columns = _even(queries, most[0]), _even(keys, most[1])
             sides = zip((rows, columns), most, strict=True)
             fitting = prod(most) // max(1, prod(side if isinstance(side, int) else longest for side, longest in sides))
@@ -55,6 +56,10 @@ class Square(NamedTuple):
             rows, columns = _even(queries, rows), _even(keys, columns)
         parts = groups // part
         return cls(batch, queries, keys, chunk, parts, heads // parts, part, rows, columns)
+
+    @property
+    def all_heads(self):
+        return self.heads * self.parts
 
     @property
     def chunks(self):
@@ -135,13 +140,6 @@ class Square(NamedTuple):
         """The i-th queries and all keys."""
         return self.grid(b, i, 0)._replace(key_start=0, keys=self.keys)
 
-    def own_heads(self, x, m):
-        """What step m needs of `(B, H or 1, T, S)` or `(T, S)`: the heads that are its own."""
-        if self.parts == 1 or len(x.shape) == 2 or x.shape[1] == 1:
-            return x
-        first = m % self.parts * self.heads
-        return x[:, first : first + self.heads]
-
     @property
     def padded(self):
         """Whether the last block of keys may hold padding."""
@@ -182,10 +180,14 @@ def _even(length, block):
     return tf.minimum(block, tf.maximum(1, ceil(even, 64)) * 64)
 
 
-def _sides(score, mask, queries, keys, repeats):
-    """Queries and keys in a block of scores that heads compute apart."""
+# Scores in a block of heads that are computed apart, 1 MB: those of two blocks, and what is made of them, stay in the cache.
+_NUMBERS_APART = 2**18
+
+
+def _sides(mask, queries, keys, repeats):
+    """Queries and keys in such a block; `repeats` heads share a key head."""
     columns = 256 if _narrow(mask, queries, keys, 1024) else 512
-    return max(16, _power_of_2(min(columns, score.block_numbers // (columns * repeats)))), columns
+    return _power_of_2(max(16, min(columns, _NUMBERS_APART // (columns * repeats)))), columns
 
 
 def _divisor(of, most):

@@ -48,11 +48,14 @@ def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropou
     if rank == 3:
         operands = [x[:, None] for x in operands]  # (B, 1, T, D)
     score = block_score(score, parameters, rank)
-    square = Square.cut(operands[0], operands[1], score, mask, block)
-    if mask is not None:
-        mask.on(_Fitting(square.queries, square.keys, 0, 0, 1, 1, 0, square.batch))
+    batch, queries, keys = size(operands[0], 0), size(operands[0], 2), size(operands[1], 2)
+    visible = None if mask is None else mask.on(_Fitting(queries, keys, 0, 0, 1, 1, 0, batch))
+    bias = None if bias is None else tf.convert_to_tensor(bias)
+    # What differs by head is cut for all heads at once: each on its own would copy the others' part for nothing.
+    apart = score.heads_apart and not any(map(_by_head, (visible, bias)))
+    square = Square.cut(operands[0], operands[1], score, mask, block, apart)
     if bias is not None:
-        bias = _bias(tf.convert_to_tensor(bias), square)
+        bias = _bias(bias, square)
     dropout = drawn(dropout, seed)
     output = _attend(square, score, mask, dropout, operands, bias, parameters)
     return tf.cast(output[:, 0] if rank == 3 else output, dtype)
@@ -194,6 +197,11 @@ def _unrecorded(walked):
     return function
 
 
+def _by_head(x):
+    """Whether a mask or bias, or None, may differ from head to head."""
+    return x is not None and (x.shape.rank is None or (x.shape.rank == 4 and x.shape[1] != 1))
+
+
 class _Fitting(masks.Grid):
     """One pair of each row of the batch; what a rule cuts for it must be as long as the square, or repeat.
 
@@ -230,7 +238,7 @@ def _bias(bias, square):
         bias = bias[None]
     if len(bias.shape) == 3:
         bias = bias[:, None]
-    wanted = (square.batch, square.heads, square.queries, square.keys)
+    wanted = (square.batch, square.all_heads, square.queries, square.keys)
     if None in bias.shape:
         # A size that is not known yet may turn out to be 1, and its gradient needs to know.
         known = zip(tf.unstack(tf.shape(bias)), bias.shape, wanted, strict=True)

@@ -2,8 +2,9 @@
 
 Both go over the steps (`Square`), in each over the blocks of queries, and for each of these over the blocks of keys that the
 mask lets it see. Two steps are under way at a time, so that one of them keeps the cores busy while the other waits for an
-operation's last thread. All else is serial: no more than two blocks of scores are in memory at once. Shape letters are those
-of `core.blocks`; m counts steps, i blocks of queries, j blocks of keys.
+operation's last thread; where there is one step alone, two blocks of its queries are, on the way forward. All else is serial
+(the backward walk too where the bias has a gradient, which all steps add to): no more than two blocks of scores are in memory
+at once. Shape letters are those of `core.blocks`; m counts steps, i blocks of queries, j blocks of keys.
 """
 
 from typing import NamedTuple
@@ -77,12 +78,13 @@ class Walk:
             def over_keys(j, *pooled):
                 scores = self.score.scores(self.square, query, keys[j], self.parameters)  # (c, G, R, s)
                 scores = self._hide(self._finite(self._biased(scores, m, i, j)), lowest, m, i, j, reach)
-                return _merge(*pooled, *self._pool(scores, values[j], m, i, j))
+                return self._merge(*pooled, *self._pool(scores, values[j], m, i, j))
 
             zero = tf.zeros_like(query[..., :1])
             output = zero * tf.zeros([values.shape[-1]], zero.dtype)  # (c, G, R, Dv)
             output, top, total = _loop(reach.first, reach.end, over_keys, output, zero + lowest, zero)
             nothing = top < lowest / 2  # no key was seen: what was pooled came from under the mask
+            output = output if self.dropout is None else output * self.dropout.scale
             pooled = [
                 tf.where(nothing, tf.constant(instead, x.dtype), x)
                 for x, instead in ((output, 0), (top, _NEVER), (total, 1))
@@ -136,8 +138,12 @@ class Walk:
             shifted_output = less(of_output, delta)
 
             def over_keys(j, of_query, of_keys, of_values, of_bias, of_parameters):
-                scores = self.score.shifted(self.square, shifted_query, shifted_keys[j], self.parameters)
-                weights = tf.exp(self._hide(self._biased(scores, m, i, j), -_INF, m, i, j, reach))  # times total
+                if self.bias is None:
+                    scores = self.score.shifted(self.square, shifted_query, shifted_keys[j], self.parameters)
+                else:  # in the order of the forward walk: beside a large bias any other rounds to other weights
+                    scores = self.score.scores(self.square, query, keys[j], self.parameters)
+                    scores = self._finite(self._biased(scores, m, i, j)) - tops[i]
+                weights = tf.exp(self._hide(scores, -_INF, m, i, j, reach))  # times total
                 if self.dropout is None:
                     kept, of_weights = weights, tf.matmul(shifted_output, shifted_values[j], transpose_b=True)
                 else:
@@ -182,7 +188,7 @@ class Walk:
         return _Reach(first, ceil(tf.minimum(high, square.keys), square.columns), *self.mask.open_bounds(grid))
 
     def _finite(self, scores):
-        """A score of −inf, which hides its key, as `_lowest`; a bias near that, such as the least float32, above it."""
+        """A score of −inf, which hides its key, as `_lowest`, and any lower than 0.4 of that, of which biases are, as 0.4."""
         if self.bias is None and self.score.always_finite:
             return scores
         lowest = _lowest(scores.dtype)
@@ -194,8 +200,7 @@ class Walk:
         if self.bias is None:
             return scores
         grid = self._grid(m, i, j)
-        bias = self.square.own_heads(self.bias, m)
-        bias = grid.columns_of(grid.rows_of(grid.batch_of(bias), 2), 3)  # (c or 1, H or 1, t or 1, s or 1)
+        bias = grid.columns_of(grid.rows_of(grid.batch_of(self.bias), 2), 3)  # (c or 1, H or 1, t or 1, s or 1)
         return self.square.fold(self.square.unfold(scores) + tf.cast(bias, scores.dtype))
 
     def _hide(self, scores, low, m, i, j, reach):
@@ -205,7 +210,7 @@ class Walk:
             return scores
 
         def hidden():
-            visible = self._visible(m, self._grid(m, i, j))
+            visible = self._visible(self._grid(m, i, j))
             return square.fold(tf.where(visible, square.unfold(scores), tf.constant(low, scores.dtype)))
 
         if isinstance(reach.high, int) and isinstance(reach.low, int) and reach.high <= reach.low:
@@ -214,12 +219,12 @@ class Walk:
         is_open = (j * square.columns >= reach.low) & ((j + 1) * square.columns <= high)
         return tf.cond(is_open, lambda: scores, hidden)
 
-    def _visible(self, m, grid):
+    def _visible(self, grid):
         """The mask on `grid`, broadcastable to `(c, H, t, s)`."""
         inside = grid.key_positions() < self.square.keys  # (1, s)
         if self.mask is None:
             return inside
-        visible = self.square.own_heads(pairs.with_heads(self.mask.on(grid), 4), m)
+        visible = pairs.with_heads(self.mask.on(grid), 4)
         return visible & inside if self.square.padded else visible
 
     def _pool(self, scores, value, m, i, j):
@@ -228,9 +233,17 @@ class Walk:
         weights = tf.nn.softmax(scores)  # (c, G, R, s)
         # The largest weight is 1 / total: two maxima are quicker than a sum of exponentials of one's own.
         total = 1 / tf.reduce_max(weights, -1, keepdims=True)
-        if self.dropout is None:
-            return tf.matmul(weights, value), top, total  # (c, G, R, Dv)
-        return tf.matmul(weights * self._keep(weights, m, i, j), value) * self.dropout.scale, top, total
+        kept = weights if self.dropout is None else weights * self._keep(weights, m, i, j)
+        return tf.matmul(kept, value), top, total  # (c, G, R, Dv)
+
+    def _merge(self, output, top, total, more_output, more_top, more_total):
+        """Pools two pooled sets of keys: each counts as much as its sum of exponentials."""
+        highest = tf.maximum(top, more_top)
+        old, new = total * tf.exp(top - highest), more_total * tf.exp(more_top - highest)
+        total = old + new
+        # A row that sees none of the block has the mean of what is hidden there, which may have overflowed: 0 of it.
+        times = tf.multiply if self.mask is None else tf.math.multiply_no_nan
+        return times(output, old / total) + times(more_output, new / total), highest, total
 
     def _keep(self, weights, m, i, j):
         number = (m * self.square.query_blocks + i) * self.square.key_blocks + j
@@ -285,7 +298,7 @@ class Walk:
     def _sees(self, broken):
         """Which queries may see one of the `broken` `(B, S)` keys: `(B, H, T, 1)`."""
         square = self.square
-        heads, blocks = square.heads * square.parts, square.query_blocks
+        heads, blocks = square.all_heads, square.query_blocks
 
         def block(n, seen):
             grid = square.query_grid(n // blocks, n % blocks)
@@ -300,10 +313,10 @@ class Walk:
         return tf.reshape(seen, [square.batch, heads, blocks * square.rows])[:, :, : square.queries, None]
 
     def _bias_counts(self):
-        """Blocks of the bias's gradient over chunks of the batch, parts of the heads, queries and keys; 1 where it repeats."""
+        """Blocks of the bias's gradient over the batch, the queries and the keys; 1 where it repeats."""
         square = self.square
-        counts = (square.chunks, square.parts, square.query_blocks, square.key_blocks)
-        return [1 if self.bias.shape[axis] == 1 else count for axis, count in enumerate(counts)]
+        counts = ((0, square.chunks), (2, square.query_blocks), (3, square.key_blocks))
+        return [1 if self.bias.shape[axis] == 1 else count for axis, count in counts]
 
     def _zero_bias(self, dtype):
         if self.bias is None:
@@ -311,38 +324,34 @@ class Walk:
         square = self.square
         full = (square.chunk, square.heads, square.rows, square.columns)
         shape = [1 if now == 1 else block for now, block in zip(self.bias.shape, full, strict=True)]
-        chunks, parts, rows, columns = self._bias_counts()
-        return _zeros(tf.zeros([chunks * parts * rows * columns, *shape], dtype))
+        chunks, rows, columns = self._bias_counts()
+        return _zeros(tf.zeros([chunks * rows * columns, *shape], dtype))
 
     def _bias_block(self, of_scores, m, i, j):
         """Where the gradient of the bias grows by what."""
         of_scores = self.square.unfold(of_scores)  # (c, H, t, s)
         repeats = [axis for axis in range(4) if self.bias.shape[axis] == 1]
-        places = [m // self.square.parts, m % self.square.parts, i, j]
-        chunk, part, i, j = (0 if axis in repeats else at for axis, at in enumerate(places))
-        _, parts, rows, columns = self._bias_counts()
-        return ((chunk * parts + part) * rows + i) * columns + j, tf.reduce_sum(of_scores, repeats, keepdims=True)
+        chunk, i, j = (0 if axis in repeats else at for axis, at in ((0, m // self.square.parts), (2, i), (3, j)))
+        _, rows, columns = self._bias_counts()
+        return (chunk * rows + i) * columns + j, tf.reduce_sum(of_scores, repeats, keepdims=True)
 
     def _join_bias(self, of_bias):
         blocks = of_bias.stack()  # (blocks, c or 1, H or 1, t or 1, s or 1)
-        counts, sides = self._bias_counts(), [size(blocks, axis) for axis in range(1, 5)]
-        blocks = tf.transpose(tf.reshape(blocks, counts + sides), [0, 4, 1, 5, 2, 6, 3, 7])
-        joined = tf.reshape(blocks, [count * side for count, side in zip(counts, sides, strict=True)])
+        chunks, rows, columns = self._bias_counts()
+        c, heads, t, s = (size(blocks, axis) for axis in range(1, 5))
+        blocks = tf.transpose(tf.reshape(blocks, [chunks, rows, columns, c, heads, t, s]), [0, 3, 4, 1, 5, 2, 6])
+        joined = tf.reshape(blocks, [chunks * c, heads, rows * t, columns * s])
         queries, keys = size(self.bias, 2), size(self.bias, 3)
         return tf.cast(joined[:, :, :queries, :keys], self.bias.dtype)
 
 
 def _lowest(dtype):
-    """In place of −inf, of which a softmax makes NaN: with a real score beside it, its weight is exactly 0."""
+    """The score of a hidden key on the way forward, in place of −inf, of which a softmax makes NaN.
+
+    A row whose highest score is below half of it has seen nothing; what may be seen has at least 0.4 of it (`_finite`), or
+    comes from operands that nobody has, with products of −10³⁸. Beside such a score a hidden one's weight is exactly 0.
+    """
     return 0.9 * dtype.min
-
-
-def _merge(output, top, total, more_output, more_top, more_total):
-    """Pools two pooled sets of keys: each counts as much as its sum of exponentials."""
-    highest = tf.maximum(top, more_top)
-    old, new = total * tf.exp(top - highest), more_total * tf.exp(more_top - highest)
-    total = old + new
-    return output * (old / total) + more_output * (new / total), highest, total
 
 
 def _loop(start, stop, body, *state, at_once=1):
