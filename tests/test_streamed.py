@@ -268,6 +268,21 @@ def test_what_a_query_may_not_see_changes_no_bit_of_its_output(score, token):
     np.testing.assert_array_equal(outputs()[1], clean[1])
 
 
+@pytest.mark.parametrize("keys", [12, 19, 20])
+def test_the_mean_of_a_hidden_block_may_overflow(keys):
+    rng = np.random.default_rng(1)
+    query, key, value = (tf.constant(rng.normal(size=(1, 1, n, 3)), "float32") for n in (4, 2 * keys, 2 * keys))
+    seen = np.ones((4, 2 * keys), bool)
+    seen[:2, keys:] = False
+    largest = tf.where(tf.range(2 * keys)[:, None] < keys, value, np.finfo("float32").max)
+
+    def first_rows(value):
+        score = score_functions.scaled_dot_product
+        return streamed.attend(query, value, key, score, (), masks.explicit(seen), block=(4, keys))[:, :, :2]
+
+    np.testing.assert_array_equal(first_rows(largest), first_rows(value))
+
+
 def test_a_query_that_may_see_a_broken_key_becomes_nan_and_no_other_does():
     function, (query, key, value) = problem(23)
     value = tf.where(tf.range(S)[:, None] == 9, float("nan"), value)
