@@ -42,7 +42,7 @@ class Dot:
     """Products of the operands; the scale moves to the queries, once a token."""
 
     heads_apart = True  # no head needs to know which one it is
-    block_numbers = 2**20
+    block_numbers = 2**20  # scores, where a mask or bias by head keeps the heads together
     always_finite = True
 
     def __init__(self, scaled):
