@@ -15,7 +15,8 @@ FLOORS = {"_checks": 0, "_optional": 0, "core": 1, "layers": 2, "models": 3}
 SIDES = {"data", "decoding", "plot", "training"}  # know floor 0 and themselves
 
 # The engine's memory-linear path is TensorFlow's own, and the files that it may be split into.
-MAY_USE_TENSORFLOW = {f"tfattn.core.{name}" for name in ("streamed", "walk", "blocks", "block_scores", "block_dropout")}
+STREAMED = ("streamed", "shield", "walk", "loops", "blocks", "block_scores", "block_bias", "block_dropout")
+MAY_USE_TENSORFLOW = {f"tfattn.core.{name}" for name in STREAMED}
 
 # Looked up when first used: never at the top of a module.
 EXTRAS = {"matplotlib", "sacrebleu", "sentencepiece"}

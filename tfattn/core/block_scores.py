@@ -4,6 +4,9 @@ Each class here is the block form of a score function, one of `core.scores` or a
 gives it less a number for each query, from what `prepared_query` and `prepared_keys` have made of the operands; `pull`
 carries the gradient of a block back to its operands. Blocks of queries are `(c, G, R, X)`, R = H/G·t; of keys
 `(c, G, s, X)`; of scores `(c, G, R, s)`.
+
+And each says how it is cut: `heads_apart`, whether a head may be computed without the others; `work`, the numbers that it
+has for each pair; `block_numbers`, how many of them a block may have; `always_finite`, that finite operands never give −inf.
 """
 
 import os

@@ -12,8 +12,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfattn.core import pairs
+from tfattn.core.block_bias import Bias
 from tfattn.core.block_scores import less, with_ones
-from tfattn.core.blocks import ceil, size
+from tfattn.core.blocks import ceil
+from tfattn.core.loops import add, loop, zeros
 
 __all__ = ["Walk"]
 
@@ -40,7 +42,7 @@ class Walk:
         self.score = score
         self.mask = mask
         self.dropout = dropout
-        self.bias = bias
+        self.bias = None if bias is None else Bias(bias, square)
         self.parameters = list(parameters)
 
     def forward(self, query, key, value):
@@ -55,7 +57,7 @@ class Walk:
 
         shapes = [[*by_step[0].shape[1:-1], value.shape[-1]], None, None]
         arrays = [tf.TensorArray(query.dtype, square.steps, element_shape=shape) for shape in shapes]
-        arrays = _loop(0, square.steps, over_steps, *arrays, at_once=_AT_ONCE)
+        arrays = loop(0, square.steps, over_steps, *arrays, at_once=_AT_ONCE)
         output, *softmax = [array.stack() for array in arrays]
         return square.whole(output, query), softmax  # of both numbers (steps, blocks, c, G, R, 1)
 
@@ -82,7 +84,7 @@ class Walk:
 
             zero = tf.zeros_like(query[..., :1])
             output = zero * tf.zeros([values.shape[-1]], zero.dtype)  # (c, G, R, Dv)
-            output, top, total = _loop(reach.first, reach.end, over_keys, output, zero + lowest, zero)
+            output, top, total = loop(reach.first, reach.end, over_keys, output, zero + lowest, zero)
             nothing = top < lowest / 2  # no key was seen: what was pooled came from under the mask
             output = output if self.dropout is None else output * self.dropout.scale
             pooled = [
@@ -96,7 +98,7 @@ class Walk:
         arrays = [tf.TensorArray(queries.dtype, blocks, element_shape=shape) for shape in shapes]
         # Where there is one step alone, its blocks of queries take the place of steps: they wait for nothing but each other.
         at_once = _AT_ONCE if isinstance(self.square.steps, int) and self.square.steps == 1 else 1
-        return [array.stack() for array in _loop(0, blocks, over_queries, *arrays, at_once=at_once)]
+        return [array.stack() for array in loop(0, blocks, over_queries, *arrays, at_once=at_once)]
 
     def backward(self, query, key, value, output, softmax, upstream):
         """Gradients of query, key and value, of the bias where there is one, and of the parameters."""
@@ -119,12 +121,13 @@ class Walk:
             )
 
         arrays = [tf.TensorArray(query.dtype, square.steps, element_shape=x.shape[1:]) for x in by_step]
-        of_bias, of_parameters = self._zero_bias(query.dtype), [tf.zeros_like(x) for x in self.parameters]
-        *arrays, of_bias, of_parameters = _loop(
+        of_bias = [] if self.bias is None else self.bias.zeros(query.dtype)
+        of_parameters = [tf.zeros_like(x) for x in self.parameters]
+        *arrays, of_bias, of_parameters = loop(
             0, square.steps, over_steps, *arrays, of_bias, of_parameters, at_once=_AT_ONCE
         )
         gradients = [square.whole(x.stack(), like) for x, like in zip(arrays, (query, key, value), strict=True)]
-        return *gradients, *([] if self.bias is None else [self._join_bias(of_bias)]), *of_parameters
+        return *gradients, *([] if self.bias is None else [self.bias.join(of_bias)]), *of_parameters
 
     def _backward(self, m, queries, keys, values, tops, totals, upstream, deltas, of_bias):
         """Gradients of the blocks of queries, keys and values, of the bias up to this step, of the parameters by it."""
@@ -153,25 +156,25 @@ class Walk:
                 of_value = tf.matmul(kept, of_output, transpose_a=True)
                 more_of_query, of_key, more = self.score.pull(self.square, query, keys[j], self.parameters, of_scores)
                 if self.bias is not None:
-                    of_bias = _add(of_bias, *self._bias_block(of_scores, m, i, j))
+                    of_bias = add(of_bias, *self.bias.more(of_scores, m, i, j))
                 return (
                     of_query + more_of_query,
-                    _add(of_keys, j, of_key),
-                    _add(of_values, j, of_value),
+                    add(of_keys, j, of_key),
+                    add(of_values, j, of_value),
                     of_bias,
                     _sums(of_parameters, more),
                 )
 
-            of_query, *rest = _loop(
+            of_query, *rest = loop(
                 reach.first, reach.end, over_keys, tf.zeros_like(query), of_keys, of_values, of_bias, of_parameters
             )
             return of_queries.write(i, of_query), *rest
 
         blocks = self.square.query_blocks
         of_queries = tf.TensorArray(queries.dtype, blocks, element_shape=queries.shape[1:])
-        zeros = [tf.zeros_like(x) for x in self.parameters]
-        of_queries, of_keys, of_values, of_bias, of_parameters = _loop(
-            0, blocks, over_queries, of_queries, _zeros(keys), _zeros(values), of_bias, zeros
+        nothing_yet = [tf.zeros_like(x) for x in self.parameters]
+        of_queries, of_keys, of_values, of_bias, of_parameters = loop(
+            0, blocks, over_queries, of_queries, zeros(keys), zeros(values), of_bias, nothing_yet
         )
         return of_queries.stack(), of_keys.stack(), of_values.stack(), of_bias, of_parameters
 
@@ -197,11 +200,7 @@ class Walk:
         return tf.where(scores < least, low, scores)
 
     def _biased(self, scores, m, i, j):
-        if self.bias is None:
-            return scores
-        grid = self._grid(m, i, j)
-        bias = grid.columns_of(grid.rows_of(grid.batch_of(self.bias), 2), 3)  # (c or 1, H or 1, t or 1, s or 1)
-        return self.square.fold(self.square.unfold(scores) + tf.cast(bias, scores.dtype))
+        return scores if self.bias is None else self.bias.added(scores, self._grid(m, i, j))
 
     def _hide(self, scores, low, m, i, j, reach):
         """`low` where the mask hides a key, or where there is only padding."""
@@ -249,101 +248,6 @@ class Walk:
         number = (m * self.square.query_blocks + i) * self.square.key_blocks + j
         return self.dropout.keep(number, tf.shape(weights), weights.dtype)
 
-    def shield(self, query, key, value):
-        """Keeps keys and values away from the queries that may not see them, whatever they hold, as the dense path does.
-
-        Returns the operands, and a function that hides what was replaced from their gradients.
-        """
-        if self.mask is None:
-            return query, key, value, lambda *gradients: gradients
-        # One sum of squares tells that all is well, as it nearly always is: nothing broken, nothing that overflows.
-        clean = tf.math.is_finite(tf.nn.l2_loss(key) + tf.nn.l2_loss(value))
-
-        def as_they_are():
-            sees = tf.zeros_like(query[..., :1], tf.bool)  # (B, H, T, 1)
-            return query, key, value, sees, tf.ones_like(key[..., :1], tf.bool)
-
-        def replaced():
-            finite = tf.reduce_all(tf.math.is_finite(key), -1) & tf.reduce_all(tf.math.is_finite(value), -1)
-            sees = self._sees(tf.logical_not(tf.reduce_all(finite, 1)))  # (B, H, T, 1)
-            kept = finite[..., None]  # (B, G, S, 1)
-            seen = self.mask.seen_keys(self.square.queries, self.square.keys)
-            if seen is not None:
-                kept = kept & seen[:, None, :, None]
-            zero = tf.zeros([], key.dtype)
-            return (
-                tf.where(sees, zero + float("nan"), query),
-                tf.where(kept, key, zero),
-                tf.where(kept, value, zero),
-                sees,
-                kept,
-            )
-
-        query, key, value, sees, kept = tf.cond(clean, as_they_are, replaced)
-
-        def of_originals(of_query, of_key, of_value):
-            zero = tf.zeros([], of_key.dtype)
-            return tf.cond(
-                clean,
-                lambda: (of_query, of_key, of_value),
-                lambda: (
-                    tf.where(sees, zero, of_query),
-                    tf.where(kept, of_key, zero),
-                    tf.where(kept, of_value, zero),
-                ),
-            )
-
-        return query, key, value, of_originals
-
-    def _sees(self, broken):
-        """Which queries may see one of the `broken` `(B, S)` keys: `(B, H, T, 1)`."""
-        square = self.square
-        heads, blocks = square.all_heads, square.query_blocks
-
-        def block(n, seen):
-            grid = square.query_grid(n // blocks, n % blocks)
-            visible = pairs.with_heads(self.mask.on(grid), 4)  # (c or 1, H or 1, t or 1, S)
-            rows = tf.reduce_any(visible & grid.batch_of(broken)[:, None, None], -1)
-            return (seen.write(n, tf.broadcast_to(rows, [square.chunk, heads, square.rows])),)
-
-        count = square.chunks * blocks
-        (seen,) = _loop(0, count, block, tf.TensorArray(tf.bool, count))
-        seen = tf.reshape(seen.stack(), [square.chunks, blocks, square.chunk, heads, square.rows])
-        seen = tf.transpose(seen, [0, 2, 3, 1, 4])  # (B/c, c, H, blocks, t)
-        return tf.reshape(seen, [square.batch, heads, blocks * square.rows])[:, :, : square.queries, None]
-
-    def _bias_counts(self):
-        """Blocks of the bias's gradient over the batch, the queries and the keys; 1 where it repeats."""
-        square = self.square
-        counts = ((0, square.chunks), (2, square.query_blocks), (3, square.key_blocks))
-        return [1 if self.bias.shape[axis] == 1 else count for axis, count in counts]
-
-    def _zero_bias(self, dtype):
-        if self.bias is None:
-            return []
-        square = self.square
-        full = (square.chunk, square.heads, square.rows, square.columns)
-        shape = [1 if now == 1 else block for now, block in zip(self.bias.shape, full, strict=True)]
-        chunks, rows, columns = self._bias_counts()
-        return _zeros(tf.zeros([chunks * rows * columns, *shape], dtype))
-
-    def _bias_block(self, of_scores, m, i, j):
-        """Where the gradient of the bias grows by what."""
-        of_scores = self.square.unfold(of_scores)  # (c, H, t, s)
-        repeats = [axis for axis in range(4) if self.bias.shape[axis] == 1]
-        chunk, i, j = (0 if axis in repeats else at for axis, at in ((0, m // self.square.parts), (2, i), (3, j)))
-        _, rows, columns = self._bias_counts()
-        return (chunk * rows + i) * columns + j, tf.reduce_sum(of_scores, repeats, keepdims=True)
-
-    def _join_bias(self, of_bias):
-        blocks = of_bias.stack()  # (blocks, c or 1, H or 1, t or 1, s or 1)
-        chunks, rows, columns = self._bias_counts()
-        c, heads, t, s = (size(blocks, axis) for axis in range(1, 5))
-        blocks = tf.transpose(tf.reshape(blocks, [chunks, rows, columns, c, heads, t, s]), [0, 3, 4, 1, 5, 2, 6])
-        joined = tf.reshape(blocks, [chunks * c, heads, rows * t, columns * s])
-        queries, keys = size(self.bias, 2), size(self.bias, 3)
-        return tf.cast(joined[:, :, :queries, :keys], self.bias.dtype)
-
 
 def _lowest(dtype):
     """The score of a hidden key on the way forward, in place of −inf, of which a softmax makes NaN.
@@ -352,34 +256,6 @@ def _lowest(dtype):
     comes from operands that nobody has, with products of −10³⁸. Beside such a score a hidden one's weight is exactly 0.
     """
     return 0.9 * dtype.min
-
-
-def _loop(start, stop, body, *state, at_once=1):
-    """`state` after body(i, *state) for each i from start to stop: one after the other, or at most so many at once."""
-
-    def step(i, state):
-        after = tuple(body(i, *state))
-        tf.nest.map_structure(_keep_shape, state, after)
-        return i + 1, after
-
-    start = tf.convert_to_tensor(start, tf.int32)
-    _, state = tf.while_loop(lambda i, _: i < stop, step, (start, state), parallel_iterations=at_once)
-    return state
-
-
-def _keep_shape(before, after):
-    if isinstance(after, tf.Tensor):
-        after.set_shape(before.shape)
-
-
-def _zeros(x):
-    """An array of zeros, one for each of the first axis of x, to be added to."""
-    array = tf.TensorArray(x.dtype, size(x, 0), element_shape=x.shape[1:], clear_after_read=False)
-    return array.unstack(tf.zeros_like(x))
-
-
-def _add(array, at, x):
-    return array.write(at, array.read(at) + x)
 
 
 def _sums(left, right):
