@@ -21,13 +21,14 @@ def dropped_weights(arguments, rate, seed, block):
     )
 
 
+@pytest.mark.parametrize("block", [(16, 32), (128, 192)])  # of the second three rows of the batch fill a step
 @pytest.mark.parametrize("rows", [1, 9])
-def test_no_two_blocks_share_a_dropout_pattern(rows):
-    # Rows of the batch that are worked on together share a block, 8 of them for one head.
+def test_no_two_blocks_share_a_dropout_pattern(rows, block):
     operands = [tf.zeros((rows, 1, n, 2)) for n in (64, 96, 96)]
     identity = tf.eye(96, batch_shape=[rows, 1])
-    weights = streamed.attend(operands[0], identity, operands[2], score_functions.dot_product, dropout=0.5, seed=3,
-                              block=(16, 32))  # fmt: skip
+    weights = streamed.attend(
+        operands[0], identity, operands[2], score_functions.dot_product, dropout=0.5, seed=3, block=block
+    )
     kept = np.asarray(weights > 0).reshape(rows, 4, 16, 3, 32).swapaxes(2, 3).reshape(rows * 12, 16 * 32)
     same = (kept[:, None] == kept).mean(-1)[~np.eye(len(kept), dtype=bool)]
     assert np.all(np.abs(same - 0.5) < 0.15)  # 6 deviations of 512 coins
