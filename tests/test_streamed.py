@@ -64,7 +64,7 @@ def test_at_the_edge_of_a_support_only_the_slope_of_the_score_multiplies_the_rou
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    sizes=st.tuples(*[st.integers(1, 11)] * 6),
+    sizes=st.tuples(*[st.integers(1, 3)] * 2, *[st.integers(1, 11)] * 4),
     block=st.tuples(st.integers(1, 5), st.integers(1, 5)),
     mask=st.sampled_from(["none", "causal", "padding", "window"]),
 )
@@ -269,7 +269,7 @@ def test_second_derivatives_equal_the_dense_path(score, mask, compiled):
             total = tf.add_n([tf.reduce_sum(tf.square(g)) for g in gradients])
         return outer.gradient(total, arguments)
 
-    run = tf.function(penalty) if compiled else penalty
+    run = tf.function(penalty, autograph=False) if compiled else penalty
     assert_close(run("streamed", *arguments), penalty("dense", *arguments), 1e-3)
 
 

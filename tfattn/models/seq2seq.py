@@ -10,12 +10,13 @@ from tfattn.layers.recurrent_decoder import RecurrentDecoder
 from tfattn.layers.recurrent_encoder import RecurrentEncoder
 from tfattn.layers.recurrent_stack import word_embedding
 from tfattn.models import output
+from tfattn.models.base import TranslationModel
 
 __all__ = ["BahdanauSeq2Seq"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class BahdanauSeq2Seq(keras.Model):
+class BahdanauSeq2Seq(TranslationModel):
     """Recurrent encoder and attentive recurrent decoder: translation as it was when attention came to it.
 
         model.compile(optimizer, MaskedCrossentropy()); model.fit(batches)      batches of ((source, target_in), target_out)
@@ -157,8 +158,7 @@ class BahdanauSeq2Seq(keras.Model):
         Raises:
             ValueError: `max_length` is no positive int, or alignments are asked for without it.
         """
-        if not self.built:
-            self.build(((None, None), (None, None)))
+        self.build_for_any()
         who = "BahdanauSeq2Seq"
         if _checks.boolean(who, "alignments", alignments) or max_length is not None:
             _checks.positive_int(who, "max_length", max_length)

@@ -7,13 +7,14 @@ from tfattn import _checks
 from tfattn.layers.attention import checked_score
 from tfattn.layers.parts import copy_of, deserialized, padding_mask, part_seed, serialized
 from tfattn.models import output
+from tfattn.models.base import TranslationModel
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder, checked_layer, token_embedding
 
 __all__ = ["Transformer", "TransformerDecoder", "TransformerEncoder"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class Transformer(keras.Model):
+class Transformer(TranslationModel):
     """The encoder–decoder Transformer, with the paper's base model as defaults.
 
         model.compile(optimizer, MaskedCrossentropy()); model.fit(batches)      batches of ((source, target_in), target_out)
@@ -150,8 +151,7 @@ class Transformer(keras.Model):
         Raises:
             ValueError: `max_length` is no positive int, or beyond the learned positions.
         """
-        if not self.built:  # as a whole: a search that is compiled on JAX must make no weights
-            self.build(((None, None), (None, None)))
+        self.build_for_any()
         source = ops.convert_to_tensor(source)
         mask = padding_mask(source)
         memory = self.encoder(source, training=False)
