@@ -164,22 +164,20 @@ def _attend(square, score, mask, dropout, operands, bias, parameters):
 
         return output, pull
 
-    function = _unrecorded(walked) if tf.executing_eagerly() else tf.custom_gradient(walked)
-    return function(*operands, *([bias] if has_bias else []), *parameters)
+    return _unrecorded(walked)(*operands, *([bias] if has_bias else []), *parameters)
 
 
 def _unrecorded(walked):
-    """`walked` with its own gradient, where operations run as they are called.
+    """`walked` with its own gradient, unseen by the tapes of the caller.
 
-    There `tf.custom_gradient` lets the tapes of the caller record what happens inside, and so hold every block; under
-    `tf.init_scope` they pause. What they have not seen cannot be differentiated a second time, so that second derivatives
-    do both walks again, recorded. The backward walk may not pause: a score of one's own is differentiated with a tape.
+    `tf.custom_gradient` lets them record what happens inside, and so hold every block, or in a graph build the gradients of
+    every loop, in case of a second derivative. They record nothing that comes from `tf.stop_gradient`. What they have not
+    seen cannot be differentiated a second time, so that second derivatives do both walks again, recorded.
     """
 
     @tf.custom_gradient
     def function(*arguments):
-        with tf.init_scope():
-            output, pull = walked(*arguments)
+        output, pull = walked(*map(tf.stop_gradient, arguments))
 
         @tf.custom_gradient
         def pulled(upstream, *arguments):
@@ -191,7 +189,7 @@ def _unrecorded(walked):
                 zero = tf.UnconnectedGradients.ZERO
                 return tape.gradient(gradients, [upstream, *arguments], of_gradients, zero)
 
-            return pull(upstream), second
+            return pull(tf.stop_gradient(upstream)), second
 
         return output, lambda upstream: pulled(upstream, *arguments)
 
