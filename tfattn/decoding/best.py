@@ -4,7 +4,6 @@ from keras import ops
 
 __all__ = ["best_token", "best_tokens"]
 
-_BLOCK = 32
 _LARGE = 2048  # tokens from which blocks pay
 
 
@@ -28,7 +27,7 @@ def best_tokens(logits, k):
     if missing > 0:
         logits = ops.pad(logits, [[0, 0], [0, missing]], constant_values=float("-inf"))
     size = logits.shape[-1] or 0
-    best, ids = _top_of_blocks(logits, k) if size >= max(_LARGE, _BLOCK * k) else ops.top_k(logits, k)
+    best, ids = _top_of_blocks(logits, k) if size >= max(_LARGE, _block(size) * k) else ops.top_k(logits, k)
     # -inf from -inf would be no number.
     none = best == float("-inf")
     greatest = ops.where(none[:, :1], 0.0, best[:, :1])
@@ -43,17 +42,23 @@ def _top_of_blocks(logits, k):
     equal values the one with the lower id still comes first.
     """
     rows, size = ops.shape(logits)[0], logits.shape[-1]
-    count = size // _BLOCK
-    whole = count * _BLOCK
-    blocks = ops.reshape(logits if whole == size else logits[:, :whole], (-1, _BLOCK))  # (R·count, block)
+    block = _block(size)
+    count = size // block
+    whole = count * block
+    blocks = ops.reshape(logits if whole == size else logits[:, :whole], (-1, block))  # (R·count, block)
     greatest = ops.reshape(ops.max(blocks, axis=-1), (-1, count))  # (R, count)
     chosen = ops.sort(ops.cast(ops.top_k(greatest, k)[1], "int32"), axis=-1)  # (R, k)
     first = ops.arange(rows, dtype="int32")[:, None] * count
-    values = ops.reshape(ops.take(blocks, chosen + first, axis=0), (-1, k * _BLOCK))
-    ids = ops.reshape(chosen[..., None] * _BLOCK + ops.arange(_BLOCK, dtype="int32"), (-1, k * _BLOCK))
+    values = ops.reshape(ops.take(blocks, chosen + first, axis=0), (-1, k * block))
+    ids = ops.reshape(chosen[..., None] * block + ops.arange(block, dtype="int32"), (-1, k * block))
     if whole < size:
         rest = ops.broadcast_to(ops.arange(whole, size, dtype="int32"), (rows, size - whole))
         values = ops.concatenate([values, logits[:, whole:]], axis=1)
         ids = ops.concatenate([ids, rest], axis=1)
     best, places = ops.top_k(values, k)
     return best, ops.take_along_axis(ids, ops.cast(places, "int32"), axis=1)
+
+
+def _block(size):
+    """Tokens in a block: near 32, and such that no rest is left, where cutting it off would copy all scores."""
+    return min((block for block in range(16, 65) if size % block == 0), key=lambda block: abs(block - 32), default=32)
