@@ -217,6 +217,10 @@ def test_callbacks_that_do_not_belong_in_it_are_refused(tmp_path, callbacks, sai
 def test_before_training_there_is_no_average_to_judge():
     with pytest.raises(ValueError, match="AveragedWeights: `optimizer` must have an average, which begins with `fit`"):
         new_model().evaluate(*HELD_OUT, callbacks=[training.AveragedWeights()], verbose=0)
+    model = new_model()
+    model.optimizer.build(model.trainable_variables)  # its averages are zeros
+    with pytest.raises(ValueError, match="AveragedWeights: `optimizer` must have an average, which begins with `fit`"):
+        model.evaluate(*HELD_OUT, callbacks=[training.AveragedWeights()], verbose=0)
 
 
 def test_an_optimizer_that_keeps_no_average_is_refused():

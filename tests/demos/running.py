@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.processes import python
 
 ROOT = Path(__file__).parents[2]
+TRANSLATORS = ["transformer_translation", "bahdanau_translation"]
 
 
 def run(name, *arguments, folder, text=None):

@@ -1,16 +1,15 @@
-"""demos/transformer_translation.py and demos/bahdanau_translation.py, run as a user runs them, on little data."""
+"""demos/transformer_translation.py and demos/bahdanau_translation.py: a run, and what one does with it later."""
 
 import keras
 import pytest
 
-from tests.demos.running import last_line, printed, result, run
+from tests.demos.running import TRANSLATORS, last_line, printed, result, run
 from tfattn import data
 
-NAMES = ["transformer_translation", "bahdanau_translation"]
 TOY = ("--pairs", 400, "--sentences", 20, "--out", "here/and/there")
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=TRANSLATORS)
 def toy(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("toy")
     return request.param, folder, printed(request.param, *TOY, "--epochs", 1, folder=folder)
@@ -66,55 +65,3 @@ def test_a_run_is_kept_resumed_and_asked(toy):
     refused = run(name, *TOY, "--epochs", 3, "--resume", folder=folder)
     assert refused.returncode == 1
     assert "are not those that its run was trained with" in last_line(refused.stderr)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name, epochs", list(zip(NAMES, (5, 6), strict=True)))
-def test_who_has_learnt_looks_at_the_words_that_change_places(name, epochs, tmp_path):
-    options = ("--pairs", 7000, "--sentences", 200, "--epochs", epochs)
-    assert result(printed(name, *options, folder=tmp_path))["aligned_swaps"] >= 0.9
-
-
-@pytest.mark.slow
-def test_learns_from_files_in_subwords(tmp_path):
-    pairs = [("a dog barks .", "ein hund bellt ."), ("a cat sleeps .", "eine katze schläft .")] * 20
-    for part in ("train", "val", "test"):
-        for place, language in enumerate(("en", "de")):
-            lines = "".join(pair[place] + "\n" for pair in pairs)
-            (tmp_path / f"{part}.{language}").write_text(lines, encoding="utf-8")
-    options = ("--data", tmp_path, "--preset", "toy", "--subwords", 60, "--epochs", 1, "--sentences", 5)
-    output = printed("transformer_translation", *options, "--score", "test", folder=tmp_path)
-    assert "40 pairs to learn from, 40 held out" in output
-    assert result(output)["scored"] == "test"
-    assert (tmp_path / "out" / "transformer_translation" / "attention.png").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_missing_is_named(name, tmp_path):
-    done = run(name, "--data", tmp_path / "nowhere", folder=tmp_path)
-    assert done.returncode == 1
-    assert last_line(done.stderr).startswith("error: ") and "train.en" in last_line(done.stderr)
-    assert not (tmp_path / "out").exists()
-    done = run(name, "--translate", folder=tmp_path, text="a line\n")
-    assert done.returncode == 1
-    assert last_line(done.stderr).startswith("error: ") and "train first" in last_line(done.stderr)
-
-
-def test_what_is_scored_at_the_end_is_looked_for_at_the_start(tmp_path):
-    for part in ("train", "val"):
-        for language in ("en", "de"):
-            (tmp_path / f"{part}.{language}").write_text("a b\n" * 30)
-    done = run(NAMES[0], "--data", tmp_path, "--score", "tset", folder=tmp_path)
-    assert done.returncode == 1 and "tset.en" in last_line(done.stderr)
-    assert "Epoch" not in done.stdout and not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_help_names_every_option(name, tmp_path):
-    output = printed(name, "--help", folder=tmp_path)
-    for option in (
-        *("--seed", "--out", "--data", "--languages", "--pairs", "--preset", "--subwords", "--epochs", "--tokens"),
-        *("--beam", "--length-penalty", "--score", "--sentences", "--resume", "--translate"),
-    ):
-        assert option in output

@@ -170,9 +170,9 @@ def _attend(square, score, mask, dropout, operands, bias, parameters):
 def _unrecorded(walked):
     """`walked` with its own gradient, unseen by the tapes of the caller.
 
-    `tf.custom_gradient` lets them record what happens inside, and so hold every block, or in a graph build the gradients of
-    every loop, in case of a second derivative. They record nothing that comes from `tf.stop_gradient`. What they have not
-    seen cannot be differentiated a second time, so that second derivatives do both walks again, recorded.
+    `tf.custom_gradient` lets the tapes record what happens inside, and so hold every block; two of them, one within the
+    other, have a graph build the gradients of every loop. Nothing that comes from `tf.stop_gradient` is recorded. What no
+    tape has seen cannot be differentiated a second time, so that second derivatives do both walks again, recorded.
     """
 
     @tf.custom_gradient
@@ -182,16 +182,18 @@ def _unrecorded(walked):
         @tf.custom_gradient
         def pulled(upstream, *arguments):
             def second(*of_gradients):
+                # Each a tensor of its own: of one that came twice, as query and as key, a tape knows but the sum.
+                inputs = [tf.identity(x) for x in (upstream, *arguments)]
                 with tf.GradientTape() as tape:
-                    tape.watch([upstream, *arguments])
-                    _, pull = walked(*arguments)
-                    gradients = pull(upstream)
-                zero = tf.UnconnectedGradients.ZERO
-                return tape.gradient(gradients, [upstream, *arguments], of_gradients, zero)
+                    tape.watch(inputs)
+                    _, pull = walked(*inputs[1:])
+                    gradients = pull(inputs[0])
+                return tape.gradient(gradients, inputs, of_gradients, tf.UnconnectedGradients.ZERO)
 
             return pull(tf.stop_gradient(upstream)), second
 
-        return output, lambda upstream: pulled(upstream, *arguments)
+        # Of a gather the gradient is `tf.IndexedSlices`.
+        return output, lambda upstream: pulled(tf.convert_to_tensor(upstream), *arguments)
 
     return function
 

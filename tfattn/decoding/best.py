@@ -60,5 +60,5 @@ def _top_of_blocks(logits, k):
 
 
 def _block(size):
-    """Tokens in a block: near 32, and such that no rest is left, where cutting it off would copy all scores."""
+    """Tokens in a block: the divisor of `size` nearest to 32, for to cut off a rest copies all scores; 32 without one."""
     return min((block for block in range(16, 65) if size % block == 0), key=lambda block: abs(block - 32), default=32)

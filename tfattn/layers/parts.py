@@ -38,6 +38,7 @@ class CarryMask(keras.layers.Layer):
 
     def __init__(self, **kwargs):
         super().__init__(autocast=False, **kwargs)
+        self.built = True  # it has nothing to build
 
     def compute_mask(self, inputs, previous_mask=None):
         return inputs[1]

@@ -1,4 +1,4 @@
-"""What the models that translate share: they are built before they are trained."""
+"""What the models that translate share: how they come by their variables."""
 
 import keras
 
@@ -6,14 +6,32 @@ import keras
 class TranslationModel(keras.Model):
     """A model of (source, target) ids of any batch and lengths."""
 
-    def make_train_function(self, force=False):
-        # What a compiled step makes itself, weights and the optimizer's variables, TensorFlow traces twice.
-        self.build_for_any()
-        if self.compiled and self.optimizer is not None and not self.optimizer.built:
-            self.optimizer.build(self.trainable_variables)
-        return super().make_train_function(force)
-
     def build_for_any(self):
         """Builds the model as a whole, if it is not yet: a step or a search that is compiled must make no weights."""
         if not self.built:
             self.build(((None, None), (None, None)))
+
+    def make_train_function(self, force=False):
+        before = self.train_function
+        super().make_train_function(force)
+        if self.train_function is before:
+            return
+        step = self.train_function
+
+        def train_function(*args):
+            self._make_training_variables()
+            return step(*args)
+
+        self.train_function = train_function
+
+    def _make_training_variables(self):
+        """Makes weights and the optimizer's variables ahead of a step: one that makes them itself, TensorFlow traces twice.
+
+        Not in a model whose layers only a call can build, as that of a subclass may be.
+        """
+        if self.optimizer is None or self.optimizer.built:
+            return
+        if all(getattr(type(self), name).__module__.startswith("tfattn.models.") for name in ("build", "call")):
+            self.build_for_any()
+            if all(layer.built for layer in self._flatten_layers()):
+                self.optimizer.build(self.trainable_variables)

@@ -119,7 +119,8 @@ class AveragedWeights(keras.callbacks.Callback):
     def _put_average(self):
         self._recover()
         variables, optimizer = self.model.trainable_variables, self.model.optimizer
-        if not optimizer.built:
+        steps = getattr(optimizer, "inner_optimizer", optimizer).iterations
+        if not optimizer.built or int(ops.convert_to_numpy(steps)) == 0:
             _checks.fail("AveragedWeights", "optimizer", "have an average, which begins with `fit`", optimizer.name)
         weights = _arrays(variables)
         optimizer.finalize_variable_values(variables)
