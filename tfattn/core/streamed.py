@@ -23,7 +23,7 @@ from tfattn.core import masks
 from tfattn.core.block_dropout import Dropout
 from tfattn.core.block_scores import block_score
 from tfattn.core.blocks import Square, size
-from tfattn.core.shield import shield as shielded
+from tfattn.core.shield import shield
 from tfattn.core.walk import Walk
 
 __all__ = ["attend", "attend_shared", "drawn"]
@@ -155,12 +155,12 @@ def _attend(square, score, mask, dropout, operands, bias, parameters):
     def walked(query, key, value, *rest):
         """The output, and the function that takes its gradient to those of the arguments."""
         walk = Walk(square, score, mask, dropout, rest[0] if has_bias else None, rest[has_bias:])
-        query, key, value, shield = shielded(square, mask, query, key, value)
+        query, key, value, of_originals = shield(square, mask, query, key, value)
         output, softmax = walk.forward(query, key, value)
 
         def pull(upstream):
             of_query, of_key, of_value, *others = walk.backward(query, key, value, output, softmax, upstream)
-            return *shield(of_query, of_key, of_value), *others
+            return *of_originals(of_query, of_key, of_value), *others
 
         return output, pull
 

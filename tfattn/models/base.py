@@ -27,11 +27,11 @@ class TranslationModel(keras.Model):
     def _make_training_variables(self):
         """Makes weights and the optimizer's variables ahead of a step: one that makes them itself, TensorFlow traces twice.
 
-        Not in a model whose layers only a call can build, as that of a subclass may be.
+        Not in a subclass with layers that only its call can build, or with a `build` for other inputs.
         """
         if self.optimizer is None or self.optimizer.built:
             return
-        if all(getattr(type(self), name).__module__.startswith("tfattn.models.") for name in ("build", "call")):
+        if type(self).build.__module__.startswith("tfattn.models."):
             self.build_for_any()
             if all(layer.built for layer in self._flatten_layers()):
                 self.optimizer.build(self.trainable_variables)

@@ -103,8 +103,7 @@ class AveragedWeights(keras.callbacks.Callback):
             callback.on_train_end(logs)
 
     def _check_optimizer(self):
-        optimizer = self.model.optimizer
-        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of a LossScaleOptimizer
+        optimizer = _unscaled(self.model.optimizer)
         if not getattr(optimizer, "use_ema", False):
             _checks.fail("AveragedWeights", "optimizer", "keep an average: `use_ema=True`", optimizer.name)
 
@@ -119,8 +118,7 @@ class AveragedWeights(keras.callbacks.Callback):
     def _put_average(self):
         self._recover()
         variables, optimizer = self.model.trainable_variables, self.model.optimizer
-        steps = getattr(optimizer, "inner_optimizer", optimizer).iterations
-        if not optimizer.built or int(ops.convert_to_numpy(steps)) == 0:
+        if int(ops.convert_to_numpy(_unscaled(optimizer).iterations)) == 0:
             _checks.fail("AveragedWeights", "optimizer", "have an average, which begins with `fit`", optimizer.name)
         weights = _arrays(variables)
         optimizer.finalize_variable_values(variables)
@@ -134,6 +132,11 @@ class AveragedWeights(keras.callbacks.Callback):
             _, weights, _ = self._replaced
             _assign(self.model.trainable_variables, weights)
             self._replaced = None
+
+
+def _unscaled(optimizer):
+    """The optimizer itself where a `LossScaleOptimizer` stands around it."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
 
 
 def _arrays(variables):
