@@ -11,7 +11,7 @@ import tfattn
 
 ROOT = pathlib.Path(tfattn.__file__).parent
 
-FLOORS = {"_checks": 0, "_optional": 0, "core": 1, "layers": 2, "models": 3}
+FLOORS = {"_checks": 0, "_optional": 0, "_past": 0, "core": 1, "layers": 2, "models": 3}
 SIDES = {"data", "decoding", "plot", "training"}  # know floor 0 and themselves
 
 # The engine's memory-linear path is TensorFlow's own, and the files that it may be split into.

@@ -14,14 +14,16 @@ The contract of a step, which every search here shares:
 Each row stands for itself: a search repeats rows, puts them into another order and drops them, in the tokens and in every
 tensor of the state alike. From step to step a tensor of the state keeps its shape and dtype (buffers are made in full and
 filled). One that a step hands back as it got it, the very same object, is taken for a constant and costs nothing to carry.
+A buffer with an entry for each position may come as `Past(tensor)`: a step then gets no more positions than it needs.
 
 A search is compiled on TensorFlow, and on JAX where the step is a method of a model or layer, whose weights it then takes
 as they are at each call.
 """
 
+from tfattn._past import Past
 from tfattn.decoding.beams import Hypotheses, beam_search
 from tfattn.decoding.greedy import greedy_search
 from tfattn.decoding.sampling import sample
 from tfattn.decoding.translation import translate
 
-__all__ = ["Hypotheses", "beam_search", "greedy_search", "sample", "translate"]
+__all__ = ["Hypotheses", "Past", "beam_search", "greedy_search", "sample", "translate"]

@@ -61,8 +61,11 @@ def decode(step, search, settings, start, state):
         found, rows = _chosen(search, settings, logits, position, found, search.width)
         return position + 1, found, tuple(taken(leaf, rows) for leaf in after)
 
-    loop = loop_over_open_rows if settings.drop_done_rows else _loop_over_all_rows
-    found, changing = loop(advance, position + 1, found, changing, constants, keep=settings.return_state)
+    start = (position + 1, found, changing, constants)
+    if settings.drop_done_rows:
+        found, changing = loop_over_open_rows(advance, *start, past=parts.past, keep=settings.return_state)
+    else:
+        found, changing = _loop_over_all_rows(advance, *start)
     return found, parts.joined(changing, constants) if settings.return_state else None
 
 
@@ -79,7 +82,7 @@ def _chosen(search, settings, logits, position, found, width):
     return found._replace(done=search.done(found)), rows
 
 
-def _loop_over_all_rows(advance, position, found, changing, constants, keep):
+def _loop_over_all_rows(advance, position, found, changing, constants):
     length = ops.shape(found.tokens)[1] - 1
 
     def going_on(position, found, changing):

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._past import Past
 
 __all__ = ["StateParts", "taken"]
 
@@ -16,7 +17,8 @@ def taken(tensor, rows):
 class StateParts:
     """The parts of a state, told from what one step did to it.
 
-    A constant is a tensor that the step handed back as it got it, the very same object in the same place.
+    A constant is a tensor that the step handed back as it got it, the very same object in the same place. `past` says of
+    each tensor that changes whether it is that of a `Past`.
 
     Args:
         before: the state that a step was given.
@@ -30,6 +32,8 @@ class StateParts:
         tensors = [path for path, leaf in self._leaves.items() if ops.is_tensor(leaf)]
         self._constant = [path for path in tensors if given.get(path) is self._leaves[path]]
         self._changing = [path for path in tensors if path not in self._constant]
+        pasts = _pasts(after)
+        self.past = [any(self._leaves[path] is past.tensor for past in pasts) for path in self._changing]
 
     def split(self):
         """(changing tensors, constants) of the state after that step."""
@@ -56,6 +60,16 @@ class StateParts:
             elif leaf is not before[path] and (path in self._constant or leaf != before[path]):
                 _fail("change a leaf in its first step too if it does later, and only tensors", leaf)
         return [after[path] for path in self._changing]
+
+
+def _pasts(state):
+    found = []
+    # What this gives back for a part, None, sends `traverse` on into it.
+    keras.tree.traverse(lambda part: found.append(part) if isinstance(part, Past) else None, state)
+    for past in found:
+        if len(past.tensor.shape) < 3:
+            _fail("have a `Past` of rank 3 or more, (B, ..., L, P)", tuple(past.tensor.shape))
+    return found
 
 
 def _check_like(first, later):

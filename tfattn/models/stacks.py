@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._past import Past
 from tfattn.layers.attention import checked_score
 from tfattn.layers.decoder_block import TransformerDecoderBlock
 from tfattn.layers.dropout import Dropout
@@ -214,7 +215,7 @@ class TransformerDecoder(_Stack):
             memory: float `(B, S, Dm)`.   memory_mask: bool `(B, S)`.
             max_length: positive int L, positions that there is room for.
         Returns:
-            a list of the blocks' caches, see `TransformerDecoderBlock.new_cache`.
+            a list of the blocks' caches, see `TransformerDecoderBlock.new_cache`, with keys and values as a `Past`.
         Raises:
             ValueError: `max_length` is beyond the learned positions.
         """
@@ -222,7 +223,7 @@ class TransformerDecoder(_Stack):
             expected = f"be at most {self.max_length}, which the positions reach"
             _checks.fail("TransformerDecoder", "max_length", expected, max_length)
         memory = ops.where(memory_mask[..., None], memory, 0.0)  # nothing broken is left under the mask
-        return [block.new_cache(memory, max_length) for block in self.blocks]
+        return [_as_past(block.new_cache(memory, max_length)) for block in self.blocks]
 
     def step(self, ids, position, caches, memory_mask):
         """The call for one position, over the cached keys and values of those before.
@@ -230,7 +231,7 @@ class TransformerDecoder(_Stack):
         Args:
             ids: integers `(B, T)`, the target up to `position` and anything after it; T is at most `max_length`.
             position: scalar integer.
-            caches: of `new_caches`, or of the step before.
+            caches: of `new_caches`, or of the step before; a `Past` may have only the positions up to `position`.
             memory_mask: bool `(B, S)`.
         Returns:
             `(B, 1, D)`, and the caches.
@@ -238,13 +239,14 @@ class TransformerDecoder(_Stack):
             ValueError: `ids` is longer than the caches.
         """
         position = ops.cast(position, "int32")
+        caches = [_as_tensors(cache) for cache in caches]
         known, given = caches[0]["keys"].shape[2], ids.shape[1]
         at = ops.arange(ops.shape(caches[0]["keys"])[2], dtype="int32")
         if None not in (known, given) and given > known:
             expected = f"have at most the `max_length`={known} positions of its caches"
             _checks.fail("TransformerDecoder", "ids", expected, tuple(ids.shape))
         if known is None or given != known:
-            # Repeats the last one, which is hidden like all after `position`.
+            # Cut, or repeats the last one, which is hidden like all after `position`.
             ids = ops.take(ids, ops.minimum(at, ops.shape(ids)[1] - 1), axis=1)  # (B, L)
         real = padding_mask(ids)
         bias = _hiding(ops.logical_and(real, at <= position))
@@ -252,9 +254,9 @@ class TransformerDecoder(_Stack):
         here = ops.reshape(position, (1,))
         x = self.embed(ops.take(ids, here, axis=1), training=False, start_index=position)  # (B, 1, D)
         x = without_broken_padding(x, ops.take(real, here, axis=1))
-        caches = list(caches)
         for i, block in enumerate(self.blocks):
-            x, caches[i] = block.step(x, position, caches[i], bias, memory_bias)
+            x, cache = block.step(x, position, caches[i], bias, memory_bias)
+            caches[i] = _as_past(cache)
         return self.finish(x), caches
 
     def compute_output_shape(self, ids_shape, memory_shape):
@@ -286,6 +288,14 @@ def checked_layer(who, argument, layer):
     if layer is not None and not isinstance(layer, keras.layers.Layer):
         _checks.fail(who, argument, "be a layer, or None", layer)
     return layer
+
+
+def _as_past(cache):
+    return {**cache, **{name: Past(cache[name]) for name in ("keys", "values")}}
+
+
+def _as_tensors(cache):
+    return {**cache, **{name: cache[name].tensor for name in ("keys", "values")}}
 
 
 def _hiding(mask):
