@@ -114,13 +114,43 @@ def test_samples_are_those_of_a_step_without_a_past():
     np.testing.assert_array_equal(found, decoding.sample(plainly, {"likes": likes(17)}, 17, 21, seed=3, **IDS))
 
 
+def test_only_what_is_called_a_past_is_cut():
+    def step(tokens, position, state):
+        same = state["whole"] + 1.0
+        sizes.append(same.shape[1])
+        # The first step gives one tensor out under both names.
+        past = same if len(sizes) == 1 else state["past"].tensor + 1.0
+        at_the_end = ops.take(same, 20, axis=1)  # there in every step
+        logits = ops.where(ops.arange(V) == END, -1e9, ops.one_hot(tokens[:, 0], V)) + 0.0 * at_the_end[:, :1]
+        return logits, {"whole": same, "past": decoding.Past(past)}
+
+    sizes, zeros = [], np.zeros((2, 21, 1), "float32")
+    state = {"whole": zeros, "past": decoding.Past(zeros)}
+    _, after = decoding.greedy_search(step, state, 2, 21, return_state=True, **IDS)
+    assert sizes == [21, 21]
+    np.testing.assert_array_equal(after["whole"], zeros + 21.0)
+    assert after["past"].tensor.shape == zeros.shape
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((2, 5)), {"keys": np.zeros((2, 5, 1))}], ids=["rank", "several"])
+def test_a_past_of_something_else_is_refused(wrong):
+    with pytest.raises(ValueError, match="^step: `state` must have a `Past` of one tensor of rank 3 or more"):
+        decoding.greedy_search(READER.step, decoding.Past(wrong), 2, 5)
+
+
+def test_a_past_with_less_room_than_there_are_positions_is_refused():
+    message = r"^beam_search: `state` must have room for `max_length`=12 positions in each `Past`. Received: state=\(2, 3, 5, 2\)$"
+    with pytest.raises(ValueError, match=message):
+        decoding.beam_search(READER.step, READER.state(2, 5), 2, 12)
+
+
 def test_a_past_without_an_axis_of_positions_is_refused():
     def step(tokens, position, state):
-        return ops.one_hot(tokens[:, 0], V), decoding.Past(state.tensor + 1.0)
+        return ops.one_hot(tokens[:, 0], V), decoding.Past(ops.zeros((2, 5)) + ops.cast(position, "float32"))
 
-    message = r"^step: `state` must have a `Past` of rank 3 or more, \(B, ..., L, P\). Received: state=\(2, 5\)$"
+    message = r"^step: `state` must have a `Past` of one tensor of rank 3 or more, \(B, ..., L, P\). Received: state=\(2, 5\)$"
     with pytest.raises(ValueError, match=message):
-        decoding.greedy_search(step, decoding.Past(np.zeros((2, 5))), 2, 5)
+        decoding.greedy_search(step, (), 2, 5)  # in its first step
 
 
 def test_beams_of_a_transformer_are_the_same_with_and_without_caches():

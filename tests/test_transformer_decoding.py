@@ -286,7 +286,8 @@ def test_more_tokens_than_there_is_room_for_are_refused():
         ValueError, match="TransformerDecoder: `ids` must have at most the `max_length`=4 positions of its caches"
     ):
         model.step(target, 0, state)
-    with pytest.raises(ValueError, match="`ids` must have at most the `max_length`=4 positions"):
+    message = r"greedy_search: `state` must have room for `max_length`=5 positions in each `Past`.*\(3, 5, 4, 2\)"
+    with pytest.raises(ValueError, match=message):
         tfattn.greedy_search(model.step, state, B, T)
 
 

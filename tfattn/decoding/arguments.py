@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
+from tfattn.decoding.state import paths_of_pasts
 
 __all__ = ["Settings", "prepared"]
 
@@ -46,6 +47,7 @@ def prepared(who, step, state, batch_size, max_length, begin_id, end_id, padding
     limits = ops.broadcast_to(ops.convert_to_tensor(limits, dtype="int32"), ops.shape(tokens)[:1])
     state = keras.tree.map_structure(lambda leaf: ops.convert_to_tensor(leaf) if _is_array(leaf) else leaf, state)
     _check_rows(who, state, tokens.shape[0])
+    _check_room(who, state, longest)
     return settings, (tokens, limits), state
 
 
@@ -73,6 +75,14 @@ def _check_rows(who, state, batch_size):
         rows = leaf.shape[0] if _is_array(leaf) and len(leaf.shape) else None
         if None not in (rows, batch_size) and rows != batch_size:
             _checks.fail(who, "state", f"hold `batch_size`={batch_size} rows in each tensor", tuple(leaf.shape))
+
+
+def _check_room(who, state, longest):
+    pasts = paths_of_pasts(state)
+    for path, leaf in keras.tree.flatten_with_path(state):
+        if path in pasts and leaf.shape[-2] is not None and leaf.shape[-2] < longest:
+            expected = f"have room for `max_length`={longest} positions in each `Past`"
+            _checks.fail(who, "state", expected, tuple(leaf.shape))
 
 
 def _is_array(leaf):

@@ -61,11 +61,11 @@ def decode(step, search, settings, start, state):
         found, rows = _chosen(search, settings, logits, position, found, search.width)
         return position + 1, found, tuple(taken(leaf, rows) for leaf in after)
 
-    start = (position + 1, found, changing, constants)
+    begun = (position + 1, found, changing, constants)
     if settings.drop_done_rows:
-        found, changing = loop_over_open_rows(advance, *start, past=parts.past, keep=settings.return_state)
+        found, changing = loop_over_open_rows(advance, *begun, past=parts.past, keep=settings.return_state)
     else:
-        found, changing = _loop_over_all_rows(advance, *start)
+        found, changing = _loop_over_all_rows(advance, *begun)
     return found, parts.joined(changing, constants) if settings.return_state else None
 
 

@@ -26,7 +26,6 @@ def loop_over_open_rows(advance, position, found, changing, constants, past, kee
     import tensorflow as tf
 
     length = tf.shape(found.tokens)[1] - 1
-
     whole = [tf.shape(tensor)[-2] if is_past else None for tensor, is_past in zip(changing, past, strict=True)]
 
     def any_open(position, places, results, rows):

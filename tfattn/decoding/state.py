@@ -6,7 +6,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._past import Past
 
-__all__ = ["StateParts", "taken"]
+__all__ = ["StateParts", "paths_of_pasts", "taken"]
 
 
 def taken(tensor, rows):
@@ -32,8 +32,8 @@ class StateParts:
         tensors = [path for path, leaf in self._leaves.items() if ops.is_tensor(leaf)]
         self._constant = [path for path in tensors if given.get(path) is self._leaves[path]]
         self._changing = [path for path in tensors if path not in self._constant]
-        pasts = _pasts(after)
-        self.past = [any(self._leaves[path] is past.tensor for past in pasts) for path in self._changing]
+        pasts = paths_of_pasts(after)
+        self.past = [path in pasts for path in self._changing]
 
     def split(self):
         """(changing tensors, constants) of the state after that step."""
@@ -62,14 +62,20 @@ class StateParts:
         return [after[path] for path in self._changing]
 
 
-def _pasts(state):
-    found = []
-    # What this gives back for a part, None, sends `traverse` on into it.
-    keras.tree.traverse(lambda part: found.append(part) if isinstance(part, Past) else None, state)
-    for past in found:
-        if len(past.tensor.shape) < 3:
-            _fail("have a `Past` of rank 3 or more, (B, ..., L, P)", tuple(past.tensor.shape))
-    return found
+def paths_of_pasts(state):
+    """The paths of a state's leaves that are the tensor of a `Past`."""
+    mark = object()
+
+    def marked(part):
+        if not isinstance(part, Past):
+            return None  # and `traverse` goes on into it
+        shape = getattr(part.tensor, "shape", ())
+        if len(shape) < 3:
+            _fail("have a `Past` of one tensor of rank 3 or more, (B, ..., L, P)", tuple(shape) or part.tensor)
+        return Past(mark)
+
+    leaves = keras.tree.flatten_with_path(keras.tree.traverse(marked, state))
+    return {path for path, leaf in leaves if leaf is mark}
 
 
 def _check_like(first, later):

@@ -295,7 +295,7 @@ def _as_past(cache):
 
 
 def _as_tensors(cache):
-    return {**cache, **{name: cache[name].tensor for name in ("keys", "values")}}
+    return {name: part.tensor if isinstance(part, Past) else part for name, part in cache.items()}
 
 
 def _hiding(mask):
