@@ -20,10 +20,8 @@ class Reader:
     def __init__(self):
         self.positions, self.steps = tf.Variable(0), tf.Variable(0)
 
-    def state(self, batch, length, heads=3):
-        names = np.arange(batch, dtype="int32")
-        past = decoding.Past(np.zeros((batch, heads, length, 2), "float32"))
-        return {"read": past, "names": names, "likes": likes(batch)}
+    def state(self, batch, length):
+        return {"read": decoding.Past(np.zeros((batch, 3, length, 2), "float32")), "likes": likes(batch)}
 
     def step(self, tokens, position, state):
         past = state["read"].tensor  # (R, 3, L, 2)
@@ -134,7 +132,7 @@ def test_only_what_is_called_a_past_is_cut():
 
 @pytest.mark.parametrize("wrong", [np.zeros((2, 5)), {"keys": np.zeros((2, 5, 1))}], ids=["rank", "several"])
 def test_a_past_of_something_else_is_refused(wrong):
-    with pytest.raises(ValueError, match="^step: `state` must have a `Past` of one tensor of rank 3 or more"):
+    with pytest.raises(ValueError, match="^greedy_search: `state` must have a `Past` of one tensor of rank 3 or more"):
         decoding.greedy_search(READER.step, decoding.Past(wrong), 2, 5)
 
 
@@ -144,13 +142,13 @@ def test_a_past_with_less_room_than_there_are_positions_is_refused():
         decoding.beam_search(READER.step, READER.state(2, 5), 2, 12)
 
 
-def test_a_past_without_an_axis_of_positions_is_refused():
+def test_a_past_without_an_axis_of_positions_is_refused_in_the_first_step_too():
     def step(tokens, position, state):
         return ops.one_hot(tokens[:, 0], V), decoding.Past(ops.zeros((2, 5)) + ops.cast(position, "float32"))
 
     message = r"^step: `state` must have a `Past` of one tensor of rank 3 or more, \(B, ..., L, P\). Received: state=\(2, 5\)$"
     with pytest.raises(ValueError, match=message):
-        decoding.greedy_search(step, (), 2, 5)  # in its first step
+        decoding.greedy_search(step, (), 2, 5)
 
 
 def test_beams_of_a_transformer_are_the_same_with_and_without_caches():

@@ -78,7 +78,7 @@ def _check_rows(who, state, batch_size):
 
 
 def _check_room(who, state, longest):
-    pasts = paths_of_pasts(state)
+    pasts = paths_of_pasts(who, state)
     for path, leaf in keras.tree.flatten_with_path(state):
         if path in pasts and leaf.shape[-2] is not None and leaf.shape[-2] < longest:
             expected = f"have room for `max_length`={longest} positions in each `Past`"

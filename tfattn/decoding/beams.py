@@ -67,7 +67,8 @@ def beam_search(
     Returns:
         `Hypotheses`: tokens int32 `(B, N, max_length)`, scores float32 `(B, N)`, the best first, and state.
     Raises:
-        ValueError: an argument is out of its range; the state has other than `batch_size` rows.
+        ValueError: an argument is out of its range; the state has other than `batch_size` rows, or a `Past` less room than
+            `max_length`.
     Example: after 2 comes 4 or 5, after 5 always the end, 3.
         >>> table = np.full((6, 6), -np.inf, "float32")
         >>> table[2, 4], table[2, 5], table[4, 3], table[4, 4], table[5, 3] = np.log([0.6, 0.4, 0.5, 0.5, 1.0])

@@ -29,7 +29,7 @@ def greedy_search(step, state, batch_size, max_length, begin_id=2, end_id=3, pad
         `return_state`, `(tokens, state)`.
     Raises:
         ValueError: `step` cannot be called, `max_length` or `batch_size` is no positive int, an id is below 0,
-            `return_state` is no bool, the state has other than `batch_size` rows.
+            `return_state` is no bool, the state has other than `batch_size` rows, or a `Past` less room than `max_length`.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state

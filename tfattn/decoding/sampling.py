@@ -48,7 +48,8 @@ def sample(
         int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to and with the end token, then
         padding. With `return_state`, `(tokens, state)`.
     Raises:
-        ValueError: an argument is out of its range; the state has other than `batch_size` rows.
+        ValueError: an argument is out of its range; the state has other than `batch_size` rows, or a `Past` less room than
+            `max_length`.
     Example: a step that finds 4 and 5 equally likely.
         >>> odds = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.5, 0.5]]).astype("float32")
         >>> def step(tokens, position, state):

@@ -32,7 +32,7 @@ class StateParts:
         tensors = [path for path, leaf in self._leaves.items() if ops.is_tensor(leaf)]
         self._constant = [path for path in tensors if given.get(path) is self._leaves[path]]
         self._changing = [path for path in tensors if path not in self._constant]
-        pasts = paths_of_pasts(after)
+        pasts = paths_of_pasts("step", after)
         self.past = [path in pasts for path in self._changing]
 
     def split(self):
@@ -62,8 +62,8 @@ class StateParts:
         return [after[path] for path in self._changing]
 
 
-def paths_of_pasts(state):
-    """The paths of a state's leaves that are the tensor of a `Past`."""
+def paths_of_pasts(who, state):
+    """The paths of a state's leaves that are the tensor of a `Past`; `who` speaks of one that holds something else."""
     mark = object()
 
     def marked(part):
@@ -71,7 +71,8 @@ def paths_of_pasts(state):
             return None  # and `traverse` goes on into it
         shape = getattr(part.tensor, "shape", ())
         if len(shape) < 3:
-            _fail("have a `Past` of one tensor of rank 3 or more, (B, ..., L, P)", tuple(shape) or part.tensor)
+            expected = "have a `Past` of one tensor of rank 3 or more, (B, ..., L, P)"
+            _checks.fail(who, "state", expected, tuple(shape) or part.tensor)
         return Past(mark)
 
     leaves = keras.tree.flatten_with_path(keras.tree.traverse(marked, state))

@@ -147,7 +147,7 @@ class Transformer(TranslationModel):
                 the target, and `step` computes each position once; without it `step` runs over all of them every time.
         Returns:
             dict of tensors with the batch as first axis. With `max_length`, `step` returns all but the target's keys and
-            values as the very same objects.
+            values as the very same objects; these are each a `tfattn.decoding.Past`.
         Raises:
             ValueError: `max_length` is no positive int, or beyond the learned positions.
         """
