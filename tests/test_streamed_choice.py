@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.streaming import MASKS, B, D, H, S, T, assert_close
-from tfattn import MaskedCrossentropy, TransformerDecoder, attend, masks
+from tests.streaming import MASKS, B, D, H, S, T, assert_close, problem
+from tfattn import AdditiveAttention, MaskedCrossentropy, MultiHeadAttention, TransformerDecoder, attend, masks
 from tfattn.core import attend as engine
 from tfattn.core import block_scores, streamed
 from tfattn.core import scores as score_functions
@@ -51,6 +51,111 @@ def test_a_graph_of_unknown_lengths_chooses_when_it_runs(batch):
         assert max(blocks)[0] <= longest
         assert length > longest or len(blocks) == 1  # streamed, the backward pass would ask again
         assert_close(tf.nest.flatten(here), tf.nest.flatten(loss_and_gradients("dense", *operands)))
+
+
+CHOICES = {
+    "causal": ("scaled dot", "causal", "none"),
+    "additive": ("additive by head", "window", "none"),
+    "kernel": ("gaussian", "padding", "none"),
+    "bias": ("scaled dot", "none", "square"),
+    "explicit": ("dot", "explicit by row", "by head and key"),
+}
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("kind", CHOICES)
+def test_both_sides_of_a_choice_equal_the_dense_path(kind, jit, monkeypatch):
+    score, mask, bias = CHOICES[kind]
+    function, arguments = problem(61, score, bias=bias)
+    num_parameters = len(arguments) - 3 - (bias != "none")
+
+    def loss_and_gradients(path, mask, *arguments):
+        with tf.GradientTape() as tape:
+            tape.watch(arguments)
+            query, key, value, *rest = arguments
+            parameters, biases = rest[:num_parameters], rest[num_parameters:]
+            bias = biases[0] if biases else None
+            output = attend(query, value, key, function, parameters, mask, bias, path=path)
+            loss = tf.reduce_sum(output**2)
+        return [output, *tape.gradient(loss, arguments)]
+
+    def chosen(mask, *arguments):
+        return loss_and_gradients(None, mask if with_tensor else rule, *arguments)
+
+    rule = MASKS[mask](np.random.default_rng(61))
+    with_tensor = mask == "explicit by row"
+    given = np.random.default_rng(61).random((B, T, S)) < 0.5 if with_tensor else np.zeros((1, 1, 1), bool)
+    unknown = [
+        tf.TensorSpec(x.shape if 3 <= at < 3 + num_parameters else [None if n in (B, T, S) else n for n in x.shape])
+        for at, x in enumerate(arguments)
+    ]
+    wanted = loss_and_gradients("dense", given if with_tensor else rule, *arguments)
+    for least in (T, T + 1):
+        monkeypatch.setattr(engine, "_long", lambda query, key, width, least=least: tf.shape(query)[2] >= least)
+        signature = [tf.TensorSpec((None, None, None), bool), *unknown]
+        graph = tf.function(chosen, input_signature=signature, jit_compile=jit)
+        assert_close(graph(given, *arguments), wanted)
+
+
+def test_a_model_of_unknown_lengths_trains_under_xla(monkeypatch):
+    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] > 6)
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(9, 8, mask_zero=True)(ids)
+    x = MultiHeadAttention(num_heads=2, key_dim=4, dropout=0.1)(x, x, attention_mask=masks.causal())
+    x = AdditiveAttention(4)(x, x)
+    model = keras.Model(ids, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling1D()(x)))
+    model.compile("sgd", "mse", jit_compile=True)
+    rng = np.random.default_rng(67)
+    batches = [(rng.integers(0, 9, (2, length)), rng.random((2, 1))) for length in (5, 12)]
+    signature = (tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None, 1)))
+    data = tf.data.Dataset.from_generator(lambda: batches, output_signature=signature)
+    before = [x.copy() for x in model.get_weights()]
+    losses = model.fit(data, epochs=2, shuffle=False, verbose=0).history["loss"]
+    assert np.isfinite(losses).all()
+    assert all((x != y).any() for x, y in zip(before, model.get_weights(), strict=True))
+
+
+def test_a_choice_can_be_differentiated_twice():
+    function, arguments = problem(71, heads=(1, 1))
+    arguments = [x[:, 0] for x in arguments]
+
+    def penalty(path, *arguments):
+        with tf.GradientTape() as outer:
+            outer.watch(arguments)
+            with tf.GradientTape() as inner:
+                inner.watch(arguments)
+                query, key, value = arguments
+                mask = masks.padding(tf.fill(tf.shape(query)[:1], 5))
+                loss = tf.reduce_sum(attend(query, value, key, function, mask=mask, path=path) ** 2)
+            total = tf.add_n([tf.reduce_sum(g**2) for g in inner.gradient(loss, arguments)])
+        return outer.gradient(total, arguments)
+
+    unknown = [tf.TensorSpec((None, None, x.shape[-1])) for x in arguments]
+    graph = tf.function(lambda *arguments: penalty(None, *arguments), input_signature=unknown)
+    assert_close(graph(*arguments), penalty("dense", *arguments), 1e-3)
+
+
+@pytest.mark.parametrize("least", [0, 99], ids=["streamed", "dense"])
+def test_a_choice_that_was_saved_has_its_gradient(least, monkeypatch, tmp_path):
+    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] >= least)
+    function, arguments = problem(73)
+    unknown = [tf.TensorSpec((None, H, None, x.shape[-1])) for x in arguments]
+
+    def output(query, key, value):
+        return attend(query, value, key, function, mask=masks.causal())
+
+    saved = tf.Module()
+    saved.output = tf.function(output, input_signature=unknown)
+    tf.saved_model.save(saved, tmp_path)
+    loaded = tf.saved_model.load(tmp_path).output
+
+    def gradients(function):
+        with tf.GradientTape() as tape:
+            tape.watch(arguments)
+            loss = tf.reduce_sum(function(*arguments) ** 2)
+        return tape.gradient(loss, arguments)
+
+    assert_close(gradients(loaded), gradients(output))
 
 
 @pytest.mark.parametrize("kind", MASKS)

@@ -90,7 +90,8 @@ def attend(
     if streams is True:
         return streamed.attend(*arguments, dropout)
     drop = dropout and dropout.drop
-    return ops.cond(streams, lambda: streamed.attend_shared(*arguments, dropout), lambda: _dense(*arguments, drop))
+    branches = [lambda: _dense(*arguments, drop), lambda: streamed.attend_shared(*arguments, dropout)]
+    return streamed.choose(streams, branches)
 
 
 def _dense(query, value, key, score, parameters, rule, bias, drop=None, return_weights=False):

@@ -54,12 +54,25 @@ def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropou
     bias = None if bias is None else tf.convert_to_tensor(bias)
     # What differs by head is cut for all heads at once: each on its own would copy the others' part for nothing.
     apart = score.heads_apart and not any(map(_by_head, (visible, bias)))
-    square = Square.cut(operands[0], operands[1], score, mask, block, apart)
     if bias is not None:
-        bias = _bias(bias, square)
-    dropout = drawn(dropout, seed)
-    output = _attend(square, score, mask, dropout, operands, bias, parameters)
+        bias = _bias(bias, operands)
+    form, tensors = _Form.of(operands, bias, parameters, mask, drawn(dropout, seed))
+
+    def walk_over(query, key, value, bias, parameters, mask, dropout):
+        square = Square.cut(query, key, score, mask, block, apart)
+        return Walk(square, score, mask, dropout, bias, parameters)
+
+    output = _attend(walk_over, form, tensors)
     return tf.cast(output[:, 0] if rank == 3 else output, dtype)
+
+
+def choose(streams, paths):
+    """What one of two paths gives, the dense or the streamed one, where the bool tensor `streams` tells which.
+
+    By `tf.switch_case`: of a choice that the sizes make XLA compiles the branch that is taken, and of a `tf.cond` both, to
+    whose gradients sizes then come as numbers that only the run knows.
+    """
+    return tf.switch_case(tf.cast(streams, tf.int32), paths)
 
 
 def attend_shared(query, value, key, score, parameters, mask, bias, dropout=None):
@@ -72,43 +85,74 @@ def attend_shared(query, value, key, score, parameters, mask, bias, dropout=None
     Args:
         dropout: a `Dropout` with the random numbers drawn already, or None.
     """
-    rule, arrays = _taken_apart(mask)
+    bias = None if bias is None else tf.convert_to_tensor(bias)
+    form, tensors = _Form.of(map(tf.convert_to_tensor, (query, key, value)), bias, parameters, mask, dropout)
     module = getattr(score, "__module__", "")
-    if not module.startswith("tfattn.core") or "<" in score.__qualname__ or not _all_within(rule, (masks.__name__,)):
+    if not module.startswith("tfattn.core") or "<" in score.__qualname__ or not form.hashable:
         return attend(query, value, key, score, parameters, mask, bias, dropout)
-    parts = [query, value, key, *parameters, *arrays]
-    parts += [] if bias is None else [bias]
-    parts += [] if dropout is None else [dropout.key]
-    parts = [tf.convert_to_tensor(x) for x in parts]
-    rate = None if dropout is None else dropout.rate
-    kind = (score, len(parameters), rule, bias is None, rate, *((x.dtype, tuple(x.shape)) for x in parts))
+    kind = (score, form, *((x.dtype, tuple(x.shape)) for x in tensors))
     if kind not in _shared:
-        _shared[kind] = _compiled(score, len(parameters), rule, bias is not None, rate)
-    return _shared[kind](*parts)
+        _shared[kind] = _compiled(score, form)
+    return _shared[kind](*tensors)
 
 
 _shared = {}
 
 
-def _compiled(score, num_parameters, rule, has_bias, rate):
-    def function(query, value, key, *parts):
-        parts = iter(parts)
-        parameters = [next(parts) for _ in range(num_parameters)]
-        mask = _put_together(rule, parts)
-        bias = next(parts) if has_bias else None
-        dropout = Dropout(rate, next(parts)) if rate else None
+def _compiled(score, form):
+    def function(*tensors):
+        query, key, value, bias, parameters, mask, dropout = form.parts(tensors)
         return attend(query, value, key, score, parameters, mask, bias, dropout)
 
     # Inlined, it would be optimised once for each call of it.
     return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
 
 
+class _Form(NamedTuple):
+    """What a call holds besides its tensors."""
+
+    has_bias: bool
+    num_parameters: int
+    rule: object  # the mask, taken apart
+    rate: object  # of dropout, or None
+
+    @classmethod
+    def of(cls, operands, bias, parameters, mask, dropout):
+        """The form, and the tensors: those that have gradients, then those of mask and dropout."""
+        rule, arrays = _taken_apart(mask)
+        tensors = [*operands, *([] if bias is None else [bias]), *map(tf.convert_to_tensor, parameters), *arrays]
+        form = cls(bias is not None, len(parameters), rule, None if dropout is None else dropout.rate)
+        return form, tensors if dropout is None else [*tensors, dropout.key]
+
+    @property
+    def num_differentiable(self):
+        return 3 + self.has_bias + self.num_parameters
+
+    @property
+    def hashable(self):
+        """Whether two calls of one form do the same: not where a mask is of a class that nobody here knows."""
+        return _all_known(self.rule)
+
+    def parts(self, tensors):
+        """query, key, value, bias or None, parameters, mask, dropout."""
+        tensors = iter(tensors)
+        query, key, value = (next(tensors) for _ in range(3))
+        bias = next(tensors) if self.has_bias else None
+        parameters = [next(tensors) for _ in range(self.num_parameters)]
+        mask = _put_together(self.rule, tensors)
+        dropout = None if self.rate is None else Dropout(self.rate, next(tensors))
+        return query, key, value, bias, parameters, mask, dropout
+
+
 def _taken_apart(mask):
-    """A mask object as its class and attributes, which can be hashed, and the tensors among them."""
+    """A mask object as its class and attributes, which can be hashed, and the tensors among them.
+
+    A mask of one's own stays whole, since it may hold anything.
+    """
     tensors = []
 
     def taken(x):
-        if isinstance(x, masks.Mask):
+        if type(x).__module__ == masks.__name__:
             return _Rule(type(x), tuple((name, taken(value)) for name, value in vars(x).items()))
         if tf.is_tensor(x):
             tensors.append(x)
@@ -129,11 +173,11 @@ def _put_together(rule, tensors):
     return mask
 
 
-def _all_within(rule, modules):
-    """Whether every class of a mask is from those modules."""
-    if not isinstance(rule, _Rule):
-        return True
-    return rule.kind.__module__ in modules and all(_all_within(value, modules) for _, value in rule.attributes)
+def _all_known(rule):
+    """Whether every class of a mask that was taken apart is of the collection."""
+    if isinstance(rule, _Rule):
+        return all(_all_known(value) for _, value in rule.attributes)
+    return not isinstance(rule, masks.Mask)
 
 
 class _Rule(NamedTuple):
@@ -148,27 +192,29 @@ def drawn(dropout, seed):
     return Dropout.draw(dropout, seed) if dropout else None
 
 
-def _attend(square, score, mask, dropout, operands, bias, parameters):
-    """The differentiable function of operands, bias and parameters."""
-    has_bias = bias is not None
+def _attend(walk_over, form, tensors):
+    """The differentiable function of the form's tensors. `walk_over` makes the `Walk` over them, out of their parts."""
 
-    def walked(query, key, value, *rest):
-        """The output, and the function that takes its gradient to those of the arguments."""
-        walk = Walk(square, score, mask, dropout, rest[0] if has_bias else None, rest[has_bias:])
-        query, key, value, of_originals = shield(square, mask, query, key, value)
+    def walked(*tensors):
+        """The output, and the function that takes its gradient to those of the tensors that have one."""
+        query, key, value, *others = form.parts(tensors)
+        walk = walk_over(query, key, value, *others)
+        query, key, value, of_originals = shield(walk.square, walk.mask, query, key, value)
         output, softmax = walk.forward(query, key, value)
 
         def pull(upstream):
-            of_query, of_key, of_value, *others = walk.backward(query, key, value, output, softmax, upstream)
-            return *of_originals(of_query, of_key, of_value), *others
+            # Cut anew: a function that XLA compiles knows the sizes of its tensors, and not those that another found.
+            walk = walk_over(query, key, value, *others)
+            of_query, of_key, of_value, *rest = walk.backward(query, key, value, output, softmax, upstream)
+            return *of_originals(of_query, of_key, of_value), *rest
 
         return output, pull
 
-    return _unrecorded(walked)(*operands, *([bias] if has_bias else []), *parameters)
+    return _unrecorded(walked, form.num_differentiable)(*tensors)
 
 
-def _unrecorded(walked):
-    """`walked` with its own gradient, unseen by the tapes of the caller.
+def _unrecorded(walked, num_differentiable):
+    """`walked` with its own gradient, of so many of its arguments, unseen by the tapes of the caller.
 
     `tf.custom_gradient` lets the tapes record what happens inside, and so hold every block; two of them, one within the
     other, have a graph build the gradients of every loop. Nothing that comes from `tf.stop_gradient` is recorded. What no
@@ -184,16 +230,23 @@ def _unrecorded(walked):
             def second(*of_gradients):
                 # Each a tensor of its own: of one that came twice, as query and as key, a tape knows but the sum.
                 inputs = [tf.identity(x) for x in (upstream, *arguments)]
+                sources = [x for x in inputs if x.dtype.is_floating]
                 with tf.GradientTape() as tape:
-                    tape.watch(inputs)
+                    tape.watch(sources)
                     _, pull = walked(*inputs[1:])
                     gradients = pull(inputs[0])
-                return tape.gradient(gradients, inputs, of_gradients, tf.UnconnectedGradients.ZERO)
+                found = iter(tape.gradient(gradients, sources, of_gradients, tf.UnconnectedGradients.ZERO))
+                return [next(found) if x.dtype.is_floating else None for x in inputs]
 
             return pull(tf.stop_gradient(upstream)), second
 
-        # Of a gather the gradient is `tf.IndexedSlices`.
-        return output, lambda upstream: pulled(tf.convert_to_tensor(upstream), *arguments)
+        def gradients(upstream):
+            # Of a gather the gradient is `tf.IndexedSlices`. And each a tensor of the graph that this gradient is in: of
+            # those of the graph before, the gradient of a `tf.cond` knows nothing when it is differentiated in its turn.
+            inputs = [tf.identity(tf.convert_to_tensor(x)) for x in (upstream, *arguments)]
+            return *pulled(*inputs), *[None] * (len(arguments) - num_differentiable)
+
+        return output, gradients
 
     return function
 
@@ -233,15 +286,30 @@ class _Fitting(masks.Grid):
             tf.debugging.Assert(fits, ["attend: a mask must have the length", whole, "or 1. Received:", length])
 
 
-def _bias(bias, square):
+def _bias(bias, operands):
     """The bias as `(B or 1, H or 1, T or 1, S or 1)`."""
     if len(bias.shape) == 2:
         bias = bias[None]
     if len(bias.shape) == 3:
         bias = bias[:, None]
-    wanted = (square.batch, square.all_heads, square.queries, square.keys)
+    query, key, _ = operands
+    wanted = (*(size(query, axis) for axis in range(3)), size(key, 2))
     if None in bias.shape:
         # A size that is not known yet may turn out to be 1, and its gradient needs to know.
         known = zip(tf.unstack(tf.shape(bias)), bias.shape, wanted, strict=True)
-        bias = tf.broadcast_to(bias, [full if static is None else now for now, static, full in known])
+        bias = _broadcast(bias, [full if static is None else now for now, static, full in known])
     return bias
+
+
+def _broadcast(x, shape):
+    """`tf.broadcast_to`, whose own gradient asks for the shape that was given: XLA does not know it any more by then."""
+
+    @tf.custom_gradient
+    def function(x):
+        def pull(upstream):
+            _, repeated = tf.raw_ops.BroadcastGradientArgs(s0=tf.shape(upstream), s1=tf.shape(x))
+            return tf.reshape(tf.reduce_sum(upstream, repeated), tf.shape(x))
+
+        return tf.broadcast_to(x, shape), pull
+
+    return function(x)
