@@ -90,8 +90,9 @@ def attend(
     if streams is True:
         return streamed.attend(*arguments, dropout)
     drop = dropout and dropout.drop
-    branches = [lambda: _dense(*arguments, drop), lambda: streamed.attend_shared(*arguments, dropout)]
-    return streamed.choose(streams, branches)
+    return streamed.choose(
+        streams, lambda: _dense(*arguments, drop), lambda: streamed.attend(*arguments, dropout, shared=True)
+    )
 
 
 def _dense(query, value, key, score, parameters, rule, bias, drop=None, return_weights=False):

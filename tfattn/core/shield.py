@@ -5,16 +5,16 @@ import tensorflow as tf
 from tfattn.core import pairs
 from tfattn.core.loops import loop
 
-__all__ = ["shield"]
+__all__ = ["shield", "unshield"]
 
 
 def shield(square, mask, query, key, value):
     """Keeps keys and values away from the queries that may not see them, whatever they hold, as the dense path does.
 
-    Returns the operands, and a function that hides what was replaced from their gradients.
+    Returns the operands, and what `unshield` needs to know of what was replaced.
     """
     if mask is None:
-        return query, key, value, lambda *gradients: gradients
+        return (query, key, value), ()
     # One sum of squares tells that all is well, as it nearly always is: nothing broken, nothing that overflows.
     clean = tf.math.is_finite(tf.nn.l2_loss(key) + tf.nn.l2_loss(value))
 
@@ -39,20 +39,24 @@ def shield(square, mask, query, key, value):
         )
 
     query, key, value, sees, kept = tf.cond(clean, as_they_are, replaced)
+    return (query, key, value), (clean, sees, kept)
 
-    def of_originals(of_query, of_key, of_value):
-        zero = tf.zeros([], of_key.dtype)
-        return tf.cond(
-            clean,
-            lambda: (of_query, of_key, of_value),
-            lambda: (
-                tf.where(sees, zero, of_query),
-                tf.where(kept, of_key, zero),
-                tf.where(kept, of_value, zero),
-            ),
-        )
 
-    return query, key, value, of_originals
+def unshield(shielded, of_query, of_key, of_value):
+    """The gradients of the operands as they were: none of what was replaced."""
+    if not shielded:
+        return of_query, of_key, of_value
+    clean, sees, kept = shielded
+    zero = tf.zeros([], of_key.dtype)
+    return tf.cond(
+        clean,
+        lambda: (of_query, of_key, of_value),
+        lambda: (
+            tf.where(sees, zero, of_query),
+            tf.where(kept, of_key, zero),
+            tf.where(kept, of_value, zero),
+        ),
+    )
 
 
 def _sees(square, mask, broken):

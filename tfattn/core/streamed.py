@@ -23,13 +23,25 @@ from tfattn.core import masks
 from tfattn.core.block_dropout import Dropout
 from tfattn.core.block_scores import block_score
 from tfattn.core.blocks import Square, size
-from tfattn.core.shield import shield
+from tfattn.core.shield import shield, unshield
 from tfattn.core.walk import Walk
 
-__all__ = ["attend", "attend_shared", "drawn"]
+__all__ = ["attend", "choose", "drawn"]
 
 
-def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropout=0.0, seed=None, block=None):
+def attend(
+    query,
+    value,
+    key,
+    score,
+    parameters=(),
+    mask=None,
+    bias=None,
+    dropout=0.0,
+    seed=None,
+    block=None,
+    shared=False,
+):
     """`core.attend` by blocks, once its arguments are checked.
 
     Args:
@@ -37,6 +49,10 @@ def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropou
         bias: `(B or 1, H or 1, T or 1, S or 1)`, of three axes where `query` has three; or None.
         dropout: a rate, or a `Dropout` with the random numbers drawn already.
         block: `(t, s)`, the queries and keys of a block, where others than the measured sizes are wanted.
+        shared: whether all calls of one kind call the same two functions, traced once. For graphs that hold this path
+            beside the dense one, where a layer would pay a second of tracing for what it may never run. Score functions of
+            `core.scores` and masks of the collection are shared. What may hold anything is not: a score or mask of one's
+            own, and a score that is made anew for each layer, as a kernel's is.
     Returns:
         `(B, T, Dv)` or `(B, H, T, Dv)`.
     """
@@ -48,62 +64,79 @@ def attend(query, value, key, score, parameters=(), mask=None, bias=None, dropou
     parameters = [tf.cast(x, compute) if x.dtype.is_floating else x for x in parameters]
     if rank == 3:
         operands = [x[:, None] for x in operands]  # (B, 1, T, D)
-    score = block_score(score, parameters, rank)
     batch, queries, keys = size(operands[0], 0), size(operands[0], 2), size(operands[1], 2)
     visible = None if mask is None else mask.on(_Fitting(queries, keys, 0, 0, 1, 1, 0, batch))
     bias = None if bias is None else tf.convert_to_tensor(bias)
     # What differs by head is cut for all heads at once: each on its own would copy the others' part for nothing.
-    apart = score.heads_apart and not any(map(_by_head, (visible, bias)))
+    apart = block_score(score, parameters, rank).heads_apart and not any(map(_by_head, (visible, bias)))
     if bias is not None:
         bias = _bias(bias, operands)
     form, tensors = _Form.of(operands, bias, parameters, mask, drawn(dropout, seed))
-
-    def walk_over(query, key, value, bias, parameters, mask, dropout):
-        square = Square.cut(query, key, score, mask, block, apart)
-        return Walk(square, score, mask, dropout, bias, parameters)
-
-    output = _attend(walk_over, form, tensors)
+    walks = _Walks(score, rank, block, apart, form)
+    both = walks.compiled(tensors) if shared else (walks.forward, walks.backward)
+    # Tensors of the graph that this is called in: what a function captures belongs to the graph outside.
+    output = _unrecorded(walks, *both)(*map(tf.identity, tensors))
     return tf.cast(output[:, 0] if rank == 3 else output, dtype)
 
 
-def choose(streams, paths):
-    """What one of two paths gives, the dense or the streamed one, where the bool tensor `streams` tells which.
+def choose(streams, dense, streamed):
+    """What one of two functions without arguments gives, where the bool tensor `streams` tells which.
 
     By `tf.switch_case`: of a choice that the sizes make XLA compiles the branch that is taken, and of a `tf.cond` both, to
-    whose gradients sizes then come as numbers that only the run knows.
+    whose gradients sizes then come as numbers that only the run knows. The streamed branch is a function's call, since a
+    gradient of one's own that was saved with a model finds what it needs in a function, and not in a branch.
     """
-    return tf.switch_case(tf.cast(streams, tf.int32), paths)
+    return tf.switch_case(tf.cast(streams, tf.int32), [dense, lambda: _compiled(streamed)()])
 
 
-def attend_shared(query, value, key, score, parameters, mask, bias, dropout=None):
-    """`attend` as a call of a function that all layers of one kind share: traced once, and not once a layer.
+class _Walks(NamedTuple):
+    """The walks forward and backward over a call's tensors, each a function of nothing but tensors.
 
-    For graphs that hold this path beside the dense one, where a layer would pay a second of tracing for what it may never
-    run. Score functions of `core.scores` and masks of the collection are shared. What may hold anything is not: a
-    score or mask of one's own, and a score that is made anew for each layer, as a kernel's is.
-
-    Args:
-        dropout: a `Dropout` with the random numbers drawn already, or None.
+    Each cuts the square anew: of a function that XLA compiles it knows the sizes of the arguments, and not those that
+    another has found.
     """
-    bias = None if bias is None else tf.convert_to_tensor(bias)
-    form, tensors = _Form.of(map(tf.convert_to_tensor, (query, key, value)), bias, parameters, mask, dropout)
-    module = getattr(score, "__module__", "")
-    if not module.startswith("tfattn.core") or "<" in score.__qualname__ or not form.hashable:
-        return attend(query, value, key, score, parameters, mask, bias, dropout)
-    kind = (score, form, *((x.dtype, tuple(x.shape)) for x in tensors))
-    if kind not in _shared:
-        _shared[kind] = _compiled(score, form)
-    return _shared[kind](*tensors)
+
+    score: object
+    rank: int
+    block: object
+    apart: bool
+    form: object
+
+    def forward(self, *tensors):
+        """The output, and what the way back needs of this one."""
+        walk, operands = self._begin(tensors)
+        operands, shielded = shield(walk.square, walk.mask, *operands)
+        output, softmax = walk.forward(*operands)
+        return output, (operands, shielded, output, softmax)
+
+    def backward(self, tensors, kept, upstream):
+        """The gradients of those tensors that have one."""
+        walk, _ = self._begin(tensors)
+        operands, shielded, output, softmax = kept
+        of_query, of_key, of_value, *rest = walk.backward(*operands, output, softmax, upstream)
+        return *unshield(shielded, of_query, of_key, of_value), *rest
+
+    def _begin(self, tensors):
+        query, key, value, bias, parameters, mask, dropout = self.form.parts(tensors)
+        score = block_score(self.score, parameters, self.rank)
+        square = Square.cut(query, key, score, mask, self.block, self.apart)
+        return Walk(square, score, mask, dropout, bias, parameters), (query, key, value)
+
+    def compiled(self, tensors):
+        """Both as functions that all calls of this kind share, where another call of it does the same."""
+        module = getattr(self.score, "__module__", "")
+        if not module.startswith("tfattn.core") or "<" in self.score.__qualname__ or not self.form.hashable:
+            return self.forward, self.backward
+        kind = (self, *((x.dtype, tuple(x.shape)) for x in tensors))
+        if kind not in _shared:
+            _shared[kind] = _compiled(self.forward), _compiled(self.backward)
+        return _shared[kind]
 
 
 _shared = {}
 
 
-def _compiled(score, form):
-    def function(*tensors):
-        query, key, value, bias, parameters, mask, dropout = form.parts(tensors)
-        return attend(query, value, key, score, parameters, mask, bias, dropout)
-
+def _compiled(function):
     # Inlined, it would be optimised once for each call of it.
     return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
 
@@ -192,59 +225,43 @@ def drawn(dropout, seed):
     return Dropout.draw(dropout, seed) if dropout else None
 
 
-def _attend(walk_over, form, tensors):
-    """The differentiable function of the form's tensors. `walk_over` makes the `Walk` over them, out of their parts."""
-
-    def walked(*tensors):
-        """The output, and the function that takes its gradient to those of the tensors that have one."""
-        query, key, value, *others = form.parts(tensors)
-        walk = walk_over(query, key, value, *others)
-        query, key, value, of_originals = shield(walk.square, walk.mask, query, key, value)
-        output, softmax = walk.forward(query, key, value)
-
-        def pull(upstream):
-            # Cut anew: a function that XLA compiles knows the sizes of its tensors, and not those that another found.
-            walk = walk_over(query, key, value, *others)
-            of_query, of_key, of_value, *rest = walk.backward(query, key, value, output, softmax, upstream)
-            return *of_originals(of_query, of_key, of_value), *rest
-
-        return output, pull
-
-    return _unrecorded(walked, form.num_differentiable)(*tensors)
-
-
-def _unrecorded(walked, num_differentiable):
-    """`walked` with its own gradient, of so many of its arguments, unseen by the tapes of the caller.
+def _unrecorded(walks, forward, backward):
+    """`forward` with `backward` as its gradient, unseen by the tapes of the caller.
 
     `tf.custom_gradient` lets the tapes record what happens inside, and so hold every block; two of them, one within the
     other, have a graph build the gradients of every loop. Nothing that comes from `tf.stop_gradient` is recorded. What no
     tape has seen cannot be differentiated a second time, so that second derivatives do both walks again, recorded.
+
+    Args:
+        forward, backward: those of `walks`, or what does the same.
     """
 
     @tf.custom_gradient
-    def function(*arguments):
-        output, pull = walked(*map(tf.stop_gradient, arguments))
+    def function(*tensors):
+        output, kept = forward(*map(tf.stop_gradient, tensors))
 
         @tf.custom_gradient
-        def pulled(upstream, *arguments):
+        def pulled(upstream, *tensors):
             def second(*of_gradients):
                 # Each a tensor of its own: of one that came twice, as query and as key, a tape knows but the sum.
-                inputs = [tf.identity(x) for x in (upstream, *arguments)]
+                inputs = [tf.identity(x) for x in (upstream, *tensors)]
                 sources = [x for x in inputs if x.dtype.is_floating]
                 with tf.GradientTape() as tape:
                     tape.watch(sources)
-                    _, pull = walked(*inputs[1:])
-                    gradients = pull(inputs[0])
+                    upstream_here, *here = inputs
+                    _, kept = walks.forward(*here)
+                    gradients = walks.backward(here, kept, upstream_here)
                 found = iter(tape.gradient(gradients, sources, of_gradients, tf.UnconnectedGradients.ZERO))
                 return [next(found) if x.dtype.is_floating else None for x in inputs]
 
-            return pull(tf.stop_gradient(upstream)), second
+            upstream, *tensors = map(tf.stop_gradient, (upstream, *tensors))
+            return backward(tensors, kept, upstream), second
 
         def gradients(upstream):
             # Of a gather the gradient is `tf.IndexedSlices`. And each a tensor of the graph that this gradient is in: of
-            # those of the graph before, the gradient of a `tf.cond` knows nothing when it is differentiated in its turn.
-            inputs = [tf.identity(tf.convert_to_tensor(x)) for x in (upstream, *arguments)]
-            return *pulled(*inputs), *[None] * (len(arguments) - num_differentiable)
+            # those of the graph before, the gradient of a branch knows nothing when it is differentiated in its turn.
+            inputs = [tf.identity(tf.convert_to_tensor(x)) for x in (upstream, *tensors)]
+            return *pulled(*inputs), *[None] * (len(tensors) - walks.form.num_differentiable)
 
         return output, gradients
 
