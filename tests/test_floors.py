@@ -15,7 +15,7 @@ FLOORS = {"_checks": 0, "_optional": 0, "_past": 0, "core": 1, "layers": 2, "mod
 SIDES = {"data", "decoding", "plot", "training"}  # know floor 0 and themselves
 
 # The engine's memory-linear path is TensorFlow's own, and the files that it may be split into.
-STREAMED = ("streamed", "shield", "walk", "loops", "blocks", "block_scores", "block_bias", "block_dropout")
+STREAMED = ("streamed", "shield", "walk", "loops", "blocks", "block_scores", "block_bias", "block_dropout", "form")
 MAY_USE_TENSORFLOW = {f"tfattn.core.{name}" for name in STREAMED}
 
 # Looked up when first used: never at the top of a module.

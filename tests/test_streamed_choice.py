@@ -5,11 +5,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.streaming import MASKS, B, D, H, S, T, assert_close, problem
+from tests.streaming import MASKS, B, D, H, S, T, V, assert_close, problem
 from tfattn import DotProductAttention, MaskedCrossentropy, TransformerDecoder, attend, masks
 from tfattn.core import attend as engine
 from tfattn.core import block_scores, streamed
 from tfattn.core import scores as score_functions
+
+
+@pytest.fixture(autouse=True)
+def no_shared_functions(monkeypatch):
+    monkeypatch.setattr(streamed, "_shared", {})
 
 
 def test_attend_chooses_its_path_by_size():
@@ -92,12 +97,16 @@ def test_both_sides_of_a_choice_equal_the_dense_path(kind, jit, monkeypatch):
         tf.TensorSpec(x.shape if 3 <= at < 3 + num_parameters else [None if n in (B, T, S) else n for n in x.shape])
         for at, x in enumerate(arguments)
     ]
+    if bias != "none":
+        unknown[-1] = tf.TensorSpec([None] * len(arguments[-1].shape))
     wanted = loss_and_gradients("dense", given if with_tensor else rule, *arguments)
-    for least in (T, T + 1):
-        monkeypatch.setattr(engine, "_long", lambda query, key, width, least=least: tf.shape(query)[2] >= least)
-        signature = [tf.TensorSpec((None, None, None), bool), *unknown]
-        graph = tf.function(chosen, input_signature=signature, jit_compile=jit)
-        assert_close(graph(given, *arguments), wanted)
+    signature = [tf.TensorSpec((None, None, None), bool), *unknown]
+    for least, other in ((T, (engine, "_dense")), (T + 1, (streamed, "attend"))):
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "_long", lambda query, key, width, least=least: tf.shape(query)[2] >= least)
+            patch.setattr(*other, lambda query, *_, **__: 7.0 * query[..., :V])
+            graph = tf.function(chosen, input_signature=signature, jit_compile=jit)
+            assert_close(graph(given, *arguments), wanted)
 
 
 def test_a_model_of_unknown_lengths_trains_under_xla(monkeypatch):
@@ -123,7 +132,8 @@ def test_a_model_of_unknown_lengths_trains_under_xla(monkeypatch):
     assert_close(trained(True), trained(False))
 
 
-def test_a_choice_can_be_differentiated_twice():
+def test_a_choice_can_be_differentiated_twice(monkeypatch):
+    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[1] > 8)
     function, arguments = problem(71, heads=(1, 1))
     arguments = [x[:, 0] for x in arguments]
 
@@ -140,7 +150,8 @@ def test_a_choice_can_be_differentiated_twice():
 
     unknown = [tf.TensorSpec((None, None, x.shape[-1])) for x in arguments]
     graph = tf.function(lambda *arguments: penalty(None, *arguments), input_signature=unknown)
-    assert_close(graph(*arguments), penalty("dense", *arguments), 1e-3)
+    for operands in (arguments, [x[:, :7] for x in arguments]):  # streamed, and dense
+        assert_close(graph(*operands), penalty("dense", *operands), 1e-3)
 
 
 @pytest.mark.parametrize("score", ["scaled dot", "gaussian"])
@@ -150,27 +161,27 @@ def test_a_choice_that_was_saved_has_its_gradient(score, least, monkeypatch, tmp
     function, arguments = problem(73, score)
     unknown = [tf.TensorSpec((None, H, None, x.shape[-1])) for x in arguments]
 
-    def output(query, key, value):
-        return attend(query, value, key, function, mask=masks.causal())
+    def output(query, key, value, path=None):
+        mask = masks.causal() & masks.padding(tf.fill(tf.shape(query)[:1], 5))
+        return attend(query, value, key, function, mask=mask, path=path)
 
     saved = tf.Module()
-    saved.output = tf.function(output, input_signature=unknown)
+    saved.output = tf.function(lambda *operands: output(*operands), input_signature=unknown)
     tf.saved_model.save(saved, tmp_path)
     loaded = tf.saved_model.load(tmp_path).output
 
-    def gradients(function):
+    def gradients(function, **options):
         with tf.GradientTape() as tape:
             tape.watch(arguments)
-            loss = tf.reduce_sum(function(*arguments) ** 2)
+            loss = tf.reduce_sum(function(*arguments, **options) ** 2)
         return tape.gradient(loss, arguments)
 
-    assert_close(gradients(loaded), gradients(output))
+    assert_close(gradients(loaded), gradients(output, path="dense"))
 
 
 @pytest.mark.parametrize("kind", MASKS)
 def test_layers_of_one_kind_share_one_trace(kind, monkeypatch):
     monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] > 0)
-    monkeypatch.setattr(streamed, "_shared", {})
     mask = MASKS[kind](np.random.default_rng(3))
     operands = [tf.constant(np.random.default_rng(4).normal(size=(B, H, n, D)), tf.float32) for n in (T, S, S)]
 
@@ -192,7 +203,6 @@ def test_layers_of_one_kind_share_one_trace(kind, monkeypatch):
 
 def test_a_mask_of_ones_own_is_not_shared(monkeypatch):
     monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] > 0)
-    monkeypatch.setattr(streamed, "_shared", {})
 
     class Even(masks.Mask):
         def on(self, grid):

@@ -23,6 +23,7 @@ from tfattn.core import masks
 from tfattn.core.block_dropout import Dropout
 from tfattn.core.block_scores import block_score
 from tfattn.core.blocks import Square, size
+from tfattn.core.form import Form
 from tfattn.core.shield import shield, unshield
 from tfattn.core.walk import Walk
 
@@ -49,7 +50,7 @@ def attend(
         bias: `(B or 1, H or 1, T or 1, S or 1)`, of three axes where `query` has three; or None.
         dropout: a rate, or a `Dropout` with the random numbers drawn already.
         block: `(t, s)`, the queries and keys of a block, where others than the measured sizes are wanted.
-        shared: whether all calls of one kind call the same two functions, traced once. For graphs that hold this path
+        shared: whether all calls of one kind and shape call the same two functions, traced once. For graphs that hold this path
             beside the dense one, where a layer would pay a second of tracing for what it may never run. Score functions of
             `core.scores` and masks of the collection are shared. What may hold anything is not: a score or mask of one's
             own, and a score that is made anew for each layer, as a kernel's is.
@@ -71,7 +72,7 @@ def attend(
     apart = block_score(score, parameters, rank).heads_apart and not any(map(_by_head, (visible, bias)))
     if bias is not None:
         bias = _bias(bias, operands)
-    form, tensors = _Form.of(operands, bias, parameters, mask, drawn(dropout, seed))
+    form, tensors = Form.of(operands, bias, parameters, mask, drawn(dropout, seed))
     walks = _Walks(score, rank, block, apart, form)
     both = walks.compiled(tensors) if shared else (walks.forward, walks.backward)
     # Tensors of the graph that this is called in: what a function captures belongs to the graph outside.
@@ -83,17 +84,17 @@ def choose(streams, dense, streamed):
     """What one of two functions without arguments gives, where the bool tensor `streams` tells which.
 
     By `tf.switch_case`: of a choice that the sizes make XLA compiles the branch that is taken, and of a `tf.cond` both, to
-    whose gradients sizes then come as numbers that only the run knows. The streamed branch is a function's call, since a
-    gradient of one's own that was saved with a model finds what it needs in a function, and not in a branch.
+    whose gradients sizes then come as numbers that only the run knows. The streamed branch is a function's call, since
+    TensorFlow restores a saved `tf.custom_gradient` within a function, and fails with it directly in a branch.
     """
     return tf.switch_case(tf.cast(streams, tf.int32), [dense, lambda: _compiled(streamed)()])
 
 
 class _Walks(NamedTuple):
-    """The walks forward and backward over a call's tensors, each a function of nothing but tensors.
+    """The walks forward and backward, each a function of a call's tensors.
 
-    Each cuts the square anew: of a function that XLA compiles it knows the sizes of the arguments, and not those that
-    another has found.
+    Each cuts the square anew, from the shapes of its own arguments: sizes that one function has found are unknown to XLA in
+    another. Both find the same, since an argument has the same static shape in both.
     """
 
     score: object
@@ -124,8 +125,8 @@ class _Walks(NamedTuple):
 
     def compiled(self, tensors):
         """Both as functions that all calls of this kind share, where another call of it does the same."""
-        module = getattr(self.score, "__module__", "")
-        if not module.startswith("tfattn.core") or "<" in self.score.__qualname__ or not self.form.hashable:
+        module = getattr(self.score, "__module__", None) or ""
+        if not module.startswith("tfattn.core.") or "<" in self.score.__qualname__ or not self.form.shareable:
             return self.forward, self.backward
         kind = (self, *((x.dtype, tuple(x.shape)) for x in tensors))
         if kind not in _shared:
@@ -137,85 +138,8 @@ _shared = {}
 
 
 def _compiled(function):
-    # Inlined, it would be optimised once for each call of it.
+    # Inlined, what many call would be optimised once for each call.
     return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
-
-
-class _Form(NamedTuple):
-    """What a call holds besides its tensors."""
-
-    has_bias: bool
-    num_parameters: int
-    rule: object  # the mask, taken apart
-    rate: object  # of dropout, or None
-
-    @classmethod
-    def of(cls, operands, bias, parameters, mask, dropout):
-        """The form, and the tensors: those that have gradients, then those of mask and dropout."""
-        rule, arrays = _taken_apart(mask)
-        tensors = [*operands, *([] if bias is None else [bias]), *map(tf.convert_to_tensor, parameters), *arrays]
-        form = cls(bias is not None, len(parameters), rule, None if dropout is None else dropout.rate)
-        return form, tensors if dropout is None else [*tensors, dropout.key]
-
-    @property
-    def num_differentiable(self):
-        return 3 + self.has_bias + self.num_parameters
-
-    @property
-    def hashable(self):
-        """Whether two calls of one form do the same: not where a mask is of a class that nobody here knows."""
-        return _all_known(self.rule)
-
-    def parts(self, tensors):
-        """query, key, value, bias or None, parameters, mask, dropout."""
-        tensors = iter(tensors)
-        query, key, value = (next(tensors) for _ in range(3))
-        bias = next(tensors) if self.has_bias else None
-        parameters = [next(tensors) for _ in range(self.num_parameters)]
-        mask = _put_together(self.rule, tensors)
-        dropout = None if self.rate is None else Dropout(self.rate, next(tensors))
-        return query, key, value, bias, parameters, mask, dropout
-
-
-def _taken_apart(mask):
-    """A mask object as its class and attributes, which can be hashed, and the tensors among them.
-
-    A mask of one's own stays whole, since it may hold anything.
-    """
-    tensors = []
-
-    def taken(x):
-        if type(x).__module__ == masks.__name__:
-            return _Rule(type(x), tuple((name, taken(value)) for name, value in vars(x).items()))
-        if tf.is_tensor(x):
-            tensors.append(x)
-            return tf.Tensor
-        return x
-
-    return taken(mask), tensors
-
-
-def _put_together(rule, tensors):
-    if rule is tf.Tensor:
-        return next(tensors)
-    if not isinstance(rule, _Rule):
-        return rule
-    mask = object.__new__(rule.kind)
-    for name, value in rule.attributes:
-        setattr(mask, name, _put_together(value, tensors))
-    return mask
-
-
-def _all_known(rule):
-    """Whether every class of a mask that was taken apart is of the collection."""
-    if isinstance(rule, _Rule):
-        return all(_all_known(value) for _, value in rule.attributes)
-    return not isinstance(rule, masks.Mask)
-
-
-class _Rule(NamedTuple):
-    kind: type
-    attributes: tuple
 
 
 def drawn(dropout, seed):
@@ -233,7 +157,7 @@ def _unrecorded(walks, forward, backward):
     tape has seen cannot be differentiated a second time, so that second derivatives do both walks again, recorded.
 
     Args:
-        forward, backward: those of `walks`, or what does the same.
+        forward, backward: those of `walks`, or their compiled forms, which no second derivative is taken of.
     """
 
     @tf.custom_gradient
@@ -261,7 +185,8 @@ def _unrecorded(walks, forward, backward):
             # Of a gather the gradient is `tf.IndexedSlices`. And each a tensor of the graph that this gradient is in: of
             # those of the graph before, the gradient of a branch knows nothing when it is differentiated in its turn.
             inputs = [tf.identity(tf.convert_to_tensor(x)) for x in (upstream, *tensors)]
-            return *pulled(*inputs), *[None] * (len(tensors) - walks.form.num_differentiable)
+            found = [*pulled(*inputs), *[None] * (len(tensors) - walks.form.num_differentiable)]
+            return [of_x if x.dtype.is_floating else None for x, of_x in zip(tensors, found, strict=True)]
 
         return output, gradients
 
@@ -329,4 +254,4 @@ def _broadcast(x, shape):
 
         return tf.broadcast_to(x, shape), pull
 
-    return function(x)
+    return function(tf.identity(x))  # a tensor of this graph, as in `attend`
