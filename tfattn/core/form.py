@@ -1,7 +1,8 @@
 """A call of the streamed path as its tensors and the rest, so that functions of tensors alone can stand for it.
 
 A tensor that hangs on a mask or a dropout is an argument like the operands then: functions that are traced once can be
-called with another one, and a gradient finds it in any graph. Those of a mask of one's own stay where they are. TensorFlow only.
+called with another one, and a gradient finds it in any graph. Those of a mask of one's own stay where they are. TensorFlow
+only.
 """
 
 from typing import NamedTuple

@@ -50,9 +50,9 @@ def attend(
         bias: `(B or 1, H or 1, T or 1, S or 1)`, of three axes where `query` has three; or None.
         dropout: a rate, or a `Dropout` with the random numbers drawn already.
         block: `(t, s)`, the queries and keys of a block, where others than the measured sizes are wanted.
-        shared: whether all calls of one kind and shape call the same two functions, traced once. For graphs that hold this path
-            beside the dense one, where a layer would pay a second of tracing for what it may never run. Score functions of
-            `core.scores` and masks of the collection are shared. What may hold anything is not: a score or mask of one's
+        shared: whether all calls of one kind and shape call the same two functions, traced once. For graphs that hold this
+            path beside the dense one, where a layer would pay a second of tracing for what it may never run. Score functions
+            of `core.scores` and masks of the collection are shared. What may hold anything is not: a score or mask of one's
             own, and a score that is made anew for each layer, as a kernel's is.
     Returns:
         `(B, T, Dv)` or `(B, H, T, Dv)`.
