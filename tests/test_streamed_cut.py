@@ -124,4 +124,22 @@ def test_key_bounds_hold_for_every_query_of_a_block(seed, mask, start, queries):
 def test_an_additive_block_is_cut_for_the_cores_that_the_process_may_use(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 5, 6}, raising=False)
     monkeypatch.setattr("os.cpu_count", lambda: 64)
-    assert [len(x[0]) for x in block_scores._strips(tf.zeros((1, 60, 2)))] == [20] * 3
+    rows = []
+
+    def compiled(sigmoid, left, right, weight):
+        rows.append(left.shape[1])
+        return tf.zeros((1, left.shape[1], right.shape[1]))
+
+    monkeypatch.setattr(block_scores, "_compiled_scores", compiled)
+    scores = block_scores._scores_by_strips(None, tf.zeros((1, 60, 2)), tf.zeros((1, 5, 2)), None)
+    assert rows == [20] * 3 and scores.shape == (1, 60, 5)
+
+
+@pytest.mark.parametrize(
+    "rows, parts", [(64, [8] * 8), (60, [8, 9, 8, 9, 8, 9, 9]), (16, [8, 8]), (15, [15]), (3, [3])]
+)
+def test_a_strip_of_an_additive_block_has_eight_queries_or_all(rows, parts):
+    x = tf.range(rows)[None]
+    strips = block_scores._strips(x, 8)
+    assert [strip.shape[1] for strip in strips] == parts
+    np.testing.assert_array_equal(tf.concat(strips, 1), x)

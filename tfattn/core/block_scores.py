@@ -137,14 +137,14 @@ class Additive(AnyScore):
 
         tanh(q + k) = 1 − 2 r,        r = 1 / (1 + exp(2q) · exp(2k))
 
-    The exponentials are taken once a token, and a pair costs a product and a reciprocal. They overflow for operands far
-    beyond any trained layer's; a block with such a token takes r = sigmoid(−2 (q + k)) instead.
+    The exponentials are taken once a token of a block, and a pair costs a product and a reciprocal. They overflow for
+    operands far beyond any trained layer's; a block with such a token takes r = sigmoid(−2 (q + k)) instead.
 
-    XLA runs such a kernel on one core. So a block is cut into as many strips of queries as there are cores, and
-    TensorFlow runs them side by side.
+    XLA runs such a kernel on one core. So a block is cut into strips of queries, and TensorFlow runs them side by side: on
+    the way forward as many as there are cores, and on the way back, where XLA holds r, eight, so that few of r are held.
     """
 
-    block_numbers = 2**22  # none of which is ever in memory
+    block_numbers = 2**22  # a strip's of which are in memory on the way back
     always_finite = True
 
     def __init__(self):
@@ -152,21 +152,18 @@ class Additive(AnyScore):
 
     def scores(self, square, query, key, parameters):
         query, key, weight = _matrices(square, query, key, *parameters)
-        hidden = _moderate(query, key)
-        strips = [_strip_scores(hidden, part, key, weight) for part in _strips(query)]
-        return tf.reshape(tf.concat(strips, 1), [square.chunk, square.groups, -1, square.columns])
+        scores = _by_either(_scores_by_strips, query, key, weight)
+        return tf.reshape(scores, [square.chunk, square.groups, -1, square.columns])
 
     def pull(self, square, query, key, parameters, gradient):
         left, right, weight = _matrices(square, query, key, *parameters)
         gradient = tf.reshape(gradient, [-1, square.rows, square.columns])  # (N, t, s)
-        hidden = _moderate(left, right)
-        parts = zip(_strips(left), _strips(gradient), strict=True)
-        of_left, of_right, of_weight = zip(*[_strip_pull(hidden, x, right, weight, g) for x, g in parts], strict=True)
-        of_right = tf.reshape(tf.add_n(of_right), [square.chunk, square.groups, -1, square.columns, query.shape[-1]])
+        of_left, of_right, of_weight = _by_either(_pull_by_strips, left, right, weight, gradient)
+        of_right = tf.reshape(of_right, [square.chunk, square.groups, -1, square.columns, query.shape[-1]])
         return (
-            tf.reshape(tf.concat(of_left, 1), tf.shape(query)),
+            tf.reshape(of_left, tf.shape(query)),
             tf.reduce_sum(of_right, 2),  # over the heads that share a key head
-            [tf.reshape(tf.add_n(of_weight), parameters[0].shape)],
+            [tf.reshape(of_weight, parameters[0].shape)],
         )
 
 
@@ -180,12 +177,12 @@ def _matrices(square, query, key, weight):
     return left, right, tf.reshape(weight, [-1, units])
 
 
-def _strips(x):
-    """Parts of nearly the same size, one for each core."""
-    rows, strips = size(x, 1), min(8, _cores())
-    if isinstance(rows, int) and rows < 8 * strips:
-        return [x]
-    ends = [rows * i // strips for i in range(strips + 1)]
+def _strips(x, count):
+    """So many parts of nearly the same size, or fewer where they would have less than 8 rows."""
+    rows = size(x, 1)
+    if isinstance(rows, int):
+        count = max(1, min(count, rows // 8))
+    ends = [rows * i // count for i in range(count + 1)]
     return [x[:, start:end] for start, end in zip(ends, ends[1:], strict=False)]
 
 
@@ -199,29 +196,39 @@ def _moderate(left, right):
     return (tf.reduce_max(tf.abs(left)) < 40.0) & (tf.reduce_max(tf.abs(right)) < 40.0)
 
 
+def _by_either(strips, left, right, *more):
+    """`strips` of the exponentials, or of the operands themselves where these are too large for it."""
+    return tf.cond(
+        _moderate(left, right),
+        lambda: strips(_sigmoid_of_exponentials, tf.exp(2 * left), tf.exp(2 * right), *more),
+        lambda: strips(_sigmoid, left, right, *more),
+    )
+
+
 def _sigmoid(left, right):
     return tf.sigmoid(-2 * (left[:, :, None] + right[:, None]))  # (N, t, s, U)
 
 
 def _sigmoid_of_exponentials(left, right):
-    product = tf.exp(2 * left)[:, :, None] * tf.exp(2 * right)[:, None]  # (N, t, s, U)
-    return tf.math.reciprocal(1 + product)
+    return tf.math.reciprocal(1 + left[:, :, None] * right[:, None])  # (N, t, s, U)
 
 
-def _either(moderate, compiled, *arguments):
-    return tf.cond(
-        moderate, lambda: compiled(_sigmoid_of_exponentials, *arguments), lambda: compiled(_sigmoid, *arguments)
-    )
+def _scores_by_strips(sigmoid, left, right, weight):
+    strips = _strips(left, min(8, _cores()))
+    return tf.concat([_compiled_scores(sigmoid, strip, right, weight) for strip in strips], 1)
 
 
-def _strip_scores(moderate, left, right, weight):
-    return _either(moderate, _compiled_scores, left, right, weight)
-
-
-def _strip_pull(moderate, left, right, weight, gradient):
-    # Two kernels: in one, XLA would keep the r that both need, and fill the memory with it.
-    of_operands = _either(moderate, _compiled_operand_pull, left, right, weight, gradient)
-    return *of_operands, _either(moderate, _compiled_weight_pull, left, right, weight, gradient)
+def _pull_by_strips(sigmoid, left, right, weight, gradient):
+    of_left, of_right, of_weight = [], [], []
+    for strip, of_strip in zip(_strips(left, 8), _strips(gradient, 8), strict=True):
+        arguments = (sigmoid, strip, right, weight, of_strip)
+        # Two kernels: one for all would hold both r and the slope. One after the other, since each holds one of them.
+        of_operands = _compiled_operand_pull(*arguments)
+        with tf.control_dependencies(of_operands):
+            of_weight.append(_compiled_weight_pull(*arguments))
+        of_left.append(of_operands[0])
+        of_right.append(of_operands[1])
+    return tf.concat(of_left, 1), tf.add_n(of_right), tf.add_n(of_weight)
 
 
 @tf.function(jit_compile=True)
