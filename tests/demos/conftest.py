@@ -1,6 +1,7 @@
-"""The demos' own modules, as the demos import them, from their folder; and a preset of no size."""
+"""The demos' own modules, as the demos import them, from their folder; a demo that ends at once; and a preset of no size."""
 
 import importlib
+import runpy
 import sys
 
 import pytest
@@ -18,6 +19,24 @@ def demo_module(monkeypatch):
     yield importlib.import_module
     for name in names:
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def ended(demo_module, monkeypatch, capsys):
+    """Function from a demo and its arguments to (what ends it before it trains or translates, what it has printed).
+
+    In this process: another one would take most of its time to import TensorFlow. A text that ends a demo is the last line
+    of a process's standard error, and makes its status 1.
+    """
+
+    def of(name, *arguments, folder):
+        monkeypatch.chdir(folder)
+        monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
+        with pytest.raises(SystemExit) as end:
+            runpy.run_path(str(ROOT / "demos" / f"{name}.py"), run_name="__main__")
+        return end.value.code, capsys.readouterr().out
+
+    return of
 
 
 @pytest.fixture

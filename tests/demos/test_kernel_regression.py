@@ -63,8 +63,8 @@ def test_the_figures_are_in_the_folder(story):
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in story[1].iterdir())
 
 
-@pytest.mark.slow
-def test_help_names_the_options(tmp_path):
-    shown = printed(NAME, "--help", folder=tmp_path)
+def test_help_names_the_options(ended, tmp_path):
+    status, shown = ended(NAME, "--help", folder=tmp_path)
+    assert status == 0
     assert "--seed" in shown and "--out DIR" in shown
     assert list(tmp_path.iterdir()) == []

@@ -58,8 +58,8 @@ def test_the_figure_is_in_the_default_folder(story):
     assert (figures / "weights.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
-def test_help_names_the_options(tmp_path):
-    shown = printed(NAME, "--help", folder=tmp_path)
+def test_help_names_the_options(ended, tmp_path):
+    status, shown = ended(NAME, "--help", folder=tmp_path)
+    assert status == 0
     assert "--seed" in shown and "--out DIR" in shown
     assert list(tmp_path.iterdir()) == []

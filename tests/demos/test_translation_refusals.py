@@ -2,21 +2,19 @@
 
 import pytest
 
-from tests.demos.running import TRANSLATORS, last_line, printed, run
+from tests.demos.running import TRANSLATORS, last_line, run
+
+
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_what_is_missing_is_named(name, ended, tmp_path):
+    error, _ = ended(name, "--data", tmp_path / "nowhere", folder=tmp_path)
+    assert error.startswith("error: ") and "train.en" in error
+    assert not (tmp_path / "out").exists()
+    error, _ = ended(name, "--translate", folder=tmp_path)
+    assert error.startswith("error: ") and "train first" in error
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TRANSLATORS)
-def test_what_is_missing_is_named(name, tmp_path):
-    done = run(name, "--data", tmp_path / "nowhere", folder=tmp_path)
-    assert done.returncode == 1
-    assert last_line(done.stderr).startswith("error: ") and "train.en" in last_line(done.stderr)
-    assert not (tmp_path / "out").exists()
-    done = run(name, "--translate", folder=tmp_path, text="a line\n")
-    assert done.returncode == 1
-    assert last_line(done.stderr).startswith("error: ") and "train first" in last_line(done.stderr)
-
-
 def test_what_is_scored_at_the_end_is_looked_for_at_the_start(tmp_path):
     for part in ("train", "val"):
         for language in ("en", "de"):
@@ -27,8 +25,9 @@ def test_what_is_scored_at_the_end_is_looked_for_at_the_start(tmp_path):
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)
-def test_help_names_every_option(name, tmp_path):
-    output = printed(name, "--help", folder=tmp_path)
+def test_help_names_every_option(name, ended, tmp_path):
+    status, output = ended(name, "--help", folder=tmp_path)
+    assert status == 0
     for option in (
         *("--seed", "--out", "--data", "--languages", "--pairs", "--preset", "--subwords", "--epochs", "--tokens"),
         *("--beam", "--length-penalty", "--score", "--sentences", "--resume", "--translate"),
