@@ -36,7 +36,7 @@ class NadarayaWatsonRegressor(keras.Model):
     Example:
         >>> x = np.linspace(0.0, 5.0, 50)
         >>> model = NadarayaWatsonRegressor(bandwidth=2.0)
-        >>> history = model.fit(x, np.sin(x), epochs=200, verbose=0)
+        >>> history = model.fit(x, np.sin(x), epochs=100, verbose=0)
         >>> print(model.predict(np.array([1.0, 2.0]), verbose=0).round(1))
         [0.8 0.9]
 
