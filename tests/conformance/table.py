@@ -97,13 +97,26 @@ class Row(NamedTuple):
         symbols = self.symbols()
         return keras.Model(symbols[0] if len(symbols) == 1 else symbols, self.call(layer, symbols, **options))
 
+    def shared_model(self, dtype="float32"):
+        """Such a model around the shared layer, for all tests that leave it as it is."""
+        return _shared_model(self.name, dtype)
+
     def shape(self, letters, sizes=SIZES):
         return tuple(sizes.get(letter, letter) for letter in letters)
 
 
 @functools.cache
 def _shared(name, dtype):
-    return next(row for row in ROWS if row.name == name).new(dtype=dtype)
+    return _row(name).new(dtype=dtype)
+
+
+@functools.cache
+def _shared_model(name, dtype):
+    return _row(name).model(_shared(name, dtype))
+
+
+def _row(name):
+    return next(row for row in ROWS if row.name == name)
 
 
 def shift(layer, seed=0, size=0.3):

@@ -1,5 +1,7 @@
 """The contract of masks, for every attention layer."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -31,7 +33,9 @@ def implicit_eager(row, layer, inputs):
     return row.call(layer, masking([tf.constant(x) for x in inputs]))
 
 
+@functools.cache
 def implicit_model(row, layer):
+    """One model for both roads: its trace of unknown lengths takes most of their time."""
     symbols = row.symbols()
     return keras.Model(symbols, row.call(layer, masking(symbols)))
 
