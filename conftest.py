@@ -36,6 +36,9 @@ LONG = (
 def pytest_configure(config):
     # pytest-xdist would hand out first the files of the most tests, and last the long runs, which are few.
     config.option.loadscopereorder = False
+    gone = [name for name in LONG if not (TESTS / name).is_file()]
+    if gone:
+        raise pytest.UsageError(f"conftest.LONG: no such files: {', '.join(gone)}")
 
 
 def pytest_collection_modifyitems(items):
