@@ -13,7 +13,7 @@ import pytest
 
 import tfattn
 
-TESTS = Path(__file__).parent / "tests"
+TESTS = Path(__file__).resolve().parent / "tests"
 
 # Files that take minutes, the longest first. Handed out last, one of them would keep one process busy and the others idle.
 LONG = (
@@ -43,7 +43,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     places = {TESTS / name: place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.path, len(LONG)))
+    items.sort(key=lambda item: places.get(item.path.resolve(), len(LONG)))
 
 
 @pytest.fixture(autouse=True)

@@ -143,3 +143,34 @@ def test_a_strip_of_an_additive_block_has_eight_queries_or_all(rows, parts):
     strips = block_scores._strips(x, 8)
     assert [strip.shape[1] for strip in strips] == parts
     np.testing.assert_array_equal(tf.concat(strips, 1), x)
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("size", [1.0, 60.0], ids=["exponentials", "sigmoid"])
+def test_an_additive_block_is_pulled_in_strips_that_add_up_to_the_whole(size, heads, monkeypatch):
+    kernels = {name: getattr(block_scores, f"_compiled_{name}_pull") for name in ("operand", "weight")}
+    rows = {name: [] for name in kernels}
+
+    def counted(name):
+        def kernel(sigmoid, left, *rest):
+            rows[name].append(left.shape[1])
+            return kernels[name](sigmoid, left, *rest)
+
+        return kernel
+
+    for name in kernels:
+        monkeypatch.setattr(block_scores, f"_compiled_{name}_pull", counted(name))
+    draw = np.random.default_rng(5).normal
+    left, right, weight, gradient = (
+        tf.constant(draw(size=shape), tf.float32) for shape in ((2, 61, 3), (2, 7, 3), (heads, 3), (2, 61, 7))
+    )
+    left = left * size  # at 60 times beyond what has an exponential, and so in the other branch
+    of_left, of_right, of_weight = block_scores._by_either(block_scores._pull_by_strips, left, right, weight, gradient)
+    assert len(rows["operand"]) == 7 and sum(rows["operand"]) == 61 and rows["weight"] == rows["operand"]
+    with tf.GradientTape() as tape:
+        tape.watch([left, right, weight])
+        each = tf.repeat(weight, 2 // heads, axis=0)[:, None, None]  # (N, 1, 1, U)
+        scores = tf.reduce_sum(each * tf.tanh(left[:, :, None] + right[:, None]), -1)
+    expected = tape.gradient(scores, [left, right, weight], gradient)
+    for found, wanted in zip((of_left, of_right, of_weight), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

@@ -124,7 +124,7 @@ def test_a_training_goes_through_its_phases_and_on_with_them(demo_module, plain_
         options = types.SimpleNamespace(tokens=256, seed=0, epochs=4, subwords=90, out=out)
         out.mkdir(exist_ok=True)
         keras.utils.set_random_seed(0)
-        # Of the two demos' models the one whose step is traced in a third of the time, four times here.
+        # The one of the demos' models whose step takes a third of the other's time to trace. Four are traced here.
         model = tfattn.BahdanauSeq2Seq(len(words), len(words), width=8, units=8, dropout=0.3)
         model.build(((None, None), (None, None)))
         phases, held_out = translation._batches(options, preset, pairs, pairs, (words, words))

@@ -133,7 +133,7 @@ def _refuse_captured(score):
 
 
 class Additive(AnyScore):
-    """weight · tanh(query + key), compiled, so that the tanh of all pairs and units is never in memory at once.
+    """weight · tanh(query + key), compiled, so that the tanh of a block's pairs and units is never all in memory.
 
         tanh(q + k) = 1 − 2 r,        r = 1 / (1 + exp(2q) · exp(2k))
 
@@ -141,10 +141,11 @@ class Additive(AnyScore):
     operands far beyond any trained layer's; a block with such a token takes r = sigmoid(−2 (q + k)) instead.
 
     XLA runs such a kernel on one core. So a block is cut into strips of queries, and TensorFlow runs them side by side: on
-    the way forward as many as there are cores, and on the way back, where XLA holds r, eight, so that few of r are held.
+    the way forward, where nothing of that size is held, as many as there are cores; on the way back, where a kernel holds
+    the r or the slope of its strip, eight. Of a block's numbers an eighth is in memory then for each core at work.
     """
 
-    block_numbers = 2**22  # a strip's of which are in memory on the way back
+    block_numbers = 2**22
     always_finite = True
 
     def __init__(self):
@@ -178,7 +179,7 @@ def _matrices(square, query, key, weight):
 
 
 def _strips(x, count):
-    """So many parts of nearly the same size, or fewer where they would have less than 8 rows."""
+    """So many parts of nearly the same size; fewer where it is known that they would have less than 8 rows."""
     rows = size(x, 1)
     if isinstance(rows, int):
         count = max(1, min(count, rows // 8))
@@ -222,7 +223,7 @@ def _pull_by_strips(sigmoid, left, right, weight, gradient):
     of_left, of_right, of_weight = [], [], []
     for strip, of_strip in zip(_strips(left, 8), _strips(gradient, 8), strict=True):
         arguments = (sigmoid, strip, right, weight, of_strip)
-        # Two kernels: one for all would hold both r and the slope. One after the other, since each holds one of them.
+        # Two kernels, one after the other: one for all would hold r and the slope at once, and two at a time would too.
         of_operands = _compiled_operand_pull(*arguments)
         with tf.control_dependencies(of_operands):
             of_weight.append(_compiled_weight_pull(*arguments))
@@ -246,7 +247,7 @@ def _compiled_scores(sigmoid, left, right, weight):
 @tf.function(jit_compile=True)
 def _compiled_operand_pull(sigmoid, left, right, weight, gradient):
     r = sigmoid(left, right)  # (N, t, s, U)
-    # The slope of tanh is 4 (r − r²). Written so, XLA keeps both sums in one loop over r.
+    # The slope of tanh is 4 (r − r²).
     slope = gradient[..., None] * (r - tf.square(r))
     weight = 4 * _each_matrix(weight, left)[:, 0]  # (N, 1, U)
     return weight * tf.reduce_sum(slope, 2), weight * tf.reduce_sum(slope, 1)
