@@ -1,0 +1,42 @@
+"""A model of two numbers out of three, what it is trained on, and what its weights are on the way: for callbacks."""
+
+import keras
+import numpy as np
+
+MOMENTUM = 0.9
+RNG = np.random.default_rng(7)
+X, Y = RNG.normal(size=(15, 3)).astype("float32"), RNG.normal(size=(15, 2)).astype("float32")
+HELD_OUT = RNG.normal(size=(7, 3)).astype("float32"), RNG.normal(size=(7, 2)).astype("float32")
+
+
+def new_model(optimizer=None, **arguments):
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    if optimizer is None:
+        optimizer = keras.optimizers.Adam(0.1, use_ema=True, ema_momentum=MOMENTUM, **arguments)
+    model.compile(optimizer, "mse", jit_compile=False)
+    return model
+
+
+def fit(model, callbacks, epochs=3, **arguments):
+    """Three batches an epoch."""
+    return model.fit(X, Y, batch_size=5, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks, **arguments)
+
+
+class Weights(keras.callbacks.Callback):
+    """What the model's weights are after each batch, and at the end of each epoch."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches, self.epochs = [], []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.batches.append(self.model.get_weights())
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs.append(self.model.get_weights())
+
+
+def assert_equal(ours, theirs):
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(one, other)
