@@ -113,3 +113,22 @@ def window(size, num_queries, num_keys):
 
 def segments(query_segments, key_segments):
     return np.asarray(query_segments)[:, :, None] == np.asarray(key_segments)[:, None, :]
+
+
+def cross_entropy(target, weights, tokens, vectors, bias=None, smoothing=0.0):
+    """Σ weights · loss of the logits tokens · vectorsᵀ + bias, and its gradients by weights, tokens, vectors and bias."""
+    size, gradients = len(vectors), [np.zeros(x.shape) for x in (weights, tokens, vectors)]
+    of_weights, of_tokens, of_vectors = gradients
+    loss, of_bias = 0.0, np.zeros(size)
+    for row in np.flatnonzero(weights):  # what counts for nothing has no gradient
+        logits = vectors @ tokens[row] + (0.0 if bias is None else bias)
+        shifted = logits - logits.max()
+        log_p = shifted - np.log(np.exp(shifted).sum())
+        wanted = (1 - smoothing) * (np.arange(size) == target[row]) + smoothing / size
+        of_weights[row] = -(wanted * log_p).sum()
+        loss += weights[row] * of_weights[row]
+        of_logits = weights[row] * (np.exp(log_p) - wanted)
+        of_tokens[row] = of_logits @ vectors
+        of_vectors += np.outer(of_logits, tokens[row])
+        of_bias += of_logits
+    return loss, [*gradients, *([] if bias is None else [of_bias])]

@@ -11,12 +11,12 @@ import tfattn
 
 ROOT = pathlib.Path(tfattn.__file__).parent
 
-FLOORS = {"_checks": 0, "_optional": 0, "_past": 0, "core": 1, "layers": 2, "models": 3}
+FLOORS = {"_checks": 0, "_factors": 0, "_optional": 0, "_past": 0, "core": 1, "layers": 2, "models": 3}
 SIDES = {"data", "decoding", "plot", "training"}  # know floor 0 and themselves
 
-# The engine's memory-linear path is TensorFlow's own, and the files that it may be split into.
+# The memory-linear paths are TensorFlow's own: the engine's, with the files that it may be split into, and the loss's.
 STREAMED = ("streamed", "shield", "walk", "loops", "blocks", "block_scores", "block_bias", "block_dropout", "form")
-MAY_USE_TENSORFLOW = {f"tfattn.core.{name}" for name in STREAMED}
+MAY_USE_TENSORFLOW = {"tfattn.training.streamed", *(f"tfattn.core.{name}" for name in STREAMED)}
 
 # Looked up when first used: never at the top of a module.
 EXTRAS = {"matplotlib", "sacrebleu", "sentencepiece"}

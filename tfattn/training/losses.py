@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._factors import Factors
 
 __all__ = ["MaskedCrossentropy"]
 
@@ -64,16 +65,28 @@ class MaskedCrossentropy(keras.losses.Loss):
     def __call__(self, y_true, y_pred, sample_weight=None):
         # Keras's own reduction divides by all tokens, padding included.
         y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
-        losses = self.call(y_true, y_pred)
-        weights = token_weights(type(self).__name__, y_true, self.padding_id, sample_weight, losses.dtype)
-        losses = ops.where(weights == 0, 0.0, losses * weights)  # what counts for nothing may be NaN
-        if self.reduction == "sum":
-            return ops.sum(losses)
+        weights = token_weights(type(self).__name__, y_true, self.padding_id, sample_weight, "float32")
         if self.reduction in ("none", None):
-            return losses
-        total = ops.sum(weights)
-        mean = ops.sum(losses) / ops.where(total == 0, 1.0, total)
+            return self._weighted(y_true, y_pred, weights)
+        total = self._total(y_true, y_pred, weights)
+        if self.reduction == "sum":
+            return total
+        count = ops.sum(weights)
+        mean = total / ops.where(count == 0, 1.0, count)
         return _Share(name="share", dtype="float32")(mean[None], mean[None])
+
+    def _weighted(self, y_true, y_pred, weights):
+        return ops.where(weights == 0, 0.0, self.call(y_true, y_pred) * weights)  # what counts for nothing may be NaN
+
+    def _total(self, y_true, y_pred, weights):
+        factors = streamable(y_pred)
+        # A class with a loss of its own for each token needs the logits.
+        if factors is None or type(self).call is not MaskedCrossentropy.call:
+            return ops.sum(self._weighted(y_true, y_pred, weights))
+        from tfattn.training import streamed
+
+        check_scores(type(self).__name__, y_true, y_pred)
+        return streamed.weighted_loss(factors, ops.cast(y_true, "int32"), weights, self.label_smoothing)
 
     def get_config(self):
         return {
@@ -133,6 +146,16 @@ class _Share(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         return y_pred
+
+
+def streamable(logits):
+    """The factors of logits that nothing has to hold, or None."""
+    factors = Factors.of(logits)
+    if factors is None:
+        return None
+    from tfattn.training import streamed
+
+    return factors if streamed.pays(factors.vectors.shape[0]) else None
 
 
 def token_weights(who, y_true, padding_id, sample_weight, dtype):

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.training.losses import check_scores, token_weights
+from tfattn.training.losses import check_scores, streamable, token_weights
 
 __all__ = ["MaskedAccuracy"]
 
@@ -36,12 +36,20 @@ class MaskedAccuracy(keras.metrics.Mean):
     def update_state(self, y_true, y_pred, sample_weight=None):
         y_true, y_pred = ops.cast(y_true, "int32"), ops.convert_to_tensor(y_pred)
         check_scores("MaskedAccuracy", y_true, y_pred)
-        # Not by `ops.argmax`, which on TensorFlow tells −0 from 0, in passes over all scores: a sixth of a training step.
-        best = ops.cast(ops.top_k(y_pred, 1)[1], "int32")[..., 0]  # (B, T)
-        right = ops.cast(y_true == best, "float32")
+        right = ops.cast(y_true == _best_ids(y_pred), "float32")  # (B, T)
         weights = token_weights("MaskedAccuracy", y_true, self.padding_id, sample_weight, "float32")
         # Flat, for Keras takes the mean over a row first, and a token of a wide batch would count less.
         return super().update_state(ops.reshape(right, (-1,)), sample_weight=ops.reshape(weights, (-1,)))
 
     def get_config(self):
         return {**super().get_config(), "padding_id": self.padding_id}
+
+
+def _best_ids(logits):
+    factors = streamable(logits)
+    if factors is None:
+        # Not by `ops.argmax`, which on TensorFlow tells −0 from 0, in passes over all scores: a sixth of a training step.
+        return ops.cast(ops.top_k(logits, 1)[1], "int32")[..., 0]
+    from tfattn.training import streamed
+
+    return streamed.best_ids(factors)

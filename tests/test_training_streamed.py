@@ -1,0 +1,349 @@
+"""Loss and accuracy without logits: against float64 NumPy, against the logits' own, and that nobody computes those."""
+
+import contextlib
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tfattn
+from tests import reference
+from tfattn._factors import Factors
+from tfattn.training import RDropCrossentropy, streamed
+
+B, S, T, V = 3, 5, 7, 11
+
+
+@contextlib.contextmanager
+def blocks(numbers=3 * V, rows=1):
+    """Blocks of a few tokens, for a vocabulary of a few words."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(streamed, "_LEAST_VOCABULARY", 1)
+        patch.setattr(streamed, "_LEAST_ROWS", rows)
+        patch.setattr(streamed, "_NUMBERS", numbers)
+        yield
+
+
+@pytest.fixture
+def streams():
+    with blocks():
+        yield
+
+
+def arrays(seed, count=13, size=V, width=4):
+    """Targets, weights of which a third is 0, tokens, vectors, and a bias."""
+    rng = np.random.default_rng(seed)
+    weights = rng.normal(size=count) * (rng.random(count) < 0.7)
+    factors = rng.normal(size=(count, width)), rng.normal(size=(size, width)), rng.normal(size=size)
+    return rng.integers(0, size, count), weights, *factors
+
+
+def pulled(target, weights, tokens, vectors, bias=None, smoothing=0.1, upstream=1.0):
+    """The sum of losses, and its gradients, from a graph that knows no size but the vocabulary's."""
+    shapes = [(None,), (None, tokens.shape[1]), vectors.shape] + ([] if bias is None else [bias.shape])
+
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.int32), *map(tf.TensorSpec, shapes)])
+    def function(target, *inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            weights, *factors = inputs
+            loss = upstream * streamed.weighted_loss(Factors(*factors), target, weights, smoothing)
+        return loss, tape.gradient(loss, inputs)
+
+    inputs = [tf.constant(x, tf.float32) for x in (weights, tokens, vectors, bias) if x is not None]
+    return function(tf.constant(target, tf.int32), *inputs)
+
+
+@given(
+    seed=st.integers(0, 999),
+    count=st.integers(0, 17),
+    size=st.integers(1, 13),
+    width=st.integers(1, 5),
+    numbers=st.integers(1, 150),
+    smoothing=st.sampled_from([0.0, 0.1, 0.6]),
+    biased=st.booleans(),
+)
+@settings(max_examples=25, deadline=None)
+def test_loss_and_gradients_are_the_oracles(seed, count, size, width, numbers, smoothing, biased):
+    inputs = arrays(seed, count, size, width)[: 5 if biased else 4]
+    with blocks(numbers):
+        loss, gradients = pulled(*inputs, smoothing=smoothing, upstream=-3.0)
+    wanted, wanted_gradients = reference.cross_entropy(*inputs, smoothing=smoothing)
+    np.testing.assert_allclose(loss, -3.0 * wanted, rtol=1e-5, atol=1e-5)
+    for found, expected in zip(gradients, wanted_gradients, strict=True):
+        np.testing.assert_allclose(found, -3.0 * expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("size", [1e-3, 30.0, 1e4])
+def test_tokens_of_any_size(streams, size):
+    target, weights, tokens, *others = arrays(0)
+    loss, gradients = pulled(target, weights, tokens * size, *others)
+    wanted, expected = reference.cross_entropy(target, weights, tokens * size, *others, smoothing=0.1)
+    np.testing.assert_allclose(loss, wanted, rtol=1e-5)
+    for found, one in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(found, one, rtol=1e-4, atol=1e-5 * max(1.0, np.abs(one).max()))
+
+
+def test_what_counts_for_nothing_may_hold_anything(streams):
+    target, weights, tokens, *others = arrays(1)
+    clean = pulled(target, weights, tokens, *others)
+    tokens[weights == 0], target[weights == 0] = np.nan, -7
+    found = pulled(target, weights, tokens, *others)
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(clean), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert not np.any(found[1][1].numpy()[weights == 0])
+
+
+@pytest.mark.parametrize("wrong", [-1, V])
+def test_an_id_that_is_no_word_shows_in_the_loss_and_has_no_gradient(streams, wrong):
+    target, weights, tokens, *others = arrays(2)
+    target[4], weights[4], rest = wrong, 1.0, np.arange(len(target)) != 4
+    loss, (_, of_tokens, *of_others) = pulled(target, weights, tokens, *others)
+    assert np.isnan(loss)
+    _, (_, wanted, *wanted_of_others) = reference.cross_entropy(
+        target[rest], weights[rest], tokens[rest], *others, smoothing=0.1
+    )
+    np.testing.assert_allclose(of_tokens[rest], wanted, rtol=1e-4, atol=1e-5)
+    assert not np.any(of_tokens[4])
+    for one, other in zip(of_others, wanted_of_others, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_word_that_a_bias_rules_out_gets_no_gradient(streams, smoothing):
+    target, weights, tokens, vectors, bias = arrays(5)
+    target[target == 4], bias[4] = 5, -np.inf
+    loss, gradients = pulled(target, weights, tokens, vectors, bias, smoothing=smoothing)
+    if smoothing:  # which asks for some of that word
+        assert not np.isfinite(loss)
+    else:
+        bias[4] = -1e3
+        wanted, _ = reference.cross_entropy(target, weights, tokens, vectors, bias)
+        np.testing.assert_allclose(loss, wanted, rtol=1e-5)
+        assert not np.any(gradients[2][4]) and not np.any(gradients[3][4])
+    assert all(np.isfinite(x).all() for x in gradients[1:])
+
+
+def test_the_best_id_is_the_first_of_the_highest(streams):
+    *_, tokens, vectors, bias = arrays(3, count=20)
+    vectors[7], bias[7] = vectors[2], bias[2]
+    factors = [tf.constant(x, tf.float32) for x in (tokens.reshape(4, 5, -1), vectors, bias)]
+    found = tf.function(lambda *factors: streamed.best_ids(Factors(*factors)))(*factors)
+    wanted = (tokens @ vectors.T + bias).argmax(-1)
+    assert 2 in wanted and found.dtype == tf.int32
+    np.testing.assert_array_equal(found, wanted.reshape(4, 5))
+
+
+def judged(loss, change=None, marked=True, jit_compile=False):
+    """Loss, accuracy and gradients from logits `(2, 7, V)` with a third of padding, in a graph."""
+    target, _, tokens, *others = arrays(6, count=14)
+    target[::3] = 0
+    target, tokens = target.reshape(2, 7), tokens.reshape(2, 7, -1)
+    metric = tfattn.MaskedAccuracy()
+
+    @tf.function(jit_compile=jit_compile)
+    def function(*factors):
+        with tf.GradientTape() as tape:
+            tape.watch(factors)
+            tokens, vectors, bias = factors
+            logits = tf.reshape(tf.matmul(tf.reshape(tokens, (14, -1)), vectors, transpose_b=True) + bias, (2, 7, V))
+            if marked:
+                logits = Factors(*factors).on(logits)
+            if change is not None:
+                logits = change(logits)
+            value = loss(target, logits)
+        metric.update_state(target, logits)
+        return value, tape.gradient(value, factors)
+
+    results = function(*(tf.constant(x, tf.float32) for x in (tokens, *others)))
+    return [*tf.nest.flatten(results), metric.result()]
+
+
+def assert_alike(ours, theirs, rtol=1e-5, atol=1e-6):
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
+
+
+class OwnLoss(tfattn.MaskedCrossentropy):
+    def call(self, y_true, y_pred):
+        return 2.0 * super().call(y_true, y_pred)
+
+
+LOSSES = {
+    "mean": lambda: tfattn.MaskedCrossentropy(0.1),
+    "sum": lambda: tfattn.MaskedCrossentropy(0.1, reduction="sum"),
+    "none": lambda: tfattn.MaskedCrossentropy(0.1, reduction="none"),
+    "another padding": lambda: tfattn.MaskedCrossentropy(0.1, padding_id=3),
+    "a loss of one's own": lambda: OwnLoss(0.1),
+    "R-Drop": lambda: RDropCrossentropy(label_smoothing=0.1),
+    "Keras's": lambda: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_is_that_of_the_logits(streams, loss):
+    assert_alike(judged(LOSSES[loss]()), judged(LOSSES[loss](), marked=False))
+
+
+def test_xla_compiles_it(streams):
+    assert_alike(judged(LOSSES["mean"](), jit_compile=True), judged(LOSSES["mean"](), marked=False))
+
+
+def test_logits_that_were_worked_on_are_what_counts(streams):
+    found, wanted = (judged(LOSSES["mean"](), lambda x: x / 2.0, marked) for marked in (True, False))
+    assert_alike(found, wanted)
+    assert abs(found[0] - judged(LOSSES["mean"]())[0]) > 0.1
+
+
+def test_scores_that_do_not_fit_the_ids_are_refused(streams):
+    with pytest.raises(ValueError, match=r"MaskedCrossentropy: `y_pred` must have shape \(2, 7\), as `y_true`"):
+        judged(LOSSES["mean"](), lambda logits: Factors.of(logits).on(logits[:1]))
+
+
+MODELS = {
+    "Transformer": lambda **more: tfattn.Transformer(V, num_layers=1, width=8, num_heads=2, hidden_dim=6, **more),
+    "BahdanauSeq2Seq": lambda **more: tfattn.BahdanauSeq2Seq(V, width=6, units=5, **more),
+}
+
+
+def new_model(name="Transformer", **more):
+    keras.utils.set_random_seed(0)
+    model = MODELS[name](**more)
+    model.build(((None, None), (None, None)))
+    if not model.share_embeddings:
+        model.output_dense.bias.assign(np.random.default_rng(1).normal(size=V))
+    return model
+
+
+def batch():
+    """(source, target_in), target_out, and weights of tokens."""
+    rng = np.random.default_rng(0)
+    source, target_in, target_out = (rng.integers(1, V, (B, length)).astype("int32") for length in (S, T, T))
+    source[0, 3:], target_in[1, 5:], target_out[1, 4:] = 0, 0, 0
+    return (source, target_in), target_out, rng.uniform(0.5, 2.0, (B, T)).astype("float32")
+
+
+def trained(model):
+    """A model's numbers in two steps of training and after them, and its weights."""
+    loss = tfattn.MaskedCrossentropy(0.1)
+    model.compile(keras.optimizers.SGD(0.3), loss, metrics=[tfattn.MaskedAccuracy()], jit_compile=False)
+    inputs, target, weights = batch()
+    logs = model.fit(inputs, target, sample_weight=weights, epochs=2, verbose=0, shuffle=False).history
+    return [*logs.values(), *model.evaluate(inputs, target, verbose=0), *model.get_weights()]
+
+
+@pytest.fixture
+def without_logits(monkeypatch, streams):
+    """Logits that make a graph fail which computes them."""
+    on = Factors.on
+
+    def poisoned(factors, logits):
+        bad = tf.reshape(logits, tf.concat([tf.shape(logits)[:-1], [V + 1]], 0))[..., :V]
+        return on(factors, bad)
+
+    monkeypatch.setattr(Factors, "on", poisoned)
+
+
+@pytest.mark.parametrize(
+    "name, share_embeddings", [("Transformer", True), ("Transformer", False), ("BahdanauSeq2Seq", False)]
+)
+def test_models_train_and_are_judged_without_logits(name, share_embeddings, request):
+    wanted = trained(new_model(name, share_embeddings=share_embeddings))
+    request.getfixturevalue("without_logits")
+    assert_alike(trained(new_model(name, share_embeddings=share_embeddings)), wanted, 1e-4, 1e-5)
+
+
+def test_a_model_inside_a_functional_one_needs_no_logits_either(without_logits):
+    source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
+    outer = keras.Model([source, target], new_model()((source, target)))
+    assert np.isfinite(trained(outer)[0]).all()
+
+
+def test_logits_that_are_asked_for_are_computed(without_logits):
+    model, any_shape = new_model(), tf.TensorSpec((None, None), tf.int32)
+    function = tf.function(lambda *inputs: model(inputs), input_signature=[any_shape] * 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
+        function(*batch()[0])
+
+
+def factors_in_a_graph(model):
+    found = []
+    tf.function(lambda inputs: found.append(Factors.of(model(inputs))))(batch()[0])
+    return found[0]
+
+
+def test_xla_holds_no_logits(streams):
+    model, loss = new_model(), tfattn.MaskedCrossentropy(0.1)
+    inputs, target, _ = batch()
+
+    def gradients(change, inputs, target):
+        with tf.GradientTape() as tape:
+            value = loss(target, change(model(inputs)))
+        return tape.gradient(value, [x.value for x in model.trainable_variables])
+
+    for change, held in ((lambda x: x, False), (lambda x: x + 0.0, True)):
+        function = tf.function(functools.partial(gradients, change), jit_compile=True)
+        compiled = function.experimental_get_compiler_ir(inputs, target)(stage="optimized_hlo")
+        assert any(f"[{shape},{V}]" in compiled for shape in (B * T, f"{B},{T}")) == held
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float64"])
+def test_other_precisions_keep_their_logits(dtype):
+    assert factors_in_a_graph(new_model(dtype=dtype)) is None
+
+
+def test_eager_logits_carry_no_factors():
+    model = new_model()
+    assert Factors.of(model(batch()[0])) is None
+    assert factors_in_a_graph(model) is not None
+
+
+@pytest.mark.parametrize("change", ["activation", "quantization"])
+def test_an_output_layer_that_is_not_linear_gives_no_factors(change):
+    model = new_model()
+    if change == "activation":
+        model.output_dense.activation = keras.activations.tanh
+    else:
+        model.output_dense.quantize("int8")
+    assert factors_in_a_graph(model) is None
+
+
+def test_an_output_layer_without_bias_has_factors_without_one():
+    model = new_model()
+    model.output_dense.bias = None
+    assert factors_in_a_graph(model).bias is None
+
+
+def test_a_small_vocabulary_keeps_its_logits():
+    assert not streamed.pays(100) and not streamed.pays(None) and streamed.pays(1000)
+
+
+def test_the_gradient_has_a_gradient(streams):
+    target, weights, *factors = arrays(4, count=7)
+    weights, *factors = (tf.constant(x, tf.float32) for x in (weights, *factors))
+    by_token = tfattn.MaskedCrossentropy(0.1, padding_id=V, reduction="none")
+
+    def by_logits(tokens, vectors, bias):
+        return tf.reduce_sum(by_token(target, tf.matmul(tokens, vectors, transpose_b=True) + bias, weights))
+
+    def by_factors(*factors):
+        return streamed.weighted_loss(Factors(*factors), tf.constant(target, tf.int32), weights, 0.1)
+
+    def second(loss):
+        @tf.function
+        def function(*factors):
+            with tf.GradientTape() as outer:
+                outer.watch(factors)
+                with tf.GradientTape() as inner:
+                    inner.watch(factors)
+                    value = loss(*factors)
+                along = sum(tf.reduce_sum(tf.sin(x)) for x in inner.gradient(value, factors))
+            return outer.gradient(along, factors)
+
+        return function(*factors)
+
+    assert_alike(second(by_factors), second(by_logits), 1e-4, 1e-5)
