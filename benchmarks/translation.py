@@ -11,8 +11,10 @@ dropout, or the scores of their best hypotheses, are compared. Each lives in a p
 by batch. A time is the sum over the batches of each one's median.
 
 Training: batches of `token_batches`, up to 4,096 tokens on a side; forward, backward and Adam, compiled for batches of any
-size as `fit` does it. Both have tfattn's `MaskedCrossentropy`, so that the models alone differ, but for the case with the
-loss that Keras has for this, `CategoricalCrossentropy` of one-hot rows. KerasHub's layers drop attention weights at the rate
+size as `fit` does it. Both have tfattn's `MaskedCrossentropy`, which does without the logits of our model: there is a case
+in which they are held, so that the layers alone differ, and one with the loss that Keras has for this,
+`CategoricalCrossentropy` of one-hot rows. A process's growth is that of its peak memory from before the first batch to
+after the last. KerasHub's layers drop attention weights at the rate
 of everything else, so ours do too, but for the case that says otherwise.
 
 Beam search: batches of `translate`, 64 sentences each. Both rank by the sum of log-probabilities. Weights that nobody has
@@ -54,6 +56,7 @@ class Case(NamedTuple):
     jit: bool = False  # XLA for ours
     peer_jit: bool = False
     attention_dropout: float = 0.3  # of ours
+    holds_logits: bool = False  # whether ours does
     keras_loss: bool = False  # whether the peer has Keras's loss
     ends: bool = True  # whether sentences end, or all are written to the greatest length
     every: int = 1  # takes one batch of so many
@@ -63,6 +66,7 @@ class Case(NamedTuple):
 CASES = [
     Case("training step", "training", 0.8, quick=True),
     Case("training step, ours without dropout of attention weights", "training", attention_dropout=0.0),
+    Case("training step, ours with its logits held", "training", holds_logits=True),
     Case("training step, KerasHub with Keras's loss", "training", keras_loss=True),
     Case("training step, both by XLA", "training", jit=True, peer_jit=True, every=4),
     Case("beam search, KerasHub by XLA", "decoding", 0.5, peer_jit=True, quick=True),
@@ -75,7 +79,8 @@ def worker(case, file, name):
     """One peer's process."""
     keras.utils.set_random_seed(1)  # the same first weights in each
     ours = name == "tfattn"
-    model = tfattn.Transformer(VOCABULARY_SIZE, attention_dropout=case.attention_dropout, **SIZES)
+    kind = HoldingLogits if case.holds_logits else tfattn.Transformer
+    model = kind(VOCABULARY_SIZE, attention_dropout=case.attention_dropout, **SIZES)
     model.build(((None, None), (None, None)))
     if not ours:
         from keras_hub_transformer import BeamTranslator, KerasHubTransformer
@@ -90,6 +95,13 @@ def worker(case, file, name):
     if ours:
         return _serve_decoding(case, Translator(model), batches)
     return _serve_decoding(case, BeamTranslator(model, BEAMS, Ids.begin_id, Ids.end_id, ending, jit), batches)
+
+
+class HoldingLogits(tfattn.Transformer):
+    """A loss that is given a copy of the logits knows nothing of how they came about."""
+
+    def logits(self, x):
+        return tf.identity(super().logits(x))
 
 
 def _serve_training(model, keras_loss, jit, batches):
@@ -244,7 +256,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "batches.npz")
         prepare(file, options.data, options.quick)
-        print_header("case", "batches", "tfattn", "KerasHub", "time ratio")
+        growth = "tfattn grows", "KerasHub grows", "memory ratio"
+        print_header("case", "batches", "tfattn", "KerasHub", "time ratio", *growth)
         for index, case in enumerate(CASES):
             if options.case not in case.name or (options.quick and not case.quick):
                 continue
@@ -252,7 +265,9 @@ def main():
             names = "tfattn", "keras_hub"
             ours, peer = measure(case.name, names, ("--worker", index, file), rounds, tolerance=1e-5)
             ratio = with_goal(ours.seconds / peer.seconds, case.goal)
-            print_row(case.name, str(len(ours.times)), f"{ours.seconds:.2f} s", f"{peer.seconds:.2f} s", ratio)
+            cells = [case.name, str(len(ours.times)), f"{ours.seconds:.2f} s", f"{peer.seconds:.2f} s", ratio]
+            memory = f"{ours.growth / max(peer.growth, 1e-3):.3g}"
+            print_row(*cells, f"{ours.growth:.2f} GB", f"{peer.growth:.2f} GB", memory)
 
 
 if __name__ == "__main__":

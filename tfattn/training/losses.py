@@ -19,6 +19,11 @@ class MaskedCrossentropy(keras.losses.Loss):
 
     Smoothing works on ids, and builds no one-hot rows. Computed in float32.
 
+    On TensorFlow the models of this collection leave on their logits, in a graph and in float32, the product that these are.
+    For 512 words and more, mean and sum are then found without them, a block of tokens at a time, the gradients in the same
+    walk: nothing of the size B · T · V is held. Logits that were worked on since, a subclass with a `call` of its own, and
+    `reduction="none"` need them, and get them.
+
     Args:
         label_smoothing: ε in [0, 1).
         padding_id: int, the id that does not count.
@@ -41,6 +46,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         2.0794
 
     Source: Szegedy et al. 2016, arXiv:1512.00567, section 7, with a uniform prior; Vaswani et al. 2017, section 5.4.
+    Without logits: Wijmans et al. 2024, arXiv:2411.09009.
     """
 
     def __init__(
