@@ -239,13 +239,16 @@ def trained(model):
 @pytest.fixture
 def without_logits(monkeypatch, streams):
     """Logits that make a graph fail which computes them."""
-    on = Factors.on
+    on, seen = Factors.on, []
 
     def poisoned(factors, logits):
+        seen.append(logits)
         bad = tf.reshape(logits, tf.concat([tf.shape(logits)[:-1], [V + 1]], 0))[..., :V]
         return on(factors, bad)
 
     monkeypatch.setattr(Factors, "on", poisoned)
+    yield
+    assert seen
 
 
 @pytest.mark.parametrize(
