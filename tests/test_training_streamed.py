@@ -295,8 +295,38 @@ def test_xla_holds_no_logits(streams):
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float64"])
-def test_other_precisions_keep_their_logits(dtype):
-    assert factors_in_a_graph(new_model(dtype=dtype)) is None
+@pytest.mark.parametrize("output", [None, "float32"], ids=["throughout", "but for the output"])
+def test_other_precisions_keep_their_logits(dtype, output):
+    model = new_model(dtype=dtype)
+    if output is not None:
+        model.output_dense.dtype_policy = output
+    assert factors_in_a_graph(model) is None
+
+
+class Doubling(keras.layers.Dense):
+    def call(self, inputs):
+        return 2.0 * super().call(inputs)
+
+
+def test_an_output_layer_of_ones_own_gives_no_factors():
+    model = MODELS["Transformer"]()
+    model.output_dense = Doubling(V)
+    assert factors_in_a_graph(model) is None
+
+
+def test_an_adapted_output_layer_gives_the_adapted_matrix():
+    model = new_model()
+    model.output_dense.enable_lora(2)
+    model.output_dense.lora_kernel_b.assign(np.ones((2, V)))
+    found = []
+
+    def function(inputs):
+        logits = model(inputs)
+        factors = Factors.of(logits)
+        found.append(tf.einsum("btw,vw->btv", factors.tokens, factors.vectors) + factors.bias)
+        return logits, found[0]
+
+    assert_alike(*([x] for x in tf.function(function)(batch()[0])), 1e-4, 1e-5)
 
 
 def test_eager_logits_carry_no_factors():
@@ -323,6 +353,48 @@ def test_an_output_layer_without_bias_has_factors_without_one():
 
 def test_a_small_vocabulary_keeps_its_logits():
     assert not streamed.pays(100) and not streamed.pays(None) and streamed.pays(1000)
+    assert_alike(judged(LOSSES["mean"](), tf.identity), judged(LOSSES["mean"]()), 0, 0)  # both by the common way
+
+
+def test_lengths_that_only_the_run_knows_must_fit_too(streams):
+    loss = tfattn.MaskedCrossentropy()
+    specs = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None, None, 4)), tf.TensorSpec((V, 4))
+
+    @tf.function(input_signature=specs)
+    def function(target, tokens, vectors):
+        logits = tf.einsum("btw,vw->btv", tokens, vectors)
+        return loss(target, Factors(tokens, vectors).on(logits))
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must have the shape of the tokens"):
+        function(tf.ones((5, 3), tf.int32), tf.ones((3, 5, 4)), tf.ones((V, 4)))
+
+
+def test_logits_of_the_graph_outside_reach_a_branch(streams):
+    target, _, tokens, vectors, bias = arrays(6)
+    loss, factors = tfattn.MaskedCrossentropy(), [tf.constant(x, tf.float32) for x in (tokens[None], vectors, bias)]
+
+    @tf.function
+    def function(condition, *factors):
+        with tf.GradientTape() as tape:
+            tape.watch(factors)
+            logits = Factors(*factors).on(factors[0] @ tf.transpose(factors[1]) + factors[2])
+            value = tf.cond(condition, lambda: loss(target[None], logits), lambda: 0.0)
+        return value, *tape.gradient(value, factors)
+
+    eager = tfattn.MaskedCrossentropy()(target[None], tokens[None] @ vectors.T + bias)
+    found = function(tf.constant(True), *factors)
+    np.testing.assert_allclose(found[0], eager, rtol=1e-5)
+    assert all(np.any(x) for x in found[1:])
+
+
+def test_accuracy_of_logits_that_exist_anyway_is_theirs(without_logits):
+    model, metric = new_model(), tfattn.MaskedAccuracy()
+    inputs, target, _ = batch()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
+        tf.function(
+            lambda *inputs: metric.update_state(target, model(inputs)),
+            input_signature=[tf.TensorSpec((None, None), tf.int32)] * 2,
+        )(*inputs)
 
 
 def test_the_gradient_has_a_gradient(streams):

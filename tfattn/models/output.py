@@ -23,19 +23,24 @@ def logits(x, dense, embedding):
     if dense is None:
         vectors = ops.cast(embedding.embeddings, x.dtype)  # (V, width)
         scores = products.matmul_shared(x, ops.transpose(vectors))
-        factors = Factors(x, vectors)
     else:
         flat = dense(ops.reshape(x, (-1, x.shape[-1])))  # one plain product and not a batched one
         scores = ops.reshape(flat, (*ops.shape(x)[:-1], dense.units))
-        factors = _factors_of_dense(x, dense)
-    if factors is None or keras.backend.standardize_dtype(scores.dtype) != "float32":
+    dtypes = {keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, scores)}
+    if not Factors.fit_on(scores) or dtypes != {"float32"}:
         return scores
-    return factors.on(scores)
+    if dense is None:
+        return Factors(x, vectors).on(scores)
+    return _factors_of_dense(x, dense).on(scores) if _is_linear(dense) else scores
+
+
+def _is_linear(dense):
+    """Whether this is Keras's own layer, and as it comes: another may do something else as well."""
+    plain = type(dense) is keras.layers.Dense and dense.quantization_mode is None
+    return plain and dense.activation is keras.activations.linear
 
 
 def _factors_of_dense(x, dense):
-    """Those of a linear layer; None where it does something else as well."""
-    if dense.activation is not keras.activations.linear or dense.quantization_mode is not None:
-        return None
-    vectors = ops.transpose(ops.cast(dense.kernel, x.dtype))
-    return Factors(x, vectors, None if dense.bias is None else ops.cast(dense.bias, x.dtype))
+    # By `cast`, which reads a variable: as such it would be read by whoever uses it, after an optimizer's step even.
+    kernel, bias = (part if part is None else ops.cast(part, x.dtype) for part in (dense.kernel, dense.bias))
+    return Factors(x, ops.transpose(kernel), bias)

@@ -19,10 +19,11 @@ class MaskedCrossentropy(keras.losses.Loss):
 
     Smoothing works on ids, and builds no one-hot rows. Computed in float32.
 
-    On TensorFlow the models of this collection leave on their logits, in a graph and in float32, the product that these are.
-    For 512 words and more, mean and sum are then found without them, a block of tokens at a time, the gradients in the same
-    walk: nothing of the size B · T · V is held. Logits that were worked on since, a subclass with a `call` of its own, and
-    `reduction="none"` need them, and get them.
+    On TensorFlow without a GPU the models of this collection leave on their logits, in a graph and in float32, the product
+    that these are. For 512 words and more, mean and sum are then found without them, a block of tokens at a time, the
+    gradients in the same walk: nothing of the size B · T · V is held, and the loss has no gradient by the logits themselves.
+    Logits that were worked on since (`tf.identity` is enough), a subclass of this loss with a `call` of its own, and
+    `reduction="none"` take the common way.
 
     Args:
         label_smoothing: ε in [0, 1).
@@ -92,6 +93,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         from tfattn.training import streamed
 
         check_scores(type(self).__name__, y_true, y_pred)
+        Factors.spare(y_pred)
         return streamed.weighted_loss(factors, ops.cast(y_true, "int32"), weights, self.label_smoothing)
 
     def get_config(self):

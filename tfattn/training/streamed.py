@@ -20,8 +20,10 @@ _LEAST_VOCABULARY = 512
 
 
 def pays(vocabulary_size):
-    """Whether the logits are worth avoiding, as measured on two cores."""
-    return vocabulary_size is not None and vocabulary_size >= _LEAST_VOCABULARY
+    """Whether the logits are worth avoiding, as measured on two cores. A GPU may like larger blocks, or none."""
+    if vocabulary_size is None or tf.config.list_physical_devices("GPU"):
+        return False
+    return vocabulary_size >= _LEAST_VOCABULARY
 
 
 def weighted_loss(factors, target, weights, smoothing):
@@ -46,8 +48,10 @@ def weighted_loss(factors, target, weights, smoothing):
 
         return tf.reduce_sum(losses * weights), gradient
 
-    target, weights = tf.reshape(target, (-1,)), tf.reshape(weights, (-1,))
     tokens, *others = _given(factors)
+    fits = "MaskedCrossentropy: `y_true` must have the shape of the tokens"  # flat ones would be paired all the same
+    tf.debugging.assert_equal(tf.shape(target), tf.shape(tokens)[:-1], fits)
+    target, weights = tf.reshape(target, (-1,)), tf.reshape(weights, (-1,))
     # Each a tensor of the graph that this is called in: what a function captures belongs to the graph outside.
     return total(weights, _flat(tokens), *map(tf.identity, others))
 
