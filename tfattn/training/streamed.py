@@ -90,9 +90,8 @@ def _losses(target, weights, smoothing, tokens, vectors, *bias):
         logits = _logits(block, vectors, *bias)  # (R, V)
         largest = tf.reduce_max(logits, -1, keepdims=True)  # (R, 1)
         at_target = tf.gather(logits, targets[at], batch_dims=1)
-        with tf.control_dependencies(
-            [at_target]
-        ):  # nobody else reads the logits then: what follows is done in their place
+        # Nobody else reads the logits by then: what follows is done in their place, without memory of its own.
+        with tf.control_dependencies([at_target]):
             exponentials = tf.exp(logits - largest)
         total = tf.reduce_sum(exponentials, -1, keepdims=True)
         scale = pulls[at] / total
