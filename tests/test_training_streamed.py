@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import types
 
 import keras
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 import tfattn
 from tests import reference
 from tfattn._factors import Factors
-from tfattn.training import RDropCrossentropy, streamed
+from tfattn.training import RDropCrossentropy, losses, streamed
 
 B, S, T, V = 3, 5, 7, 11
 
@@ -22,7 +23,7 @@ B, S, T, V = 3, 5, 7, 11
 def blocks(numbers=3 * V, rows=1):
     """Blocks of a few tokens, for a vocabulary of a few words."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(streamed, "_LEAST_VOCABULARY", 1)
+        patch.setattr(losses, "_LEAST_VOCABULARY", 1)
         patch.setattr(streamed, "_LEAST_ROWS", rows)
         patch.setattr(streamed, "_NUMBERS", numbers)
         yield
@@ -352,8 +353,19 @@ def test_an_output_layer_without_bias_has_factors_without_one():
 
 
 def test_a_small_vocabulary_keeps_its_logits():
-    assert not streamed.pays(100) and not streamed.pays(None) and streamed.pays(1000)
-    assert_alike(judged(LOSSES["mean"](), tf.identity), judged(LOSSES["mean"]()), 0, 0)  # both by the common way
+    sizes = 100, 511, 512, None
+    factors = [Factors(None, tf.TensorSpec((size, 4))) for size in sizes]
+    logits = [each.on(types.SimpleNamespace()) for each in factors]
+    assert [losses.streamable(each) is not None for each in logits] == [False, False, True, False]
+    assert losses.streamable(types.SimpleNamespace()) is None
+
+
+def test_a_gpu_keeps_its_logits(streams, monkeypatch):
+    factors = Factors(None, tf.TensorSpec((V, 4)))
+    logits = factors.on(types.SimpleNamespace())
+    assert losses.streamable(logits) is factors
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
+    assert losses.streamable(logits) is None
 
 
 def test_lengths_that_only_the_run_knows_must_fit_too(streams):

@@ -8,6 +8,7 @@ from tfattn._factors import Factors
 
 __all__ = ["MaskedCrossentropy"]
 
+_LEAST_VOCABULARY = 512  # of whose words the logits are worth avoiding, as measured on two cores
 _REDUCTIONS = ("sum_over_batch_size", "sum", "none", None)
 
 
@@ -159,11 +160,11 @@ class _Share(keras.losses.Loss):
 def streamable(logits):
     """The factors of logits that nothing has to hold, or None."""
     factors = Factors.of(logits)
-    if factors is None:
+    if factors is None or (factors.vectors.shape[0] or 0) < _LEAST_VOCABULARY:
         return None
     from tfattn.training import streamed
 
-    return factors if streamed.pays(factors.vectors.shape[0]) else None
+    return factors if streamed.pays() else None
 
 
 def token_weights(who, y_true, padding_id, sample_weight, dtype):

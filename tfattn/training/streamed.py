@@ -16,14 +16,11 @@ __all__ = ["best_ids", "pays", "weighted_loss"]
 _AT_ONCE = 2  # one block's passes over its logits leave a core to another's products
 _NUMBERS = 2_500_000  # logits of a block: 10 MB
 _LEAST_ROWS = 32  # of which a matrix product is still a quick one
-_LEAST_VOCABULARY = 512
 
 
-def pays(vocabulary_size):
-    """Whether the logits are worth avoiding, as measured on two cores. A GPU may like larger blocks, or none."""
-    if vocabulary_size is None or tf.config.list_physical_devices("GPU"):
-        return False
-    return vocabulary_size >= _LEAST_VOCABULARY
+def pays():
+    """Whether the logits are worth avoiding on this machine. A GPU, not measured, may like larger blocks, or none."""
+    return not tf.config.list_physical_devices("GPU")
 
 
 def weighted_loss(factors, target, weights, smoothing):
