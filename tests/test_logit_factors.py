@@ -1,0 +1,158 @@
+"""The product that a model's logits carry: which logits carry it, and that nobody computes them then."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+from tests.small_vocabulary import V, assert_alike, blocks
+from tfattn._factors import Factors
+
+B, S, T = 3, 5, 7
+
+
+@pytest.fixture
+def streams():
+    with blocks():
+        yield
+
+
+MODELS = {
+    "Transformer": lambda **more: tfattn.Transformer(V, num_layers=1, width=8, num_heads=2, hidden_dim=6, **more),
+    "BahdanauSeq2Seq": lambda **more: tfattn.BahdanauSeq2Seq(V, width=6, units=5, **more),
+}
+
+
+def new_model(name="Transformer", **more):
+    keras.utils.set_random_seed(0)
+    model = MODELS[name](**more)
+    model.build(((None, None), (None, None)))
+    if not model.share_embeddings:
+        model.output_dense.bias.assign(np.random.default_rng(1).normal(size=V))
+    return model
+
+
+def batch():
+    """(source, target_in), target_out, and weights of tokens."""
+    rng = np.random.default_rng(0)
+    source, target_in, target_out = (rng.integers(1, V, (B, length)).astype("int32") for length in (S, T, T))
+    source[0, 3:], target_in[1, 5:], target_out[1, 4:] = 0, 0, 0
+    return (source, target_in), target_out, rng.uniform(0.5, 2.0, (B, T)).astype("float32")
+
+
+def trained(model):
+    """A model's numbers in two steps of training and after them, and its weights."""
+    loss = tfattn.MaskedCrossentropy(0.1)
+    model.compile(keras.optimizers.SGD(0.3), loss, metrics=[tfattn.MaskedAccuracy()], jit_compile=False)
+    inputs, target, weights = batch()
+    logs = model.fit(inputs, target, sample_weight=weights, epochs=2, verbose=0, shuffle=False).history
+    return [*logs.values(), *model.evaluate(inputs, target, verbose=0), *model.get_weights()]
+
+
+@pytest.fixture
+def without_logits(monkeypatch, streams):
+    """Logits that make a graph fail which computes them."""
+    on, seen = Factors.on, []
+
+    def poisoned(factors, logits):
+        seen.append(logits)
+        bad = tf.reshape(logits, tf.concat([tf.shape(logits)[:-1], [V + 1]], 0))[..., :V]
+        return on(factors, bad)
+
+    monkeypatch.setattr(Factors, "on", poisoned)
+    yield
+    assert seen
+
+
+@pytest.mark.parametrize("name, share_embeddings", [("Transformer", True), ("BahdanauSeq2Seq", False)])
+def test_models_train_and_are_judged_without_logits(name, share_embeddings, request):
+    wanted = trained(new_model(name, share_embeddings=share_embeddings))
+    request.getfixturevalue("without_logits")
+    assert_alike(trained(new_model(name, share_embeddings=share_embeddings)), wanted, 1e-4, 1e-5)
+
+
+def test_a_model_inside_a_functional_one_needs_no_logits_either(without_logits):
+    source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
+    outer = keras.Model([source, target], new_model()((source, target)))
+    assert np.isfinite(trained(outer)[0]).all()
+
+
+def test_logits_that_are_asked_for_are_computed(without_logits):
+    model, any_shape = new_model(), tf.TensorSpec((None, None), tf.int32)
+    function = tf.function(lambda *inputs: model(inputs), input_signature=[any_shape] * 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
+        function(*batch()[0])
+
+
+def factors_in_a_graph(model):
+    found = []
+    tf.function(lambda inputs: found.append(Factors.of(model(inputs))))(batch()[0])
+    return found[0]
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float64"])
+@pytest.mark.parametrize("output", [None, "float32"], ids=["throughout", "but for the output"])
+def test_other_precisions_keep_their_logits(dtype, output):
+    model = new_model(dtype=dtype)
+    if output is not None:
+        model.output_dense.dtype_policy = output
+    assert factors_in_a_graph(model) is None
+
+
+class Doubling(keras.layers.Dense):
+    def call(self, inputs):
+        return 2.0 * super().call(inputs)
+
+
+def test_an_output_layer_of_ones_own_gives_no_factors():
+    model = MODELS["Transformer"]()
+    model.output_dense = Doubling(V)
+    assert factors_in_a_graph(model) is None
+
+
+def test_an_adapted_output_layer_gives_the_adapted_matrix():
+    model = new_model()
+    model.output_dense.enable_lora(2)
+    model.output_dense.lora_kernel_b.assign(np.ones((2, V)))
+    found = []
+
+    def function(inputs):
+        logits = model(inputs)
+        factors = Factors.of(logits)
+        found.append(tf.einsum("btw,vw->btv", factors.tokens, factors.vectors) + factors.bias)
+        return logits, found[0]
+
+    assert_alike(*([x] for x in tf.function(function)(batch()[0])), 1e-4, 1e-5)
+
+
+def test_eager_logits_carry_no_factors():
+    model = new_model()
+    assert Factors.of(model(batch()[0])) is None
+    assert factors_in_a_graph(model) is not None
+
+
+@pytest.mark.parametrize("change", ["activation", "quantization"])
+def test_an_output_layer_that_is_not_linear_gives_no_factors(change):
+    model = new_model()
+    if change == "activation":
+        model.output_dense.activation = keras.activations.tanh
+    else:
+        model.output_dense.quantize("int8")
+    assert factors_in_a_graph(model) is None
+
+
+def test_an_output_layer_without_bias_has_factors_without_one():
+    model = new_model()
+    model.output_dense.bias = None
+    assert factors_in_a_graph(model).bias is None
+
+
+def test_accuracy_of_logits_that_exist_anyway_is_theirs(without_logits):
+    model, metric = new_model(), tfattn.MaskedAccuracy()
+    inputs, target, _ = batch()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
+        tf.function(
+            lambda *inputs: metric.update_state(target, model(inputs)),
+            input_signature=[tf.TensorSpec((None, None), tf.int32)] * 2,
+        )(*inputs)
