@@ -21,7 +21,7 @@ def logits(x, dense, embedding):
     In float32 with their `Factors` on them, by which `MaskedCrossentropy` does without them.
     """
     if dense is None:
-        vectors = ops.cast(embedding.embeddings, x.dtype)  # (V, width)
+        vectors = _vectors(embedding, x.dtype)
         scores = products.matmul_shared(x, ops.transpose(vectors))
     else:
         flat = dense(ops.reshape(x, (-1, x.shape[-1])))  # one plain product and not a batched one
@@ -32,6 +32,14 @@ def logits(x, dense, embedding):
     if dense is None:
         return Factors(x, vectors).on(scores)
     return _factors_of_dense(x, dense).on(scores) if _is_linear(dense) else scores
+
+
+def _vectors(embedding, dtype):
+    """The matrix of all words, `(V, width)`."""
+    if embedding.quantization_mode is None:
+        return ops.cast(embedding.embeddings, dtype)
+    # Its matrix holds integers then, which mean what a lookup makes of them.
+    return ops.cast(embedding(ops.arange(embedding.input_dim)), dtype)
 
 
 def _is_linear(dense):
