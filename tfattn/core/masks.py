@@ -18,7 +18,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core import pairs
+from tfattn.core import pairs, ranges
 from tfattn.core.grid import Grid
 
 __all__ = ["Grid", "Mask", "causal", "explicit", "padding", "prefix", "segments", "window"]
@@ -374,14 +374,14 @@ class _Both(_Pair):
     join = staticmethod(ops.logical_and)
 
     def key_bounds(self, grid):
-        return _overlap(self.left.key_bounds(grid), self.right.key_bounds(grid))
+        return ranges.overlap(self.left.key_bounds(grid), self.right.key_bounds(grid))
 
     def width(self, grid):
         # Each side by itself: padding, whose bounds are tensors, does not make a window wider.
         return min(super().width(grid), self.left.width(grid), self.right.width(grid))
 
     def open_bounds(self, grid):
-        return _overlap(self.left.open_bounds(grid), self.right.open_bounds(grid))
+        return ranges.overlap(self.left.open_bounds(grid), self.right.open_bounds(grid))
 
     def seen_keys(self, num_queries, num_keys):
         return _known(ops.logical_and, [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)])
@@ -395,11 +395,10 @@ class _Either(_Pair):
     join = staticmethod(ops.logical_or)
 
     def key_bounds(self, grid):
-        (a, b), (c, d) = self.left.key_bounds(grid), self.right.key_bounds(grid)
-        return _least(a, c), _most(b, d)
+        return ranges.hull(self.left.key_bounds(grid), self.right.key_bounds(grid))
 
     def open_bounds(self, grid):
-        return _longer(self.left.open_bounds(grid), self.right.open_bounds(grid))
+        return ranges.longer(self.left.open_bounds(grid), self.right.open_bounds(grid))
 
     def seen_keys(self, num_queries, num_keys):
         return _if_both(ops.logical_or, [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)])
@@ -426,46 +425,15 @@ class _Not(Mask):
         return _flipped(self.inner.seen_keys(num_queries, num_keys))
 
     def key_bounds(self, grid):
-        """What an open range at either end of the keys leaves over."""
-        low, high = self.inner.open_bounds(grid)
-        keys = grid.num_keys
-        at_start, at_end = _both(low <= 0, high > low), _both(high >= keys, high > low)
-        return _choose(at_start, high, 0), _choose(at_end, low, keys)
+        return ranges.left_over(self.inner.open_bounds(grid), grid.num_keys)
 
     def open_bounds(self, grid):
         """The longer of the two ranges outside of what the inner rule lets in."""
         low, high = self.inner.key_bounds(grid)
-        return _longer((0, low), (high, grid.num_keys))
+        return ranges.longer((0, low), (high, grid.num_keys))
 
     def get_config(self):
         return {"inner": keras.saving.serialize_keras_object(self.inner)}
-
-
-def _least(a, b):
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else ops.minimum(a, b)
-
-
-def _most(a, b):
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else ops.maximum(a, b)
-
-
-def _both(a, b):
-    return (a and b) if isinstance(a, bool) and isinstance(b, bool) else ops.logical_and(a, b)
-
-
-def _choose(condition, a, b):
-    if isinstance(condition, bool):
-        return a if condition else b
-    return ops.where(condition, a, b)
-
-
-def _overlap(first, second):
-    return _most(first[0], second[0]), _least(first[1], second[1])
-
-
-def _longer(first, second):
-    shorter = first[1] - first[0] < second[1] - second[0]
-    return tuple(_choose(shorter, b, a) for a, b in zip(first, second, strict=True))
 
 
 def _known(join, sides):

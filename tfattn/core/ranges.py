@@ -1,0 +1,47 @@
+"""Ranges of keys `(low, high)`, low ≤ key < high, of whose ends each is an int or a scalar tensor.
+
+What is computed of ints is an int: so much is then known before a graph runs.
+"""
+
+from keras import ops
+
+__all__ = ["hull", "left_over", "longer", "overlap"]
+
+
+def overlap(first, second):
+    return _most(first[0], second[0]), _least(first[1], second[1])
+
+
+def hull(first, second):
+    """The range from the lower of both beginnings to the higher of both ends."""
+    return _least(first[0], second[0]), _most(first[1], second[1])
+
+
+def longer(first, second):
+    shorter = first[1] - first[0] < second[1] - second[0]
+    return tuple(_choose(shorter, b, a) for a, b in zip(first, second, strict=True))
+
+
+def left_over(taken, keys):
+    """What a range that begins at the first of so many keys, or ends at the last, leaves over; elsewhere all of them."""
+    low, high = taken
+    at_start, at_end = _both(low <= 0, high > low), _both(high >= keys, high > low)
+    return _choose(at_start, high, 0), _choose(at_end, low, keys)
+
+
+def _choose(condition, a, b):
+    if isinstance(condition, bool):
+        return a if condition else b
+    return ops.where(condition, a, b)
+
+
+def _both(a, b):
+    return (a and b) if isinstance(a, bool) and isinstance(b, bool) else ops.logical_and(a, b)
+
+
+def _least(a, b):
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else ops.minimum(a, b)
+
+
+def _most(a, b):
+    return max(a, b) if isinstance(a, int) and isinstance(b, int) else ops.maximum(a, b)
