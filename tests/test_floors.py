@@ -15,7 +15,10 @@ FLOORS = {"_checks": 0, "_factors": 0, "_optional": 0, "_past": 0, "core": 1, "l
 SIDES = {"data", "decoding", "plot", "training"}  # know floor 0 and themselves
 
 # The memory-linear paths are TensorFlow's own: the engine's, with the files that it may be split into, and the loss's.
-STREAMED = ("streamed", "shield", "walk", "loops", "blocks", "block_scores", "block_bias", "block_dropout", "form")
+STREAMED = (
+    *("streamed", "shield", "walk", "loops", "blocks", "block_scores", "block_bias", "block_dropout"),
+    *("pooling", "reach", "form"),
+)
 MAY_USE_TENSORFLOW = {"tfattn.training.streamed", *(f"tfattn.core.{name}" for name in STREAMED)}
 
 # Looked up when first used: never at the top of a module.

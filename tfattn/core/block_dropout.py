@@ -26,6 +26,10 @@ class Dropout:
         """The whole square's weights, less those that do not stay; what stays grows."""
         return weights * (self.keep(0, tf.shape(weights), weights.dtype) * self.scale)
 
+    def dropped(self, weights, number):
+        """The weights of block `number`, less those that do not stay, and without the scale."""
+        return weights * self.keep(number, tf.shape(weights), weights.dtype)
+
     def keep(self, number, shape, dtype):
         """1 where a weight of block `number` stays, 0 elsewhere."""
         count = tf.reduce_prod(shape)

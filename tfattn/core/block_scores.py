@@ -6,7 +6,8 @@ carries the gradient of a block back to its operands. Blocks of queries are `(c,
 `(c, G, s, X)`; of scores `(c, G, R, s)`.
 
 And each says how it is cut: `heads_apart`, whether a head may be computed without the others; `work`, the numbers that it
-has for each pair; `block_numbers`, how many of them a block may have; `always_finite`, that finite operands never give −inf.
+has for each pair; `block_numbers`, how many of them a block may have; `always_finite`, that finite operands never give −inf; `moderate`,
+that nearly always the scores of a query are such that their exponentials can be summed up as they are.
 """
 
 import os
@@ -47,6 +48,7 @@ class Dot:
     heads_apart = True  # no head needs to know which one it is
     block_numbers = 2**20  # scores, where a mask or bias by head keeps the heads together
     always_finite = True
+    moderate = True
 
     def __init__(self, scaled):
         self.scaled = scaled
@@ -79,6 +81,7 @@ class AnyScore:
     heads_apart = False  # its parameters may have one row a head
     block_numbers = 2**20  # `work` of them for each pair
     always_finite = False  # a kernel of compact support is −inf beyond it
+    moderate = False  # and a kernel of many dimensions far below 0
 
     def __init__(self, score, rank):
         _refuse_captured(score)
@@ -147,6 +150,7 @@ class Additive(AnyScore):
 
     block_numbers = 2**22
     always_finite = True
+    moderate = True
 
     def __init__(self):
         super().__init__(score_functions.additive, rank=4)

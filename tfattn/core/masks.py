@@ -24,8 +24,30 @@ from tfattn.core.grid import Grid
 __all__ = ["Grid", "Mask", "causal", "explicit", "padding", "prefix", "segments", "window"]
 
 
+# What a rule says of itself in short, beside `on`.
+_IN_SHORT = ("key_bounds", "width", "open_bounds", "seen_keys", "common_keys", "by_distance")
+
+
 class Mask:
-    """What all masks share: `&`, `|`, `~` and `dense`. A rule defines `on`, and `get_config` if it has parameters."""
+    """What all masks share: `&`, `|`, `~` and `dense`. A rule defines `on`, and `get_config` if it has parameters.
+
+    What a rule says in short of itself, from `key_bounds` on, is for speed, and of its own `on` alone: a class that overrides
+    `on` inherits none of it.
+
+    Attributes:
+        by_distance: whether the rule gives `(t, s)` and asks for nothing but how far a key is from a query,
+            `grid.key_positions()` less `grid.query_positions()`. Streamed attention then asks once for all blocks of a
+            diagonal.
+    """
+
+    by_distance = False
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        owner = {name: _owner(cls, name) for name in ("on", *_IN_SHORT)}
+        for name in _IN_SHORT:
+            if owner[name] > owner["on"]:
+                setattr(cls, name, vars(Mask)[name])
 
     def on(self, grid):
         """Which pairs of `grid` may attend: bool, broadcastable to `(B, t, s)` or `(B, H, t, s)`.
@@ -94,6 +116,11 @@ class Mask:
 
     # NumPy would otherwise apply `&` element by element to an object array.
     __array_ufunc__ = None
+
+
+def _owner(cls, name):
+    """How far up the class that defines `name` is."""
+    return next(at for at, parent in enumerate(cls.__mro__) if name in vars(parent))
 
 
 def _registered(cls):
@@ -227,6 +254,8 @@ class padding(Mask):
 class causal(Mask):
     """A query sees the keys up to its own position and none after it (Vaswani et al. 2017, section 3.2.3)."""
 
+    by_distance = True
+
     def on(self, grid):
         return grid.key_positions() <= grid.query_positions()  # (t, s)
 
@@ -249,6 +278,8 @@ class window(Mask):
     Raises:
         ValueError: `size` is no positive integer.
     """
+
+    by_distance = True
 
     def __init__(self, size):
         self.size = _checks.positive_int("masks.window", "size", size)
@@ -355,6 +386,10 @@ class _Pair(Mask):
         self.left = left
         self.right = right
 
+    @property
+    def by_distance(self):
+        return self.left.by_distance and self.right.by_distance
+
     def check(self, who, argument, shape):
         self.left.check(who, argument, shape)
         self.right.check(who, argument, shape)
@@ -411,6 +446,10 @@ class _Either(_Pair):
 class _Not(Mask):
     def __init__(self, inner):
         self.inner = inner
+
+    @property
+    def by_distance(self):
+        return self.inner.by_distance
 
     def check(self, who, argument, shape):
         self.inner.check(who, argument, shape)

@@ -1,10 +1,11 @@
 """Exact attention in linear memory, on TensorFlow.
 
 The T × S square of scores is never held. It is cut into blocks (`core.blocks`); the forward pass walks over the blocks of
-a row, keeps the pooled values of the keys seen so far, the highest of their scores and the sum of exp(score − highest), and
-rescales them when a block adds to them. The backward pass walks again and computes each block anew: with those two numbers at
-hand a weight is exp(score − highest) / sum. Blocks that the mask rules out are skipped, and blocks that it leaves open are
-not masked.
+a row and adds up exp(score) · value and exp(score), as they are. Where that would overflow or vanish it walks again, and keeps
+the pooled values of the keys seen so far, the highest of their scores and the sum of exp(score − highest), which it rescales
+when a block adds to them (`core.pooling`). The backward pass walks too and computes each block anew: with two numbers a query
+at hand, `top` and `total`, a weight is exp(score − top) / total. Blocks that the mask rules out are skipped, and blocks that
+it leaves open are not masked.
 
 A score's gradient is weight · (∂weight − Σ weight · ∂weight), and here the sum is added up in another order than its parts:
 where both are equal, a float32's rounding is left, and the slope of the score multiplies it. At the edge of a kernel's
@@ -103,9 +104,9 @@ class _Walks(NamedTuple):
     apart: bool
     form: object
 
-    def forward(self, *tensors):
-        """The output, and what the way back needs of this one."""
-        walk, operands = self._begin(tensors)
+    def forward(self, *tensors, recorded=False):
+        """The output, and what the way back needs of this one; `recorded` where a tape looks on."""
+        walk, operands = self._begin(tensors, recorded)
         operands, shielded = shield(walk.square, walk.mask, *operands)
         output, softmax = walk.forward(*operands)
         return output, (operands, shielded, output, softmax)
@@ -117,11 +118,11 @@ class _Walks(NamedTuple):
         of_query, of_key, of_value, *rest = walk.backward(*operands, output, softmax, upstream)
         return *unshield(shielded, of_query, of_key, of_value), *rest
 
-    def _begin(self, tensors):
+    def _begin(self, tensors, recorded=False):
         query, key, value, bias, parameters, mask, dropout = self.form.parts(tensors)
         score = block_score(self.score, parameters, self.rank)
         square = Square.cut(query, key, score, mask, self.block, self.apart)
-        return Walk(square, score, mask, dropout, bias, parameters), (query, key, value)
+        return Walk(square, score, mask, dropout, bias, parameters, recorded), (query, key, value)
 
     def compiled(self, tensors):
         """Both as functions that all calls of this kind share, where another call of it does the same."""
@@ -173,7 +174,7 @@ def _unrecorded(walks, forward, backward):
                 with tf.GradientTape() as tape:
                     tape.watch(sources)
                     upstream_here, *here = inputs
-                    _, kept = walks.forward(*here)
+                    _, kept = walks.forward(*here, recorded=True)
                     gradients = walks.backward(here, kept, upstream_here)
                 found = iter(tape.gradient(gradients, sources, of_gradients, tf.UnconnectedGradients.ZERO))
                 return [next(found) if x.dtype.is_floating else None for x in inputs]

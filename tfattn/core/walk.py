@@ -7,46 +7,36 @@ operation's last thread; where there is one step alone, two blocks of its querie
 at once. Shape letters are those of `core.blocks`; m counts steps, i blocks of queries, j blocks of keys.
 """
 
-from typing import NamedTuple
-
 import tensorflow as tf
 
 from tfattn.core import pairs
 from tfattn.core.block_bias import Bias
 from tfattn.core.block_scores import less, with_ones
-from tfattn.core.blocks import ceil
 from tfattn.core.loops import add, loop, zeros
+from tfattn.core.pooling import Merges, Sums, lowest
+from tfattn.core.reach import Diagonals, Reach
 
 __all__ = ["Walk"]
 
 _AT_ONCE = 2
 _INF = float("inf")
-# In place of the highest score of a query without keys: exp(score − 1e30) is 0, and no product makes a NaN of it.
-_NEVER = 1e30
-
-
-class _Reach(NamedTuple):
-    """What a block of queries can see: blocks of keys `first` to `end`, and, without a mask, the keys `low` to `high`."""
-
-    first: object
-    end: object
-    low: object
-    high: object
 
 
 class Walk:
     """What a walk needs besides its operands."""
 
-    def __init__(self, square, score, mask, dropout=None, bias=None, parameters=()):
+    def __init__(self, square, score, mask, dropout=None, bias=None, parameters=(), recorded=False):
         self.square = square
         self.score = score
         self.mask = mask
+        self.diagonals = Diagonals.of(mask, square)
         self.dropout = dropout
         self.bias = None if bias is None else Bias(bias, square)
         self.parameters = list(parameters)
+        self.recorded = recorded  # whether what is done here is differentiated in its turn
 
     def forward(self, query, key, value):
-        """The output `(B, H, T, Dv)`, and for `backward` each query's highest score, and Σ exp(score − highest)."""
+        """The output `(B, H, T, Dv)`, and for `backward` the two numbers of each query that `core.pooling` has."""
         square = self.square
         by_step = [square.by_step(x) for x in (query, key, value)]
 
@@ -72,26 +62,42 @@ class Walk:
 
     def _forward(self, m, queries, keys, values):
         """Blocks of outputs `(blocks, c, G, R, Dv)`, and of the two numbers `(blocks, c, G, R, 1)`."""
-        lowest = _lowest(queries.dtype)
+        sums, merges = Sums(self.dropout), Merges(self.dropout, self.mask is not None or self.square.padded)
+        by_sums = self.score.moderate and not self.recorded
+        with_sums = sums.values(values) if by_sums else None
 
         def over_queries(i, *arrays):
             query, reach = queries[i], self._reach(m, i)  # (c, G, R, X)
 
-            def over_keys(j, *pooled):
-                scores = self.score.scores(self.square, query, keys[j], self.parameters)  # (c, G, R, s)
-                scores = self._hide(self._finite(self._biased(scores, m, i, j)), lowest, m, i, j, reach)
-                return self._merge(*pooled, *self._pool(scores, values[j], m, i, j))
+            def pooled(way, values):
+                def over_keys(j, *state):
+                    scores = self.score.scores(self.square, query, keys[j], self.parameters)  # (c, G, R, s)
+                    scores = self._biased(scores, m, i, j)
+                    scores = self._finite(scores) if way is merges else scores  # exp(−inf) is 0 by itself
+                    scores = self._hide(scores, way.hidden(scores.dtype), m, i, j, reach)
+                    return way.more(*state, scores, values[j], self._number(m, i, j))
 
-            zero = tf.zeros_like(query[..., :1])
-            output = zero * tf.zeros([values.shape[-1]], zero.dtype)  # (c, G, R, Dv)
-            output, top, total = loop(reach.first, reach.end, over_keys, output, zero + lowest, zero)
-            nothing = top < lowest / 2  # no key was seen: what was pooled came from under the mask
-            output = output if self.dropout is None else output * self.dropout.scale
-            pooled = [
-                tf.where(nothing, tf.constant(instead, x.dtype), x)
-                for x, instead in ((output, 0), (top, _NEVER), (total, 1))
-            ]
-            return [array.write(i, x) for array, x in zip(arrays, pooled, strict=True)]
+                return loop(reach.first, reach.end, over_keys, *way.start(query, values))
+
+            def merged():
+                return merges.result(*pooled(merges, values))
+
+            def summed():
+                state = pooled(sums, with_sums)
+                well = sums.well(*state)
+                blind = tf.zeros_like(well)
+                if self.mask is not None:
+                    blind = tf.cond(tf.reduce_all(well), lambda: blind, lambda: self._blind(m, i, reach))
+                result, well = sums.result(*state, blind), well | blind
+                return tf.cond(
+                    tf.reduce_all(well),
+                    lambda: result,
+                    lambda: tuple(tf.where(well, *both) for both in zip(result, merged(), strict=True)),
+                )
+
+            output, *softmax = summed() if by_sums else merged()
+            found = [output if self.dropout is None else output * self.dropout.scale, *softmax]
+            return [array.write(i, x) for array, x in zip(arrays, found, strict=True)]
 
         blocks = self.square.query_blocks
         shapes = [[*queries.shape[1:-1], width] for width in (values.shape[-1], 1, 1)]
@@ -135,7 +141,7 @@ class Walk:
 
         def over_queries(i, of_queries, of_keys, of_values, of_bias, of_parameters):
             query, reach = queries[i], self._reach(m, i)
-            # Weights are exp(score − highest) / total. Tokens are fewer than pairs: they are what is divided.
+            # Weights are exp(score − top) / total. Tokens are fewer than pairs: they are what is divided.
             of_output, delta = upstream[i] / totals[i], deltas[i] / totals[i]
             shifted_query = self.score.prepared_query(query, tops[i])
             shifted_output = less(of_output, delta)
@@ -150,7 +156,8 @@ class Walk:
                 if self.dropout is None:
                     kept, of_weights = weights, tf.matmul(shifted_output, shifted_values[j], transpose_b=True)
                 else:
-                    keep = self._keep(weights, m, i, j) * self.dropout.scale
+                    keep = self.dropout.keep(self._number(m, i, j), tf.shape(weights), weights.dtype)
+                    keep *= self.dropout.scale
                     kept, of_weights = weights * keep, tf.matmul(of_output, values[j], transpose_b=True) * keep - delta
                 of_scores = weights * of_weights
                 of_value = tf.matmul(kept, of_output, transpose_a=True)
@@ -182,21 +189,31 @@ class Walk:
         return self.square.grid(m // self.square.parts, i, j)
 
     def _reach(self, m, i):
+        return Reach.of(self.mask, self.square, m // self.square.parts, i)
+
+    def _blind(self, m, i, reach):
+        """Which queries of a block see no key: `(c, G, R, 1)`."""
         square = self.square
-        if self.mask is None:
-            return _Reach(0, square.key_blocks, 0, square.keys)
-        grid = square.query_grid(m // square.parts, i)
-        low, high = self.mask.key_bounds(grid)
-        first = tf.maximum(low, 0) // square.columns
-        return _Reach(first, ceil(tf.minimum(high, square.keys), square.columns), *self.mask.open_bounds(grid))
+        shape = [square.chunk, square.heads, square.rows, 1]
+
+        def over_keys(j, blind):
+            def hidden():
+                visible = self._visible(self._grid(m, i, j))
+                return tf.broadcast_to(tf.logical_not(tf.reduce_any(visible, -1, keepdims=True)), shape)
+
+            if reach.closed:
+                return (blind & hidden(),)
+            return (blind & tf.cond(reach.is_open(square, j), lambda: tf.zeros(shape, tf.bool), hidden),)
+
+        (blind,) = loop(reach.first, reach.end, over_keys, tf.ones(shape, tf.bool))
+        return square.fold(blind)
 
     def _finite(self, scores):
-        """A score of −inf, which hides its key, as `_lowest`, and any lower than 0.4 of that, of which biases are, as 0.4."""
+        """A score of −inf, which hides its key, as `lowest`, and any lower than 0.4 of that, of which biases are, as 0.4."""
         if self.bias is None and self.score.always_finite:
             return scores
-        lowest = _lowest(scores.dtype)
-        least = tf.constant(0.4 * lowest, scores.dtype)
-        low = tf.where(tf.equal(scores, -_INF), tf.constant(lowest, scores.dtype), least)
+        least, lower = (tf.constant(part * lowest(scores.dtype), scores.dtype) for part in (0.4, 1.0))
+        low = tf.where(tf.equal(scores, -_INF), lower, least)
         return tf.where(scores < least, low, scores)
 
     def _biased(self, scores, m, i, j):
@@ -212,50 +229,19 @@ class Walk:
             visible = self._visible(self._grid(m, i, j))
             return square.fold(tf.where(visible, square.unfold(scores), tf.constant(low, scores.dtype)))
 
-        if isinstance(reach.high, int) and isinstance(reach.low, int) and reach.high <= reach.low:
-            return hidden()
-        high = tf.minimum(reach.high, square.keys)
-        is_open = (j * square.columns >= reach.low) & ((j + 1) * square.columns <= high)
-        return tf.cond(is_open, lambda: scores, hidden)
+        return hidden() if reach.closed else tf.cond(reach.is_open(square, j), lambda: scores, hidden)
 
     def _visible(self, grid):
         """The mask on `grid`, broadcastable to `(c, H, t, s)`."""
         inside = grid.key_positions() < self.square.keys  # (1, s)
         if self.mask is None:
             return inside
-        visible = pairs.with_heads(self.mask.on(grid), 4)
+        rule = self.mask if self.diagonals is None else self.diagonals
+        visible = pairs.with_heads(rule.on(grid), 4)
         return visible & inside if self.square.padded else visible
 
-    def _pool(self, scores, value, m, i, j):
-        """Output of the queries over one block of keys, their highest score in it, and Σ exp(score − highest)."""
-        top = tf.reduce_max(scores, -1, keepdims=True)  # (c, G, R, 1)
-        weights = tf.nn.softmax(scores)  # (c, G, R, s)
-        # The largest weight is 1 / total: two maxima are quicker than a sum of exponentials of one's own.
-        total = 1 / tf.reduce_max(weights, -1, keepdims=True)
-        kept = weights if self.dropout is None else weights * self._keep(weights, m, i, j)
-        return tf.matmul(kept, value), top, total  # (c, G, R, Dv)
-
-    def _merge(self, output, top, total, more_output, more_top, more_total):
-        """Pools two pooled sets of keys: each counts as much as its sum of exponentials."""
-        highest = tf.maximum(top, more_top)
-        old, new = total * tf.exp(top - highest), more_total * tf.exp(more_top - highest)
-        total = old + new
-        # A row that sees none of the block has the mean of what is hidden there, which may have overflowed: 0 of it.
-        times = tf.multiply if self.mask is None else tf.math.multiply_no_nan
-        return times(output, old / total) + times(more_output, new / total), highest, total
-
-    def _keep(self, weights, m, i, j):
-        number = (m * self.square.query_blocks + i) * self.square.key_blocks + j
-        return self.dropout.keep(number, tf.shape(weights), weights.dtype)
-
-
-def _lowest(dtype):
-    """The score of a hidden key on the way forward, in place of −inf, of which a softmax makes NaN.
-
-    A row whose highest score is below half of it has seen nothing; what may be seen has at least 0.4 of it (`_finite`), or
-    comes from operands that nobody has, with products of −10³⁸. Beside such a score a hidden one's weight is exactly 0.
-    """
-    return 0.9 * dtype.min
+    def _number(self, m, i, j):
+        return (m * self.square.query_blocks + i) * self.square.key_blocks + j
 
 
 def _sums(left, right):
