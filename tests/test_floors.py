@@ -17,7 +17,7 @@ SIDES = {"data", "decoding", "plot", "training"}  # know floor 0 and themselves
 # The memory-linear paths are TensorFlow's own: the engine's, with the files that it may be split into, and the loss's.
 STREAMED = (
     *("streamed", "shield", "walk", "loops", "blocks", "block_scores", "block_bias", "block_dropout"),
-    *("pooling", "reach", "form"),
+    *("pooling", "reach", "layouts", "band", "form"),
 )
 MAY_USE_TENSORFLOW = {"tfattn.training.streamed", *(f"tfattn.core.{name}" for name in STREAMED)}
 

@@ -75,23 +75,27 @@ def test_masks_that_ask_for_more_than_distance_have_no_diagonals():
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-def test_a_mask_is_asked_once_for_each_diagonal_that_it_cuts_through(heads):
+@pytest.mark.parametrize(
+    "kind, arguments, diagonals",
+    [(masks.causal, (), 1), (masks.window, (25,), 2), (masks.window, (8,), 3)],
+    ids=["causal", "wide window", "window"],  # the third is a band, which asks for the open diagonal too
+)
+def test_a_mask_is_asked_once_for_each_diagonal(kind, arguments, diagonals, heads):
     asked = []
 
-    class Counted(masks.window):
-        by_distance, key_bounds, open_bounds = True, masks.window.key_bounds, masks.window.open_bounds
+    class Counted(kind):
+        by_distance, key_bounds, open_bounds = True, kind.key_bounds, kind.open_bounds
 
         def on(self, grid):
             asked.append((grid.query_start, grid.key_start))
             return super().on(grid)
 
     x = tf.random.stateless_normal((1, heads, 64, 4), (1, 2))
-    here = streamed.attend(x, x, x, score_functions.scaled_dot_product, mask=Counted(8), block=(8, 8))
-    there = streamed.attend(
-        x, x, x, score_functions.scaled_dot_product, mask=masks.explicit(masks.window(8).dense(64, 64))
-    )
+    score, mask = score_functions.scaled_dot_product, Counted(*arguments)
+    here = streamed.attend(x, x, x, score, mask=mask, block=(8, 8))
+    assert len(asked) == 1 + diagonals  # and whether it fits the square
+    there = streamed.attend(x, x, x, score, mask=masks.explicit(mask.dense(64, 64)))
     np.testing.assert_allclose(here, there, 1e-5, 1e-5)
-    assert len(asked) == 1 + 2  # whether it fits the square; blocks on both sides of the open diagonal
 
 
 def test_a_rule_on_top_of_another_inherits_nothing_that_was_said_of_that():

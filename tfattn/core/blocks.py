@@ -1,8 +1,7 @@
 """How the streamed path cuts the B × H squares of T × S pairs into blocks. TensorFlow only.
 
-A step takes some rows of the batch, or some heads of one row, and cuts their tokens into blocks: an array of blocks, block
-first, so that taking one copies nothing. Lengths that the block size does not divide are padded; `Walk._visible` hides
-padded keys, and padded queries are cut off again.
+A step takes some rows of the batch, or some heads of one row, and cuts their tokens into blocks (`core.layouts`). Lengths
+that the block size does not divide are padded; `Walk._visible` hides padded keys, and padded queries are cut off again.
 """
 
 from math import isqrt, prod
@@ -41,7 +40,7 @@ class Square(NamedTuple):
         repeats = heads // groups  # heads that share a key head; their queries lie below each other
         if apart:
             most = block or _sides(mask, queries, keys, repeats)
-            rows, columns = _even(queries, most[0]), _even(keys, most[1])
+            rows, columns = even(queries, most[0]), even(keys, most[1])
             sides = zip((rows, columns), most, strict=True)
             fitting = prod(most) // max(1, prod(side if isinstance(side, int) else longest for side, longest in sides))
             part = _divisor(groups, fitting)  # several heads where one alone is less than a block
@@ -51,9 +50,9 @@ class Square(NamedTuple):
             # As many matrices as a product has threads for, and two steps at least.
             chunk = _divisor(batch, min(8 // heads, batch // 2)) if isinstance(batch, int) else 1
             rows = _rows(chunk * heads * score.work(query), score.block_numbers)
-            columns = rows if _narrow(mask, queries, keys, 4 * rows) else 2 * rows
+            columns = rows if narrow(mask, queries, keys, 4 * rows) else 2 * rows
             rows, columns = block or (rows, columns)
-            rows, columns = _even(queries, rows), _even(keys, columns)
+            rows, columns = even(queries, rows), even(keys, columns)
         parts = groups // part
         return cls(batch, queries, keys, chunk, parts, heads // parts, part, rows, columns)
 
@@ -77,51 +76,6 @@ class Square(NamedTuple):
     def key_blocks(self):
         return ceil(self.keys, self.columns)
 
-    def by_step(self, x):
-        """`(B, H or G, T or S, D)` to `(steps, c·H or c·G, T or S, D)`, which is the same memory."""
-        matrices = self.chunk * (size(x, 1) // self.parts)
-        return tf.reshape(x, [self.steps, matrices, size(x, 2), size(x, 3)])
-
-    def whole(self, x, like):
-        """And back."""
-        return tf.reshape(x, [self.batch, size(like, 1), size(like, 2), size(x, 3)])
-
-    def split_queries(self, x, copies=False):
-        """A step's `(c·H, T, D)` to `(blocks, c, G, H/G·t, D)`: heads that share a key head lie below each other.
-
-        Padded with zeros, or with `copies` of the last token: a score of one's own may have no value or no slope at zero,
-        and a NaN in the padding would reach real tokens through the sums of their gradients.
-        """
-        return self._split(x, self.queries, self.rows, (self.groups, self.heads // self.groups * self.rows), copies)
-
-    def split_keys(self, x, copies=False):
-        """A step's `(c·G, S, D)` to `(blocks, c, G, s, D)`, padded likewise."""
-        return self._split(x, self.keys, self.columns, (self.groups, self.columns), copies)
-
-    def join_queries(self, x):
-        return self._join(x, self.heads, self.queries, self.rows)
-
-    def join_keys(self, x):
-        return self._join(x, self.groups, self.keys, self.columns)
-
-    def _split(self, x, length, block, shape, copies):
-        width, blocks = size(x, 2), ceil(length, block)
-        if not _same(blocks * block, length):
-            more = blocks * block - length
-            x = (
-                tf.concat([x, tf.tile(x[:, -1:], [1, more, 1])], 1)
-                if copies
-                else tf.pad(x, [[0, 0], [0, more], [0, 0]])
-            )
-        x = tf.reshape(x, [size(x, 0), blocks, block * width])
-        return tf.reshape(tf.transpose(x, [1, 0, 2]), [blocks, self.chunk, *shape, width])
-
-    def _join(self, x, heads, length, block):
-        width, blocks = size(x, 4), ceil(length, block)
-        x = tf.transpose(tf.reshape(x, [blocks, self.chunk * heads, block * width]), [1, 0, 2])
-        x = tf.reshape(x, [self.chunk * heads, blocks * block, width])
-        return x if _same(blocks * block, length) else x[:, :length]
-
     def grid(self, b, i, j):
         """The block of pairs of the b-th rows of the batch, i-th queries and j-th keys."""
         return masks.Grid(
@@ -143,7 +97,7 @@ class Square(NamedTuple):
     @property
     def padded(self):
         """Whether the last block of keys may hold padding."""
-        return not _same(self.key_blocks * self.columns, self.keys)
+        return not same(self.key_blocks * self.columns, self.keys)
 
     def unfold(self, x):
         """The layout of scores `(c, G, H/G·t, s)` to `(c, H, t, s)`, which is the same memory."""
@@ -167,27 +121,27 @@ def ceil(a, b):
     return -(-a // b)
 
 
-def _same(a, b):
+def same(a, b):
     return isinstance(a, int) and isinstance(b, int) and a == b
 
 
-def _even(length, block):
+def even(length, block):
     """The size at most `block` that spreads `length` evenly over as few blocks; 1 where there is nothing to spread."""
     if isinstance(length, int):
         return max(1, ceil(length, max(1, ceil(length, block))))
-    even = ceil(length, tf.maximum(1, ceil(length, block)))
+    spread = ceil(length, tf.maximum(1, ceil(length, block)))
     # In steps, so that the run-time lengths of a corpus make a few shapes of blocks: XLA compiles each of them anew.
-    return tf.minimum(block, tf.maximum(1, ceil(even, 64)) * 64)
+    return tf.minimum(block, tf.maximum(1, ceil(spread, 64)) * 64)
 
 
 # Scores in a block of heads that are computed apart, 1 MB: those of two blocks, and what is made of them, stay in the cache.
-_NUMBERS_APART = 2**18
+NUMBERS_APART = 2**18
 
 
 def _sides(mask, queries, keys, repeats):
     """Queries and keys in such a block; `repeats` heads share a key head."""
-    columns = 256 if _narrow(mask, queries, keys, 1024) else 512
-    return _power_of_2(max(16, min(columns, _NUMBERS_APART // (columns * repeats)))), columns
+    columns = 256 if narrow(mask, queries, keys, 1024) else 512
+    return _power_of_2(max(16, min(columns, NUMBERS_APART // (columns * repeats)))), columns
 
 
 def _divisor(of, most):
@@ -204,7 +158,7 @@ def _power_of_2(most):
     return 1 << (most.bit_length() - 1)
 
 
-def _narrow(mask, queries, keys, width):
+def narrow(mask, queries, keys, width):
     """Whether a query in the middle is known to see fewer than `width` keys."""
     if mask is None or not isinstance(queries, int) or not isinstance(keys, int):
         return False

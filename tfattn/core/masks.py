@@ -37,7 +37,7 @@ class Mask:
     Attributes:
         by_distance: whether the rule gives `(t, s)` and asks for nothing but how far a key is from a query,
             `grid.key_positions()` less `grid.query_positions()`. Streamed attention then asks once for all blocks of a
-            diagonal.
+            diagonal, and takes many of them at a time where they are narrow.
     """
 
     by_distance = False

@@ -5,7 +5,7 @@ a row and adds up exp(score) · value and exp(score), as they are. Where that wo
 the pooled values of the keys seen so far, the highest of their scores and the sum of exp(score − highest), which it rescales
 when a block adds to them (`core.pooling`). The backward pass walks too and computes each block anew: with two numbers a query
 at hand, `top` and `total`, a weight is exp(score − top) / total. Blocks that the mask rules out are skipped, and blocks that
-it leaves open are not masked.
+it leaves open are not masked; those that a window leaves are taken in runs (`core.band`).
 
 A score's gradient is weight · (∂weight − Σ weight · ∂weight), and here the sum is added up in another order than its parts:
 where both are equal, a float32's rounding is left, and the slope of the score multiplies it. At the edge of a kernel's
@@ -21,10 +21,12 @@ import keras
 import tensorflow as tf
 
 from tfattn.core import masks
+from tfattn.core.band import Band
 from tfattn.core.block_dropout import Dropout
 from tfattn.core.block_scores import block_score
 from tfattn.core.blocks import Square, size
 from tfattn.core.form import Form
+from tfattn.core.layouts import Plain
 from tfattn.core.shield import shield, unshield
 from tfattn.core.walk import Walk
 
@@ -106,14 +108,14 @@ class _Walks(NamedTuple):
 
     def forward(self, *tensors, recorded=False):
         """The output, and what the way back needs of this one; `recorded` where a tape looks on."""
-        walk, operands = self._begin(tensors, recorded)
-        operands, shielded = shield(walk.square, walk.mask, *operands)
+        walk, operands, guard = self._begin(tensors, recorded)
+        operands, shielded = shield(*guard, *operands)
         output, softmax = walk.forward(*operands)
         return output, (operands, shielded, output, softmax)
 
     def backward(self, tensors, kept, upstream):
         """The gradients of those tensors that have one."""
-        walk, _ = self._begin(tensors)
+        walk, *_ = self._begin(tensors)
         operands, shielded, output, softmax = kept
         of_query, of_key, of_value, *rest = walk.backward(*operands, output, softmax, upstream)
         return *unshield(shielded, of_query, of_key, of_value), *rest
@@ -122,7 +124,10 @@ class _Walks(NamedTuple):
         query, key, value, bias, parameters, mask, dropout = self.form.parts(tensors)
         score = block_score(self.score, parameters, self.rank)
         square = Square.cut(query, key, score, mask, self.block, self.apart)
-        return Walk(square, score, mask, dropout, bias, parameters, recorded), (query, key, value)
+        layout = Plain(square, mask)
+        if self.apart and bias is None:
+            layout = Band.of(query, key, mask, self.block) or layout
+        return Walk(layout, score, dropout, bias, parameters, recorded), (query, key, value), (square, mask)
 
     def compiled(self, tensors):
         """Both as functions that all calls of this kind share, where another call of it does the same."""

@@ -1,7 +1,7 @@
 """The two walks over the blocks of the square, forward and backward. TensorFlow only.
 
-Both go over the steps (`Square`), in each over the blocks of queries, and for each of these over the blocks of keys that the
-mask lets it see. Two steps are under way at a time, so that one of them keeps the cores busy while the other waits for an
+Both go over the steps (`core.layouts`), in each over the blocks of queries, and for each of these over the blocks of keys that
+the mask lets it see. Two steps are under way at a time, so that one of them keeps the cores busy while the other waits for an
 operation's last thread; where there is one step alone, two blocks of its queries are, on the way forward. All else is serial
 (the backward walk too where the bias has a gradient, which all steps add to): no more than two blocks of scores are in memory
 at once. Shape letters are those of `core.blocks`; m counts steps, i blocks of queries, j blocks of keys.
@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfattn.core import pairs
 from tfattn.core.block_bias import Bias
 from tfattn.core.block_scores import less, with_ones
-from tfattn.core.loops import add, loop, zeros
+from tfattn.core.loops import add, loop
 from tfattn.core.pooling import Merges, Sums, lowest
 from tfattn.core.reach import Diagonals, Reach
 
@@ -25,11 +25,12 @@ _INF = float("inf")
 class Walk:
     """What a walk needs besides its operands."""
 
-    def __init__(self, square, score, mask, dropout=None, bias=None, parameters=(), recorded=False):
-        self.square = square
+    def __init__(self, layout, score, dropout=None, bias=None, parameters=(), recorded=False):
+        self.layout = layout
+        self.square = square = layout.square
         self.score = score
-        self.mask = mask
-        self.diagonals = Diagonals.of(mask, square)
+        self.mask = layout.mask
+        self.diagonals = Diagonals.of(self.mask, square)
         self.dropout = dropout
         self.bias = None if bias is None else Bias(bias, square)
         self.parameters = list(parameters)
@@ -37,27 +38,26 @@ class Walk:
 
     def forward(self, query, key, value):
         """The output `(B, H, T, Dv)`, and for `backward` the two numbers of each query that `core.pooling` has."""
-        square = self.square
-        by_step = [square.by_step(x) for x in (query, key, value)]
+        layout, steps = self.layout, self.layout.steps
+        laid = [layout.laid(x) for x in (query, key, value)]
 
         def over_steps(m, *arrays):
-            output, *softmax = self._forward(m, *self._blocks(m, *by_step))
-            parts = [square.join_queries(output), *softmax]
+            output, *softmax = self._forward(m, *self._blocks(m, *laid))
+            parts = [layout.joined_queries(output), *softmax]
             return [array.write(m, part) for array, part in zip(arrays, parts, strict=True)]
 
-        shapes = [[*by_step[0].shape[1:-1], value.shape[-1]], None, None]
-        arrays = [tf.TensorArray(query.dtype, square.steps, element_shape=shape) for shape in shapes]
-        arrays = loop(0, square.steps, over_steps, *arrays, at_once=_AT_ONCE)
-        output, *softmax = [array.stack() for array in arrays]
-        return square.whole(output, query), softmax  # of both numbers (steps, blocks, c, G, R, 1)
+        shapes = [[*laid[0].shape[1:-1], value.shape[-1]], None, None]
+        arrays = [tf.TensorArray(query.dtype, steps, element_shape=shape) for shape in shapes]
+        output, *softmax = [array.stack() for array in loop(0, steps, over_steps, *arrays, at_once=_AT_ONCE)]
+        return layout.whole(output, query), softmax  # of both numbers (steps, blocks, c, G, R, 1)
 
     def _blocks(self, m, query, key, value):
-        """Blocks of step m: queries `(blocks, c, G, R, X)`, keys `(blocks, c, G, s, X)`, values `(blocks, c, G, s, Dv)`."""
-        square = self.square
+        """Blocks of step m: queries `(blocks, c, G, R, X)`; keys and values as they lie for `layout.block`."""
+        layout = self.layout
         return (
-            square.split_queries(query[m] * self.score.scale(query), copies=True),
-            square.split_keys(key[m], copies=True),
-            square.split_keys(value[m]),
+            layout.queries_at(query, m, copies=True) * self.score.scale(query),
+            layout.keys_at(key, m, copies=True),
+            layout.keys_at(value, m),
         )
 
     def _forward(self, m, queries, keys, values):
@@ -71,11 +71,13 @@ class Walk:
 
             def pooled(way, values):
                 def over_keys(j, *state):
-                    scores = self.score.scores(self.square, query, keys[j], self.parameters)  # (c, G, R, s)
+                    scores = self.score.scores(
+                        self.square, query, self.layout.block(keys, i, j), self.parameters
+                    )  # (c, G, R, s)
                     scores = self._biased(scores, m, i, j)
                     scores = self._finite(scores) if way is merges else scores  # exp(−inf) is 0 by itself
                     scores = self._hide(scores, way.hidden(scores.dtype), m, i, j, reach)
-                    return way.more(*state, scores, values[j], self._number(m, i, j))
+                    return way.more(*state, scores, self.layout.block(values, i, j), self._number(m, i, j))
 
                 return loop(reach.first, reach.end, over_keys, *way.start(query, values))
 
@@ -99,40 +101,36 @@ class Walk:
             found = [output if self.dropout is None else output * self.dropout.scale, *softmax]
             return [array.write(i, x) for array, x in zip(arrays, found, strict=True)]
 
-        blocks = self.square.query_blocks
+        blocks = self.layout.query_blocks
         shapes = [[*queries.shape[1:-1], width] for width in (values.shape[-1], 1, 1)]
         arrays = [tf.TensorArray(queries.dtype, blocks, element_shape=shape) for shape in shapes]
         # Where there is one step alone, its blocks of queries take the place of steps: they wait for nothing but each other.
-        at_once = _AT_ONCE if isinstance(self.square.steps, int) and self.square.steps == 1 else 1
+        at_once = _AT_ONCE if isinstance(self.layout.steps, int) and self.layout.steps == 1 else 1
         return [array.stack() for array in loop(0, blocks, over_queries, *arrays, at_once=at_once)]
 
     def backward(self, query, key, value, output, softmax, upstream):
         """Gradients of query, key and value, of the bias where there is one, and of the parameters."""
-        square = self.square
+        layout, steps = self.layout, self.layout.steps
         # Σ_keys weight · ∂weight, which the softmax's gradient subtracts, is known from the output alone.
         delta = tf.reduce_sum(upstream * output, -1, keepdims=True)  # (B, H, T, 1)
-        by_step = [square.by_step(x) for x in (query, key, value)]
-        upstream, delta = square.by_step(upstream), square.by_step(delta)
+        laid, pulled = [layout.laid(x) for x in (query, key, value)], [layout.laid(x) for x in (upstream, delta)]
 
         def over_steps(m, of_query, of_key, of_value, of_bias, of_parameters):
-            blocks, pulled = self._blocks(m, *by_step), [square.split_queries(x[m]) for x in (upstream, delta)]
-            softmax_here = [x[m] for x in softmax]
-            queries, keys, values, of_bias, more = self._backward(m, *blocks, *softmax_here, *pulled, of_bias)
+            here = *self._blocks(m, *laid), *[x[m] for x in softmax], *[layout.queries_at(x, m) for x in pulled]
+            queries, keys, values, of_bias, more = self._backward(m, *here, of_bias)
             return (
-                of_query.write(m, square.join_queries(queries) * self.score.scale(query)),
-                of_key.write(m, square.join_keys(keys)),
-                of_value.write(m, square.join_keys(values)),
+                of_query.write(m, layout.joined_queries(queries) * self.score.scale(query)),
+                of_key.write(m, layout.joined_keys(keys)),
+                of_value.write(m, layout.joined_keys(values)),
                 of_bias,
                 _sums(of_parameters, more),
             )
 
-        arrays = [tf.TensorArray(query.dtype, square.steps, element_shape=x.shape[1:]) for x in by_step]
+        arrays = [tf.TensorArray(query.dtype, steps, element_shape=x.shape[1:]) for x in laid]
         of_bias = [] if self.bias is None else self.bias.zeros(query.dtype)
         of_parameters = [tf.zeros_like(x) for x in self.parameters]
-        *arrays, of_bias, of_parameters = loop(
-            0, square.steps, over_steps, *arrays, of_bias, of_parameters, at_once=_AT_ONCE
-        )
-        gradients = [square.whole(x.stack(), like) for x, like in zip(arrays, (query, key, value), strict=True)]
+        *arrays, of_bias, of_parameters = loop(0, steps, over_steps, *arrays, of_bias, of_parameters, at_once=_AT_ONCE)
+        gradients = [layout.whole(x.stack(), like) for x, like in zip(arrays, (query, key, value), strict=True)]
         return *gradients, *([] if self.bias is None else [self.bias.join(of_bias)]), *of_parameters
 
     def _backward(self, m, queries, keys, values, tops, totals, upstream, deltas, of_bias):
@@ -147,49 +145,56 @@ class Walk:
             shifted_output = less(of_output, delta)
 
             def over_keys(j, of_query, of_keys, of_values, of_bias, of_parameters):
+                key = self.layout.block(keys, i, j)
                 if self.bias is None:
-                    scores = self.score.shifted(self.square, shifted_query, shifted_keys[j], self.parameters)
+                    scores = self.score.shifted(
+                        self.square, shifted_query, self.layout.block(shifted_keys, i, j), self.parameters
+                    )
                 else:  # in the order of the forward walk: beside a large bias any other rounds to other weights
-                    scores = self.score.scores(self.square, query, keys[j], self.parameters)
+                    scores = self.score.scores(self.square, query, key, self.parameters)
                     scores = self._finite(self._biased(scores, m, i, j)) - tops[i]
                 weights = tf.exp(self._hide(scores, -_INF, m, i, j, reach))  # times total
                 if self.dropout is None:
-                    kept, of_weights = weights, tf.matmul(shifted_output, shifted_values[j], transpose_b=True)
+                    value = self.layout.block(shifted_values, i, j)
+                    kept, of_weights = weights, tf.matmul(shifted_output, value, transpose_b=True)
                 else:
                     keep = self.dropout.keep(self._number(m, i, j), tf.shape(weights), weights.dtype)
                     keep *= self.dropout.scale
-                    kept, of_weights = weights * keep, tf.matmul(of_output, values[j], transpose_b=True) * keep - delta
+                    value = self.layout.block(values, i, j)
+                    kept, of_weights = weights * keep, tf.matmul(of_output, value, transpose_b=True) * keep - delta
                 of_scores = weights * of_weights
                 of_value = tf.matmul(kept, of_output, transpose_a=True)
-                more_of_query, of_key, more = self.score.pull(self.square, query, keys[j], self.parameters, of_scores)
+                more_of_query, of_key, more = self.score.pull(self.square, query, key, self.parameters, of_scores)
                 if self.bias is not None:
                     of_bias = add(of_bias, *self.bias.more(of_scores, m, i, j))
                 return (
                     of_query + more_of_query,
-                    add(of_keys, j, of_key),
-                    add(of_values, j, of_value),
+                    self.layout.more(of_keys, j, of_key),
+                    self.layout.more(of_values, j, of_value),
                     of_bias,
                     _sums(of_parameters, more),
                 )
 
-            of_query, *rest = loop(
-                reach.first, reach.end, over_keys, tf.zeros_like(query), of_keys, of_values, of_bias, of_parameters
+            sums = self.layout.opened(of_keys, keys), self.layout.opened(of_values, values)
+            of_query, *sums_here, of_bias, of_parameters = loop(
+                reach.first, reach.end, over_keys, tf.zeros_like(query), *sums, of_bias, of_parameters
             )
-            return of_queries.write(i, of_query), *rest
+            of_keys, of_values = map(self.layout.closed, (of_keys, of_values), sums_here, (i, i))
+            return of_queries.write(i, of_query), of_keys, of_values, of_bias, of_parameters
 
-        blocks = self.square.query_blocks
+        blocks = self.layout.query_blocks
         of_queries = tf.TensorArray(queries.dtype, blocks, element_shape=queries.shape[1:])
         nothing_yet = [tf.zeros_like(x) for x in self.parameters]
         of_queries, of_keys, of_values, of_bias, of_parameters = loop(
-            0, blocks, over_queries, of_queries, zeros(keys), zeros(values), of_bias, nothing_yet
+            0, blocks, over_queries, of_queries, *map(self.layout.sums, (keys, values)), of_bias, nothing_yet
         )
-        return of_queries.stack(), of_keys.stack(), of_values.stack(), of_bias, of_parameters
+        return of_queries.stack(), of_keys, of_values, of_bias, of_parameters
 
     def _grid(self, m, i, j):
-        return self.square.grid(m // self.square.parts, i, j)
+        return self.square.grid(*self.layout.at(m, i), j)
 
     def _reach(self, m, i):
-        return Reach.of(self.mask, self.square, m // self.square.parts, i)
+        return Reach.of(self.mask, self.square, *self.layout.at(m, i))
 
     def _blind(self, m, i, reach):
         """Which queries of a block see no key: `(c, G, R, 1)`."""
@@ -241,7 +246,7 @@ class Walk:
         return visible & inside if self.square.padded else visible
 
     def _number(self, m, i, j):
-        return (m * self.square.query_blocks + i) * self.square.key_blocks + j
+        return (m * self.layout.query_blocks + i) * self.square.key_blocks + j
 
 
 def _sums(left, right):

@@ -1,0 +1,208 @@
+"""The band along the diagonal that a narrow mask leaves of the square, as a square of its own. TensorFlow only.
+
+Under a window the blocks that are left are small, and matrix products of one at a time keep no core busy. But they are alike:
+where the mask goes by distance, each block of queries sees the block of keys so many further on, and all of them under one
+mask. So blocks of queries become rows of a batch, each with the few keys that it sees, and a step takes a run of them at
+once, in products as large as those without a mask. A run of r = 4 blocks that see D = 3 each:
+
+    queries      4  5  6  7
+    keys, j = 0  3  4  5  6
+          j = 1  4  5  6  7
+          j = 2  5  6  7  8
+
+The j-th keys of all blocks of a run are a slice of the sequence: none is copied D times.
+
+Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 and appendix A (the band in chunks; there as one product
+for a chunk and all its keys).
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfattn.core import masks, ranges
+from tfattn.core.blocks import NUMBERS_APART, Square, ceil, narrow, size
+from tfattn.core.layouts import Plain
+
+__all__ = ["Band"]
+
+# Measured on two cores: at window 256 and T 8192, both ways, runs of 8 and of 4 blocks of 128 took 1.1 and 1.7 times as long
+# as runs of 16. Blocks of 64 in runs of 64 are quicker where they are seen by few, and no others where windows are wide.
+_MOST_IN_A_RUN = 64
+_LEAST_BLOCKS = 8
+_MOST_SEEN = 9
+
+
+class Band(Plain):
+    """The layout of it (`core.layouts`). The square that is walked over has a batch of blocks, of t queries and D · t keys.
+
+    Operands lie as on the plain square, whose blocks are grouped anew: by runs of r, which is the c of the other square.
+    What reaches beyond the sequence is zeros: the mask hides such keys, and such queries are cut off again.
+    """
+
+    def __init__(self, plain, run, seen):
+        self.plain = plain
+        self.run, self.seen = run, seen
+        self.query_blocks = ceil(plain.query_blocks, run)  # runs
+        self.square = plain._replace(
+            batch=plain.steps * self.query_blocks * run,
+            queries=seen.side,
+            keys=seen.count * seen.side,
+            chunk=run,
+            parts=1,
+        )
+        self.mask = _InBand(self)
+
+    @classmethod
+    def of(cls, query, key, mask, block=None):
+        """The band of the square of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`; None where the mask leaves no such.
+
+        Args:
+            block: `(t, s)` where the caller wants other sizes than these; there is no band where they differ.
+        """
+        (batch, heads, queries), (groups, keys) = (size(query, axis) for axis in range(3)), (size(key, 1), size(key, 2))
+        if mask is None or not mask.by_distance or not narrow(mask, queries, keys, 1024):
+            return None
+        side, columns = block or (64 if narrow(mask, queries, keys, 256) else 128,) * 2
+        plain = Square(batch, queries, keys, 1, groups, heads // groups, 1, side, columns)
+        most = min(_MOST_IN_A_RUN, NUMBERS_APART // (plain.heads * side * columns))
+        if side != columns or most < 2 or plain.query_blocks < (2 if block else _LEAST_BLOCKS):
+            return None
+        seen = _Seen.of(mask, queries, keys, side)
+        # Spread evenly over the runs; the blocks keep their side, of which windows are often a multiple.
+        run = ceil(plain.query_blocks, ceil(plain.query_blocks, most))
+        return None if seen is None or seen.count > min(run + 1, _MOST_SEEN) else cls(plain, run, seen)
+
+    def at(self, m, i):
+        return m * self.query_blocks + i, 0
+
+    def queries_at(self, x, m, copies=False):
+        """Those of step m, run by run: `(runs, r, 1, H/G·t, D)`."""
+        blocks = super().queries_at(x, m, copies)
+        blocks = _moved(blocks, 0, self.query_blocks * self.run)
+        return tf.reshape(blocks, [self.query_blocks, self.run, *blocks.shape[2:]])
+
+    def keys_at(self, x, m, copies=False):
+        """Those of step m from the first that the first queries would see on: `(blocks, 1, t, D)`."""
+        blocks = super().keys_at(x, m, copies)[:, 0]
+        return _moved(blocks, -self.seen.first, self.query_blocks * self.run + self.seen.count - 1)
+
+    def block(self, keys, i, j):
+        """The j-th that each block of the i-th run sees, `(r, 1, t, D)`."""
+        return tf.slice(keys, [i * self.run + j, 0, 0, 0], [self.run, *keys.shape[1:]])
+
+    def sums(self, keys):
+        """By runs: of its own keys, r blocks, and of those beyond that it sees, D − 1 blocks."""
+        sizes = (self.run, self.seen.count - 1)
+        return [self._array(keys, self.query_blocks, size) for size in sizes]
+
+    def opened(self, sums, keys):
+        return self._array(keys, self.seen.count, self.run)
+
+    def more(self, opened, j, x):
+        return opened.write(j, x)
+
+    def closed(self, sums, opened, i):
+        blocks = _slid([opened.read(j) for j in range(self.seen.count)])
+        return [
+            array.write(i, part) for array, part in zip(sums, (blocks[: self.run], blocks[self.run :]), strict=True)
+        ]
+
+    def _array(self, keys, count, blocks):
+        return tf.TensorArray(keys.dtype, count, element_shape=[blocks, *keys.shape[1:]])
+
+    def joined_queries(self, x):
+        blocks = tf.reshape(x, [-1, 1, *x.shape[2:]])
+        return super().joined_queries(blocks[: self.plain.query_blocks])
+
+    def joined_keys(self, sums):
+        own, beyond = [array.stack() for array in sums]  # (runs, r, 1, t, X) and (runs, D − 1, 1, t, X)
+        beyond = tf.pad(beyond, [[0, 0], [0, self.run - beyond.shape[1]], [0, 0], [0, 0], [0, 0]])
+        own, beyond = [tf.reshape(x, [-1, *x.shape[2:]]) for x in (own, beyond)]
+        first, count = self.seen.first, self.plain.key_blocks
+        blocks = _moved(own, first, count) + _moved(beyond, first + self.run, count)
+        return self._join(blocks[:, None], 1, self.plain.keys, self.plain.columns)
+
+
+class _Seen(NamedTuple):
+    """What a block of t queries sees, where the mask goes by distance: D blocks of as many keys."""
+
+    mask: object
+    queries: int  # T
+    keys: int  # S
+    side: int  # t
+    first: int  # how many blocks further on than the queries the first of them is; less than 0 where it is before them
+    count: int  # D
+    open_low: int  # all t queries see the keys from here, counted from the first of the queries, ...
+    open_high: int  # ... to here
+
+    @classmethod
+    def of(cls, mask, queries, keys, side):
+        """None where the mask does not say by ints what is seen, or leaves nothing."""
+        firsts, ends, opens = [], [], [(0, 0)]
+        for i in range(ceil(queries, side)):
+            grid = masks.Grid(queries, keys, i * side, 0, side, keys, aligned=True)
+            low, high = ranges.overlap(mask.key_bounds(grid), (0, keys))
+            open_low, open_high = mask.open_bounds(grid)
+            if not all(isinstance(end, int) for end in (low, high, open_low, open_high)):
+                return None
+            if low < high:
+                firsts.append(low // side - i)
+                ends.append(ceil(high, side) - i)
+                opens.append((open_low - i * side, open_high - i * side))
+        if not firsts:
+            return None
+        low, high = max(opens, key=lambda ends: ends[1] - ends[0])
+        return cls(mask, queries, keys, side, min(firsts), max(ends) - min(firsts), low, high)
+
+    def visible(self):
+        """Which of the t queries see which of the D · t keys by distance: bool `(D, t, t)`."""
+        grids = [
+            masks.Grid(self.queries, self.keys, 0, (self.first + j) * self.side, self.side, self.side)
+            for j in range(self.count)
+        ]
+        return tf.stack([tf.broadcast_to(self.mask.on(grid), [self.side] * 2) for grid in grids])
+
+
+class _InBand(masks.Mask):
+    """The mask on the square of a band: what `seen` says by distance, and no keys beyond the sequence."""
+
+    def __init__(self, band):
+        self.band = band
+        self.visible = band.seen.visible()  # compared once for all blocks
+
+    def on(self, grid):
+        first = self._first_keys(grid) + tf.range(grid.batch) * self.band.seen.side  # (r,)
+        keys = first[:, None, None] + grid.key_positions()  # (r, 1, t)
+        inside = (keys >= 0) & (keys < self.band.plain.keys)
+        return self.visible[grid.key_start // self.band.seen.side] & inside  # (r, t, t)
+
+    def open_bounds(self, grid):
+        seen, first = self.band.seen, self._first_keys(grid)
+        last = first + (grid.batch - 1) * seen.side
+        by_distance = seen.open_low - seen.first * seen.side, seen.open_high - seen.first * seen.side
+        return ranges.overlap(by_distance, (-first, self.band.plain.keys - last))
+
+    def _first_keys(self, grid):
+        """Where the keys of the first of these rows begin in the sequence."""
+        block = grid.batch_start % (self.band.query_blocks * self.band.run)
+        return (block + self.band.seen.first) * self.band.seen.side
+
+
+def _moved(blocks, by, count):
+    """So many blocks, of which the first is now the one at `by`; zeros where there was none."""
+    blocks = blocks[max(0, -by) : max(0, count - by)]
+    by = max(0, by)
+    around = [by, count - by - blocks.shape[0]]
+    return tf.pad(blocks, [around, *[[0, 0]] * (len(blocks.shape) - 1)]) if any(around) else blocks
+
+
+def _slid(parts):
+    """The sum of arrays of r blocks, each one block further on than the one before: of D arrays r + D − 1 blocks."""
+    run = parts[0].shape[0]
+    edges = sorted({edge for j in range(len(parts)) for edge in (j, j + run)})
+    stretches = []
+    for low, high in zip(edges, edges[1:], strict=False):
+        there = [part[low - j : high - j] for j, part in enumerate(parts) if j <= low and high <= j + run]
+        stretches.append(tf.add_n(there))
+    return tf.concat(stretches, 0)
