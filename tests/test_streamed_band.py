@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from tests.streaming import assert_close
 from tfattn import attend, masks
-from tfattn.core import band, streamed
 from tfattn.core import scores as score_functions
-from tfattn.core.band import Band
-from tfattn.core.blocks import NUMBERS_APART
+from tfattn.core import streamed
+from tfattn.core.streamed import band
+from tfattn.core.streamed.band import Band
+from tfattn.core.streamed.blocks import NUMBERS_APART
 
 MASKS = {
     "window": masks.window(5),

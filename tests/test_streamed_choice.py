@@ -8,8 +8,9 @@ import tensorflow as tf
 from tests.streaming import MASKS, B, D, H, S, T, V, assert_close, problem
 from tfattn import DotProductAttention, MaskedCrossentropy, TransformerDecoder, attend, masks
 from tfattn.core import attend as engine
-from tfattn.core import block_scores, streamed
 from tfattn.core import scores as score_functions
+from tfattn.core import streamed
+from tfattn.core.streamed import block_scores
 
 
 @pytest.fixture(autouse=True)

@@ -13,9 +13,10 @@ from tests.streaming import (
     T,
 )
 from tfattn import masks
-from tfattn.core import block_scores, streamed
 from tfattn.core import scores as score_functions
-from tfattn.core.blocks import Square
+from tfattn.core import streamed
+from tfattn.core.streamed import block_scores
+from tfattn.core.streamed.blocks import Square
 
 
 def test_run_time_lengths_fall_into_few_block_sizes():

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from tests.streaming import MASKS
 from tfattn import attend, masks
-from tfattn.core import block_scores, streamed
 from tfattn.core import scores as score_functions
-from tfattn.core.blocks import Square
-from tfattn.core.reach import Diagonals, Reach
+from tfattn.core import streamed
+from tfattn.core.streamed import block_scores
+from tfattn.core.streamed.blocks import Square
+from tfattn.core.streamed.reach import Diagonals, Reach
 
 BY_DISTANCE = {
     "causal": masks.causal(),

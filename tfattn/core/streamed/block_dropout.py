@@ -1,4 +1,4 @@
-"""Dropout of weights that are computed block by block, and again in the backward pass. TensorFlow only."""
+"""Dropout of weights that are computed block by block, and again in the backward pass."""
 
 import keras
 import tensorflow as tf

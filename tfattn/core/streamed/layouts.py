@@ -1,13 +1,13 @@
 """How operands lie for the walks: what a step takes of them, block by block, and how what it gives is put together again.
 
 A layout has a `square`, which it has cut, and the `mask` as it is on that square. Operands are `laid` out once, and a step
-takes its queries and keys from there. Shape letters are those of `core.blocks`; m counts steps. TensorFlow only.
+takes its queries and keys from there. Shape letters are those of `blocks`; m counts steps.
 """
 
 import tensorflow as tf
 
-from tfattn.core.blocks import ceil, same, size
-from tfattn.core.loops import add, zeros
+from tfattn.core.streamed.blocks import ceil, same, size
+from tfattn.core.streamed.loops import add, zeros
 
 __all__ = ["Plain"]
 

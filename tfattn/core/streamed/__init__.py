@@ -1,11 +1,13 @@
 """Exact attention in linear memory, on TensorFlow.
 
-The T × S square of scores is never held. It is cut into blocks (`core.blocks`); the forward pass walks over the blocks of
-a row and adds up exp(score) · value and exp(score), as they are. Where that would overflow or vanish it walks again, and keeps
-the pooled values of the keys seen so far, the highest of their scores and the sum of exp(score − highest), which it rescales
-when a block adds to them (`core.pooling`). The backward pass walks too and computes each block anew: with two numbers a query
-at hand, `top` and `total`, a weight is exp(score − top) / total. Blocks that the mask rules out are skipped, and blocks that
-it leaves open are not masked; those that a window leaves are taken in runs (`core.band`).
+The T × S square of scores is never held. It is cut into blocks (`blocks`); the forward pass walks over the blocks of a row
+(`walk`) and adds up exp(score) · value and exp(score), as they are. Where that would overflow or vanish it walks again, and
+keeps the pooled values of the keys seen so far, the highest of their scores and the sum of exp(score − highest), which it
+rescales when a block adds to them (`pooling`). The backward pass walks too and computes each block anew: with two numbers a
+query at hand, `top` and `total`, a weight is exp(score − top) / total. Blocks that the mask rules out are skipped, and blocks
+that it leaves open are not masked (`reach`); those that a window leaves are taken in runs (`band`).
+
+This package is the one place in `core` that imports TensorFlow.
 
 A score's gradient is weight · (∂weight − Σ weight · ∂weight), and here the sum is added up in another order than its parts:
 where both are equal, a float32's rounding is left, and the slope of the score multiplies it. At the edge of a kernel's
@@ -21,14 +23,14 @@ import keras
 import tensorflow as tf
 
 from tfattn.core import masks
-from tfattn.core.band import Band
-from tfattn.core.block_dropout import Dropout
-from tfattn.core.block_scores import block_score
-from tfattn.core.blocks import Square, size
-from tfattn.core.form import Form
-from tfattn.core.layouts import Plain
-from tfattn.core.shield import shield, unshield
-from tfattn.core.walk import Walk
+from tfattn.core.streamed.band import Band
+from tfattn.core.streamed.block_dropout import Dropout
+from tfattn.core.streamed.block_scores import block_score
+from tfattn.core.streamed.blocks import Square, size
+from tfattn.core.streamed.form import Form
+from tfattn.core.streamed.layouts import Plain
+from tfattn.core.streamed.shield import shield, unshield
+from tfattn.core.streamed.walk import Walk
 
 __all__ = ["attend", "choose", "drawn"]
 

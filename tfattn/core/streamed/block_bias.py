@@ -1,9 +1,9 @@
-"""The bias of one block of pairs and its gradient, for the streamed path. TensorFlow only."""
+"""The bias of one block of pairs and its gradient, for the streamed path."""
 
 import tensorflow as tf
 
-from tfattn.core import loops
-from tfattn.core.blocks import size
+from tfattn.core.streamed import loops
+from tfattn.core.streamed.blocks import size
 
 __all__ = ["Bias"]
 

@@ -1,8 +1,7 @@
 """A call of the streamed path as its tensors and the rest, so that functions of tensors alone can stand for it.
 
 A tensor that hangs on a mask or a dropout is an argument like the operands then: functions that are traced once can be
-called with another one, and a gradient finds it in any graph. Those of a mask of one's own stay where they are. TensorFlow
-only.
+called with another one, and a gradient finds it in any graph. Those of a mask of one's own stay where they are.
 """
 
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfattn.core import masks
-from tfattn.core.block_dropout import Dropout
+from tfattn.core.streamed.block_dropout import Dropout
 
 __all__ = ["Form"]
 

@@ -1,8 +1,8 @@
-"""Loops, and sums that they add to block by block. TensorFlow only."""
+"""Loops, and sums that they add to block by block."""
 
 import tensorflow as tf
 
-from tfattn.core.blocks import size
+from tfattn.core.streamed.blocks import size
 
 __all__ = ["add", "loop", "zeros"]
 

@@ -1,4 +1,4 @@
-"""The band along the diagonal that a narrow mask leaves of the square, as a square of its own. TensorFlow only.
+"""The band along the diagonal that a narrow mask leaves of the square, as a square of its own.
 
 Under a window the blocks that are left are small, and matrix products of one at a time keep no core busy. But they are alike:
 where the mask goes by distance, each block of queries sees the block of keys so many further on, and all of them under one
@@ -21,8 +21,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfattn.core import masks, ranges
-from tfattn.core.blocks import NUMBERS_APART, Square, ceil, narrow, size
-from tfattn.core.layouts import Plain
+from tfattn.core.streamed.blocks import NUMBERS_APART, Square, ceil, narrow, size
+from tfattn.core.streamed.layouts import Plain
 
 __all__ = ["Band"]
 
@@ -34,7 +34,7 @@ _MOST_SEEN = 9
 
 
 class Band(Plain):
-    """The layout of it (`core.layouts`). The square that is walked over has a batch of blocks, of t queries and D · t keys.
+    """The layout of it (`layouts`). The square that is walked over has a batch of blocks, of t queries and D · t keys.
 
     Operands lie as on the plain square, whose blocks are grouped anew: by runs of r, which is the c of the other square.
     What reaches beyond the sequence is zeros: the mask hides such keys, and such queries are cut off again.

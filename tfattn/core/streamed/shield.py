@@ -1,9 +1,9 @@
-"""What keeps broken keys and values away from the queries of the streamed path that may not see them. TensorFlow only."""
+"""What keeps broken keys and values away from the queries of the streamed path that may not see them."""
 
 import tensorflow as tf
 
 from tfattn.core import pairs
-from tfattn.core.loops import loop
+from tfattn.core.streamed.loops import loop
 
 __all__ = ["shield", "unshield"]
 

@@ -1,20 +1,20 @@
-"""The two walks over the blocks of the square, forward and backward. TensorFlow only.
+"""The two walks over the blocks of the square, forward and backward.
 
-Both go over the steps (`core.layouts`), in each over the blocks of queries, and for each of these over the blocks of keys that
+Both go over the steps (`layouts`), in each over the blocks of queries, and for each of these over the blocks of keys that
 the mask lets it see. Two steps are under way at a time, so that one of them keeps the cores busy while the other waits for an
 operation's last thread; where there is one step alone, two blocks of its queries are, on the way forward. All else is serial
 (the backward walk too where the bias has a gradient, which all steps add to): no more than two blocks of scores are in memory
-at once. Shape letters are those of `core.blocks`; m counts steps, i blocks of queries, j blocks of keys.
+at once. Shape letters are those of `blocks`; m counts steps, i blocks of queries, j blocks of keys.
 """
 
 import tensorflow as tf
 
 from tfattn.core import pairs
-from tfattn.core.block_bias import Bias
-from tfattn.core.block_scores import less, with_ones
-from tfattn.core.loops import add, loop
-from tfattn.core.pooling import Merges, Sums, lowest
-from tfattn.core.reach import Diagonals, Reach
+from tfattn.core.streamed.block_bias import Bias
+from tfattn.core.streamed.block_scores import less, with_ones
+from tfattn.core.streamed.loops import add, loop
+from tfattn.core.streamed.pooling import Merges, Sums, lowest
+from tfattn.core.streamed.reach import Diagonals, Reach
 
 __all__ = ["Walk"]
 
@@ -37,7 +37,7 @@ class Walk:
         self.recorded = recorded  # whether what is done here is differentiated in its turn
 
     def forward(self, query, key, value):
-        """The output `(B, H, T, Dv)`, and for `backward` the two numbers of each query that `core.pooling` has."""
+        """The output `(B, H, T, Dv)`, and for `backward` the two numbers of each query that `pooling` has."""
         layout, steps = self.layout, self.layout.steps
         laid = [layout.laid(x) for x in (query, key, value)]
 

@@ -1,14 +1,14 @@
-"""How the walk forward pools the values of the keys, block by block. TensorFlow only.
+"""How the walk forward pools the values of the keys, block by block.
 
 Each way here begins a block of queries with `start`, takes in one block of keys after the other with `more`, and ends with
 `result`: the pooled values, and two numbers of each query, `top` and `total`, by which the way back finds a weight again:
 exp(score − top) / total. `hidden` is the score that stands for a key under the mask. Shape letters are those of
-`core.blocks`.
+`blocks`.
 """
 
 import tensorflow as tf
 
-from tfattn.core.block_scores import with_ones
+from tfattn.core.streamed.block_scores import with_ones
 
 __all__ = ["Merges", "Sums", "lowest"]
 

@@ -1,11 +1,11 @@
-"""What the mask leaves of the square's blocks: which are skipped, which are open, and how the others look. TensorFlow only."""
+"""What the mask leaves of the square's blocks: which are skipped, which are open, and how the others look."""
 
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfattn.core import ranges
-from tfattn.core.blocks import ceil
+from tfattn.core.streamed.blocks import ceil
 
 __all__ = ["Diagonals", "Reach"]
 

@@ -1,4 +1,4 @@
-"""Scores of one block of pairs and their gradients, for the streamed path. TensorFlow only.
+"""Scores of one block of pairs and their gradients, for the streamed path.
 
 Each class here is the block form of a score function, one of `core.scores` or any other. `scores` gives a block; `shifted`
 gives it less a number for each query, from what `prepared_query` and `prepared_keys` have made of the operands; `pull`
@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfattn import _checks
 from tfattn.core import scores as score_functions
-from tfattn.core.blocks import size
+from tfattn.core.streamed.blocks import size
 
 __all__ = ["block_score"]
 

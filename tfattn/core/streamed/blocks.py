@@ -1,6 +1,6 @@
-"""How the streamed path cuts the B × H squares of T × S pairs into blocks. TensorFlow only.
+"""How the streamed path cuts the B × H squares of T × S pairs into blocks.
 
-A step takes some rows of the batch, or some heads of one row, and cuts their tokens into blocks (`core.layouts`). Lengths
+A step takes some rows of the batch, or some heads of one row, and cuts their tokens into blocks (`layouts`). Lengths
 that the block size does not divide are padded; `Walk._visible` hides padded keys, and padded queries are cut off again.
 """
 
@@ -30,7 +30,7 @@ class Square(NamedTuple):
         """Cuts the square of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`.
 
         Args:
-            score: a block form of `core.block_scores`, which says how many numbers a block may have.
+            score: a block form of `block_scores`, which says how many numbers a block may have.
             mask: a mask object or None; a narrow one gets narrow blocks, of which it fills more.
             block: `(t, s)` where the caller wants other sizes than these.
             apart: whether a head may be computed without the others.
