@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.streaming import assert_close
@@ -46,6 +46,42 @@ def pulled(mask, query, key, value, upstream, block, **options):
     return [output, *tape.gradient(output, [query, key, value], upstream)]
 
 
+class Beyond(masks.Mask):
+    """Keys that come later, and by more than a block."""
+
+    by_distance = True
+
+    def on(self, grid):
+        distance = grid.key_positions() - grid.query_positions()
+        return (distance >= 9) & (distance < 14)
+
+    def key_bounds(self, grid):
+        return grid.first_position() + 9, grid.last_position() + 14
+
+
+class OfTheSquare(masks.Mask):
+    """A window whose open bounds are those of the queries in the square, and wider than of what lies beyond."""
+
+    by_distance = True
+
+    def on(self, grid):
+        return abs(grid.key_positions() - grid.query_positions()) < 5
+
+    def key_bounds(self, grid):
+        return grid.first_position() - 4, grid.last_position() + 5
+
+    def open_bounds(self, grid):
+        return min(grid.last_position(), grid.num_keys - 1) - 4, grid.first_position() + 5
+
+
+MASKS |= {"beyond": Beyond(), "of the square": OfTheSquare()}
+
+
+@pytest.fixture
+def short_runs(monkeypatch):
+    monkeypatch.setattr(band, "_MOST_IN_A_RUN", 3)
+
+
 @given(
     name=st.sampled_from([*MASKS]),
     heads=st.sampled_from([(1, 1), (3, 3), (4, 2), (3, 1)]),
@@ -54,35 +90,44 @@ def pulled(mask, query, key, value, upstream, block, **options):
     side=st.integers(2, 8),
     run=st.integers(2, 9),
 )
+@example("later", (1, 1), 9, 12, 4, 9)  # seen from the second block on, by fewer blocks than there are keys
+@example("beyond", (2, 1), 40, 40, 4, 5)
+@example("of the square", (1, 1), 41, 41, 4, 3)  # one query alone in the last block
+@example("window", (1, 1), 40, 40, 4, 2)  # three blocks are seen in runs of two
+@example("one's own", (3, 1), 37, 37, 4, 3)
+@example("window", (1, 1), 60, 40, 4, 4)  # queries before all keys
 @settings(max_examples=40, deadline=None)
 def test_a_band_equals_the_dense_path_for_any_lengths_sides_and_runs(name, heads, queries, keys, side, run):
     mask, arguments = MASKS[name], operands(2, *heads, queries, keys)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(band, "_MOST_IN_A_RUN", run)
-        assume(Band.of(*arguments[:2], mask, (side, side)) is not None)
+        assume(Band.of(*arguments[:3], mask, (side, side)) is not None)
         here = pulled(mask, *arguments, (side, side))
     assert_close(here, pulled(mask, *arguments, None), 2e-5)
 
 
 @pytest.mark.parametrize("name", [*MASKS])
-def test_every_block_of_a_band_is_that_of_the_mask(name):
-    mask, queries, keys, side = MASKS[name], 29, 41, 4
-    query, key, *_ = operands(2, 2, 1, queries, keys)
-    found = Band.of(query, key, mask, (side, side))
+def test_every_block_of_a_band_is_that_of_the_mask(name, monkeypatch):
+    monkeypatch.setattr(band, "_MOST_IN_A_RUN", 4)
+    mask, queries, keys, side = MASKS[name], 41, 53, 4
+    query, key, value, _ = operands(2, 2, 1, queries, keys)
+    found = Band.of(query, key, value, mask, (side, side))
+    assert found.query_blocks > 2
     whole = np.pad(np.asarray(mask.dense(queries, keys)), [(0, side), (0, side)])
-    seen = np.zeros_like(whole)
+    seen, opened = np.zeros_like(whole), 0
     for i in range(found.query_blocks):
-        grid = found.square.query_grid(*found.at(3, i))  # of the last head
-        rule = np.broadcast_to(found.mask.on(found.square.grid(*found.at(3, i), 0)), (found.run, side, side))
-        assert rule.shape == (found.run, side, side)
-        low, high = (int(x) for x in found.mask.open_bounds(grid))
+        low, high = (
+            int(x) for x in found.mask.open_bounds(found.square.query_grid(*found.at(1, i)))
+        )  # of the last step
         for j in range(found.square.key_blocks):
-            rule = np.asarray(found.mask.on(found.square.grid(*found.at(3, i), j)))
+            rule = np.asarray(found.mask.on(found.square.grid(*found.at(1, i), j)))
+            assert rule.shape == (found.run, side, side)
+            if low <= j * side and (j + 1) * side <= high:
+                assert rule.all()
+                opened += 1
             for k, here in enumerate(rule):
                 row, column = (i * found.run + k) * side, (i * found.run + k + found.seen.first + j) * side
                 inside = here[: max(0, queries - row)]
-                if low <= j * side and (j + 1) * side <= high:
-                    assert inside.all()
                 if row < queries and 0 <= column < keys:
                     wanted = whole[row : row + side, column : column + side][: len(inside)]
                     np.testing.assert_array_equal(inside, wanted)
@@ -90,12 +135,14 @@ def test_every_block_of_a_band_is_that_of_the_mask(name):
                 else:
                     assert not inside.any()
     assert not (whole & ~seen).any()  # and every pair that the mask leaves is in one of them
+    if name in ("window", "wide window", "of the square"):
+        assert opened >= found.query_blocks - 1
 
 
 def test_a_band_where_the_mask_goes_by_distance_and_leaves_little():
-    def shape(mask, queries=4096, keys=4096, heads=2, groups=2, block=None):
-        arguments = tf.zeros((1, heads, queries, 2)), tf.zeros((1, groups, keys, 2)), mask, block
-        found = Band.of(*arguments)
+    def shape(mask, queries=4096, keys=4096, heads=2, groups=2, block=None, width=2):
+        query, key = tf.zeros((1, heads, queries, width)), tf.zeros((1, groups, keys, 2))
+        found = Band.of(query, key, key, mask, block)
         return None if found is None else (found.seen.side, found.run, found.seen.count)
 
     assert shape(masks.window(256)) == (128, 16, 5)
@@ -109,6 +156,11 @@ def test_a_band_where_the_mask_goes_by_distance_and_leaves_little():
     assert shape(masks.window(8), 64, 64, block=(8, 8)) == (8, 8, 3)
     for mask in (None, masks.causal(), masks.window(513), ~masks.window(64), masks.window(64) & masks.padding([4096])):
         assert shape(mask) is None
+    assert shape(masks.window(512), 4000) is None  # ten blocks
+    assert shape(masks.window(256), width=512) == (128, 6, 5)
+    assert shape(masks.window(256), width=1024) is None  # no run that is as long as what a block sees
+    assert shape(masks.causal(), 4096, 512) is None  # most queries see nothing
+    assert shape(masks.causal() & masks.window(64), 8192, 1024) is None
     assert shape(masks.window(64), 448, 448) is None  # a few blocks: heads fill a step as well
     assert shape(masks.window(8), 64, 64, block=(8, 4)) is None
     assert shape(masks.window(64), heads=128) is None  # 64 heads to a key head fill a block by themselves
@@ -116,29 +168,36 @@ def test_a_band_where_the_mask_goes_by_distance_and_leaves_little():
     assert side * side * run <= NUMBERS_APART
 
 
-@pytest.mark.parametrize("block", [(4, 4), None], ids=["blocks of 4", "as it is cut"])
+@pytest.mark.parametrize(
+    "name, heads, sizes, block",
+    [
+        ("causal window", (2, 2), (30, 30), (4, 4)),
+        ("one's own", (4, 2), (30, 30), (4, 4)),
+        ("window", (2, 1), (22, 31), (4, 4)),
+        ("causal window", (2, 2), (520, 520), None),
+    ],
+)
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
-def test_a_band_in_a_graph_and_under_xla_with_a_batch_of_any_size(jit, block):
-    mask = MASKS["causal window"]
-    tokens = 30 if block else 520
-    arguments = operands(3, 2, 2, tokens, tokens)
-    assert Band.of(*arguments[:2], mask, block) is not None
-    score = score_functions.scaled_dot_product
+def test_a_band_in_a_graph_and_under_xla_with_a_batch_of_any_size(name, heads, sizes, block, jit, short_runs):
+    mask, arguments = MASKS[name], operands(3, *heads, *sizes)
+    assert Band.of(*arguments[:3], mask, block) is not None
 
-    @tf.function(
-        jit_compile=jit,
-        input_signature=[tf.TensorSpec((None, *x.shape[1:]), x.dtype) for x in arguments],
-    )
-    def run(query, key, value, upstream):
-        with tf.GradientTape() as tape:
-            tape.watch([query, key, value])
-            output = streamed.attend(query, value, key, score, mask=mask, block=block)
-        return [output, *tape.gradient(output, [query, key, value], upstream)]
+    @tf.function(jit_compile=jit, input_signature=[tf.TensorSpec((None, *x.shape[1:])) for x in arguments])
+    def run(*arguments):
+        return pulled(mask, *arguments, block)
 
     assert_close(run(*arguments), pulled(mask, *arguments, None), 2e-5)
-    empty = [x[:0] for x in arguments]
     if not jit:
+        empty = [x[:0] for x in arguments]
         assert [x.shape for x in run(*empty)] == [empty[3].shape, *[x.shape for x in empty[:3]]]
+
+
+@pytest.mark.parametrize("mask", [MASKS["window"], masks.causal()], ids=["band", "plain"])
+def test_values_without_features(mask):
+    query, key, *_ = operands(2, 2, 2, 30, 30)
+    nothing = tf.zeros((2, 2, 30, 0))
+    output, *gradients = pulled(mask, query, key, nothing, nothing, (4, 4))
+    assert output.shape == nothing.shape and not np.any(gradients[0])
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("float16", 4e-2), ("bfloat16", 2e-1), ("float64", 1e-12)])
@@ -152,15 +211,17 @@ def test_a_band_in_other_dtypes(dtype, tolerance):
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), 3e38])
 @pytest.mark.parametrize("at", [0, 17, 30])
-def test_a_broken_token_reaches_the_queries_of_a_band_that_may_see_it_and_no_other(broken, at):
+@pytest.mark.parametrize("which", ["key", "value"])
+def test_a_broken_token_reaches_the_queries_of_a_band_that_may_see_it_and_no_other(which, at, broken, short_runs):
     mask, (query, key, value, upstream) = MASKS["causal window"], operands(1, 2, 2, 31, 31)
+    clean = pulled(mask, query, key, value, upstream, (4, 4))
     there = tf.range(31)[:, None] == at
-    broken_value = tf.where(there, broken, value)
-    clean, *_ = pulled(mask, query, key, value, upstream, (4, 4))
-    output, *_ = pulled(mask, query, key, broken_value, upstream, (4, 4))
+    key, value = (tf.where(there, broken, x) if name == which else x for name, x in (("key", key), ("value", value)))
+    output, of_query, *_ = pulled(mask, query, key, value, upstream, (4, 4))
     sees = np.asarray(mask.dense(31, 31))[:, at]
-    np.testing.assert_array_equal(output.numpy()[:, :, ~sees], clean.numpy()[:, :, ~sees])
+    np.testing.assert_array_equal(output.numpy()[:, :, ~sees], clean[0].numpy()[:, :, ~sees])
     if broken != 3e38:
+        np.testing.assert_array_equal(of_query.numpy()[:, :, ~sees], clean[1].numpy()[:, :, ~sees])
         assert not np.isfinite(output.numpy()[:, :, sees]).any()
 
 
@@ -172,16 +233,28 @@ def test_queries_of_a_band_that_see_nothing_pool_to_zero_with_zero_gradients():
     assert np.any(output[:, :, -2] != 0)
 
 
-def test_scores_of_a_band_whose_exponentials_overflow():
+@pytest.mark.parametrize("shift", [0.0, -30.0], ids=["overflow", "vanish"])
+def test_exponentials_of_a_band_that_overflow_or_vanish_for_some_queries(shift, short_runs):
     mask, (query, key, value, upstream) = MASKS["window"], operands(1, 2, 2, 40, 40)
-    arguments = 7 * query, 7 * key, value, upstream
+    if shift:  # a feature of its own moves all scores of a query: beside the others a third of them vanishes
+        down = tf.where(tf.range(40)[:, None] % 3 == 0, 6**0.5 * shift, 0.0)
+        query, key = (
+            tf.concat([query[..., 1:], down + 0 * query[..., :1]], -1),
+            tf.concat([key[..., 1:], 1 + 0 * key[..., :1]], -1),
+        )
+    else:
+        query, key = 7 * query, 7 * key
+    scores = score_functions.scaled_dot_product(query, key)
     with np.errstate(over="ignore"):
-        assert np.isinf(np.exp(score_functions.scaled_dot_product(*arguments[:2]))).any()
-    here, there = pulled(mask, *arguments, (4, 4)), pulled(mask, *arguments, None)
+        totals = np.exp(scores).sum(-1)
+    badly = ~np.isfinite(totals) | (totals < 1e-6)
+    assert badly.any() and not badly.all()
+    here, there = (pulled(mask, query, key, value, upstream, block) for block in ((4, 4), None))
     assert_close(here, there, 1e-3)
 
 
-def test_dropout_of_a_band_is_the_same_both_ways_and_in_second_derivatives():
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+def test_dropout_of_a_band_is_the_same_both_ways_and_in_second_derivatives(compiled, short_runs):
     mask, (query, key, value, upstream) = MASKS["window"], operands(2, 2, 2, 26, 26)
     options = {"block": (4, 4), "dropout": 0.4, "seed": 7}
     score = score_functions.scaled_dot_product
@@ -206,19 +279,35 @@ def test_dropout_of_a_band_is_the_same_both_ways_and_in_second_derivatives():
             total = tf.add_n([tf.reduce_sum(tf.square(x)) for x in gradients])
         return [output, *gradients, *outer.gradient(total, sources)]
 
-    here = penalty(lambda query, key, value: streamed.attend(query, value, key, score, mask=mask, **options))
-    assert_close(here, penalty(by_hand), 1e-3)
+    def here():
+        return penalty(lambda query, key, value: streamed.attend(query, value, key, score, mask=mask, **options))
+
+    assert_close((tf.function(here) if compiled else here)(), penalty(by_hand), 1e-3)
 
 
-def test_no_two_blocks_of_a_band_share_a_dropout_pattern():
-    tokens, side = 96, 16
+def test_no_two_blocks_of_a_band_share_a_dropout_pattern(short_runs):
+    tokens, side = 144, 16
     x, identity = tf.zeros((2, 1, tokens, 2)), tf.eye(tokens, batch_shape=[2, 1])
-    mask = masks.window(17)
-    weights = streamed.attend(
-        x, identity, x, score_functions.dot_product, mask=mask, dropout=0.5, seed=3, block=(side, side)
-    )
-    kept = np.asarray(weights > 0).reshape(2, 6, side, 6, side)
-    own = np.stack([kept[b, i, :, i].ravel() for b in range(2) for i in range(6)])
-    same = (own[:, None] == own).mean(-1)[~np.eye(len(own), dtype=bool)]
+    mask = masks.window(32)  # a block sees all of its own keys and its neighbours', and some of the two beyond
+    options = {"mask": mask, "dropout": 0.5, "seed": 3, "block": (side, side)}
+    weights = streamed.attend(x, identity, x, score_functions.dot_product, **options)
+    kept = np.asarray(weights > 0).reshape(2, 9, side, 9, side)
+    open_blocks = [kept[b, i, :, i + d].ravel() for b in range(2) for i in range(1, 8) for d in (-1, 0, 1)]
+    same = np.mean(np.stack(open_blocks)[:, None] == open_blocks, -1)[~np.eye(len(open_blocks), dtype=bool)]
     assert np.all(np.abs(same - 0.5) < 0.2)  # 6 deviations of 256 coins
     np.testing.assert_allclose(same.mean(), 0.5, atol=0.02)
+
+
+@pytest.mark.parametrize("count, run", [(1, 3), (2, 2), (3, 4), (5, 2)])
+def test_what_slides_adds_up(count, run):
+    parts = np.random.default_rng(1).normal(size=(count, run, 2))
+    wanted = sum(np.pad(part, [(j, count - 1 - j), (0, 0)]) for j, part in enumerate(parts))
+    np.testing.assert_allclose(band._slid([*map(tf.constant, parts)]), wanted)
+
+
+@pytest.mark.parametrize("by", [-7, -2, 0, 1, 3, 6, 9])
+@pytest.mark.parametrize("count", [0, 3, 5, 8])
+def test_blocks_that_are_moved_leave_zeros(by, count):
+    blocks = np.arange(1.0, 6.0)[:, None]
+    wanted = [[blocks[i - by, 0] if 0 <= i - by < 5 else 0] for i in range(count)]
+    np.testing.assert_array_equal(band._moved(tf.constant(blocks), by, count), np.reshape(wanted, (count, 1)))

@@ -77,6 +77,16 @@ def test_tokens_of_any_size(streams, size):
         np.testing.assert_allclose(found, one, rtol=1e-4, atol=1e-5 * max(1.0, np.abs(one).max()))
 
 
+@pytest.mark.parametrize("shift", [-200.0, -30.0, 70.0, 200.0])
+def test_logits_may_be_shifted_to_where_exponentials_overflow_or_vanish(streams, shift):
+    target, weights, tokens, vectors, bias = arrays(4)
+    loss, gradients = pulled(target, weights, tokens, vectors, bias + shift)
+    wanted, expected = reference.cross_entropy(target, weights, tokens, vectors, bias, smoothing=0.1)
+    np.testing.assert_allclose(loss, wanted, rtol=1e-4, atol=1e-4)
+    for found, one in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(found, one, rtol=1e-3, atol=1e-4)
+
+
 def test_what_counts_for_nothing_may_hold_anything(streams):
     target, weights, tokens, *others = arrays(1)
     clean = pulled(target, weights, tokens, *others)

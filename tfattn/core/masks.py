@@ -37,7 +37,8 @@ class Mask:
     Attributes:
         by_distance: whether the rule gives `(t, s)` and asks for nothing but how far a key is from a query,
             `grid.key_positions()` less `grid.query_positions()`. Streamed attention then asks once for all blocks of a
-            diagonal, and takes many of them at a time where they are narrow.
+            diagonal, and takes many of them at a time where they are narrow. Such a rule is asked beyond the square too,
+            and must answer by distance there.
     """
 
     by_distance = False

@@ -16,6 +16,8 @@ __all__ = ["best_ids", "pays", "weighted_loss"]
 _AT_ONCE = 2  # one block's passes over its logits leave a core to another's products
 _NUMBERS = 2_500_000  # logits of a block: 10 MB
 _LEAST_ROWS = 32  # of which a matrix product is still a quick one
+# Of exponentials as they are: what vanishes beside the least has a weight below 1e-33, and at the most no product overflows.
+_LEAST_TOTAL, _MOST_TOTAL = 1e-4, 1e25
 
 
 def pays():
@@ -85,12 +87,22 @@ def _losses(target, weights, smoothing, tokens, vectors, *bias):
     def body(at, normalisers, at_targets, of_tokens, of_rows):
         block = blocks[at]  # (R, W)
         logits = _logits(block, vectors, *bias)  # (R, V)
-        largest = tf.reduce_max(logits, -1, keepdims=True)  # (R, 1)
         at_target = tf.gather(logits, targets[at], batch_dims=1)
         # Nobody else reads the logits by then: what follows is done in their place, without memory of its own.
         with tf.control_dependencies([at_target]):
+            exponentials = tf.exp(logits)
+        total = tf.reduce_sum(exponentials, -1, keepdims=True)  # (R, 1)
+
+        def less_largest():
+            logits = _logits(block, vectors, *bias)
+            largest = tf.reduce_max(logits, -1, keepdims=True)
             exponentials = tf.exp(logits - largest)
-        total = tf.reduce_sum(exponentials, -1, keepdims=True)
+            return exponentials, tf.reduce_sum(exponentials, -1, keepdims=True), largest
+
+        # As the logits are, exponentials may overflow or vanish. In training they do not, and two passes are saved.
+        well = tf.reduce_all((total > _LEAST_TOTAL) & (total < _MOST_TOTAL))
+        as_they_are = exponentials, total, tf.zeros_like(total)
+        exponentials, total, largest = tf.cond(well, lambda: as_they_are, less_largest)
         scale = pulls[at] / total
         return (
             at + 1,

@@ -126,9 +126,9 @@ class _Walks(NamedTuple):
         query, key, value, bias, parameters, mask, dropout = self.form.parts(tensors)
         score = block_score(self.score, parameters, self.rank)
         square = Square.cut(query, key, score, mask, self.block, self.apart)
-        layout = Plain(square, mask)
-        if self.apart and bias is None:
-            layout = Band.of(query, key, mask, self.block) or layout
+        # A bias is cut by the plain square's blocks, and a band has the same mask and no bias for all blocks.
+        banded = self.apart and bias is None
+        layout = (Band.of(query, key, value, mask, self.block) if banded else None) or Plain(square, mask)
         return Walk(layout, score, dropout, bias, parameters, recorded), (query, key, value), (square, mask)
 
     def compiled(self, tensors):

@@ -26,22 +26,27 @@ from tfattn.core.streamed.layouts import Plain
 
 __all__ = ["Band"]
 
-# Measured on two cores: at window 256 and T 8192, both ways, runs of 8 and of 4 blocks of 128 took 1.1 and 1.7 times as long
-# as runs of 16. Blocks of 64 in runs of 64 are quicker where they are seen by few, and no others where windows are wide.
+# Measured on two cores at T 8192, both ways. Blocks of 64 are the quicker ones where a query sees few keys; with a window of
+# 256, where it sees 511, they took 1.1 times as long as blocks of 128. From 1,024 keys on a band gains nothing.
+_FEW_KEYS, _MOST_KEYS = 256, 1024
+# A run is as long as `NUMBERS_APART` lets it be, of blocks of 128 tokens 16: runs of 8 and 4 took 1.1 and 1.7 times as long.
 _MOST_IN_A_RUN = 64
-_LEAST_BLOCKS = 8
-_MOST_SEEN = 9
+_LEAST_BLOCKS = 8  # of fewer, several heads or rows fill a step of the plain layout as well
+_MOST_SEEN = 9  # blocks of keys, which is what a window of 512 has; beyond, what a run has in memory grows for no gain
+# Numbers of a run's gradients, 8 MB: each of the blocks of keys that are seen has its own until they are added up.
+_MOST_NUMBERS = 2**21
 
 
 class Band(Plain):
-    """The layout of it (`layouts`). The square that is walked over has a batch of blocks, of t queries and D · t keys.
+    """The layout of it (`layouts`). The square that is walked over has a batch of blocks, of t queries and D · t keys each.
 
-    Operands lie as on the plain square, whose blocks are grouped anew: by runs of r, which is the c of the other square.
-    What reaches beyond the sequence is zeros: the mask hides such keys, and such queries are cut off again.
+    Operands lie as in `Plain`, on the square `plain` of all tokens; its blocks are grouped by runs of r, and a run is what
+    the walked square calls c rows of its batch. What reaches beyond the sequence is zeros: the mask hides such keys, and such
+    queries are cut off again. For scores that have a value and a slope at zero, as every `heads_apart` one has.
     """
 
     def __init__(self, plain, run, seen):
-        self.plain = plain
+        super().__init__(plain, None)
         self.run, self.seen = run, seen
         self.query_blocks = ceil(plain.query_blocks, run)  # runs
         self.square = plain._replace(
@@ -54,27 +59,39 @@ class Band(Plain):
         self.mask = _InBand(self)
 
     @classmethod
-    def of(cls, query, key, mask, block=None):
-        """The band of the square of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`; None where the mask leaves no such.
+    def of(cls, query, key, value, mask, block=None):
+        """The band of the square of `query` `(B, H, T, X)`, `key` and `value` `(B, G, S, ...)`; None where there is none.
 
         Args:
             block: `(t, s)` where the caller wants other sizes than these; there is no band where they differ.
         """
         (batch, heads, queries), (groups, keys) = (size(query, axis) for axis in range(3)), (size(key, 1), size(key, 2))
-        if mask is None or not mask.by_distance or not narrow(mask, queries, keys, 1024):
+        if mask is None or not mask.by_distance or not narrow(mask, queries, keys, _MOST_KEYS):
             return None
-        side, columns = block or (64 if narrow(mask, queries, keys, 256) else 128,) * 2
+        side, columns = block or (64 if narrow(mask, queries, keys, _FEW_KEYS) else 128,) * 2
         plain = Square(batch, queries, keys, 1, groups, heads // groups, 1, side, columns)
-        most = min(_MOST_IN_A_RUN, NUMBERS_APART // (plain.heads * side * columns))
-        if side != columns or most < 2 or plain.query_blocks < (2 if block else _LEAST_BLOCKS):
+        if side != columns or plain.query_blocks < (2 if block else _LEAST_BLOCKS):
             return None
         seen = _Seen.of(mask, queries, keys, side)
+        if seen is None or seen.count > _MOST_SEEN:
+            return None
+        width = max(query.shape[-1], value.shape[-1])
+        most = (
+            _MOST_IN_A_RUN,
+            NUMBERS_APART // (plain.heads * side**2),
+            _MOST_NUMBERS // (max(1, width) * seen.count * side),
+        )
+        if min(most) < 2:
+            return None
         # Spread evenly over the runs; the blocks keep their side, of which windows are often a multiple.
-        run = ceil(plain.query_blocks, ceil(plain.query_blocks, most))
-        return None if seen is None or seen.count > min(run + 1, _MOST_SEEN) else cls(plain, run, seen)
+        run = ceil(plain.query_blocks, ceil(plain.query_blocks, min(most)))
+        return None if seen.count > run + 1 else cls(plain, run, seen)
 
     def at(self, m, i):
-        return m * self.query_blocks + i, 0
+        return (
+            m * self.query_blocks + i,
+            0,
+        )  # a run of blocks is a chunk of the batch, and there is one block of queries
 
     def queries_at(self, x, m, copies=False):
         """Those of step m, run by run: `(runs, r, 1, H/G·t, D)`."""
@@ -93,8 +110,7 @@ class Band(Plain):
 
     def sums(self, keys):
         """By runs: of its own keys, r blocks, and of those beyond that it sees, D − 1 blocks."""
-        sizes = (self.run, self.seen.count - 1)
-        return [self._array(keys, self.query_blocks, size) for size in sizes]
+        return [self._array(keys, self.query_blocks, blocks) for blocks in (self.run, self.seen.count - 1)]
 
     def opened(self, sums, keys):
         return self._array(keys, self.seen.count, self.run)
@@ -112,13 +128,13 @@ class Band(Plain):
         return tf.TensorArray(keys.dtype, count, element_shape=[blocks, *keys.shape[1:]])
 
     def joined_queries(self, x):
-        blocks = tf.reshape(x, [-1, 1, *x.shape[2:]])
+        blocks = tf.reshape(x, [self.query_blocks * self.run, 1, *x.shape[2:]])
         return super().joined_queries(blocks[: self.plain.query_blocks])
 
     def joined_keys(self, sums):
         own, beyond = [array.stack() for array in sums]  # (runs, r, 1, t, X) and (runs, D − 1, 1, t, X)
         beyond = tf.pad(beyond, [[0, 0], [0, self.run - beyond.shape[1]], [0, 0], [0, 0], [0, 0]])
-        own, beyond = [tf.reshape(x, [-1, *x.shape[2:]]) for x in (own, beyond)]
+        own, beyond = [tf.reshape(x, [self.query_blocks * self.run, *x.shape[2:]]) for x in (own, beyond)]
         first, count = self.seen.first, self.plain.key_blocks
         blocks = _moved(own, first, count) + _moved(beyond, first + self.run, count)
         return self._join(blocks[:, None], 1, self.plain.keys, self.plain.columns)
@@ -138,21 +154,24 @@ class _Seen(NamedTuple):
 
     @classmethod
     def of(cls, mask, queries, keys, side):
-        """None where the mask does not say by ints what is seen, or leaves nothing."""
+        """None where the mask does not say by ints what is seen, or where most queries see nothing."""
         firsts, ends, opens = [], [], [(0, 0)]
         for i in range(ceil(queries, side)):
             grid = masks.Grid(queries, keys, i * side, 0, side, keys, aligned=True)
             low, high = ranges.overlap(mask.key_bounds(grid), (0, keys))
-            open_low, open_high = mask.open_bounds(grid)
+            open_low, open_high = ranges.overlap(mask.open_bounds(grid), (0, keys))
             if not all(isinstance(end, int) for end in (low, high, open_low, open_high)):
                 return None
             if low < high:
                 firsts.append(low // side - i)
                 ends.append(ceil(high, side) - i)
-                opens.append((open_low - i * side, open_high - i * side))
-        if not firsts:
-            return None
-        low, high = max(opens, key=lambda ends: ends[1] - ends[0])
+                if (i + 1) * side <= queries:  # of queries beyond the square a rule may say anything
+                    opens.append((open_low - i * side, open_high - i * side))
+        if 2 * len(firsts) < ceil(queries, side):
+            return (
+                None  # most queries see nothing, as where they are many more than the keys: the plain walk skips those
+            )
+        low, high = max(opens, key=lambda bounds: bounds[1] - bounds[0])
         return cls(mask, queries, keys, side, min(firsts), max(ends) - min(firsts), low, high)
 
     def visible(self):
@@ -179,6 +198,8 @@ class _InBand(masks.Mask):
 
     def open_bounds(self, grid):
         seen, first = self.band.seen, self._first_keys(grid)
+        if ceil(seen.open_low, seen.side) >= seen.open_high // seen.side:
+            return 0, 0  # no block lies within: known before the graph runs
         last = first + (grid.batch - 1) * seen.side
         by_distance = seen.open_low - seen.first * seen.side, seen.open_high - seen.first * seen.side
         return ranges.overlap(by_distance, (-first, self.band.plain.keys - last))
@@ -192,7 +213,7 @@ class _InBand(masks.Mask):
 def _moved(blocks, by, count):
     """So many blocks, of which the first is now the one at `by`; zeros where there was none."""
     blocks = blocks[max(0, -by) : max(0, count - by)]
-    by = max(0, by)
+    by = min(max(0, by), count)
     around = [by, count - by - blocks.shape[0]]
     return tf.pad(blocks, [around, *[[0, 0]] * (len(blocks.shape) - 1)]) if any(around) else blocks
 

@@ -39,7 +39,8 @@ def less(left, shift):
 
 
 def with_ones(right):
-    return tf.concat([right, tf.ones_like(right[..., :1])], -1)
+    shape = [size(right, axis) for axis in range(len(right.shape) - 1)]
+    return tf.concat([right, tf.ones([*shape, 1], right.dtype)], -1)
 
 
 class Dot:

@@ -159,7 +159,8 @@ def _power_of_2(most):
 
 
 def narrow(mask, queries, keys, width):
-    """Whether a query in the middle is known to see fewer than `width` keys."""
+    """Whether a query in the middle is known to see fewer than `width` keys, and fewer than half of them."""
     if mask is None or not isinstance(queries, int) or not isinstance(keys, int):
         return False
-    return mask.width(masks.Grid(queries, keys, queries // 2, 0, 1, keys)) < min(width, keys // 2)
+    middle = queries - (min(queries, keys) + 1) // 2  # of those that stand among the keys
+    return mask.width(masks.Grid(queries, keys, middle, 0, 1, keys)) < min(width, keys // 2)

@@ -1,7 +1,17 @@
 """How operands lie for the walks: what a step takes of them, block by block, and how what it gives is put together again.
 
-A layout has a `square`, which it has cut, and the `mask` as it is on that square. Operands are `laid` out once, and a step
-takes its queries and keys from there. Shape letters are those of `blocks`; m counts steps.
+What a walk asks of a layout:
+
+    steps, query_blocks   how many there are to walk over: of the layout, and not of its square
+    square, mask          whose blocks the scores have, and the mask as it is there
+    at                    which of the square's blocks one of a step is
+    laid, whole           operands, laid out once for all steps, and their gradients as operands again
+    queries_at, keys_at   a step's part of what is laid; `block` takes one block of keys
+    joined_queries        what a step has found for its queries, as its part of what is laid
+    sums ... joined_keys  what it has found for its keys: `sums` begins; for each block of queries `opened` begins, `more`
+                          takes in a block of keys, and `closed` adds all to the sums; `joined_keys` is a step's part again
+
+Shape letters are those of `blocks`; m counts steps.
 """
 
 import tensorflow as tf
@@ -25,7 +35,7 @@ class Plain:
         return self.plain.steps
 
     def at(self, m, i):
-        """Rows of the batch and of the queries, in blocks of `square`, that are the i-th of step m."""
+        """`(b, i)` of `Square.grid` for the i-th queries of step m."""
         return m // self.square.parts, i
 
     def laid(self, x):
@@ -61,15 +71,15 @@ class Plain:
         return zeros(tf.zeros_like(keys))
 
     def opened(self, sums, keys):
-        """What one block of queries adds to."""
+        """An array that one block of queries adds the gradients of its keys to."""
         return sums
 
     def more(self, opened, j, x):
-        """With the gradient of its j-th keys, which comes once."""
+        """`opened` with the gradient x of the j-th keys, which comes once."""
         return add(opened, j, x)
 
     def closed(self, sums, opened, i):
-        """And all sums, once the i-th has."""
+        """`sums` with what the i-th queries have added to `opened`."""
         return opened
 
     def joined_queries(self, x):
