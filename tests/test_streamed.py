@@ -308,7 +308,6 @@ MEMORY = """
     step(16384, 8, scores.dot_product, [], masks.causal())  # all scores: 1024 MB
     step(8192, 8, scores.dot_product, [], masks.causal(), heads=4)  # all scores: 1024 MB
     step(16384, 8, scores.dot_product, [], masks.window(256))  # all scores: 1024 MB
-    step(8192, 256, scores.dot_product, [], masks.window(256))  # all scores: 256 MB; with operands of 8 MB
     step(2048, 64, scores.additive, [weight], None)  # all pairs and units: 1024 MB
     step(8192, 8, scores.dot_product, [], masks.causal(), lambda eager: eager)  # all scores: 256 MB
     print(peak() - before)
