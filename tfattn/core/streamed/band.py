@@ -88,10 +88,8 @@ class Band(Plain):
         return None if seen.count > run + 1 else cls(plain, run, seen)
 
     def at(self, m, i):
-        return (
-            m * self.query_blocks + i,
-            0,
-        )  # a run of blocks is a chunk of the batch, and there is one block of queries
+        # A run is a chunk of the square's batch, and has one block of queries.
+        return m * self.query_blocks + i, 0
 
     def queries_at(self, x, m, copies=False):
         """Those of step m, run by run: `(runs, r, 1, H/G·t, D)`."""
@@ -120,9 +118,8 @@ class Band(Plain):
 
     def closed(self, sums, opened, i):
         blocks = _slid([opened.read(j) for j in range(self.seen.count)])
-        return [
-            array.write(i, part) for array, part in zip(sums, (blocks[: self.run], blocks[self.run :]), strict=True)
-        ]
+        own, beyond = sums
+        return [own.write(i, blocks[: self.run]), beyond.write(i, blocks[self.run :])]
 
     def _array(self, keys, count, blocks):
         return tf.TensorArray(keys.dtype, count, element_shape=[blocks, *keys.shape[1:]])
