@@ -77,31 +77,34 @@ def attend(
         bias = pairs.checked_bias("attend", bias, shape)
     seen = None if rule is None else rule.seen_keys(ops.shape(query)[-2], ops.shape(key)[-2])
     if seen is not None:
-        key, value = _without_unseen(key, value, seen)
+        seen = seen[:, None, :, None] if len(key.shape) == 4 else seen[..., None]  # (B, S, 1) or (B, 1, S, 1)
     streams = _streams(path, query, key, score, return_weights)
-    arguments = (query, value, key, score, parameters, rule, bias)
+    others = (score, parameters, rule, bias)
     if streams is False:
         drop = functools.partial(keras.random.dropout, rate=dropout, seed=seed) if dropout else None
-        return _dense(*arguments, drop, return_weights)
+        return _dense(query, value, key, seen, *others, drop, return_weights)
     from tfattn.core import streamed
+
+    def by_blocks(**options):
+        cleaned = (value, key) if seen is None else (_only(seen, value), _only(seen, key))
+        return streamed.attend(query, *cleaned, *others, dropout, **options)
 
     # Drawn once, before the choice: a generator that each branch moved on would be left with the state of one of them.
     dropout = streamed.drawn(dropout, seed)
     if streams is True:
-        return streamed.attend(*arguments, dropout)
+        return by_blocks()
     drop = dropout and dropout.drop
     return streamed.choose(
-        streams, lambda: _dense(*arguments, drop), lambda: streamed.attend(*arguments, dropout, shared=True)
+        streams, lambda: _dense(query, value, key, seen, *others, drop), lambda: by_blocks(shared=True)
     )
 
 
-def _dense(query, value, key, score, parameters, rule, bias, drop=None, return_weights=False):
+def _dense(query, value, key, seen, score, parameters, rule, bias, drop=None, return_weights=False):
     """All scores at once; `drop` is the function that drops weights, where some are to be dropped."""
-    rank, visible = len(query.shape), None
+    rank, visible, broken = len(query.shape), None, None
     if rule is not None:
-        visible = rule.dense(ops.shape(query)[-2], ops.shape(key)[-2])
-        query, key, value = _shield(query, key, value, visible)
-        visible = pairs.with_heads(visible, rank)
+        visible = pairs.with_heads(rule.dense(ops.shape(query)[-2], ops.shape(key)[-2]), rank)
+        key, value, broken = _shield(key, value, seen, visible)
     scores = score(query, key, *parameters)  # (..., T, S)
     # float32 or wider until the weights are there: a half-precision score has too few digits for an exponent.
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
@@ -109,7 +112,7 @@ def _dense(query, value, key, score, parameters, rule, bias, drop=None, return_w
         scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), rank)
     if bias is not None or score not in _ALWAYS_FINITE:
         visible = softmax.not_hidden(scores, visible)
-    weights = ops.cast(softmax.normalise(scores, visible), value.dtype)
+    weights = ops.cast(softmax.normalise(scores, visible, broken), value.dtype)
     kept = drop(weights) if drop else weights
     output = products.matmul(kept, value)  # (..., T, Dv)
     return (output, weights) if return_weights else output
@@ -175,25 +178,28 @@ def _product(*sizes):
     return math.prod(size if isinstance(size, (int, float)) else ops.cast(size, "float32") for size in sizes)
 
 
-def _without_unseen(key, value, seen):
-    """Keys and values that no query may see become zeros: even a finite number may overflow in a gradient."""
-    seen = seen[:, None, :, None] if len(key.shape) == 4 else seen[..., None]  # (B, S, 1) or (B, 1, S, 1)
-    return ops.where(seen, key, 0.0), ops.where(seen, value, 0.0)
+def _only(kept, tokens):
+    """Zeros for the tokens that are not kept."""
+    return ops.where(kept, tokens, 0.0)
 
 
-def _shield(query, key, value, visible):
+def _shield(key, value, seen, visible):
     """Keeps keys and values that are not finite away from the queries that may not see them.
 
     A weight of 0 does not hide a NaN from a matrix product, nor from the product's gradient: 0 · NaN is NaN. So such
-    tokens become zeros, and the queries that may see one become NaN, as they would without a mask.
+    tokens become zeros, and the queries that may see one become NaN, as they would without a mask. Tokens that no query
+    may see become zeros too: even a finite number may overflow in a gradient.
+
+    Args:
+        seen: bool `(B, S, 1)` or `(B, 1, S, 1)`, what some query may see; or None.
+        visible: bool, broadcastable to the scores, of their rank.
+    Returns:
+        key, value, and which queries may see a token that is not finite: bool, of the rank of the scores, one key wide.
     """
     finite = products.finite_tokens(key) & products.finite_tokens(value)  # (B, S, 1) or (B, G, S, 1)
-    key, value = ops.where(finite, key, 0.0), ops.where(finite, value, 0.0)
-    broken = ops.logical_not(finite)[..., 0]
+    kept = finite if seen is None else finite & seen
+    broken = ops.logical_not(finite)[..., 0]  # (B, S) or (B, G, S)
     if len(broken.shape) == 3:
-        broken = ops.any(broken, axis=1)  # (B, S)
-    broken = broken[:, None, None] if len(visible.shape) == 4 else broken[:, None]  # (B, 1, S) or (B, 1, 1, S)
-    sees = ops.any(ops.logical_and(visible, broken), axis=-1)  # (B, T) or (B, H, T); 1 where it repeats
-    if len(query.shape) == 4 and len(sees.shape) == 2:
-        sees = sees[:, None]  # (B, 1, T)
-    return ops.where(sees[..., None], float("nan"), query), key, value
+        broken = ops.any(broken, axis=1, keepdims=True)  # (B, 1, S)
+    broken = ops.any(ops.logical_and(visible, broken[..., None, :]), axis=-1, keepdims=True)
+    return _only(kept, key), _only(kept, value), broken
