@@ -19,6 +19,7 @@ MASKS = {
     "padding": lambda rng: masks.padding(rng.integers(0, S + 1, B)),
     "padding by query": lambda rng: masks.padding(rng.integers(0, S + 1, (B, T))),
     "prefix | causal": lambda rng: masks.prefix(rng.integers(0, 9, B)) | masks.causal(),
+    "prefix of one number": lambda rng: masks.prefix(np.int64(rng.integers(0, 9))),
     "~window": lambda rng: ~masks.window(5),
     "~causal": lambda rng: ~masks.causal(),
     "~(padding & window)": lambda rng: ~(masks.padding(rng.integers(0, S + 1, B)) & masks.window(6)),

@@ -101,6 +101,13 @@ def transformer(**options):
         "divide `query heads`=5 without remainder",
         3,
     ),
+    (
+        lambda: tfattn.attend(*[keras.KerasTensor((None, None, 3, 7))] * 2),
+        "attend",
+        "query",
+        "have a number of heads that is known before the graph runs",
+        "(None, None, 3, 7)",
+    ),
     # Rates.
     (lambda: tfattn.DotProductAttention(dropout=1.0), "DotProductAttention", "dropout", RATE, 1.0),
     (heads(dropout=-0.1), "MultiHeadAttention", "dropout", RATE, -0.1),

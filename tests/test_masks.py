@@ -29,6 +29,7 @@ RULES = {
     "causal": (masks.causal(), reference.causal(T, S)),
     "window": (masks.window(2), reference.window(2, T, S)),
     "prefix": (masks.prefix(3), np.arange(S)[None] < 3),
+    "prefix of a scalar array": (masks.prefix(np.int64(3)), np.arange(S)[None] < 3),
     "prefix of each row": (masks.prefix(np.array([1, 4])), reference.padding([1, 4], S)),
     "segments": (
         masks.segments(np.array([[0, 0, 1, 1, 2]] * B), np.array([[0, 0, 0, 1, 1, 1, 3]] * B)),

@@ -2,6 +2,7 @@
 
 import textwrap
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -261,6 +262,82 @@ def test_what_is_empty_pools_to_nothing_or_to_zero(sizes, score, unknown):
     assert [x.shape for x in here] == [x.shape for x in there]
     assert_close(here, there)
     assert attend(*arguments[:3], mask=masks.causal()).shape == here[0].shape
+
+
+@pytest.mark.parametrize("sizes", [(0, 7, 11), (2, 0, 11), (2, 7, 0)], ids=["batch", "queries", "keys"])
+@pytest.mark.parametrize("path", ["dense", "streamed"])
+def test_masks_of_what_is_empty(sizes, path):
+    batch, queries, keys = sizes
+    query, key = tf.ones((batch, 2, queries, D)), tf.ones((batch, 2, keys, D))
+    rules = (
+        masks.padding(np.full(batch, keys)),
+        ~masks.padding(np.full(batch, keys)),
+        masks.padding(np.full((batch, queries), keys)),
+        ~masks.padding(np.full((batch, queries), keys)),
+        masks.prefix(np.zeros(batch, int)),
+        ~masks.prefix(np.zeros(batch, int)) | masks.causal(),
+        masks.segments(np.zeros((batch, queries), int), np.zeros((batch, keys), int)),
+        masks.explicit(np.ones((batch, 1, keys), bool)) & masks.window(3),
+        ~masks.explicit(np.ones((batch, 1, keys), bool)),
+    )
+    for rule in rules:
+        with tf.GradientTape() as tape:
+            tape.watch([query, key])
+            output = attend(query, key, mask=rule, path=path)
+        assert output.shape == query.shape
+        assert [x.shape for x in tape.gradient(output, [query, key])] == [query.shape, key.shape]
+        if not keys:
+            assert not np.any(output)
+
+
+class Rows(masks.Mask):
+    """A rule of one's own, which does not say what shape its array must have."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def on(self, grid):
+        return grid.columns_of(grid.rows_of(self.array, -2), -1)
+
+
+@pytest.mark.parametrize("lengths", [(T + 3, S), (4, S), (T, S - 1)])
+def test_an_array_of_the_wrong_length_in_a_mask_of_ones_own_is_refused(lengths):
+    function, (query, key, value) = problem(71)
+    attend(query, value, key, function, mask=Rows(tf.ones((T, 1), tf.bool)), path="streamed")
+    with pytest.raises(ValueError, match="`mask` must have the length 1[37] or 1 on axis"):
+        attend(query, value, key, function, mask=Rows(tf.ones(lengths, tf.bool)), path="streamed")
+
+
+class InNumpy(masks.Mask):
+    """A rule of one's own that answers with arrays and numbers of NumPy, and bounds of 64 bits."""
+
+    def __init__(self, wrap):
+        self.wrap = wrap
+
+    def on(self, grid):
+        keys, queries = np.arange(grid.num_keys), np.arange(grid.num_queries)[:, None]
+        return np.asarray(grid.columns_of(grid.rows_of(tf.constant(keys < queries + 2), 0), 1))
+
+    def key_bounds(self, grid):
+        return self.wrap(0), self.wrap(grid.query_start + grid.queries + 1)
+
+
+@pytest.mark.parametrize("wrap", [np.int64, lambda x: tf.cast(x, tf.int64)], ids=["NumPy", "int64 tensor"])
+def test_a_mask_of_ones_own_may_answer_in_numpy(wrap):
+    function, (query, key, value) = problem(73)
+    rule = InNumpy(wrap)
+    here = streamed.attend(query, value, key, function, mask=rule, block=(4, 6))
+    assert_close([here], [attend(query, value, key, function, mask=rule, path="dense")])
+
+
+def test_a_score_that_closes_over_a_variable_of_keras_is_refused():
+    slope = keras.Variable(2.0)
+
+    def sloped(query, key):
+        return slope * score_functions.dot_product(query, key)
+
+    with pytest.raises(ValueError, match="`score` must take `slope` from `parameters`: closed over, it"):
+        streamed.attend(*[tf.ones((1, 2, 3))] * 3, sloped)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])

@@ -161,6 +161,8 @@ def test_a_band_where_the_mask_goes_by_distance_and_leaves_little():
     assert shape(masks.window(256), width=1024) is None  # no run that is as long as what a block sees
     assert shape(masks.causal(), 4096, 512) is None  # most queries see nothing
     assert shape(masks.causal() & masks.window(64), 8192, 1024) is None
+    assert shape(~masks.causal(), 1024, 1024) is None  # the middle sees few keys, and the first all of them
+    assert shape(masks.window(256), 1024, 1024) == (128, 8, 5)
     assert shape(masks.window(64), 448, 448) is None  # a few blocks: heads fill a step as well
     assert shape(masks.window(8), 64, 64, block=(8, 4)) is None
     assert shape(masks.window(64), heads=128) is None  # 64 heads to a key head fill a block by themselves

@@ -202,6 +202,17 @@ def test_layers_of_one_kind_share_one_trace(kind, monkeypatch):
     assert [walk.experimental_get_tracing_count() for walk in walks] == [1, 1]
 
 
+def test_a_process_keeps_few_shared_traces(monkeypatch):
+    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(streamed, "_MOST_SHARED", 2)
+    for size in (2, 3, 4, 3):
+        graph = tf.function(lambda x: attend(x, x, mask=masks.causal()))
+        x = tf.random.stateless_normal((1, 6, size), (1, 2))
+        specs = graph.get_concrete_function(tf.TensorSpec((1, None, size)))
+        assert_close([specs(x)], [attend(x, x, mask=masks.causal(), path="dense")])
+    assert len(streamed._shared) == 2
+
+
 def test_a_mask_of_ones_own_is_not_shared(monkeypatch):
     monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] > 0)
 

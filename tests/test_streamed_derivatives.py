@@ -44,6 +44,25 @@ def test_second_derivatives_equal_the_dense_path(score, mask, compiled):
     assert_close(run("streamed", *arguments), penalty("dense", *arguments), 1e-3)
 
 
+@pytest.mark.parametrize("score", ["dot", "scaled dot"])
+def test_second_derivatives_of_scores_that_differ_by_less_than_their_weights_can_show(score):
+    function, (query, key, value, *parameters) = problem(53, score)
+    factors = tf.random.stateless_normal(value.shape[:-2] + [T, V], (1, 2))
+
+    def second(path, query):
+        with tf.GradientTape() as outer:
+            outer.watch(query)
+            with tf.GradientTape() as inner:
+                inner.watch(query)
+                total = tf.reduce_sum(attend(query, value, key, function, parameters, path=path) * factors)
+            of_query = inner.gradient(total, query)
+            total = tf.reduce_sum(of_query)
+        return outer.gradient(total, query)
+
+    query = 1e-8 * query
+    assert_close([second("streamed", query)], [second("dense", query)], 1e-4)
+
+
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
 def test_second_derivatives_where_one_tensor_comes_twice_and_the_upstream_gradient_has_one_too(compiled):
     rng = np.random.default_rng(47)

@@ -126,6 +126,11 @@ def _operands(query, value, key):
     _checks.same_size("attend", "key", key.shape[-2], "value", value.shape[-2])
     if rank == 4:
         heads, groups = query.shape[1], key.shape[1]
+        for name, x in (("query", query), ("key", key)):
+            if x.shape[1] is None:
+                _checks.fail(
+                    "attend", name, "have a number of heads that is known before the graph runs", tuple(x.shape)
+                )
         _checks.divides("attend", "key heads", groups, "query heads", heads)
         if value.shape[1] != groups:
             _checks.fail("attend", "value", f"have as many heads as `key`, {groups}", tuple(value.shape))

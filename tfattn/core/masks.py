@@ -62,13 +62,14 @@ class Mask:
     def key_bounds(self, grid):
         """Bounds `(low, high)` on what the queries of `grid` see: every key outside is hidden from all of them.
 
-        A rule that knows better bounds than the whole range makes streamed attention skip what lies outside.
+        Integers, or scalar integer tensors where only the run can tell. A rule that knows better bounds than the whole range
+        makes streamed attention skip what lies outside.
         """
         return 0, grid.num_keys
 
     def width(self, grid):
         """An int: the most keys that the queries of `grid` see, as far as that is known before a graph runs."""
-        low, high = self.key_bounds(grid)
+        low, high = ranges.ends(self.key_bounds(grid))
         return min(high, grid.keys) - max(low, 0) if isinstance(low, int) and isinstance(high, int) else grid.keys
 
     def open_bounds(self, grid):
@@ -172,14 +173,14 @@ class explicit(Mask):
             return super().key_bounds(grid)
         # One row for all queries is the padding of the keys: cheap to look at, and worth it.
         keys, seen = ops.arange(grid.num_keys, dtype="int32"), self._row(grid, ops.any)
-        return ops.min(ops.where(seen, keys, grid.num_keys)), ops.max(ops.where(seen, keys + 1, 0))
+        return _least(ops.where(seen, keys, grid.num_keys), grid), _most(ops.where(seen, keys + 1, 0))
 
     def open_bounds(self, grid):
         if self.mask.shape[-2] != 1:
             return super().open_bounds(grid)
         keys, seen = ops.arange(grid.num_keys, dtype="int32"), self._row(grid, ops.all)
-        low = ops.min(ops.where(seen, keys, grid.num_keys))
-        return low, ops.min(ops.where(ops.logical_or(seen, keys < low), grid.num_keys, keys))
+        low = _least(ops.where(seen, keys, grid.num_keys), grid)
+        return low, _least(ops.where(ops.logical_or(seen, keys < low), grid.num_keys, keys), grid)
 
     def _row(self, grid, reduce):
         """Which keys some or all rows of the batch and heads see, `(S,)`."""
@@ -232,19 +233,19 @@ class padding(Mask):
         return grid.rows_of(lengths, 1)  # (B, 1 or t, 1)
 
     def key_bounds(self, grid):
-        return 0, ops.max(self._lengths(grid))
+        return 0, _most(self._lengths(grid))
 
     def open_bounds(self, grid):
-        return 0, ops.min(self._lengths(grid))
+        return 0, _least(self._lengths(grid), grid)
 
     def seen_keys(self, num_queries, num_keys):
-        return self._first_keys(ops.max, num_keys)
+        return self._first_keys(lambda lengths: ops.max(lengths, axis=1, initial=0), num_keys)
 
     def common_keys(self, num_queries, num_keys):
-        return self._first_keys(ops.min, num_keys)
+        return self._first_keys(lambda lengths: ops.min(lengths, axis=1, initial=num_keys), num_keys)
 
-    def _first_keys(self, reduce, num_keys):
-        lengths = self.valid_lens if len(self.valid_lens.shape) == 1 else reduce(self.valid_lens, axis=1)  # (B,)
+    def _first_keys(self, of_row, num_keys):
+        lengths = self.valid_lens if len(self.valid_lens.shape) == 1 else of_row(self.valid_lens)  # (B,)
         return ops.arange(num_keys, dtype="int32") < lengths[:, None]  # (B, S)
 
     def get_config(self):
@@ -304,17 +305,18 @@ class prefix(Mask):
     (Raffel et al. 2020, arXiv:1910.10683, figure 3).
 
     Args:
-        length: int, or integers `(B,)`, in tokens.
+        length: int, or integers `()` or `(B,)`, in tokens.
     Raises:
-        ValueError: `length` is no integer of at least 0, and no integer array of rank 1.
+        ValueError: `length` is no integer of at least 0, and no integer array of rank 0 or 1.
     """
 
     def __init__(self, length):
         if not hasattr(length, "shape") and not isinstance(length, (list, tuple)):
             self.length = _checks.non_negative_int("masks.prefix", "length", length)
         else:
-            self.length = pairs.checked_int("masks.prefix", "length", length)
-            _checks.rank("masks.prefix", "length", self.length.shape, (0, 1), "() or (B,)")
+            length = pairs.checked_int("masks.prefix", "length", length)
+            _checks.rank("masks.prefix", "length", length.shape, (0, 1), "() or (B,)")
+            self.length = ops.reshape(length, (-1,))  # of one number a row of the batch that repeats
 
     def check(self, who, argument, shape):
         if not isinstance(self.length, int):
@@ -324,7 +326,7 @@ class prefix(Mask):
     def on(self, grid):
         length = self.length
         if not isinstance(length, int):
-            length = ops.reshape(grid.batch_of(length), (-1, 1, 1))  # (B, 1, 1)
+            length = grid.batch_of(length)[:, None, None]  # (B, 1, 1)
         return grid.key_positions() < length  # (1, s) or (B, 1, s)
 
     def seen_keys(self, num_queries, num_keys):
@@ -333,10 +335,10 @@ class prefix(Mask):
     common_keys = seen_keys
 
     def key_bounds(self, grid):
-        return 0, self.length if isinstance(self.length, int) else ops.max(grid.batch_of(self.length))
+        return 0, self.length if isinstance(self.length, int) else _most(grid.batch_of(self.length))
 
     def open_bounds(self, grid):
-        return 0, self.length if isinstance(self.length, int) else ops.min(grid.batch_of(self.length))
+        return 0, self.length if isinstance(self.length, int) else _least(grid.batch_of(self.length), grid)
 
     def get_config(self):
         return {"length": _saved(self.length)}
@@ -474,6 +476,16 @@ class _Not(Mask):
 
     def get_config(self):
         return {"inner": keras.saving.serialize_keras_object(self.inner)}
+
+
+def _most(keys):
+    """The greatest of some numbers of keys; 0 of none, as a batch or a sequence without tokens has."""
+    return ops.max(keys, initial=0)
+
+
+def _least(keys, grid):
+    """The least of some numbers of keys; all keys of none."""
+    return ops.min(keys, initial=grid.num_keys)
 
 
 def _known(join, sides):

@@ -3,9 +3,16 @@
 What is computed of ints is an int: so much is then known before a graph runs.
 """
 
+import numbers
+
 from keras import ops
 
-__all__ = ["hull", "left_over", "longer", "overlap"]
+__all__ = ["ends", "hull", "left_over", "longer", "overlap"]
+
+
+def ends(bounds):
+    """A range as a rule of anyone's gives it: NumPy's integers become ints, and tensors int32."""
+    return tuple(int(end) if isinstance(end, numbers.Integral) else ops.cast(end, "int32") for end in bounds)
 
 
 def overlap(first, second):

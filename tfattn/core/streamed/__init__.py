@@ -22,6 +22,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
+from tfattn import _checks
 from tfattn.core import masks
 from tfattn.core.streamed.band import Band
 from tfattn.core.streamed.block_dropout import Dropout
@@ -71,7 +72,9 @@ def attend(
     if rank == 3:
         operands = [x[:, None] for x in operands]  # (B, 1, T, D)
     batch, queries, keys = size(operands[0], 0), size(operands[0], 2), size(operands[1], 2)
-    visible = None if mask is None else mask.on(_Fitting(queries, keys, 0, 0, 1, 1, 0, batch))
+    visible = None
+    if mask is not None:
+        visible = tf.convert_to_tensor(mask.on(_Fitting(queries, keys, 0, 0, 1, 1, 0, batch)))
     bias = None if bias is None else tf.convert_to_tensor(bias)
     # What differs by head is cut for all heads at once: each on its own would copy the others' part for nothing.
     apart = block_score(score, parameters, rank).heads_apart and not any(map(_by_head, (visible, bias)))
@@ -138,11 +141,16 @@ class _Walks(NamedTuple):
             return self.forward, self.backward
         kind = (self, *((x.dtype, tuple(x.shape)) for x in tensors))
         if kind not in _shared:
+            while len(_shared) >= _MOST_SHARED:
+                del _shared[next(iter(_shared))]  # the oldest; who calls it keeps it
             _shared[kind] = _compiled(self.forward), _compiled(self.backward)
         return _shared[kind]
 
 
 _shared = {}
+_MOST_SHARED = (
+    64  # more kinds of calls than a model has; a process that builds one after the other would keep all of them
+)
 
 
 def _compiled(function):
@@ -231,7 +239,10 @@ class _Fitting(masks.Grid):
 
     def _check(self, tensor, axis, whole):
         length = size(tensor, axis)
-        if length is not whole and not (isinstance(length, int) and isinstance(whole, int)):
+        if isinstance(length, int) and isinstance(whole, int):
+            if length not in (1, whole):
+                _checks.fail("attend", "mask", f"have the length {whole} or 1 on axis {axis}", tuple(tensor.shape))
+        elif length is not whole:
             fits = tf.equal(length, whole) | tf.equal(length, 1)
             tf.debugging.Assert(fits, ["attend: a mask must have the length", whole, "or 1. Received:", length])
 

@@ -151,23 +151,24 @@ class _Seen(NamedTuple):
 
     @classmethod
     def of(cls, mask, queries, keys, side):
-        """None where the mask does not say by ints what is seen, or where most queries see nothing."""
-        firsts, ends, opens = [], [], [(0, 0)]
-        for i in range(ceil(queries, side)):
+        """None where the mask does not say by ints what is seen, or where a band has half as many blocks again as it leaves."""
+        blocks = ceil(queries, side)
+        firsts, ends, left, opens = [], [], 0, [(0, 0)]
+        for i in range(blocks):
             grid = masks.Grid(queries, keys, i * side, 0, side, keys, aligned=True)
-            low, high = ranges.overlap(mask.key_bounds(grid), (0, keys))
-            open_low, open_high = ranges.overlap(mask.open_bounds(grid), (0, keys))
+            low, high = ranges.overlap(ranges.ends(mask.key_bounds(grid)), (0, keys))
+            open_low, open_high = ranges.overlap(ranges.ends(mask.open_bounds(grid)), (0, keys))
             if not all(isinstance(end, int) for end in (low, high, open_low, open_high)):
                 return None
             if low < high:
                 firsts.append(low // side - i)
                 ends.append(ceil(high, side) - i)
+                left += ends[-1] - firsts[-1]
                 if (i + 1) * side <= queries:  # of queries beyond the square a rule may say anything
                     opens.append((open_low - i * side, open_high - i * side))
-        if 2 * len(firsts) < ceil(queries, side):
-            return (
-                None  # most queries see nothing, as where they are many more than the keys: the plain walk skips those
-            )
+        # As where there are many more queries than keys, and most see nothing: the plain walk skips those.
+        if not firsts or 2 * (max(ends) - min(firsts)) * blocks > 3 * left:
+            return None
         low, high = max(opens, key=lambda bounds: bounds[1] - bounds[0])
         return cls(mask, queries, keys, side, min(firsts), max(ends) - min(firsts), low, high)
 

@@ -131,7 +131,7 @@ def _refuse_captured(score):
     for name, cell in zip(names, cells, strict=False):
         # An empty cell has no contents: a name that is not bound yet.
         captured = getattr(cell, "cell_contents", None)
-        if tf.is_tensor(captured) and captured.dtype.is_floating:
+        if tf.is_tensor(captured) and tf.as_dtype(captured.dtype).is_floating:
             expected = f"take `{name}` from `parameters`: closed over, it would get no gradient when streamed"
             _checks.fail("attend", "score", expected, score)
 

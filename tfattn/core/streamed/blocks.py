@@ -160,7 +160,7 @@ def _power_of_2(most):
 
 def narrow(mask, queries, keys, width):
     """Whether a query in the middle is known to see fewer than `width` keys, and fewer than half of them."""
-    if mask is None or not isinstance(queries, int) or not isinstance(keys, int):
+    if mask is None or not all(isinstance(length, int) and length for length in (queries, keys)):
         return False
     middle = queries - (min(queries, keys) + 1) // 2  # of those that stand among the keys
     return mask.width(masks.Grid(queries, keys, middle, 0, 1, keys)) < min(width, keys // 2)

@@ -85,8 +85,9 @@ class Merges:
     def more(self, output, top, total, scores, value, number):
         more_top = tf.reduce_max(scores, -1, keepdims=True)  # (c, G, R, 1)
         weights = tf.nn.softmax(scores)  # (c, G, R, s)
-        # The largest weight is 1 / total: two maxima are quicker than a sum of exponentials of one's own.
-        more_total = 1 / tf.reduce_max(weights, -1, keepdims=True)
+        # Not from the largest weight, 1 / total: of scores that differ by less than their weights can show, its gradient
+        # would be that of a mean over all of them, and that of `more_top` goes to one.
+        more_total = tf.reduce_sum(tf.exp(scores - more_top), -1, keepdims=True)
         kept = weights if self.dropout is None else self.dropout.dropped(weights, number)
         more_output = tf.matmul(kept, value)
         # Each of the two sets counts as much as its sum of exponentials.

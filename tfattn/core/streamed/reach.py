@@ -27,8 +27,8 @@ class Reach(NamedTuple):
         if mask is None:
             return cls(0, square.key_blocks, 0, square.keys)
         grid = square.query_grid(b, i)
-        low, high = ranges.overlap(mask.key_bounds(grid), (0, square.keys))
-        return cls(low // square.columns, ceil(high, square.columns), *mask.open_bounds(grid))
+        low, high = ranges.overlap(ranges.ends(mask.key_bounds(grid)), (0, square.keys))
+        return cls(low // square.columns, ceil(high, square.columns), *ranges.ends(mask.open_bounds(grid)))
 
     @property
     def closed(self):
