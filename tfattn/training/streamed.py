@@ -13,8 +13,8 @@ import tensorflow as tf
 
 __all__ = ["best_ids", "pays", "weighted_loss"]
 
-_AT_ONCE = 2  # one block's passes over its logits leave a core to another's products
-_NUMBERS = 10_000_000  # logits of a block: 40 MB. With a quarter of it a training step took 1.03 times as long
+# Logits of a block, 40 MB. Blocks of a quarter of it, two at a time, took a training step 1.03 times as long.
+_NUMBERS = 10_000_000
 _LEAST_ROWS = 32  # of which a matrix product is still a quick one
 # Of exponentials as they are: what vanishes beside the least has a weight below 1e-33, and at the most no product with
 # vectors of trained sizes overflows.
@@ -67,7 +67,7 @@ def best_ids(factors):
 
     count = tf.shape(blocks)[0]
     ids = tf.TensorArray(tf.int32, count, element_shape=[None])
-    _, ids = tf.while_loop(lambda at, _: at < count, body, (0, ids), parallel_iterations=_AT_ONCE)
+    _, ids = tf.while_loop(lambda at, _: at < count, body, (0, ids), parallel_iterations=1)
     shape = tf.shape(tokens)[:-1]
     return tf.reshape(tf.reshape(ids.stack(), (-1,))[: tf.reduce_prod(shape)], shape)
 
@@ -117,7 +117,7 @@ def _losses(target, weights, smoothing, tokens, vectors, *bias):
     count = tf.shape(blocks)[0]
     arrays = [tf.TensorArray(tf.float32, count, element_shape=shape) for shape in ([None], [None], [None, width])]
     state = (0, *arrays, tf.zeros((size, width + len(bias))))
-    _, *arrays, of_rows = tf.while_loop(lambda at, *_: at < count, body, state, parallel_iterations=_AT_ONCE)
+    _, *arrays, of_rows = tf.while_loop(lambda at, *_: at < count, body, state, parallel_iterations=1)
     known = tf.shape(target)[0]
     normaliser, at_target = (tf.reshape(array.stack(), (-1,))[:known] for array in arrays[:2])
     of_tokens = tf.reshape(arrays[2].stack(), (-1, width))[:known]
