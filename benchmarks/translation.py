@@ -58,6 +58,7 @@ class Case(NamedTuple):
     attention_dropout: float = 0.3  # of ours
     holds_logits: bool = False  # whether ours does
     keras_loss: bool = False  # whether the peer has Keras's loss
+    smoothing: float = 0.1  # of the labels, in both
     ends: bool = True  # whether sentences end, or all are written to the greatest length
     every: int = 1  # takes one batch of so many
     quick: bool = False
@@ -67,7 +68,8 @@ CASES = [
     Case("training step", "training", 0.8, quick=True),
     Case("training step, ours without dropout of attention weights", "training", attention_dropout=0.0),
     Case("training step, ours with its logits held", "training", holds_logits=True),
-    Case("training step, KerasHub with Keras's loss", "training", keras_loss=True),
+    Case("training step, KerasHub with Keras's loss", "training", 0.8, keras_loss=True, quick=True),
+    Case("training step, labels not smoothed, KerasHub with Keras's loss", "training", keras_loss=True, smoothing=0.0),
     Case("training step, both by XLA", "training", jit=True, peer_jit=True, every=4),
     Case("beam search, KerasHub by XLA", "decoding", 0.5, peer_jit=True, quick=True),
     Case("beam search, none by XLA", "decoding"),
@@ -91,7 +93,8 @@ def worker(case, file, name):
     batches = [arrays[i : i + 3] for i in range(0, len(arrays), 3)][:: case.every]
     jit = case.jit if ours else case.peer_jit
     if case.work == "training":
-        return _serve_training(model, case.keras_loss and not ours, jit, batches)
+        losses = _keras_loss if case.keras_loss and not ours else _own_loss
+        return _serve_training(model, *losses(case.smoothing), jit, batches)
     if ours:
         return _serve_decoding(case, Translator(model), batches)
     return _serve_decoding(case, BeamTranslator(model, BEAMS, Ids.begin_id, Ids.end_id, ending, jit), batches)
@@ -104,9 +107,8 @@ class HoldingLogits(tfattn.Transformer):
         return tf.identity(super().logits(x))
 
 
-def _serve_training(model, keras_loss, jit, batches):
+def _serve_training(model, loss, labels, jit, batches):
     optimizer = keras.optimizers.Adam(1e-3, beta_2=0.98, epsilon=1e-9)
-    loss, labels = _keras_loss() if keras_loss else (tfattn.MaskedCrossentropy(label_smoothing=0.1), lambda ids: (ids,))
     model.compile(optimizer, loss)
     optimizer.build(model.trainable_variables)
     ids = tf.TensorSpec((None, None), "int32")
@@ -125,12 +127,25 @@ def _serve_training(model, keras_loss, jit, batches):
     serve(steps, lambda: [loss_without_dropout(*batch) for batch in some])
 
 
-def _keras_loss():
-    """Keras's way to the same loss, and what it takes for ids: one-hot rows and weights."""
-    loss = keras.losses.CategoricalCrossentropy(
-        from_logits=True, label_smoothing=0.1, reduction="mean_with_sample_weight"
-    )
-    return loss, lambda ids: (ops.one_hot(ids, VOCABULARY_SIZE), ops.cast(ids != Ids.padding_id, "float32"))
+def _own_loss(smoothing):
+    """The loss, and what it takes for ids: the ids."""
+    return tfattn.MaskedCrossentropy(label_smoothing=smoothing), lambda ids: (ids,)
+
+
+def _keras_loss(smoothing):
+    """Keras's way to the same loss, and what it takes for ids: weights, and the ids where labels are not smoothed, else
+    one-hot rows."""
+    options = {"from_logits": True, "reduction": "mean_with_sample_weight"}
+    if smoothing:
+        loss = keras.losses.CategoricalCrossentropy(label_smoothing=smoothing, **options)
+    else:
+        loss = keras.losses.SparseCategoricalCrossentropy(**options)
+
+    def labels(ids):
+        words = ops.one_hot(ids, VOCABULARY_SIZE) if smoothing else ids
+        return words, ops.cast(ids != Ids.padding_id, "float32")
+
+    return loss, labels
 
 
 def _serve_decoding(case, translator, batches):

@@ -97,6 +97,25 @@ def test_what_counts_for_nothing_may_hold_anything(streams):
     assert not np.any(found[1][1].numpy()[weights == 0])
 
 
+@pytest.mark.parametrize("counting", [0, 1, 5, 16, 17, 40, 64])
+def test_padding_is_left_out(counting, monkeypatch):
+    target, _, tokens, *others = arrays(5, 64)
+    weights = np.zeros(64)
+    weights[np.random.default_rng(6).permutation(64)[:counting]] = 1.0
+    seen, logits = [], streamed._logits
+
+    def counted(tokens, *rest):
+        tf.py_function(lambda x: seen.append(len(x)), [tokens], [])
+        return logits(tokens, *rest)
+
+    monkeypatch.setattr(streamed, "_logits", counted)
+    with blocks(16 * V):  # 16 tokens each
+        loss, _ = pulled(target, weights, tokens, *others)
+    np.testing.assert_allclose(loss, reference.cross_entropy(target, weights, tokens, *others, smoothing=0.1)[0], 1e-5)
+    assert counting <= sum(seen) < counting + 4
+    assert seen.count(16) == counting // 16
+
+
 @pytest.mark.parametrize("wrong", [-1, V])
 def test_an_id_that_is_no_word_shows_in_the_loss_and_has_no_gradient(streams, wrong):
     target, weights, tokens, *others = arrays(2)
