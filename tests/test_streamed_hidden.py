@@ -61,8 +61,10 @@ def test_a_query_that_may_see_a_broken_key_becomes_nan_and_no_other_does():
     function, (query, key, value) = problem(23)
     value = tf.where(tf.range(S)[:, None] == 9, float("nan"), value)
     rule = masks.window(3)
-    here, there = (pulled(function, [query, key, value], rule, path)[0] for path in ("streamed", "dense"))
+    found = [pulled(function, [query, key, value], rule, path)[:2] for path in ("streamed", "dense")]
+    (here, of_query), (there, of_query_there) = found
     np.testing.assert_array_equal(np.isnan(here), np.isnan(there))
+    assert np.isfinite(of_query).all() and np.isfinite(of_query_there).all()
     assert np.isnan(here).any() and not np.isnan(here).all()
 
 

@@ -101,10 +101,10 @@ def attend(
 
 def _dense(query, value, key, seen, score, parameters, rule, bias, drop=None, return_weights=False):
     """All scores at once; `drop` is the function that drops weights, where some are to be dropped."""
-    rank, visible, broken = len(query.shape), None, None
+    rank, visible = len(query.shape), None
     if rule is not None:
         visible = pairs.with_heads(rule.dense(ops.shape(query)[-2], ops.shape(key)[-2]), rank)
-        key, value, broken = _shield(key, value, seen, visible)
+        query, key, value = _shield(query, key, value, seen, visible)
     scores = score(query, key, *parameters)  # (..., T, S)
     # float32 or wider until the weights are there: a half-precision score has too few digits for an exponent.
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
@@ -112,7 +112,7 @@ def _dense(query, value, key, seen, score, parameters, rule, bias, drop=None, re
         scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), rank)
     if bias is not None or score not in _ALWAYS_FINITE:
         visible = softmax.not_hidden(scores, visible)
-    weights = ops.cast(softmax.normalise(scores, visible, broken), value.dtype)
+    weights = ops.cast(softmax.normalise(scores, visible), value.dtype)
     kept = drop(weights) if drop else weights
     output = products.matmul(kept, value)  # (..., T, Dv)
     return (output, weights) if return_weights else output
@@ -188,7 +188,7 @@ def _only(kept, tokens):
     return ops.where(kept, tokens, 0.0)
 
 
-def _shield(key, value, seen, visible):
+def _shield(query, key, value, seen, visible):
     """Keeps keys and values that are not finite away from the queries that may not see them.
 
     A weight of 0 does not hide a NaN from a matrix product, nor from the product's gradient: 0 · NaN is NaN. So such
@@ -197,14 +197,12 @@ def _shield(key, value, seen, visible):
 
     Args:
         seen: bool `(B, S, 1)` or `(B, 1, S, 1)`, what some query may see; or None.
-        visible: bool, broadcastable to the scores, of their rank.
-    Returns:
-        key, value, and which queries may see a token that is not finite: bool, of the rank of the scores, one key wide.
+        visible: bool, broadcastable to the scores, of rank 2 or theirs.
     """
     finite = products.finite_tokens(key) & products.finite_tokens(value)  # (B, S, 1) or (B, G, S, 1)
     kept = finite if seen is None else finite & seen
     broken = ops.logical_not(finite)[..., 0]  # (B, S) or (B, G, S)
     if len(broken.shape) == 3:
         broken = ops.any(broken, axis=1, keepdims=True)  # (B, 1, S)
-    broken = ops.any(ops.logical_and(visible, broken[..., None, :]), axis=-1, keepdims=True)
-    return _only(kept, key), _only(kept, value), broken
+    sees = ops.any(ops.logical_and(visible, broken[..., None, :]), axis=-1, keepdims=True)  # (..., T or 1, 1)
+    return ops.where(sees, float("nan"), query), _only(kept, key), _only(kept, value)

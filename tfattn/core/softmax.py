@@ -61,12 +61,8 @@ def rule_of(who, shape, mask=None, valid_lens=None, name="mask"):
     return masks.every(mask, lengths)
 
 
-def normalise(scores, visible=None, broken=None):
-    """Softmax over keys, once the mask is a tensor that broadcasts to the scores, or None where no score is −inf.
-
-    Args:
-        broken: bool `(..., T or 1, 1)`, the queries whose weights are NaN whatever their scores; or None.
-    """
+def normalise(scores, visible=None):
+    """Softmax over keys, once the mask is a tensor that broadcasts to the scores, or None where no score is −inf."""
     dtype = keras.backend.standardize_dtype(scores.dtype)
     scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
     if visible is None:
@@ -74,8 +70,6 @@ def normalise(scores, visible=None, broken=None):
     # A finite score for what is hidden, since a row of −inf has no softmax. A row with any visible key rounds it to a
     # weight of exactly 0; one without is taken away as a whole.
     some = ops.cast(ops.any(visible, axis=-1, keepdims=True), scores.dtype)
-    if broken is not None:
-        some = ops.where(broken, float("nan"), some)
     weights = _softmax(ops.where(visible, scores, _LOWEST)) * some
     return ops.cast(weights, dtype)
 

@@ -104,7 +104,7 @@ def _softmax_part(counted, tokens, pulling, target, vectors, *bias):
     order, places, number = _counted_first(counted)
     length = tf.shape(target)[0]
     count, rows = _cut(length, vectors.shape[0])
-    few = tf.maximum(-(-rows // 4), _LEAST_ROWS)
+    few = tf.minimum(tf.maximum(-(-rows // 4), _LEAST_ROWS), rows)
     laid = [_padded(tf.gather(x, order), count * rows + few - length) for x in (tokens, pulling, target)]
     of_rows, whole = tf.zeros((vectors.shape[0], vectors.shape[1] + len(bias))), number // rows
     of_rows, found = _walked(of_rows, laid, 0, rows, whole, count, vectors, *bias)
