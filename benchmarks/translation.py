@@ -13,9 +13,9 @@ by batch. A time is the sum over the batches of each one's median.
 Training: batches of `token_batches`, up to 4,096 tokens on a side; forward, backward and Adam, compiled for batches of any
 size as `fit` does it. Both have tfattn's `MaskedCrossentropy`, which does without the logits of our model: there is a case
 in which they are held, so that the layers alone differ, and two in which KerasHub's model has what Keras has for this: of
-smoothed labels `CategoricalCrossentropy` of one-hot rows, of others `SparseCategoricalCrossentropy`. A process's growth is that of its peak memory from before the first batch to
-after the last, tracing included. KerasHub's layers drop attention weights at the rate of everything else, so ours do too, but
-for the case that says otherwise.
+smoothed labels `CategoricalCrossentropy` of one-hot rows, of others `SparseCategoricalCrossentropy`. A process's growth is
+that of its peak memory from before the first batch to after the last, tracing included. KerasHub's layers drop attention
+weights at the rate of everything else, so ours do too, but for the case that says otherwise.
 
 Beam search: batches of `translate`, 64 sentences each. Both rank by the sum of log-probabilities. Weights that nobody has
 trained end no sentence: in both models the logits of the end are set so that a sentence ends, in all of its beams, where

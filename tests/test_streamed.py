@@ -321,13 +321,17 @@ class InNumpy(masks.Mask):
     def key_bounds(self, grid):
         return self.wrap(0), self.wrap(grid.query_start + grid.queries + 1)
 
+    def open_bounds(self, grid):
+        return self.wrap(0), self.wrap(grid.query_start + 2)
+
 
 @pytest.mark.parametrize("wrap", [np.int64, lambda x: tf.cast(x, tf.int64)], ids=["NumPy", "int64 tensor"])
 def test_a_mask_of_ones_own_may_answer_in_numpy(wrap):
     function, (query, key, value) = problem(73)
-    rule = InNumpy(wrap)
-    here = streamed.attend(query, value, key, function, mask=rule, block=(4, 6))
-    assert_close([here], [attend(query, value, key, function, mask=rule, path="dense")])
+    own = InNumpy(wrap)
+    for rule in (own, own & masks.window(9), own | masks.causal(), ~own, ~own | masks.padding([3, 5])):
+        here = streamed.attend(query, value, key, function, mask=rule, block=(4, 6))
+        assert_close([here], [attend(query, value, key, function, mask=rule, path="dense")])
 
 
 def test_a_score_that_closes_over_a_variable_of_keras_is_refused():

@@ -114,6 +114,10 @@ def test_padding_is_left_out(counting, monkeypatch):
     np.testing.assert_allclose(loss, reference.cross_entropy(target, weights, tokens, *others, smoothing=0.1)[0], 1e-5)
     assert counting <= sum(seen) < counting + 4
     assert seen.count(16) == counting // 16
+    seen.clear()
+    with blocks(16 * V, rows=32):  # of which no block has fewer, unless there are fewer tokens
+        pulled(target[:5], np.array([1.0, 0.0, 1.0, 1.0, 1.0]), tokens[:5], *others)
+    assert seen == [5]
 
 
 @pytest.mark.parametrize("wrong", [-1, V])

@@ -173,7 +173,7 @@ class explicit(Mask):
             return super().key_bounds(grid)
         # One row for all queries is the padding of the keys: cheap to look at, and worth it.
         keys, seen = ops.arange(grid.num_keys, dtype="int32"), self._row(grid, ops.any)
-        return _least(ops.where(seen, keys, grid.num_keys), grid), _most(ops.where(seen, keys + 1, 0))
+        return _least(ops.where(seen, keys, grid.num_keys), grid), _greatest(ops.where(seen, keys + 1, 0))
 
     def open_bounds(self, grid):
         if self.mask.shape[-2] != 1:
@@ -233,7 +233,7 @@ class padding(Mask):
         return grid.rows_of(lengths, 1)  # (B, 1 or t, 1)
 
     def key_bounds(self, grid):
-        return 0, _most(self._lengths(grid))
+        return 0, _greatest(self._lengths(grid))
 
     def open_bounds(self, grid):
         return 0, _least(self._lengths(grid), grid)
@@ -335,7 +335,7 @@ class prefix(Mask):
     common_keys = seen_keys
 
     def key_bounds(self, grid):
-        return 0, self.length if isinstance(self.length, int) else _most(grid.batch_of(self.length))
+        return 0, self.length if isinstance(self.length, int) else _greatest(grid.batch_of(self.length))
 
     def open_bounds(self, grid):
         return 0, self.length if isinstance(self.length, int) else _least(grid.batch_of(self.length), grid)
@@ -412,14 +412,14 @@ class _Both(_Pair):
     join = staticmethod(ops.logical_and)
 
     def key_bounds(self, grid):
-        return ranges.overlap(self.left.key_bounds(grid), self.right.key_bounds(grid))
+        return ranges.overlap(ranges.ends(self.left.key_bounds(grid)), ranges.ends(self.right.key_bounds(grid)))
 
     def width(self, grid):
         # Each side by itself: padding, whose bounds are tensors, does not make a window wider.
         return min(super().width(grid), self.left.width(grid), self.right.width(grid))
 
     def open_bounds(self, grid):
-        return ranges.overlap(self.left.open_bounds(grid), self.right.open_bounds(grid))
+        return ranges.overlap(ranges.ends(self.left.open_bounds(grid)), ranges.ends(self.right.open_bounds(grid)))
 
     def seen_keys(self, num_queries, num_keys):
         return _known(ops.logical_and, [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)])
@@ -433,10 +433,10 @@ class _Either(_Pair):
     join = staticmethod(ops.logical_or)
 
     def key_bounds(self, grid):
-        return ranges.hull(self.left.key_bounds(grid), self.right.key_bounds(grid))
+        return ranges.hull(ranges.ends(self.left.key_bounds(grid)), ranges.ends(self.right.key_bounds(grid)))
 
     def open_bounds(self, grid):
-        return ranges.longer(self.left.open_bounds(grid), self.right.open_bounds(grid))
+        return ranges.longer(ranges.ends(self.left.open_bounds(grid)), ranges.ends(self.right.open_bounds(grid)))
 
     def seen_keys(self, num_queries, num_keys):
         return _if_both(ops.logical_or, [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)])
@@ -467,18 +467,18 @@ class _Not(Mask):
         return _flipped(self.inner.seen_keys(num_queries, num_keys))
 
     def key_bounds(self, grid):
-        return ranges.left_over(self.inner.open_bounds(grid), grid.num_keys)
+        return ranges.left_over(ranges.ends(self.inner.open_bounds(grid)), grid.num_keys)
 
     def open_bounds(self, grid):
         """The longer of the two ranges outside of what the inner rule lets in."""
-        low, high = self.inner.key_bounds(grid)
+        low, high = ranges.ends(self.inner.key_bounds(grid))
         return ranges.longer((0, low), (high, grid.num_keys))
 
     def get_config(self):
         return {"inner": keras.saving.serialize_keras_object(self.inner)}
 
 
-def _most(keys):
+def _greatest(keys):
     """The greatest of some numbers of keys; 0 of none, as a batch or a sequence without tokens has."""
     return ops.max(keys, initial=0)
 

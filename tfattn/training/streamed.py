@@ -3,7 +3,8 @@
 The logits of N tokens are N × V numbers, of a few sentences and a common vocabulary hundreds of megabytes, and their softmax
 and its gradient are as large. Here a block of tokens at a time gets its logits. A weighted sum of losses is linear in each
 token's loss, so that the walk which finds the losses can add up both gradients as well, but for one factor: no product is
-done twice, and what a block holds stays in the cache. Tokens that count for nothing, padding above all, are left out.
+done twice, and what a block holds stays in the cache. The loss leaves
+out tokens that count for nothing, padding above all.
 
 Source: Wijmans et al. 2024, "Cut Your Losses in Large-Vocabulary Language Models", arXiv:2411.09009, whose second walk for
 the gradients is not needed here.

@@ -151,7 +151,7 @@ class _Seen(NamedTuple):
 
     @classmethod
     def of(cls, mask, queries, keys, side):
-        """None where the mask does not say by ints what is seen, or where a band has half as many blocks again as it leaves."""
+        """None where the mask does not say by ints what is seen, or where a band has over 1.5 times the blocks it leaves."""
         blocks = ceil(queries, side)
         firsts, ends, left, opens = [], [], 0, [(0, 0)]
         for i in range(blocks):
