@@ -64,12 +64,11 @@ class Walk:
         """Blocks of outputs `(blocks, c, G, R, Dv)`, and of the two numbers `(blocks, c, G, R, 1)`."""
         sums, merges = Sums(self.dropout), Merges(self.dropout, self.mask is not None or self.square.padded)
         by_sums = self.score.moderate and not self.recorded
-        with_sums = sums.values(values) if by_sums else None
 
         def over_queries(i, *arrays):
             query, reach = queries[i], self._reach(m, i)  # (c, G, R, X)
 
-            def pooled(way, values):
+            def pooled(way):
                 def over_keys(j, *state):
                     scores = self.score.scores(
                         self.square, query, self.layout.block(keys, i, j), self.parameters
@@ -82,10 +81,10 @@ class Walk:
                 return loop(reach.first, reach.end, over_keys, *way.start(query, values))
 
             def merged():
-                return merges.result(*pooled(merges, values))
+                return merges.result(*pooled(merges))
 
             def summed():
-                state = pooled(sums, with_sums)
+                state = pooled(sums)
                 well = sums.well(*state)
                 blind = tf.zeros_like(well)
                 if self.mask is not None:
