@@ -31,7 +31,7 @@ class Square(NamedTuple):
 
         Args:
             score: a block form of `block_scores`, which says how many numbers a block may have.
-            mask: a mask object or None; a narrow one gets narrow blocks, of which it fills more.
+            mask: a mask object or None; under one blocks are smaller, so that they keep closer to its edges.
             block: `(t, s)` where the caller wants other sizes than these.
             apart: whether a head may be computed without the others.
         """
