@@ -39,16 +39,14 @@ def _heads(tensor):
     return tensor.shape[1] if len(tensor.shape) == 4 else None
 
 
-def matmul_shared(tensor, matrix, bias=None):
-    """Every token of `(..., D)` times one `(D, N)` matrix, as one flat product, plus a bias `(N,)` where there is one.
+def matmul_shared(tensor, matrix):
+    """Every token of `(..., D)` times one `(D, N)` matrix, as one flat product.
 
     A product of rank 3 by rank 2 becomes a batched one in TensorFlow, whose gradient holds a copy of the matrix for each
     row of the batch and sums them; the flat product does the same work in one piece.
     """
     flat = ops.reshape(tensor, (-1, tensor.shape[-1]))  # (B·T, D)
     product = ops.matmul(flat, matrix)  # (B·T, N)
-    if bias is not None:
-        product = ops.add(product, bias)  # here, where TensorFlow does both in one operation
     return ops.reshape(product, (*ops.shape(tensor)[:-1], matrix.shape[-1]))  # (..., N)
 
 

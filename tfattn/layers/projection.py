@@ -77,8 +77,9 @@ class ToHeads(_Projection):
     def call(self, inputs):
         columns = self.num_heads * self.head_dim
         matrix = ops.reshape(self.kernel, (-1, columns))  # (D, H·P)
-        bias = None if self.bias is None else ops.reshape(self.bias, (columns,))
-        flat = products.matmul_shared(inputs, matrix, bias)  # (B, T, H·P)
+        flat = products.matmul_shared(inputs, matrix)  # (B, T, H·P)
+        if self.bias is not None:
+            flat = flat + ops.reshape(self.bias, (columns,))
         length = ops.shape(inputs)[1]
         return ops.swapaxes(ops.reshape(flat, (-1, length, self.num_heads, self.head_dim)), 1, 2)  # (B, H, T, P)
 
@@ -98,4 +99,5 @@ class FromHeads(_Projection):
     def call(self, inputs):
         _, heads, length, head_dim = ops.shape(inputs)
         rows = ops.reshape(ops.swapaxes(inputs, 1, 2), (-1, length, heads * head_dim))  # (B, T, H·P)
-        return products.matmul_shared(rows, ops.reshape(self.kernel, (-1, self.width)), self.bias)  # (B, T, E)
+        output = products.matmul_shared(rows, ops.reshape(self.kernel, (-1, self.width)))  # (B, T, E)
+        return output if self.bias is None else output + self.bias

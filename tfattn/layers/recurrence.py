@@ -51,7 +51,7 @@ class _SplitSteps(Steps):
         self.bias = ops.convert_to_tensor(cell.bias)
 
     def prepare(self, inputs):
-        return products.matmul_shared(inputs, self.known_kernel, self.input_bias())
+        return products.matmul_shared(inputs, self.known_kernel) + self.input_bias()
 
     def input_bias(self):
         return self.bias
