@@ -36,6 +36,7 @@ def test_run_time_lengths_fall_into_few_block_sizes():
 
 def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
     def columns(mask):
+        # With a few heads side by side blocks are as narrow under any mask.
         return Square.cut(*[tf.zeros((2, 1, 4096, 8))] * 2, block_scores.Dot(True), mask, apart=True).columns
 
     wide, narrow = columns(masks.causal()), columns(masks.causal() & masks.window(64))
@@ -84,7 +85,23 @@ def test_under_a_mask_blocks_are_small_where_several_stand_side_by_side(batch, h
     query, key = tf.zeros((batch, heads, 4096, 4)), tf.zeros((batch, groups, 4096, 4))
     square = Square.cut(query, key, block_scores.Dot(True), mask, apart=True)
     assert (square.chunk, square.heads, square.rows, square.columns) == cut
+
+
+@given(
+    batch=st.integers(1, 12),
+    groups=st.integers(1, 12),
+    repeats=st.integers(1, 4),
+    lengths=st.tuples(st.integers(1, 3000), st.integers(1, 3000)),
+    mask=st.sampled_from([None, masks.causal(), masks.window(50), masks.prefix(7)]),
+)
+@settings(max_examples=100, deadline=None)
+def test_steps_have_every_head_once_and_blocks_at_most_their_numbers(batch, groups, repeats, lengths, mask):
+    query, key = tf.zeros((batch, groups * repeats, lengths[0], 1)), tf.zeros((batch, groups, lengths[1], 1))
+    square = Square.cut(query, key, block_scores.Dot(True), mask, apart=True)
+    assert square.steps * square.chunk * square.heads == batch * groups * repeats
+    assert batch % square.chunk == 0 and groups % square.groups == 0 and square.heads == square.groups * repeats
     assert square.chunk * square.heads * square.rows * square.columns <= 2**18
+    assert square.query_blocks * square.rows >= lengths[0] and square.key_blocks * square.columns >= lengths[1]
 
 
 def test_rows_of_a_batch_that_the_run_alone_knows_are_taken_to_be_several():

@@ -23,7 +23,7 @@ __all__ = ["Plain"]
 
 
 class Plain:
-    """Block after block of the tokens: an array of blocks, block first, so that taking one copies nothing."""
+    """Block after block of the tokens. Keys are laid out block first, so that taking one of them copies nothing."""
 
     def __init__(self, square, mask):
         self.plain = self.square = square
