@@ -36,7 +36,6 @@ def test_run_time_lengths_fall_into_few_block_sizes():
 
 def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
     def columns(mask):
-        # With a few heads side by side blocks are as narrow under any mask.
         return Square.cut(*[tf.zeros((2, 1, 4096, 8))] * 2, block_scores.Dot(True), mask, apart=True).columns
 
     wide, narrow = columns(masks.causal()), columns(masks.causal() & masks.window(64))
@@ -67,26 +66,6 @@ def test_a_step_has_as_many_heads_and_rows_as_fill_a_block(shape, groups, step):
     assert step[0] * step[1] * square.rows * square.columns <= 2**18
 
 
-@pytest.mark.parametrize(
-    ("batch", "heads", "groups", "mask", "cut"),
-    [
-        (1, 8, 8, masks.causal(), (1, 4, 256, 256)),
-        (1, 8, 8, None, (1, 1, 512, 512)),  # no edge that a block could cut through
-        (16, 1, 1, masks.causal(), (4, 1, 256, 256)),
-        (1, 8, 2, masks.causal(), (1, 4, 256, 256)),  # heads that share a key head are as good as others
-        (1, 4, 4, masks.causal(), (1, 1, 512, 512)),  # all in one step, which would have none beside it
-        (1, 4, 1, masks.causal(), (1, 4, 128, 512)),
-        (1, 7, 7, masks.causal(), (1, 1, 512, 512)),  # 7 heads have no even part: one small block alone
-        (1, 7, 7, masks.window(100), (1, 1, 256, 256)),  # worth it nevertheless where most of a large one is hidden
-        (1, 6, 6, masks.padding([4000]), (1, 3, 256, 256)),
-    ],
-)
-def test_under_a_mask_blocks_are_small_where_several_stand_side_by_side(batch, heads, groups, mask, cut):
-    query, key = tf.zeros((batch, heads, 4096, 4)), tf.zeros((batch, groups, 4096, 4))
-    square = Square.cut(query, key, block_scores.Dot(True), mask, apart=True)
-    assert (square.chunk, square.heads, square.rows, square.columns) == cut
-
-
 @given(
     batch=st.integers(1, 12),
     groups=st.integers(1, 12),
@@ -102,18 +81,6 @@ def test_steps_have_every_head_once_and_blocks_at_most_their_numbers(batch, grou
     assert batch % square.chunk == 0 and groups % square.groups == 0 and square.heads == square.groups * repeats
     assert square.chunk * square.heads * square.rows * square.columns <= 2**18
     assert square.query_blocks * square.rows >= lengths[0] and square.key_blocks * square.columns >= lengths[1]
-
-
-def test_rows_of_a_batch_that_the_run_alone_knows_are_taken_to_be_several():
-    cuts = []
-
-    @tf.function(input_signature=[tf.TensorSpec((None, 4, 4096, 4))])
-    def cut(x):
-        cuts.append(Square.cut(x, x, block_scores.Dot(True), masks.causal(), apart=True))
-        return x
-
-    cut.get_concrete_function()
-    assert (cuts[0].chunk, cuts[0].heads, cuts[0].rows, cuts[0].columns) == (1, 4, 256, 256)
 
 
 @pytest.mark.parametrize("batch", [2, 3, 8, 64])

@@ -93,14 +93,9 @@ class Band(Plain):
 
     def queries_at(self, x, m, copies=False):
         """Those of step m, run by run: `(runs, r, 1, H/G·t, D)`."""
-        blocks = tf.transpose(super().queries_at(x, m, copies), [1, 0, 2, 3])  # (blocks, H/G, t, D)
+        blocks = super().queries_at(x, m, copies)
         blocks = _moved(blocks, 0, self.query_blocks * self.run)
-        heads, side, width = blocks.shape[1:]
-        return tf.reshape(blocks, [self.query_blocks, self.run, 1, heads * side, width])
-
-    def query_block(self, queries, i):
-        """Those of the i-th run of a step, `(r, 1, H/G·t, D)`."""
-        return queries[i]
+        return tf.reshape(blocks, [self.query_blocks, self.run, *blocks.shape[2:]])
 
     def keys_at(self, x, m, copies=False):
         """Those of step m from the first that the first queries would see on: `(blocks, 1, t, D)`."""

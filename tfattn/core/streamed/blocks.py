@@ -31,7 +31,7 @@ class Square(NamedTuple):
 
         Args:
             score: a block form of `block_scores`, which says how many numbers a block may have.
-            mask: a mask object or None; under one, blocks may be smaller, to keep closer to its edges, and are if it is narrow.
+            mask: a mask object or None; a narrow one gets narrow blocks, of which it fills more.
             block: `(t, s)` where the caller wants other sizes than these.
             apart: whether a head may be computed without the others.
         """
@@ -39,7 +39,12 @@ class Square(NamedTuple):
         groups, keys = size(key, 1), size(key, 2)
         repeats = heads // groups  # heads that share a key head; their queries lie below each other
         if apart:
-            chunk, part, rows, columns = _apart(mask, batch, groups, repeats, queries, keys, block)
+            most = block or _sides(mask, queries, keys, repeats)
+            rows, columns = even(queries, most[0]), even(keys, most[1])
+            sides = zip((rows, columns), most, strict=True)
+            fitting = prod(most) // max(1, prod(side if isinstance(side, int) else longest for side, longest in sides))
+            part = _divisor(groups, fitting)  # several heads where one alone is less than a block
+            chunk = _divisor(batch, fitting // groups) if part == groups else 1
         else:
             part = groups
             # As many matrices as a product has threads for, and two steps at least.
@@ -133,32 +138,10 @@ def even(length, block):
 NUMBERS_APART = 2**18
 
 
-def _apart(mask, batch, groups, repeats, queries, keys, block):
-    """Such a block: its rows of the batch, key heads, queries and keys; `repeats` heads share a key head."""
-
-    def cut(most, numbers):
-        rows, columns = even(queries, most[0]), even(keys, most[1])
-        sides = zip((rows, columns), most, strict=True)
-        fitting = numbers // max(1, prod(side if isinstance(side, int) else longest for side, longest in sides))
-        part = _divisor(groups, fitting)  # several heads where one alone is less than a block
-        chunk = _divisor(batch, fitting // groups) if part == groups else 1
-        return chunk, part, rows, columns
-
-    if block:
-        return cut(block, prod(block))
-    numbers = NUMBERS_APART // repeats
-
-    def of_side(columns):
-        return cut((_power_of_2(max(16, min(columns, numbers // columns))), columns), numbers)
-
-    small, large = of_side(256), of_side(512)
-    if mask is None:
-        return large
-    # Four small ones side by side take as long as a large one, and the edges of a mask cut through half as much: causal both
-    # ways at T 4096 took 0.95 of the time. One alone is slow, and on the way back a single step has nothing beside it.
-    chunk, part, *_ = small
-    several, single = chunk * part * repeats > 2, isinstance(batch, int) and chunk * part == batch * groups
-    return small if (several and not single) or narrow(mask, queries, keys, 1024) else large
+def _sides(mask, queries, keys, repeats):
+    """Queries and keys in such a block; `repeats` heads share a key head."""
+    columns = 256 if narrow(mask, queries, keys, 1024) else 512
+    return _power_of_2(max(16, min(columns, NUMBERS_APART // (columns * repeats)))), columns
 
 
 def _divisor(of, most):

@@ -6,7 +6,7 @@ What a walk asks of a layout:
     square, mask          whose blocks the scores have, and the mask as it is there
     at                    which of the square's blocks one of a step is
     laid, whole           operands, laid out once for all steps, and their gradients as operands again
-    queries_at, keys_at   a step's part of what is laid; `query_block` and `block` take one block of it
+    queries_at, keys_at   a step's part of what is laid; `block` takes one block of keys
     joined_queries        what a step has found for its queries, as its part of what is laid
     sums ... joined_keys  what it has found for its keys: `sums` begins; for each block of queries `opened` begins, `more`
                           takes in a block of keys, and `closed` adds all to the sums; `joined_keys` is a step's part again
@@ -23,7 +23,7 @@ __all__ = ["Plain"]
 
 
 class Plain:
-    """Block after block of the tokens. Keys are laid out block first, so that taking one of them copies nothing."""
+    """Block after block of the tokens: an array of blocks, block first, so that taking one copies nothing."""
 
     def __init__(self, square, mask):
         self.plain = self.square = square
@@ -48,28 +48,19 @@ class Plain:
         return tf.reshape(x, [self.plain.batch, size(like, 1), size(like, 2), size(x, 3)])
 
     def queries_at(self, x, m, copies=False):
-        """Those of step m, as `query_block` takes them: `(c·H, blocks, t, D)`, which is the same memory.
+        """Those of step m, `(blocks, c, G, H/G·t, D)`: heads that share a key head lie below each other.
 
         Padded with zeros, or with `copies` of the last token: a score of one's own may have no value or no slope at zero,
         and a NaN in the padding would reach real tokens through the sums of their gradients.
         """
-        x = _padded(x[m], self.plain.queries, self.plain.rows, copies)
-        return tf.reshape(x, [size(x, 0), self.plain.query_blocks, self.plain.rows, size(x, 2)])
-
-    def query_block(self, queries, i):
-        """The i-th queries of a step, `(c, G, H/G·t, D)`: heads that share a key head lie below each other."""
-        # Each is taken once, and keys once for each block of queries: so these are copied one by one, and those laid out.
-        block, square = tf.gather(queries, i, axis=1), self.plain
-        rows = square.heads // square.groups * square.rows
-        return tf.reshape(block, [square.chunk, square.groups, rows, size(block, 2)])
+        square = self.plain
+        shape = (square.groups, square.heads // square.groups * square.rows)
+        return self._split(x[m], square.queries, square.rows, shape, copies)
 
     def keys_at(self, x, m, copies=False):
         """Those of step m, as `block` takes them: `(blocks, c, G, s, D)`, padded likewise."""
         square = self.plain
-        x = _padded(x[m], square.keys, square.columns, copies)
-        width, blocks = size(x, 2), square.key_blocks
-        x = tf.reshape(x, [size(x, 0), blocks, square.columns * width])
-        return tf.reshape(tf.transpose(x, [1, 0, 2]), [blocks, square.chunk, square.groups, square.columns, width])
+        return self._split(x[m], square.keys, square.columns, (square.groups, square.columns), copies)
 
     def block(self, keys, i, j):
         """The j-th keys for the i-th queries of a step, `(c, G, s, D)`."""
@@ -77,7 +68,7 @@ class Plain:
 
     def sums(self, keys):
         """Of the gradients of a step's keys: arrays of blocks, with nothing in them yet."""
-        return zeros(keys)
+        return zeros(tf.zeros_like(keys))
 
     def opened(self, sums, keys):
         """An array that one block of queries adds the gradients of its keys to."""
@@ -99,17 +90,20 @@ class Plain:
         """Those of `sums`, likewise."""
         return self._join(sums.stack(), self.plain.groups, self.plain.keys, self.plain.columns)
 
+    def _split(self, x, length, block, shape, copies):
+        width, blocks = size(x, 2), ceil(length, block)
+        if not same(blocks * block, length):
+            more = blocks * block - length
+            x = (
+                tf.concat([x, tf.tile(x[:, -1:], [1, more, 1])], 1)
+                if copies
+                else tf.pad(x, [[0, 0], [0, more], [0, 0]])
+            )
+        x = tf.reshape(x, [size(x, 0), blocks, block * width])
+        return tf.reshape(tf.transpose(x, [1, 0, 2]), [blocks, self.plain.chunk, *shape, width])
+
     def _join(self, x, heads, length, block):
         width, blocks = size(x, 4), ceil(length, block)
         x = tf.transpose(tf.reshape(x, [blocks, self.plain.chunk * heads, block * width]), [1, 0, 2])
         x = tf.reshape(x, [self.plain.chunk * heads, blocks * block, width])
         return x if same(blocks * block, length) else x[:, :length]
-
-
-def _padded(x, length, block, copies):
-    """`(N, length, D)` with as many tokens more as fill the last block: zeros, or `copies` of the last one."""
-    whole = ceil(length, block) * block
-    if same(whole, length):
-        return x
-    more = whole - length
-    return tf.concat([x, tf.tile(x[:, -1:], [1, more, 1])], 1) if copies else tf.pad(x, [[0, 0], [0, more], [0, 0]])

@@ -27,12 +27,8 @@ def _keep_shape(before, after):
 
 def zeros(x):
     """An array of zeros, one for each of the first axis of x, to be added to."""
-    count = size(x, 0)
-    array = tf.TensorArray(x.dtype, count, element_shape=x.shape[1:], clear_after_read=False)
-    # One block stands for all. Cut from zeros as large as x, each would hold all of them until the last is added to.
-    zero = tf.zeros([size(x, axis) for axis in range(1, len(x.shape))], x.dtype)
-    (array,) = loop(0, count, lambda i, array: (array.write(i, zero),), array)
-    return array
+    array = tf.TensorArray(x.dtype, size(x, 0), element_shape=x.shape[1:], clear_after_read=False)
+    return array.unstack(tf.zeros_like(x))
 
 
 def add(array, at, x):

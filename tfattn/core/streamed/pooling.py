@@ -8,6 +8,8 @@ exp(score − top) / total. `hidden` is the score that stands for a key under th
 
 import tensorflow as tf
 
+from tfattn.core.streamed.block_scores import with_ones
+
 __all__ = ["Merges", "Sums", "lowest"]
 
 # In place of the `top` of a query without keys: exp(score − 1e30) is 0, and no product makes a NaN of it.
@@ -24,10 +26,7 @@ def lowest(dtype):
 
 
 class Sums:
-    """Σ exp(score) · value and Σ exp(score), as they are: a product, an exponential and a sum a block, and no highest score.
-
-    The sum is one of its own: as a column of ones beside the values it would widen the product from 64 columns to 65, which
-    costs more.
+    """Σ exp(score) · value and Σ exp(score), as they are: a product and an exponential a block, and no highest score.
 
     Right for the queries that `well` says, nearly always all: those whose exponentials neither overflow nor vanish. It asks
     nothing but the sums, so that no key that a query may not see decides how that query is computed.
@@ -39,25 +38,30 @@ class Sums:
     def hidden(self, dtype):
         return -float("inf")
 
+    def values(self, values):
+        """With ones as another column: what they are pooled to is the sum of the exponentials."""
+        return with_ones(values)
+
     def start(self, query, values):
-        zero = tf.zeros_like(query[..., :1])  # (c, G, R, 1)
-        return zero * tf.zeros([values.shape[-1]], zero.dtype), zero
+        return (tf.zeros_like(query[..., :1]) * tf.zeros([values.shape[-1]], query.dtype),)  # (c, G, R, Dv + 1)
 
-    def more(self, output, total, scores, value, number):
+    def more(self, pooled, scores, value, number):
         weights = tf.exp(scores)  # (c, G, R, s)
-        kept = weights if self.dropout is None else self.dropout.dropped(weights, number)
-        return output + tf.matmul(kept, value), total + tf.reduce_sum(weights, -1, keepdims=True)
+        if self.dropout is None:
+            return (pooled + tf.matmul(weights, value),)
+        output = tf.matmul(self.dropout.dropped(weights, number), value[..., :-1])
+        return (pooled + tf.concat([output, tf.reduce_sum(weights, -1, keepdims=True)], -1),)
 
-    def well(self, output, total):
+    def well(self, pooled):
         """Of which queries `result` is right: `(c, G, R, 1)`. Of none without keys: it cannot tell them from others.
 
         What overflows is not finite. From a sum of e⁻⁹ on, a key is lost only if its weight is below e⁻⁷⁸.
         """
-        finite = tf.reduce_all(tf.math.is_finite(output), -1, keepdims=True)
-        return finite & tf.math.is_finite(total) & (total > 1e-4)
+        return tf.reduce_all(tf.math.is_finite(pooled), -1, keepdims=True) & (pooled[..., -1:] > 1e-4)
 
-    def result(self, output, total, blind):
+    def result(self, pooled, blind):
         """`blind`: bool `(c, G, R, 1)`, the queries that see no key."""
+        output, total = pooled[..., :-1], pooled[..., -1:]
         total = tf.where(blind, tf.ones_like(total), total)
         # One number says it all: log Σ exp(score) is further from 0 than a score by log S at most, and rounds as well.
         top = tf.where(blind, tf.constant(_NEVER, total.dtype), tf.math.log(total))

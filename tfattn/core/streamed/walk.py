@@ -52,10 +52,10 @@ class Walk:
         return layout.whole(output, query), softmax  # of both numbers (steps, blocks, c, G, R, 1)
 
     def _blocks(self, m, query, key, value):
-        """Those of step m: queries as they lie for `layout.query_block`, keys and values for `layout.block`."""
+        """Blocks of step m: queries `(blocks, c, G, R, X)`; keys and values as they lie for `layout.block`."""
         layout = self.layout
         return (
-            layout.queries_at(query, m, copies=True),
+            layout.queries_at(query, m, copies=True) * self.score.scale(query),
             layout.keys_at(key, m, copies=True),
             layout.keys_at(value, m),
         )
@@ -64,11 +64,12 @@ class Walk:
         """Blocks of outputs `(blocks, c, G, R, Dv)`, and of the two numbers `(blocks, c, G, R, 1)`."""
         sums, merges = Sums(self.dropout), Merges(self.dropout, self.mask is not None or self.square.padded)
         by_sums = self.score.moderate and not self.recorded
+        with_sums = sums.values(values) if by_sums else None
 
         def over_queries(i, *arrays):
-            query, reach = self._scaled(queries, i), self._reach(m, i)  # (c, G, R, X)
+            query, reach = queries[i], self._reach(m, i)  # (c, G, R, X)
 
-            def pooled(way):
+            def pooled(way, values):
                 def over_keys(j, *state):
                     scores = self.score.scores(
                         self.square, query, self.layout.block(keys, i, j), self.parameters
@@ -81,10 +82,10 @@ class Walk:
                 return loop(reach.first, reach.end, over_keys, *way.start(query, values))
 
             def merged():
-                return merges.result(*pooled(merges))
+                return merges.result(*pooled(merges, values))
 
             def summed():
-                state = pooled(sums)
+                state = pooled(sums, with_sums)
                 well = sums.well(*state)
                 blind = tf.zeros_like(well)
                 if self.mask is not None:
@@ -101,7 +102,7 @@ class Walk:
             return [array.write(i, x) for array, x in zip(arrays, found, strict=True)]
 
         blocks = self.layout.query_blocks
-        shapes = [self._block_shape(width) for width in (values.shape[-1], 1, 1)]
+        shapes = [[*queries.shape[1:-1], width] for width in (values.shape[-1], 1, 1)]
         arrays = [tf.TensorArray(queries.dtype, blocks, element_shape=shape) for shape in shapes]
         # Where there is one step alone, its blocks of queries take the place of steps: they wait for nothing but each other.
         at_once = _AT_ONCE if isinstance(self.layout.steps, int) and self.layout.steps == 1 else 1
@@ -118,7 +119,7 @@ class Walk:
             here = *self._blocks(m, *laid), *[x[m] for x in softmax], *[layout.queries_at(x, m) for x in pulled]
             queries, keys, values, of_bias, more = self._backward(m, *here, of_bias)
             return (
-                of_query.write(m, layout.joined_queries(queries)),
+                of_query.write(m, layout.joined_queries(queries) * self.score.scale(query)),
                 of_key.write(m, layout.joined_keys(keys)),
                 of_value.write(m, layout.joined_keys(values)),
                 of_bias,
@@ -137,9 +138,9 @@ class Walk:
         shifted_keys, shifted_values = self.score.prepared_keys(keys), with_ones(values)
 
         def over_queries(i, of_queries, of_keys, of_values, of_bias, of_parameters):
-            query, reach = self._scaled(queries, i), self._reach(m, i)
+            query, reach = queries[i], self._reach(m, i)
             # Weights are exp(score − top) / total. Tokens are fewer than pairs: they are what is divided.
-            of_output, delta = (self.layout.query_block(x, i) / totals[i] for x in (upstream, deltas))
+            of_output, delta = upstream[i] / totals[i], deltas[i] / totals[i]
             shifted_query = self.score.prepared_query(query, tops[i])
             shifted_output = less(of_output, delta)
 
@@ -179,26 +180,15 @@ class Walk:
                 reach.first, reach.end, over_keys, tf.zeros_like(query), *sums, of_bias, of_parameters
             )
             of_keys, of_values = map(self.layout.closed, (of_keys, of_values), sums_here, (i, i))
-            of_query = of_query * self.score.scale(queries)
             return of_queries.write(i, of_query), of_keys, of_values, of_bias, of_parameters
 
         blocks = self.layout.query_blocks
-        of_queries = tf.TensorArray(queries.dtype, blocks, element_shape=self._block_shape(queries.shape[-1]))
+        of_queries = tf.TensorArray(queries.dtype, blocks, element_shape=queries.shape[1:])
         nothing_yet = [tf.zeros_like(x) for x in self.parameters]
         of_queries, of_keys, of_values, of_bias, of_parameters = loop(
             0, blocks, over_queries, of_queries, *map(self.layout.sums, (keys, values)), of_bias, nothing_yet
         )
         return of_queries.stack(), of_keys, of_values, of_bias, of_parameters
-
-    def _scaled(self, queries, i):
-        """The i-th queries of a step, as the score takes them."""
-        return self.layout.query_block(queries, i) * self.score.scale(queries)
-
-    def _block_shape(self, width):
-        """The static shape of a block of queries with so many features, `(c, G, R, width)`."""
-        square = self.square
-        rows = square.heads // square.groups * square.rows if isinstance(square.rows, int) else None
-        return [square.chunk, square.groups, rows, width]
 
     def _grid(self, m, i, j):
         return self.square.grid(*self.layout.at(m, i), j)
