@@ -6,8 +6,6 @@ import tensorflow as tf
 
 from tests.streaming import assert_close
 from tfattn import attend, masks
-from tfattn.core import scores as score_functions
-from tfattn.core import streamed
 from tfattn.core.streamed import block_scores
 from tfattn.core.streamed.blocks import Square
 
@@ -25,6 +23,7 @@ CUTS = {
     (2, 2, 520, 520): (1, 2, 260, 260),
     (2, 2, 521, 517): (1, 2, 261, 259),  # padded in both directions
     (4, 2, 301, 517): (1, 4, 151, 259),
+    (4, 4, 521, 517): (1, 2, 261, 259),  # two steps for each row of the batch
     (1, 1, 521, 517): (2, 1, 261, 259),
 }
 
@@ -37,11 +36,11 @@ def operands(shape, seed=0):
     return arrays, upstream
 
 
-def both_ways(path, arrays, upstream, mask, **options):
+def both_ways(path, arrays, upstream, mask):
     with tf.GradientTape() as tape:
         tape.watch(arrays)
         query, key, value = arrays
-        output = attend(query, value, key, mask=mask, path=path, **options)
+        output = attend(query, value, key, mask=mask, path=path)
     return [output, *tape.gradient(output, arrays, upstream)]
 
 
@@ -59,45 +58,45 @@ def test_blocks_side_by_side_equal_the_dense_path(name, shape):
 
 
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
-def test_blocks_side_by_side_equal_the_dense_path_where_the_run_tells_the_sizes(jit):
+def test_blocks_side_by_side_equal_the_dense_path_where_the_run_tells_the_batch(jit):
     shape = (2, 2, 521, 517)
     arrays, upstream = operands(shape)
-    lengths = tf.constant(LENGTHS)
+    rule, cuts = masks.padding(LENGTHS) & masks.causal(), []
 
     @tf.function(
-        input_signature=[tf.TensorSpec((None, *shape[:1], None, x.shape[-1])) for x in (*arrays, upstream)],
+        input_signature=[tf.TensorSpec((None, *x.shape[1:])) for x in (*arrays, upstream)],
         jit_compile=jit,
     )
     def here(*tensors):
-        return both_ways("streamed", [*tensors[:-1]], tensors[-1], masks.padding(lengths) & masks.causal())
+        cuts.append(Square.cut(*tensors[:2], block_scores.Dot(True), rule, apart=True))
+        return both_ways("streamed", [*tensors[:-1]], tensors[-1], rule)
 
-    assert_close(here(*arrays, upstream), both_ways("dense", arrays, upstream, masks.padding(LENGTHS) & masks.causal()))
+    assert_close(here(*arrays, upstream), both_ways("dense", arrays, upstream, rule))
+    assert all((cut.chunk, cut.heads, cut.rows, cut.columns) == CUTS[shape] for cut in cuts)
 
 
-def test_what_a_mask_hides_stays_there_side_by_side():
-    shape = (2, 2, 521, 517)
+@pytest.mark.parametrize("shape", [(2, 2, 521, 517), (1, 1, 521, 517)], ids=str)
+def test_what_is_broken_reaches_those_who_see_it_side_by_side(shape):
     (query, key, value), upstream = operands(shape)
     mask = masks.padding(LENGTHS) & masks.causal()
-    hidden = np.arange(517)[None] >= np.array(LENGTHS)[:, None]  # (B, S)
-    broken = [tf.where(hidden[:, None, :, None], np.nan, x) for x in (key, value)]
-    clean = both_ways("streamed", [query, key, value], upstream, mask)
-    found = both_ways("streamed", [query, *broken], upstream, mask)
-    assert_close(found, clean, 1e-5)
-    assert not np.any(found[0][1]) and not np.any(found[1][1])  # the row without keys
+    broken = np.arange(517)[None] >= np.array(LENGTHS)[:, None]  # (B, S), hidden from all
+    broken[2, 300] = True  # and one that some see
+    broken = broken[:, None, :, None]
+    arrays = [query, tf.where(broken, np.nan, key), tf.where(broken, np.nan, value)]
+    dense, here = (both_ways(path, arrays, upstream, mask) for path in ("dense", "streamed"))
+    assert_close(here, dense)
+    seen = np.isnan(here[0]).any((1, 3))
+    assert seen[2, 300:].all() and seen.sum() == 521 - 300
+    assert not np.any(here[0][1]) and not np.any(here[1][1])  # the row without keys
 
 
-@pytest.mark.parametrize(
-    "score", [score_functions.scaled_dot_product, score_functions.additive], ids=lambda s: s.__name__
-)
-def test_dropout_side_by_side_is_the_same_on_both_ways(score):
+def test_dropout_side_by_side_is_the_same_on_both_ways():
     """Of a pooling that is linear in the values, the gradient by them times the values is the output's sum again."""
-    shape = (2, 2, 521, 517)
-    (query, key, value), upstream = operands(shape)
-    parameters = [tf.ones((D, 1))] if score is score_functions.additive else []
+    (query, key, value), upstream = operands((2, 2, 521, 517))
     with tf.GradientTape() as tape:
         tape.watch(value)
-        output = streamed.attend(query, value, key, score, parameters, masks.causal(), dropout=0.4, seed=3)
+        output = attend(query, value, key, mask=masks.causal(), path="streamed", dropout=0.4, seed=3)
     gradient = tape.gradient(output, value, upstream)
-    plain = attend(query, value, key, score, parameters, masks.causal(), path="dense")
+    plain = attend(query, value, key, mask=masks.causal(), path="dense")
     assert np.abs(output - plain).max() > 0.1  # something was dropped
     np.testing.assert_allclose(tf.reduce_sum(gradient * value), tf.reduce_sum(output * upstream), rtol=1e-3)
