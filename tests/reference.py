@@ -19,6 +19,27 @@ def softmax(scores, mask=None):
     return weights
 
 
+def layer_norm(x, gamma, beta, epsilon=1e-5):
+    """Each token with mean 0 and variance 1, times gamma, plus beta."""
+    centred = np.asarray(x, "float64") - np.mean(x, axis=-1, keepdims=True, dtype="float64")
+    return gamma * centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon) + beta
+
+
+def slopes(function, *arrays, step=1e-5):
+    """The gradient of a function to a number, by each array: central differences, one entry at a time."""
+    arrays = [np.array(x, "float64") for x in arrays]
+    gradients = [np.zeros(x.shape) for x in arrays]
+    for x, gradient in zip(arrays, gradients, strict=True):
+        for at in np.ndindex(x.shape):
+            here = x[at]
+            x[at] = here + step
+            above = function(*arrays)
+            x[at] = here - step
+            gradient[at] = (above - function(*arrays)) / (2 * step)
+            x[at] = here
+    return gradients
+
+
 def dot_product(query, key, scale=None):
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     return scale * np.einsum("...td,...sd->...ts", query, key)

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfattn
+from tests import reference
 
 B, T, S, D, H, HIDDEN = 2, 5, 7, 6, 3, 11
 
@@ -23,9 +24,7 @@ def built(block, *shapes):
 
 
 def layer_norm(layer, x):
-    gamma, beta = layer.norm.get_weights()
-    centred = x - x.mean(-1, keepdims=True)
-    return gamma * centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) + beta
+    return reference.layer_norm(x, *layer.norm.get_weights())
 
 
 def attention(layer, query, memory, mask):

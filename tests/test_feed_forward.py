@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfattn
+from tests.reference import layer_norm
 
 B, T, D, HIDDEN = 2, 5, 7, 11
 
@@ -18,12 +19,6 @@ def with_random_weights(layer, seed=1):
     rng = np.random.default_rng(seed)
     layer.set_weights([rng.normal(size=weight.shape) for weight in layer.get_weights()])
     return [weight.astype("float64") for weight in layer.get_weights()]
-
-
-def layer_norm(x, gamma, beta, epsilon=1e-5):
-    x = x.astype("float64")
-    centred = x - x.mean(-1, keepdims=True)
-    return gamma * centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon) + beta
 
 
 @pytest.mark.parametrize("output_dim", [None, 3])

@@ -5,6 +5,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.layers.dropout import Dropout
+from tfattn.layers.norm import LayerNormalization
 
 __all__ = ["AddNorm", "PositionwiseFeedForward"]
 
@@ -136,7 +137,7 @@ class AddNorm(keras.layers.Layer):
     def build(self, inputs_shape, outputs_shape=None):
         if outputs_shape is not None and inputs_shape[-1] != outputs_shape[-1]:
             _checks.fail("AddNorm", "outputs", f"be as wide as `inputs`, {inputs_shape[-1]}", outputs_shape[-1])
-        self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="norm")
+        self.norm = LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="norm")
         self.norm.build(inputs_shape)
         self.output_dropout = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy, name="output_dropout")
 

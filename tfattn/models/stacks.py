@@ -9,6 +9,7 @@ from tfattn.layers.attention import checked_score
 from tfattn.layers.decoder_block import TransformerDecoderBlock
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.encoder_block import TransformerEncoderBlock
+from tfattn.layers.norm import LayerNormalization
 from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized, without_broken_padding
 from tfattn.layers.positional import SinusoidalPositionalEncoding
 
@@ -79,7 +80,7 @@ class _Stack(keras.layers.Layer):
         # Under pre-norm nothing normalises the sum that leaves the last block.
         self.final_norm = None
         if self.norm_first:
-            self.final_norm = keras.layers.LayerNormalization(epsilon=1e-5, dtype=self.dtype_policy, name="final_norm")
+            self.final_norm = LayerNormalization(epsilon=1e-5, dtype=self.dtype_policy, name="final_norm")
 
     def build_parts(self, ids_shape, *other_shapes):
         shape = (*ids_shape, self.width)

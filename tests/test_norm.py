@@ -1,0 +1,129 @@
+"""Layer normalisation with its gradient written out, against its formula and against Keras's layer."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import reference
+from tfattn.layers.norm import LayerNormalization
+
+B, T, D = 2, 3, 5
+EPSILON = 0.01
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def made(kind=LayerNormalization, dtype="float32", shape=(B, T, D), weights=None, **options):
+    layer = kind(epsilon=EPSILON, dtype=dtype, **options)
+    layer.build(shape)
+    layer.set_weights(weights or [draw(D, seed=1), draw(D, seed=2)])
+    return layer
+
+
+def both_ways(layer, x, upstream):
+    """Output, and the gradients of Σ upstream · output by the tokens and the layer's weights."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        output = layer(x)
+    sources = [x, *(weight.value for weight in layer.trainable_weights)]
+    return [output, *tape.gradient(output, sources, tf.cast(upstream, output.dtype))]
+
+
+def assert_close(these, those, tolerance):
+    for this, that in zip(these, those, strict=True):
+        np.testing.assert_allclose(np.asarray(this, "float64"), np.asarray(that, "float64"), tolerance, tolerance)
+
+
+@pytest.mark.parametrize("shape", [(7, D), (B, T, D), (2, 1, 3, D)], ids=str)
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-8)])
+def test_output_and_gradients_are_those_of_the_formula(shape, dtype, tolerance):
+    x, upstream, layer = draw(*shape), draw(*shape, seed=3), made(dtype=dtype, shape=shape)
+    arrays = [x, *layer.get_weights()]
+
+    def summed(*arrays):
+        return np.sum(upstream * reference.layer_norm(*arrays, EPSILON))
+
+    expected = [reference.layer_norm(*arrays, EPSILON), *reference.slopes(summed, *arrays)]
+    assert_close(both_ways(layer, tf.constant(x, dtype), upstream), expected, tolerance)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
+def test_a_graph_of_any_lengths_gives_the_same(jit):
+    layer, unknown = made(), tf.TensorSpec((None, None, D))
+    run = tf.function(lambda *x: both_ways(layer, *x), jit_compile=jit, input_signature=[unknown, unknown])
+    for tokens in (T, 7):
+        x, upstream = (tf.constant(draw(B, tokens, D, seed=seed), tf.float32) for seed in (0, 3))
+        assert_close(run(x, upstream), both_ways(layer, x, upstream), 1e-5)
+    nothing = run(tf.zeros((0, T, D)), tf.zeros((0, T, D)))
+    assert nothing[1].shape == (0, T, D) and not np.any(nothing[2])
+
+
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+def test_second_derivatives_are_right(graph):
+    """Those of Keras's layer are not: TensorFlow's variance takes the mean for a constant."""
+    x, direction, layer = tf.constant(draw(B, T, D)), tf.constant(draw(B, T, D, seed=3)), made(dtype="float64")
+    gamma, beta = (weight.value for weight in layer.weights)
+
+    def plainly(x):
+        centred = x - tf.reduce_mean(x, -1, keepdims=True)
+        return gamma * centred / tf.sqrt(tf.reduce_mean(centred**2, -1, keepdims=True) + EPSILON) + beta
+
+    def second(norm):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                total = tf.reduce_sum(norm(x) ** 3)
+            slope = tf.reduce_sum(inner.gradient(total, x) * direction)
+        return outer.gradient(slope, [x, gamma])
+
+    here = tf.function(second)(layer) if graph else second(layer)
+    expected = second(plainly)
+    assert all(np.abs(y).max() > 0.1 for y in expected)
+    assert_close(here, expected, 1e-9)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("mixed_float16", 4e-3), ("mixed_bfloat16", 3e-2)])
+def test_half_precision_has_its_statistics_in_float32(dtype, tolerance):
+    # Squares of what is left of these overflow in float16, and their mean has two digits in bfloat16.
+    x, upstream = 4000 + 300 * draw(B, T, D), draw(B, T, D, seed=3)
+    here = made(dtype=dtype, shape=(B, T, D))
+    x = tf.cast(x, here.compute_dtype)
+    found = both_ways(here, x, upstream)
+    assert [y.dtype for y in found] == [here.compute_dtype] * 2 + ["float32"] * 2
+    expected = both_ways(made(), tf.cast(x, "float32"), tf.cast(tf.cast(upstream, here.compute_dtype), "float32"))
+    scales = [np.abs(y).max() for y in expected]
+    assert_close(
+        [y / s for y, s in zip(map(np.float64, found), scales, strict=True)],
+        [y / s for y, s in zip(expected, scales, strict=True)],
+        tolerance,
+    )
+
+
+def test_weights_and_names_are_those_of_keras():
+    here, theirs = (
+        made(kind, weights=[draw(D), draw(D)]) for kind in (LayerNormalization, keras.layers.LayerNormalization)
+    )
+    assert [w.name for w in here.weights] == [w.name for w in theirs.weights]
+    here.set_weights(theirs.get_weights())
+    x = draw(B, T, D, seed=4).astype("float32")
+    np.testing.assert_allclose(here(x), theirs(x), atol=1e-5)
+
+
+def test_the_gradient_of_a_reloaded_graph_is_the_same(tmp_path):
+    layer, module, x = made(), tf.Module(), tf.constant(draw(B, T, D), tf.float32)
+    module.weights = [weight.value for weight in layer.weights]
+    module.run = tf.function(lambda x: layer(x), input_signature=[tf.TensorSpec((None, None, D))])
+    tf.saved_model.save(module, tmp_path)
+    again = tf.saved_model.load(tmp_path)
+    gradients = []
+    for run in (module.run, again.run):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            total = tf.reduce_sum(run(x) ** 3)
+        gradients.append(tape.gradient(total, x))
+    np.testing.assert_allclose(*gradients, atol=1e-5)
+    assert np.abs(gradients[0]).max() > 0.1

