@@ -137,6 +137,7 @@ def edges(strips=4, numbers=2**19):
 @example("causal", (3, 1), 40, 29, 8, 4, 2**19)  # and behind: queries before all keys
 @example("causal", (1, 1), 11, 11, 13, 4, 2**19)  # one block, and nothing left
 @example("window", (1, 1), 48, 48, 8, 4, 500)  # diagonals that leave the square, and blocks between them
+@example("window", (1, 1), 40, 40, 8, 4, 64)  # and a run that lacks one, whose keys would be those of others
 @example("causal & window", (4, 2), 47, 47, 6, 3, 500)
 @example("~causal", (1, 1), 40, 40, 8, 4, 2**19)
 @example("~causal", (1, 1), 13, 13, 7, 2, 2**19)  # padded keys, which the mask alone leaves open
@@ -227,14 +228,20 @@ def counted(monkeypatch, *names):
     return counts
 
 
-def test_an_edge_leaves_out_what_strips_do_not_see_and_its_walk_asks_no_mask(monkeypatch):
-    hide = Walk._hide
+def test_the_walk_of_an_edge_asks_no_mask(monkeypatch):
+    calls, hide = [], Walk._hide
 
     def hidden(walk, scores, *arguments):
-        assert hide(walk, scores, *arguments) is scores
+        calls.append(hide(walk, scores, *arguments) is scores)
         return scores
 
     monkeypatch.setattr(Walk, "_hide", hidden)
+    with edges() as found:
+        tf.function(here).get_concrete_function(masks.causal(), *operands(1, 1, 1, 64, 64), (8, 8))
+    assert None not in found and len(calls) > 1 and all(calls)
+
+
+def test_an_edge_leaves_out_what_strips_do_not_see(monkeypatch):
     counts = counted(monkeypatch, "scores", "shifted")
     with edges() as found:
         here(masks.causal(), *operands(1, 1, 1, 64, 64), (8, 8))

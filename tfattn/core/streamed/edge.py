@@ -117,7 +117,7 @@ class Edge(NoEdge):
         return [x[0] for x in self._pooled(way, m, i, 1, queries, keys, values)]
 
     def starts(self, way, m, queries, keys, values):
-        queries = moved(queries, 0, self.runs * self.run)
+        queries = self._filled(queries)
         keys, values = self._along(keys), self._along(values)
 
         def over_runs(r, *arrays):
@@ -146,8 +146,7 @@ class Edge(NoEdge):
         return [self._joined(parts) for parts in zip(*states, strict=True)]
 
     def pulled(self, pulls, m, queries, keys, values, *of_queries):
-        count = self.runs * self.run
-        queries, *of_queries = (moved(x, 0, count) for x in (queries, *of_queries))
+        queries, *of_queries = map(self._filled, (queries, *of_queries))
         keys, values = self._along(keys), self._along(values)
 
         def over_runs(r, *arrays):
@@ -191,6 +190,11 @@ class Edge(NoEdge):
                 of_values[piece.diagonal].append(tf.pad(of_value, around))
             found.append(of_query_here)
         return [[self._joined(found)], [*map(tf.add_n, of_keys)], [*map(tf.add_n, of_values)]]
+
+    def _filled(self, queries):
+        """With copies of the last block, as many as the last run lacks: of zeros a division would make NaN."""
+        lacks = self.runs * self.run - self.layout.query_blocks
+        return tf.concat([queries, *[queries[-1:]] * lacks], 0) if lacks else queries
 
     def _along(self, keys):
         """For each diagonal, blocks of keys in the order of the queries that see them; zeros beyond the first and last."""
