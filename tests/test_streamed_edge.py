@@ -116,6 +116,7 @@ def edges(strips=4, numbers=2**19):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(edge, "_STRIPS", strips)
         patch.setattr(edge, "_MOST_NUMBERS", numbers)
+        patch.setattr(edge, "_LEAST_IN_A_RUN", 1)
         patch.setattr(Edge, "of", noted)
         patch.setattr(streamed.Band, "of", lambda *arguments: None)  # walked plainly, however narrow
         yield found
@@ -184,7 +185,8 @@ def test_an_edge_where_blocks_that_are_cut_through_lie_on_few_diagonals():
     assert shape(masks.causal(), 4608, 4608) == ([0], [1, 1, 1, 1], 5)  # nine blocks in two runs
     assert shape(masks.causal(), 2048, 4096) == ([4], [1, 1, 1, 1], 4)
     assert shape(masks.causal(), 32, 45, block=(8, 8)) == ([1, 2], [1, 2, 2, 2], 4)  # five keys further than a block
-    assert shape(masks.causal(), 256, 256, (8, 8), 4) == ([0], [1, 1, 1, 1], 1)  # four heads side by side
+    assert shape(masks.causal(), 1536, 1536) is None  # three blocks
+    assert shape(masks.causal(), 256, 256, (8, 8), 4) is None  # four heads side by side, and one block
     assert shape(~masks.causal()) == ([0], [1, 1, 1, 1], 8)
     assert shape(masks.window(1024), 8192, 8192) == ([2, -2], [2, 2, 2, 2], 8)
     assert shape(masks.window(1024) & masks.causal(), 8192, 8192) == ([0, -2], [2, 2, 2, 2], 8)
