@@ -117,6 +117,7 @@ def edges(strips=4, numbers=2**19):
         patch.setattr(edge, "_STRIPS", strips)
         patch.setattr(edge, "_MOST_NUMBERS", numbers)
         patch.setattr(edge, "_LEAST_IN_A_RUN", 1)
+        patch.setattr(edge, "_MOST_DIAGONALS", 4)
         patch.setattr(Edge, "of", noted)
         patch.setattr(streamed.Band, "of", lambda *arguments: None)  # walked plainly, however narrow
         yield found
@@ -168,7 +169,7 @@ def test_an_edge_of_several_heads_and_rows_side_by_side_equals_the_dense_path(he
     assert_close(pulled, there(masks.causal(), *arguments), 2e-5)
 
 
-def test_an_edge_where_blocks_that_are_cut_through_lie_on_few_diagonals():
+def test_an_edge_where_blocks_that_are_cut_through_lie_on_few_diagonals(monkeypatch):
     def shape(mask, queries=4096, keys=4096, heads=(2, 2), rows=2, block=None, score=None, bias=None):
         query, key = tf.zeros((rows, heads[0], queries, 2)), tf.zeros((rows, heads[1], keys, 2))
         score = score or block_scores.Dot(True)
@@ -184,22 +185,24 @@ def test_an_edge_where_blocks_that_are_cut_through_lie_on_few_diagonals():
     assert shape(masks.causal(), 16384, 16384) == ([0], [1, 1, 1, 1], 8)
     assert shape(masks.causal(), 4608, 4608) == ([0], [1, 1, 1, 1], 5)  # nine blocks in two runs
     assert shape(masks.causal(), 2048, 4096) == ([4], [1, 1, 1, 1], 4)
-    assert shape(masks.causal(), 32, 45, block=(8, 8)) == ([1, 2], [1, 2, 2, 2], 4)  # five keys further than a block
     assert shape(masks.causal(), 1536, 1536) is None  # three blocks
     assert shape(masks.causal(), 256, 256, (8, 8), 4) is None  # four heads side by side, and one block
     assert shape(~masks.causal()) == ([0], [1, 1, 1, 1], 8)
-    assert shape(masks.window(1024), 8192, 8192) == ([2, -2], [2, 2, 2, 2], 8)
-    assert shape(masks.window(1024) & masks.causal(), 8192, 8192) == ([0, -2], [2, 2, 2, 2], 8)
     assert shape(masks.causal(), block=(512, 256)) is None
     assert shape(masks.causal(), heads=(8, 1)) is None  # eight heads below each other: 64 queries and 512 keys
     assert shape(masks.causal(), bias=tf.zeros((1, 1, 1, 1))) is None
     assert shape(masks.causal(), score=block_scores.AnyScore(SCORE, 4)) is None
-    assert shape(~masks.causal(), 4001, 4001) is None  # padded keys, which each block of queries sees
-    assert shape(OfTheSquare(), 40, 40, block=(4, 4)) is not None
-    assert shape(OfTheSquare(), 41, 41, block=(4, 4)) is None  # one query alone sees all of a block on a diagonal
     assert shape(Unbounded(), 512, 512) is None  # a strip sees as much as a block, as far as is known
     for mask in (None, masks.padding([4096, 7]), masks.padding([4096, 7]) & masks.causal(), masks.prefix(600)):
         assert shape(mask) is None
+    assert shape(masks.window(1024), 8192, 8192) is None  # two diagonals
+    monkeypatch.setattr(edge, "_MOST_DIAGONALS", 4)
+    assert shape(masks.window(1024), 8192, 8192) == ([2, -2], [2, 2, 2, 2], 8)
+    assert shape(masks.window(1024) & masks.causal(), 8192, 8192) == ([0, -2], [2, 2, 2, 2], 8)
+    assert shape(masks.causal(), 32, 45, block=(8, 8)) == ([1, 2], [1, 2, 2, 2], 4)  # five keys further than a block
+    assert shape(OfTheSquare(), 40, 40, block=(4, 4)) is not None
+    assert shape(OfTheSquare(), 41, 41, block=(4, 4)) is None  # one query alone sees all of a block on a diagonal
+    assert shape(~masks.causal(), 4001, 4001) is None  # padded keys, which each block of queries sees
 
 
 @pytest.mark.parametrize("mask", [OfTheSquare(), Unbounded()])

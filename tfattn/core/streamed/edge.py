@@ -30,7 +30,9 @@ _MOST_NUMBERS = 2 * NUMBERS_APART  # scores of a run of strips
 # Of fewer a run is a smaller product than a block: on two cores runs of one and two blocks took 0.9 to 1.2 times as long as
 # the walk without an edge, and runs of eight 0.9 to 1.0 times.
 _LEAST_IN_A_RUN, _MOST_IN_A_RUN = 4, 64
-_MOST_DIAGONALS = 4
+# The two of a window of 1,024 at 8,192 tokens took 0.91 (both ways 0.96) times as long as without an edge by oneDNN's products,
+# but 1.16 (1.15) by Eigen's: keys are copied for each diagonal, and what leaves the square is hidden piece by piece.
+_MOST_DIAGONALS = 1
 _INF = float("inf")
 
 
@@ -91,7 +93,7 @@ class Edge(NoEdge):
     @classmethod
     def of(cls, layout, diagonals, score, bias):
         """None where a block has another side, or a bias; where blocks that are cut through, by the mask or by the end of
-        the keys, lie on more than a few diagonals, where strips of them would see all the same, or where there are too few for a run.
+        the keys, lie on more than `_MOST_DIAGONALS`; where strips of them would see all the same; or where a run is short.
         """
         square = layout.square
         if diagonals is None or bias is not None or not score.heads_apart or square.rows != square.columns:
