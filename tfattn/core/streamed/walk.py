@@ -1,10 +1,11 @@
 """The two walks over the blocks of the square, forward and backward.
 
 Both go over the steps (`layouts`), in each over the blocks of queries, and for each of these over the blocks of keys that
-the mask lets it see. Two steps are under way at a time, so that one of them keeps the cores busy while the other waits for an
-operation's last thread; where there is one step alone, two blocks of its queries are, on the way forward. All else is serial
-(the backward walk too where the bias has a gradient, which all steps add to): no more than two blocks of scores are in memory
-at once. Shape letters are those of `blocks`; m counts steps, i blocks of queries, j blocks of keys.
+the mask lets it see, but for those that an `edge` has taken before. Two steps are under way at a time, so that one of them
+keeps the cores busy while the other waits for an operation's last thread; where there is one step alone, two blocks of its
+queries are, on the way forward. All else is serial (the backward walk too where the bias has a gradient, which all steps add
+to): no more than two blocks of scores, or runs of strips, are in memory at once.
+Shape letters are those of `blocks`; m counts steps, i blocks of queries, j blocks of keys.
 """
 
 import tensorflow as tf
