@@ -27,7 +27,7 @@ from tfattn.core.streamed.reach import Reach
 __all__ = ["Edge", "NoEdge"]
 
 _STRIPS = 4
-_MOST_NUMBERS = 2 * NUMBERS_APART  # scores of a run of strips
+_MOST_NUMBERS = NUMBERS_APART  # scores of a run of strips
 # Of fewer a run is a smaller product than a block: on two cores runs of one and two blocks took 0.9 to 1.2 times as long as
 # the walk without an edge, and runs of eight 0.9 to 1.0 times.
 _LEAST_IN_A_RUN, _MOST_IN_A_RUN = 4, 64
@@ -138,10 +138,11 @@ class Edge(NoEdge):
         queries, keys, values = (_taken(x, i, run) for x in (queries, keys, values))  # (r, c, G, R or s, ...)
         states = []
         for p, strip in enumerate(self.strips):
-            query, key, value = self._rows(queries, strip), strip.seen(keys), strip.seen(values)
-            scores = self.score.scores(self.square, query, key, ())
-            scores = self._hide(scores, way.hidden(scores.dtype), p, i)
-            states.append(way.more(*way.start(query, value), scores, value, self._numbers(m, i, run, p)))
+            with tf.control_dependencies(states[-1] if states else []):  # one strip after the other is in memory
+                query, key, value = self._rows(queries, strip), strip.seen(keys), strip.seen(values)
+                scores = self.score.scores(self.square, query, key, ())
+                scores = self._hide(scores, way.hidden(scores.dtype), p, i)
+                states.append(way.more(*way.start(query, value), scores, value, self._numbers(m, i, run, p)))
         return [self._joined(parts) for parts in zip(*states, strict=True)]
 
     def pulled(self, pulls, m, queries, keys, values, *of_queries):
@@ -161,19 +162,20 @@ class Edge(NoEdge):
         """Gradients of a run of blocks of queries, of their keys along the diagonal, and of these keys' values."""
         run = self.run
         queries, keys, values, *of_queries = (_taken(x, i, run) for x in (queries, keys, values, *of_queries))
+        found, of_keys = [], [tf.zeros_like(keys), tf.zeros_like(values)]
         shifted_keys, values = self.score.prepared_keys(keys), pulls.values(values)
-        found = []
         for p, strip in enumerate(self.strips):
-            query, *of_rows = (self._rows(x, strip) for x in (queries, *of_queries))
-            shifted, *of_rows = pulls.rows(self.score, query, *of_rows)
-            scores = self.score.shifted(self.square, shifted, strip.seen(shifted_keys), ())
-            weights = tf.exp(self._hide(scores, -_INF, p, i))
-            of_scores, of_value = pulls.pull(*of_rows, weights, strip.seen(values), self._numbers(m, i, run, p))
-            of_query, of_key, _ = self.score.pull(self.square, query, strip.seen(keys), (), of_scores)
-            around = [[0, 0]] * 3 + [[strip.low, self.square.columns - strip.high], [0, 0]]
-            found.append((of_query, tf.pad(of_key, around), tf.pad(of_value, around)))
-        of_query, of_key, of_value = zip(*found, strict=True)
-        return self._joined(of_query), tf.add_n(of_key), tf.add_n(of_value)
+            with tf.control_dependencies([*found[-1:], *of_keys]):  # one strip after the other is in memory
+                query, *of_rows = (self._rows(x, strip) for x in (queries, *of_queries))
+                shifted, *of_rows = pulls.rows(self.score, query, *of_rows)
+                scores = self.score.shifted(self.square, shifted, strip.seen(shifted_keys), ())
+                weights = tf.exp(self._hide(scores, -_INF, p, i))
+                of_scores, of_value = pulls.pull(*of_rows, weights, strip.seen(values), self._numbers(m, i, run, p))
+                of_query, of_key, _ = self.score.pull(self.square, query, strip.seen(keys), (), of_scores)
+                around = [[0, 0]] * 3 + [[strip.low, self.square.columns - strip.high], [0, 0]]
+                of_keys = [x + tf.pad(more, around) for x, more in zip(of_keys, (of_key, of_value), strict=True)]
+                found.append(of_query)
+        return self._joined(found), *of_keys
 
     def _filled(self, queries):
         """With copies of the last block, as many as the last run lacks: of zeros a division would make NaN."""
