@@ -24,7 +24,6 @@ LONG = (
     "test_streamed_choice.py",
     "conformance/test_masks.py",
     "test_seq2seq.py",
-    "test_streamed_edge.py",
     "demos/test_course.py",
     "test_streamed_derivatives.py",
     "conformance/test_symbolic.py",

@@ -12,7 +12,7 @@ from tfattn.core import scores as score_functions
 from tfattn.core import streamed
 from tfattn.core.streamed import band
 from tfattn.core.streamed.band import Band
-from tfattn.core.streamed.blocks import NUMBERS_APART, moved
+from tfattn.core.streamed.blocks import NUMBERS_APART
 
 MASKS = {
     "window": masks.window(5),
@@ -312,4 +312,4 @@ def test_what_slides_adds_up(count, run):
 def test_blocks_that_are_moved_leave_zeros(by, count):
     blocks = np.arange(1.0, 6.0)[:, None]
     wanted = [[blocks[i - by, 0] if 0 <= i - by < 5 else 0] for i in range(count)]
-    np.testing.assert_array_equal(moved(tf.constant(blocks), by, count), np.reshape(wanted, (count, 1)))
+    np.testing.assert_array_equal(band._moved(tf.constant(blocks), by, count), np.reshape(wanted, (count, 1)))

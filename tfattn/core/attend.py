@@ -35,8 +35,8 @@ def attend(
     A query with nothing to attend to gets weights and an output of exactly 0. What lies under the mask (NaN and
     infinities too) reaches no output; under a mask, a query that may see a key or value that is not finite becomes NaN.
 
-    There are two paths to the same result. The dense one holds all T × S scores. The streamed one (TensorFlow) holds a
-    few blocks of them at a time, skips the blocks that the mask hides, and computes them again in the backward pass: memory
+    There are two paths to the same result. The dense one holds all T × S scores. The streamed one (TensorFlow) holds two
+    blocks of them at a time, skips the blocks that the mask hides, and computes them again in the backward pass: memory
     grows with T + S. Left to itself, `attend` streams where it is the quicker one too (`_long`): with at least 64 queries
     and keys, where T · S is 512² or more and the scores of all rows and heads are 2²³ numbers or more, 32 MB. Of a score
     other than a dot product each pair counts as many times as the operands are wide, and 2²⁴ numbers are the least. Never

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfattn.core import masks, ranges
-from tfattn.core.streamed.blocks import NUMBERS_APART, Square, ceil, moved, narrow, size
+from tfattn.core.streamed.blocks import NUMBERS_APART, Square, ceil, narrow, size
 from tfattn.core.streamed.layouts import Plain
 
 __all__ = ["Band"]
@@ -94,13 +94,13 @@ class Band(Plain):
     def queries_at(self, x, m, copies=False):
         """Those of step m, run by run: `(runs, r, 1, H/G·t, D)`."""
         blocks = super().queries_at(x, m, copies)
-        blocks = moved(blocks, 0, self.query_blocks * self.run)
+        blocks = _moved(blocks, 0, self.query_blocks * self.run)
         return tf.reshape(blocks, [self.query_blocks, self.run, *blocks.shape[2:]])
 
     def keys_at(self, x, m, copies=False):
         """Those of step m from the first that the first queries would see on: `(blocks, 1, t, D)`."""
         blocks = super().keys_at(x, m, copies)[:, 0]
-        return moved(blocks, -self.seen.first, self.query_blocks * self.run + self.seen.count - 1)
+        return _moved(blocks, -self.seen.first, self.query_blocks * self.run + self.seen.count - 1)
 
     def block(self, keys, i, j):
         """The j-th that each block of the i-th run sees, `(r, 1, t, D)`."""
@@ -133,7 +133,7 @@ class Band(Plain):
         beyond = tf.pad(beyond, [[0, 0], [0, self.run - beyond.shape[1]], [0, 0], [0, 0], [0, 0]])
         own, beyond = [tf.reshape(x, [self.query_blocks * self.run, *x.shape[2:]]) for x in (own, beyond)]
         first, count = self.seen.first, self.plain.key_blocks
-        blocks = moved(own, first, count) + moved(beyond, first + self.run, count)
+        blocks = _moved(own, first, count) + _moved(beyond, first + self.run, count)
         return self._join(blocks[:, None], 1, self.plain.keys, self.plain.columns)
 
 
@@ -206,6 +206,14 @@ class _InBand(masks.Mask):
         """Where the keys of the first of these rows begin in the sequence."""
         block = grid.batch_start % (self.band.query_blocks * self.band.run)
         return (block + self.band.seen.first) * self.band.seen.side
+
+
+def _moved(blocks, by, count):
+    """So many blocks, of which the first is now the one at `by`; zeros where there was none."""
+    blocks = blocks[max(0, -by) : max(0, count - by)]
+    by = min(max(0, by), count)
+    around = [by, count - by - blocks.shape[0]]
+    return tf.pad(blocks, [around, *[[0, 0]] * (len(blocks.shape) - 1)]) if any(around) else blocks
 
 
 def _slid(parts):

@@ -31,9 +31,7 @@ class Dropout:
         return weights * self.keep(number, tf.shape(weights), weights.dtype)
 
     def keep(self, number, shape, dtype):
-        """1 where a weight of block `number` stays, 0 elsewhere. `number` is a list where each of the first axis is a block."""
-        if isinstance(number, list):
-            return tf.stack([self.keep(x, shape[1:], dtype) for x in number])
+        """1 where a weight of block `number` stays, 0 elsewhere."""
         count = tf.reduce_prod(shape)
         counter = tf.stack([tf.zeros([], tf.uint64), tf.cast(number, tf.uint64)])
         # Philox; its counter keeps the blocks apart.

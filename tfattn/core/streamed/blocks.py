@@ -121,14 +121,6 @@ def ceil(a, b):
     return -(-a // b)
 
 
-def moved(blocks, by, count):
-    """So many blocks, of which the first is now the one at `by`; zeros where there was none."""
-    blocks = blocks[max(0, -by) : max(0, count - by)]
-    by = min(max(0, by), count)
-    around = [by, count - by - blocks.shape[0]]
-    return tf.pad(blocks, [around, *[[0, 0]] * (len(blocks.shape) - 1)]) if any(around) else blocks
-
-
 def same(a, b):
     return isinstance(a, int) and isinstance(b, int) and a == b
 

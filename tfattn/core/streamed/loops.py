@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfattn.core.streamed.blocks import size
 
-__all__ = ["add", "array_of", "loop", "zeros"]
+__all__ = ["add", "loop", "zeros"]
 
 
 def loop(start, stop, body, *state, at_once=1):
@@ -27,13 +27,8 @@ def _keep_shape(before, after):
 
 def zeros(x):
     """An array of zeros, one for each of the first axis of x, to be added to."""
-    return array_of(tf.zeros_like(x))
-
-
-def array_of(x):
-    """And one of x itself."""
     array = tf.TensorArray(x.dtype, size(x, 0), element_shape=x.shape[1:], clear_after_read=False)
-    return array.unstack(x)
+    return array.unstack(tf.zeros_like(x))
 
 
 def add(array, at, x):

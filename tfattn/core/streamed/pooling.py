@@ -3,16 +3,14 @@
 Each way here begins a block of queries with `start`, takes in one block of keys after the other with `more`, and ends with
 `result`: the pooled values, and two numbers of each query, `top` and `total`, by which the way back finds a weight again:
 exp(score − top) / total. `hidden` is the score that stands for a key under the mask. Shape letters are those of
-`blocks`. `Pulls` is the way back through the weights of a block.
-
-What is said of blocks here holds for rectangles of pairs of any sides, and for several at once, with more axes before.
+`blocks`.
 """
 
 import tensorflow as tf
 
-from tfattn.core.streamed.block_scores import less, with_ones
+from tfattn.core.streamed.block_scores import with_ones
 
-__all__ = ["Merges", "Pulls", "Sums", "lowest"]
+__all__ = ["Merges", "Sums", "lowest"]
 
 # In place of the `top` of a query without keys: exp(score − 1e30) is 0, and no product makes a NaN of it.
 _NEVER = 1e30
@@ -104,32 +102,3 @@ class Merges:
         nothing = top < lowest(top.dtype) / 2  # no key was seen: what was pooled came from under the mask
         pooled = (output, 0), (top, _NEVER), (total, 1)
         return tuple(tf.where(nothing, tf.constant(instead, x.dtype), x) for x, instead in pooled)
-
-
-class Pulls:
-    """Gradients of scores and values, out of weights that are computed again: exp(score − top) / total.
-
-    With Σ weight · ∂weight, which the softmax's gradient subtracts, as the other number of each query, `delta`.
-    """
-
-    def __init__(self, dropout):
-        self.dropout = dropout
-
-    def values(self, values):
-        return with_ones(values) if self.dropout is None else values
-
-    def rows(self, score, query, top, total, upstream, delta):
-        """What a block has of its queries: that of the scores less `top`, and the two that `pull` takes first."""
-        # Tokens are fewer than pairs: they are what is divided.
-        of_output, delta = upstream / total, delta / total
-        other = less(of_output, delta) if self.dropout is None else delta
-        return score.prepared_query(query, top), of_output, other
-
-    def pull(self, of_output, other, weights, value, number):
-        """Gradients of the scores and of the values. The weights are those of `rows`, times total."""
-        if self.dropout is None:
-            kept, of_weights = weights, tf.matmul(other, value, transpose_b=True)
-        else:
-            keep = self.dropout.keep(number, tf.shape(weights), weights.dtype) * self.dropout.scale
-            kept, of_weights = weights * keep, tf.matmul(of_output, value, transpose_b=True) * keep - other
-        return weights * of_weights, tf.matmul(kept, of_output, transpose_a=True)

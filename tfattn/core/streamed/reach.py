@@ -20,13 +20,12 @@ class Reach(NamedTuple):
     end: object
     open_low: object
     open_high: object
-    opened: bool = False  # whether it is known that all these blocks are open
 
     @classmethod
     def of(cls, mask, square, b, i):
         """That of the i-th queries of the b-th rows of the batch; of ints where the mask tells by ints."""
         if mask is None:
-            return cls(0, square.key_blocks, 0, square.keys, not square.padded)
+            return cls(0, square.key_blocks, 0, square.keys)
         grid = square.query_grid(b, i)
         low, high = ranges.overlap(ranges.ends(mask.key_bounds(grid)), (0, square.keys))
         return cls(low // square.columns, ceil(high, square.columns), *ranges.ends(mask.open_bounds(grid)))
@@ -38,14 +37,10 @@ class Reach(NamedTuple):
 
     def cut_through(self, square):
         """The blocks of keys that the mask cuts through: those of the reach that are not open. For a reach of ints."""
-        first_open, end_open = self.open_blocks(square)
-        return [*range(self.first, first_open), *range(end_open, self.end)]
-
-    def open_blocks(self, square):
-        """And those that are, from the first to the end of them."""
         low, high = self._open(square)
         first_open = min(max(self.first, ceil(low, square.columns)), self.end)
-        return first_open, max(first_open, min(high // square.columns, self.end))
+        end_open = max(first_open, min(high // square.columns, self.end))
+        return [*range(self.first, first_open), *range(end_open, self.end)]
 
     def is_open(self, square, j):
         """Whether the queries see all of the j-th keys."""
@@ -65,7 +60,6 @@ class Diagonals(NamedTuple):
 
     offsets: list  # of the first key from the first query
     blocks: object  # bool (diagonals, t, s)
-    left: list  # for each block of queries what they leave of its reach, from the first open block to the end of them
 
     @classmethod
     def of(cls, mask, square):
@@ -73,12 +67,11 @@ class Diagonals(NamedTuple):
         sizes = (square.queries, square.keys, square.rows, square.columns)
         if mask is None or not mask.by_distance or not _ints(sizes):
             return None
-        found, left = {}, []
+        found = {}
         for i in range(square.query_blocks):
             reach = Reach.of(mask, square, 0, i)
             if not _ints(reach):
                 return None
-            left.append(reach.open_blocks(square))
             for j in reach.cut_through(square):
                 found[j * square.columns - i * square.rows] = square.grid(0, i, j)
                 if len(found) > _MOST:
@@ -86,7 +79,7 @@ class Diagonals(NamedTuple):
         if not found:
             return None
         shape = (square.rows, square.columns)
-        return cls(list(found), tf.stack([tf.broadcast_to(mask.on(grid), shape) for grid in found.values()]), left)
+        return cls(list(found), tf.stack([tf.broadcast_to(mask.on(grid), shape) for grid in found.values()]))
 
     def on(self, grid):
         """The mask on a block of its square, `(t, s)`."""

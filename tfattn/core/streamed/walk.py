@@ -1,20 +1,19 @@
 """The two walks over the blocks of the square, forward and backward.
 
 Both go over the steps (`layouts`), in each over the blocks of queries, and for each of these over the blocks of keys that
-the mask lets it see, but for those that an `edge` has taken before. Two steps are under way at a time, so that one of them
-keeps the cores busy while the other waits for an operation's last thread; where there is one step alone, two blocks of its
-queries are, on the way forward. All else is serial (the backward walk too where the bias has a gradient, which all steps add
-to): no more than two blocks of scores, or runs of strips, are in memory at once.
-Shape letters are those of `blocks`; m counts steps, i blocks of queries, j blocks of keys.
+the mask lets it see. Two steps are under way at a time, so that one of them keeps the cores busy while the other waits for an
+operation's last thread; where there is one step alone, two blocks of its queries are, on the way forward. All else is serial
+(the backward walk too where the bias has a gradient, which all steps add to): no more than two blocks of scores are in memory
+at once. Shape letters are those of `blocks`; m counts steps, i blocks of queries, j blocks of keys.
 """
 
 import tensorflow as tf
 
 from tfattn.core import pairs
 from tfattn.core.streamed.block_bias import Bias
-from tfattn.core.streamed.edge import Edge, NoEdge
+from tfattn.core.streamed.block_scores import less, with_ones
 from tfattn.core.streamed.loops import add, loop
-from tfattn.core.streamed.pooling import Merges, Pulls, Sums, lowest
+from tfattn.core.streamed.pooling import Merges, Sums, lowest
 from tfattn.core.streamed.reach import Diagonals, Reach
 
 __all__ = ["Walk"]
@@ -35,7 +34,6 @@ class Walk:
         self.dropout = dropout
         self.bias = None if bias is None else Bias(bias, square)
         self.parameters = list(parameters)
-        self.edge = Edge.of(layout, self.diagonals, score, bias) or NoEdge(layout)
         self.recorded = recorded  # whether what is done here is differentiated in its turn
 
     def forward(self, query, key, value):
@@ -66,14 +64,12 @@ class Walk:
         """Blocks of outputs `(blocks, c, G, R, Dv)`, and of the two numbers `(blocks, c, G, R, 1)`."""
         sums, merges = Sums(self.dropout), Merges(self.dropout, self.mask is not None or self.square.padded)
         by_sums = self.score.moderate and not self.recorded
-        if by_sums:
-            with_sums = sums.values(values)
-            starts = self.edge.starts(sums, m, queries, keys, with_sums)
+        with_sums = sums.values(values) if by_sums else None
 
         def over_queries(i, *arrays):
-            query, reach = queries[i], self.edge.left(m, i)  # (c, G, R, X)
+            query, reach = queries[i], self._reach(m, i)  # (c, G, R, X)
 
-            def pooled(way, values, start):
+            def pooled(way, values):
                 def over_keys(j, *state):
                     scores = self.score.scores(
                         self.square, query, self.layout.block(keys, i, j), self.parameters
@@ -81,19 +77,19 @@ class Walk:
                     scores = self._biased(scores, m, i, j)
                     scores = self._finite(scores) if way is merges else scores  # exp(−inf) is 0 by itself
                     scores = self._hide(scores, way.hidden(scores.dtype), m, i, j, reach)
-                    return way.more(*state, scores, self.layout.block(values, i, j), self.edge.number(m, i, j))
+                    return way.more(*state, scores, self.layout.block(values, i, j), self._number(m, i, j))
 
-                return loop(reach.first, reach.end, over_keys, *start)
+                return loop(reach.first, reach.end, over_keys, *way.start(query, values))
 
             def merged():
-                return merges.result(*pooled(merges, values, self.edge.start(merges, m, i, queries, keys, values)))
+                return merges.result(*pooled(merges, values))
 
             def summed():
-                state = pooled(sums, with_sums, starts(i))
+                state = pooled(sums, with_sums)
                 well = sums.well(*state)
                 blind = tf.zeros_like(well)
                 if self.mask is not None:
-                    blind = tf.cond(tf.reduce_all(well), lambda: blind, lambda: self._blind(m, i))
+                    blind = tf.cond(tf.reduce_all(well), lambda: blind, lambda: self._blind(m, i, reach))
                 result, well = sums.result(*state, blind), well | blind
                 return tf.cond(
                     tf.reduce_all(well),
@@ -139,14 +135,14 @@ class Walk:
 
     def _backward(self, m, queries, keys, values, tops, totals, upstream, deltas, of_bias):
         """Gradients of the blocks of queries, keys and values, of the bias up to this step, of the parameters by it."""
-        pulls = Pulls(self.dropout)
-        shifted_keys, pulled_values = self.score.prepared_keys(keys), pulls.values(values)
-        of_rows = tops, totals, upstream, deltas
-        start, *sums = self.edge.pulled(pulls, m, queries, keys, values, *of_rows)
+        shifted_keys, shifted_values = self.score.prepared_keys(keys), with_ones(values)
 
         def over_queries(i, of_queries, of_keys, of_values, of_bias, of_parameters):
-            query, reach = queries[i], self.edge.left(m, i)
-            shifted_query, *pulling = pulls.rows(self.score, query, *[x[i] for x in of_rows])
+            query, reach = queries[i], self._reach(m, i)
+            # Weights are exp(score − top) / total. Tokens are fewer than pairs: they are what is divided.
+            of_output, delta = upstream[i] / totals[i], deltas[i] / totals[i]
+            shifted_query = self.score.prepared_query(query, tops[i])
+            shifted_output = less(of_output, delta)
 
             def over_keys(j, of_query, of_keys, of_values, of_bias, of_parameters):
                 key = self.layout.block(keys, i, j)
@@ -158,8 +154,16 @@ class Walk:
                     scores = self.score.scores(self.square, query, key, self.parameters)
                     scores = self._finite(self._biased(scores, m, i, j)) - tops[i]
                 weights = tf.exp(self._hide(scores, -_INF, m, i, j, reach))  # times total
-                value = self.layout.block(pulled_values, i, j)
-                of_scores, of_value = pulls.pull(*pulling, weights, value, self.edge.number(m, i, j))
+                if self.dropout is None:
+                    value = self.layout.block(shifted_values, i, j)
+                    kept, of_weights = weights, tf.matmul(shifted_output, value, transpose_b=True)
+                else:
+                    keep = self.dropout.keep(self._number(m, i, j), tf.shape(weights), weights.dtype)
+                    keep *= self.dropout.scale
+                    value = self.layout.block(values, i, j)
+                    kept, of_weights = weights * keep, tf.matmul(of_output, value, transpose_b=True) * keep - delta
+                of_scores = weights * of_weights
+                of_value = tf.matmul(kept, of_output, transpose_a=True)
                 more_of_query, of_key, more = self.score.pull(self.square, query, key, self.parameters, of_scores)
                 if self.bias is not None:
                     of_bias = add(of_bias, *self.bias.more(of_scores, m, i, j))
@@ -173,7 +177,7 @@ class Walk:
 
             sums = self.layout.opened(of_keys, keys), self.layout.opened(of_values, values)
             of_query, *sums_here, of_bias, of_parameters = loop(
-                reach.first, reach.end, over_keys, start(i), *sums, of_bias, of_parameters
+                reach.first, reach.end, over_keys, tf.zeros_like(query), *sums, of_bias, of_parameters
             )
             of_keys, of_values = map(self.layout.closed, (of_keys, of_values), sums_here, (i, i))
             return of_queries.write(i, of_query), of_keys, of_values, of_bias, of_parameters
@@ -182,16 +186,19 @@ class Walk:
         of_queries = tf.TensorArray(queries.dtype, blocks, element_shape=queries.shape[1:])
         nothing_yet = [tf.zeros_like(x) for x in self.parameters]
         of_queries, of_keys, of_values, of_bias, of_parameters = loop(
-            0, blocks, over_queries, of_queries, *sums, of_bias, nothing_yet
+            0, blocks, over_queries, of_queries, *map(self.layout.sums, (keys, values)), of_bias, nothing_yet
         )
         return of_queries.stack(), of_keys, of_values, of_bias, of_parameters
 
     def _grid(self, m, i, j):
         return self.square.grid(*self.layout.at(m, i), j)
 
-    def _blind(self, m, i):
+    def _reach(self, m, i):
+        return Reach.of(self.mask, self.square, *self.layout.at(m, i))
+
+    def _blind(self, m, i, reach):
         """Which queries of a block see no key: `(c, G, R, 1)`."""
-        square, reach = self.square, Reach.of(self.mask, self.square, *self.layout.at(m, i))
+        square = self.square
         shape = [square.chunk, square.heads, square.rows, 1]
 
         def over_keys(j, blind):
@@ -220,7 +227,7 @@ class Walk:
     def _hide(self, scores, low, m, i, j, reach):
         """`low` where the mask hides a key, or where there is only padding."""
         square = self.square
-        if reach.opened:
+        if self.mask is None and not square.padded:
             return scores
 
         def hidden():
@@ -237,6 +244,9 @@ class Walk:
         rule = self.mask if self.diagonals is None else self.diagonals
         visible = pairs.with_heads(rule.on(grid), 4)
         return visible & inside if self.square.padded else visible
+
+    def _number(self, m, i, j):
+        return (m * self.layout.query_blocks + i) * self.square.key_blocks + j
 
 
 def _sums(left, right):
