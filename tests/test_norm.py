@@ -113,6 +113,14 @@ def test_weights_and_names_are_those_of_keras():
     np.testing.assert_allclose(here(x), theirs(x), atol=1e-5)
 
 
+@pytest.mark.parametrize("without", ["scale", "center"])
+def test_a_norm_without_one_of_its_weights_is_that_of_keras(without):
+    kinds, options = (LayerNormalization, keras.layers.LayerNormalization), {without: False}
+    here, theirs = (made(kind, weights=[draw(D)], **options) for kind in kinds)
+    x = draw(B, T, D, seed=4).astype("float32")
+    np.testing.assert_allclose(here(x), theirs(x), atol=1e-5)
+
+
 def test_the_gradient_of_a_reloaded_graph_is_the_same(tmp_path):
     layer, module, x = made(), tf.Module(), tf.constant(draw(B, T, D), tf.float32)
     module.weights = [weight.value for weight in layer.weights]

@@ -28,7 +28,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
     """
 
     def call(self, inputs):
-        if keras.backend.backend() != "tensorflow":
+        if keras.backend.backend() != "tensorflow" or self.gamma is None or self.beta is None:
             return super().call(inputs)
         # Statistics and sums in float32 or wider, whatever the compute dtype, as Keras has it.
         dtype = keras.backend.result_type(inputs.dtype, "float32")
