@@ -113,12 +113,15 @@ def test_weights_and_names_are_those_of_keras():
     np.testing.assert_allclose(here(x), theirs(x), atol=1e-5)
 
 
-@pytest.mark.parametrize("without", ["scale", "center"])
-def test_a_norm_without_one_of_its_weights_is_that_of_keras(without):
-    kinds, options = (LayerNormalization, keras.layers.LayerNormalization), {without: False}
-    here, theirs = (made(kind, weights=[draw(D)], **options) for kind in kinds)
-    x = draw(B, T, D, seed=4).astype("float32")
-    np.testing.assert_allclose(here(x), theirs(x), atol=1e-5)
+@pytest.mark.parametrize("options", [{"scale": False}, {"center": False}, {"axis": 1}, {"axis": [1, 2]}], ids=str)
+def test_without_a_weight_or_over_other_axes_it_is_that_of_keras(options):
+    layers = [kind(epsilon=EPSILON, **options) for kind in (LayerNormalization, keras.layers.LayerNormalization)]
+    x = draw(B, D, D, seed=4).astype("float32")
+    for layer in layers:
+        layer.build(x.shape)
+        layer.set_weights([draw(*weight.shape) for weight in layer.weights])
+    here, theirs = (layer(x) for layer in layers)
+    np.testing.assert_allclose(here, theirs, atol=1e-5)
 
 
 def test_the_gradient_of_a_reloaded_graph_is_the_same(tmp_path):
