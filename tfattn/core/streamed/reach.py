@@ -20,12 +20,13 @@ class Reach(NamedTuple):
     end: object
     open_low: object
     open_high: object
+    opened: bool = False  # whether it is known that all these blocks are open
 
     @classmethod
     def of(cls, mask, square, b, i):
         """That of the i-th queries of the b-th rows of the batch; of ints where the mask tells by ints."""
         if mask is None:
-            return cls(0, square.key_blocks, 0, square.keys)
+            return cls(0, square.key_blocks, 0, square.keys, not square.padded)
         grid = square.query_grid(b, i)
         low, high = ranges.overlap(ranges.ends(mask.key_bounds(grid)), (0, square.keys))
         return cls(low // square.columns, ceil(high, square.columns), *ranges.ends(mask.open_bounds(grid)))
@@ -37,10 +38,14 @@ class Reach(NamedTuple):
 
     def cut_through(self, square):
         """The blocks of keys that the mask cuts through: those of the reach that are not open. For a reach of ints."""
+        first_open, end_open = self.open_blocks(square)
+        return [*range(self.first, first_open), *range(end_open, self.end)]
+
+    def open_blocks(self, square):
+        """And those that are, from the first to the end of them."""
         low, high = self._open(square)
         first_open = min(max(self.first, ceil(low, square.columns)), self.end)
-        end_open = max(first_open, min(high // square.columns, self.end))
-        return [*range(self.first, first_open), *range(end_open, self.end)]
+        return first_open, max(first_open, min(high // square.columns, self.end))
 
     def is_open(self, square, j):
         """Whether the queries see all of the j-th keys."""

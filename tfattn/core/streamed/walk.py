@@ -1,10 +1,11 @@
 """The two walks over the blocks of the square, forward and backward.
 
 Both go over the steps (`layouts`), in each over the blocks of queries, and for each of these over the blocks of keys that
-the mask lets it see. Two steps are under way at a time, so that one of them keeps the cores busy while the other waits for an
-operation's last thread; where there is one step alone, two blocks of its queries are, on the way forward. All else is serial
-(the backward walk too where the bias has a gradient, which all steps add to): no more than two blocks of scores are in memory
-at once. Shape letters are those of `blocks`; m counts steps, i blocks of queries, j blocks of keys.
+the mask lets it see; on the way forward but for those that an `edge` has pooled before. Two steps are under way at a time, so
+that one of them keeps the cores busy while the other waits for an operation's last thread; where there is one step alone, two
+blocks of its queries are, on the way forward. All else is serial (the backward walk too where the bias has a gradient, which
+all steps add to): no more than two blocks of scores, or two runs of strips, are in memory at once. Shape letters are those of
+`blocks`; m counts steps, i blocks of queries, j blocks of keys.
 """
 
 import tensorflow as tf
@@ -12,6 +13,7 @@ import tensorflow as tf
 from tfattn.core import pairs
 from tfattn.core.streamed.block_bias import Bias
 from tfattn.core.streamed.block_scores import less, with_ones
+from tfattn.core.streamed.edge import Edge
 from tfattn.core.streamed.loops import add, loop
 from tfattn.core.streamed.pooling import Merges, Sums, lowest
 from tfattn.core.streamed.reach import Diagonals, Reach
@@ -34,7 +36,11 @@ class Walk:
         self.dropout = dropout
         self.bias = None if bias is None else Bias(bias, square)
         self.parameters = list(parameters)
-        self.recorded = recorded  # whether what is done here is differentiated in its turn
+        # `recorded` is what is differentiated in its turn: sums that overflow have no gradient.
+        self.by_sums = score.moderate and not recorded
+        # Dropout must find its pattern again on the way back, which has no edge.
+        free = self.by_sums and bias is None and dropout is None
+        self.edge = Edge.of(self.mask, square, self.diagonals, score) if free else None
 
     def forward(self, query, key, value):
         """The output `(B, H, T, Dv)`, and for `backward` the two numbers of each query that `pooling` has."""
@@ -63,13 +69,12 @@ class Walk:
     def _forward(self, m, queries, keys, values):
         """Blocks of outputs `(blocks, c, G, R, Dv)`, and of the two numbers `(blocks, c, G, R, 1)`."""
         sums, merges = Sums(self.dropout), Merges(self.dropout, self.mask is not None or self.square.padded)
-        by_sums = self.score.moderate and not self.recorded
-        with_sums = sums.values(values) if by_sums else None
+        begun = self.edge and self.edge.begun(sums, queries, keys, values)
 
         def over_queries(i, *arrays):
             query, reach = queries[i], self._reach(m, i)  # (c, G, R, X)
 
-            def pooled(way, values):
+            def pooled(way, reach, state):
                 def over_keys(j, *state):
                     scores = self.score.scores(
                         self.square, query, self.layout.block(keys, i, j), self.parameters
@@ -79,13 +84,16 @@ class Walk:
                     scores = self._hide(scores, way.hidden(scores.dtype), m, i, j, reach)
                     return way.more(*state, scores, self.layout.block(values, i, j), self._number(m, i, j))
 
-                return loop(reach.first, reach.end, over_keys, *way.start(query, values))
+                return loop(reach.first, reach.end, over_keys, *state)
 
             def merged():
-                return merges.result(*pooled(merges, values))
+                return merges.result(*pooled(merges, reach, merges.start(query, values)))
 
             def summed():
-                state = pooled(sums, with_sums)
+                if self.edge is None:
+                    state = pooled(sums, reach, sums.start(query, values))
+                else:
+                    state = pooled(sums, self.edge.left(i), [x[i] for x in begun])
                 well = sums.well(*state)
                 blind = tf.zeros_like(well)
                 if self.mask is not None:
@@ -97,7 +105,7 @@ class Walk:
                     lambda: tuple(tf.where(well, *both) for both in zip(result, merged(), strict=True)),
                 )
 
-            output, *softmax = summed() if by_sums else merged()
+            output, *softmax = summed() if self.by_sums else merged()
             found = [output if self.dropout is None else output * self.dropout.scale, *softmax]
             return [array.write(i, x) for array, x in zip(arrays, found, strict=True)]
 
@@ -227,7 +235,7 @@ class Walk:
     def _hide(self, scores, low, m, i, j, reach):
         """`low` where the mask hides a key, or where there is only padding."""
         square = self.square
-        if self.mask is None and not square.padded:
+        if reach.opened:
             return scores
 
         def hidden():
