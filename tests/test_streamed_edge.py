@@ -169,9 +169,10 @@ def test_an_edge_where_the_blocks_that_are_cut_through_are_those_on_the_diagonal
     assert shape(masks.causal(), 1536, 1536) is None  # three blocks
     assert shape(masks.causal(), 256, 256, (8, 8), 4) is None  # four heads side by side, and one block
     assert shape(~masks.causal()) == ([511, 383, 255, 127], 4)
+    assert shape(masks.causal(), block=(256, 256)) == ([64, 128, 192, 256], 16)
     assert shape(masks.causal(), block=(512, 256)) is None
     assert shape(masks.causal(), heads=(8, 1)) is None  # eight heads below each other: 64 queries and 512 keys
-    assert shape(masks.causal(), heads=(2, 1), block=(512, 512)) is None  # two below each other
+    assert shape(masks.causal(), heads=(2, 1), block=(256, 256)) is None  # two below each other
     assert shape(masks.causal(), score=block_scores.AnyScore(SCORE, 4)) is None
     assert shape(Unbounded(), 2048, 2048) is None  # which blocks it leaves open is not known
     assert shape(Earlier(1)) == ([127, 255, 383, 511], 4)
@@ -234,7 +235,7 @@ def test_an_edge_leaves_out_what_strips_do_not_see_and_the_walk_then_asks_no_mas
     assert max(counts) == 8 * 2 * 8  # a run of eight strips of two queries and eight keys
 
 
-@pytest.mark.parametrize("name, sizes", [("causal", (30, 30)), ("causal", (32, 32)), ("8 before", (40, 48))])
+@pytest.mark.parametrize("name, sizes", [("causal", (30, 30)), ("~causal", (32, 32)), ("8 before", (40, 48))])
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
 def test_an_edge_in_a_graph_and_under_xla_with_a_batch_of_any_size(name, sizes, jit):
     mask, arguments = MASKS[name], operands(3, 2, 2, *sizes)

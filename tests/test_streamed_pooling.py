@@ -100,6 +100,14 @@ def test_values_of_any_size_neither_vanish_nor_overflow(size, by):
     np.testing.assert_allclose(here / size, there / size, 2e-4, 2e-5)
 
 
+def test_a_sum_that_overflows_where_no_exponential_and_no_pooled_value_does():
+    query, key = moved(
+        [tf.zeros((1, 1, 4, 3)), tf.zeros((1, 1, 9, 3))], np.full(4, 88.5)
+    )  # exp(88.5) is 0.8 of the most
+    output = streamed.attend(query, tf.fill((1, 1, 9, 2), 0.01), key, score_functions.dot_product)
+    np.testing.assert_allclose(output, np.full((1, 1, 4, 2), 0.01), 1e-5)
+
+
 def test_both_ways_drop_the_same_weights():
     function, arguments = problem(53, "dot")
     here, there = (

@@ -56,8 +56,7 @@ class Edge:
             diagonals: those of the mask, or None.
             score: a block form of `block_scores`; one that takes any rectangle, as every `heads_apart` one does.
         """
-        even = same(square.rows, square.columns) and same(square.heads, square.groups)
-        if diagonals is None or not score.heads_apart or not even:
+        if diagonals is None or not score.heads_apart or not same(square.heads, square.groups):
             return None
         reaches = [Reach.of(mask, square, 0, i) for i in range(square.query_blocks)]
         if any(reach.cut_through(square) != [i] for i, reach in enumerate(reaches)):
@@ -66,7 +65,7 @@ class Edge:
         if sum(strip.numbers for strip in strips) > 0.9 * square.rows**2:
             return None
         numbers = square.chunk * square.heads * max(strip.numbers for strip in strips)
-        run = min(_MOST_NUMBERS // numbers, len(reaches))
+        run = min(_MOST_NUMBERS // max(1, numbers), len(reaches))
         if run < _LEAST_IN_A_RUN:
             return None
         # Spread evenly over the runs; what the last one lacks is computed for nothing.
@@ -133,6 +132,5 @@ class _Strip(NamedTuple):
         for first, end in zip(edges, edges[1:], strict=False):
             grid = square.query_grid(0, 0)._replace(query_start=first, queries=end - first, aligned=False)
             low, high = ranges.overlap(ranges.ends(mask.key_bounds(grid)), (0, side))
-            # Of a strip that sees nothing one key, which is hidden.
-            strips.append(cls(first, end, *((low, high) if low < high else (0, 1))))
+            strips.append(cls(first, end, low, max(low, high)))
         return strips
