@@ -11,8 +11,9 @@ from tests.streaming import (
     B,
     S,
     T,
+    assert_close,
 )
-from tfattn import masks
+from tfattn import attend, masks
 from tfattn.core import scores as score_functions
 from tfattn.core import streamed
 from tfattn.core.streamed import block_scores
@@ -47,6 +48,44 @@ def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
         assert columns(padding) == wide
 
 
+def most_numbers(mask, queries):
+    """Of a block: 1 MB of scores, and 2 MB where it is tall."""
+    return 2**19 if mask is None and queries >= 1024 else 2**18
+
+
+@pytest.mark.parametrize(
+    ("shape", "groups", "mask", "sides"),
+    [
+        ((1, 8, 4096, 64), 8, None, (2048, 256)),
+        ((1, 8, 2100, 64), 8, None, (1050, 234)),  # spread evenly
+        ((2, 8, 1024, 64), 8, None, (1024, 256)),
+        ((1, 8, 4096, 64), 2, None, (512, 256)),  # four heads below each other
+        ((4, 8, 1023, 64), 8, None, (512, 512)),
+        ((1, 8, 4096, 64), 8, masks.causal(), (512, 512)),
+        ((1, 8, 4096, 64), 8, masks.padding([4000]), (512, 512)),
+    ],
+)
+def test_blocks_are_tall_where_no_mask_leaves_any_of_them_out(shape, groups, mask, sides):
+    query, key = tf.zeros(shape), tf.zeros((shape[0], groups, *shape[2:]))
+    square = Square.cut(query, key, block_scores.Dot(True), mask, apart=True)
+    assert (square.rows, square.columns, square.chunk, square.groups) == (*sides, 1, 1)
+
+
+@pytest.mark.parametrize("heads, groups", [(2, 2), (4, 2)])
+def test_tall_blocks_equal_the_dense_path(heads, groups):
+    shapes = (1, heads, 1030, 7), (1, groups, 300, 7), (1, groups, 300, 5)
+    arguments = [tf.random.stateless_normal(shape, (n, 2)) for n, shape in enumerate(shapes)]
+
+    def pulled(path):
+        with tf.GradientTape() as tape:
+            tape.watch(arguments)
+            query, key, value = arguments
+            output = attend(query, value, key, score_functions.scaled_dot_product, path=path)
+        return [output, *tape.gradient(output, arguments, tf.cos(output))]
+
+    assert_close(pulled("streamed"), pulled("dense"))
+
+
 @pytest.mark.parametrize(
     ("shape", "groups", "step"),
     [
@@ -63,7 +102,7 @@ def test_a_step_has_as_many_heads_and_rows_as_fill_a_block(shape, groups, step):
     square = Square.cut(query, key, block_scores.Dot(True), apart=True)
     assert (square.chunk, square.heads, square.groups) == step
     assert square.steps * square.chunk * square.heads == shape[0] * shape[1]
-    assert step[0] * step[1] * square.rows * square.columns <= 2**18
+    assert step[0] * step[1] * square.rows * square.columns <= most_numbers(None, shape[2])
 
 
 @given(
@@ -79,7 +118,7 @@ def test_steps_have_every_head_once_and_blocks_at_most_their_numbers(batch, grou
     square = Square.cut(query, key, block_scores.Dot(True), mask, apart=True)
     assert square.steps * square.chunk * square.heads == batch * groups * repeats
     assert batch % square.chunk == 0 and groups % square.groups == 0 and square.heads == square.groups * repeats
-    assert square.chunk * square.heads * square.rows * square.columns <= 2**18
+    assert square.chunk * square.heads * square.rows * square.columns <= most_numbers(mask, lengths[0])
     assert square.query_blocks * square.rows >= lengths[0] and square.key_blocks * square.columns >= lengths[1]
 
 
