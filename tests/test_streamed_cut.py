@@ -53,6 +53,15 @@ def most_numbers(mask, queries):
     return 2**19 if mask is None and queries >= 1024 else 2**18
 
 
+def test_heads_below_each_other_do_not_make_a_step_larger():
+    def step(heads, groups):
+        query, key = tf.zeros((1, heads, 1024, 8)), tf.zeros((1, groups, 128, 8))
+        square = Square.cut(query, key, block_scores.Dot(True), apart=True)
+        return square.heads * square.rows * square.columns
+
+    assert step(8, 8) == step(8, 4) == 2**18
+
+
 @pytest.mark.parametrize(
     ("shape", "groups", "mask", "sides"),
     [
@@ -61,6 +70,7 @@ def most_numbers(mask, queries):
         ((2, 8, 1024, 64), 8, None, (1024, 256)),
         ((1, 8, 4096, 64), 2, None, (512, 256)),  # four heads below each other
         ((4, 8, 1023, 64), 8, None, (512, 512)),
+        ((4, 1, 4096, 64), 1, None, (512, 512)),  # one head
         ((1, 8, 4096, 64), 8, masks.causal(), (512, 512)),
         ((1, 8, 4096, 64), 8, masks.padding([4000]), (512, 512)),
     ],

@@ -22,7 +22,7 @@ SCORE = score_functions.dot_product
 
 
 class Earlier(masks.Mask):
-    """Keys from so many before the query back to the first."""
+    """Keys from so many before the query, or after it, back to the first."""
 
     by_distance = True
 
@@ -63,7 +63,13 @@ class Unbounded(masks.Mask):
         return grid.key_positions() <= grid.query_positions()
 
 
-MASKS = {"causal": masks.causal(), "~causal": ~masks.causal(), "before": Earlier(1), "8 before": Earlier(8)}
+MASKS = {
+    "causal": masks.causal(),
+    "~causal": ~masks.causal(),
+    "before": Earlier(1),
+    "8 before": Earlier(8),
+    "3 after": Earlier(-3),
+}
 
 
 def operands(rows, heads, groups, queries, keys, dtype="float32", seed=1):
@@ -129,7 +135,8 @@ def edges(strips=4, numbers=2**19):
 def test_an_edge_equals_the_dense_path_for_any_lengths_sides_strips_and_runs(
     name, heads, queries, side, strips, numbers
 ):
-    keys = queries + 8 if name == "8 before" else queries
+    keys = queries + {"8 before": 8, "3 after": -3}.get(name, 0)
+    assume(keys > 0)
     mask, arguments = MASKS[name], operands(2, heads, heads, queries, keys)
     with edges(strips, numbers) as found:
         pulled = here(mask, *arguments, (side, side))
@@ -180,6 +187,7 @@ def test_an_edge_where_the_blocks_that_are_cut_through_are_those_on_the_diagonal
     assert shape(Earlier(512), 2048, 2560) == ([128, 256, 384, 512], 4)
     assert shape(masks.causal(), 2048, 4096) is None
     assert shape(masks.causal(), 4096, 2048) is None
+    assert shape(Earlier(-3), 4096, 4093) is None  # the last queries see the padding on the diagonal
     for mask in (None, masks.padding([4096, 7]), masks.padding([4096, 7]) & masks.causal(), masks.prefix(600)):
         assert shape(mask) is None
     for mask in (masks.window(1024), masks.window(1024) & masks.causal()):
@@ -188,11 +196,19 @@ def test_an_edge_where_the_blocks_that_are_cut_through_are_those_on_the_diagonal
     assert shape(~masks.causal(), 4001, 4001) is None  # padded keys, which each block of queries sees
 
 
-@pytest.mark.parametrize("mask", [OfTheSquare(), Unbounded()])
-def test_a_mask_without_an_edge_equals_the_dense_path(mask):
-    arguments = operands(2, 2, 2, 41, 41)
+@pytest.mark.parametrize(
+    ("mask", "sizes", "block"),
+    [
+        (OfTheSquare(), (41, 41), (4, 4)),
+        (Unbounded(), (41, 41), (4, 4)),
+        (Earlier(-3), (40, 37), (8, 8)),  # queries of the last block see padding
+        (masks.causal(), (21, 22), (7, 8)),  # blocks that are no squares, three of each
+    ],
+)
+def test_what_has_no_edge_equals_the_dense_path(mask, sizes, block):
+    arguments = operands(2, 2, 2, *sizes)
     with edges() as found:
-        pulled = here(mask, *arguments, (4, 4))
+        pulled = here(mask, *arguments, block)
     assert found and set(found) == {None}
     assert_close(pulled, there(mask, *arguments), 2e-5)
 

@@ -5,7 +5,8 @@ The T × S square of scores is never held. It is cut into blocks (`blocks`); the
 keeps the pooled values of the keys seen so far, the highest of their scores and the sum of exp(score − highest), which it
 rescales when a block adds to them (`pooling`). The backward pass walks too and computes each block anew: with two numbers a
 query at hand, `top` and `total`, a weight is exp(score − top) / total. Blocks that the mask rules out are skipped, and blocks
-that it leaves open are not masked (`reach`); those that a window leaves are taken in runs (`band`).
+that it leaves open are not masked (`reach`); those that a window leaves are taken in runs (`band`), and those that a causal
+mask cuts through are pooled in strips, ahead of the walk forward (`edge`).
 
 This package is the one place in `core` that imports TensorFlow.
 

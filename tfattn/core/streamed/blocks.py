@@ -39,11 +39,11 @@ class Square(NamedTuple):
         groups, keys = size(key, 1), size(key, 2)
         repeats = heads // groups  # heads that share a key head; their queries lie below each other
         if apart:
-            most = block or _sides(mask, queries, keys, repeats)
+            most = block or _sides(mask, queries, keys, groups, repeats)
             rows, columns = even(queries, most[0]), even(keys, most[1])
             sides = zip((rows, columns), most, strict=True)
             # Several heads where one alone is less than a block.
-            numbers = prod(most) if block else min(prod(most), NUMBERS_APART)
+            numbers = prod(most) if block else min(prod(most), NUMBERS_APART // repeats)
             fitting = numbers // max(1, prod(side if isinstance(side, int) else longest for side, longest in sides))
             part = _divisor(groups, fitting)
             chunk = _divisor(batch, fitting // groups) if part == groups else 1
@@ -139,15 +139,15 @@ def even(length, block):
 # Scores in a block of heads that are computed apart, 1 MB: those of two blocks, and what is made of them, stay in the cache.
 NUMBERS_APART = 2**18
 
-
 # Without a mask nothing of a block is computed in vain, however tall it is, and each operation on one waits for the other core:
-# at T 4096 such blocks took 0.96 of the time of 512 × 512 both ways, and 0.8 by Eigen's products. Wider ones took 1.05 there.
+# at T 4096 such blocks of 2 MB took 0.96 of the time of 512 × 512 both ways, and 0.8 by Eigen's products; wider ones took 1.05
+# there. Not where one head alone has few of them: two blocks of queries at a time keep the cores busy then.
 _TALL = (2048, 256)
 
 
-def _sides(mask, queries, keys, repeats):
-    """Queries and keys in such a block; `repeats` heads share a key head."""
-    if mask is None and isinstance(queries, int) and queries >= 1024:
+def _sides(mask, queries, keys, groups, repeats):
+    """Queries and keys in such a block, of so many key heads; `repeats` heads share each."""
+    if mask is None and isinstance(queries, int) and queries >= 1024 and groups > 1:
         return max(16, _TALL[0] // repeats), _TALL[1]
     columns = 256 if narrow(mask, queries, keys, 1024) else 512
     return _power_of_2(max(16, min(columns, NUMBERS_APART // (columns * repeats)))), columns

@@ -28,15 +28,15 @@ __all__ = ["Edge"]
 # Measured on two cores at T 4096, forward: 0.93 of the time without an edge, with 2 strips 0.95 and with 8 0.94. By Eigen's
 # products, which gain less from large ones, 1.02. Twice the numbers a run gave 0.92, and 30 MB in some processes.
 _STRIPS = 4
-_MOST_NUMBERS = NUMBERS_APART  # scores of a run of strips
-_LEAST_IN_A_RUN = 4  # fewer are a smaller product than a block
+_MOST_NUMBERS = NUMBERS_APART  # scores of the largest strips of a run
+_LEAST_IN_A_RUN = 4  # where no more fit, a run's products are much smaller than a block's
 
 
 class Edge:
     """That of a plain square whose mask cuts through the block of each block of queries on the diagonal, and no other.
 
-    Where keys are padded no real query sees padding on the diagonal: it would see some in a block beside it as well, and the
-    mask would cut through that.
+    There are at least as many keys as queries. So where keys are padded no real query sees padding on the diagonal: one that
+    sees a key after it sees some of the block beside as well, and padding cuts through that.
     """
 
     def __init__(self, square, score, visible, opened, strips, run):
@@ -50,13 +50,15 @@ class Edge:
 
     @classmethod
     def of(cls, mask, square, diagonals, score):
-        """None where there is none; where strips would see nearly all of a block; or where a run of them is short.
+        """None where there is none; where strips would see nearly all of a block; or where runs of them would be short.
 
         Args:
             diagonals: those of the mask, or None.
             score: a block form of `block_scores`; one that takes any rectangle, as every `heads_apart` one does.
         """
         if diagonals is None or not score.heads_apart or not same(square.heads, square.groups):
+            return None
+        if square.rows != square.columns or square.queries > square.keys:
             return None
         reaches = [Reach.of(mask, square, 0, i) for i in range(square.query_blocks)]
         if any(reach.cut_through(square) != [i] for i, reach in enumerate(reaches)):
@@ -77,9 +79,10 @@ class Edge:
         return Reach(self.first[i], self.end[i], 0, self.square.keys, opened=True)
 
     def begun(self, way, queries, keys, values):
-        """What `way` of `pooling` has of each block of queries, block first, after the keys on the diagonal.
+        """What `Sums` of `pooling` have of each block of queries, block first, after the keys on the diagonal.
 
         Args:
+            way: these sums.
             queries, keys, values: blocks `(blocks, c, G, t, ...)`.
         """
         operands = [self._filled(x[: self.square.query_blocks]) for x in (queries, keys, values)]
@@ -88,7 +91,7 @@ class Edge:
             found = self._pooled(way, *[x[r] for x in operands])
             return [array.write(r, x) for array, x in zip(arrays, found, strict=True)]
 
-        shapes = [[self.run, *x.shape[1:]] for x in way.start(queries, values)]
+        shapes = [[self.run, *queries.shape[1:-1], width] for width in (values.shape[-1], 1)]
         arrays = [tf.TensorArray(queries.dtype, self.runs, element_shape=shape) for shape in shapes]
         found = [array.stack() for array in loop(0, self.runs, over_runs, *arrays)]  # (runs, r, c, G, t, ...)
         return [tf.reshape(x, [self.runs * self.run, *x.shape[2:]]) for x in found]
@@ -103,11 +106,12 @@ class Edge:
         """That of a run, `(r, c, G, t, ...)`."""
         found = []
         for first, end, low, high in self.strips:
-            query, key, value = queries[..., first:end, :], keys[..., low:high, :], values[..., low:high, :]
-            scores = self.score.scores(self.square, query, key, ())  # (r, c, G, t of a strip, s of a strip)
-            hidden = tf.constant(way.hidden(scores.dtype), scores.dtype)
-            scores = tf.where(self.visible[first:end, low:high], scores, hidden)
-            found.append(way.more(*way.start(query, value), scores, value, None))
+            with tf.control_dependencies(found[-1] if found else []):  # one strip after the other is in memory
+                query, key, value = queries[..., first:end, :], keys[..., low:high, :], values[..., low:high, :]
+                scores = self.score.scores(self.square, query, key, ())  # (r, c, G, t of a strip, s of a strip)
+                hidden = tf.constant(way.hidden(scores.dtype), scores.dtype)
+                scores = tf.where(self.visible[first:end, low:high], scores, hidden)
+                found.append(way.more(*way.start(query, value), scores, value, None))
         return [tf.concat(parts, -2) for parts in zip(*found, strict=True)]
 
 

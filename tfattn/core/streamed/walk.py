@@ -38,17 +38,17 @@ class Walk:
         self.parameters = list(parameters)
         # `recorded` is what is differentiated in its turn: sums that overflow have no gradient.
         self.by_sums = score.moderate and not recorded
-        # Dropout must find its pattern again on the way back, which has no edge.
-        free = self.by_sums and bias is None and dropout is None
-        self.edge = Edge.of(self.mask, square, self.diagonals, score) if free else None
 
     def forward(self, query, key, value):
         """The output `(B, H, T, Dv)`, and for `backward` the two numbers of each query that `pooling` has."""
         layout, steps = self.layout, self.layout.steps
         laid = [layout.laid(x) for x in (query, key, value)]
+        # Dropout must find its pattern again on the way back, which has no edge.
+        plain = self.by_sums and self.bias is None and self.dropout is None
+        edge = Edge.of(self.mask, self.square, self.diagonals, self.score) if plain else None
 
         def over_steps(m, *arrays):
-            output, *softmax = self._forward(m, *self._blocks(m, *laid))
+            output, *softmax = self._forward(m, edge, *self._blocks(m, *laid))
             parts = [layout.joined_queries(output), *softmax]
             return [array.write(m, part) for array, part in zip(arrays, parts, strict=True)]
 
@@ -66,10 +66,10 @@ class Walk:
             layout.keys_at(value, m),
         )
 
-    def _forward(self, m, queries, keys, values):
+    def _forward(self, m, edge, queries, keys, values):
         """Blocks of outputs `(blocks, c, G, R, Dv)`, and of the two numbers `(blocks, c, G, R, 1)`."""
         sums, merges = Sums(self.dropout), Merges(self.dropout, self.mask is not None or self.square.padded)
-        begun = self.edge and self.edge.begun(sums, queries, keys, values)
+        begun = edge and edge.begun(sums, queries, keys, values)
 
         def over_queries(i, *arrays):
             query, reach = queries[i], self._reach(m, i)  # (c, G, R, X)
@@ -90,10 +90,10 @@ class Walk:
                 return merges.result(*pooled(merges, reach, merges.start(query, values)))
 
             def summed():
-                if self.edge is None:
+                if edge is None:
                     state = pooled(sums, reach, sums.start(query, values))
                 else:
-                    state = pooled(sums, self.edge.left(i), [x[i] for x in begun])
+                    state = pooled(sums, edge.left(i), [x[i] for x in begun])
                 well = sums.well(*state)
                 blind = tf.zeros_like(well)
                 if self.mask is not None:
