@@ -4,8 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfattn import attend, masks
-from tfattn.core import kernels, streamed
+from tfattn.core import kernels
 from tfattn.core import scores as score_functions
+from tfattn.core.paths import blockwise as streamed
 
 B, H, T, S, D, V = 2, 4, 13, 17, 5, 3
 

@@ -15,7 +15,7 @@ FLOORS = {"_checks": 0, "_factors": 0, "_optional": 0, "_past": 0, "core": 1, "l
 SIDES = {"data", "decoding", "plot", "training"}  # know floor 0 and themselves
 
 # The memory-linear paths are TensorFlow's own: the engine's, a package of its own, and the loss's.
-MAY_USE_TENSORFLOW = {"tfattn.core.streamed", "tfattn.training.streamed"}
+MAY_USE_TENSORFLOW = {"tfattn.core.paths.blockwise", "tfattn.training.streamed"}
 
 # Looked up when first used: never at the top of a module.
 EXTRAS = {"matplotlib", "sacrebleu", "sentencepiece"}
@@ -102,15 +102,23 @@ def test_floor_0_knows_the_standard_library_alone():
 @pytest.mark.parametrize(
     "module, line, fault",
     [
-        ("tfattn.core.masks", "from tfattn.layers.attention import Attention", "imports tfattn.layers.attention"),
+        (
+            "tfattn.core.masks",
+            "from tfattn.layers.attention.single_head import Attention",
+            "imports tfattn.layers.attention.single_head",
+        ),
         ("tfattn.core.masks", "from tfattn.layers import attention", "imports tfattn.layers.attention"),
         (
             "tfattn.core.masks",
             "def later():\n    import tfattn.models.transformer",
             "imports tfattn.models.transformer",
         ),
-        ("tfattn.layers.attention", "from tfattn import Transformer", "tfattn.layers.attention imports tfattn"),
-        ("tfattn.layers.attention", "from tfattn.training import losses", "imports tfattn.training.losses"),
+        (
+            "tfattn.layers.attention.single_head",
+            "from tfattn import Transformer",
+            "tfattn.layers.attention.single_head imports tfattn",
+        ),
+        ("tfattn.layers.attention.single_head", "from tfattn.training import losses", "imports tfattn.training.losses"),
         ("tfattn.decoding.greedy", "from tfattn.models.transformer import Transformer", "imports tfattn.models"),
         ("tfattn.training.losses", "from tfattn.core import masks", "tfattn.training.losses imports tfattn.core.masks"),
         ("tfattn._checks", "from tfattn.core import masks", "tfattn._checks imports tfattn.core.masks"),
@@ -142,7 +150,9 @@ def test_layers_and_models_import_no_tensorflow():
     assert MAY_USE_TENSORFLOW <= tensorflow_users(sources)  # no place is held for a module that is gone
 
 
-@pytest.mark.parametrize("module", ["tfattn.core.masks", "tfattn.core.streamed_too", "tfattn.layers.attention"])
+@pytest.mark.parametrize(
+    "module", ["tfattn.core.masks", "tfattn.core.streamed_too", "tfattn.layers.attention.single_head"]
+)
 def test_a_planted_use_of_tensorflow_is_caught(module):
     sources = modules()
     sources[module] = sources.get(module, "") + "\ndef later():\n    import tensorflow as tf\n"

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests import reference
-from tfattn.layers.norm import LayerNormalization
+from tfattn.layers.transformer.norm import LayerNormalization
 
 B, T, D = 2, 3, 5
 EPSILON = 0.01

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tfattn.core import ranges
+from tfattn.core.masks import ranges
 
 S = 4
 EVERY = [(low, high) for low in range(S + 1) for high in range(S + 1)]

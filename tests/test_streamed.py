@@ -28,7 +28,7 @@ from tests.streaming import (
 )
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core import streamed
+from tfattn.core.paths import blockwise as streamed
 
 
 @settings(max_examples=60, deadline=None)
@@ -254,7 +254,8 @@ MEMORY = """
     import resource
     import tensorflow as tf
     from tfattn import masks
-    from tfattn.core import scores, streamed
+    from tfattn.core import scores
+    from tfattn.core.paths import blockwise as streamed
 
     def step(tokens, width, score, parameters, mask, compiled=tf.function, heads=1):
         x = [tf.random.normal((1, heads, tokens, width)) for _ in range(3)]

@@ -15,9 +15,9 @@ from tests.streaming import (
 )
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core import streamed
-from tfattn.core.streamed import block_scores
-from tfattn.core.streamed.blocks import Square
+from tfattn.core.paths import blockwise as streamed
+from tfattn.core.paths.blockwise import block_scores
+from tfattn.core.paths.blockwise.blocks import Square
 
 
 def test_run_time_lengths_fall_into_few_block_sizes():

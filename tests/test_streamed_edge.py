@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from tests.streaming import assert_close
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core import streamed
-from tfattn.core.streamed import block_scores, edge
-from tfattn.core.streamed.blocks import Square
-from tfattn.core.streamed.edge import Edge
-from tfattn.core.streamed.reach import Diagonals
-from tfattn.core.streamed.walk import Walk
+from tfattn.core.paths import blockwise as streamed
+from tfattn.core.paths.blockwise import block_scores, edge
+from tfattn.core.paths.blockwise.blocks import Square
+from tfattn.core.paths.blockwise.edge import Edge
+from tfattn.core.paths.blockwise.reach import Diagonals
+from tfattn.core.paths.blockwise.walk import Walk
 
 SCORE = score_functions.dot_product
 

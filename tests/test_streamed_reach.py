@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.streaming import MASKS
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core import streamed
-from tfattn.core.streamed import block_scores
-from tfattn.core.streamed.blocks import Square
-from tfattn.core.streamed.reach import Diagonals, Reach
+from tfattn.core.paths import blockwise as streamed
+from tfattn.core.paths.blockwise import block_scores
+from tfattn.core.paths.blockwise.blocks import Square
+from tfattn.core.paths.blockwise.reach import Diagonals, Reach
 
 BY_DISTANCE = {
     "causal": masks.causal(),

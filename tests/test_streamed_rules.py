@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.streaming import B, D, H, S, T, assert_close, problem
 from tfattn import attend, masks
-from tfattn.core import streamed
+from tfattn.core.paths import blockwise as streamed
 
 RUN_TIME_MASKS = {  # made of an array whose sizes are known at run time alone, and by that array's sizes
     "explicit": (masks.explicit, lambda t, s: np.ones((B, t, s), bool)),

@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from tests.streaming import assert_close
 from tfattn import attend, masks
-from tfattn.core.streamed import block_scores
-from tfattn.core.streamed.blocks import Square
+from tfattn.core.paths.blockwise import block_scores
+from tfattn.core.paths.blockwise.blocks import Square
 
 B, D, V = 4, 4, 3
 LENGTHS = [4, 0, 500, 131]

@@ -9,17 +9,10 @@ from tfattn.core import kernels, masks
 from tfattn.core.attend import attend
 from tfattn.core.softmax import masked_softmax
 from tfattn.decoding import beam_search, greedy_search, sample, translate
-from tfattn.layers.attention import AdditiveAttention, Attention, BilinearAttention, DotProductAttention
-from tfattn.layers.decoder_block import TransformerDecoderBlock
-from tfattn.layers.encoder_block import TransformerEncoderBlock
-from tfattn.layers.feed_forward import AddNorm, PositionwiseFeedForward
-from tfattn.layers.multi_head import MultiHeadAttention
-from tfattn.layers.nadaraya_watson import NadarayaWatson
-from tfattn.layers.positional import LearnedPositionalEncoding, SinusoidalPositionalEncoding
-from tfattn.layers.recording import attention_weights
-from tfattn.layers.recurrent_decoder import RecurrentDecoder
-from tfattn.layers.recurrent_encoder import RecurrentEncoder
-from tfattn.layers.score_layers import (
+from tfattn.layers.attention.multi_head import MultiHeadAttention
+from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
+from tfattn.layers.attention.recording import attention_weights
+from tfattn.layers.attention.scores import (
     AdditiveScore,
     BilinearScore,
     CosineScore,
@@ -27,6 +20,13 @@ from tfattn.layers.score_layers import (
     KernelScore,
     Score,
 )
+from tfattn.layers.attention.single_head import AdditiveAttention, Attention, BilinearAttention, DotProductAttention
+from tfattn.layers.positions.added import LearnedPositionalEncoding, SinusoidalPositionalEncoding
+from tfattn.layers.recurrent.decoder import RecurrentDecoder
+from tfattn.layers.recurrent.encoder import RecurrentEncoder
+from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
+from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
+from tfattn.layers.transformer.feed_forward import AddNorm, PositionwiseFeedForward
 from tfattn.models.kernel_regression import NadarayaWatsonRegressor
 from tfattn.models.seq2seq import BahdanauSeq2Seq
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder

@@ -83,7 +83,7 @@ def attend(
     if streams is False:
         drop = functools.partial(keras.random.dropout, rate=dropout, seed=seed) if dropout else None
         return _dense(query, value, key, seen, *others, drop, return_weights)
-    from tfattn.core import streamed
+    from tfattn.core.paths import blockwise as streamed
 
     def by_blocks(**options):
         cleaned = (value, key) if seen is None else (_only(seen, value), _only(seen, key))

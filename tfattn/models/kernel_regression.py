@@ -8,8 +8,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core import kernels
-from tfattn.layers.nadaraya_watson import NadarayaWatson
-from tfattn.layers.score_layers import checked_smoothing
+from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
+from tfattn.layers.attention.scores import checked_smoothing
 
 __all__ = ["NadarayaWatsonRegressor"]
 

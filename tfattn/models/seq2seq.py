@@ -5,10 +5,10 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
-from tfattn.layers.recurrence import cell_class, cell_name, checked_cell, state_sizes
-from tfattn.layers.recurrent_decoder import RecurrentDecoder
-from tfattn.layers.recurrent_encoder import RecurrentEncoder
-from tfattn.layers.recurrent_stack import word_embedding
+from tfattn.layers.recurrent.decoder import RecurrentDecoder
+from tfattn.layers.recurrent.encoder import RecurrentEncoder
+from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes
+from tfattn.layers.recurrent.stack import word_embedding
 from tfattn.models import output
 from tfattn.models.base import TranslationModel
 

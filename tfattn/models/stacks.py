@@ -5,13 +5,13 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._past import Past
-from tfattn.layers.attention import checked_score
-from tfattn.layers.decoder_block import TransformerDecoderBlock
+from tfattn.layers.attention.single_head import checked_score
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.encoder_block import TransformerEncoderBlock
-from tfattn.layers.norm import LayerNormalization
 from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized, without_broken_padding
-from tfattn.layers.positional import SinusoidalPositionalEncoding
+from tfattn.layers.positions.added import SinusoidalPositionalEncoding
+from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
+from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
+from tfattn.layers.transformer.norm import LayerNormalization
 
 __all__ = ["TransformerDecoder", "TransformerEncoder"]
 

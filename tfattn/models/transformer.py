@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.layers.attention import checked_score
+from tfattn.layers.attention.single_head import checked_score
 from tfattn.layers.parts import copy_of, deserialized, padding_mask, part_seed, serialized
 from tfattn.models import output
 from tfattn.models.base import TranslationModel

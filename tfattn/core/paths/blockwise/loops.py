@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfattn.core.streamed.blocks import size
+from tfattn.core.paths.blockwise.blocks import size
 
 __all__ = ["add", "loop", "zeros"]
 

@@ -16,8 +16,8 @@ Shape letters are those of `blocks`; m counts steps.
 
 import tensorflow as tf
 
-from tfattn.core.streamed.blocks import ceil, same, size
-from tfattn.core.streamed.loops import add, zeros
+from tfattn.core.paths.blockwise.blocks import ceil, same, size
+from tfattn.core.paths.blockwise.loops import add, zeros
 
 __all__ = ["Plain"]
 

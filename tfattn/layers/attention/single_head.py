@@ -3,9 +3,9 @@
 import keras
 
 from tfattn import _checks
-from tfattn.layers.base import AttentionLayer
+from tfattn.layers.attention.base import AttentionLayer
+from tfattn.layers.attention.scores import AdditiveScore, BilinearScore, DotProductScore, Score
 from tfattn.layers.parts import deserialized, serialized
-from tfattn.layers.score_layers import AdditiveScore, BilinearScore, DotProductScore, Score
 
 __all__ = ["AdditiveAttention", "Attention", "BilinearAttention", "DotProductAttention"]
 
@@ -22,7 +22,7 @@ class Attention(AttentionLayer):
             `DotProductScore()` where it is not given.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `tfattn.layers.base.AttentionLayer`; the main ones:
+    Call arguments: those of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`; the main ones:
         query: float `(B, T, Dq)`.   value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; else `value`.
         attention_mask: bool, broadcastable to `(B, T, S)`, or a mask object; True = may attend.
         valid_lens: integers `(B,)` or `(B, T)`.
@@ -92,7 +92,7 @@ class DotProductAttention(NamedAttention):
         scale: number, or None for 1/√D; 1.0 is the unscaled product.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `tfattn.layers.base.AttentionLayer`; query and key are of one width D.
+    Call arguments: those of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`; query and key are of one width D.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
     Raises:
@@ -127,7 +127,7 @@ class AdditiveAttention(NamedAttention):
         units: positive int, width U of the hidden layer.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `tfattn.layers.base.AttentionLayer`.
+    Call arguments: those of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
     Raises:
@@ -163,7 +163,7 @@ class BilinearAttention(NamedAttention):
     Args:
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `tfattn.layers.base.AttentionLayer`.
+    Call arguments: those of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
     Example:

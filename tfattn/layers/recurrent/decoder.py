@@ -5,12 +5,12 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core import products, softmax
-from tfattn.layers import recording
-from tfattn.layers.attention import checked_score
+from tfattn.layers.attention import recording
+from tfattn.layers.attention.scores import AdditiveScore, Score
+from tfattn.layers.attention.single_head import checked_score
 from tfattn.layers.parts import padding_mask, serialized
-from tfattn.layers.recurrence import loop, state_sizes, steps_of
-from tfattn.layers.recurrent_stack import RecurrentStack
-from tfattn.layers.score_layers import AdditiveScore, Score
+from tfattn.layers.recurrent.recurrence import loop, state_sizes, steps_of
+from tfattn.layers.recurrent.stack import RecurrentStack
 
 __all__ = ["RecurrentDecoder"]
 

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfattn.core import ranges
-from tfattn.core.streamed.blocks import NUMBERS_APART, ceil, same
-from tfattn.core.streamed.loops import loop
-from tfattn.core.streamed.reach import Reach
+from tfattn.core.masks import ranges
+from tfattn.core.paths.blockwise.blocks import NUMBERS_APART, ceil, same
+from tfattn.core.paths.blockwise.loops import loop
+from tfattn.core.paths.blockwise.reach import Reach
 
 __all__ = ["Edge"]
 

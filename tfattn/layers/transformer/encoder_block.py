@@ -3,10 +3,10 @@
 import keras
 
 from tfattn import _checks
-from tfattn.layers.attention import checked_score
-from tfattn.layers.feed_forward import AddNorm, PositionwiseFeedForward
-from tfattn.layers.multi_head import MultiHeadAttention
+from tfattn.layers.attention.multi_head import MultiHeadAttention
+from tfattn.layers.attention.single_head import checked_score
 from tfattn.layers.parts import copy_of, deserialized, part_seed, serialized, without_broken_padding
+from tfattn.layers.transformer.feed_forward import AddNorm, PositionwiseFeedForward
 
 __all__ = ["TransformerEncoderBlock"]
 
@@ -145,7 +145,7 @@ class TransformerEncoderBlock(TransformerBlock):
     Call arguments:
         inputs: float `(B, T, D)`.
         mask: bool `(B, T)`, True = real token; the mask that Keras carries on `inputs` arrives here by itself.
-        attention_mask, valid_lens, use_causal_mask, bias: as in every attention layer, see `tfattn.layers.base.AttentionLayer`.
+        attention_mask, valid_lens, use_causal_mask, bias: as in every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
         return_attention_scores: whether to return the weights too.
         training: whether dropout is active.
     Returns:

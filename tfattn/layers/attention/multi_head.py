@@ -3,10 +3,10 @@
 import keras
 
 from tfattn import _checks
-from tfattn.layers.attention import score_or_default
-from tfattn.layers.base import AttentionLayer
+from tfattn.layers.attention.base import AttentionLayer
+from tfattn.layers.attention.projection import FromHeads, ToHeads
+from tfattn.layers.attention.single_head import score_or_default
 from tfattn.layers.parts import deserialized, serialized
-from tfattn.layers.projection import FromHeads, ToHeads
 
 __all__ = ["MultiHeadAttention"]
 
@@ -44,7 +44,7 @@ class MultiHeadAttention(AttentionLayer):
         bias_constraint: as in Keras, for the four linear maps.
         output_kernel_initializer: for the output map; `kernel_initializer` where it is not given.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `tfattn.layers.base.AttentionLayer`; the main ones:
+    Call arguments: those of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`; the main ones:
         query: float `(B, T, Dq)`.   value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; else `value`.
         attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object; True = may attend.
     Returns:

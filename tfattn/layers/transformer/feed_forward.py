@@ -5,7 +5,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.norm import LayerNormalization
+from tfattn.layers.transformer.norm import LayerNormalization
 
 __all__ = ["AddNorm", "PositionwiseFeedForward"]
 

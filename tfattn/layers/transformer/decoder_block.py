@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from tfattn.layers.encoder_block import TransformerBlock
 from tfattn.layers.parts import CarryMask, without_broken_padding
+from tfattn.layers.transformer.encoder_block import TransformerBlock
 
 __all__ = ["TransformerDecoderBlock"]
 

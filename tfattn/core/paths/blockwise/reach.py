@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfattn.core import ranges
-from tfattn.core.streamed.blocks import ceil
+from tfattn.core.masks import ranges
+from tfattn.core.paths.blockwise.blocks import ceil
 
 __all__ = ["Diagonals", "Reach"]
 

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tfattn.core import pairs
-from tfattn.core.streamed.loops import loop
+from tfattn.core.paths.blockwise.loops import loop
 
 __all__ = ["shield", "unshield"]
 

@@ -6,7 +6,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
-from tfattn.layers.recurrence import cell_class, cell_name, checked_cell, state_sizes
+from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes
 
 __all__ = ["RecurrentStack", "word_embedding"]
 

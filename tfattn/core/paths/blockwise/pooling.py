@@ -8,7 +8,7 @@ exp(score − top) / total. `hidden` is the score that stands for a key under th
 
 import tensorflow as tf
 
-from tfattn.core.streamed.blocks import size
+from tfattn.core.paths.blockwise.blocks import size
 
 __all__ = ["Merges", "Sums", "lowest"]
 

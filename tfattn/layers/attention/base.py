@@ -7,7 +7,7 @@ from tfattn import _checks
 from tfattn.core import masks, pairs, softmax
 from tfattn.core.attend import attend
 from tfattn.core.floats import floating
-from tfattn.layers import recording
+from tfattn.layers.attention import recording
 from tfattn.layers.parts import CarryMask, without_broken_padding
 
 __all__ = ["AttentionLayer"]

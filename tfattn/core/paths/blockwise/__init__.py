@@ -25,14 +25,14 @@ import tensorflow as tf
 
 from tfattn import _checks
 from tfattn.core import masks
-from tfattn.core.streamed.band import Band
-from tfattn.core.streamed.block_dropout import Dropout
-from tfattn.core.streamed.block_scores import block_score
-from tfattn.core.streamed.blocks import Square, size
-from tfattn.core.streamed.form import Form
-from tfattn.core.streamed.layouts import Plain
-from tfattn.core.streamed.shield import shield, unshield
-from tfattn.core.streamed.walk import Walk
+from tfattn.core.paths.blockwise.band import Band
+from tfattn.core.paths.blockwise.block_dropout import Dropout
+from tfattn.core.paths.blockwise.block_scores import block_score
+from tfattn.core.paths.blockwise.blocks import Square, size
+from tfattn.core.paths.blockwise.form import Form
+from tfattn.core.paths.blockwise.layouts import Plain
+from tfattn.core.paths.blockwise.shield import shield, unshield
+from tfattn.core.paths.blockwise.walk import Walk
 
 __all__ = ["attend", "choose", "drawn"]
 

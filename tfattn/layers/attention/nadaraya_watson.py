@@ -5,8 +5,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core import kernels, masks
-from tfattn.layers.attention import NamedAttention
-from tfattn.layers.score_layers import KernelScore, checked_smoothing
+from tfattn.layers.attention.scores import KernelScore, checked_smoothing
+from tfattn.layers.attention.single_head import NamedAttention
 
 __all__ = ["NadarayaWatson"]
 
@@ -32,7 +32,7 @@ class NadarayaWatson(NamedAttention):
             and key are then the same points in the same order.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `tfattn.layers.base.AttentionLayer`:
+    Call arguments: those of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`:
         query: float `(B, T, D)`.   value: float `(B, S, Dv)`.   key: float `(B, S, D)`; else `value`.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`.

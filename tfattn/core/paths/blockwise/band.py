@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfattn.core import masks, ranges
-from tfattn.core.streamed.blocks import NUMBERS_APART, Square, ceil, narrow, size
-from tfattn.core.streamed.layouts import Plain
+from tfattn.core import masks
+from tfattn.core.masks import ranges
+from tfattn.core.paths.blockwise.blocks import NUMBERS_APART, Square, ceil, narrow, size
+from tfattn.core.paths.blockwise.layouts import Plain
 
 __all__ = ["Band"]
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from tfattn import _checks
 from tfattn.core import scores as score_functions
-from tfattn.core.streamed.blocks import size
+from tfattn.core.paths.blockwise.blocks import size
 
 __all__ = ["block_score"]
 

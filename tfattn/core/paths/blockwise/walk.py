@@ -11,12 +11,12 @@ all steps add to): no more than two blocks of scores, or two runs of strips, are
 import tensorflow as tf
 
 from tfattn.core import pairs
-from tfattn.core.streamed.block_bias import Bias
-from tfattn.core.streamed.block_scores import less, with_ones
-from tfattn.core.streamed.edge import Edge
-from tfattn.core.streamed.loops import add, loop
-from tfattn.core.streamed.pooling import Merges, Sums, lowest
-from tfattn.core.streamed.reach import Diagonals, Reach
+from tfattn.core.paths.blockwise.block_bias import Bias
+from tfattn.core.paths.blockwise.block_scores import less, with_ones
+from tfattn.core.paths.blockwise.edge import Edge
+from tfattn.core.paths.blockwise.loops import add, loop
+from tfattn.core.paths.blockwise.pooling import Merges, Sums, lowest
+from tfattn.core.paths.blockwise.reach import Diagonals, Reach
 
 __all__ = ["Walk"]
 

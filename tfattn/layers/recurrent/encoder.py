@@ -5,8 +5,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.layers.parts import padding_mask
-from tfattn.layers.recurrence import loop, steps_of
-from tfattn.layers.recurrent_stack import RecurrentStack
+from tfattn.layers.recurrent.recurrence import loop, steps_of
+from tfattn.layers.recurrent.stack import RecurrentStack
 
 __all__ = ["RecurrentEncoder"]
 

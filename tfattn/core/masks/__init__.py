@@ -18,8 +18,9 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core import pairs, ranges
-from tfattn.core.grid import Grid
+from tfattn.core import pairs
+from tfattn.core.masks import ranges
+from tfattn.core.masks.grid import Grid
 
 __all__ = ["Grid", "Mask", "causal", "explicit", "padding", "prefix", "segments", "window"]
 

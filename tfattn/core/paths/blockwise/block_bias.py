@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from tfattn.core.streamed import loops
-from tfattn.core.streamed.blocks import size
+from tfattn.core.paths.blockwise import loops
+from tfattn.core.paths.blockwise.blocks import size
 
 __all__ = ["Bias"]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfattn.core import masks
-from tfattn.core.streamed.block_dropout import Dropout
+from tfattn.core.paths.blockwise.block_dropout import Dropout
 
 __all__ = ["Form"]
 

@@ -1,0 +1,1 @@
+"""The ways to compute attention: each gives the same result from the same arguments."""

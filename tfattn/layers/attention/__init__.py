@@ -1,0 +1,1 @@
+"""Layers that attend: scores, one head, many heads, kernel regression."""

@@ -1,0 +1,1 @@
+"""Recurrent encoders and decoders that attend."""
