@@ -1,5 +1,6 @@
-"""Settings for the whole suite: the longest files come first, docstring examples find their names, and each test starts from
-the same seed."""
+"""Settings for the whole suite: the longest files come first, docstring examples find their names,
+and each test starts from the same seed.
+"""
 
 import os
 from pathlib import Path
@@ -15,7 +16,8 @@ import tfattn
 
 TESTS = Path(__file__).resolve().parent / "tests"
 
-# Files that take minutes, the longest first. Handed out last, one of them would keep one process busy and the others idle.
+# Files that take minutes, the longest first. Handed out last, one of them would keep one process
+# busy and the others idle.
 LONG = (
     "demos/test_translation.py",
     "test_streamed.py",
@@ -34,7 +36,8 @@ LONG = (
 
 
 def pytest_configure(config):
-    # pytest-xdist would hand out first the files of the most tests, and last the long runs, which are few.
+    # pytest-xdist would hand out first the files of the most tests, and last the long runs, which
+    # are few.
     config.option.loadscopereorder = False
     gone = [name for name in LONG if not (TESTS / name).is_file()]
     if gone:

@@ -4,11 +4,13 @@
     python benchmarks/attention.py --quick      the main ones, under 2 minutes
     python benchmarks/attention.py --case window --peer torch
 
-Whole layer against whole layer, projections included, in graph mode and float32. Each peer of a case lives in a process of
-its own; their steps are taken in turns, so that what else the machine does falls on both. A ratio is tfattn's over the
-peer's: of the median times, and of the growth of peak memory from before the first step to after the last. Keras's layer
-has tfattn's weights and inputs, and what the two give is compared at tokens from all over the sequence before anything is
-timed. Torch has weights and inputs of the same sizes, but of its own numbers: its outputs are not compared.
+Whole layer against whole layer, projections included, in graph mode and float32. Each peer of a
+case lives in a process of its own; their steps are taken in turns, so that what else the machine
+does falls on both. A ratio is tfattn's over the peer's: of the median times, and of the growth of
+peak memory from before the first step to after the last. Keras's layer has tfattn's weights and
+inputs, and what the two give is compared at tokens from all over the sequence before anything is
+timed. Torch has weights and inputs of the same sizes, but of its own numbers: its outputs are not
+compared.
 """
 
 import argparse
@@ -47,16 +49,49 @@ CASES = [
     Case("no mask T 4096", 1, 4096, 8, 64, time_goal=0.95, memory_goal=0.10),
     # Keras would need over 30 GB here: the peer is tfattn itself at T 4096.
     Case("causal T 16384", 1, 16384, 8, 64, "causal", time_goal=17.0, peers=("T 4096",)),
-    Case("window 256 T 8192", 1, 8192, 8, 64, "window", time_goal=0.15, memory_goal=0.03, peers=("keras",)),
-    Case("additive T 1024, forward", 2, 1024, 1, 256, "none", False, "additive", 0.25, peers=("keras",), quick=True),
-    Case("additive T 1024", 2, 1024, 1, 256, "none", True, "additive", 0.30, 0.02, peers=("keras",)),
+    Case(
+        "window 256 T 8192",
+        1,
+        8192,
+        8,
+        64,
+        "window",
+        time_goal=0.15,
+        memory_goal=0.03,
+        peers=("keras",),
+    ),
+    Case(
+        "additive T 1024, forward",
+        2,
+        1024,
+        1,
+        256,
+        "none",
+        False,
+        "additive",
+        0.25,
+        peers=("keras",),
+        quick=True,
+    ),
+    Case(
+        "additive T 1024", 2, 1024, 1, 256, "none", True, "additive", 0.30, 0.02, peers=("keras",)
+    ),
     Case("B 32 T 128", 32, 128, 8, 64, time_goal=1.0, quick=True),
     Case("causal B 32 T 128", 32, 128, 8, 64, "causal", time_goal=1.0),
     Case("B 64 T 24", 64, 24, 4, 32, time_goal=0.80, quick=True),
 ]
 # A straight line: each length against half of it.
 CASES += [
-    Case(f"window 256 T {2**n}", 1, 2**n, 8, 64, "window", time_goal=2.2, peers=(f"T {2 ** (n - 1)}",))
+    Case(
+        f"window 256 T {2**n}",
+        1,
+        2**n,
+        8,
+        64,
+        "window",
+        time_goal=2.2,
+        peers=(f"T {2 ** (n - 1)}",),
+    )
     for n in range(11, 16)
 ]
 
@@ -64,7 +99,9 @@ WINDOW = 256
 
 
 def keras_step(case, ours):
-    """(step, weights' owner): one step of the Keras or tfattn layer as a function without arguments."""
+    """(step, weights' owner): one step of the Keras or tfattn layer as a function without
+    arguments.
+    """
     import keras
     import tensorflow as tf
 
@@ -74,7 +111,11 @@ def keras_step(case, ours):
     layer, arguments = _layer(case, tfattn if ours else None, keras)
     shape = (case.batch, case.tokens, case.features)
     inputs = tf.random.stateless_normal(shape, (1, 2))
-    call = (lambda x: layer([x, x])) if case.layer == "additive" and not ours else (lambda x: layer(x, x, **arguments))
+    call = (
+        (lambda x: layer([x, x]))
+        if case.layer == "additive" and not ours
+        else (lambda x: layer(x, x, **arguments))
+    )
     call(inputs[:, :4])  # builds
     layer.set_weights(_weights(case, layer, ours))
 
@@ -97,7 +138,11 @@ def keras_step(case, ours):
 
 def _layer(case, tfattn, keras):
     if case.layer == "additive":
-        return (tfattn.AdditiveAttention(units=case.width) if tfattn else keras.layers.AdditiveAttention()), {}
+        return (
+            tfattn.AdditiveAttention(units=case.width)
+            if tfattn
+            else keras.layers.AdditiveAttention()
+        ), {}
     causal = {"use_causal_mask": True} if case.mask == "causal" else {}
     if tfattn is None:
         window = {"sliding_window": WINDOW} if case.mask == "window" else {}
@@ -112,10 +157,14 @@ def _weights(case, layer, ours):
 
     generator = np.random.default_rng(3)
     if case.layer == "additive":
-        # Keras's layer takes its inputs as projected already; ours gets the identity as projections.
+        # Keras's layer takes its inputs as projected already; ours gets the identity as
+        # projections.
         scale = generator.normal(size=case.width, scale=0.1)
         shapes = [weight.shape for weight in layer.get_weights()]
-        return [np.eye(case.width) if shape == (case.width,) * 2 else scale.reshape(shape) for shape in shapes]
+        return [
+            np.eye(case.width) if shape == (case.width,) * 2 else scale.reshape(shape)
+            for shape in shapes
+        ]
     return [generator.normal(size=weight.shape, scale=0.05) for weight in layer.get_weights()]
 
 
@@ -126,7 +175,9 @@ def torch_step(case):
 
     generator = torch.Generator().manual_seed(1)
     width = case.features
-    inputs = torch.randn(case.batch, case.tokens, width, generator=generator, requires_grad=case.backward)
+    inputs = torch.randn(
+        case.batch, case.tokens, width, generator=generator, requires_grad=case.backward
+    )
     random = np.random.default_rng(3)
     maps = [torch.nn.Linear(width, width) for _ in range(4)]
     with torch.no_grad():
@@ -160,8 +211,8 @@ def worker(case, peer):
     if peer.startswith("T "):
         case = case._replace(tokens=int(peer[2:]))
     step = torch_step(case) if peer == "torch" else keras_step(case, ours=peer != "keras")
-    # The first step traces and compiles. Its numbers are taken all over the sequence: the first tokens of a causal one see
-    # hardly a key, and the last ones see every block.
+    # The first step traces and compiles. Its numbers are taken all over the sequence: the first
+    # tokens of a causal one see hardly a key, and the last ones see every block.
     serve([step], lambda: [float(x) for x in step()[:, :: max(1, case.tokens // 16), :8].ravel()])
 
 
@@ -176,14 +227,18 @@ def available(peer):
 def row(case, name, ours, peer):
     first = name == case.peers[0]
     time_ratio = with_goal(ours.seconds / peer.seconds, case.time_goal if first else None)
-    memory_ratio = with_goal(ours.growth / max(peer.growth, 1e-3), case.memory_goal if first else None)
+    memory_ratio = with_goal(
+        ours.growth / max(peer.growth, 1e-3), case.memory_goal if first else None
+    )
     what = case.name if case.name.endswith("forward") else f"{case.name}, forward and backward"
     cells = [what, name, f"{1e3 * ours.seconds:.1f} ms", f"{1e3 * peer.seconds:.1f} ms", time_ratio]
     return [*cells, f"{ours.growth:.2f} GB", f"{peer.growth:.2f} GB", memory_ratio]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="the main cases, few repetitions")
     parser.add_argument("--case", default="", help="only cases with this in their name")
     parser.add_argument("--peer", choices=["keras", "torch"], help="only this peer")
@@ -192,7 +247,9 @@ def main():
     options = parser.parse_args()
     if options.worker:
         return worker(CASES[int(options.worker[0])], options.worker[1])
-    print_header("case", "peer", "tfattn", "peer", "time ratio", "tfattn grows", "peer grows", "memory ratio")
+    print_header(
+        "case", "peer", "tfattn", "peer", "time ratio", "tfattn grows", "peer grows", "memory ratio"
+    )
     for index, case in enumerate(CASES):
         if options.case not in case.name or (options.quick and not case.quick):
             continue
@@ -201,7 +258,9 @@ def main():
             if available(name) and options.peer in (None, name):
                 pairs = options.pairs or (3 if options.quick else 9)
                 tolerance = 1e-3 if name == "keras" else None
-                ours, peer = measure(case.name, ("tfattn", name), ("--worker", index), pairs, tolerance)
+                ours, peer = measure(
+                    case.name, ("tfattn", name), ("--worker", index), pairs, tolerance
+                )
                 print_row(*row(case, name, ours, peer))
 
 

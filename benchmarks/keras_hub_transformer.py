@@ -9,7 +9,8 @@ layers = keras_hub.layers
 
 
 class KerasHubTransformer(keras.Model):
-    """The same model as a `tfattn.Transformer` with shared embeddings and sinusoids, with the same weights.
+    """The same model as a `tfattn.Transformer` with shared embeddings and sinusoids, with the same
+    weights.
 
     The embeddings carry no mask, which their scaling would lose: all masks are given.
     """
@@ -37,7 +38,13 @@ class KerasHubTransformer(keras.Model):
         memory, memory_mask = self.encode(source, training)
         x, mask = self.embed(target, training=training), target != 0
         for block in self.decoder_blocks:
-            x = block(x, memory, decoder_padding_mask=mask, encoder_padding_mask=memory_mask, training=training)
+            x = block(
+                x,
+                memory,
+                decoder_padding_mask=mask,
+                encoder_padding_mask=memory_mask,
+                training=training,
+            )
         return self.embedding(x, reverse=True)
 
     def encode(self, source, training=False):
@@ -50,8 +57,12 @@ class KerasHubTransformer(keras.Model):
         x = self.embedding(ids) * self.width**0.5
         return self.input_dropout(x + self.positions(x, start_index=start_index), training=training)
 
-    def step(self, tokens, position, memory, memory_mask, caches, memory_caches, memory_is_new=False):
-        """Logits `(B, V)` after tokens `(B, 1)`, and both kinds of caches; those of a new memory are filled here."""
+    def step(
+        self, tokens, position, memory, memory_mask, caches, memory_caches, memory_is_new=False
+    ):
+        """Logits `(B, V)` after tokens `(B, 1)`, and both kinds of caches; those of a new memory
+        are filled here.
+        """
         x, caches, memory_caches = self.embed(tokens, position), list(caches), list(memory_caches)
         for i, block in enumerate(self.decoder_blocks):
             x, caches[i], memory_caches[i] = block(
@@ -72,10 +83,11 @@ class KerasHubTransformer(keras.Model):
 
 
 class BeamTranslator:
-    """Source ids to the best hypotheses, all in one compiled function, as in KerasHub's own sequence-to-sequence models.
+    """Source ids to the best hypotheses, all in one compiled function, as in KerasHub's own
+    sequence-to-sequence models.
 
-    They let the sampler tile what belongs to the memory too, and put it into another order with the beams in every step.
-    Here it is tiled once and stays, since the beams of a sentence share it.
+    They let the sampler tile what belongs to the memory too, and put it into another order with the
+    beams in every step. Here it is tiled once and stays, since the beams of a sentence share it.
 
     Args:
         model: `KerasHubTransformer`.
@@ -83,7 +95,8 @@ class BeamTranslator:
         adjust: function of logits, the length with their token, and rows of its own, to logits.
         jit: whether XLA compiles the function.
     Call arguments:
-        source: int32 `(B, S)`.   rows: tensor, batch first, for `adjust`.   max_length: int, tokens to write at most.
+        source: int32 `(B, S)`.   rows: tensor, batch first, for `adjust`.   max_length: int, tokens
+            to write at most.
     Returns:
         tokens `(B, max_length)` and scores `(B,)`, sums of log-probabilities.
     """
@@ -102,18 +115,35 @@ class BeamTranslator:
         model, (batch, source_length) = self.model, source.shape
         memory, memory_mask = model.encode(source)
         begin = ops.full((batch, 1), self.begin_id)
-        caches, memory_caches = model.empty_caches(batch, max_length), model.empty_caches(batch, source_length)
-        _, caches, memory_caches = model.step(begin, 0, memory, memory_mask, caches, memory_caches, memory_is_new=True)
+        caches, memory_caches = (
+            model.empty_caches(batch, max_length),
+            model.empty_caches(batch, source_length),
+        )
+        _, caches, memory_caches = model.step(
+            begin, 0, memory, memory_mask, caches, memory_caches, memory_is_new=True
+        )
 
         def tiled(x):
             return ops.repeat(x, self.num_beams, axis=0)
 
-        memory, memory_mask, rows, *memory_caches = map(tiled, (memory, memory_mask, rows, *memory_caches))
+        memory, memory_mask, rows, *memory_caches = map(
+            tiled, (memory, memory_mask, rows, *memory_caches)
+        )
 
         def step(prompt, caches, index):
             token = ops.slice(prompt, (0, index - 1), (batch * self.num_beams, 1))
-            logits, caches, _ = model.step(token, index - 1, memory, memory_mask, caches, memory_caches)
+            logits, caches, _ = model.step(
+                token, index - 1, memory, memory_mask, caches, memory_caches
+            )
             return self.adjust(logits, index, rows), None, caches
 
         prompt = ops.concatenate([begin, ops.zeros((batch, max_length), "int32")], axis=1)
-        return self.sampler(step, prompt, caches, index=1, mask=prompt != 0, stop_token_ids=[self.end_id], model=model)
+        return self.sampler(
+            step,
+            prompt,
+            caches,
+            index=1,
+            mask=prompt != 0,
+            stop_token_ids=[self.end_id],
+            model=model,
+        )

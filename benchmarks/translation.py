@@ -1,26 +1,32 @@
-"""Time of a Transformer's training step and of its beam search, against the same model made of KerasHub's layers.
+"""Time of a Transformer's training step and of its beam search, against the same model made of
+KerasHub's layers.
 
     python benchmarks/translation.py                every case, about half an hour
     python benchmarks/translation.py --quick        the main ones on few batches, under 2 minutes
     python benchmarks/translation.py --case beam
-    python benchmarks/translation.py --data DIR     on real sentences: train.en, train.de, test_2016.en, test_2016.de
+    python benchmarks/translation.py --data DIR     on real sentences: train.en, train.de,
+    test_2016.en, test_2016.de
 
-Needs the extra `bench`. Without `--data` sentences are rows of random ids, as long as those of Multi30k are in subwords.
-Both models have the same weights, in float32, and see the same batches; before anything is timed, their losses without
-dropout, or the scores of their best hypotheses, are compared. Each lives in a process of its own, and they take turns batch
-by batch. A time is the sum over the batches of each one's median.
+Needs the extra `bench`. Without `--data` sentences are rows of random ids, as long as those of
+Multi30k are in subwords. Both models have the same weights, in float32, and see the same batches;
+before anything is timed, their losses without dropout, or the scores of their best hypotheses, are
+compared. Each lives in a process of its own, and they take turns batch by batch. A time is the sum
+over the batches of each one's median.
 
-Training: batches of `token_batches`, up to 4,096 tokens on a side; forward, backward and Adam, compiled for batches of any
-size as `fit` does it. Both have tfattn's `MaskedCrossentropy`, which does without the logits of our model: there is a case
-in which they are held, so that the layers alone differ, and two in which KerasHub's model has what Keras has for this: of
-smoothed labels `CategoricalCrossentropy` of one-hot rows, of others `SparseCategoricalCrossentropy`. A process's growth is
-that of its peak memory from before the first batch to after the last, tracing included. KerasHub's layers drop attention
-weights at the rate of everything else, so ours do too, but for the case that says otherwise.
+Training: batches of `token_batches`, up to 4,096 tokens on a side; forward, backward and Adam,
+compiled for batches of any size as `fit` does it. Both have tfattn's `MaskedCrossentropy`, which
+does without the logits of our model: there is a case in which they are held, so that the layers
+alone differ, and two in which KerasHub's model has what Keras has for this: of smoothed labels
+`CategoricalCrossentropy` of one-hot rows, of others `SparseCategoricalCrossentropy`. A process's
+growth is that of its peak memory from before the first batch to after the last, tracing included.
+KerasHub's layers drop attention weights at the rate of everything else, so ours do too, but for the
+case that says otherwise.
 
-Beam search: batches of `translate`, 64 sentences each. Both rank by the sum of log-probabilities. Weights that nobody has
-trained end no sentence: in both models the logits of the end are set so that a sentence ends, in all of its beams, where
-its reference does. (With weights that somebody has trained the beams of a sentence end here and there, and `BeamSampler`
-waits until all of them have.) KerasHub's models generate by XLA unless they are told not to.
+Beam search: batches of `translate`, 64 sentences each. Both rank by the sum of log-probabilities.
+Weights that nobody has trained end no sentence: in both models the logits of the end are set so
+that a sentence ends, in all of its beams, where its reference does. (With weights that somebody has
+trained the beams of a sentence end here and there, and `BeamSampler` waits until all of them have.)
+KerasHub's models generate by XLA unless they are told not to.
 """
 
 import argparse
@@ -43,7 +49,14 @@ from tfattn import data
 from tfattn.decoding import beam_search, translate
 
 VOCABULARY_SIZE = 9900
-SIZES = {"num_layers": 4, "width": 128, "num_heads": 4, "hidden_dim": 256, "dropout": 0.3, "share_embeddings": True}
+SIZES = {
+    "num_layers": 4,
+    "width": 128,
+    "num_heads": 4,
+    "hidden_dim": 256,
+    "dropout": 0.3,
+    "share_embeddings": True,
+}
 BEAMS = 5
 
 
@@ -66,14 +79,25 @@ class Case(NamedTuple):
 
 CASES = [
     Case("training step", "training", 0.8, quick=True),
-    Case("training step, ours without dropout of attention weights", "training", attention_dropout=0.0),
+    Case(
+        "training step, ours without dropout of attention weights",
+        "training",
+        attention_dropout=0.0,
+    ),
     Case("training step, ours with its logits held", "training", holds_logits=True),
     Case("training step, KerasHub with Keras's loss", "training", 0.8, keras_loss=True),
-    Case("training step, labels not smoothed, KerasHub with Keras's loss", "training", keras_loss=True, smoothing=0.0),
+    Case(
+        "training step, labels not smoothed, KerasHub with Keras's loss",
+        "training",
+        keras_loss=True,
+        smoothing=0.0,
+    ),
     Case("training step, both by XLA", "training", jit=True, peer_jit=True, every=4),
     Case("beam search, KerasHub by XLA", "decoding", 0.5, peer_jit=True, quick=True),
     Case("beam search, none by XLA", "decoding"),
-    Case("beam search to the greatest length, KerasHub by XLA", "decoding", peer_jit=True, ends=False),
+    Case(
+        "beam search to the greatest length, KerasHub by XLA", "decoding", peer_jit=True, ends=False
+    ),
 ]
 
 
@@ -97,7 +121,9 @@ def worker(case, file, name):
         return _serve_training(model, *losses(case.smoothing), jit, batches)
     if ours:
         return _serve_decoding(case, Translator(model), batches)
-    return _serve_decoding(case, BeamTranslator(model, BEAMS, Ids.begin_id, Ids.end_id, ending, jit), batches)
+    return _serve_decoding(
+        case, BeamTranslator(model, BEAMS, Ids.begin_id, Ids.end_id, ending, jit), batches
+    )
 
 
 class HoldingLogits(tfattn.Transformer):
@@ -133,8 +159,9 @@ def _own_loss(smoothing):
 
 
 def _keras_loss(smoothing):
-    """Keras's way to the same loss, and what it takes for ids: weights, and the ids where labels are not smoothed, else
-    one-hot rows."""
+    """Keras's way to the same loss, and what it takes for ids: weights, and the ids where labels
+    are not smoothed, else one-hot rows.
+    """
     options = {"from_logits": True, "reduction": "mean_with_sample_weight"}
     if smoothing:
         loss = keras.losses.CategoricalCrossentropy(label_smoothing=smoothing, **options)
@@ -152,18 +179,25 @@ def _serve_decoding(case, translator, batches):
     def step(source, lengths, max_length):
         return translator(source, lengths if case.ends else lengths + max_length, int(max_length))
 
-    serve([lambda batch=batch: step(*batch) for batch in batches], lambda: step(*batches[-1])[1].tolist())
+    serve(
+        [lambda batch=batch: step(*batch) for batch in batches],
+        lambda: step(*batches[-1])[1].tolist(),
+    )
 
 
 class Translator:
-    """Source ids to the best hypotheses, by `beam_search`: tokens `(B, max_length)` and scores `(B,)`."""
+    """Source ids to the best hypotheses, by `beam_search`: tokens `(B, max_length)` and scores
+    `(B,)`.
+    """
 
     def __init__(self, model):
         self.model = model
 
     def __call__(self, source, lengths, max_length):
         state = {"model": self.model.encode(source, max_length=max_length), "lengths": lengths}
-        found = beam_search(self.step, state, len(source), max_length, num_beams=BEAMS, length_penalty=0.0)
+        found = beam_search(
+            self.step, state, len(source), max_length, num_beams=BEAMS, length_penalty=0.0
+        )
         return found.tokens[:, 0].numpy(), found.scores[:, 0].numpy()
 
     def step(self, tokens, position, state):
@@ -172,7 +206,9 @@ class Translator:
 
 
 def ending(logits, length, lengths):
-    """Logits `(R, V)` that end a sentence when it has the length that it is to have, `(R,)`, and not before."""
+    """Logits `(R, V)` that end a sentence when it has the length that it is to have, `(R,)`, and
+    not before.
+    """
     end = ops.where(length >= lengths, 1e4, -1e4)
     return ops.where(ops.arange(VOCABULARY_SIZE) == Ids.end_id, end[:, None], logits)
 
@@ -215,23 +251,33 @@ class Recorder:
 
 
 def prepare(file, folder, quick):
-    """Writes the batches for all processes to a file: `training_i_j` and `decoding_i_j`, part j of batch i."""
+    """Writes the batches for all processes to a file: `training_i_j` and `decoding_i_j`, part j of
+    batch i.
+    """
     if folder is None:
         generator = np.random.default_rng(5)
         train, test, words = _made_up(29_000, generator), _made_up(1000, generator), Ids()
     else:
         train, test = (
-            data.read_parallel(folder / f"{part}.en", folder / f"{part}.de") for part in ("train", "test_2016")
+            data.read_parallel(folder / f"{part}.en", folder / f"{part}.de")
+            for part in ("train", "test_2016")
         )
-        words = data.SubwordVocabulary.from_sentences([s for pair in train for s in pair], VOCABULARY_SIZE)
+        words = data.SubwordVocabulary.from_sentences(
+            [s for pair in train for s in pair], VOCABULARY_SIZE
+        )
     training = [
         (*inputs, target_out)
         for inputs, target_out in data.token_batches(train, words, words, 4096).as_numpy_iterator()
     ]
-    parts = 3 if quick else 12  # of the range from long sentences to short ones, and the middle of each
+    # of the range from long sentences to short ones, and the middle of each
+    parts = 3 if quick else 12
     training = [training[(2 * i + 1) * len(training) // (2 * parts)] for i in range(parts)]
-    recorder = Recorder({tuple(words.encode(source)): len(words.encode(target)) + 1 for source, target in test})
-    translate(recorder, [source for source, _ in test], words, words, recorder.search, batch_size=64)
+    recorder = Recorder(
+        {tuple(words.encode(source)): len(words.encode(target)) + 1 for source, target in test}
+    )
+    translate(
+        recorder, [source for source, _ in test], words, words, recorder.search, batch_size=64
+    )
     decoding = recorder.batches[2::5] if quick else recorder.batches
     work = {"training": training, "decoding": decoding}
     np.savez(
@@ -248,7 +294,12 @@ def prepare(file, folder, quick):
 def _made_up(count, generator):
     """Pairs of sentences, their lengths spread as in Multi30k."""
     source = generator.normal(2.57, 0.31, size=count)
-    lengths = np.exp([source, source + generator.normal(0.0, 0.17, size=count)]).round().astype(int).clip(4, 45)
+    lengths = (
+        np.exp([source, source + generator.normal(0.0, 0.17, size=count)])
+        .round()
+        .astype(int)
+        .clip(4, 45)
+    )
 
     def sentence(length):
         return " ".join(map(str, generator.integers(Ids.end_id + 1, VOCABULARY_SIZE, size=length)))
@@ -257,7 +308,9 @@ def _made_up(count, generator):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="the main cases, few batches")
     parser.add_argument("--case", default="", help="only cases with this in their name")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with the sentences")
@@ -278,9 +331,17 @@ def main():
                 continue
             rounds = options.rounds or (2 if options.quick else 3)
             names = "tfattn", "keras_hub"
-            ours, peer = measure(case.name, names, ("--worker", index, file), rounds, tolerance=1e-5)
+            ours, peer = measure(
+                case.name, names, ("--worker", index, file), rounds, tolerance=1e-5
+            )
             ratio = with_goal(ours.seconds / peer.seconds, case.goal)
-            cells = [case.name, str(len(ours.times)), f"{ours.seconds:.2f} s", f"{peer.seconds:.2f} s", ratio]
+            cells = [
+                case.name,
+                str(len(ours.times)),
+                f"{ours.seconds:.2f} s",
+                f"{peer.seconds:.2f} s",
+                ratio,
+            ]
             memory = f"{ours.growth / max(peer.growth, 1e-3):.3g}"
             print_row(*cells, f"{ours.growth:.2f} GB", f"{peer.growth:.2f} GB", memory)
 

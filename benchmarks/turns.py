@@ -1,4 +1,5 @@
-"""What the benchmarks share: two peers, each in a process of its own, that take their steps in turns.
+"""What the benchmarks share: two peers, each in a process of its own, that take their steps in
+turns.
 
 So what else the machine does falls on both, and neither one's memory or threads are the other's.
 """
@@ -21,10 +22,10 @@ def measure(case, names, arguments, rounds, tolerance=None):
         case: for messages.
         names: of the two peers, ours first.
         arguments: of the running script, with which, a peer's name behind them, it calls `serve`.
-        rounds: positive int. In a round each part of the work is done by the one and then by the other; one round goes
-            ahead of the others.
-        tolerance: how far the peers' samples may be apart, as a fraction of the greatest number in them; None for peers
-            that are not to be compared.
+        rounds: positive int. In a round each part of the work is done by the one and then by the
+            other; one round goes ahead of the others.
+        tolerance: how far the peers' samples may be apart, as a fraction of the greatest number in
+            them; None for peers that are not to be compared.
     """
     with Peer(case, names[0], arguments) as ours, Peer(case, names[1], arguments) as peer:
         if tolerance is not None:
@@ -49,7 +50,9 @@ def _check_alike(case, ours, peer, tolerance):
     difference = max(abs(a - b) for a, b in zip(ours.sample, peer.sample, strict=True))
     scale = max(abs(b) for b in peer.sample)
     if not difference <= tolerance * scale:
-        raise AssertionError(f"{case}: {ours.name} and {peer.name} differ by {difference} of {scale}")
+        raise AssertionError(
+            f"{case}: {ours.name} and {peer.name} differ by {difference} of {scale}"
+        )
 
 
 class Peer:
@@ -59,7 +62,8 @@ class Peer:
         self.name = name
         command = [sys.executable, sys.argv[0], *map(str, arguments), name]
         pipe = subprocess.PIPE
-        errors = tempfile.TemporaryFile("w+")  # TensorFlow logs much; shown only where the process dies
+        # TensorFlow logs much; shown only where the process dies
+        errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
         self.failure = lambda: f"{case}: the process of {name} died\n{_end_of(errors)}"
         parts, self.sample = self._answer()
@@ -99,12 +103,13 @@ def _end_of(file):
 
 
 def serve(steps, sample):
-    """The process's side: answers each line of input, the number of a part, with its seconds and the growth of memory.
+    """The process's side: answers each line of input, the number of a part, with its seconds and
+    the growth of memory.
 
     Args:
         steps: list of functions without arguments, the parts of the work.
-        sample: function without arguments to a list of floats, by which the peers are compared before anything is timed;
-            the memory that it takes counts.
+        sample: function without arguments to a list of floats, by which the peers are compared
+            before anything is timed; the memory that it takes counts.
     """
     before = _peak_memory()
     print(json.dumps([len(steps), sample()]), flush=True)
@@ -117,7 +122,8 @@ def serve(steps, sample):
 def _peak_memory():
     """Peak resident memory of this process, in GB."""
     status = Path("/proc/self/status")
-    if status.exists():  # `ru_maxrss` there is no less than that of the process which started this one
+    # `ru_maxrss` there is no less than that of the process which started this one
+    if status.exists():
         return int(re.search(r"VmHWM:\s*(\d+) kB", status.read_text())[1]) * 1024 / 1e9
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9

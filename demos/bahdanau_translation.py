@@ -1,9 +1,10 @@
 """A recurrent translator with Bahdanau's attention, as it was before the Transformer.
 
-Without `--data` it learns English to French from a small grammar, in which adjectives change sides, articles agree and
-negation wraps the verb; that takes a few minutes on two cores. With `--data DIR` it learns from real files, `train.en`,
-`train.de`, `val.en`, `val.de` (plain or .gz), source language first. A run can be stopped at any time: `--resume` goes
-on with it. `--translate` reads lines from standard input, and writes their translations by the model in `--out`.
+Without `--data` it learns English to French from a small grammar, in which adjectives change sides,
+articles agree and negation wraps the verb; that takes a few minutes on two cores. With `--data DIR`
+it learns from real files, `train.en`, `train.de`, `val.en`, `val.de` (plain or .gz), source
+language first. A run can be stopped at any time: `--resume` goes on with it. `--translate` reads
+lines from standard input, and writes their translations by the model in `--out`.
 """
 
 from course import Preset

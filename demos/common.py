@@ -7,10 +7,18 @@ from pathlib import Path
 
 def arguments(description, default_out):
     """A parser with the options of every demo."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=seed, default=0, help="seed of everything random (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--out", type=Path, default=Path(default_out), metavar="DIR", help="folder for figures (default: %(default)s)"
+        "--seed", type=seed, default=0, help="seed of everything random (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(default_out),
+        metavar="DIR",
+        help="folder for figures (default: %(default)s)",
     )
     return parser
 

@@ -20,7 +20,9 @@ class Preset(NamedTuple):
     look_back: int  # updates that the averaged weights stand for
     cooldown: int = 0  # epochs at the end in which the rate goes down to zero
     bleu_every: int = 5  # epochs
-    course: tuple = ()  # (one of `KINDS`, the epoch that ends it), one after another; after the last of them all is "plain"
+    # (one of `KINDS`, the epoch that ends it), one after another; after the last of them all is
+    # "plain"
+    course: tuple = ()
 
 
 class Phase(NamedTuple):
@@ -32,14 +34,22 @@ class Phase(NamedTuple):
 
 
 def phases(preset, train, words, options):
-    """The phases of a training of `options.epochs` epochs on the pairs of `train`; `words` has both vocabularies."""
+    """The phases of a training of `options.epochs` epochs on the pairs of `train`; `words` has both
+    vocabularies.
+    """
     found, begin = [], 0
     for kind, end in (*preset.course, ("plain", options.epochs)):
         epochs = range(begin, min(end, options.epochs))
         if epochs:
             counter = data.EpochCounter()
-            shared = {"max_length": MAX_LENGTH, "shuffle_seed": options.seed, "epoch_counter": counter}
-            found.append(Phase(KINDS[kind](train, words, options.tokens, **shared), counter, epochs))
+            shared = {
+                "max_length": MAX_LENGTH,
+                "shuffle_seed": options.seed,
+                "epoch_counter": counter,
+            }
+            found.append(
+                Phase(KINDS[kind](train, words, options.tokens, **shared), counter, epochs)
+            )
         begin = end
     return found
 
@@ -50,7 +60,10 @@ def _plain(train, words, tokens, **options):
 
 def _cut(train, words, tokens, **options):
     """BPE dropout, where there are subwords."""
-    words = [data.SubwordDropout(each) if isinstance(each, data.SubwordVocabulary) else each for each in words]
+    words = [
+        data.SubwordDropout(each) if isinstance(each, data.SubwordVocabulary) else each
+        for each in words
+    ]
     return data.token_batches(train, *words, tokens, **options)
 
 
@@ -59,11 +72,14 @@ def _twice(train, words, tokens, **options):
     try:
         return data.twice(data.token_batches(train, *words, tokens // 2, **options))
     except ValueError as error:
-        raise ValueError(f"a phase with each pair twice has room for half as many: {error}") from None
+        raise ValueError(
+            f"a phase with each pair twice has room for half as many: {error}"
+        ) from None
 
 
-# What a phase learns from. A model learns quickest from plain batches; then some epochs of another kind keep it from learning
-# few sentences by heart; and plain ones again, while the rate goes down, end the course.
+# What a phase learns from. A model learns quickest from plain batches; then some epochs of another
+# kind keep it from learning few sentences by heart; and plain ones again, while the rate goes down,
+# end the course.
 KINDS = {"plain": _plain, "cut": _cut, "twice": _twice}
 
 
@@ -78,7 +94,9 @@ def too_long(train, words):
 
 
 def loss(preset):
-    """The loss of a run: R-Drop's, which costs time, where some of its batches have each pair twice."""
+    """The loss of a run: R-Drop's, which costs time, where some of its batches have each pair
+    twice.
+    """
     twice = any(kind == "twice" for kind, _ in preset.course)
     return (training.RDropCrossentropy if twice else tfattn.MaskedCrossentropy)(label_smoothing=0.1)
 

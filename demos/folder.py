@@ -1,4 +1,6 @@
-"""What a translation demo keeps in its `--out`, so that a run goes on as it was begun and a model meets its own words."""
+"""What a translation demo keeps in its `--out`, so that a run goes on as it was begun and a model
+meets its own words.
+"""
 
 import contextlib
 import hashlib
@@ -15,7 +17,9 @@ SETTINGS = ("preset", "seed", "languages", "pairs", "subwords", "tokens", "sente
 
 
 def choose_epochs(options, preset, backup):
-    """Puts the number of epochs into the options where it was not given: the earlier life's, else the preset's."""
+    """Puts the number of epochs into the options where it was not given: the earlier life's, else
+    the preset's.
+    """
     earlier = kept(options).get("epochs") if options.resume else None
     options.epochs = options.epochs or earlier or preset.epochs
     if earlier and preset.cooldown and backup.epoch < options.epochs != earlier:
@@ -28,7 +32,8 @@ def choose_epochs(options, preset, backup):
 
 
 def check_run(options, preset, backup, sentences):
-    """Refuses to write over a run or a model, and to go on with one that was made otherwise or of which a part is gone.
+    """Refuses to write over a run or a model, and to go on with one that was made otherwise or of
+    which a part is gone.
 
     Args:
         sentences: their `fingerprint`.
@@ -52,9 +57,13 @@ def check_run(options, preset, backup, sentences):
     earlier = record.get("settings", {})
     for name, value in settings(options).items():
         if name in earlier and earlier[name] != value:
-            raise ValueError(f"--{name}: the run in {options.out} was begun with {earlier[name]}, and not with {value}")
+            raise ValueError(
+                f"--{name}: the run in {options.out} was begun with {earlier[name]}, and not with {value}"
+            )
     if record.get("sentences", sentences) != sentences:
-        raise ValueError(f"the sentences are not those that the run in {options.out} was begun with")
+        raise ValueError(
+            f"the sentences are not those that the run in {options.out} was begun with"
+        )
     if record.get("recipe", recipe(preset)) != recipe(preset):
         raise ValueError(
             f"--preset {options.preset}: the run in {options.out} was begun when that stood for something else, "
@@ -63,7 +72,9 @@ def check_run(options, preset, backup, sentences):
 
 
 def record_run(options, preset, backup, sentences, words):
-    """Keeps what the run is made of. An `--epochs` that is reached already asks for a score, and changes nothing."""
+    """Keeps what the run is made of. An `--epochs` that is reached already asks for a score, and
+    changes nothing.
+    """
     options.out.mkdir(parents=True, exist_ok=True)
     if not backup.epoch:
         for vocabulary, path in zip(words, vocabulary_paths(options), strict=True):
@@ -77,12 +88,18 @@ def record_run(options, preset, backup, sentences, words):
 
 
 def settings(options):
-    return {name: getattr(options, name) for name in SETTINGS} | {"languages": list(options.languages)}
+    return {name: getattr(options, name) for name in SETTINGS} | {
+        "languages": list(options.languages)
+    }
 
 
 def recipe(preset):
     """What a preset's name stands for, but for what options may say otherwise."""
-    found = {name: value for name, value in preset._asdict().items() if name not in ("subwords", "tokens", "epochs")}
+    found = {
+        name: value
+        for name, value in preset._asdict().items()
+        if name not in ("subwords", "tokens", "epochs")
+    }
     return json.loads(json.dumps(found))  # as the file gives it back
 
 
@@ -91,10 +108,13 @@ def check_vocabularies(options, owner, words):
     earlier = kept(options).get(owner)
     if earlier is None:
         print(
-            f"note: no record in {options.out} tells which vocabularies its {owner} was trained with", file=sys.stderr
+            f"note: no record in {options.out} tells which vocabularies its {owner} was trained with",
+            file=sys.stderr,
         )
     elif earlier != fingerprints(words):
-        raise ValueError(f"the vocabularies in {options.out} are not those that its {owner} was trained with")
+        raise ValueError(
+            f"the vocabularies in {options.out} are not those that its {owner} was trained with"
+        )
 
 
 def keep(options, **entries):
@@ -119,7 +139,9 @@ def kept(options):
 
 @contextlib.contextmanager
 def replacing(path):
-    """A path to write to, beside `path` and of its ending; what is written then takes the old file's place at once."""
+    """A path to write to, beside `path` and of its ending; what is written then takes the old
+    file's place at once.
+    """
     unfinished = path.with_name(f"unfinished.{path.name}")
     yield unfinished
     with open(unfinished, "rb+") as file:
@@ -146,7 +168,11 @@ def vocabularies(options, backup, train):
         rarest = 2 if options.data else 1
         return [data.Vocabulary.from_sentences(side, rarest) for side in zip(*train, strict=True)]
     try:
-        return [data.SubwordVocabulary.from_sentences([s for pair in train for s in pair], options.subwords)] * 2
+        return [
+            data.SubwordVocabulary.from_sentences(
+                [s for pair in train for s in pair], options.subwords
+            )
+        ] * 2
     except ValueError as error:
         raise ValueError(f"--subwords {options.subwords}: {error}") from None
 
@@ -160,7 +186,9 @@ def best_weights(options):
 
 
 class BestWeights(keras.callbacks.Callback):
-    """Keras's `ModelCheckpoint(save_best_only=True)`, but that a kill in the middle of writing leaves the old weights."""
+    """Keras's `ModelCheckpoint(save_best_only=True)`, but that a kill in the middle of writing
+    leaves the old weights.
+    """
 
     def __init__(self, path, monitor, best):
         super().__init__()

@@ -1,10 +1,12 @@
-"""Self-attention by hand: three inputs, three matrices, every number on the way, then the layer in one call.
+"""Self-attention by hand: three inputs, three matrices, every number on the way, then the layer in
+one call.
 
-Nothing is random here; --seed is taken as by every demo, and changes nothing. The products are not scaled by 1 / sqrt
-of the width, so that they stay whole numbers.
+Nothing is random here; --seed is taken as by every demo, and changes nothing. The products are not
+scaled by 1 / sqrt of the width, so that they stay whole numbers.
 
-The well-known walk-through of this example writes the weights with one decimal, and the 0.063 of its first row as 0.0:
-it then finds 2.0, 7.0, 1.5 for the first output. With all digits that is 1.9366, 6.6831, 1.5951.
+The well-known walk-through of this example writes the weights with one decimal, and the 0.063 of
+its first row as 0.0: it then finds 2.0, 7.0, 1.5 for the first output. With all digits that is
+1.9366, 6.6831, 1.5951.
 """
 
 import keras
@@ -18,7 +20,8 @@ INPUTS = np.array([[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]], "float32")  # thre
 W_KEY = np.array([[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]], "float32")
 W_QUERY = np.array([[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]], "float32")
 W_VALUE = np.array([[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]], "float32")
-ONE_DECIMAL = np.array([[0.0, 0.5, 0.5], [0.0, 1.0, 0.0], [0.0, 0.9, 0.1]])  # the weights as the walk-through has them
+# the weights as the walk-through has them
+ONE_DECIMAL = np.array([[0.0, 0.5, 0.5], [0.0, 1.0, 0.0], [0.0, 0.9, 0.1]])
 
 
 def main():
@@ -66,11 +69,17 @@ def by_hand():
 
     weighted = weights[0][:, None] * values
     show("6. For the first query: each value (row) times its weight", weighted, ".4f")
-    print(f"7. The first output is their sum: {', '.join(f'{x:.4f}' for x in weighted.sum(axis=0))}\n")
+    print(
+        f"7. The first output is their sum: {', '.join(f'{x:.4f}' for x in weighted.sum(axis=0))}\n"
+    )
 
     output = weights @ values
     show("8. And so for every query: weights times values", output, ".4f")
-    show("   With the weights to one decimal, as 0.0 0.5 0.5, 0.0 1.0 0.0 and 0.0 0.9 0.1", ONE_DECIMAL @ values, ".1f")
+    show(
+        "   With the weights to one decimal, as 0.0 0.5 0.5, 0.0 1.0 0.0 and 0.0 0.9 0.1",
+        ONE_DECIMAL @ values,
+        ".1f",
+    )
     return weights, output
 
 
@@ -85,10 +94,14 @@ def by_layer():
     )
     tokens = INPUTS[None]  # (1, 3, 4)
     layer.build(tokens.shape, tokens.shape)
-    # The layer's matrices have an axis for the heads, here one; the last matrix, which joins the heads, changes nothing.
+    # The layer's matrices have an axis for the heads, here one; the last matrix, which joins the
+    # heads, changes nothing.
     layer.set_weights([W_QUERY[:, None], W_KEY[:, None], W_VALUE[:, None], np.eye(3)[None]])
-    output, weights = layer(query=tokens, value=tokens, return_attention_scores=True)  # (1, 3, 3), (1, 1, 3, 3)
-    print("9. tfattn.MultiHeadAttention with these matrices, one head and scale 1, in one call on the inputs.")
+    # (1, 3, 3), (1, 1, 3, 3)
+    output, weights = layer(query=tokens, value=tokens, return_attention_scores=True)
+    print(
+        "9. tfattn.MultiHeadAttention with these matrices, one head and scale 1, in one call on the inputs."
+    )
     return keras.ops.convert_to_numpy(weights)[0, 0], keras.ops.convert_to_numpy(output)[0]
 
 

@@ -1,4 +1,6 @@
-"""Where a model that translates the toy sentences looked, for adjectives and nouns that change places."""
+"""Where a model that translates the toy sentences looked, for adjectives and nouns that change
+places.
+"""
 
 import itertools
 
@@ -8,7 +10,9 @@ from tfattn.data import toy_lexicon
 
 
 def aligned_swaps(model, alignment, pairs, source_words, target_words):
-    """Share of the adjectives and nouns that change places for which the heaviest source word is the true one, best head."""
+    """Share of the adjectives and nouns that change places for which the heaviest source word is
+    the true one, best head.
+    """
     right = []
     for sources, targets, swaps in swaps_of(pairs):
         rows = [[*source_words.encode(source), source_words.end_id] for source in sources]
@@ -20,7 +24,9 @@ def aligned_swaps(model, alignment, pairs, source_words, target_words):
 
 
 def swaps_of(pairs, batch_size=100):
-    """(sources, targets, [(row, place of a written word, place of its source word)]) for batches of pairs."""
+    """(sources, targets, [(row, place of a written word, place of its source word)]) for batches of
+    pairs.
+    """
     french = {
         form: adjective.english
         for adjective in toy_lexicon.ADJECTIVES

@@ -1,9 +1,11 @@
-"""A Transformer that translates: trained with `model.fit`, asked about sentences that it has never seen.
+"""A Transformer that translates: trained with `model.fit`, asked about sentences that it has never
+seen.
 
-Without `--data` it learns English to French from a small grammar, in which adjectives change sides, articles agree and
-negation wraps the verb; that takes a few minutes on two cores. With `--data DIR` it learns from real files, `train.en`,
-`train.de`, `val.en`, `val.de` (plain or .gz), source language first. A run can be stopped at any time: `--resume` goes
-on with it. `--translate` reads lines from standard input, and writes their translations by the model in `--out`.
+Without `--data` it learns English to French from a small grammar, in which adjectives change sides,
+articles agree and negation wraps the verb; that takes a few minutes on two cores. With `--data DIR`
+it learns from real files, `train.en`, `train.de`, `val.en`, `val.de` (plain or .gz), source
+language first. A run can be stopped at any time: `--resume` goes on with it. `--translate` reads
+lines from standard input, and writes their translations by the model in `--out`.
 """
 
 from course import Preset
@@ -16,7 +18,8 @@ PRESETS = {
         {"num_layers": 2, "width": 128, "num_heads": 4, "hidden_dim": 256, "dropout": 0.1},
         subwords=0, tokens=768, epochs=5, peak=0.0018, warmup=400, look_back=100,
     ),
-    # Wu et al. 2021 («Good for Misconceived Reasons»), 41.02 BLEU on the test set of 2016 of Multi30k, English to German.
+    # Wu et al. 2021 («Good for Misconceived Reasons»), 41.02 BLEU on the test set of 2016 of
+    # Multi30k, English to German.
     "tiny": Preset(
         {"num_layers": 4, "width": 128, "num_heads": 4, "hidden_dim": 256, "dropout": 0.3},
         subwords=9900, tokens=4096, epochs=95, peak=0.005, warmup=2000, look_back=500, cooldown=15,

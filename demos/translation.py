@@ -1,4 +1,6 @@
-"""What the two translation demos share: sentences, training, resuming, scores, pictures, and lines to translate."""
+"""What the two translation demos share: sentences, training, resuming, scores, pictures, and lines
+to translate.
+"""
 
 import contextlib
 import functools
@@ -26,8 +28,10 @@ def run(description, name, model_class, presets, alignment):
     Args:
         description: text of `--help`.   name: of the folder for what it writes.
         model_class: called with the sizes of both vocabularies and `course.Preset.model`.
-        presets: dict, name to `course.Preset`: "toy" for the sentences from a grammar, others for `--data`.
-        alignment: function of (model, source ids, target_in ids) to weights `(B, heads, T, S)` and the heads' titles.
+        presets: dict, name to `course.Preset`: "toy" for the sentences from a grammar, others for
+            `--data`.
+        alignment: function of (model, source ids, target_in ids) to weights `(B, heads, T, S)` and
+            the heads' titles.
     """
     options = _options(description, name, presets)
     keras.utils.set_random_seed(options.seed)
@@ -37,7 +41,11 @@ def run(description, name, model_class, presets, alignment):
         else:
             _train_and_show(options, model_class, presets[options.preset], alignment)
     except KeyboardInterrupt:
-        kept = "" if options.translate else "; what was trained up to the last whole epoch goes on with --resume"
+        kept = (
+            ""
+            if options.translate
+            else "; what was trained up to the last whole epoch goes on with --resume"
+        )
         raise SystemExit(f"\nstopped{kept}") from None
 
 
@@ -52,25 +60,59 @@ def _one_line_errors():
 
 def _options(description, name, presets):
     parser = arguments(description, f"out/{name}")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train.en, train.de, val.en, val.de")
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="folder with train.en, train.de, val.en, val.de"
+    )
     parser.add_argument("--languages", nargs=2, default=("en", "de"), metavar=("SOURCE", "TARGET"),
                         help="endings of the files in --data (default: en de)")  # fmt: skip
-    parser.add_argument("--pairs", type=positive_int, default=14_000, help="toy pairs, a tenth of them held out")
-    parser.add_argument("--preset", choices=presets, help="size of the model (default: toy, or tiny with --data)")
-    parser.add_argument("--subwords", type=int, metavar="N", help="entries of a joint vocabulary of subwords; 0: words")
+    parser.add_argument(
+        "--pairs", type=positive_int, default=14_000, help="toy pairs, a tenth of them held out"
+    )
+    parser.add_argument(
+        "--preset", choices=presets, help="size of the model (default: toy, or tiny with --data)"
+    )
+    parser.add_argument(
+        "--subwords",
+        type=int,
+        metavar="N",
+        help="entries of a joint vocabulary of subwords; 0: words",
+    )
     parser.add_argument("--epochs", type=positive_int, help="passes over the training sentences; where a preset cools "
                         "down, the rate reaches zero with the last of them")  # fmt: skip
-    parser.add_argument("--tokens", type=positive_int, help="tokens of a batch, on its longer side, padding included")
     parser.add_argument(
-        "--beam", type=positive_int, default=1, metavar="K", help="beams in the final search (default: 1)"
+        "--tokens",
+        type=positive_int,
+        help="tokens of a batch, on its longer side, padding included",
     )
-    parser.add_argument("--length-penalty", type=float, default=1.0, metavar="P",
-                        help="of the beams: 0 ranks by the sum, 1 by the mean of a token (default: 1)")  # fmt: skip
-    parser.add_argument("--score", metavar="PART", help="with --data: files to score at the end, such as test_2016")
-    parser.add_argument("--sentences", type=positive_int, metavar="N",
-                        help="most held-out sentences to score, in training too (default: 1000 toy ones, all)")  # fmt: skip
+    parser.add_argument(
+        "--beam",
+        type=positive_int,
+        default=1,
+        metavar="K",
+        help="beams in the final search (default: 1)",
+    )
+    parser.add_argument(
+        "--length-penalty",
+        type=float,
+        default=1.0,
+        metavar="P",
+        # fmt: skip
+        help="of the beams: 0 ranks by the sum, 1 by the mean of a token (default: 1)",
+    )
+    parser.add_argument(
+        "--score", metavar="PART", help="with --data: files to score at the end, such as test_2016"
+    )
+    parser.add_argument(
+        "--sentences",
+        type=positive_int,
+        metavar="N",
+        # fmt: skip
+        help="most held-out sentences to score, in training too (default: 1000 toy ones, all)",
+    )
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
-    parser.add_argument("--translate", action="store_true", help="translate standard input with the model in --out")
+    parser.add_argument(
+        "--translate", action="store_true", help="translate standard input with the model in --out"
+    )
     options = parser.parse_args()
     options.preset = options.preset or ("tiny" if options.data else "toy")
     preset = presets[options.preset]
@@ -104,18 +146,23 @@ def _train_and_show(options, model_class, preset, alignment):
     earlier = sum(backup.history.get("seconds", []))  # in epochs before --resume
     print(
         f"{len(train) - course.too_long(train, words)} pairs to learn from, {len(validation)} held out; "
-        f"vocabulary {len(source_words)}" + ("" if options.subwords else f" + {len(target_words)} words")
+        f"vocabulary {len(source_words)}"
+        + ("" if options.subwords else f" + {len(target_words)} words")
     )
     sizes = {"share_embeddings": bool(options.subwords), "seed": options.seed, **preset.model}
     model = model_class(len(source_words), len(target_words), **sizes)
     model.build(((None, None), (None, None)))
-    history = _train(options, preset, model, backup, phases, held_out, validation[: options.sentences], words)
+    history = _train(
+        options, preset, model, backup, phases, held_out, validation[: options.sentences], words
+    )
     with folder.replacing(options.out / "model.keras") as path:
         model.save(path)
     folder.keep(options, model=folder.fingerprints(words))
 
     sources, references = zip(*scored[: options.sentences], strict=True)
-    hypotheses = _translate(model, sources, source_words, target_words, _search(options), progress=True)
+    hypotheses = _translate(
+        model, sources, source_words, target_words, _search(options), progress=True
+    )
     seconds = earlier + time.perf_counter() - began
 
     print("\nTranslations of held-out sentences:")
@@ -131,7 +178,9 @@ def _train_and_show(options, model_class, preset, alignment):
     print(f"figures and model: {options.out}")
     exact = np.mean([h == r for h, r in zip(hypotheses, references, strict=True)])
     swaps = (
-        {} if options.data else {"aligned_swaps": aligned_swaps(model, alignment, scored, source_words, target_words)}
+        {}
+        if options.data
+        else {"aligned_swaps": aligned_swaps(model, alignment, scored, source_words, target_words)}
     )
     best = int(np.argmax(history["val_bleu"]))  # the first of equals, which is the one that is kept
     print_result(
@@ -147,7 +196,8 @@ def _train_and_show(options, model_class, preset, alignment):
             "parameters": model.count_params(),
             "epochs": len(history["loss"]),
             "training_seconds": round(sum(history["seconds"]), 1),  # of all epochs
-            "seconds": round(seconds, 1),  # of all of it; of a life before --resume, its whole epochs
+            # of all of it; of a life before --resume, its whole epochs
+            "seconds": round(seconds, 1),
         }
     )
 
@@ -155,7 +205,9 @@ def _train_and_show(options, model_class, preset, alignment):
 def _pairs(options):
     """(training pairs, held-out pairs)."""
     if options.data is None:
-        return data.split_pairs(data.toy_translation(options.pairs, seed=options.seed), seed=options.seed)
+        return data.split_pairs(
+            data.toy_translation(options.pairs, seed=options.seed), seed=options.seed
+        )
     return _read(options, "train"), _read(options, "val")
 
 
@@ -173,9 +225,16 @@ def _batches(options, preset, train, validation, words):
     try:
         phases = course.phases(preset, train, words, options)
     except ValueError as error:
-        raise ValueError(f"--tokens {options.tokens}, lines of at most {course.MAX_LENGTH} tokens: {error}") from None
-    # No line of these is left out, however long; a row has a mark more, and is padded to a multiple of four.
-    longest = max(len(side.encode(line)) for pair in validation for side, line in zip(words, pair, strict=True))
+        raise ValueError(
+            f"--tokens {options.tokens}, lines of at most {course.MAX_LENGTH} tokens: {error}"
+        ) from None
+    # No line of these is left out, however long; a row has a mark more, and is padded to a multiple
+    # of four.
+    longest = max(
+        len(side.encode(line))
+        for pair in validation
+        for side, line in zip(words, pair, strict=True)
+    )
     return phases, data.token_batches(validation, *words, max(options.tokens, 1024, longest + 4))
 
 
@@ -194,13 +253,18 @@ def _train(options, preset, model, backup, phases, held_out, scored, words):
         jit_compile=False,
     )
     before = model.evaluate(held_out, verbose=0, return_dict=True)
-    print(f"{model.count_params():,} parameters; validation loss before training {before['loss']:.4f}")
+    print(
+        f"{model.count_params():,} parameters; validation loss before training {before['loss']:.4f}"
+    )
     best = folder.best_weights(options)
     sources, references = zip(*scored, strict=True)
     judge = training.AveragedWeights(
         [
             training.ValidationBleu(
-                lambda model, sources: _translate(model, sources, *words), sources, references, every=preset.bleu_every
+                lambda model, sources: _translate(model, sources, *words),
+                sources,
+                references,
+                every=preset.bleu_every,
             ),
             folder.BestWeights(best, "val_bleu", backup.best("val_bleu")),
         ]
@@ -217,7 +281,9 @@ def _train(options, preset, model, backup, phases, held_out, scored, words):
                 callbacks=[phase.counter, judge, _Clock(), backup],
             ).history
     model.load_weights(best)
-    print(f"validation loss {before['loss']:.4f} at the start, {history['val_loss'][-1]:.4f} in the last epoch")
+    print(
+        f"validation loss {before['loss']:.4f} at the start, {history['val_loss'][-1]:.4f} in the last epoch"
+    )
     return history
 
 
@@ -234,19 +300,29 @@ class _Clock(keras.callbacks.Callback):
 def _search(options):
     if options.beam == 1:
         return tfattn.greedy_search
-    return functools.partial(tfattn.beam_search, num_beams=options.beam, length_penalty=options.length_penalty)
+    return functools.partial(
+        tfattn.beam_search, num_beams=options.beam, length_penalty=options.length_penalty
+    )
 
 
-def _translate(model, sentences, source_words, target_words, search=tfattn.greedy_search, progress=False):
-    return tfattn.translate(model, sentences, source_words, target_words, search, batch_size=128, progress=progress)
+def _translate(
+    model, sentences, source_words, target_words, search=tfattn.greedy_search, progress=False
+):
+    return tfattn.translate(
+        model, sentences, source_words, target_words, search, batch_size=128, progress=progress
+    )
 
 
 def _translate_lines(options):
-    """Standard input to standard output: line by line where somebody types, a thousand at a time where a file comes."""
+    """Standard input to standard output: line by line where somebody types, a thousand at a time
+    where a file comes.
+    """
     with _one_line_errors():
         path = options.out / "model.keras"
         if not path.exists():
-            raise FileNotFoundError(f"{path} is not there: train first, or name its folder with --out")
+            raise FileNotFoundError(
+                f"{path} is not there: train first, or name its folder with --out"
+            )
         model = keras.models.load_model(path)
         words = [data.load_vocabulary(path) for path in folder.vocabulary_paths(options)]
         folder.check_vocabularies(options, "model", words)
@@ -258,7 +334,9 @@ def _translate_lines(options):
     sys.stdin.reconfigure(errors="replace")
     sys.stdout.reconfigure(errors="replace")
     while lines := list(itertools.islice(sys.stdin, at_once)):
-        for translation in _translate(model, [line.strip() for line in lines], *words, _search(options)):
+        for translation in _translate(
+            model, [line.strip() for line in lines], *words, _search(options)
+        ):
             print(translation, flush=True)
 
 

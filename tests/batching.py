@@ -24,6 +24,9 @@ def sentences(dataset):
 def companies(dataset):
     """The pairs of a dataset, decoded, batch by batch."""
     return [
-        [(ENGLISH.decode(source), FRENCH.decode(target)) for source, target in zip(sources, targets, strict=True)]
+        [
+            (ENGLISH.decode(source), FRENCH.decode(target))
+            for source, target in zip(sources, targets, strict=True)
+        ]
         for (sources, _), targets in dataset.as_numpy_iterator()
     ]

@@ -1,4 +1,6 @@
-"""Recurrent encoder and decoder in plain NumPy, one sentence at a time and without padding; and what goes into them."""
+"""Recurrent encoder and decoder in plain NumPy, one sentence at a time and without padding; and
+what goes into them.
+"""
 
 import keras
 import numpy as np
@@ -37,7 +39,10 @@ def sigmoid(x):
 
 def gru(x, states, kernel, recurrent_kernel, bias):
     [h] = states
-    from_input, from_state = np.split(x @ kernel + bias[0], 3), np.split(h @ recurrent_kernel + bias[1], 3)
+    from_input, from_state = (
+        np.split(x @ kernel + bias[0], 3),
+        np.split(h @ recurrent_kernel + bias[1], 3),
+    )
     update = sigmoid(from_input[0] + from_state[0])
     reset = sigmoid(from_input[1] + from_state[1])
     candidate = np.tanh(from_input[2] + reset * from_state[2])
@@ -53,7 +58,9 @@ def lstm(x, states, kernel, recurrent_kernel, bias):
 
 def stepped(cell, x, states):
     function = {"GRUCell": gru, "LSTMCell": lstm}[type(cell).__name__]
-    return function(x, states, *(numbers(w) for w in (cell.kernel, cell.recurrent_kernel, cell.bias)))
+    return function(
+        x, states, *(numbers(w) for w in (cell.kernel, cell.recurrent_kernel, cell.bias))
+    )
 
 
 def zeros(cell):
@@ -70,7 +77,9 @@ def read(cell, tokens):
 
 
 def encoded(encoder, ids):
-    """One sentence, wherever its padding lies: outputs `(S, units)` and last states, layer by layer."""
+    """One sentence, wherever its padding lies: outputs `(S, units)` and last states, layer by
+    layer.
+    """
     real = ids != 0
     tokens, finals = numbers(encoder.embedding.embeddings)[ids[real]], []
     for i, forward in enumerate(encoder.forward_cells):
@@ -102,8 +111,12 @@ def scored(score, query, keys):
 
 
 def decoded(decoder, ids, memory, mask, start):
-    """One sentence: outputs `(T, width)`, alignments `(T, S)` and last states; `start` is a list of lists."""
-    table, kernel, bias = (numbers(w) for w in (decoder.embedding.embeddings, *decoder.readout.weights))
+    """One sentence: outputs `(T, width)`, alignments `(T, S)` and last states; `start` is a list of
+    lists.
+    """
+    table, kernel, bias = (
+        numbers(w) for w in (decoder.embedding.embeddings, *decoder.readout.weights)
+    )
     outputs, alignments, real = [], [], np.asarray(memory[mask], "float64")
     for token in ids:
         if token == 0:  # padding changes no state
@@ -111,7 +124,9 @@ def decoded(decoder, ids, memory, mask, start):
             alignments.append(np.zeros(len(mask)))
             continue
         embedded, weights = table[token], np.zeros(len(mask))
-        context, weights[mask] = reference.attention(scored(decoder.score, start[-1][0], real), real)
+        context, weights[mask] = reference.attention(
+            scored(decoder.score, start[-1][0], real), real
+        )
         x, after = np.concatenate([embedded, context]), []
         for cell, states in zip(decoder.cells, start, strict=True):
             after.append(stepped(cell, x, states))
@@ -153,7 +168,10 @@ def memories(width=MEMORY, seed=0):
 
 def states(layers=1, count=1, seed=3):
     generator = np.random.default_rng(seed)
-    return [[generator.normal(size=(B, UNITS)).astype("float32") for _ in range(count)] for _ in range(layers)]
+    return [
+        [generator.normal(size=(B, UNITS)).astype("float32") for _ in range(count)]
+        for _ in range(layers)
+    ]
 
 
 def encoder(ids=None, **options):

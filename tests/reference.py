@@ -1,6 +1,8 @@
-"""The oracle of the suite: attention in plain float64 NumPy, written for reading, one query at a time.
+"""The oracle of the suite: attention in plain float64 NumPy, written for reading, one query at a
+time.
 
-It knows nothing of the package. A mask is a bool array that broadcasts to the scores; True = may attend.
+It knows nothing of the package. A mask is a bool array that broadcasts to the scores; True = may
+attend.
 """
 
 import numpy as np
@@ -26,7 +28,9 @@ def layer_norm(x, gamma, beta, epsilon=1e-5):
 
 
 def slopes(function, *arrays, step=1e-5):
-    """The gradient of a function to a number, by each array: central differences, one entry at a time."""
+    """The gradient of a function to a number, by each array: central differences, one entry at a
+    time.
+    """
     arrays = [np.array(x, "float64") for x in arrays]
     gradients = [np.zeros(x.shape) for x in arrays]
     for x, gradient in zip(arrays, gradients, strict=True):
@@ -74,7 +78,9 @@ def log_kernel(query, key, bandwidth=1.0, kernel="gaussian"):
 
 
 def pool(weights, value):
-    """The weighted sum of the values that count: a value with weight 0 is not looked at, whatever it holds."""
+    """The weighted sum of the values that count: a value with weight 0 is not looked at, whatever
+    it holds.
+    """
     shape = (*weights.shape[:-1], value.shape[-1])
     value = np.broadcast_to(value, (*weights.shape[:-2], *value.shape[-2:]))
     output = np.zeros(shape)
@@ -101,7 +107,9 @@ def join_heads(heads, kernel, bias):
 
 
 def multi_head(query, value, key, weights, mask=None, score=dot_product):
-    """Multi-head attention with the eight arrays of Keras's `get_weights()`; key heads repeat where they are fewer."""
+    """Multi-head attention with the eight arrays of Keras's `get_weights()`; key heads repeat where
+    they are fewer.
+    """
     wq, bq, wk, bk, wv, bv, wo, bo = (np.asarray(w, "float64") for w in weights)
     q, k, v = split_heads(query, wq, bq), split_heads(key, wk, bk), split_heads(value, wv, bv)
     repeats = q.shape[1] // k.shape[1]
@@ -137,7 +145,9 @@ def segments(query_segments, key_segments):
 
 
 def cross_entropy(target, weights, tokens, vectors, bias=None, smoothing=0.0):
-    """Σ weights · loss of the logits tokens · vectorsᵀ + bias, and its gradients by weights, tokens, vectors and bias."""
+    """Σ weights · loss of the logits tokens · vectorsᵀ + bias, and its gradients by weights,
+    tokens, vectors and bias.
+    """
     size, gradients = len(vectors), [np.zeros(x.shape) for x in (weights, tokens, vectors)]
     of_weights, of_tokens, of_vectors = gradients
     loss, of_bias = 0.0, np.zeros(size)

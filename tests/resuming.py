@@ -25,7 +25,10 @@ def small_batches(first_epoch=0, last_epoch=9):
         for epoch in range(first_epoch, last_epoch):
             rng = np.random.default_rng([SEED, epoch])
             for _ in range(STEPS):
-                yield rng.normal(size=(11, 3)).astype("float32"), rng.normal(size=(11, 2)).astype("float32")
+                yield (
+                    rng.normal(size=(11, 3)).astype("float32"),
+                    rng.normal(size=(11, 2)).astype("float32"),
+                )
 
     signature = (tf.TensorSpec((11, 3), tf.float32), tf.TensorSpec((11, 2), tf.float32))
     return tf.data.Dataset.from_generator(stream, output_signature=signature)
@@ -40,12 +43,20 @@ def small_model(optimizer="adam", dtype=None):
 
 def fit(model, backup, epochs, *judges, **arguments):
     data = arguments.pop("data", small_batches(backup.epoch))
-    arguments = {"initial_epoch": backup.epoch, "steps_per_epoch": STEPS, "verbose": 0, "shuffle": False, **arguments}
+    arguments = {
+        "initial_epoch": backup.epoch,
+        "steps_per_epoch": STEPS,
+        "verbose": 0,
+        "shuffle": False,
+        **arguments,
+    }
     return model.fit(data, epochs=epochs, callbacks=[*judges, backup], **arguments)
 
 
 def whole_and_resumed(tmp_path, new_model, *new_judges):
-    """(model, history) of a run of four epochs, and of one stopped after two and taken up by another model."""
+    """(model, history) of a run of four epochs, and of one stopped after two and taken up by
+    another model.
+    """
 
     def stop(epoch, logs):
         if epoch == 2:
@@ -55,7 +66,13 @@ def whole_and_resumed(tmp_path, new_model, *new_judges):
     whole = fit(model, training.Backup(tmp_path / "whole"), 4, *[judge() for judge in new_judges])
     stopper = keras.callbacks.LambdaCallback(on_epoch_begin=stop)
     with pytest.raises(KeyboardInterrupt):
-        fit(new_model(), training.Backup(tmp_path / "cut"), 4, *[judge() for judge in new_judges], stopper)
+        fit(
+            new_model(),
+            training.Backup(tmp_path / "cut"),
+            4,
+            *[judge() for judge in new_judges],
+            stopper,
+        )
     resumed = new_model()
     history = fit(resumed, training.Backup(tmp_path / "cut"), 4, *[judge() for judge in new_judges])
     return (model, whole), (resumed, history)

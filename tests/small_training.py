@@ -1,4 +1,6 @@
-"""A model of two numbers out of three, what it is trained on, and what its weights are on the way: for callbacks."""
+"""A model of two numbers out of three, what it is trained on, and what its weights are on the way:
+for callbacks.
+"""
 
 import keras
 import numpy as np
@@ -20,7 +22,16 @@ def new_model(optimizer=None, **arguments):
 
 def fit(model, callbacks, epochs=3, **arguments):
     """Three batches an epoch."""
-    return model.fit(X, Y, batch_size=5, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks, **arguments)
+    return model.fit(
+        X,
+        Y,
+        batch_size=5,
+        epochs=epochs,
+        shuffle=False,
+        verbose=0,
+        callbacks=callbacks,
+        **arguments,
+    )
 
 
 class Weights(keras.callbacks.Callback):

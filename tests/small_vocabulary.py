@@ -1,4 +1,6 @@
-"""A vocabulary of a few words, and the loss without logits made to take it, in blocks of a few tokens."""
+"""A vocabulary of a few words, and the loss without logits made to take it, in blocks of a few
+tokens.
+"""
 
 import contextlib
 

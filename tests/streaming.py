@@ -23,7 +23,9 @@ MASKS = {
     "prefix of one number": lambda rng: masks.prefix(np.int64(rng.integers(0, 9))),
     "~window": lambda rng: ~masks.window(5),
     "~causal": lambda rng: ~masks.causal(),
-    "~(padding & window)": lambda rng: ~(masks.padding(rng.integers(0, S + 1, B)) & masks.window(6)),
+    "~(padding & window)": lambda rng: (
+        ~(masks.padding(rng.integers(0, S + 1, B)) & masks.window(6))
+    ),
     "segments": lambda rng: masks.segments(rng.integers(0, 3, (B, T)), rng.integers(0, 3, (B, S))),
     "explicit": lambda rng: masks.explicit(rng.random((T, S)) < 0.5),
     "explicit by row": lambda rng: masks.explicit(rng.random((B, T, S)) < 0.5),
@@ -32,7 +34,9 @@ MASKS = {
     "keys in the middle": lambda rng: masks.explicit(
         (np.arange(S) > 5) & (np.arange(S) < rng.integers(4, S, (B, 1, 1)))
     ),
-    "~padded keys": lambda rng: ~masks.explicit(np.arange(S) < rng.integers(0, S + 1, (B, 1, 1, 1))),
+    "~padded keys": lambda rng: (
+        ~masks.explicit(np.arange(S) < rng.integers(0, S + 1, (B, 1, 1, 1)))
+    ),
     "all keys or none": lambda rng: masks.explicit(rng.random((B, 1, 1)) < 0.5),
     "nothing": lambda rng: masks.prefix(0),
 }
@@ -53,10 +57,14 @@ def scored(name, width, heads, rng):
         return score_functions.additive, [rng.normal(size=(heads, width, 1))]
     if name in ("gaussian", "epanechnikov"):
         return score_functions.log_kernel(kernels.get(name)), []
-    return {"dot": score_functions.dot_product, "scaled dot": score_functions.scaled_dot_product}[name], []
+    return {"dot": score_functions.dot_product, "scaled dot": score_functions.scaled_dot_product}[
+        name
+    ], []
 
 
-def problem(seed, score="scaled dot", heads=(H, H), bias="none", dtype="float32", width=D, at_edges=False):
+def problem(
+    seed, score="scaled dot", heads=(H, H), bias="none", dtype="float32", width=D, at_edges=False
+):
     """(score function, arguments): query, key, value, parameters and bias as one list of tensors.
 
     `at_edges` lets pairs come as near to the edge of a kernel's support as they like.
@@ -64,10 +72,14 @@ def problem(seed, score="scaled dot", heads=(H, H), bias="none", dtype="float32"
     rng = np.random.default_rng(seed)
     function, parameters = scored(score, width, heads[0], rng)
     scale = 0.3 if score == "epanechnikov" else 1.0  # so that some keys lie within its support
-    arrays = [scale * rng.normal(size=(B, heads[0], T, width)), scale * rng.normal(size=(B, heads[1], S, width))]
+    arrays = [
+        scale * rng.normal(size=(B, heads[0], T, width)),
+        scale * rng.normal(size=(B, heads[1], S, width)),
+    ]
     if score == "epanechnikov" and not at_edges:
-        # On a grid no pair is nearer to the edge of the support than 1 − u² = 1/64. Nearer, the slope 2u / (1 − u²) has no
-        # bound, and multiplies what float32 leaves of a difference that is 0.
+        # On a grid no pair is nearer to the edge of the support than 1 − u² = 1/64. Nearer, the
+        # slope 2u / (1 − u²) has no bound, and multiplies what float32 leaves of a difference that
+        # is 0.
         arrays = [np.round(8 * array) / 8 for array in arrays]
     arrays += [rng.normal(size=(B, heads[1], S, V)), *parameters]
     if BIASES[bias]:
@@ -88,13 +100,17 @@ def pulled(function, arguments, mask, path, biased=False, block=(4, 6), **option
         if path == "dense":
             output = attend(query, value, key, function, parameters, mask, bias, path="dense")
         else:
-            output = streamed.attend(query, value, key, function, parameters, mask, bias, block=block, **options)
+            output = streamed.attend(
+                query, value, key, function, parameters, mask, bias, block=block, **options
+            )
     return [output, *tape.gradient(output, arguments, upstream)]
 
 
 def assert_close(these, those, tolerance=2e-4):
     for this, that in zip(these, those, strict=True):
-        np.testing.assert_allclose(np.asarray(this, "float64"), np.asarray(that, "float64"), tolerance, tolerance)
+        np.testing.assert_allclose(
+            np.asarray(this, "float64"), np.asarray(that, "float64"), tolerance, tolerance
+        )
 
 
 def wide(arguments):

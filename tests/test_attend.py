@@ -42,9 +42,15 @@ def scored(name, query, key, rng):
 def test_output_and_weights_equal_the_oracle(seed, score, heads, mask, biased):
     rng = np.random.default_rng(seed)
     outer_q, outer_k = ((B,), (B,)) if heads is None else ((B, heads[0]), (B, heads[1]))
-    query, key, value = draw(rng, *outer_q, T, D), draw(rng, *outer_k, S, D), draw(rng, *outer_k, S, V)
+    query, key, value = (
+        draw(rng, *outer_q, T, D),
+        draw(rng, *outer_k, S, D),
+        draw(rng, *outer_k, S, V),
+    )
     repeats = 1 if heads is None else heads[0] // heads[1]
-    many_keys, many_values = (x if heads is None else np.repeat(x, repeats, axis=1) for x in (key, value))
+    many_keys, many_values = (
+        x if heads is None else np.repeat(x, repeats, axis=1) for x in (key, value)
+    )
     function, parameters, scores = scored(score, query, many_keys, rng)
     lengths = rng.integers(0, S + 1, size=B)
     random = rng.random((B, T, S)) < 0.5
@@ -63,18 +69,30 @@ def test_output_and_weights_equal_the_oracle(seed, score, heads, mask, biased):
         seen = seen[:, None]
     bias = draw(rng, T, S) if biased else None
     output, weights = attend(
-        query, value, key, score=function, parameters=parameters, mask=given_mask, bias=bias, return_weights=True
+        query,
+        value,
+        key,
+        score=function,
+        parameters=parameters,
+        mask=given_mask,
+        bias=bias,
+        return_weights=True,
     )
     expected = reference.attention(scores + (bias if biased else 0.0), many_values, seen)
     np.testing.assert_allclose(weights, expected[1], atol=2e-5)
     np.testing.assert_allclose(output, expected[0], atol=5e-5)
-    alone = attend(query, value, key, score=function, parameters=parameters, mask=given_mask, bias=bias)
+    alone = attend(
+        query, value, key, score=function, parameters=parameters, mask=given_mask, bias=bias
+    )
     np.testing.assert_array_equal(output, alone)
 
 
 def test_gradients_equal_finite_differences():
     rng = np.random.default_rng(0)
-    inputs = {n: rng.normal(size=s) for n, s in (("query", (1, T, D)), ("value", (1, S, V)), ("key", (1, S, D)))}
+    inputs = {
+        n: rng.normal(size=s)
+        for n, s in (("query", (1, T, D)), ("value", (1, S, V)), ("key", (1, S, D)))
+    }
     inputs["bias"] = rng.normal(size=(T, S))
     direction = rng.normal(size=(1, T, V))
     mask = reference.causal(T, S)
@@ -91,7 +109,9 @@ def test_gradients_equal_finite_differences():
         step = rng.normal(size=inputs[name].shape)
         up, down = ({**inputs, name: inputs[name] + sign * 1e-6 * step} for sign in (1, -1))
         numeric = (oracle(**up) - oracle(**down)) / 2e-6
-        np.testing.assert_allclose((gradient.numpy() * step).sum(), numeric, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            (gradient.numpy() * step).sum(), numeric, rtol=1e-6, err_msg=name
+        )
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf, 1e30])
@@ -133,7 +153,9 @@ def test_fully_masked_query_pools_to_zero_with_finite_gradients(dtype):
     query, key, value = (tf.cast(draw(rng, B, n, D), dtype) for n in (T, S, S))
     with tf.GradientTape() as tape:
         tape.watch([query, key, value])
-        output, weights = attend(query, value, key, mask=np.zeros((T, S), bool), return_weights=True)
+        output, weights = attend(
+            query, value, key, mask=np.zeros((T, S), bool), return_weights=True
+        )
         total = tf.reduce_sum(tf.cast(output, "float32") + 1.0)
     assert np.all(np.asarray(output) == 0) and np.all(np.asarray(weights) == 0)
     assert output.dtype == dtype
@@ -152,7 +174,9 @@ def test_grouped_heads_equal_repeated_ones():
     rng = np.random.default_rng(0)
     query, key, value = draw(rng, B, 6, T, D), draw(rng, B, 2, S, D), draw(rng, B, 2, S, V)
     grouped = attend(query, value, key, mask=masks.causal())
-    repeated = attend(query, np.repeat(value, 3, axis=1), np.repeat(key, 3, axis=1), mask=masks.causal())
+    repeated = attend(
+        query, np.repeat(value, 3, axis=1), np.repeat(key, 3, axis=1), mask=masks.causal()
+    )
     np.testing.assert_allclose(grouped, repeated, atol=1e-6)
 
 
@@ -167,14 +191,21 @@ def test_dropout_keeps_the_mean_and_returns_weights_before_it():
 def test_same_seed_drops_the_same_weights():
     rng = np.random.default_rng(0)
     query, value = draw(rng, B, T, D), draw(rng, B, S, D)
-    first, second, other = (attend(query, value, dropout=0.5, seed=seed).numpy() for seed in (7, 7, 8))
+    first, second, other = (
+        attend(query, value, dropout=0.5, seed=seed).numpy() for seed in (7, 7, 8)
+    )
     np.testing.assert_array_equal(first, second)
     assert (first != other).any()
 
 
 def ops_of(function):
     concrete = function.get_concrete_function()
-    ranks = [t.shape.rank for op in concrete.graph.get_operations() for t in op.outputs if t.shape.rank is not None]
+    ranks = [
+        t.shape.rank
+        for op in concrete.graph.get_operations()
+        for t in op.outputs
+        if t.shape.rank is not None
+    ]
     return {op.type for op in concrete.graph.get_operations()}, max(ranks)
 
 
@@ -182,12 +213,22 @@ def ops_of(function):
 @pytest.mark.parametrize("score", ["dot", "additive", "gaussian"])
 def test_products_are_batched_and_no_tensor_has_five_axes(score, groups):
     rng = np.random.default_rng(0)
-    query, key, value = draw(rng, B, 4, T, D), draw(rng, B, groups, S, D), draw(rng, B, groups, S, V)
+    query, key, value = (
+        draw(rng, B, 4, T, D),
+        draw(rng, B, groups, S, D),
+        draw(rng, B, groups, S, V),
+    )
     function, parameters, _ = scored(score, query, np.repeat(key, 4 // groups, axis=1), rng)
 
     @tf.function
     def traced():
-        return attend(tf.constant(query), tf.constant(value), tf.constant(key), score=function, parameters=parameters)
+        return attend(
+            tf.constant(query),
+            tf.constant(value),
+            tf.constant(key),
+            score=function,
+            parameters=parameters,
+        )
 
     types, rank = ops_of(traced)
     assert "BatchMatMulV2" in types
@@ -198,9 +239,15 @@ def test_products_are_batched_and_no_tensor_has_five_axes(score, groups):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"query": np.zeros((B, D))}, r"attend: `query` must have shape \(B, T, D\) or \(B, H, T, D\)"),
+        (
+            {"query": np.zeros((B, D))},
+            r"attend: `query` must have shape \(B, T, D\) or \(B, H, T, D\)",
+        ),
         ({"value": np.zeros((B, 1, S, V))}, r"`value` must have shape \(B, S, D\)"),
-        ({"value": np.zeros((B, S + 1, V))}, f"`key` must have as many tokens as `value`, which has {S + 1}"),
+        (
+            {"value": np.zeros((B, S + 1, V))},
+            f"`key` must have as many tokens as `value`, which has {S + 1}",
+        ),
         ({"dropout": 1.0}, r"`dropout` must be a number in \[0, 1\)"),
         ({"mask": np.zeros((T, S))}, "goes into `bias`"),
         ({"mask": np.zeros((T, S + 1), bool)}, "`mask` must have shape"),
@@ -208,10 +255,18 @@ def test_products_are_batched_and_no_tensor_has_five_axes(score, groups):
     ],
 )
 def test_bad_arguments_are_refused(change, message):
-    arguments = {"query": np.zeros((B, T, D)), "value": np.zeros((B, S, V)), "key": np.zeros((B, S, D)), **change}
+    arguments = {
+        "query": np.zeros((B, T, D)),
+        "value": np.zeros((B, S, V)),
+        "key": np.zeros((B, S, D)),
+        **change,
+    }
     with pytest.raises(ValueError, match=message):
         attend(
-            **{k: v.astype("float32") if getattr(v, "dtype", None) == "float64" else v for k, v in arguments.items()}
+            **{
+                k: v.astype("float32") if getattr(v, "dtype", None) == "float64" else v
+                for k, v in arguments.items()
+            }
         )
 
 
@@ -230,7 +285,9 @@ def test_runs_under_xla_with_unknown_shapes():
 
     rng = np.random.default_rng(0)
     query, value = draw(rng, B, T, D), draw(rng, B, S, D)
-    np.testing.assert_allclose(compiled(query, value), attend(query, value, mask=masks.causal()), atol=1e-6)
+    np.testing.assert_allclose(
+        compiled(query, value), attend(query, value, mask=masks.causal()), atol=1e-6
+    )
 
 
 def test_score_layer_and_function_agree():

@@ -16,7 +16,9 @@ def draw(*shape, seed=0):
 
 
 def weights_of(query, value, **call):
-    return np.asarray(tfattn.DotProductAttention()(query, value, return_attention_scores=True, **call)[1])
+    return np.asarray(
+        tfattn.DotProductAttention()(query, value, return_attention_scores=True, **call)[1]
+    )
 
 
 def test_every_mask_joins_every_other():
@@ -34,13 +36,17 @@ def test_every_mask_joins_every_other():
     )
     seen = key_mask[:, None] & value_mask[:, None] & attention_mask
     seen = seen & reference.padding([6, 5], S) & reference.causal(T, S)
-    np.testing.assert_allclose(weights, reference.softmax(reference.dot_product(query, value), seen), atol=1e-6)
+    np.testing.assert_allclose(
+        weights, reference.softmax(reference.dot_product(query, value), seen), atol=1e-6
+    )
 
 
 def test_query_mask_hides_no_key():
     tokens = draw(B, S, D)
     mask = reference.padding([3, 5], S)[:, 0]
-    np.testing.assert_array_equal(weights_of(tokens, tokens, query_mask=mask), weights_of(tokens, tokens))
+    np.testing.assert_array_equal(
+        weights_of(tokens, tokens, query_mask=mask), weights_of(tokens, tokens)
+    )
 
 
 @pytest.mark.parametrize("layer", [tfattn.DotProductAttention(), tfattn.MultiHeadAttention(2, 3)])
@@ -64,12 +70,16 @@ def test_ambiguous_mask_of_two_axes_is_queries_by_keys():
 def test_mask_object_survives_a_functional_model_on_disk(tmp_path):
     query, value = keras.Input((None, D)), keras.Input((None, D))
     mask = tfattn.masks.causal() & ~tfattn.masks.window(2)
-    model = keras.Model([query, value], tfattn.DotProductAttention()(query, value, attention_mask=mask))
+    model = keras.Model(
+        [query, value], tfattn.DotProductAttention()(query, value, attention_mask=mask)
+    )
     model.save(tmp_path / "model.keras")
     inputs = [draw(B, T, D), draw(B, S, D, seed=1)]
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded(inputs), model(inputs))
-    weights = reference.softmax(reference.dot_product(*inputs), reference.causal(T, S) & ~reference.window(2, T, S))
+    weights = reference.softmax(
+        reference.dot_product(*inputs), reference.causal(T, S) & ~reference.window(2, T, S)
+    )
     np.testing.assert_allclose(model(inputs), weights @ inputs[1], atol=1e-5)
 
 
@@ -111,7 +121,9 @@ def test_symbolic_call_checks_what_an_eager_one_checks():
 
 def test_a_mask_of_both_key_and_value_is_looked_at_once(monkeypatch):
     calls, on = [], tfattn.masks.explicit.on
-    monkeypatch.setattr(tfattn.masks.explicit, "on", lambda self, grid: calls.append(1) or on(self, grid))
+    monkeypatch.setattr(
+        tfattn.masks.explicit, "on", lambda self, grid: calls.append(1) or on(self, grid)
+    )
     tokens, mask = np.ones((2, 7, 5), "float32"), tf.range(7) < tf.constant([[3], [7]])
     tfattn.Attention()(tokens, tokens, key_mask=mask, value_mask=mask)
     assert len(calls) == 1

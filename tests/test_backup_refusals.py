@@ -42,7 +42,10 @@ def test_a_damaged_file_is_refused_with_a_sentence(tmp_path, damage):
     path = tmp_path / "run.backup"
     fit(seeded("adam"), training.Backup(path), 1)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ValueError, match="Backup: `filepath` must be a whole file that `Backup` wrote; delete it to"):
+    with pytest.raises(
+        ValueError,
+        match="Backup: `filepath` must be a whole file that `Backup` wrote; delete it to",
+    ):
         training.Backup(path)
 
 
@@ -70,18 +73,24 @@ def test_another_file_of_numpys_is_refused(tmp_path):
         training.Backup(tmp_path / "other.npz")
 
 
-@pytest.mark.parametrize("other", [lambda: small_model("sgd"), lambda: small_model("adamax"), lambda: wider_model()])
+@pytest.mark.parametrize(
+    "other", [lambda: small_model("sgd"), lambda: small_model("adamax"), lambda: wider_model()]
+)
 def test_the_backup_of_another_model_or_optimizer_is_refused(tmp_path, other):
     path = tmp_path / "run.backup"
     fit(seeded("adam"), training.Backup(path), 1)
-    with pytest.raises(ValueError, match="Backup: `filepath` must belong to this model and optimizer"):
+    with pytest.raises(
+        ValueError, match="Backup: `filepath` must belong to this model and optimizer"
+    ):
         fit(other(), training.Backup(path), 2)
 
 
 def test_the_optimizer_within_one_that_scales_is_told_apart_too(tmp_path):
     path, scaled = tmp_path / "run.backup", keras.optimizers.LossScaleOptimizer
     fit(seeded(scaled(keras.optimizers.Adam())), training.Backup(path), 1)
-    with pytest.raises(ValueError, match="Backup: `filepath` must belong to this model and optimizer"):
+    with pytest.raises(
+        ValueError, match="Backup: `filepath` must belong to this model and optimizer"
+    ):
         fit(seeded(scaled(keras.optimizers.Adamax())), training.Backup(path), 2)
 
 
@@ -99,7 +108,9 @@ def test_a_file_that_another_run_has_written_to_since_is_refused(tmp_path, epoch
 
 
 @pytest.mark.parametrize("epochs", [0, 2])
-def test_a_backup_that_could_not_be_written_is_written_by_the_next_fit(tmp_path, monkeypatch, epochs):
+def test_a_backup_that_could_not_be_written_is_written_by_the_next_fit(
+    tmp_path, monkeypatch, epochs
+):
     (model, whole), _ = whole_and_resumed(tmp_path, lambda: seeded("adam"))
     backup, resumed = training.Backup(tmp_path / "run.backup"), seeded("adam")
     if epochs:
@@ -127,7 +138,10 @@ def wider_model():
 def test_an_epoch_that_the_backup_does_not_go_on_with_is_refused(tmp_path):
     path = tmp_path / "run.backup"
     fit(seeded("adam"), training.Backup(path), 2)
-    with pytest.raises(ValueError, match=r"`initial_epoch` must be `backup.epoch`, here 2. Received: initial_epoch=0"):
+    with pytest.raises(
+        ValueError,
+        match=r"`initial_epoch` must be `backup.epoch`, here 2. Received: initial_epoch=0",
+    ):
         fit(seeded("adam"), training.Backup(path), 4, initial_epoch=0)
 
 

@@ -24,12 +24,17 @@ def benchmark(monkeypatch):
 def test_our_peer_takes_the_batches_that_are_prepared(benchmark, monkeypatch, tmp_path):
     monkeypatch.setattr(benchmark, "VOCABULARY_SIZE", 50)
     made_up = benchmark._made_up
-    monkeypatch.setattr(benchmark, "_made_up", lambda count, generator: made_up(count // 100, generator))
+    monkeypatch.setattr(
+        benchmark, "_made_up", lambda count, generator: made_up(count // 100, generator)
+    )
     benchmark.prepare(tmp_path / "batches.npz", None, quick=False)
-    model = tfattn.Transformer(50, num_layers=1, width=8, num_heads=2, hidden_dim=8, share_embeddings=True)
+    model = tfattn.Transformer(
+        50, num_layers=1, width=8, num_heads=2, hidden_dim=8, share_embeddings=True
+    )
     with np.load(tmp_path / "batches.npz") as arrays:
         batches = {
-            work: [arrays[key] for key in sorted(arrays) if key.startswith(work)] for work in ("training", "decoding")
+            work: [arrays[key] for key in sorted(arrays) if key.startswith(work)]
+            for work in ("training", "decoding")
         }
     source, target_in, target_out = batches["training"][:3]
     assert model((source, target_in)).shape == (*target_out.shape, 50)

@@ -62,7 +62,9 @@ def test_an_encoder_block_is_the_papers_formula(norm_first, causal):
         return output
 
     y = around(block.self_attention_norm, x, attend, norm_first)
-    wanted = around(block.feed_forward_norm, y, lambda z: feed_forward(block.feed_forward, z), norm_first)
+    wanted = around(
+        block.feed_forward_norm, y, lambda z: feed_forward(block.feed_forward, z), norm_first
+    )
     output, scores = block(x, use_causal_mask=causal, return_attention_scores=True)
     np.testing.assert_allclose(output, wanted, atol=2e-5)
     np.testing.assert_allclose(scores, weights[0], atol=1e-5)
@@ -70,7 +72,9 @@ def test_an_encoder_block_is_the_papers_formula(norm_first, causal):
 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_a_decoder_block_is_the_papers_formula(norm_first):
-    block = built(tfattn.TransformerDecoderBlock(H, HIDDEN, norm_first=norm_first), (B, T, D), (B, S, 13))
+    block = built(
+        tfattn.TransformerDecoderBlock(H, HIDDEN, norm_first=norm_first), (B, T, D), (B, S, 13)
+    )
     x, memory, weights = draw(B, T, D).astype("float64"), draw(B, S, 13, seed=1), []
     real = np.arange(S) < np.array([[7], [4]])
 
@@ -91,7 +95,9 @@ def test_a_decoder_block_is_the_papers_formula(norm_first):
         lambda z: attend(block.cross_attention, z, memory, real[:, None, None]),
         norm_first,
     )
-    wanted = around(block.feed_forward_norm, y, lambda z: feed_forward(block.feed_forward, z), norm_first)
+    wanted = around(
+        block.feed_forward_norm, y, lambda z: feed_forward(block.feed_forward, z), norm_first
+    )
     for padding in ({"valid_lens": np.array([7, 4])}, {"memory_mask": real}):
         output, *scores = block(x, memory, return_attention_scores=True, **padding)
         np.testing.assert_allclose(output, wanted, atol=2e-5)
@@ -103,8 +109,12 @@ def test_a_decoder_block_is_the_papers_formula(norm_first):
 @pytest.mark.parametrize("scores", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
 @pytest.mark.parametrize("training", [False, None])
-def test_changing_a_target_token_leaves_the_outputs_before_it_alone(dropout, scores, dtype, training):
-    block = tfattn.TransformerDecoderBlock(H, HIDDEN, dropout=dropout, attention_dropout=dropout, dtype=dtype)
+def test_changing_a_target_token_leaves_the_outputs_before_it_alone(
+    dropout, scores, dtype, training
+):
+    block = tfattn.TransformerDecoderBlock(
+        H, HIDDEN, dropout=dropout, attention_dropout=dropout, dtype=dtype
+    )
     target, memory = draw(B, T, D), draw(B, S, D, seed=1)
 
     def run(target):
@@ -122,9 +132,14 @@ def test_changing_a_target_token_leaves_the_outputs_before_it_alone(dropout, sco
 
 def test_asking_for_weights_changes_no_output():
     x, memory = draw(B, T, D), draw(B, S, D, seed=1)
-    encoder, decoder = tfattn.TransformerEncoderBlock(H, HIDDEN), tfattn.TransformerDecoderBlock(H, HIDDEN)
+    encoder, decoder = (
+        tfattn.TransformerEncoderBlock(H, HIDDEN),
+        tfattn.TransformerDecoderBlock(H, HIDDEN),
+    )
     np.testing.assert_array_equal(encoder(x), encoder(x, return_attention_scores=True)[0])
-    np.testing.assert_array_equal(decoder(x, memory), decoder(x, memory, return_attention_scores=True)[0])
+    np.testing.assert_array_equal(
+        decoder(x, memory), decoder(x, memory, return_attention_scores=True)[0]
+    )
 
 
 @pytest.mark.parametrize("garbage", [3.0, np.inf, np.nan])
@@ -155,13 +170,17 @@ def test_padded_memory_has_no_gradient_and_spoils_none():
 
 
 def stack(norm_first, dtype="float32"):
-    return [tfattn.TransformerEncoderBlock(H, HIDDEN, norm_first=norm_first, dtype=dtype) for _ in range(3)]
+    return [
+        tfattn.TransformerEncoderBlock(H, HIDDEN, norm_first=norm_first, dtype=dtype)
+        for _ in range(3)
+    ]
 
 
 IDS = np.array([[3, 5, 4, 0, 0], [1, 2, 4, 2, 0]])
 
 
-# Before 3.13 Keras drops a tensor's mask where a layer of another policy casts the tensor, before the layer is called.
+# Before 3.13 Keras drops a tensor's mask where a layer of another policy casts the tensor, before
+# the layer is called.
 keras_casts_masks_away = pytest.mark.skipif(
     tuple(int(part) for part in keras.__version__.split(".")[:2]) < (3, 13),
     reason="Keras loses masks in casts before 3.13",
@@ -169,7 +188,9 @@ keras_casts_masks_away = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("mixed_bfloat16", marks=keras_casts_masks_away)])
+@pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("mixed_bfloat16", marks=keras_casts_masks_away)]
+)
 def test_an_embeddings_mask_travels_through_all_blocks(norm_first, dtype):
     embedding, blocks = keras.layers.Embedding(11, D, mask_zero=True), stack(norm_first, dtype)
     positions = tfattn.SinusoidalPositionalEncoding(input_scale=D**0.5)
@@ -212,7 +233,9 @@ def test_an_embeddings_mask_holds_beside_another_tensor(norm_first, extra):
         "attention_mask": tf.ones((T, T), bool),
     }
     other = {extra: tensor[extra]}
-    np.testing.assert_allclose(block(x, **other), block(tf.identity(x), mask=IDS != 0, **other), atol=1e-6)
+    np.testing.assert_allclose(
+        block(x, **other), block(tf.identity(x), mask=IDS != 0, **other), atol=1e-6
+    )
 
 
 def test_a_functional_model_keeps_the_mask_beside_another_tensor():
@@ -226,10 +249,15 @@ def test_a_functional_model_keeps_the_mask_beside_another_tensor():
 
 
 def test_both_masks_reach_a_decoder_block_by_themselves():
-    embedding, block = keras.layers.Embedding(11, D, mask_zero=True), tfattn.TransformerDecoderBlock(H, HIDDEN)
+    embedding, block = (
+        keras.layers.Embedding(11, D, mask_zero=True),
+        tfattn.TransformerDecoderBlock(H, HIDDEN),
+    )
     source = np.array([[3, 5, 0, 0, 0, 0, 0], [1, 2, 4, 2, 9, 8, 0]])
     target, memory = embedding(IDS), embedding(source)
-    by_hand = block(tf.identity(target), tf.identity(memory), inputs_mask=IDS != 0, memory_mask=source != 0)
+    by_hand = block(
+        tf.identity(target), tf.identity(memory), inputs_mask=IDS != 0, memory_mask=source != 0
+    )
     output = block(target, memory)
     np.testing.assert_array_equal(output, by_hand)
     np.testing.assert_array_equal(output._keras_mask, IDS != 0)
@@ -252,7 +280,9 @@ def test_all_masks_of_an_encoder_block_join_by_and():
     )
     lengths = np.arange(T) < np.array([[5], [4]])
     visible = np.tril(window) & (real & lengths)[:, None]
-    np.testing.assert_array_equal(np.asarray(weights) > 0, np.broadcast_to(visible[:, None], weights.shape))
+    np.testing.assert_array_equal(
+        np.asarray(weights) > 0, np.broadcast_to(visible[:, None], weights.shape)
+    )
 
 
 def test_a_mask_over_the_memory_and_one_over_the_target_are_two_arguments():
@@ -267,11 +297,14 @@ def test_a_mask_over_the_memory_and_one_over_the_target_are_two_arguments():
         return_attention_scores=True,
     )
     for weights, mask in ((own, over_target), (cross, over_memory)):
-        # Exactly 0 where it hides; what is left has weight 1, which a softmax may give as one bit less.
+        # Exactly 0 where it hides; what is left has weight 1, which a softmax may give as one bit
+        # less.
         np.testing.assert_allclose(weights, np.broadcast_to(mask, weights.shape), rtol=2e-7, atol=0)
 
 
-@pytest.mark.parametrize("score", [tfattn.AdditiveScore(units=5), tfattn.CosineScore(0.5), tfattn.KernelScore()])
+@pytest.mark.parametrize(
+    "score", [tfattn.AdditiveScore(units=5), tfattn.CosineScore(0.5), tfattn.KernelScore()]
+)
 def test_any_score_fits_and_each_attention_has_its_own(score):
     block = tfattn.TransformerDecoderBlock(H, HIDDEN, score=score)
     target, memory = draw(B, T, D), draw(B, S, D, seed=1)
@@ -306,9 +339,15 @@ def bounds(block):
     found = {}
     for weight in block.trainable_weights:
         if weight.path.endswith("kernel"):
-            rows = weight.shape[0] if "attention_output" not in weight.path else weight.shape[0] * weight.shape[1]
+            rows = (
+                weight.shape[0]
+                if "attention_output" not in weight.path
+                else weight.shape[0] * weight.shape[1]
+            )
             columns = np.prod(weight.shape) // rows
-            found["/".join(weight.path.split("/")[1:-1])] = np.abs(weight.numpy()).max() / np.sqrt(6 / (rows + columns))
+            found["/".join(weight.path.split("/")[1:-1])] = np.abs(weight.numpy()).max() / np.sqrt(
+                6 / (rows + columns)
+            )
     return found
 
 

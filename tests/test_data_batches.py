@@ -7,7 +7,16 @@ import keras
 import numpy as np
 import pytest
 
-from tests.batching import ENGLISH, FRENCH, MORE_PAIRS, PAIRS, batches, by_tokens, companies, sentences
+from tests.batching import (
+    ENGLISH,
+    FRENCH,
+    MORE_PAIRS,
+    PAIRS,
+    batches,
+    by_tokens,
+    companies,
+    sentences,
+)
 from tests.processes import printed
 from tfattn.data import Vocabulary, token_batches, translation_batches
 
@@ -19,7 +28,9 @@ def shapes(dataset):
 
 def longer_sides(pairs):
     """Ids of each pair's longer row, its mark included."""
-    return [1 + max(len(ENGLISH.encode(source)), len(FRENCH.encode(target))) for source, target in pairs]
+    return [
+        1 + max(len(ENGLISH.encode(source)), len(FRENCH.encode(target))) for source, target in pairs
+    ]
 
 
 def test_rows_carry_their_marks_and_padding():
@@ -147,7 +158,8 @@ def test_token_batches_are_as_full_as_the_budget_allows(shuffle_seed, length_mul
     found = shapes(by_tokens(shuffle_seed=shuffle_seed, length_multiple=length_multiple))
     assert len(found) > 20
     assert all(rows * max(lengths) <= 211 for rows, *lengths in found)
-    assert sum(rows != 211 // max(lengths) for rows, *lengths in found) <= 1  # the shortest pairs that are left
+    # the shortest pairs that are left
+    assert sum(rows != 211 // max(lengths) for rows, *lengths in found) <= 1
 
 
 @pytest.mark.parametrize("shuffle_seed", [None, 3])
@@ -163,16 +175,22 @@ def test_a_token_batch_is_no_longer_than_its_pairs_need(shuffle_seed):
 @pytest.mark.parametrize("shuffle_seed", [None, 3])
 def test_pairs_of_a_token_batch_have_similar_lengths(shuffle_seed):
     dataset = by_tokens(shuffle_seed=shuffle_seed, length_multiple=1)
-    ranges = sorted((min(lengths), max(lengths)) for lengths in map(longer_sides, companies(dataset)))
+    ranges = sorted(
+        (min(lengths), max(lengths)) for lengths in map(longer_sides, companies(dataset))
+    )
     assert all(high <= low for (_, high), (low, _) in itertools.pairwise(ranges))
 
 
 def test_similar_lengths_pad_less_than_pairs_as_they_come():
     def padding(dataset):
-        filled, all_of_it = np.sum([(np.sum(s > 0), s.size) for (s, _), _ in dataset.as_numpy_iterator()], axis=0)
+        filled, all_of_it = np.sum(
+            [(np.sum(s > 0), s.size) for (s, _), _ in dataset.as_numpy_iterator()], axis=0
+        )
         return 1 - filled / all_of_it
 
-    assert padding(by_tokens(length_multiple=1)) < 0.5 * padding(batches(MORE_PAIRS, 23, length_multiple=1))
+    assert padding(by_tokens(length_multiple=1)) < 0.5 * padding(
+        batches(MORE_PAIRS, 23, length_multiple=1)
+    )
 
 
 @pytest.mark.parametrize("shuffle_seed", [None, 3])
@@ -189,7 +207,8 @@ def test_every_pair_comes_once_in_each_epoch_of_token_batches():
 
 @pytest.mark.parametrize("length_multiple", [1, 2])
 def test_epochs_of_token_batches_have_the_same_shapes_in_another_order(length_multiple):
-    sizes = itertools.product(range(1, 7), range(1, 7), range(7))  # every pair of lengths, seven times
+    # every pair of lengths, seven times
+    sizes = itertools.product(range(1, 7), range(1, 7), range(7))
     pairs = [("a " * source, "un " * target) for source, target, _ in sizes]
     dataset = by_tokens(pairs, tokens_per_batch=31, shuffle_seed=0, length_multiple=length_multiple)
     first, second = shapes(dataset), shapes(dataset)
@@ -217,7 +236,11 @@ def test_orders_of_token_batches_do_not_hang_on_tensorflows_global_seed():
 
 
 def test_max_length_leaves_out_longer_pairs_of_token_batches():
-    kept = [pair for pair, length in zip(MORE_PAIRS, longer_sides(MORE_PAIRS), strict=True) if length <= 10]
+    kept = [
+        pair
+        for pair, length in zip(MORE_PAIRS, longer_sides(MORE_PAIRS), strict=True)
+        if length <= 10
+    ]
     assert 0 < len(kept) < len(MORE_PAIRS)
     assert sorted(sentences(by_tokens(max_length=10, tokens_per_batch=12))) == sorted(kept)
 
@@ -227,7 +250,9 @@ def test_a_pair_beyond_the_budget_is_refused_with_what_it_needs():
     match = rf"token_batches: `tokens_per_batch` must be at least {longest}, .* unless `max_length` leaves it out"
     with pytest.raises(ValueError, match=match):
         by_tokens(tokens_per_batch=longest - 1, length_multiple=1)
-    assert sorted(sentences(by_tokens(tokens_per_batch=longest, length_multiple=1))) == sorted(MORE_PAIRS)
+    assert sorted(sentences(by_tokens(tokens_per_batch=longest, length_multiple=1))) == sorted(
+        MORE_PAIRS
+    )
     with pytest.raises(ValueError, match="`tokens_per_batch` must be at least 100,"):
         by_tokens(length_multiple=100, tokens_per_batch=99)
 
@@ -244,12 +269,16 @@ def test_an_iterator_outlives_its_dataset_and_counter():
 
 
 def test_an_epoch_counter_is_no_number():
-    with pytest.raises(ValueError, match="token_batches: `epoch_counter` must be an EpochCounter, or None"):
+    with pytest.raises(
+        ValueError, match="token_batches: `epoch_counter` must be an EpochCounter, or None"
+    ):
         by_tokens(shuffle_seed=0, epoch_counter=3)
 
 
 @pytest.mark.parametrize("make", [batches, by_tokens])
-@pytest.mark.parametrize("pairs", ["ab", 7, [("a", "b", "c")], [("a",)], [("a", 3)], ["ab"], [None]])
+@pytest.mark.parametrize(
+    "pairs", ["ab", 7, [("a", "b", "c")], [("a",)], [("a", 3)], ["ab"], [None]]
+)
 def test_pairs_are_pairs_of_strings(make, pairs):
     with pytest.raises(ValueError, match="batches: `pairs` must (be|hold) pairs of strings"):
         make(pairs)
@@ -273,7 +302,9 @@ def test_a_vocabulary_around_another_encodes_in_its_own_way(make):
             return self.vocabulary.encode(sentence.lower())
 
     words = Lower(Vocabulary(["a", "cat"]))
-    [((source, _), _)] = make([("A Cat", "a cat")], words, words, 8, length_multiple=1).as_numpy_iterator()
+    [((source, _), _)] = make(
+        [("A Cat", "a cat")], words, words, 8, length_multiple=1
+    ).as_numpy_iterator()
     assert source.tolist() == [[4, 5, 3]]
 
 

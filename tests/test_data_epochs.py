@@ -34,10 +34,14 @@ def test_a_killed_run_goes_on_with_the_orders_that_it_would_have_had(tmp_path):
     def run(killed_in=None):
         counter, losses = EpochCounter(), []
         dataset = by_tokens(MORE_PAIRS[:101], shuffle_seed=11, epoch_counter=counter)
-        model = keras.Sequential([keras.Input((None,)), keras.layers.Embedding(len(FRENCH), len(FRENCH))])
+        model = keras.Sequential(
+            [keras.Input((None,)), keras.layers.Embedding(len(FRENCH), len(FRENCH))]
+        )
         model.layers[0].set_weights([np.zeros((len(FRENCH), len(FRENCH)))])
         # A rate this high makes each step's loss tell which batches came before.
-        model.compile(keras.optimizers.SGD(50.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        model.compile(
+            keras.optimizers.SGD(50.0), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        )
 
         def after_batch(batch, logs):
             losses.append(logs["loss"])

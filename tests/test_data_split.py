@@ -48,7 +48,9 @@ def test_split_depends_on_the_seed_alone(pairs):
 
 @pytest.mark.parametrize("fraction", [0, 1, -0.1, 1.5, float("nan"), "half", True])
 def test_fraction_must_lie_between_0_and_1(fraction):
-    with pytest.raises(ValueError, match="split_pairs: `fraction` must be a number between 0 and 1"):
+    with pytest.raises(
+        ValueError, match="split_pairs: `fraction` must be a number between 0 and 1"
+    ):
         split_pairs([("a", "b"), ("c", "d")], fraction=fraction)
 
 

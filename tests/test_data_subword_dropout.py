@@ -29,8 +29,12 @@ WORDS = SubwordVocabulary.from_sentences(SENTENCES, 150)
 DRAWN = SubwordDropout(WORDS, rate=0.2)
 
 
-def by_tokens(pairs=PAIRS, source=DRAWN, target=DRAWN, tokens_per_batch=256, shuffle_seed=0, **options):
-    return token_batches(pairs, source, target, tokens_per_batch, shuffle_seed=shuffle_seed, **options)
+def by_tokens(
+    pairs=PAIRS, source=DRAWN, target=DRAWN, tokens_per_batch=256, shuffle_seed=0, **options
+):
+    return token_batches(
+        pairs, source, target, tokens_per_batch, shuffle_seed=shuffle_seed, **options
+    )
 
 
 def rows(dataset):
@@ -84,11 +88,26 @@ def test_what_is_drawn_reads_as_the_sentence(rate):
     assert [WORDS.decode(ids) for ids in drawn] == SENTENCES
 
 
-ODD = ["", " ", "a", "zèbre ☃☃ ☃a☃ ", "the  black\tcat", "▁ ▅", "<eos> <pad>", "☃", "x" * 50, "\ud800"]
+ODD = [
+    "",
+    " ",
+    "a",
+    "zèbre ☃☃ ☃a☃ ",
+    "the  black\tcat",
+    "▁ ▅",
+    "<eos> <pad>",
+    "☃",
+    "x" * 50,
+    "\ud800",
+]
 
 
 @hypothesis.settings(deadline=None)
-@hypothesis.given(hypothesis.strategies.lists(hypothesis.strategies.text() | hypothesis.strategies.sampled_from(ODD)))
+@hypothesis.given(
+    hypothesis.strategies.lists(
+        hypothesis.strategies.text() | hypothesis.strategies.sampled_from(ODD)
+    )
+)
 @hypothesis.example(ODD)
 def test_no_dropout_is_what_encode_gives(sentences):
     plain = [WORDS.encode(sentence) for sentence in sentences]
@@ -96,7 +115,9 @@ def test_no_dropout_is_what_encode_gives(sentences):
 
 
 def test_no_dropout_is_what_encode_gives_on_a_corpus():
-    assert SubwordDropout(WORDS, 0.0).draw(SENTENCES, seed=1) == [WORDS.encode(sentence) for sentence in SENTENCES]
+    assert SubwordDropout(WORDS, 0.0).draw(SENTENCES, seed=1) == [
+        WORDS.encode(sentence) for sentence in SENTENCES
+    ]
 
 
 def test_a_vocabulary_without_joins_has_only_letters():
@@ -106,7 +127,10 @@ def test_a_vocabulary_without_joins_has_only_letters():
 
 
 def test_more_dropout_makes_more_parts():
-    lengths = [sum(map(len, SubwordDropout(WORDS, rate).draw(SENTENCES, seed=1))) for rate in (0.0, 0.1, 0.3, 0.99)]
+    lengths = [
+        sum(map(len, SubwordDropout(WORDS, rate).draw(SENTENCES, seed=1)))
+        for rate in (0.0, 0.1, 0.3, 0.99)
+    ]
     assert all(shorter < 0.97 * longer for shorter, longer in itertools.pairwise(lengths))
 
 
@@ -130,7 +154,8 @@ def test_a_long_word_costs_no_more_than_its_letters():
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     words = sum(len(sentence.split()) for sentence in SENTENCES)
-    assert most < 0.1 * words * len(long) * 4  # bytes, of one row for each word as long as the longest
+    # bytes, of one row for each word as long as the longest
+    assert most < 0.1 * words * len(long) * 4
 
 
 def test_it_stands_where_its_vocabulary_stands():
@@ -143,7 +168,9 @@ def test_it_stands_where_its_vocabulary_stands():
 
 @pytest.mark.parametrize("seed", [-1, 0.5, None])
 def test_a_seed_is_an_integer_of_at_least_0(seed):
-    with pytest.raises(ValueError, match="SubwordDropout.draw: `seed` must be an integer of at least 0"):
+    with pytest.raises(
+        ValueError, match="SubwordDropout.draw: `seed` must be an integer of at least 0"
+    ):
         DRAWN.draw(["a"], seed)
 
 
@@ -172,16 +199,30 @@ def test_a_rate_is_a_probability(rate):
 def test_a_vocabulary_of_another_make_is_refused(options):
     model = io.BytesIO()
     ids = {f"{name}_id": index for index, name in enumerate(("pad", "unk", "bos", "eos"))}
-    options = {"model_type": "bpe", "normalization_rule_name": "identity", "vocab_size": 150, **ids, **options}
+    options = {
+        "model_type": "bpe",
+        "normalization_rule_name": "identity",
+        "vocab_size": 150,
+        **ids,
+        **options,
+    }
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES), model_writer=model, minloglevel=2, hard_vocab_limit=False, **options
+        sentence_iterator=iter(SENTENCES),
+        model_writer=model,
+        minloglevel=2,
+        hard_vocab_limit=False,
+        **options,
     )
-    with pytest.raises(ValueError, match="SubwordDropout: `vocabulary` must be of byte pairs, joined within words"):
+    with pytest.raises(
+        ValueError, match="SubwordDropout: `vocabulary` must be of byte pairs, joined within words"
+    ):
         SubwordDropout(SubwordVocabulary(model.getvalue()))
 
 
 def test_whole_words_have_no_parts():
-    with pytest.raises(ValueError, match="SubwordDropout: `vocabulary` must be a SubwordVocabulary"):
+    with pytest.raises(
+        ValueError, match="SubwordDropout: `vocabulary` must be a SubwordVocabulary"
+    ):
         SubwordDropout(Vocabulary(["a"]))
 
 
@@ -202,9 +243,9 @@ def test_one_side_may_be_drawn_alone(side):
     dataset = by_tokens(**{("source", "target")[1 - side]: WORDS})
     plain = {tuple(WORDS.encode(pair[1 - side])) for pair in PAIRS}
     assert {row[1 - side] for row in rows(dataset)} == plain
-    assert len({row[side] for row in rows(dataset)} & {tuple(WORDS.encode(pair[side])) for pair in PAIRS}) < 0.3 * len(
-        PAIRS
-    )
+    assert len(
+        {row[side] for row in rows(dataset)} & {tuple(WORDS.encode(pair[side])) for pair in PAIRS}
+    ) < 0.3 * len(PAIRS)
 
 
 def test_an_epoch_is_a_function_of_the_seed_and_its_number():
@@ -220,7 +261,11 @@ def test_an_epoch_is_a_function_of_the_seed_and_its_number():
 def test_batches_keep_the_budget_and_their_number(length_multiple):
     dataset = by_tokens(length_multiple=length_multiple)
     for _ in range(5):
-        sizes = [array.shape for (source, target), _ in dataset.as_numpy_iterator() for array in (source, target)]
+        sizes = [
+            array.shape
+            for (source, target), _ in dataset.as_numpy_iterator()
+            for array in (source, target)
+        ]
         assert all(batch * length <= 256 for batch, length in sizes)
         assert len(sizes) == 2 * int(dataset.cardinality())
     fullness = [batch * length / 256 for batch, length in sizes]
@@ -235,8 +280,11 @@ class Moody(SubwordDropout):
 
 
 def test_an_epoch_that_needs_more_batches_than_the_first_is_cut_as_without_dropout():
-    plain = sorted((tuple(WORDS.encode(source)), tuple(WORDS.encode(target))) for source, target in PAIRS)
-    # Of the first epoch on: letters, words, letters, letters, words; and words, words, letters, words, words.
+    plain = sorted(
+        (tuple(WORDS.encode(source)), tuple(WORDS.encode(target))) for source, target in PAIRS
+    )
+    # Of the first epoch on: letters, words, letters, letters, words; and words, words, letters,
+    # words, words.
     for seed, wanted in ((0, [False, True, False, False, True]), (9, [True] * 5)):
         dataset = by_tokens(source=Moody(WORDS), target=WORDS, shuffle_seed=seed)
         assert [rows(dataset) == plain for _ in wanted] == wanted
@@ -248,7 +296,10 @@ def test_pairs_that_would_be_too_long_are_cut_as_without_dropout(options):
     longest = max(len(WORDS.encode(sentence)) for sentence in SENTENCES) + 1
     assert longest <= 40
     dataset = by_tokens(
-        source=SubwordDropout(WORDS, 0.7), target=SubwordDropout(WORDS, 0.7), length_multiple=1, **options
+        source=SubwordDropout(WORDS, 0.7),
+        target=SubwordDropout(WORDS, 0.7),
+        length_multiple=1,
+        **options,
     )
     assert texts(dataset) == sorted(PAIRS)
     found = rows(dataset)
@@ -267,18 +318,25 @@ def test_fit_takes_every_batch_of_every_epoch():
     model = keras.Sequential([keras.Input((None,)), keras.layers.Embedding(len(WORDS), 1)])
     model.compile("sgd", "mse")
     seen = []
-    count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(batch))
+    count = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: seen.append(batch)
+    )
     model.fit(dataset, epochs=3, shuffle=False, verbose=0, callbacks=[count])
     assert seen == 3 * list(range(int(dataset.cardinality())))
 
 
 def test_chance_needs_a_seed():
-    with pytest.raises(ValueError, match="token_batches: `shuffle_seed` must be given where words are cut by chance"):
+    with pytest.raises(
+        ValueError,
+        match="token_batches: `shuffle_seed` must be given where words are cut by chance",
+    ):
         by_tokens(shuffle_seed=None)
 
 
 @pytest.mark.parametrize("side", ["source_vocabulary", "target_vocabulary"])
 def test_batches_that_encode_once_refuse_it(side):
     vocabularies = {"source_vocabulary": WORDS, "target_vocabulary": WORDS, side: DRAWN}
-    with pytest.raises(ValueError, match=f"translation_batches: `{side}` must encode alike in each epoch"):
+    with pytest.raises(
+        ValueError, match=f"translation_batches: `{side}` must encode alike in each epoch"
+    ):
         translation_batches(PAIRS, batch_size=8, **vocabularies)

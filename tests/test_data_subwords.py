@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfattn.data import SubwordVocabulary, Vocabulary, load_vocabulary, token_batches, toy_translation
+from tfattn.data import (
+    SubwordVocabulary,
+    Vocabulary,
+    load_vocabulary,
+    token_batches,
+    toy_translation,
+)
 
 PAIRS = toy_translation(300, seed=2)
 SENTENCES = list(itertools.chain.from_iterable(PAIRS))
@@ -35,7 +41,9 @@ def other_model(**options):
 def test_it_has_all_that_whole_words_have_but_its_own_way_to_be_made():
     for name in ("encode", "decode", "save", "load", "__len__"):
         whole, parts = getattr(Vocabulary, name), getattr(SubwordVocabulary, name)
-        assert list(inspect.signature(parts).parameters) == list(inspect.signature(whole).parameters)
+        assert list(inspect.signature(parts).parameters) == list(
+            inspect.signature(whole).parameters
+        )
     public = {name for name in dir(Vocabulary) if not name.startswith("_")}
     assert {name for name in dir(SubwordVocabulary) if not name.startswith("_")} == public
 
@@ -53,7 +61,9 @@ def test_words_are_how_each_id_is_written():
 
 
 def test_frequent_words_are_whole_and_new_words_are_made_of_parts():
-    vocabulary = SubwordVocabulary.from_sentences(["the lowest", "the slow slowly low"] * 3, size=60)
+    vocabulary = SubwordVocabulary.from_sentences(
+        ["the lowest", "the slow slowly low"] * 3, size=60
+    )
     assert [vocabulary.words[index] for index in vocabulary.encode("the")] == ["▁the"]
     assert len(vocabulary.encode("slowest")) > 1
     assert vocabulary.unknown_id not in vocabulary.encode("slowest")
@@ -127,7 +137,9 @@ def test_block_characters_of_sentencepiece_are_read_as_low_lines():
 
 def test_text_cannot_forge_special_ids():
     forged = "<pad> <unk> <bos> <eos> <s> </s> <eos>a a<eos><eos>"
-    vocabulary = SubwordVocabulary.from_sentences([forged] * 50 + ["< > / p a d u n k b o s e"], size=100)
+    vocabulary = SubwordVocabulary.from_sentences(
+        [forged] * 50 + ["< > / p a d u n k b o s e"], size=100
+    )
     assert vocabulary.words[:4] == Vocabulary([]).words
     assert not set(vocabulary.encode(forged)) & {0, 1, 2, 3}
     assert vocabulary.decode(vocabulary.encode(forged)) == forged
@@ -142,7 +154,10 @@ def test_decode_stops_at_end_and_drops_padding_and_begin():
 
 def test_decode_makes_single_spaces_of_whatever_a_model_says():
     space = TOY.words.index("▁")
-    assert TOY.decode([space, space, *TOY.encode("horse"), space, space, *TOY.encode("sings"), space]) == "horse sings"
+    assert (
+        TOY.decode([space, space, *TOY.encode("horse"), space, space, *TOY.encode("sings"), space])
+        == "horse sings"
+    )
 
 
 def test_decode_takes_arrays():
@@ -151,12 +166,16 @@ def test_decode_takes_arrays():
 
 @pytest.mark.parametrize("index", [-1, 200])
 def test_decode_refuses_ids_outside_the_vocabulary(index):
-    with pytest.raises(ValueError, match=r"SubwordVocabulary\.decode: `ids` must lie in \[0, 200\)"):
+    with pytest.raises(
+        ValueError, match=r"SubwordVocabulary\.decode: `ids` must lie in \[0, 200\)"
+    ):
         TOY.decode([4, index])
 
 
 def test_sentences_may_be_any_iterable():
-    vocabulary = SubwordVocabulary.from_sentences((sentence for pair in PAIRS for sentence in pair), size=200)
+    vocabulary = SubwordVocabulary.from_sentences(
+        (sentence for pair in PAIRS for sentence in pair), size=200
+    )
     assert vocabulary.words == TOY.words
 
 
@@ -181,7 +200,12 @@ def test_a_size_without_room_for_the_characters_is_refused_with_the_least_one():
     match = r"SubwordVocabulary\.from_sentences: `size` must be at least 8, .*Received: size=7"
     with pytest.raises(ValueError, match=match):
         SubwordVocabulary.from_sentences(["ab c", "b a"], size=7)
-    assert sorted(SubwordVocabulary.from_sentences(["ab c", "b a"], size=8).words[4:]) == ["a", "b", "c", "▁"]
+    assert sorted(SubwordVocabulary.from_sentences(["ab c", "b a"], size=8).words[4:]) == [
+        "a",
+        "b",
+        "c",
+        "▁",
+    ]
 
 
 @pytest.mark.parametrize("size", [0, -1, 2.5, "100", True])
@@ -192,7 +216,9 @@ def test_size_must_be_a_positive_integer(size):
 
 @pytest.mark.parametrize("sentences", [[], [""], [" ", "\n"], ["\0"]])
 def test_sentences_without_words_are_refused(sentences):
-    with pytest.raises(ValueError, match=r"SubwordVocabulary\.from_sentences: `sentences` must hold some words"):
+    with pytest.raises(
+        ValueError, match=r"SubwordVocabulary\.from_sentences: `sentences` must hold some words"
+    ):
         SubwordVocabulary.from_sentences(sentences, size=50)
 
 
@@ -215,7 +241,9 @@ def test_save_writes_one_file_and_load_keeps_every_id(tmp_path, load):
     loaded = load(tmp_path / "subwords.model")
     assert isinstance(loaded, SubwordVocabulary)
     assert loaded.words == TOY.words
-    assert [loaded.encode(sentence) for sentence in SENTENCES] == [TOY.encode(sentence) for sentence in SENTENCES]
+    assert [loaded.encode(sentence) for sentence in SENTENCES] == [
+        TOY.encode(sentence) for sentence in SENTENCES
+    ]
 
 
 def test_load_vocabulary_reads_whole_words_too(tmp_path):
@@ -228,24 +256,33 @@ def test_load_vocabulary_reads_whole_words_too(tmp_path):
 
 @pytest.mark.parametrize("load", [SubwordVocabulary.load, load_vocabulary])
 def test_load_refuses_a_missing_file(tmp_path, load):
-    with pytest.raises(FileNotFoundError, match=f"{load.__qualname__}: `path` must name an existing file"):
+    with pytest.raises(
+        FileNotFoundError, match=f"{load.__qualname__}: `path` must name an existing file"
+    ):
         load(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("content", [b"", b"a\nb\n", b"[1]", b'{"other": 1}', b"\xff", b"\0" * 50, "cut", "unigram"])
+@pytest.mark.parametrize(
+    "content", [b"", b"a\nb\n", b"[1]", b'{"other": 1}', b"\xff", b"\0" * 50, "cut", "unigram"]
+)
 @pytest.mark.parametrize("load", [SubwordVocabulary.load, load_vocabulary])
 def test_load_refuses_a_file_of_another_kind(tmp_path, content, load):
     path = tmp_path / "other"
     TOY.save(path)
-    made = {"cut": path.read_bytes()[:-20], "unigram": other_model()}  # the second has ids of its own
+    # the second has ids of its own
+    made = {"cut": path.read_bytes()[:-20], "unigram": other_model()}
     path.write_bytes(made.get(content, content))
-    with pytest.raises(ValueError, match=rf"{load.__qualname__}: `path` must name a file that .*save` wrote"):
+    with pytest.raises(
+        ValueError, match=rf"{load.__qualname__}: `path` must name a file that .*save` wrote"
+    ):
         load(path)
 
 
 def test_neither_kind_loads_the_others_file(tmp_path):
     Vocabulary(["a", "cat"]).save(tmp_path / "words.json")
-    with pytest.raises(ValueError, match="`path` must name a file that `SubwordVocabulary.save` wrote"):
+    with pytest.raises(
+        ValueError, match="`path` must name a file that `SubwordVocabulary.save` wrote"
+    ):
         SubwordVocabulary.load(tmp_path / "words.json")
     TOY.save(tmp_path / "subwords.model")
     with pytest.raises(ValueError, match="`path` must name a file that `Vocabulary.save` wrote"):
@@ -259,13 +296,17 @@ def test_a_model_of_another_make_will_do_with_the_same_ids():
 
 def test_a_model_whose_end_text_could_forge_is_refused():
     model = other_model(pad_id=0, unk_id=1, bos_id=2, eos_id=-1, user_defined_symbols="<eos>")
-    with pytest.raises(ValueError, match="SubwordVocabulary: `model` must be a sentencepiece model whose padding"):
+    with pytest.raises(
+        ValueError, match="SubwordVocabulary: `model` must be a sentencepiece model whose padding"
+    ):
         SubwordVocabulary(model)
 
 
 @pytest.mark.parametrize("model", [None, "text", 3, ["a"], b"", b"text"])
 def test_a_model_is_bytes_of_sentencepiece(model):
-    with pytest.raises(ValueError, match="SubwordVocabulary: `model` must be a sentencepiece model"):
+    with pytest.raises(
+        ValueError, match="SubwordVocabulary: `model` must be a sentencepiece model"
+    ):
         SubwordVocabulary(model)
 
 
@@ -288,7 +329,10 @@ def test_a_missing_sentencepiece_is_named_with_the_line_that_installs_it(tmp_pat
         lambda: SubwordVocabulary.from_sentences(["a"], 10),
         lambda: load_vocabulary(tmp_path / "subwords.model"),
     ):
-        with pytest.raises(ImportError, match=r'SubwordVocabulary needs sentencepiece: pip install "tfattn\[text\]"'):
+        with pytest.raises(
+            ImportError,
+            match=r'SubwordVocabulary needs sentencepiece: pip install "tfattn\[text\]"',
+        ):
             make()
     assert load_vocabulary(tmp_path / "words.json").words[4:] == ("a",)
 

@@ -132,7 +132,9 @@ def test_no_elided_word_stands_before_a_consonant(pairs):
 
 
 def test_forms_before_a_vowel_stand_there_and_only_there(pairs):
-    assert matches(rf"\b(ce|ma|beau|un vieux|ce vieux|le vieux|mon vieux) (?!est){VOWEL}", pairs) == []
+    assert (
+        matches(rf"\b(ce|ma|beau|un vieux|ce vieux|le vieux|mon vieux) (?!est){VOWEL}", pairs) == []
+    )
     assert matches(rf"\b(cet|bel|vieil) {CONSONANT}", pairs) == []
     for form in ("cet", "bel", "vieil", "mon araignée", "mon église", "cet hôtel"):
         assert matches(rf"\b{form}\b", pairs), form
@@ -234,7 +236,9 @@ def test_subject_and_verb_agree_in_person(pairs):
 
 
 def test_every_noun_has_its_dictionary_forms():
-    assert {noun.english: f"{noun.gender} {noun.french} {noun.french_plural}" for noun in NOUNS} == NOUN_TABLE
+    assert {
+        noun.english: f"{noun.gender} {noun.french} {noun.french_plural}" for noun in NOUNS
+    } == NOUN_TABLE
 
 
 def test_english_a_and_an_follow_the_next_word(pairs):
@@ -289,7 +293,9 @@ def every_sentence_with_the_words_of(source):
     subjects = [word for word in lexicon.PRONOUNS if word.english == words[0]] or phrases
     prepositions = [None, *(word for word in lexicon.PREPOSITIONS if word.english in words)]
     found = {}
-    for subject, verb, negated, preposition in itertools.product(subjects, verbs, (False, True), prepositions):
+    for subject, verb, negated, preposition in itertools.product(
+        subjects, verbs, (False, True), prepositions
+    ):
         complements = adjectives if verb is lexicon.COPULA else phrases
         for complement in complements:
             sentence = Sentence(subject, verb, negated, complement, preposition)

@@ -130,10 +130,13 @@ def test_a_single_string_is_no_collection_of_sentences():
         Vocabulary.from_sentences("a cat")
     with pytest.raises(ValueError, match="Vocabulary: `words` must be a collection of strings"):
         Vocabulary("abc")
-    with pytest.raises(ValueError, match="Vocabulary: `words` must hold strings. Received: words=None"):
+    with pytest.raises(
+        ValueError, match="Vocabulary: `words` must hold strings. Received: words=None"
+    ):
         Vocabulary(["a", None])
     with pytest.raises(
-        ValueError, match="Vocabulary.from_sentences: `sentences` must hold strings. Received: sentences=1"
+        ValueError,
+        match="Vocabulary.from_sentences: `sentences` must hold strings. Received: sentences=1",
     ):
         Vocabulary.from_sentences(["a", 1])
 

@@ -32,7 +32,9 @@ def numpy(tensor):
 
 def test_each_row_ends_with_its_end_token_and_padding_after_it():
     script = np.array([[4, 5, 3, 6, 7], [3, 4, 4, 4, 4], [4, 5, 6, 7, 8]])
-    written = numpy(tfattn.greedy_search(scripted, ops.convert_to_tensor(script), batch_size=3, max_length=5))
+    written = numpy(
+        tfattn.greedy_search(scripted, ops.convert_to_tensor(script), batch_size=3, max_length=5)
+    )
     assert written.tolist() == [[4, 5, 3, 0, 0], [3, 0, 0, 0, 0], [4, 5, 6, 7, 8]]
     assert written.dtype == "int32"
 
@@ -46,16 +48,30 @@ def test_nothing_is_written_past_max_length():
 
 def test_each_row_may_have_its_own_max_length():
     script = np.array([[4, 5, 3, 6, 7], [4, 4, 4, 4, 4], [4, 5, 6, 7, 8], [5, 5, 5, 5, 5]])
-    for drop in (lambda search: search, tf.function):  # with finished rows dropped, and with all kept
-        search = drop(lambda: tfattn.greedy_search(scripted, ops.convert_to_tensor(script), 4, max_length=[4, 2, 5, 1]))
-        assert numpy(search()).tolist() == [[4, 5, 3, 0, 0], [4, 4, 0, 0, 0], [4, 5, 6, 7, 8], [5, 0, 0, 0, 0]]
+    # with finished rows dropped, and with all kept
+    for drop in (lambda search: search, tf.function):
+        search = drop(
+            lambda: tfattn.greedy_search(
+                scripted, ops.convert_to_tensor(script), 4, max_length=[4, 2, 5, 1]
+            )
+        )
+        assert numpy(search()).tolist() == [
+            [4, 5, 3, 0, 0],
+            [4, 4, 0, 0, 0],
+            [4, 5, 6, 7, 8],
+            [5, 0, 0, 0, 0],
+        ]
     for bad in ([1, 2, 3], [1, 2, 3, 0], [1.0, 2.0, 3.0, 4.0]):
-        with pytest.raises(ValueError, match="one for each row, `batch_size`=4 of them. Received: max_length"):
+        with pytest.raises(
+            ValueError, match="one for each row, `batch_size`=4 of them. Received: max_length"
+        ):
             tfattn.greedy_search(scripted, script, 4, max_length=bad)
 
 
 def test_begin_end_and_padding_may_be_other_ids():
-    written = tfattn.greedy_search(counting, (), batch_size=1, max_length=5, begin_id=5, end_id=8, padding_id=9)
+    written = tfattn.greedy_search(
+        counting, (), batch_size=1, max_length=5, begin_id=5, end_id=8, padding_id=9
+    )
     assert numpy(written).tolist() == [[6, 7, 8, 9, 9]]
 
 
@@ -101,7 +117,9 @@ def test_the_state_is_returned_as_it_was_when_each_row_ended():
 
     script = np.array([[4, 5, 3, 6, 7], [3, 4, 4, 4, 4], [4, 5, 6, 7, 8]])
     state = {"script": script, "steps": np.zeros((3, 2), "int32"), "nothing": None, "word": "word"}
-    written, state = decoding.greedy_search(step, state, batch_size=3, max_length=5, return_state=True)
+    written, state = decoding.greedy_search(
+        step, state, batch_size=3, max_length=5, return_state=True
+    )
     assert numpy(written).tolist() == [[4, 5, 3, 0, 0], [3, 0, 0, 0, 0], [4, 5, 6, 7, 8]]
     assert numpy(state["steps"]).tolist() == [[3, 3], [1, 1], [5, 5]]
     assert numpy(state["script"]).tolist() == script.tolist()
@@ -191,8 +209,9 @@ def test_two_owners_of_one_method_do_not_share_a_search():
 
 
 def decode_and_forget(make):
-    """A weak reference to what `make` made, after a search with its step. Made in a frame of its own: a traced
-    function's frame keeps a copy of its locals."""
+    """A weak reference to what `make` made, after a search with its step. Made in a frame of its
+    own: a traced function's frame keeps a copy of its locals.
+    """
     owner, state = make()
     tfattn.greedy_search(owner.step, state, 1, 3)
     return weakref.ref(owner)
@@ -203,7 +222,9 @@ def transformer_and_state():
     return model, model.encode(np.array([[4, 5]]))
 
 
-@pytest.mark.parametrize("make", [lambda: (Counter(), ()), transformer_and_state], ids=["toy", "transformer"])
+@pytest.mark.parametrize(
+    "make", [lambda: (Counter(), ()), transformer_and_state], ids=["toy", "transformer"]
+)
 def test_a_search_does_not_keep_its_steps_owner_alive(make):
     alive = decode_and_forget(make)
     gc.collect()
@@ -237,7 +258,9 @@ def test_a_search_can_be_compiled_by_xla_and_exported(tmp_path):
 
 
 def small_transformer(**options):
-    return tfattn.Transformer(13, V, num_layers=2, width=10, num_heads=2, hidden_dim=14, dropout=0.3, **options)
+    return tfattn.Transformer(
+        13, V, num_layers=2, width=10, num_heads=2, hidden_dim=14, dropout=0.3, **options
+    )
 
 
 def greedily_in_python(model, source, max_length):
@@ -258,12 +281,15 @@ def test_greedy_search_writes_what_a_plain_loop_over_the_transformer_writes():
     for row, length in zip(source, rng.integers(2, 8, size=7), strict=True):
         row[length:] = 0
     model((source, source[:, :3] % V))
-    # Larger matrices than a fresh model's and no padding written: sentences that differ, and of which some end.
+    # Larger matrices than a fresh model's and no padding written: sentences that differ, and of
+    # which some end.
     model.set_weights([rng.normal(size=w.shape) if w.ndim > 1 else w for w in model.get_weights()])
     bias = np.zeros(V, "float32")
     bias[0], bias[3] = -1e6, 3.0
     model.output_dense.bias.assign(bias)
-    written = numpy(tfattn.greedy_search(model.step, model.encode(source), batch_size=7, max_length=7)).tolist()
+    written = numpy(
+        tfattn.greedy_search(model.step, model.encode(source), batch_size=7, max_length=7)
+    ).tolist()
     assert written == greedily_in_python(model, source, 7)
     lengths = {7 - row.count(0) for row in written}
     assert len(lengths) > 2 and len({tuple(row) for row in written}) > 3
@@ -271,7 +297,10 @@ def test_greedy_search_writes_what_a_plain_loop_over_the_transformer_writes():
 
 def test_the_logits_of_a_step_are_those_of_the_full_forward_pass():
     model = small_transformer()
-    source, target = np.array([[4, 5, 6, 0, 0], [7, 8, 9, 10, 4]]), np.array([[2, 4, 5, 6], [2, 7, 9, 8]])
+    source, target = (
+        np.array([[4, 5, 6, 0, 0], [7, 8, 9, 10, 4]]),
+        np.array([[2, 4, 5, 6], [2, 7, 9, 8]]),
+    )
     full = numpy(model((source, target), training=False))
     state = model.encode(source)
     for position in range(4):
@@ -297,10 +326,14 @@ def test_a_bad_argument_of_the_search_is_refused(argument, value, expected):
     def step(tokens, position, state):
         raise AssertionError("the search has begun")
 
-    with pytest.raises(ValueError, match="^" + message("greedy_search", argument, expected, repr(value)) + "$"):
+    with pytest.raises(
+        ValueError, match="^" + message("greedy_search", argument, expected, repr(value)) + "$"
+    ):
         tfattn.greedy_search(step, (), **{"batch_size": 2, "max_length": 3, argument: value})
 
 
 def test_a_step_that_cannot_be_called_is_refused():
-    with pytest.raises(ValueError, match=r"^greedy_search: `step` must be callable.*\. Received: step=3$"):
+    with pytest.raises(
+        ValueError, match=r"^greedy_search: `step` must be callable.*\. Received: step=3$"
+    ):
         tfattn.greedy_search(3, (), 2, 3)

@@ -1,4 +1,6 @@
-"""Beam search over tables of probabilities: against every hypothesis there is, and against a beam search in Python."""
+"""Beam search over tables of probabilities: against every hypothesis there is, and against a beam
+search in Python.
+"""
 
 import re
 
@@ -18,7 +20,9 @@ PENALTIES = [0.0, 0.6, 1.0, 2.0]
 
 
 def trigram(tokens, position, table):
-    """Logits by position and the last two tokens; `table` (B, L, V, V, V) is the state, one for each row."""
+    """Logits by position and the last two tokens; `table` (B, L, V, V, V) is the state, one for
+    each row.
+    """
     last = ops.take(tokens, position, axis=1)
     before = ops.take(tokens, ops.maximum(position - 1, 0), axis=1)
     chosen = ops.take(table, position, axis=1)  # (B, V, V, V)
@@ -36,7 +40,9 @@ def tables(seed, batch, size, scale=2.0, length=11):
 def log_probabilities(table, tokens):
     """float64 log-probabilities of the token after `tokens`, which begin with BEGIN."""
     with np.errstate(divide="ignore"):
-        logits = table[len(tokens) - 1, tokens[-2] if len(tokens) > 1 else BEGIN, tokens[-1]].astype("float64")
+        logits = table[
+            len(tokens) - 1, tokens[-2] if len(tokens) > 1 else BEGIN, tokens[-1]
+        ].astype("float64")
         return logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
 
 
@@ -69,13 +75,17 @@ def beams_in_python(table, max_length, penalty, num_beams):
                 candidates.append((tokens, total, length))
                 continue
             gains = log_probabilities(table, tokens)
-            candidates += [((*tokens, t), total + g, length + 1) for t, g in enumerate(gains) if g > -np.inf]
+            candidates += [
+                ((*tokens, t), total + g, length + 1) for t, g in enumerate(gains) if g > -np.inf
+            ]
         beams = sorted(candidates, key=score, reverse=True)[:num_beams]
     return [(score(beam), beam[0][1:]) for beam in beams]
 
 
 def assert_same(found, wanted, row=0):
-    """A row of `Hypotheses` is the list of (score, tokens) `wanted`; the rest of it is padding with score -inf."""
+    """A row of `Hypotheses` is the list of (score, tokens) `wanted`; the rest of it is padding with
+    score -inf.
+    """
     tokens, scores = np.array(found.tokens[row]), np.array(found.scores[row])
     for (score, sequence), got, got_score in zip(wanted, tokens, scores, strict=False):
         assert got.tolist() == [*sequence, *[PAD] * (len(got) - len(sequence))]
@@ -87,7 +97,9 @@ def assert_same(found, wanted, row=0):
 @pytest.mark.parametrize("seed", range(2))
 def test_enough_beams_find_what_trying_everything_finds(seed, penalty):
     table = tables(seed, batch=3, size=6)
-    found = decoding.beam_search(trigram, table, 3, 4, num_beams=121, length_penalty=penalty, num_results=121, **IDS)
+    found = decoding.beam_search(
+        trigram, table, 3, 4, num_beams=121, length_penalty=penalty, num_results=121, **IDS
+    )
     for row in range(3):
         wanted = every_hypothesis(table[row], 4, penalty)
         assert len(wanted) == 1 + 3 + 9 + 27 + 81
@@ -103,21 +115,29 @@ def test_enough_beams_find_what_trying_everything_finds(seed, penalty):
     beams_and_results=st.sampled_from([(2, 1), (5, 3)]),
     scale=st.sampled_from([0.3, 2.0, 6.0]),
 )
-def test_few_beams_find_what_the_search_in_python_finds(seed, size, penalty, beams_and_results, scale):
+def test_few_beams_find_what_the_search_in_python_finds(
+    seed, size, penalty, beams_and_results, scale
+):
     num_beams, num_results = beams_and_results
     table = tables(seed, batch=7, size=size, scale=scale)
     options = {"num_beams": num_beams, "num_results": num_results, "length_penalty": penalty, **IDS}
     limits = np.random.default_rng(seed).permutation(7) + 1
     found = decoding.beam_search(trigram, table, 7, max_length=limits, **options)
     for row, limit in enumerate(limits):
-        assert_same(found, beams_in_python(table[row], limit, penalty, num_beams)[:num_results], row)
+        assert_same(
+            found, beams_in_python(table[row], limit, penalty, num_beams)[:num_results], row
+        )
 
 
 def test_one_beam_is_greedy_search():
     table = tables(7, batch=23, size=13)
     for penalty in PENALTIES:
-        found = decoding.beam_search(trigram, table, 23, 11, num_beams=1, length_penalty=penalty, **IDS)
-        np.testing.assert_array_equal(found.tokens[:, 0], decoding.greedy_search(trigram, table, 23, 11, **IDS))
+        found = decoding.beam_search(
+            trigram, table, 23, 11, num_beams=1, length_penalty=penalty, **IDS
+        )
+        np.testing.assert_array_equal(
+            found.tokens[:, 0], decoding.greedy_search(trigram, table, 23, 11, **IDS)
+        )
 
 
 def test_one_beam_is_greedy_search_where_rounding_makes_two_sums_equal():
@@ -128,7 +148,9 @@ def test_one_beam_is_greedy_search_where_rounding_makes_two_sums_equal():
     def step(tokens, position, state):
         row = ops.convert_to_tensor(logits)[position]
         first = ops.where(position == 0, ops.where(ops.arange(8) == 7, 0.0, 1000.0), row)
-        return ops.where(ops.arange(8) == 4, 0.0, first) + ops.zeros((ops.shape(tokens)[0], 1)), state
+        return ops.where(ops.arange(8) == 4, 0.0, first) + ops.zeros(
+            (ops.shape(tokens)[0], 1)
+        ), state
 
     found = decoding.beam_search(step, (), 1, 7, num_beams=1)
     np.testing.assert_array_equal(found.tokens[:, 0], decoding.greedy_search(step, (), 1, 7))
@@ -156,7 +178,9 @@ def test_beams_that_there_are_not_are_padding_with_score_minus_infinity():
     table = np.full((1, 3, 6, 6, 6), -np.inf, "float32")
     table[0, 0, BEGIN, BEGIN, [END, 3, 4]] = np.log([0.2, 0.5, 0.3])
     table[0, 1, BEGIN, 3, END] = 0.0
-    found = decoding.beam_search(trigram, table, 1, 3, num_beams=7, length_penalty=0.0, num_results=5, **IDS)
+    found = decoding.beam_search(
+        trigram, table, 1, 3, num_beams=7, length_penalty=0.0, num_results=5, **IDS
+    )
     assert_same(found, [(np.log(0.5), (3, END)), (np.log(0.2), (END,))])
 
 
@@ -184,14 +208,17 @@ def test_a_float16_step_is_summed_in_float32():
         return ops.cast(trigram(tokens, position, table)[0], "float16"), table
 
     table = tables(11, batch=2, size=7).astype("float16").astype("float32")
-    found, wanted = (decoding.beam_search(step, table, 2, 9, num_beams=3, **IDS) for step in (half, trigram))
+    found, wanted = (
+        decoding.beam_search(step, table, 2, 9, num_beams=3, **IDS) for step in (half, trigram)
+    )
     np.testing.assert_array_equal(found.tokens, wanted.tokens)
     np.testing.assert_array_equal(found.scores, wanted.scores)
     assert found.scores.dtype == "float32"
 
 
 def test_a_sentence_is_done_when_no_open_beam_can_overtake():
-    # The end has probability 0.9, every other way 0.05 a token: after the first step nothing can come close.
+    # The end has probability 0.9, every other way 0.05 a token: after the first step nothing can
+    # come close.
     logits = np.log([1e-9, 1e-9, 0.9, 0.05, 0.05]).astype("float32")
 
     def step(tokens, position, state):
@@ -205,7 +232,8 @@ def test_a_sentence_is_done_when_no_open_beam_can_overtake():
 
     steps = tf.Variable(0)
     assert steps_taken(length_penalty=0.0) == 1
-    # Under the mean a long sentence could still overtake: n log 0.05 / 101 is worse than log 0.9 from n = 4 on.
+    # Under the mean a long sentence could still overtake: n log 0.05 / 101 is worse than log 0.9
+    # from n = 4 on.
     assert steps_taken(length_penalty=1.0) == 4
     assert steps_taken(length_penalty=0.0, num_results=2) == 2
 
@@ -223,13 +251,19 @@ def reading(tokens, position, state):
 
 def reading_state(table, length):
     rows = ops.arange(len(table), dtype="int32")
-    return {"table": ops.convert_to_tensor(table), "read": ops.full((len(table), length), -1), "rows": rows}
+    return {
+        "table": ops.convert_to_tensor(table),
+        "read": ops.full((len(table), length), -1),
+        "rows": rows,
+    }
 
 
 @pytest.mark.parametrize("in_a_function", [False, True], ids=["rows dropped", "all rows"])
 def test_the_state_comes_out_in_the_order_of_the_results(in_a_function):
     def search(state):
-        return decoding.beam_search(reading, state, 5, 7, num_beams=4, num_results=3, return_state=True, **IDS)
+        return decoding.beam_search(
+            reading, state, 5, 7, num_beams=4, num_results=3, return_state=True, **IDS
+        )
 
     table = tables(17, batch=5, size=7, scale=3.0)
     found = (tf.function(search) if in_a_function else search)(reading_state(table, 7))
@@ -262,7 +296,10 @@ def test_what_a_step_leaves_alone_is_not_gathered_at_every_step():
     first, *later = seen
     assert first["table"].shape[0] == 2  # one row a sentence is enough for the first step
     assert len(later) == 4 and later[0]["table"].shape[0] == 6
-    assert all(state["table"] is later[0]["table"] and state["read"] is not later[0]["read"] for state in later[1:])
+    assert all(
+        state["table"] is later[0]["table"] and state["read"] is not later[0]["read"]
+        for state in later[1:]
+    )
 
 
 def test_a_state_may_hold_none_words_scalars_and_what_the_first_step_makes():
@@ -270,10 +307,22 @@ def test_a_state_may_hold_none_words_scalars_and_what_the_first_step_makes():
         assert state["none"] is None and state["word"] == "word" and state["number"] == 3
         logits, table = trigram(tokens, position, state["table"])
         count = state["count"] + 1
-        return logits, {**state, "table": table, "count": count, "made": ops.cast(tokens, "float32")}
+        return logits, {
+            **state,
+            "table": table,
+            "count": count,
+            "made": ops.cast(tokens, "float32"),
+        }
 
     table = tables(3, batch=3, size=6)
-    state = {"none": None, "word": "word", "number": 3, "table": table, "count": ops.zeros((), "int32"), "made": None}
+    state = {
+        "none": None,
+        "word": "word",
+        "number": 3,
+        "table": table,
+        "count": ops.zeros((), "int32"),
+        "made": None,
+    }
     options = {"num_beams": 4, "num_results": 2, "return_state": True, **IDS}
     found = decoding.beam_search(step, state, 3, 4, **options)
     for row in range(3):

@@ -14,7 +14,8 @@ def in_numpy(logits, k):
     """(log-probabilities, ids), the best first and of equal ones the first."""
     ids = np.argsort(-logits, axis=1, kind="stable")[:, :k]
     best, greatest = (
-        np.asarray(x, "float64") for x in (np.take_along_axis(logits, ids, 1), logits.max(1, keepdims=True))
+        np.asarray(x, "float64")
+        for x in (np.take_along_axis(logits, ids, 1), logits.max(1, keepdims=True))
     )
     with np.errstate(invalid="ignore"):  # -inf less -inf, in a row without a token
         whole = np.log(np.exp(logits - greatest).sum(axis=1, keepdims=True)) + greatest
@@ -25,7 +26,8 @@ def some_logits(kind, size):
     rng = np.random.default_rng(size)
     logits = rng.normal(size=(ROWS, size), scale=3.0)
     if kind == "ties":
-        logits = rng.poisson(0.05, size=(ROWS, size))  # many zeros, few ones, and now and then a two
+        # many zeros, few ones, and now and then a two
+        logits = rng.poisson(0.05, size=(ROWS, size))
     if kind == "few":  # tokens that there are at all; in the last row, none
         logits = np.where(rng.uniform(size=logits.shape) < 5 / size, logits, -np.inf)
         logits[-1] = -np.inf

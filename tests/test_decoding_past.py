@@ -15,13 +15,18 @@ IDS = {"begin_id": BEGIN, "end_id": END, "padding_id": PAD}
 
 
 class Reader:
-    """Draws its logits from the whole past, which it reads from a `Past` and from nowhere else, and counts positions."""
+    """Draws its logits from the whole past, which it reads from a `Past` and from nowhere else, and
+    counts positions.
+    """
 
     def __init__(self):
         self.positions, self.steps = tf.Variable(0), tf.Variable(0)
 
     def state(self, batch, length):
-        return {"read": decoding.Past(np.zeros((batch, 3, length, 2), "float32")), "likes": likes(batch)}
+        return {
+            "read": decoding.Past(np.zeros((batch, 3, length, 2), "float32")),
+            "likes": likes(batch),
+        }
 
     def step(self, tokens, position, state):
         past = state["read"].tensor  # (R, 3, L, 2)
@@ -50,7 +55,9 @@ def likes(batch):
 
 def plainly(tokens, position, state):
     """The same step without a `Past`: from the tokens."""
-    shown = ops.where(ops.arange(ops.shape(tokens)[1]) <= position, ops.cast(tokens, "float32"), 0.0)
+    shown = ops.where(
+        ops.arange(ops.shape(tokens)[1]) <= position, ops.cast(tokens, "float32"), 0.0
+    )
     weights = ops.sin(ops.cast(ops.arange(ops.shape(tokens)[1]), "float32") + 1.0)
     logits = 3.0 * ops.sin(ops.sum(shown * weights, axis=1)[:, None] * state["likes"])
     return ops.where(ops.arange(V) < END, -1e9, logits), state
@@ -78,9 +85,13 @@ def test_each_hypothesis_finds_its_own_past(batch, length, beams_and_results):
     assert past.shape == (batch * num_results, 3, length, 2)
     begun = np.concatenate([np.full((len(tokens), 1), BEGIN), tokens[:, :-1]], axis=1)
     read = np.zeros((len(tokens), length))
-    read[:, : max(limits)] = np.where(np.arange(max(limits)) < (tokens != PAD).sum(axis=1, keepdims=True), begun, 0)
+    read[:, : max(limits)] = np.where(
+        np.arange(max(limits)) < (tokens != PAD).sum(axis=1, keepdims=True), begun, 0
+    )
     there_is = found.scores.numpy().reshape(-1) > -np.inf
-    np.testing.assert_array_equal(past[there_is], np.broadcast_to(read[:, None, :, None], past.shape)[there_is])
+    np.testing.assert_array_equal(
+        past[there_is], np.broadcast_to(read[:, None, :, None], past.shape)[there_is]
+    )
 
 
 @pytest.mark.parametrize("length", [3, 8, 9, 21])
@@ -100,16 +111,22 @@ def test_a_step_gets_room_for_a_few_positions_more_than_are_written(length):
 
 
 def test_inside_of_a_function_of_the_callers_every_position_is_there():
-    outer = tf.function(lambda: decoding.greedy_search(READER.step, READER.state(5, 21), 5, 21, **IDS))
+    outer = tf.function(
+        lambda: decoding.greedy_search(READER.step, READER.state(5, 21), 5, 21, **IDS)
+    )
     READER.positions.assign(0), READER.steps.assign(0)
     found = outer()
     assert int(READER.positions) == 21 * int(READER.steps) > 21
-    np.testing.assert_array_equal(found, decoding.greedy_search(READER.step, READER.state(5, 21), 5, 21, **IDS))
+    np.testing.assert_array_equal(
+        found, decoding.greedy_search(READER.step, READER.state(5, 21), 5, 21, **IDS)
+    )
 
 
 def test_samples_are_those_of_a_step_without_a_past():
     found = decoding.sample(READER.step, READER.state(17, 21), 17, 21, seed=3, **IDS)
-    np.testing.assert_array_equal(found, decoding.sample(plainly, {"likes": likes(17)}, 17, 21, seed=3, **IDS))
+    np.testing.assert_array_equal(
+        found, decoding.sample(plainly, {"likes": likes(17)}, 17, 21, seed=3, **IDS)
+    )
 
 
 def test_only_what_is_called_a_past_is_cut():
@@ -119,7 +136,10 @@ def test_only_what_is_called_a_past_is_cut():
         # The first step gives one tensor out under both names.
         past = same if len(sizes) == 1 else state["past"].tensor + 1.0
         at_the_end = ops.take(same, 20, axis=1)  # there in every step
-        logits = ops.where(ops.arange(V) == END, -1e9, ops.one_hot(tokens[:, 0], V)) + 0.0 * at_the_end[:, :1]
+        logits = (
+            ops.where(ops.arange(V) == END, -1e9, ops.one_hot(tokens[:, 0], V))
+            + 0.0 * at_the_end[:, :1]
+        )
         return logits, {"whole": same, "past": decoding.Past(past)}
 
     sizes, zeros = [], np.zeros((2, 21, 1), "float32")
@@ -130,9 +150,14 @@ def test_only_what_is_called_a_past_is_cut():
     assert after["past"].tensor.shape == zeros.shape
 
 
-@pytest.mark.parametrize("wrong", [np.zeros((2, 5)), {"keys": np.zeros((2, 5, 1))}], ids=["rank", "several"])
+@pytest.mark.parametrize(
+    "wrong", [np.zeros((2, 5)), {"keys": np.zeros((2, 5, 1))}], ids=["rank", "several"]
+)
 def test_a_past_of_something_else_is_refused(wrong):
-    with pytest.raises(ValueError, match="^greedy_search: `state` must have a `Past` of one tensor of rank 3 or more"):
+    with pytest.raises(
+        ValueError,
+        match="^greedy_search: `state` must have a `Past` of one tensor of rank 3 or more",
+    ):
         decoding.greedy_search(READER.step, decoding.Past(wrong), 2, 5)
 
 
@@ -144,7 +169,9 @@ def test_a_past_with_less_room_than_there_are_positions_is_refused():
 
 def test_a_past_without_an_axis_of_positions_is_refused_in_the_first_step_too():
     def step(tokens, position, state):
-        return ops.one_hot(tokens[:, 0], V), decoding.Past(ops.zeros((2, 5)) + ops.cast(position, "float32"))
+        return ops.one_hot(tokens[:, 0], V), decoding.Past(
+            ops.zeros((2, 5)) + ops.cast(position, "float32")
+        )
 
     message = r"^step: `state` must have a `Past` of one tensor of rank 3 or more, \(B, ..., L, P\). Received: state=\(2, 5\)$"
     with pytest.raises(ValueError, match=message):
@@ -158,7 +185,9 @@ def test_beams_of_a_transformer_are_the_same_with_and_without_caches():
     )
     model.build(((None, None), (None, None)))
     weights = [(w.path, w.shape) for w in model.weights]
-    model.set_weights([rng.normal(size=n) if len(n) > 1 else np.full(n, "gamma" in path) for path, n in weights])
+    model.set_weights(
+        [rng.normal(size=n) if len(n) > 1 else np.full(n, "gamma" in path) for path, n in weights]
+    )
     source = rng.integers(4, 13, (17, 7))
     source[5:9, 3:] = 0
     options = {"batch_size": 17, "max_length": 21, "num_beams": 3, "num_results": 3}

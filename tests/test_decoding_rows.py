@@ -1,4 +1,6 @@
-"""Rows that are done stop costing: counted, written to their places, and the same as when every row stays."""
+"""Rows that are done stop costing: counted, written to their places, and the same as when every row
+stays.
+"""
 
 import numpy as np
 import pytest
@@ -43,7 +45,13 @@ class Counter:
     def state(self, script):
         names = ops.arange(len(script), dtype="int32")
         read = ops.full((len(script), L), -1, dtype="int32")
-        return {"script": script, "name": names, "changing_name": names, "read": read, "nothing": None}
+        return {
+            "script": script,
+            "name": names,
+            "changing_name": names,
+            "read": read,
+            "nothing": None,
+        }
 
 
 def rows_that_remain(ends):
@@ -65,13 +73,17 @@ many_ends = st.lists(st.integers(0, L + 5), min_size=1, max_size=41)
 def test_rows_that_are_done_cost_no_step_once_they_are_a_quarter(ends):
     script = scripts(ends)
     COUNTER.rows.assign(0), COUNTER.steps.assign(0)
-    tokens, state = decoding.greedy_search(COUNTER.step, COUNTER.state(script), len(ends), L, return_state=True)
+    tokens, state = decoding.greedy_search(
+        COUNTER.step, COUNTER.state(script), len(ends), L, return_state=True
+    )
     np.testing.assert_array_equal(tokens, wanted(script, ends))
     assert int(COUNTER.rows) == rows_that_remain(ends)
     assert int(COUNTER.steps) == min(max(ends) + 1, L)
     # Each row's state is its own, as it was when the row ended.
     begun = np.concatenate([np.full((len(ends), 1), 2), script[:, :-1]], axis=1)
-    np.testing.assert_array_equal(state["read"], np.where(np.arange(L) <= np.array(ends)[:, None], begun, -1))
+    np.testing.assert_array_equal(
+        state["read"], np.where(np.arange(L) <= np.array(ends)[:, None], begun, -1)
+    )
     np.testing.assert_array_equal(state["name"], np.arange(len(ends)))
     np.testing.assert_array_equal(state["script"], script)
 
@@ -116,7 +128,8 @@ def test_samples_are_those_of_a_loop_that_keeps_every_row():
     (tokens, state), (all_tokens, all_state) = search(), tf.function(search)()
     np.testing.assert_array_equal(tokens, all_tokens)
     np.testing.assert_array_equal(state["read"], all_state["read"])
-    assert int(counter.rows) == rows_that_remain(ends) + 10 * 20  # inside of a function every row stays
+    # inside of a function every row stays
+    assert int(counter.rows) == rows_that_remain(ends) + 10 * 20
 
 
 def counting(tokens, position):
@@ -125,21 +138,33 @@ def counting(tokens, position):
 
 @pytest.mark.parametrize(
     "width",
-    [lambda x: (-1, tf.py_function(lambda: 5, (), "int32")), lambda x: (-1, tf.size(x) // tf.shape(x)[0])],
+    [
+        lambda x: (-1, tf.py_function(lambda: 5, (), "int32")),
+        lambda x: (-1, tf.size(x) // tf.shape(x)[0]),
+    ],
     ids=["always", "with the number of rows"],
 )
 def test_a_step_may_lose_what_is_known_of_a_shape(width):
     def step(tokens, position, state):
         return counting(tokens, position), tf.reshape(state + 1.0, width(state))
 
-    assert decoding.greedy_search(step, np.ones((3, 5)), 3, 5, end_id=6).numpy().tolist() == [[3, 4, 5, 6, 0]] * 3
+    assert (
+        decoding.greedy_search(step, np.ones((3, 5)), 3, 5, end_id=6).numpy().tolist()
+        == [[3, 4, 5, 6, 0]] * 3
+    )
 
 
 @pytest.mark.parametrize(
     "change, message",
     [
-        (lambda s, n: {"x": ops.concatenate([s["x"], s["x"]], axis=1)}, r"keep .* here \(2, 6\) float32.*\(None, 12\)"),
-        (lambda s, n: {"x": ops.cast(s["x"], "float16" if n % 2 else "int32")}, r"keep .* float16.*'int32'"),
+        (
+            lambda s, n: {"x": ops.concatenate([s["x"], s["x"]], axis=1)},
+            r"keep .* here \(2, 6\) float32.*\(None, 12\)",
+        ),
+        (
+            lambda s, n: {"x": ops.cast(s["x"], "float16" if n % 2 else "int32")},
+            r"keep .* float16.*'int32'",
+        ),
         (
             lambda s, n: {"x": ops.stack([s["x"]] * 2, axis=-1)[..., : n % 2 + 1, 0] + 1},
             r"keep .*\(2, 2\).*\(None, 1\)",

@@ -77,12 +77,16 @@ def test_each_token_is_drawn_anew_from_what_the_step_says_of_it():
         return ops.take(table, ops.take(tokens, position, axis=1), axis=0), state
 
     written = ops.convert_to_numpy(decoding.sample(step, (), ROWS, 2, seed=3))
-    pairs = np.array([[((written[:, 0] == a) & (written[:, 1] == b)).mean() for b in (4, 5)] for a in (4, 5)])
+    pairs = np.array(
+        [[((written[:, 0] == a) & (written[:, 1] == b)).mean() for b in (4, 5)] for a in (4, 5)]
+    )
     np.testing.assert_allclose(pairs, [[0.27, 0.03], [0.14, 0.56]], atol=0.02)
 
 
 @pytest.mark.parametrize(
-    "options", [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-45}, {"temperature": 1e-3}], ids=str
+    "options",
+    [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-45}, {"temperature": 1e-3}],
+    ids=str,
 )
 def test_a_single_token_left_is_greedy_search(options):
     table = np.random.default_rng(5).normal(size=(7, 11, 13)).astype("float32")
@@ -113,7 +117,9 @@ def test_no_draw_reaches_a_token_without_a_probability(draw, options, monkeypatc
         return ops.full(shape, draw, dtype="float32")
 
     monkeypatch.setattr(keras.random, "uniform", extreme)
-    logits = np.concatenate([LOGITS, np.log(np.random.default_rng(0).uniform(size=997)), [-np.inf] * 3])
+    logits = np.concatenate(
+        [LOGITS, np.log(np.random.default_rng(0).uniform(size=997)), [-np.inf] * 3]
+    )
     for some in (LOGITS, logits.astype("float32"), np.float32([-np.inf, 0.0, 0.0, 0.0, -np.inf])):
         token = drawn(rows=1, logits=some, **options)[0, 0]
         assert some[token] > -np.inf
@@ -150,7 +156,10 @@ def test_a_row_does_not_depend_on_when_others_end():
         ends = state["ends"] == position
         return ops.where(ends[:, None] & (ops.arange(len(LOGITS)) == 3), 100.0, LOGITS), state
 
-    never, ends = np.full(23, 99, "int32"), np.where(np.arange(23) % 3, np.arange(23) % 7, 99).astype("int32")
+    never, ends = (
+        np.full(23, 99, "int32"),
+        np.where(np.arange(23) % 3, np.arange(23) % 7, 99).astype("int32"),
+    )
     alone = np.array(decoding.sample(step, {"ends": never}, 23, 9, seed=7))
     written = np.array(decoding.sample(step, {"ends": ends}, 23, 9, seed=7))
     np.testing.assert_array_equal(written[ends == 99], alone[ends == 99])
@@ -169,7 +178,9 @@ def test_another_seed_temperature_or_top_p_is_no_new_trace():
     for seed in (None, 1, 2, keras.random.SeedGenerator(3)):
         for temperature in (0.5, 1.0, 2.0):
             for top_p in (0.5, 0.9):
-                decoding.sample(step, state, 5, 3, temperature=temperature, top_p=top_p, top_k=4, seed=seed)
+                decoding.sample(
+                    step, state, 5, 3, temperature=temperature, top_p=top_p, top_k=4, seed=seed
+                )
     assert len(calls) == 2  # the first step, and the step in the loop
 
 
@@ -177,7 +188,9 @@ def test_another_seed_temperature_or_top_p_is_no_new_trace():
 def test_sampling_works_inside_a_tf_function(jit_compile):
     @tf.function(jit_compile=jit_compile)
     def search(state):
-        return decoding.sample(constant, state, 23, 7, seed=5), decoding.sample(constant, state, 23, 7)
+        return decoding.sample(constant, state, 23, 7, seed=5), decoding.sample(
+            constant, state, 23, 7
+        )
 
     state = tf.constant(np.tile(LOGITS, (23, 1)))
     (first, free), (again, other) = search(state), search(state)
@@ -191,7 +204,9 @@ def test_the_state_is_returned_on_request():
     def step(tokens, position, state):
         return ops.zeros_like(state[:, None]) + LOGITS, state + 1
 
-    written, state = decoding.sample(step, np.zeros(13, "float32"), 13, 9, seed=5, end_id=7, return_state=True)
+    written, state = decoding.sample(
+        step, np.zeros(13, "float32"), 13, 9, seed=5, end_id=7, return_state=True
+    )
     lengths = [row.index(7) + 1 if 7 in row else 9 for row in written.numpy().tolist()]
     assert state.numpy().tolist() == lengths and len(set(lengths)) > 3
 

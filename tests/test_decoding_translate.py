@@ -19,7 +19,8 @@ SPECIAL = 4
 
 
 class WordForWord:
-    """Translates word i into word i of the other vocabulary, the fifth from the end into the fifth; "four" becomes two.
+    """Translates word i into word i of the other vocabulary, the fifth from the end into the fifth;
+    "four" becomes two.
 
     Notes the shapes that it is given, and how often Python runs its step.
     """
@@ -52,7 +53,10 @@ def word_for_word(sentence):
 
 def some_sentences(count, longest=23, seed=0):
     rng = np.random.default_rng(seed)
-    return [" ".join(rng.choice(ENGLISH.words[SPECIAL:], size=rng.integers(0, longest + 1))) for _ in range(count)]
+    return [
+        " ".join(rng.choice(ENGLISH.words[SPECIAL:], size=rng.integers(0, longest + 1)))
+        for _ in range(count)
+    ]
 
 
 def translate(sentences, model=None, **options):
@@ -68,7 +72,9 @@ def translate(sentences, model=None, **options):
 def test_each_sentence_is_translated_in_its_place(search):
     sentences = some_sentences(101)
     assert "" in sentences
-    assert translate(sentences, search=search, batch_size=16) == [word_for_word(sentence) for sentence in sentences]
+    assert translate(sentences, search=search, batch_size=16) == [
+        word_for_word(sentence) for sentence in sentences
+    ]
 
 
 def test_an_empty_line_is_empty_and_does_not_reach_the_model():
@@ -89,7 +95,11 @@ def test_a_generator_of_sentences_is_fine():
 
 def test_a_line_much_longer_than_the_others_is_a_batch_of_its_own():
     model, long = WordForWord(), " ".join(["three"] * 501)
-    assert translate(["one", long, "two one"], model, batch_size=8) == ["eins", "drei " * 500 + "drei", "zwei eins"]
+    assert translate(["one", long, "two one"], model, batch_size=8) == [
+        "eins",
+        "drei " * 500 + "drei",
+        "zwei eins",
+    ]
     # 501 words and the end make 504; 1.5 times that and 8 make 764, and 768 of it.
     assert model.shapes == [(1, 504, 768), (2, 8, 24)]
 
@@ -116,7 +126,8 @@ def test_a_sentence_gets_room_by_its_own_length_and_no_more_than_the_model_has()
         return np.full((batch_size, 1), ids["end_id"])
 
     limits, model = [], WordForWord()
-    sentences = ["one " * 14, "one " * 8, "one " * 7]  # 15, 9 and 8 tokens with the end: 16, 16 and 8 when padded
+    # 15, 9 and 8 tokens with the end: 16, 16 and 8 when padded
+    sentences = ["one " * 14, "one " * 8, "one " * 7]
     translate(sentences, model, search=search, batch_size=4)
     assert limits == [[32, 32, 24, 24]]  # the last of them fills the batch
     model.max_target_length = 27
@@ -133,7 +144,9 @@ def test_learned_positions_limit_what_is_read_and_what_is_written():
     for words in (5, 9, 12):
         assert len(translate([" ".join(["one"] * words), "six"], model)) == 2
     message = "translate: `sentences[1]` must have at most 12 tokens, as far as the model's positions reach, not 13."
-    with pytest.raises(ValueError, match="^" + re.escape(message) + r" Received: sentences\[1\]='one one"):
+    with pytest.raises(
+        ValueError, match="^" + re.escape(message) + r" Received: sentences\[1\]='one one"
+    ):
         translate(["six", " ".join(["one"] * 13)], model)
     with pytest.raises(ValueError, match="^TransformerDecoder: `max_length` must be at most 13"):
         model.encode(np.array([[4, 5]]), max_length=14)
@@ -148,7 +161,9 @@ def test_begin_end_and_padding_are_those_of_the_target_vocabulary():
         return np.array([[5, 4, 2, 0]])
 
     target = Other(GERMAN.words[SPECIAL:])
-    assert decoding.translate(WordForWord(), ["one"], ENGLISH, target, search=search) == ["vier fünf"]
+    assert decoding.translate(WordForWord(), ["one"], ENGLISH, target, search=search) == [
+        "vier fünf"
+    ]
 
 
 def test_a_progress_bar_counts_the_sentences(capsys):
@@ -159,7 +174,9 @@ def test_a_progress_bar_counts_the_sentences(capsys):
 
 
 def transformer(**options):
-    model = tfattn.Transformer(len(ENGLISH), len(GERMAN), num_layers=1, width=12, num_heads=2, hidden_dim=14, **options)
+    model = tfattn.Transformer(
+        len(ENGLISH), len(GERMAN), num_layers=1, width=12, num_heads=2, hidden_dim=14, **options
+    )
     model.build(((None, None), (None, None)))
     rng = np.random.default_rng(7)
     model.set_weights([rng.normal(size=w.shape) if w.ndim > 1 else w for w in model.get_weights()])
@@ -181,7 +198,11 @@ MODELS = {"transformer": transformer, "recurrent": recurrent}
 @pytest.mark.parametrize("num_beams", [None, 3], ids=["greedy", "beams"])
 def test_how_a_batch_is_padded_changes_no_translation(num_beams, name):
     model, sentences = MODELS[name](), some_sentences(24, longest=9, seed=3)
-    search = functools.partial(decoding.beam_search, num_beams=num_beams) if num_beams else decoding.greedy_search
+    search = (
+        functools.partial(decoding.beam_search, num_beams=num_beams)
+        if num_beams
+        else decoding.greedy_search
+    )
     options = {"search": search}  # and a limit for each sentence, which its company has no part in
     together = translate(sentences, model, batch_size=32, **options)
     assert len(set(together)) > 5

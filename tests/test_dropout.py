@@ -51,7 +51,9 @@ def test_the_gradient_goes_where_the_output_does():
 def test_unknown_shapes_and_sizes_that_no_word_divides(jit):
     layer = Dropout(0.3, seed=1)
     run = tf.function(
-        lambda x: layer(x, training=True), jit_compile=jit, input_signature=[tf.TensorSpec((None, None, 5))]
+        lambda x: layer(x, training=True),
+        jit_compile=jit,
+        input_signature=[tf.TensorSpec((None, None, 5))],
     )
     for shape in ((2, 3, 5), (1, 1, 5), (7, 11, 5)):
         output = np.asarray(run(np.ones(shape, "float32")))

@@ -1,4 +1,5 @@
-"""Bad input: each a `ValueError` in the design's one form, who, which argument, what was expected, what was received.
+"""Bad input: each a `ValueError` in the design's one form, who, which argument, what was expected,
+what was received.
 
 AdditiveAttention: `units` must be a positive integer. Received: units=0
 """
@@ -67,13 +68,43 @@ def transformer(**options):
     (heads(use_bias=1), "MultiHeadAttention", "use_bias", FLAG, 1),
     (lambda: tfattn.AdditiveAttention(units=0), "AdditiveAttention", "units", POSITIVE_INT, 0),
     (lambda: tfattn.AdditiveScore(units="8"), "AdditiveScore", "units", POSITIVE_INT, "'8'"),
-    (lambda: tfattn.PositionwiseFeedForward(0), "PositionwiseFeedForward", "hidden_dim", POSITIVE_INT, 0),
-    (lambda: tfattn.PositionwiseFeedForward(3, 0), "PositionwiseFeedForward", "output_dim", POSITIVE_INT, 0),
-    (lambda: tfattn.LearnedPositionalEncoding(0), "LearnedPositionalEncoding", "max_length", POSITIVE_INT, 0),
+    (
+        lambda: tfattn.PositionwiseFeedForward(0),
+        "PositionwiseFeedForward",
+        "hidden_dim",
+        POSITIVE_INT,
+        0,
+    ),
+    (
+        lambda: tfattn.PositionwiseFeedForward(3, 0),
+        "PositionwiseFeedForward",
+        "output_dim",
+        POSITIVE_INT,
+        0,
+    ),
+    (
+        lambda: tfattn.LearnedPositionalEncoding(0),
+        "LearnedPositionalEncoding",
+        "max_length",
+        POSITIVE_INT,
+        0,
+    ),
     (encoder_block(0), "TransformerEncoderBlock", "num_heads", POSITIVE_INT, 0),
     (encoder_block(hidden_dim=-1), "TransformerEncoderBlock", "hidden_dim", POSITIVE_INT, -1),
-    (lambda: tfattn.TransformerEncoder(0), "TransformerEncoder", "vocabulary_size", POSITIVE_INT, 0),
-    (lambda: tfattn.TransformerDecoder(V, num_layers=0), "TransformerDecoder", "num_layers", POSITIVE_INT, 0),
+    (
+        lambda: tfattn.TransformerEncoder(0),
+        "TransformerEncoder",
+        "vocabulary_size",
+        POSITIVE_INT,
+        0,
+    ),
+    (
+        lambda: tfattn.TransformerDecoder(V, num_layers=0),
+        "TransformerDecoder",
+        "num_layers",
+        POSITIVE_INT,
+        0,
+    ),
     (lambda: masks.window(0), "masks.window", "size", POSITIVE_INT, 0),
     (lambda: masks.prefix(-1), "masks.prefix", "length", "be an integer of at least 0", -1),
     # Heads that do not divide.
@@ -85,7 +116,13 @@ def transformer(**options):
         3,
     ),
     (heads(num_key_value_heads=0), "MultiHeadAttention", "num_key_value_heads", POSITIVE_INT, 0),
-    (encoder_block(2), "TransformerEncoderBlock", "num_heads", "divide `width of the inputs`=5 without remainder", 2),
+    (
+        encoder_block(2),
+        "TransformerEncoderBlock",
+        "num_heads",
+        "divide `width of the inputs`=5 without remainder",
+        2,
+    ),
     (
         lambda: tfattn.TransformerDecoderBlock(3, 7)(QUERY, VALUE),
         "TransformerDecoderBlock",
@@ -93,7 +130,13 @@ def transformer(**options):
         "divide `width of the inputs`=5 without remainder",
         3,
     ),
-    (transformer(num_heads=3), "TransformerEncoder", "num_heads", "divide `width`=10 without remainder", 3),
+    (
+        transformer(num_heads=3),
+        "TransformerEncoder",
+        "num_heads",
+        "divide `width`=10 without remainder",
+        3,
+    ),
     (
         lambda: tfattn.attend(np.ones((2, 5, 3, 7)), np.ones((2, 3, 11, 7))),
         "attend",
@@ -115,12 +158,30 @@ def transformer(**options):
     (heads(dropout=float("nan")), "MultiHeadAttention", "dropout", RATE, "nan"),
     (regression(dropout=1), "NadarayaWatson", "dropout", RATE, 1),
     (lambda: tfattn.AddNorm(dropout=1.0), "AddNorm", "dropout", RATE, 1.0),
-    (lambda: tfattn.PositionwiseFeedForward(3, dropout=1.0), "PositionwiseFeedForward", "dropout", RATE, 1.0),
+    (
+        lambda: tfattn.PositionwiseFeedForward(3, dropout=1.0),
+        "PositionwiseFeedForward",
+        "dropout",
+        RATE,
+        1.0,
+    ),
     (encoder_block(dropout=1.0), "TransformerEncoderBlock", "dropout", RATE, 1.0),
-    (encoder_block(attention_dropout=1.0), "TransformerEncoderBlock", "attention_dropout", RATE, 1.0),
+    (
+        encoder_block(attention_dropout=1.0),
+        "TransformerEncoderBlock",
+        "attention_dropout",
+        RATE,
+        1.0,
+    ),
     (transformer(dropout=1.0), "TransformerEncoder", "dropout", RATE, 1.0),
     (lambda: tfattn.attend(QUERY, VALUE, dropout=1.0), "attend", "dropout", RATE, 1.0),
-    (lambda: tfattn.MaskedCrossentropy(label_smoothing=1.0), "MaskedCrossentropy", "label_smoothing", RATE, 1.0),
+    (
+        lambda: tfattn.MaskedCrossentropy(label_smoothing=1.0),
+        "MaskedCrossentropy",
+        "label_smoothing",
+        RATE,
+        1.0,
+    ),
     # Numbers and flags.
     (lambda: tfattn.DotProductAttention(scale=0), "DotProductAttention", "scale", POSITIVE, 0),
     (lambda: tfattn.DotProductScore(scale=-1.0), "DotProductScore", "scale", POSITIVE, -1.0),
@@ -151,9 +212,21 @@ def transformer(**options):
         -1.0,
     ),
     (lambda: tfattn.TransformerSchedule(0), "TransformerSchedule", "width", POSITIVE_INT, 0),
-    (lambda: tfattn.TransformerSchedule(5, 0), "TransformerSchedule", "warmup_steps", POSITIVE_INT, 0),
+    (
+        lambda: tfattn.TransformerSchedule(5, 0),
+        "TransformerSchedule",
+        "warmup_steps",
+        POSITIVE_INT,
+        0,
+    ),
     (lambda: tfattn.TransformerSchedule(5, scale=0), "TransformerSchedule", "scale", POSITIVE, 0),
-    (lambda: tfattn.MaskedAccuracy(padding_id=-1), "MaskedAccuracy", "padding_id", "be an integer of at least 0", -1),
+    (
+        lambda: tfattn.MaskedAccuracy(padding_id=-1),
+        "MaskedAccuracy",
+        "padding_id",
+        "be an integer of at least 0",
+        -1,
+    ),
     (
         lambda: tfattn.MaskedCrossentropy(padding_id=0.5),
         "MaskedCrossentropy",
@@ -179,8 +252,20 @@ def transformer(**options):
     (regression(bandwidth=float("inf")), "NadarayaWatson", "bandwidth", POSITIVE, "inf"),
     (regression(bandwidth="wide"), "NadarayaWatson", "bandwidth", POSITIVE, "'wide'"),
     (lambda: tfattn.KernelScore(bandwidth=[1.0, 0.0]), "KernelScore", "bandwidth", POSITIVE, 0.0),
-    (lambda: tfattn.KernelScore(bandwidth=["wide"]), "KernelScore", "bandwidth", POSITIVE, "'wide'"),
-    (lambda: tfattn.KernelScore(bandwidth=[]), "KernelScore", "bandwidth", "hold at least one number", "[]"),
+    (
+        lambda: tfattn.KernelScore(bandwidth=["wide"]),
+        "KernelScore",
+        "bandwidth",
+        POSITIVE,
+        "'wide'",
+    ),
+    (
+        lambda: tfattn.KernelScore(bandwidth=[]),
+        "KernelScore",
+        "bandwidth",
+        "hold at least one number",
+        "[]",
+    ),
     (
         lambda: tfattn.KernelScore(bandwidth=[1.0, 2.0])(QUERY, VALUE),
         "KernelScore",
@@ -206,7 +291,13 @@ def transformer(**options):
     ),
     # What is no score.
     (lambda: tfattn.Attention(score="dot"), "Attention", "score", SCORE, "'dot'"),
-    (heads(score=tfattn.DotProductScore), "MultiHeadAttention", "score", SCORE, tfattn.DotProductScore),
+    (
+        heads(score=tfattn.DotProductScore),
+        "MultiHeadAttention",
+        "score",
+        SCORE,
+        tfattn.DotProductScore,
+    ),
     (encoder_block(score="dot"), "TransformerEncoderBlock", "score", SCORE, "'dot'"),
     (transformer(score="dot"), "Transformer", "score", SCORE, "'dot'"),
 )
@@ -222,16 +313,46 @@ WIDTH = "be as wide as `query`, 5 (AdditiveScore and BilinearScore take other wi
 @table(
     # Ranks, lengths, widths.
     (attention(query=QUERY[0]), "DotProductAttention", "query", "have shape (B, T, D)", "(3, 5)"),
-    (attention(query=QUERY[None]), "DotProductAttention", "query", "have shape (B, T, D)", "(1, 2, 3, 5)"),
+    (
+        attention(query=QUERY[None]),
+        "DotProductAttention",
+        "query",
+        "have shape (B, T, D)",
+        "(1, 2, 3, 5)",
+    ),
     (attention(value=VALUE[0]), "DotProductAttention", "value", "have shape (B, S, D)", "(7, 5)"),
     (attention(key=VALUE[0]), "DotProductAttention", "key", "have shape (B, S, D)", "(7, 5)"),
     (attention(key=VALUE[:, 1:]), "DotProductAttention", "key", KEYS, 6),
-    (attention(value=VALUE[:1]), "DotProductAttention", "value", "have the batch size of `query`, 2", "(1, 7, 5)"),
+    (
+        attention(value=VALUE[:1]),
+        "DotProductAttention",
+        "value",
+        "have the batch size of `query`, 2",
+        "(1, 7, 5)",
+    ),
     (attention(value=VALUE[..., :4]), "DotProductScore", "key width", WIDTH, 4),
-    (lambda: tfattn.Attention(tfattn.CosineScore())(QUERY, VALUE[..., :4]), "CosineScore", "key width", WIDTH, 4),
+    (
+        lambda: tfattn.Attention(tfattn.CosineScore())(QUERY, VALUE[..., :4]),
+        "CosineScore",
+        "key width",
+        WIDTH,
+        4,
+    ),
     (lambda: tfattn.NadarayaWatson()(QUERY, VALUE[..., :4]), "KernelScore", "key width", WIDTH, 4),
-    (lambda: tfattn.attend(QUERY[0], VALUE), "attend", "query", "have shape (B, T, D) or (B, H, T, D)", "(3, 5)"),
-    (lambda: tfattn.attend(QUERY, VALUE[None]), "attend", "key", "have shape (B, S, D)", "(1, 2, 7, 5)"),
+    (
+        lambda: tfattn.attend(QUERY[0], VALUE),
+        "attend",
+        "query",
+        "have shape (B, T, D) or (B, H, T, D)",
+        "(3, 5)",
+    ),
+    (
+        lambda: tfattn.attend(QUERY, VALUE[None]),
+        "attend",
+        "key",
+        "have shape (B, S, D)",
+        "(1, 2, 7, 5)",
+    ),
     (lambda: tfattn.attend(QUERY, VALUE, VALUE[:, 1:]), "attend", "key", KEYS, 6),
     (
         lambda: tfattn.attend(np.ones((2, 6, 3, 5)), np.ones((2, 2, 7, 5)), np.ones((2, 3, 7, 5))),
@@ -240,7 +361,13 @@ WIDTH = "be as wide as `query`, 5 (AdditiveScore and BilinearScore take other wi
         "have as many heads as `key`, 3",
         "(2, 2, 7, 5)",
     ),
-    (encoder_block(inputs=QUERY[0]), "TransformerEncoderBlock", "inputs", "have shape (B, T, D)", "(3, 5)"),
+    (
+        encoder_block(inputs=QUERY[0]),
+        "TransformerEncoderBlock",
+        "inputs",
+        "have shape (B, T, D)",
+        "(3, 5)",
+    ),
     (
         lambda: tfattn.AddNorm()(QUERY, QUERY[..., :4]),
         "AddNorm",
@@ -291,7 +418,13 @@ WIDTH = "be as wide as `query`, 5 (AdditiveScore and BilinearScore take other wi
         FLOAT_MASK,
         "'float32'",
     ),
-    (attention(attention_mask=np.ones((T, S), "int32")), "DotProductAttention", "attention_mask", INT_MASK, "'int32'"),
+    (
+        attention(attention_mask=np.ones((T, S), "int32")),
+        "DotProductAttention",
+        "attention_mask",
+        INT_MASK,
+        "'int32'",
+    ),
     (
         attention(attention_mask=np.ones((B, S), bool)),
         "DotProductAttention",
@@ -307,7 +440,9 @@ WIDTH = "be as wide as `query`, 5 (AdditiveScore and BilinearScore take other wi
         "(7, 3)",
     ),
     (
-        lambda: tfattn.MultiHeadAttention(11, 3)(QUERY, VALUE, attention_mask=np.ones((B, 5, T, S), bool)),
+        lambda: tfattn.MultiHeadAttention(11, 3)(
+            QUERY, VALUE, attention_mask=np.ones((B, 5, T, S), bool)
+        ),
         "MultiHeadAttention",
         "attention_mask",
         "have shape (T, S), (B, T, S) or (B, H, T, S)" + HERE,
@@ -320,7 +455,13 @@ WIDTH = "be as wide as `query`, 5 (AdditiveScore and BilinearScore take other wi
         "have shape (T, S) or (B, T, S)",
         "(2, 1, 3, 7)",
     ),
-    (attention(key_mask=np.ones((B, S), "float32")), "DotProductAttention", "key_mask", INT_MASK, "'float32'"),
+    (
+        attention(key_mask=np.ones((B, S), "float32")),
+        "DotProductAttention",
+        "key_mask",
+        INT_MASK,
+        "'float32'",
+    ),
     (
         attention(key_mask=np.ones((B, T), bool)),
         "DotProductAttention",
@@ -378,8 +519,20 @@ WIDTH = "be as wide as `query`, 5 (AdditiveScore and BilinearScore take other wi
         "have shape (B,) or (B, T)" + HERE,
         "(2, 7)",
     ),
-    (attention(valid_lens=np.array([1.0, 2.0])), "DotProductAttention", "valid_lens", "hold integers", "'float32'"),
-    (attention(valid_lens=3), "DotProductAttention", "valid_lens", "have shape (B,) or (B, T)", "()"),
+    (
+        attention(valid_lens=np.array([1.0, 2.0])),
+        "DotProductAttention",
+        "valid_lens",
+        "hold integers",
+        "'float32'",
+    ),
+    (
+        attention(valid_lens=3),
+        "DotProductAttention",
+        "valid_lens",
+        "have shape (B,) or (B, T)",
+        "()",
+    ),
     # Bias.
     (
         attention(bias=np.ones((B, S), "float32")),
@@ -417,7 +570,9 @@ def test_a_bad_tensor_is_refused(act, who, argument, expected, received):
         "(3,)",
     ),
     (
-        lambda: tfattn.masked_softmax(np.ones((B, T, S)), valid_lens=np.array([1.0, 2.0], "float32")),
+        lambda: tfattn.masked_softmax(
+            np.ones((B, T, S)), valid_lens=np.array([1.0, 2.0], "float32")
+        ),
         "masked_softmax",
         "valid_lens",
         "hold integers",
@@ -437,8 +592,20 @@ def test_a_bad_tensor_is_refused(act, who, argument, expected, received):
         "have shape (T, S) or (B, T, S)" + HERE,
         "(2, 7)",
     ),
-    (lambda: masks.explicit(np.ones((T, S), "float32")), "masks.explicit", "mask", FLOAT_MASK, "'float32'"),
-    (lambda: masks.explicit(np.ones((T, S), "int32")), "masks.explicit", "mask", INT_MASK, "'int32'"),
+    (
+        lambda: masks.explicit(np.ones((T, S), "float32")),
+        "masks.explicit",
+        "mask",
+        FLOAT_MASK,
+        "'float32'",
+    ),
+    (
+        lambda: masks.explicit(np.ones((T, S), "int32")),
+        "masks.explicit",
+        "mask",
+        INT_MASK,
+        "'int32'",
+    ),
     (
         lambda: masks.explicit(np.ones(S, bool)),
         "masks.explicit",
@@ -446,7 +613,13 @@ def test_a_bad_tensor_is_refused(act, who, argument, expected, received):
         "have shape (T, S), (B, T, S) or (B, H, T, S)",
         "(7,)",
     ),
-    (lambda: masks.padding(np.array([1.5], "float32")), "masks.padding", "valid_lens", "hold integers", "'float32'"),
+    (
+        lambda: masks.padding(np.array([1.5], "float32")),
+        "masks.padding",
+        "valid_lens",
+        "hold integers",
+        "'float32'",
+    ),
     (lambda: masks.padding(3), "masks.padding", "valid_lens", "have shape (B,) or (B, T)", "()"),
     (
         lambda: masks.segments(np.ones(3, int)),
@@ -456,7 +629,13 @@ def test_a_bad_tensor_is_refused(act, who, argument, expected, received):
         "(3,)",
     ),
     (lambda: masks.prefix(1.5), "masks.prefix", "length", "be an integer of at least 0", 1.5),
-    (lambda: masks.causal() & np.ones((T, S), "float32"), "masks.explicit", "mask", FLOAT_MASK, "'float32'"),
+    (
+        lambda: masks.causal() & np.ones((T, S), "float32"),
+        "masks.explicit",
+        "mask",
+        FLOAT_MASK,
+        "'float32'",
+    ),
 )
 def test_a_bad_mask_is_refused(act, who, argument, expected, received):
     with pytest.raises(ValueError, match="^" + message(who, argument, expected, received) + "$"):
@@ -465,7 +644,12 @@ def test_a_bad_mask_is_refused(act, who, argument, expected, received):
 
 @pytest.mark.parametrize(
     "argument, value",
-    [("attention_axes", (1,)), ("sliding_window", 4), ("flash_attention", True), ("use_gate", True)],
+    [
+        ("attention_axes", (1,)),
+        ("sliding_window", 4),
+        ("flash_attention", True),
+        ("use_gate", True),
+    ],
 )
 def test_an_argument_of_keras_that_is_not_covered_is_refused_by_name(argument, value):
     pattern = rf"^MultiHeadAttention: `{argument}` must .+\. Received: {argument}={re.escape(repr(value))}$"
@@ -475,7 +659,8 @@ def test_an_argument_of_keras_that_is_not_covered_is_refused_by_name(argument, v
 
 def test_an_argument_that_nobody_knows_is_refused_as_keras_does():
     with pytest.raises(
-        ValueError, match="Unrecognized keyword arguments passed to MultiHeadAttention: {'head_size': 3}"
+        ValueError,
+        match="Unrecognized keyword arguments passed to MultiHeadAttention: {'head_size': 3}",
     ):
         tfattn.MultiHeadAttention(2, 3, head_size=3)
 
@@ -492,7 +677,9 @@ def test_an_argument_that_nobody_knows_is_refused_as_keras_does():
         "(None, 5)",
     ),
     (
-        lambda: tfattn.DotProductAttention()(keras.Input((T, D)), keras.Input((S, D)), keras.Input((6, D))),
+        lambda: tfattn.DotProductAttention()(
+            keras.Input((T, D)), keras.Input((S, D)), keras.Input((6, D))
+        ),
         "DotProductAttention",
         "key",
         KEYS,
@@ -533,7 +720,9 @@ def test_an_argument_that_nobody_knows_is_refused_as_keras_does():
         "(None, 13)",
     ),
     (
-        lambda: tfattn.DotProductAttention()(keras.Input((T, D)), keras.Input((S, D)), valid_lens=keras.Input(())),
+        lambda: tfattn.DotProductAttention()(
+            keras.Input((T, D)), keras.Input((S, D)), valid_lens=keras.Input(())
+        ),
         "DotProductAttention",
         "valid_lens",
         "hold integers",
@@ -568,7 +757,9 @@ def test_a_bad_shape_is_refused_symbolically_too(act, who, argument, expected, r
 
 @pytest.mark.parametrize("make", [lambda **o: tfattn.TransformerEncoderBlock(2, 7, **o)])
 def test_a_block_asks_for_a_width_that_is_known(make):
-    with pytest.raises(ValueError, match=r"TransformerEncoderBlock: `inputs` must .+\. Received: inputs="):
+    with pytest.raises(
+        ValueError, match=r"TransformerEncoderBlock: `inputs` must .+\. Received: inputs="
+    ):
         make()(keras.Input((None, None)))
 
 
@@ -579,16 +770,23 @@ def test_lengths_that_differ_within_the_residual_are_refused():
 
 def test_a_start_index_that_is_no_integer_is_refused():
     for start in (1.5, np.array([1.0, 2.0])):
-        with pytest.raises(ValueError, match=r"SinusoidalPositionalEncoding: `start_index` must .+\. Received: start"):
+        with pytest.raises(
+            ValueError,
+            match=r"SinusoidalPositionalEncoding: `start_index` must .+\. Received: start",
+        ):
             tfattn.SinusoidalPositionalEncoding()(QUERY, start_index=start)
 
 
 def test_a_start_index_for_each_row_has_one_for_each_row():
-    with pytest.raises(ValueError, match=r"SinusoidalPositionalEncoding: `start_index` must .+\. Received: start"):
+    with pytest.raises(
+        ValueError, match=r"SinusoidalPositionalEncoding: `start_index` must .+\. Received: start"
+    ):
         tfattn.SinusoidalPositionalEncoding()(QUERY, start_index=np.array([1, 2, 3]))
 
 
 def test_ragged_inputs_are_refused_with_the_recipe():
     ragged = tf.ragged.constant([[[1.0, 2.0], [3.0, 4.0]], [[1.0, 1.0]]], ragged_rank=1)
-    with pytest.raises(ValueError, match=r"DotProductAttention: `query` must .*to_tensor.*valid_lens"):
+    with pytest.raises(
+        ValueError, match=r"DotProductAttention: `query` must .*to_tensor.*valid_lens"
+    ):
         tfattn.DotProductAttention()(ragged, ragged)

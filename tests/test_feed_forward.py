@@ -72,7 +72,9 @@ def test_dropout_of_the_network_keeps_the_mean():
     np.testing.assert_allclose(many.mean(axis=1), layer(x)[:, 0], atol=0.05)
 
 
-@pytest.mark.parametrize("make", [lambda: tfattn.PositionwiseFeedForward(HIDDEN), lambda: tfattn.AddNorm()])
+@pytest.mark.parametrize(
+    "make", [lambda: tfattn.PositionwiseFeedForward(HIDDEN), lambda: tfattn.AddNorm()]
+)
 def test_the_inputs_mask_passes_through(make):
     layer, ids = make(), np.array([[3, 5, 0, 0, 0], [1, 2, 4, 2, 0]])
     x = keras.layers.Embedding(7, D, mask_zero=True)(ids)
@@ -110,13 +112,19 @@ def test_the_residual_is_never_dropped(norm_first):
     dropped = (layer(x, np.ones_like(x), training=True) - x).numpy() if norm_first else None
     if norm_first:
         np.testing.assert_allclose(np.unique(dropped.round(4)), [0.0, 2.0])
-    np.testing.assert_allclose(layer(x, np.zeros_like(x), training=True), layer(x, np.zeros_like(x)), atol=1e-6)
+    np.testing.assert_allclose(
+        layer(x, np.zeros_like(x), training=True), layer(x, np.zeros_like(x)), atol=1e-6
+    )
     assert np.any(layer(x, x, training=True) != layer(x, x, training=False))
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_a_gradient_reaches_both_ways_of_the_residual(norm_first):
-    layer, x, sub = tfattn.AddNorm(norm_first=norm_first), tf.constant(draw(B, T, D)), tf.constant(draw(B, T, D))
+    layer, x, sub = (
+        tfattn.AddNorm(norm_first=norm_first),
+        tf.constant(draw(B, T, D)),
+        tf.constant(draw(B, T, D)),
+    )
     with tf.GradientTape() as tape:
         tape.watch([x, sub])
         loss = tf.reduce_sum(layer(x, sub) ** 3)

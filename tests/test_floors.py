@@ -1,4 +1,6 @@
-"""The house has floors, and imports run downwards: read from the source, so that a lazy import counts too."""
+"""The house has floors, and imports run downwards: read from the source, so that a lazy import
+counts too.
+"""
 
 import ast
 import graphlib
@@ -11,7 +13,15 @@ import tfattn
 
 ROOT = pathlib.Path(tfattn.__file__).parent
 
-FLOORS = {"_checks": 0, "_factors": 0, "_optional": 0, "_past": 0, "core": 1, "layers": 2, "models": 3}
+FLOORS = {
+    "_checks": 0,
+    "_factors": 0,
+    "_optional": 0,
+    "_past": 0,
+    "core": 1,
+    "layers": 2,
+    "models": 3,
+}
 SIDES = {"data", "decoding", "plot", "training"}  # know floor 0 and themselves
 
 # The memory-linear paths are TensorFlow's own: the engine's, a package of its own, and the loss's.
@@ -33,7 +43,12 @@ def modules(root=ROOT):
 def imports(name, sources):
     """Every name that a module imports, `(dotted name, whether it is at the top of the module)`."""
     tree = ast.parse(sources[name])
-    lazy = {inner for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for inner in ast.walk(node)}
+    lazy = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        for inner in ast.walk(node)
+    }
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -45,15 +60,22 @@ def imports(name, sources):
 
 
 def arrows(sources):
-    """Module to the modules of tfattn that it imports: `from tfattn.core import masks` is an arrow to the module."""
+    """Module to the modules of tfattn that it imports: `from tfattn.core import masks` is an arrow
+    to the module.
+    """
 
     def module_of(dotted):
         while dotted not in sources:
             dotted = dotted.rpartition(".")[0]
         return dotted
 
-    own = {name: [d for d, _ in imports(name, sources) if d.split(".")[0] == "tfattn"] for name in sources}
-    return {name: {module_of(dotted) for dotted in dotted_names} for name, dotted_names in own.items()}
+    own = {
+        name: [d for d, _ in imports(name, sources) if d.split(".")[0] == "tfattn"]
+        for name in sources
+    }
+    return {
+        name: {module_of(dotted) for dotted in dotted_names} for name, dotted_names in own.items()
+    }
 
 
 def place(module):
@@ -107,7 +129,11 @@ def test_floor_0_knows_the_standard_library_alone():
             "from tfattn.layers.attention.single_head import Attention",
             "imports tfattn.layers.attention.single_head",
         ),
-        ("tfattn.core.masks", "from tfattn.layers import attention", "imports tfattn.layers.attention"),
+        (
+            "tfattn.core.masks",
+            "from tfattn.layers import attention",
+            "imports tfattn.layers.attention",
+        ),
         (
             "tfattn.core.masks",
             "def later():\n    import tfattn.models.transformer",
@@ -118,10 +144,26 @@ def test_floor_0_knows_the_standard_library_alone():
             "from tfattn import Transformer",
             "tfattn.layers.attention.single_head imports tfattn",
         ),
-        ("tfattn.layers.attention.single_head", "from tfattn.training import losses", "imports tfattn.training.losses"),
-        ("tfattn.decoding.greedy", "from tfattn.models.transformer import Transformer", "imports tfattn.models"),
-        ("tfattn.training.losses", "from tfattn.core import masks", "tfattn.training.losses imports tfattn.core.masks"),
-        ("tfattn._checks", "from tfattn.core import masks", "tfattn._checks imports tfattn.core.masks"),
+        (
+            "tfattn.layers.attention.single_head",
+            "from tfattn.training import losses",
+            "imports tfattn.training.losses",
+        ),
+        (
+            "tfattn.decoding.greedy",
+            "from tfattn.models.transformer import Transformer",
+            "imports tfattn.models",
+        ),
+        (
+            "tfattn.training.losses",
+            "from tfattn.core import masks",
+            "tfattn.training.losses imports tfattn.core.masks",
+        ),
+        (
+            "tfattn._checks",
+            "from tfattn.core import masks",
+            "tfattn._checks imports tfattn.core.masks",
+        ),
         ("tfattn.core.masks", "from tfattn.core import softmax", "a loop: "),
     ],
 )
@@ -132,26 +174,40 @@ def test_a_planted_import_that_runs_up_or_in_a_loop_is_caught(module, line, faul
 
 
 def may_use_tensorflow(module):
-    return any(module == allowed or module.startswith(f"{allowed}.") for allowed in MAY_USE_TENSORFLOW)
+    return any(
+        module == allowed or module.startswith(f"{allowed}.") for allowed in MAY_USE_TENSORFLOW
+    )
 
 
 def tensorflow_users(sources):
-    return {name for name in sources for dotted, _ in imports(name, sources) if dotted.split(".")[0] == "tensorflow"}
+    return {
+        name
+        for name in sources
+        for dotted, _ in imports(name, sources)
+        if dotted.split(".")[0] == "tensorflow"
+    }
 
 
 def out_of_place(sources):
-    return [name for name in tensorflow_users(sources) if place(name) in FLOORS and not may_use_tensorflow(name)]
+    return [
+        name
+        for name in tensorflow_users(sources)
+        if place(name) in FLOORS and not may_use_tensorflow(name)
+    ]
 
 
 def test_layers_and_models_import_no_tensorflow():
     sources = modules()
     assert out_of_place(sources) == []
-    assert "tfattn.data.batches" in tensorflow_users(sources)  # the reader sees an import inside a function
-    assert MAY_USE_TENSORFLOW <= tensorflow_users(sources)  # no place is held for a module that is gone
+    # the reader sees an import inside a function
+    assert "tfattn.data.batches" in tensorflow_users(sources)
+    # no place is held for a module that is gone
+    assert MAY_USE_TENSORFLOW <= tensorflow_users(sources)
 
 
 @pytest.mark.parametrize(
-    "module", ["tfattn.core.masks", "tfattn.core.streamed_too", "tfattn.layers.attention.single_head"]
+    "module",
+    ["tfattn.core.masks", "tfattn.core.streamed_too", "tfattn.layers.attention.single_head"],
 )
 def test_a_planted_use_of_tensorflow_is_caught(module):
     sources = modules()
@@ -184,11 +240,20 @@ def private_keras(source):
 
 
 def test_keras_is_used_through_its_public_api_alone():
-    assert {name: private_keras(source) for name, source in modules().items() if private_keras(source)} == {}
+    assert {
+        name: private_keras(source) for name, source in modules().items() if private_keras(source)
+    } == {}
 
 
 @pytest.mark.parametrize(
-    "line", ["import keras.src", "from keras.src import ops", "from keras import src", "keras.src.ops", "keras._x"]
+    "line",
+    [
+        "import keras.src",
+        "from keras.src import ops",
+        "from keras import src",
+        "keras.src.ops",
+        "keras._x",
+    ],
 )
 def test_a_planted_use_of_private_keras_is_caught(line):
     assert private_keras(line)

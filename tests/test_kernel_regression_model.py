@@ -41,7 +41,10 @@ def test_fit_lowers_the_leave_one_out_error():
     np.testing.assert_allclose(losses[-1], last, rtol=2e-2)
     assert last < 0.5 * first
     # Close to the best there is.
-    errors = [np.square(weights(x, x, h, leave_one_out=True) @ y - y).mean() for h in np.linspace(0.1, 2, 191)]
+    errors = [
+        np.square(weights(x, x, h, leave_one_out=True) @ y - y).mean()
+        for h in np.linspace(0.1, 2, 191)
+    ]
     assert last < 1.05 * min(errors)
 
 
@@ -71,11 +74,14 @@ def test_a_call_gives_the_shape_that_predict_gives(columns):
 
 
 def test_keeping_a_given_bandwidth_warns_of_nothing():
-    # Warnings are errors here. Keras warns of a model without trainable weights, which this one means to be.
+    # Warnings are errors here. Keras warns of a model without trainable weights, which this one
+    # means to be.
     x, y = data()
     model = tfattn.NadarayaWatsonRegressor(bandwidth=0.37, trainable_bandwidth=False)
     loss = model.fit(x, y, epochs=1, verbose=0).history["loss"]
-    np.testing.assert_allclose(loss, [np.square(weights(x, x, 0.37, leave_one_out=True) @ y - y).mean()], rtol=1e-4)
+    np.testing.assert_allclose(
+        loss, [np.square(weights(x, x, 0.37, leave_one_out=True) @ y - y).mean()], rtol=1e-4
+    )
 
 
 def test_weights_are_rows_that_sum_to_1_and_make_the_prediction():
@@ -100,9 +106,15 @@ def test_a_training_point_is_left_out_in_fit_and_in_nothing_else():
 def test_batches_and_shuffling_change_no_leave_one_out_error(batch_size):
     x, y = data()
     model = tfattn.NadarayaWatsonRegressor(bandwidth=0.4, trainable_bandwidth=False)
-    loss = model.fit(x, y, epochs=1, batch_size=batch_size, shuffle=True, verbose=0).history["loss"][0]
-    np.testing.assert_allclose(loss, np.square(weights(x, x, 0.4, leave_one_out=True) @ y - y).mean(), rtol=1e-4)
-    np.testing.assert_allclose(model.predict(x, batch_size=batch_size, verbose=0), weights(x, x, 0.4) @ y, atol=1e-4)
+    loss = model.fit(x, y, epochs=1, batch_size=batch_size, shuffle=True, verbose=0).history[
+        "loss"
+    ][0]
+    np.testing.assert_allclose(
+        loss, np.square(weights(x, x, 0.4, leave_one_out=True) @ y - y).mean(), rtol=1e-4
+    )
+    np.testing.assert_allclose(
+        model.predict(x, batch_size=batch_size, verbose=0), weights(x, x, 0.4) @ y, atol=1e-4
+    )
 
 
 def test_a_bandwidth_that_is_not_trained_stays_where_it_is():
@@ -141,7 +153,9 @@ def test_another_optimizer_and_metrics_are_compiled_as_in_keras():
 @pytest.mark.parametrize("columns", [(), (2,)])
 def test_a_saved_model_is_whole(tmp_path, columns):
     rng = np.random.default_rng(0)
-    model = fitted(rng.normal(size=(N, 3)), rng.normal(size=(N, *columns)), bandwidth=[0.5, 0.7, 1.1])
+    model = fitted(
+        rng.normal(size=(N, 3)), rng.normal(size=(N, *columns)), bandwidth=[0.5, 0.7, 1.1]
+    )
     asked = rng.normal(size=(7, 3))
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
@@ -168,7 +182,9 @@ def test_a_second_fit_forgets_the_first_points(n):
     loss = model.fit(new_x, new_y + 100, epochs=1, verbose=0).history["loss"]
     wanted = np.square(weights(new_x, new_x, 0.5, leave_one_out=True) @ new_y - new_y).mean()
     np.testing.assert_allclose(loss, [wanted], rtol=1e-2)
-    np.testing.assert_allclose(model.predict(x, verbose=0), weights(x, new_x, 0.5) @ new_y + 100, atol=1e-2)
+    np.testing.assert_allclose(
+        model.predict(x, verbose=0), weights(x, new_x, 0.5) @ new_y + 100, atol=1e-2
+    )
     assert len(model.weights) == 3  # points, heights and the bandwidth
 
 
@@ -215,7 +231,9 @@ X = np.linspace(0.0, 1.0, 7)
 def test_a_prediction_before_fit_is_refused():
     model = tfattn.NadarayaWatsonRegressor()
     for ask in (model.predict, model.attention_weights, model):
-        with pytest.raises(ValueError, match="NadarayaWatsonRegressor: `fit` must come before a prediction"):
+        with pytest.raises(
+            ValueError, match="NadarayaWatsonRegressor: `fit` must come before a prediction"
+        ):
             ask(X)
 
 
@@ -250,12 +268,16 @@ def test_bad_training_points_are_refused(act, who, argument, expected, received)
 def test_points_of_other_dimensions_are_refused():
     model = tfattn.NadarayaWatsonRegressor()
     model.fit(X, X, epochs=1, verbose=0)
-    pattern = message("NadarayaWatsonRegressor", "x", "have the 1 dimensions of the training points", "(3, 2)")
+    pattern = message(
+        "NadarayaWatsonRegressor", "x", "have the 1 dimensions of the training points", "(3, 2)"
+    )
     with pytest.raises(ValueError, match="^" + pattern + "$"):
         model.predict(np.ones((3, 2)), verbose=0)
 
 
 @pytest.mark.parametrize("x", [np.ones((7, 2, 3)), np.float32(1.0)], ids=["rank 3", "a scalar"])
 def test_points_that_are_no_rows_are_refused(x):
-    with pytest.raises(ValueError, match=r"NadarayaWatsonRegressor: `x` must have shape .+\. Received: x="):
+    with pytest.raises(
+        ValueError, match=r"NadarayaWatsonRegressor: `x` must have shape .+\. Received: x="
+    ):
         tfattn.NadarayaWatsonRegressor().fit(x, X, verbose=0)

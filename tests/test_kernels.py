@@ -29,7 +29,9 @@ def test_every_kernel_has_a_textbook_form():
 
 @pytest.mark.parametrize("name", TEXTBOOK)
 def test_the_exponential_is_the_textbook_kernel(name):
-    np.testing.assert_allclose(np.exp(log_kernel(name, DISTANCES)), TEXTBOOK[name](DISTANCES), atol=3e-6)
+    np.testing.assert_allclose(
+        np.exp(log_kernel(name, DISTANCES)), TEXTBOOK[name](DISTANCES), atol=3e-6
+    )
 
 
 @pytest.mark.parametrize("name", ["boxcar", "epanechnikov", "triangular"])
@@ -76,7 +78,9 @@ def test_kernels_keep_the_dtype_of_their_distances(name, dtype):
     logs = kernels.get(name)(tf.constant([0.0, 0.25, 4.0], dtype))
     assert logs.dtype == dtype
     wanted = TEXTBOOK[name](np.array([0.0, 0.5, 2.0]))
-    np.testing.assert_allclose(np.exp(np.asarray(logs, "float64")), wanted, atol=1e-2 if "16" in dtype else 3e-6)
+    np.testing.assert_allclose(
+        np.exp(np.asarray(logs, "float64")), wanted, atol=1e-2 if "16" in dtype else 3e-6
+    )
 
 
 def test_get_gives_back_a_function():
@@ -91,7 +95,9 @@ def test_get_gives_back_a_function():
 @keras.saving.register_keras_serializable("test_kernels")
 def quartic(squared):
     """A kernel of a user's own."""
-    return keras.ops.where(squared >= 1.0, -float("inf"), 2 * keras.ops.log1p(-keras.ops.minimum(squared, 0.999999)))
+    return keras.ops.where(
+        squared >= 1.0, -float("inf"), 2 * keras.ops.log1p(-keras.ops.minimum(squared, 0.999999))
+    )
 
 
 @pytest.mark.parametrize("kernel", ["triangular", kernels.epanechnikov, quartic])

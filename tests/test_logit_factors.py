@@ -1,4 +1,6 @@
-"""The product that a model's logits carry: which logits carry it, and that nobody computes them then."""
+"""The product that a model's logits carry: which logits carry it, and that nobody computes them
+then.
+"""
 
 import keras
 import numpy as np
@@ -19,7 +21,9 @@ def streams():
 
 
 MODELS = {
-    "Transformer": lambda **more: tfattn.Transformer(V, num_layers=1, width=8, num_heads=2, hidden_dim=6, **more),
+    "Transformer": lambda **more: tfattn.Transformer(
+        V, num_layers=1, width=8, num_heads=2, hidden_dim=6, **more
+    ),
     "BahdanauSeq2Seq": lambda **more: tfattn.BahdanauSeq2Seq(V, width=6, units=5, **more),
 }
 
@@ -36,7 +40,9 @@ def new_model(name="Transformer", **more):
 def batch():
     """(source, target_in), target_out, and weights of tokens."""
     rng = np.random.default_rng(0)
-    source, target_in, target_out = (rng.integers(1, V, (B, length)).astype("int32") for length in (S, T, T))
+    source, target_in, target_out = (
+        rng.integers(1, V, (B, length)).astype("int32") for length in (S, T, T)
+    )
     source[0, 3:], target_in[1, 5:], target_out[1, 4:] = 0, 0, 0
     return (source, target_in), target_out, rng.uniform(0.5, 2.0, (B, T)).astype("float32")
 
@@ -44,9 +50,13 @@ def batch():
 def trained(model):
     """A model's numbers in two steps of training and after them, and its weights."""
     loss = tfattn.MaskedCrossentropy(0.1)
-    model.compile(keras.optimizers.SGD(0.3), loss, metrics=[tfattn.MaskedAccuracy()], jit_compile=False)
+    model.compile(
+        keras.optimizers.SGD(0.3), loss, metrics=[tfattn.MaskedAccuracy()], jit_compile=False
+    )
     inputs, target, weights = batch()
-    logs = model.fit(inputs, target, sample_weight=weights, epochs=2, verbose=0, shuffle=False).history
+    logs = model.fit(
+        inputs, target, sample_weight=weights, epochs=2, verbose=0, shuffle=False
+    ).history
     return [*logs.values(), *model.evaluate(inputs, target, verbose=0), *model.get_weights()]
 
 
@@ -65,7 +75,9 @@ def without_logits(monkeypatch, streams):
     assert seen
 
 
-@pytest.mark.parametrize("name, share_embeddings", [("Transformer", True), ("BahdanauSeq2Seq", False)])
+@pytest.mark.parametrize(
+    "name, share_embeddings", [("Transformer", True), ("BahdanauSeq2Seq", False)]
+)
 def test_models_train_and_are_judged_without_logits(name, share_embeddings, request):
     wanted = trained(new_model(name, share_embeddings=share_embeddings))
     request.getfixturevalue("without_logits")

@@ -88,14 +88,19 @@ def test_rules_join_as_sets(left, right):
 @given(st.sampled_from(sorted(RULES)), st.sampled_from(sorted(RULES)))
 def test_a_key_that_some_query_sees_is_never_called_padding(left, right):
     (a, in_a), (b, in_b) = RULES[left], RULES[right]
-    for mask, inside in ((a & b, spread(in_a) & spread(in_b)), (a | b, spread(in_a) | spread(in_b))):
+    for mask, inside in (
+        (a & b, spread(in_a) & spread(in_b)),
+        (a | b, spread(in_a) | spread(in_b)),
+    ):
         seen = mask.seen_keys(T, S)
         if seen is not None:
             assert np.all(np.broadcast_to(np.asarray(seen), (B, S)) | ~inside.any(axis=1))
 
 
 def test_padding_is_known_without_the_square():
-    np.testing.assert_array_equal(RULES["padding"][0].seen_keys(T, S), np.arange(S) < np.array([[3], [0]]))
+    np.testing.assert_array_equal(
+        RULES["padding"][0].seen_keys(T, S), np.arange(S) < np.array([[3], [0]])
+    )
     joined = masks.causal() & masks.padding(np.array([3, 0]))
     np.testing.assert_array_equal(joined.seen_keys(T, S), np.arange(S) < np.array([[3], [0]]))
 
@@ -131,7 +136,9 @@ def test_rule_survives_keras_serialization(name):
     mask, expected = RULES[name]
     config = keras.saving.serialize_keras_object(~mask & masks.causal())
     copy = keras.saving.deserialize_keras_object(config)
-    np.testing.assert_array_equal(spread(dense(copy)), spread(~spread(expected) & reference.causal(T, S)))
+    np.testing.assert_array_equal(
+        spread(dense(copy)), spread(~spread(expected) & reference.causal(T, S))
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,14 +146,26 @@ def test_rule_survives_keras_serialization(name):
     [
         (lambda: masks.explicit(np.zeros((T, S), "float32")), "goes into `bias`"),
         (lambda: masks.explicit(np.zeros((T, S), "int32")), "mask != 0"),
-        (lambda: masks.explicit(np.zeros((T,), bool)), r"must have shape \(T, S\), \(B, T, S\) or \(B, H, T, S\)"),
+        (
+            lambda: masks.explicit(np.zeros((T,), bool)),
+            r"must have shape \(T, S\), \(B, T, S\) or \(B, H, T, S\)",
+        ),
         (lambda: masks.padding(np.array([1.0])), r"masks.padding: `valid_lens` must hold integers"),
-        (lambda: masks.padding(np.zeros((1, 1, 1), int)), r"`valid_lens` must have shape \(B,\) or \(B, T\)"),
-        (lambda: masks.window(0), r"masks.window: `size` must be a positive integer. Received: size=0"),
+        (
+            lambda: masks.padding(np.zeros((1, 1, 1), int)),
+            r"`valid_lens` must have shape \(B,\) or \(B, T\)",
+        ),
+        (
+            lambda: masks.window(0),
+            r"masks.window: `size` must be a positive integer. Received: size=0",
+        ),
         (lambda: masks.prefix(-1), "`length` must be an integer of at least 0"),
         (lambda: masks.prefix(0.5), "`length` must be an integer of at least 0"),
         (lambda: masks.segments(np.zeros((B, T))), "`query_segments` must hold integers"),
-        (lambda: masks.segments(np.zeros((B, T), int), np.zeros(S, int)), "`key_segments` must have shape"),
+        (
+            lambda: masks.segments(np.zeros((B, T), int), np.zeros(S, int)),
+            "`key_segments` must have shape",
+        ),
     ],
 )
 def test_bad_mask_is_refused(make, message):

@@ -8,7 +8,10 @@ import tfattn
 
 IDS = np.random.default_rng(1).integers(1, 11, (4, 5))
 LAYERS = {"num_layers": 1, "width": 8, "seed": 1}
-SIZES = {"Transformer": {"num_heads": 2, "hidden_dim": 8, **LAYERS}, "BahdanauSeq2Seq": {"units": 8, **LAYERS}}
+SIZES = {
+    "Transformer": {"num_heads": 2, "hidden_dim": 8, **LAYERS},
+    "BahdanauSeq2Seq": {"units": 8, **LAYERS},
+}
 
 
 @pytest.fixture(params=SIZES)
@@ -18,7 +21,9 @@ def public(request):
 
 
 def compiled(model, optimizer="adam"):
-    model.compile(optimizer, tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()], jit_compile=False)
+    model.compile(
+        optimizer, tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()], jit_compile=False
+    )
     return model
 
 
@@ -34,7 +39,8 @@ def test_a_training_step_is_traced_once(public):
     model.fit((IDS, IDS), IDS, batch_size=2, epochs=2, verbose=0)
     assert len(traces) == 1
     assert int(model.optimizer.iterations) == 4
-    model.fit((IDS, IDS), IDS, batch_size=2, verbose=0)  # and what the optimizer knows stays with it
+    # and what the optimizer knows stays with it
+    model.fit((IDS, IDS), IDS, batch_size=2, verbose=0)
     assert int(model.optimizer.iterations) == 6
 
 
@@ -45,9 +51,14 @@ def test_frozen_weights_stay_as_they_are(public):
     compiled(model, keras.optimizers.SGD(0.1, momentum=0.9))
     before = [weight.numpy() for weight in model.weights]
     model.fit((IDS, IDS), IDS, verbose=0)
-    moved = [not np.array_equal(weight.numpy(), old) for weight, old in zip(model.weights, before, strict=True)]
+    moved = [
+        not np.array_equal(weight.numpy(), old)
+        for weight, old in zip(model.weights, before, strict=True)
+    ]
     frozen = {id(weight) for weight in model.encoder.weights}
-    assert not any(it for it, weight in zip(moved, model.weights, strict=True) if id(weight) in frozen)
+    assert not any(
+        it for it, weight in zip(moved, model.weights, strict=True) if id(weight) in frozen
+    )
     assert any(moved)
     # Iterations, the rate, and one momentum for each weight that learns.
     assert len(model.optimizer.variables) == 2 + len(model.trainable_variables)

@@ -1,4 +1,6 @@
-"""MultiHeadAttention against Keras's layer and the oracle; and where Keras's is wrong, that this one is right."""
+"""MultiHeadAttention against Keras's layer and the oracle; and where Keras's is wrong, that this
+one is right.
+"""
 
 import keras
 import numpy as np
@@ -32,7 +34,10 @@ def assert_same(ours, theirs, *inputs, rows=slice(None), **call):
     output, weights = ours(*inputs, return_attention_scores=True, **call)
     expected, expected_weights = theirs(*inputs, return_attention_scores=True, **call)
     np.testing.assert_allclose(np.asarray(output)[rows], np.asarray(expected)[rows], atol=1e-5)
-    where = np.moveaxis(np.asarray(weights), 2, 1)[rows], np.moveaxis(np.asarray(expected_weights), 2, 1)[rows]
+    where = (
+        np.moveaxis(np.asarray(weights), 2, 1)[rows],
+        np.moveaxis(np.asarray(expected_weights), 2, 1)[rows],
+    )
     np.testing.assert_allclose(*where, atol=1e-5)
     np.testing.assert_array_equal(ours(*inputs, **call), output)
 
@@ -142,7 +147,9 @@ def test_fully_masked_query_gives_the_output_bias_on_every_path(scores, dropout)
 def test_float_mask_is_refused_and_not_inverted():
     query, value = draw(B, T, 11), draw(B, S, 5)
     mask = np.where(reference.causal(T, S), 0.0, -1e9).astype("float32")
-    with pytest.raises(ValueError, match=r"MultiHeadAttention: `attention_mask` must be boolean.*goes into `bias`"):
+    with pytest.raises(
+        ValueError, match=r"MultiHeadAttention: `attention_mask` must be boolean.*goes into `bias`"
+    ):
         tfattn.MultiHeadAttention(3, 5)(query, value, attention_mask=mask)
     layer = tfattn.MultiHeadAttention(3, 5)
     expected = layer(query, value, attention_mask=reference.causal(T, S))
@@ -166,7 +173,9 @@ def test_broken_padding_reaches_no_output_and_no_gradient(broken):
         assert np.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("score", [None, tfattn.CosineScore(), tfattn.KernelScore(trainable_bandwidth=True)])
+@pytest.mark.parametrize(
+    "score", [None, tfattn.CosineScore(), tfattn.KernelScore(trainable_bandwidth=True)]
+)
 @pytest.mark.parametrize("broken", [np.nan, np.inf, 3e38])
 def test_keys_that_an_attention_mask_hides_from_all_reach_no_gradient(broken, score):
     query, value = draw(B, T, 11), draw(B, S, 5, seed=1)
@@ -187,7 +196,10 @@ def test_causal_outputs_do_not_depend_on_later_tokens_with_dropout_set():
     changed[:, 4] += 1.0
     layer = tfattn.MultiHeadAttention(3, 5, dropout=0.5)
     for scores in (True, False):
-        before, after = (layer(x, x, use_causal_mask=True, return_attention_scores=scores) for x in (tokens, changed))
+        before, after = (
+            layer(x, x, use_causal_mask=True, return_attention_scores=scores)
+            for x in (tokens, changed)
+        )
         before, after = (np.asarray(r[0] if scores else r) for r in (before, after))
         np.testing.assert_array_equal(before[:, :4], after[:, :4])
         assert (before[:, 4:] != after[:, 4:]).any()
@@ -205,7 +217,9 @@ def test_causal_outputs_do_not_depend_on_later_tokens_with_dropout_set():
 def test_grouped_heads_equal_the_oracle(seed, heads, masked):
     rng = np.random.default_rng(seed)
     query, value = (rng.normal(size=(B, n, 11)).astype("float32") for n in (T, S))
-    layer = tfattn.MultiHeadAttention(heads[0], 5, num_key_value_heads=heads[1], bias_initializer="random_normal")
+    layer = tfattn.MultiHeadAttention(
+        heads[0], 5, num_key_value_heads=heads[1], bias_initializer="random_normal"
+    )
     lengths = rng.integers(0, S + 1, B)
     of_heads = rng.random((B, heads[0], T, S)) < 0.5
     call, mask = {
@@ -229,7 +243,9 @@ def test_additive_score_has_weights_of_its_own_for_each_head():
 
     def score(q, k):
         q, k = np.einsum("bhtp,hpu->bhtu", q, w_q), np.einsum("bhsp,hpu->bhsu", k, w_k)
-        return np.stack([reference.additive(q[:, h], k[:, h], w_v[h, :, 0]) for h in range(3)], axis=1)
+        return np.stack(
+            [reference.additive(q[:, h], k[:, h], w_v[h, :, 0]) for h in range(3)], axis=1
+        )
 
     expected = reference.multi_head(query, value, value, projections, score=score)
     np.testing.assert_allclose(weights, expected[1], atol=1e-5)
@@ -256,7 +272,9 @@ def test_bias_shifts_the_scores_and_has_a_gradient():
     layer = tfattn.MultiHeadAttention(3, 5)
     bias = tf.Variable(draw(1, 3, T, S, seed=2))
     with tf.GradientTape() as tape:
-        output, weights = layer(query, value, bias=tf.convert_to_tensor(bias), return_attention_scores=True)
+        output, weights = layer(
+            query, value, bias=tf.convert_to_tensor(bias), return_attention_scores=True
+        )
         total = tf.reduce_sum(output**2)
 
     def score(q, k):
@@ -271,7 +289,9 @@ def test_one_product_a_projection_and_no_einsum():
     layer = tfattn.MultiHeadAttention(4, 8)
     tokens = tf.constant(draw(B, S, 32))
     layer(tokens, tokens)
-    graph = tf.function(lambda x: layer(x, x, use_causal_mask=True)).get_concrete_function(tokens).graph
+    graph = (
+        tf.function(lambda x: layer(x, x, use_causal_mask=True)).get_concrete_function(tokens).graph
+    )
     types = [op.type for op in graph.get_operations()]
     assert types.count("MatMul") == 4
     assert types.count("BatchMatMulV2") == 2
@@ -284,7 +304,12 @@ def test_one_product_a_projection_and_no_einsum():
 def test_a_call_is_keys_projected_once_and_attention_over_them(groups, score):
     query, value, key = draw(B, T, 11), draw(B, S, 5, seed=1), draw(B, S, 13, seed=2)
     layer = tfattn.MultiHeadAttention(
-        6, 5, value_dim=3, num_key_value_heads=groups, score=score(), bias_initializer="random_normal"
+        6,
+        5,
+        value_dim=3,
+        num_key_value_heads=groups,
+        score=score(),
+        bias_initializer="random_normal",
     )
     mask, bias = reference.padding([3, 6], S), draw(6, T, S, seed=3)[None]
     options = {"attention_mask": mask, "bias": bias}
@@ -292,7 +317,9 @@ def test_a_call_is_keys_projected_once_and_attention_over_them(groups, score):
     keys, values = layer.project_keys(value, key)
     assert keys.shape == (B, groups, S, 5) and values.shape == (B, groups, S, 3)
     for ours, theirs in zip(
-        layer.attend_projected(query, keys, values, mask, bias, return_weights=True), wanted, strict=True
+        layer.attend_projected(query, keys, values, mask, bias, return_weights=True),
+        wanted,
+        strict=True,
     ):
         np.testing.assert_array_equal(ours, theirs)
     output, weights = layer.attend_projected(query, keys, values, mask, bias)
@@ -304,12 +331,16 @@ def test_keys_are_projected_from_the_values_where_no_key_is_given():
     tokens = draw(B, S, 11)
     layer = tfattn.MultiHeadAttention(3, 5)
     layer.build(tokens.shape, tokens.shape)
-    for ours, theirs in zip(layer.project_keys(tokens), layer.project_keys(tokens, tokens), strict=True):
+    for ours, theirs in zip(
+        layer.project_keys(tokens), layer.project_keys(tokens, tokens), strict=True
+    ):
         np.testing.assert_array_equal(ours, theirs)
 
 
 def test_the_output_map_may_begin_in_another_way():
-    layer = tfattn.MultiHeadAttention(3, 5, kernel_initializer="ones", output_kernel_initializer="zeros")
+    layer = tfattn.MultiHeadAttention(
+        3, 5, kernel_initializer="ones", output_kernel_initializer="zeros"
+    )
     layer = tfattn.MultiHeadAttention.from_config(layer.get_config())
     layer.build((None, None, 11), (None, None, 11))
     for dense in (layer.query_dense, layer.key_dense, layer.value_dense):

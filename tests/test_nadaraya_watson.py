@@ -77,7 +77,9 @@ def test_leave_one_out_equals_the_tiled_copies_of_the_posts(kernel):
 def test_leave_one_out_joins_the_other_masks():
     x = draw(B, S, D)
     layer = tfattn.NadarayaWatson(leave_one_out=True)
-    _, weights = layer(x, x, valid_lens=np.array([4, 11]), use_causal_mask=True, return_attention_scores=True)
+    _, weights = layer(
+        x, x, valid_lens=np.array([4, 11]), use_causal_mask=True, return_attention_scores=True
+    )
     visible = np.tril(np.ones((S, S), bool), k=-1) & (np.arange(S) < np.array([[4], [11]]))[:, None]
     np.testing.assert_array_equal(np.asarray(weights) > 0, visible)
 
@@ -92,7 +94,9 @@ def test_a_far_query_still_has_weights_that_sum_to_1():
     key = np.array([[[0.0], [1.0], [2.0]]], "float32")
     value = np.array([[[10.0], [20.0], [30.0]]], "float32")
     query = np.array([[[1e3], [-1e3], [1e9], [1.0]]], "float32")
-    output, weights = tfattn.NadarayaWatson(bandwidth=0.1)(query, value, key, return_attention_scores=True)
+    output, weights = tfattn.NadarayaWatson(bandwidth=0.1)(
+        query, value, key, return_attention_scores=True
+    )
     np.testing.assert_allclose(np.sum(weights, axis=-1), 1.0, atol=1e-6)
     assert np.isfinite(output).all()
     # Where the points can still be told apart, the nearest has it all.
@@ -152,7 +156,10 @@ def test_a_bandwidth_that_is_not_trained_stays():
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_huge_gradients_leave_the_bandwidth_positive_and_the_outputs_finite(sign):
-    layer, x = tfattn.NadarayaWatson(bandwidth=[0.5, 1.0, 2.0], trainable_bandwidth=True), draw(1, S, D)
+    layer, x = (
+        tfattn.NadarayaWatson(bandwidth=[0.5, 1.0, 2.0], trainable_bandwidth=True),
+        draw(1, S, D),
+    )
     layer(x, x)
     optimizer = keras.optimizers.SGD(1e3)
     optimizer.build(layer.trainable_weights)
@@ -173,8 +180,8 @@ def test_a_bandwidth_of_any_size_is_kept(bandwidth):
 
 
 def test_far_from_the_origin_only_the_inputs_own_digits_are_lost():
-    # Steps of 1/64 around 4096 are exact in float32, so that the inputs lose nothing; a point divided by its bandwidth
-    # is rounded once, by at most 2^-24 of its size.
+    # Steps of 1/64 around 4096 are exact in float32, so that the inputs lose nothing; a point
+    # divided by its bandwidth is rounded once, by at most 2^-24 of its size.
     grid = np.round(draw(1, S, D) * 64) / 64
     near, value, bandwidth = grid[:, :T], draw(1, S, V, seed=2), 0.3
     wanted = regression(near, grid, value, bandwidth=bandwidth)[0]

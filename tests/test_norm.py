@@ -34,7 +34,9 @@ def both_ways(layer, x, upstream):
 
 def assert_close(these, those, tolerance):
     for this, that in zip(these, those, strict=True):
-        np.testing.assert_allclose(np.asarray(this, "float64"), np.asarray(that, "float64"), tolerance, tolerance)
+        np.testing.assert_allclose(
+            np.asarray(this, "float64"), np.asarray(that, "float64"), tolerance, tolerance
+        )
 
 
 @pytest.mark.parametrize("shape", [(7, D), (B, T, D), (2, 1, 3, D)], ids=str)
@@ -53,7 +55,9 @@ def test_output_and_gradients_are_those_of_the_formula(shape, dtype, tolerance):
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
 def test_a_graph_of_any_lengths_gives_the_same(jit):
     layer, unknown = made(), tf.TensorSpec((None, None, D))
-    run = tf.function(lambda *x: both_ways(layer, *x), jit_compile=jit, input_signature=[unknown, unknown])
+    run = tf.function(
+        lambda *x: both_ways(layer, *x), jit_compile=jit, input_signature=[unknown, unknown]
+    )
     for tokens in (T, 7):
         x, upstream = (tf.constant(draw(B, tokens, D, seed=seed), tf.float32) for seed in (0, 3))
         assert_close(run(x, upstream), both_ways(layer, x, upstream), 1e-5)
@@ -64,12 +68,19 @@ def test_a_graph_of_any_lengths_gives_the_same(jit):
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
 def test_second_derivatives_are_right(graph):
     """Those of Keras's layer are not: TensorFlow's variance takes the mean for a constant."""
-    x, direction, layer = tf.constant(draw(B, T, D)), tf.constant(draw(B, T, D, seed=3)), made(dtype="float64")
+    x, direction, layer = (
+        tf.constant(draw(B, T, D)),
+        tf.constant(draw(B, T, D, seed=3)),
+        made(dtype="float64"),
+    )
     gamma, beta = (weight.value for weight in layer.weights)
 
     def plainly(x):
         centred = x - tf.reduce_mean(x, -1, keepdims=True)
-        return gamma * centred / tf.sqrt(tf.reduce_mean(centred**2, -1, keepdims=True) + EPSILON) + beta
+        return (
+            gamma * centred / tf.sqrt(tf.reduce_mean(centred**2, -1, keepdims=True) + EPSILON)
+            + beta
+        )
 
     def second(norm):
         with tf.GradientTape() as outer:
@@ -88,13 +99,16 @@ def test_second_derivatives_are_right(graph):
 
 @pytest.mark.parametrize("dtype, tolerance", [("mixed_float16", 4e-3), ("mixed_bfloat16", 3e-2)])
 def test_half_precision_has_its_statistics_in_float32(dtype, tolerance):
-    # Squares of what is left of these overflow in float16, and their mean has two digits in bfloat16.
+    # Squares of what is left of these overflow in float16, and their mean has two digits in
+    # bfloat16.
     x, upstream = 4000 + 300 * draw(B, T, D), draw(B, T, D, seed=3)
     here = made(dtype=dtype, shape=(B, T, D))
     x = tf.cast(x, here.compute_dtype)
     found = both_ways(here, x, upstream)
     assert [y.dtype for y in found] == [here.compute_dtype] * 2 + ["float32"] * 2
-    expected = both_ways(made(), tf.cast(x, "float32"), tf.cast(tf.cast(upstream, here.compute_dtype), "float32"))
+    expected = both_ways(
+        made(), tf.cast(x, "float32"), tf.cast(tf.cast(upstream, here.compute_dtype), "float32")
+    )
     scales = [np.abs(y).max() for y in expected]
     assert_close(
         [y / s for y, s in zip(map(np.float64, found), scales, strict=True)],
@@ -105,7 +119,8 @@ def test_half_precision_has_its_statistics_in_float32(dtype, tolerance):
 
 def test_weights_and_names_are_those_of_keras():
     here, theirs = (
-        made(kind, weights=[draw(D), draw(D)]) for kind in (LayerNormalization, keras.layers.LayerNormalization)
+        made(kind, weights=[draw(D), draw(D)])
+        for kind in (LayerNormalization, keras.layers.LayerNormalization)
     )
     assert [w.name for w in here.weights] == [w.name for w in theirs.weights]
     here.set_weights(theirs.get_weights())
@@ -113,9 +128,14 @@ def test_weights_and_names_are_those_of_keras():
     np.testing.assert_allclose(here(x), theirs(x), atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{"scale": False}, {"center": False}, {"axis": 1}, {"axis": [1, 2]}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"scale": False}, {"center": False}, {"axis": 1}, {"axis": [1, 2]}], ids=str
+)
 def test_without_a_weight_or_over_other_axes_it_is_that_of_keras(options):
-    layers = [kind(epsilon=EPSILON, **options) for kind in (LayerNormalization, keras.layers.LayerNormalization)]
+    layers = [
+        kind(epsilon=EPSILON, **options)
+        for kind in (LayerNormalization, keras.layers.LayerNormalization)
+    ]
     x = draw(B, D, D, seed=4).astype("float32")
     for layer in layers:
         layer.build(x.shape)

@@ -22,13 +22,19 @@ def half_precision_everywhere():
     keras.config.set_dtype_policy("float32")
 
 
-@pytest.mark.parametrize("make", [tfattn.DotProductAttention, lambda **o: tfattn.MultiHeadAttention(2, 3, **o)])
+@pytest.mark.parametrize(
+    "make", [tfattn.DotProductAttention, lambda **o: tfattn.MultiHeadAttention(2, 3, **o)]
+)
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float32"])
 def test_a_query_mask_changes_no_type(make, dtype):
     layer = make(dtype=dtype)
     mask = np.ones((B, S), bool)
     tokens = draw(B, S, D)
-    assert layer(tokens, tokens, query_mask=mask).dtype == layer(tokens, tokens).dtype == layer.compute_dtype
+    assert (
+        layer(tokens, tokens, query_mask=mask).dtype
+        == layer(tokens, tokens).dtype
+        == layer.compute_dtype
+    )
 
 
 def test_a_layer_of_full_precision_stays_so_under_another_global_policy(half_precision_everywhere):
@@ -55,11 +61,17 @@ def test_integer_scores_are_normalised_as_numbers():
 
 
 def dropouts(layer):
-    return [part for part in layer._flatten_layers() if isinstance(part, keras.layers.Dropout) and part.rate]
+    return [
+        part
+        for part in layer._flatten_layers()
+        if isinstance(part, keras.layers.Dropout) and part.rate
+    ]
 
 
 def test_one_seed_drops_other_features_in_each_part():
-    model = tfattn.Transformer(11, num_layers=2, width=D, num_heads=2, hidden_dim=7, dropout=0.5, seed=1)
+    model = tfattn.Transformer(
+        11, num_layers=2, width=D, num_heads=2, hidden_dim=7, dropout=0.5, seed=1
+    )
     model((np.array([[3, 5]]), np.array([[2, 4]])))
     ones = np.ones((1, 200), "float32")
     patterns = {bytes(np.asarray(part(ones, training=True)) != 0) for part in dropouts(model)}
@@ -141,7 +153,9 @@ def test_the_two_steps_of_a_pre_norm_residual_survive_a_functional_model_on_disk
     model = keras.Model(inputs, x)
     model.save(tmp_path / "model.keras")
     tokens = draw(B, T, D)
-    np.testing.assert_array_equal(keras.models.load_model(tmp_path / "model.keras")(tokens), model(tokens))
+    np.testing.assert_array_equal(
+        keras.models.load_model(tmp_path / "model.keras")(tokens), model(tokens)
+    )
 
 
 def test_axes_that_repeat_at_run_time_alone_broadcast():
@@ -149,7 +163,11 @@ def test_axes_that_repeat_at_run_time_alone_broadcast():
     tokens = tf.TensorSpec((None, None, D))
 
     @tf.function(
-        input_signature=[tokens, tf.TensorSpec((None, None, None), "bool"), tf.TensorSpec((None, None), "int32")]
+        input_signature=[
+            tokens,
+            tf.TensorSpec((None, None, None), "bool"),
+            tf.TensorSpec((None, None), "int32"),
+        ]
     )
     def run(x, mask, lengths):
         return layer(x, x, attention_mask=mask, valid_lens=lengths)
@@ -157,7 +175,9 @@ def test_axes_that_repeat_at_run_time_alone_broadcast():
     x = draw(B, S, D)
     mask = reference.padding([5, 3], S)
     lengths = np.array([[4], [6]], "int32")
-    np.testing.assert_allclose(run(x, mask, lengths), layer(x, x, attention_mask=mask, valid_lens=lengths), atol=1e-6)
+    np.testing.assert_allclose(
+        run(x, mask, lengths), layer(x, x, attention_mask=mask, valid_lens=lengths), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -177,12 +197,16 @@ def test_a_bool_bias_is_refused_and_a_list_is_taken():
         layer(tokens, tokens, bias=np.eye(3, dtype=bool))
     with pytest.raises(ValueError, match="attend: `bias` must hold numbers"):
         tfattn.attend(tokens, tokens, bias=np.eye(3, dtype=bool))
-    np.testing.assert_array_equal(tfattn.attend(tokens, tokens, bias=[[0.0] * 3] * 3), tfattn.attend(tokens, tokens))
+    np.testing.assert_array_equal(
+        tfattn.attend(tokens, tokens, bias=[[0.0] * 3] * 3), tfattn.attend(tokens, tokens)
+    )
 
 
 def test_a_symbolic_tensor_inside_of_a_mask_object_is_refused_with_the_way_out():
     tokens, lengths = keras.Input((None, D)), keras.Input((), dtype="int32")
-    with pytest.raises(ValueError, match="`attention_mask` must hold no symbolic tensor.*`valid_lens`"):
+    with pytest.raises(
+        ValueError, match="`attention_mask` must hold no symbolic tensor.*`valid_lens`"
+    ):
         tfattn.DotProductAttention()(tokens, tokens, attention_mask=tfattn.masks.padding(lengths))
 
 
@@ -195,11 +219,22 @@ def test_a_config_without_an_argument_takes_its_default():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: tfattn.Transformer(11, width=0, share_embeddings=True), "Transformer: `width` must be a positive"),
-        (lambda: tfattn.TransformerEncoder(11, embedding=5), "TransformerEncoder: `embedding` must be a layer"),
-        (lambda: tfattn.Transformer(11, positions="learned"), "Transformer: `positions` must be a layer"),
         (
-            lambda: tfattn.TransformerEncoder(11, width=8, num_heads=2, embedding=keras.layers.Embedding(11, 6)),
+            lambda: tfattn.Transformer(11, width=0, share_embeddings=True),
+            "Transformer: `width` must be a positive",
+        ),
+        (
+            lambda: tfattn.TransformerEncoder(11, embedding=5),
+            "TransformerEncoder: `embedding` must be a layer",
+        ),
+        (
+            lambda: tfattn.Transformer(11, positions="learned"),
+            "Transformer: `positions` must be a layer",
+        ),
+        (
+            lambda: tfattn.TransformerEncoder(
+                11, width=8, num_heads=2, embedding=keras.layers.Embedding(11, 6)
+            ),
             "`embedding` must have `width`=8 features. Received: embedding=6",
         ),
         (
@@ -215,7 +250,9 @@ def test_bad_parts_are_refused(make, message):
 
 def test_learned_positions_fit_a_whole_transformer():
     positions = tfattn.LearnedPositionalEncoding(max_length=6, input_scale=10**0.5)
-    model = tfattn.Transformer(11, num_layers=1, width=10, num_heads=2, hidden_dim=7, positions=positions)
+    model = tfattn.Transformer(
+        11, num_layers=1, width=10, num_heads=2, hidden_dim=7, positions=positions
+    )
     source = np.array([[3, 5]])
     assert model((source, np.array([[2, 4]]))).shape == (1, 2, 11)
     assert model.encoder.positions is not model.decoder.positions

@@ -31,7 +31,12 @@ def words_shown(axis):
 
 @pytest.mark.parametrize(
     "shape, count, grid",
-    [((2, 5), 1, (1, 1)), ((3, 2, 5), 3, (1, 3)), ((6, 2, 5), 6, (2, 4)), ((2, 3, 7, 5), 6, (2, 3))],
+    [
+        ((2, 5), 1, (1, 1)),
+        ((3, 2, 5), 3, (1, 3)),
+        ((6, 2, 5), 6, (2, 4)),
+        ((2, 3, 7, 5), 6, (2, 3)),
+    ],
 )
 def test_each_matrix_is_a_heatmap_and_there_is_one_bar(shape, count, grid):
     figure = plot.heatmaps(weights(*shape))
@@ -49,7 +54,9 @@ def test_heatmaps_are_drawn_in_reading_order():
 
 def test_heatmaps_share_a_colour_scale_from_0_to_the_largest_weight():
     matrices = np.stack([weights(3, 5) / 10, weights(3, 5)])
-    assert {image.get_clim() for image in images(plot.heatmaps(matrices))} == {(0.0, matrices.max())}
+    assert {image.get_clim() for image in images(plot.heatmaps(matrices))} == {
+        (0.0, matrices.max())
+    }
 
 
 def test_negative_numbers_begin_the_colour_scale():
@@ -62,7 +69,9 @@ def test_a_matrix_without_any_weight_is_drawn(matrix):
 
 
 def test_words_and_names_stand_on_the_axes():
-    figure = plot.heatmaps(weights(2, 5), ["un", "chat"], WORDS, "looks", "read", "written", "weight")
+    figure = plot.heatmaps(
+        weights(2, 5), ["un", "chat"], WORDS, "looks", "read", "written", "weight"
+    )
     axes, bar = figure.axes
     assert texts(axes.get_yticklabels()) == ["un", "chat"]
     assert texts(axes.get_xticklabels()) == WORDS
@@ -78,7 +87,9 @@ def test_a_word_with_dollars_is_no_formula(tmp_path):
 
 
 def test_long_words_are_turned_and_short_ones_are_not():
-    assert {label.get_rotation() for label in plot.heatmaps(weights(2, 5)).axes[0].get_xticklabels()} == {0}
+    assert {
+        label.get_rotation() for label in plot.heatmaps(weights(2, 5)).axes[0].get_xticklabels()
+    } == {0}
     turned = plot.heatmaps(weights(2, 5), column_labels=WORDS).axes[0].get_xticklabels()
     assert {label.get_rotation() for label in turned} == {60}
 
@@ -94,13 +105,18 @@ def test_in_a_grid_words_stand_at_the_outer_edges_alone():
 
 def test_nothing_overlaps_in_a_grid_of_long_words():
     long_words = [f"extraordinary{i}" for i in range(12)]
-    figure = plot.heatmaps(weights(8, 12, 12), long_words, long_words, [f"head {h}" for h in range(8)])
+    figure = plot.heatmaps(
+        weights(8, 12, 12), long_words, long_words, [f"head {h}" for h in range(8)]
+    )
     figure.draw_without_rendering()
     boxes = [axes.get_tightbbox() for axes in figure.axes]
     overlaps = [(i, j) for i in range(9) for j in range(i) if _area(boxes[i], boxes[j]) > 4.0]
     assert overlaps == []
     page = figure.bbox
-    assert all(page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1 for box in boxes)
+    assert all(
+        page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
+        for box in boxes
+    )
 
 
 def _area(box, other):
@@ -125,8 +141,14 @@ def test_titles_may_be_nested_like_the_grid():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"matrices": np.ones(5)}, r"heatmaps: `matrices` must have shape \(T, S\), \(H, T, S\) or \(R, C, T, S\)"),
-        ({"matrices": np.ones((1, 1, 1, 2, 5))}, r"`matrices` must have shape .* Received: matrices=\(1, 1, 1, 2, 5\)"),
+        (
+            {"matrices": np.ones(5)},
+            r"heatmaps: `matrices` must have shape \(T, S\), \(H, T, S\) or \(R, C, T, S\)",
+        ),
+        (
+            {"matrices": np.ones((1, 1, 1, 2, 5))},
+            r"`matrices` must have shape .* Received: matrices=\(1, 1, 1, 2, 5\)",
+        ),
         ({"matrices": np.ones((0, 5))}, "`matrices` must hold at least one number"),
         ({"matrices": [[1.0, 2.0], [3.0]]}, "`matrices` must hold numbers"),
         ({"matrices": [["a", "b"]]}, "`matrices` must hold numbers"),
@@ -148,7 +170,9 @@ QUERIES = np.linspace(0.0, 3.0, 11)
 
 def test_a_fit_shows_points_truth_and_a_curve_a_name():
     curves = {"flat": 0 * QUERIES, "line": QUERIES}
-    axes = plot.regression_fit(X, X**2, QUERIES, curves, QUERIES**2, "metres", "seconds", "fall").axes[0]
+    axes = plot.regression_fit(
+        X, X**2, QUERIES, curves, QUERIES**2, "metres", "seconds", "fall"
+    ).axes[0]
     assert texts(axes.get_legend().get_texts()) == ["training points", "truth", "flat", "line"]
     assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("metres", "seconds", "fall")
     np.testing.assert_array_equal(axes.collections[0].get_offsets(), np.stack([X, X**2], axis=1))
@@ -168,18 +192,28 @@ def test_a_fit_is_drawn_from_left_to_right_whatever_the_order_of_the_queries():
         ({"x": X[:, None]}, r"regression_fit: `x` must have shape \(N,\)"),
         ({"y": X[:3]}, "`y` must be as long as `x`, 7"),
         ({"predictions": X}, "`predictions` must be as long as `queries`, 11"),
-        ({"predictions": {"good": QUERIES, "bad": X}}, "`predictions` must be as long as `queries`, 11"),
+        (
+            {"predictions": {"good": QUERIES, "bad": X}},
+            "`predictions` must be as long as `queries`, 11",
+        ),
         ({"truth": X}, "`truth` must be as long as `queries`, 11"),
         ({"queries": ["a"]}, "`queries` must hold numbers"),
     ],
 )
 def test_a_fit_refuses_what_does_not_fit(arguments, message):
     with pytest.raises(ValueError, match=message):
-        plot.regression_fit(**{"x": X, "y": X, "queries": QUERIES, "predictions": QUERIES, **arguments})
+        plot.regression_fit(
+            **{"x": X, "y": X, "queries": QUERIES, "predictions": QUERIES, **arguments}
+        )
 
 
 class History:
-    history = {"loss": [3.0, 2.0], "accuracy": [0.1, 0.2], "val_loss": [3.5, 2.5], "learning_rate": [0.1, 0.1]}
+    history = {
+        "loss": [3.0, 2.0],
+        "accuracy": [0.1, 0.2],
+        "val_loss": [3.5, 2.5],
+        "learning_rate": [0.1, 0.1],
+    }
 
 
 @pytest.mark.parametrize("history", [History(), History.history])
@@ -209,7 +243,10 @@ def test_a_single_epoch_is_a_dot():
 @pytest.mark.parametrize(
     "history, message",
     [
-        ({"accuracy": [1.0]}, r"""loss_curve: `history` must hold "loss". Received: history=\['accuracy'\]"""),
+        (
+            {"accuracy": [1.0]},
+            r"""loss_curve: `history` must hold "loss". Received: history=\['accuracy'\]""",
+        ),
         ([], "`history` must hold at least one number"),
         ([[1.0], [2.0]], r"`history` must have shape \(epochs,\)"),
     ],
@@ -236,12 +273,18 @@ def test_a_figure_is_written_to_a_file(name, tmp_path):
 def test_pyplot_stays_as_it_was(name, tmp_path):
     before = matplotlib.pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)
     DRAWINGS[name]().savefig(tmp_path / "figure.png")
-    assert (matplotlib.pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)) == before
+    assert (
+        matplotlib.pyplot.get_fignums(),
+        matplotlib.get_backend(),
+        dict(matplotlib.rcParams),
+    ) == before
 
 
 @pytest.mark.parametrize("name", plot.__all__)
 def test_without_matplotlib_the_error_gives_the_pip_line(name, monkeypatch):
     for module in [module for module in sys.modules if module.partition(".")[0] == "matplotlib"]:
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf'{name} needs matplotlib: pip install "tfattn\[plot\]"'):
+    with pytest.raises(
+        ImportError, match=rf'{name} needs matplotlib: pip install "tfattn\[plot\]"'
+    ):
         DRAWINGS[name]()

@@ -30,15 +30,17 @@ def test_sinusoids_equal_the_formula_also_for_odd_widths(width):
 
 
 def test_far_positions_are_as_exact_as_float32_angles():
-    # An angle in float32 carries two roundings, of the frequency and of the product: together at most its own size
-    # times 2^-23. At position 5000 that is 6e-4, and no better is promised.
+    # An angle in float32 carries two roundings, of the frequency and of the product: together at
+    # most its own size times 2^-23. At position 5000 that is 6e-4, and no better is promised.
     error = np.abs(encoded(5001, 13) - sinusoids(range(5001), 13))
     assert np.all(error <= angles(range(5001), 13) * 2.0**-23 + 1e-6)
     assert error[:11].max() < 2e-6
 
 
 def test_another_wavelength_slows_the_last_columns():
-    np.testing.assert_allclose(encoded(11, 7, max_wavelength=50.0), sinusoids(range(11), 7, 50.0), atol=2e-6)
+    np.testing.assert_allclose(
+        encoded(11, 7, max_wavelength=50.0), sinusoids(range(11), 7, 50.0), atol=2e-6
+    )
 
 
 @pytest.mark.parametrize("offset", [1, 5, 17])
@@ -65,21 +67,28 @@ def test_inputs_are_scaled_and_positions_are_not():
     ids=["int", "NumPy int", "NumPy ()", "tensor ()", "tensor (B,)"],
 )
 def test_a_start_index_shifts_the_positions(start):
-    output = tfattn.SinusoidalPositionalEncoding()(np.zeros((3, 5, 7), "float32"), start_index=start)
+    output = tfattn.SinusoidalPositionalEncoding()(
+        np.zeros((3, 5, 7), "float32"), start_index=start
+    )
     for row in output:
         np.testing.assert_allclose(row, sinusoids(range(13, 18), 7), atol=5e-6)
 
 
 def test_each_row_has_a_start_index_of_its_own():
     starts = [0, 7, 23]
-    output = tfattn.SinusoidalPositionalEncoding()(np.zeros((3, 5, 7), "float32"), start_index=np.array(starts))
+    output = tfattn.SinusoidalPositionalEncoding()(
+        np.zeros((3, 5, 7), "float32"), start_index=np.array(starts)
+    )
     for row, start in zip(output, starts, strict=True):
         np.testing.assert_allclose(row, sinusoids(range(start, start + 5), 7), atol=5e-6)
 
 
 def test_tokens_one_by_one_get_what_the_whole_sequence_gets():
     inputs = np.random.default_rng(0).normal(size=(2, 11, 7)).astype("float32")
-    for layer in (tfattn.SinusoidalPositionalEncoding(input_scale=2.0), tfattn.LearnedPositionalEncoding(11)):
+    for layer in (
+        tfattn.SinusoidalPositionalEncoding(input_scale=2.0),
+        tfattn.LearnedPositionalEncoding(11),
+    ):
         whole = layer(inputs)
 
         @tf.function
@@ -87,10 +96,14 @@ def test_tokens_one_by_one_get_what_the_whole_sequence_gets():
             return layer(token, start_index=position)
 
         for t in range(11):
-            np.testing.assert_allclose(one(inputs[:, t : t + 1], tf.constant(t))[:, 0], whole[:, t], atol=1e-6)
+            np.testing.assert_allclose(
+                one(inputs[:, t : t + 1], tf.constant(t))[:, 0], whole[:, t], atol=1e-6
+            )
 
 
-@pytest.mark.parametrize("policy, digit", [("mixed_bfloat16", 2**-8), ("bfloat16", 2**-8), ("mixed_float16", 2**-11)])
+@pytest.mark.parametrize(
+    "policy, digit", [("mixed_bfloat16", 2**-8), ("bfloat16", 2**-8), ("mixed_float16", 2**-11)]
+)
 def test_position_600_is_right_in_half_precision(policy, digit):
     layer = tfattn.SinusoidalPositionalEncoding(dtype=policy)
     for output in (
@@ -99,17 +112,25 @@ def test_position_600_is_right_in_half_precision(policy, digit):
         layer(np.zeros((1, 1, 13), "float32"), start_index=tf.constant([600])),
     ):
         assert output.dtype == layer.compute_dtype
-        np.testing.assert_allclose(np.asarray(output, "float32")[0], sinusoids([600], 13), atol=digit)
+        np.testing.assert_allclose(
+            np.asarray(output, "float32")[0], sinusoids([600], 13), atol=digit
+        )
 
 
 @pytest.mark.parametrize(
-    "layer", [tfattn.SinusoidalPositionalEncoding(input_scale=7**0.5), tfattn.LearnedPositionalEncoding(11, 7**0.5)]
+    "layer",
+    [
+        tfattn.SinusoidalPositionalEncoding(input_scale=7**0.5),
+        tfattn.LearnedPositionalEncoding(11, 7**0.5),
+    ],
 )
 def test_an_embeddings_mask_passes_through(layer):
     ids = np.array([[3, 5, 0, 0, 0], [1, 2, 4, 2, 0]])
     embedded = keras.layers.Embedding(11, 7, mask_zero=True)(ids)
     np.testing.assert_array_equal(layer(embedded)._keras_mask, ids != 0)
-    symbolic = layer(keras.layers.Embedding(11, 7, mask_zero=True)(keras.Input((None,), dtype="int32")))
+    symbolic = layer(
+        keras.layers.Embedding(11, 7, mask_zero=True)(keras.Input((None,), dtype="int32"))
+    )
     assert symbolic._keras_mask is not None
 
 
@@ -131,7 +152,9 @@ def test_learned_positions_are_rows_of_a_table():
     np.testing.assert_allclose(layer(inputs), 2 * inputs + table[:5], atol=1e-6)
     np.testing.assert_allclose(layer(inputs, start_index=6), 2 * inputs + table[6:], atol=1e-6)
     rows = layer(inputs, start_index=np.array([0, 2, 5]))
-    np.testing.assert_allclose(rows, 2 * inputs + np.stack([table[:5], table[2:7], table[5:10]]), atol=1e-6)
+    np.testing.assert_allclose(
+        rows, 2 * inputs + np.stack([table[:5], table[2:7], table[5:10]]), atol=1e-6
+    )
 
 
 def test_learned_positions_start_small_and_train():
@@ -141,7 +164,8 @@ def test_learned_positions_start_small_and_train():
         loss = tf.reduce_sum(layer(inputs) * np.arange(1.0, 6.0, dtype="float32")[:, None])
     np.testing.assert_allclose(np.std(layer.get_weights()[0]), 0.02, rtol=0.1)
     gradient = tf.convert_to_tensor(tape.gradient(loss, layer.trainable_weights[0].value)).numpy()
-    np.testing.assert_allclose(gradient[:5, 0], 2 * np.arange(1.0, 6.0))  # each row of the batch once
+    # each row of the batch once
+    np.testing.assert_allclose(gradient[:5, 0], 2 * np.arange(1.0, 6.0))
     assert not gradient[5:].any()
 
 

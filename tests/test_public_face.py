@@ -121,7 +121,8 @@ def test_a_public_docstring_ends_its_first_line_and_has_an_example(name):
     assert "Example" in text and ">>>" in text
 
 
-@pytest.mark.parametrize("name", [name for name in LAYERS if name != "Score"])  # the base of scores has no paper
+# the base of scores has no paper
+@pytest.mark.parametrize("name", [name for name in LAYERS if name != "Score"])
 def test_a_layer_names_its_source(name):
     assert "\nSource: " in inspect.getdoc(getattr(tfattn, name))
 
@@ -132,7 +133,9 @@ def test_every_argument_is_in_the_docstring(name):
     text = inspect.getdoc(public)
     arguments = inspect.signature(public).parameters
     shared = {"dtype", "name", "kwargs", "args"}
-    inherited = "those of `TransformerEncoderBlock`" in text or "those of `TransformerEncoder`" in text
+    inherited = (
+        "those of `TransformerEncoderBlock`" in text or "those of `TransformerEncoder`" in text
+    )
     missing = [a for a in arguments if a not in shared and not re.search(rf"\b{a}\b", text)]
     assert inherited or missing == []
 
@@ -145,18 +148,22 @@ def test_everything_in_a_public_module_has_a_docstring(name):
 
 def test_every_registered_name_begins_with_the_package():
     registered = keras.saving.get_custom_objects()
-    ours = [name for name, thing in registered.items() if thing.__module__.split(".")[0] == "tfattn"]
+    ours = [
+        name for name, thing in registered.items() if thing.__module__.split(".")[0] == "tfattn"
+    ]
     assert len(ours) > 20
     assert all(name.startswith("tfattn>") for name in ours)
 
 
-@pytest.mark.parametrize("name", [name for name in CLASSES if name != "Score"])  # abstract: nobody saves one
+# abstract: nobody saves one
+@pytest.mark.parametrize("name", [name for name in CLASSES if name != "Score"])
 def test_every_public_class_is_registered(name):
     assert keras.saving.get_registered_name(getattr(tfattn, name)) == f"tfattn>{name}"
 
 
 def test_an_import_asks_for_nothing_optional():
-    # Keras itself looks for matplotlib: so not what is loaded counts, but what tfattn asks for, and that it can do without.
+    # Keras itself looks for matplotlib: so not what is loaded counts, but what tfattn asks for, and
+    # that it can do without.
     extras = ("matplotlib", "sentencepiece", "sacrebleu")
     asked = fresh("import tfattn; print(*sorted(set(asked)))", blocked=extras).split()
     assert not set(asked) & {*extras, "tensorflow"}

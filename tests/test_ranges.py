@@ -55,5 +55,7 @@ def test_what_is_left_over_is_the_least_range_around_the_rest(ends):
 
 
 def test_of_ints_come_ints():
-    results = [operation((0, 2), (1, 3)) for operation in (ranges.overlap, ranges.hull, ranges.longer)]
+    results = [
+        operation((0, 2), (1, 3)) for operation in (ranges.overlap, ranges.hull, ranges.longer)
+    ]
     assert all(type(x) is int for result in [*results, ranges.left_over((0, 2), 3)] for x in result)

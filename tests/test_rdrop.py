@@ -28,9 +28,13 @@ def softmax(logits):
 def oracle(ids, logits, weight, smoothing):
     """Loss of each token, float64."""
     p = softmax(logits)
-    nll = -(1 - smoothing) * np.log(np.take_along_axis(p, ids[..., None], -1))[..., 0] - smoothing * np.log(p).mean(-1)
+    nll = -(1 - smoothing) * np.log(np.take_along_axis(p, ids[..., None], -1))[
+        ..., 0
+    ] - smoothing * np.log(p).mean(-1)
     first, second = p[:B], p[B:]
-    distance = 0.5 * np.sum(first * np.log(first / second) + second * np.log(second / first), axis=-1)
+    distance = 0.5 * np.sum(
+        first * np.log(first / second) + second * np.log(second / first), axis=-1
+    )
     return np.where(ids == 0, 0.0, nll + weight / 2 * np.concatenate([distance, distance]))
 
 
@@ -44,23 +48,33 @@ def test_it_is_the_formula(weight, smoothing):
     }
     np.testing.assert_allclose(loss["none"], wanted, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(loss["sum"], wanted.sum(), rtol=1e-5)
-    np.testing.assert_allclose(loss["sum_over_batch_size"], wanted.sum() / np.count_nonzero(ids), rtol=1e-5)
+    np.testing.assert_allclose(
+        loss["sum_over_batch_size"], wanted.sum() / np.count_nonzero(ids), rtol=1e-5
+    )
 
 
 def test_half_the_papers_loss():
-    # Of the two passes the paper adds up the cross-entropies, and α times the mean of the two divergences.
+    # Of the two passes the paper adds up the cross-entropies, and α times the mean of the two
+    # divergences.
     ids, logits = case()
-    sides = [tfattn.MaskedCrossentropy(reduction="sum")(ids[:B], half) for half in (logits[:B], logits[B:])]
+    sides = [
+        tfattn.MaskedCrossentropy(reduction="sum")(ids[:B], half)
+        for half in (logits[:B], logits[B:])
+    ]
     distances = oracle(ids, logits, 2.0, 0.0) - oracle(ids, logits, 0.0, 0.0)
     paper = sum(map(float, sides)) + 5.0 * distances[:B].sum()
-    np.testing.assert_allclose(RDropCrossentropy(5.0, reduction="sum")(ids, logits), paper, rtol=1e-5)
+    np.testing.assert_allclose(
+        RDropCrossentropy(5.0, reduction="sum")(ids, logits), paper, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("jit", [False, True])
 def test_its_gradient_is_that_of_the_formula(jit, weighted):
     ids, logits = case()
-    weights = np.random.default_rng(1).uniform(size=(2 * B, T)).astype("float32") if weighted else None
+    weights = (
+        np.random.default_rng(1).uniform(size=(2 * B, T)).astype("float32") if weighted else None
+    )
     loss = RDropCrossentropy(5.0, 0.1)
 
     @tf.function(jit_compile=jit)
@@ -87,7 +101,10 @@ def test_its_gradient_is_that_of_the_formula(jit, weighted):
 def test_twins_that_agree_have_the_cross_entropy_alone():
     ids, logits = case()
     logits[B:] = logits[:B]
-    found, wanted = RDropCrossentropy(5.0, 0.1)(ids, logits), tfattn.MaskedCrossentropy(0.1)(ids, logits)
+    found, wanted = (
+        RDropCrossentropy(5.0, 0.1)(ids, logits),
+        tfattn.MaskedCrossentropy(0.1)(ids, logits),
+    )
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
@@ -108,7 +125,9 @@ def value_and_gradient(loss, ids, logits):
 
 
 @pytest.mark.parametrize("road", ROADS)
-@pytest.mark.parametrize("rows", [slice(None, -1), slice(1, None), slice(1), slice(0), [0, 0, 0]], ids=str)
+@pytest.mark.parametrize(
+    "rows", [slice(None, -1), slice(1, None), slice(1), slice(0), [0, 0, 0]], ids=str
+)
 def test_a_batch_without_twins_has_the_cross_entropy_alone(rows, road):
     ids, logits = case()
     ids = ids[rows]
@@ -126,7 +145,9 @@ def test_twins_are_found_on_every_road(road):
     ids, logits = case()
     loss = RDropCrossentropy(5.0, 0.1, reduction="sum")
     value, _ = ROADS[road](
-        lambda *inputs: value_and_gradient(loss, *inputs), tf.constant(ids, tf.int32), tf.constant(logits, tf.float32)
+        lambda *inputs: value_and_gradient(loss, *inputs),
+        tf.constant(ids, tf.int32),
+        tf.constant(logits, tf.float32),
     )
     np.testing.assert_allclose(value, oracle(ids, logits, 5.0, 0.1).sum(), rtol=1e-5)
 
@@ -134,7 +155,10 @@ def test_twins_are_found_on_every_road(road):
 def test_a_word_that_both_rule_out_is_no_difference():
     ids, logits = case()
     ids[ids == 1] = 2
-    inputs = [tf.constant(np.where(np.arange(V) == 1, value, logits), tf.float32) for value in (-np.inf, -1e4)]
+    inputs = [
+        tf.constant(np.where(np.arange(V) == 1, value, logits), tf.float32)
+        for value in (-np.inf, -1e4)
+    ]
     results = [value_and_gradient(RDropCrossentropy(5.0), ids, scores) for scores in inputs]
     for found, wanted in zip(*results, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
@@ -148,7 +172,9 @@ def test_rows_that_chance_leaves_alone_are_trained_on_and_judged(jit):
     found = model.fit(ids, ids, batch_size=4, verbose=0, shuffle=False).history["loss"]
     assert np.isfinite(found).all()
     np.testing.assert_allclose(
-        model.evaluate(ids[:1], ids[:1], verbose=0), tfattn.MaskedCrossentropy()(ids[:1], model(ids[:1])), rtol=1e-5
+        model.evaluate(ids[:1], ids[:1], verbose=0),
+        tfattn.MaskedCrossentropy()(ids[:1], model(ids[:1])),
+        rtol=1e-5,
     )
 
 
@@ -156,7 +182,9 @@ def test_one_other_target_makes_no_twins():
     ids, logits = case()
     ids[-1, -1] = ids[-1, -1] % (V - 1) + 1
     loss = tf.function(RDropCrossentropy(5.0, 0.1).__call__, autograph=False)
-    np.testing.assert_allclose(loss(ids, logits), tfattn.MaskedCrossentropy(0.1)(ids, logits), rtol=1e-6)
+    np.testing.assert_allclose(
+        loss(ids, logits), tfattn.MaskedCrossentropy(0.1)(ids, logits), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("garbage", [np.nan, np.inf, -np.inf])
@@ -179,7 +207,9 @@ def test_a_model_learns_with_it_from_doubled_batches_and_is_judged_without():
     pairs = data.toy_translation(40, seed=0)
     words = data.Vocabulary.from_sentences([sentence for pair in pairs for sentence in pair])
     batches = data.token_batches(pairs, words, words, 96, shuffle_seed=0)
-    model = tfattn.Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=8, dropout=0.3, seed=0)
+    model = tfattn.Transformer(
+        len(words), num_layers=1, width=8, num_heads=2, hidden_dim=8, dropout=0.3, seed=0
+    )
     model.compile(keras.optimizers.Adam(0.01), RDropCrossentropy(5.0), jit_compile=False)
     losses = model.fit(data.twice(batches), epochs=4, shuffle=False, verbose=0).history["loss"]
     assert losses[-1] < losses[0]
@@ -216,12 +246,21 @@ def test_its_errors_have_its_name():
 
 
 def test_it_is_saved_with_its_settings():
-    loss = keras.losses.deserialize(keras.losses.serialize(RDropCrossentropy(3.0, 0.2, padding_id=4, reduction="sum")))
+    loss = keras.losses.deserialize(
+        keras.losses.serialize(RDropCrossentropy(3.0, 0.2, padding_id=4, reduction="sum"))
+    )
     assert isinstance(loss, RDropCrossentropy)
-    assert (loss.weight, loss.label_smoothing, loss.padding_id, loss.reduction) == (3.0, 0.2, 4, "sum")
+    assert (loss.weight, loss.label_smoothing, loss.padding_id, loss.reduction) == (
+        3.0,
+        0.2,
+        4,
+        "sum",
+    )
 
 
 @pytest.mark.parametrize("weight", [-1.0, "much", np.nan, np.inf])
 def test_a_weight_is_a_number_of_at_least_0(weight):
-    with pytest.raises(ValueError, match="RDropCrossentropy: `weight` must be a finite number of at least 0"):
+    with pytest.raises(
+        ValueError, match="RDropCrossentropy: `weight` must be a finite number of at least 0"
+    ):
         RDropCrossentropy(weight)

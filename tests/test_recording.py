@@ -20,7 +20,10 @@ def model_of_two_layers():
 def test_weights_of_a_functional_model_come_by_layer():
     model = model_of_two_layers()
     weights = tfattn.attention_weights(model, [draw(2, 3, 5), draw(2, 7, 5)])
-    assert {name: w.shape for name, w in weights.items()} == {"first": (2, 3, 7), "second": (2, 2, 3, 7)}
+    assert {name: w.shape for name, w in weights.items()} == {
+        "first": (2, 3, 7),
+        "second": (2, 2, 3, 7),
+    }
     for w in weights.values():
         np.testing.assert_allclose(w.sum(-1), 1.0, rtol=1e-5)
 

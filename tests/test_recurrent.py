@@ -31,7 +31,9 @@ def test_one_trace_of_unknown_shapes_serves_all_and_xla_compiles_it():
         wanted = run(tf.constant(source), tf.constant(target))
         for compiled in roads:
             got = compiled(source, target)
-            keras.tree.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), got, wanted)
+            keras.tree.map_structure(
+                lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), got, wanted
+            )
     assert graph.experimental_get_tracing_count() == 1
 
 
@@ -77,22 +79,58 @@ class Joined(tfattn.Score):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: RecurrentEncoder(0), "RecurrentEncoder: `vocabulary_size` must be a positive integer"),
-        (lambda: RecurrentEncoder(7, width=0), "RecurrentEncoder: `width` must be a positive integer"),
-        (lambda: RecurrentEncoder(7, units=1.5), "RecurrentEncoder: `units` must be a positive integer"),
-        (lambda: RecurrentEncoder(7, num_layers=-1), "RecurrentEncoder: `num_layers` must be a positive integer"),
-        (lambda: RecurrentEncoder(7, dropout=1.0), r"RecurrentEncoder: `dropout` must be a number in \[0, 1\)"),
-        (lambda: RecurrentEncoder(7, bidirectional=1), "RecurrentEncoder: `bidirectional` must be True or False"),
-        (lambda: RecurrentEncoder(7, cell="gru"), "RecurrentEncoder: `cell` must be a class of Keras cells"),
-        (lambda: RecurrentEncoder(7, cell=keras.layers.GRU), "RecurrentEncoder: `cell` must be a class of Keras cells"),
-        (lambda: RecurrentEncoder(7, cell=keras.layers.GRUCell(5)), "RecurrentEncoder: `cell` must be a class"),
-        (lambda: RecurrentEncoder(7, embedding="e"), "RecurrentEncoder: `embedding` must be a layer, or None"),
+        (
+            lambda: RecurrentEncoder(0),
+            "RecurrentEncoder: `vocabulary_size` must be a positive integer",
+        ),
+        (
+            lambda: RecurrentEncoder(7, width=0),
+            "RecurrentEncoder: `width` must be a positive integer",
+        ),
+        (
+            lambda: RecurrentEncoder(7, units=1.5),
+            "RecurrentEncoder: `units` must be a positive integer",
+        ),
+        (
+            lambda: RecurrentEncoder(7, num_layers=-1),
+            "RecurrentEncoder: `num_layers` must be a positive integer",
+        ),
+        (
+            lambda: RecurrentEncoder(7, dropout=1.0),
+            r"RecurrentEncoder: `dropout` must be a number in \[0, 1\)",
+        ),
+        (
+            lambda: RecurrentEncoder(7, bidirectional=1),
+            "RecurrentEncoder: `bidirectional` must be True or False",
+        ),
+        (
+            lambda: RecurrentEncoder(7, cell="gru"),
+            "RecurrentEncoder: `cell` must be a class of Keras cells",
+        ),
+        (
+            lambda: RecurrentEncoder(7, cell=keras.layers.GRU),
+            "RecurrentEncoder: `cell` must be a class of Keras cells",
+        ),
+        (
+            lambda: RecurrentEncoder(7, cell=keras.layers.GRUCell(5)),
+            "RecurrentEncoder: `cell` must be a class",
+        ),
+        (
+            lambda: RecurrentEncoder(7, embedding="e"),
+            "RecurrentEncoder: `embedding` must be a layer, or None",
+        ),
         (
             lambda: RecurrentDecoder(7, width=5, embedding=keras.layers.Embedding(7, 3)),
             "RecurrentDecoder: `embedding` must have `width`=5 features. Received: embedding=3",
         ),
-        (lambda: RecurrentDecoder(7, score="dot"), "RecurrentDecoder: `score` must be a score layer"),
-        (lambda: RecurrentDecoder(7, score=Joined()), "`score` must define `prepare_query` and `prepare_key`"),
+        (
+            lambda: RecurrentDecoder(7, score="dot"),
+            "RecurrentDecoder: `score` must be a score layer",
+        ),
+        (
+            lambda: RecurrentDecoder(7, score=Joined()),
+            "`score` must define `prepare_query` and `prepare_key`",
+        ),
         (
             lambda: decoder(MEMORY, score=tfattn.DotProductScore()),
             "DotProductScore: `key width` must be as wide as `query`, 7",
@@ -107,11 +145,23 @@ def test_bad_arguments_are_refused(make, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"memory_mask": np.ones((B, S), "float32")}, "RecurrentDecoder: `memory_mask` must be boolean"),
+        (
+            {"memory_mask": np.ones((B, S), "float32")},
+            "RecurrentDecoder: `memory_mask` must be boolean",
+        ),
         ({"memory_mask": np.ones((B, T, S), bool)}, r"`memory_mask` must have shape \(B, S\)"),
-        ({"memory_mask": np.ones((B, S + 1), bool)}, r"`memory_mask` must have shape \(B, S\), here \(3, 6\)"),
-        ({"initial_state": states(1, 2)}, r"`initial_state` must hold, for each of 1 layers, states .* \[7\]"),
-        ({"initial_state": [[np.zeros((B, 3), "float32")]]}, r"Received: initial_state=\[\[\(3, 3\)\]\]"),
+        (
+            {"memory_mask": np.ones((B, S + 1), bool)},
+            r"`memory_mask` must have shape \(B, S\), here \(3, 6\)",
+        ),
+        (
+            {"initial_state": states(1, 2)},
+            r"`initial_state` must hold, for each of 1 layers, states .* \[7\]",
+        ),
+        (
+            {"initial_state": [[np.zeros((B, 3), "float32")]]},
+            r"Received: initial_state=\[\[\(3, 3\)\]\]",
+        ),
     ],
 )
 def test_bad_call_arguments_are_refused(options, message):

@@ -36,14 +36,18 @@ def assert_equals_oracle(layer, ids, memory, mask, start):
         def of_row(nested, row=row):
             return keras.tree.map_structure(lambda state: numbers(state)[row], nested)
 
-        wanted, wanted_alignments, wanted_finals = decoded(layer, ids[row], memory[row], mask[row], of_row(start))
+        wanted, wanted_alignments, wanted_finals = decoded(
+            layer, ids[row], memory[row], mask[row], of_row(start)
+        )
         np.testing.assert_allclose(outputs[row], wanted, atol=2e-6)
         np.testing.assert_allclose(alignments[row], wanted_alignments, atol=2e-6)
         keras.tree.map_structure(
             lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), of_row(finals), wanted_finals
         )
     np.testing.assert_allclose(np.sum(alignments, -1), ids != 0, atol=1e-6)
-    np.testing.assert_array_equal(np.asarray(alignments)[~np.broadcast_to(mask[:, None], alignments.shape)], 0.0)
+    np.testing.assert_array_equal(
+        np.asarray(alignments)[~np.broadcast_to(mask[:, None], alignments.shape)], 0.0
+    )
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -68,7 +72,9 @@ def test_a_score_of_minus_infinity_counts_as_masked():
 @pytest.mark.parametrize("cell", CELLS)
 def test_decoder_with_either_cell_equals_the_oracle(cell, num_layers):
     layer = decoder(cell=CELLS[cell], num_layers=num_layers)
-    assert_equals_oracle(layer, sentences(T), *memories(), states(num_layers, 2 if cell == "lstm" else 1))
+    assert_equals_oracle(
+        layer, sentences(T), *memories(), states(num_layers, 2 if cell == "lstm" else 1)
+    )
 
 
 def test_the_default_score_is_additive_as_wide_as_the_state():
@@ -85,7 +91,8 @@ def test_without_an_initial_state_the_decoder_begins_at_zero():
         other = states(1, 2)
         other[0][i] = zero[0][i]
         moved = layer(sentences(T), memories()[0], initial_state=other)
-        np.testing.assert_array_equal(np.any(moved != wanted, axis=-1), sentences(T) != 0)  # padding looks at nothing
+        # padding looks at nothing
+        np.testing.assert_array_equal(np.any(moved != wanted, axis=-1), sentences(T) != 0)
 
 
 def test_the_mask_that_an_encoder_puts_on_its_output_arrives_by_itself():
@@ -160,10 +167,14 @@ def test_one_token_at_a_time_equals_all_at_once(cell):
     state = None
     for t in range(T):
         token = sentences(T)[:, t : t + 1]
-        output, alignment, state = layer(token, memory, memory_mask=mask, initial_state=state, **WHOLE)
+        output, alignment, state = layer(
+            token, memory, memory_mask=mask, initial_state=state, **WHOLE
+        )
         np.testing.assert_allclose(output[:, 0], wanted[:, t], atol=1e-6)
         np.testing.assert_allclose(alignment[:, 0], wanted_alignments[:, t], atol=1e-6)
-    keras.tree.map_structure(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), state, wanted_state)
+    keras.tree.map_structure(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), state, wanted_state
+    )
 
 
 def test_a_position_sees_no_later_token():
@@ -204,7 +215,8 @@ def test_dropout_between_the_decoders_layers_draws_anew_at_every_token():
     layer = decoder(num_layers=2, dropout=0.5, seed=1)
     layer.input_dropout.rate = layer.output_dropout.rate = 0.0
     for cell in layer.cells:
-        # A state that forgets everything, so that equal tokens give equal outputs unless a mask comes between.
+        # A state that forgets everything, so that equal tokens give equal outputs unless a mask
+        # comes between.
         cell.recurrent_kernel.assign(np.zeros(cell.recurrent_kernel.shape))
         bias = np.zeros((2, 3 * UNITS), "float32")
         bias[0, :UNITS] = -1e4

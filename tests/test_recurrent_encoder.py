@@ -33,7 +33,9 @@ def test_encoder_equals_the_oracle_that_knows_no_padding(cell, bidirectional, nu
         wanted, wanted_finals = encoded(layer, ids[row])
         np.testing.assert_allclose(outputs[row], wanted, atol=1e-6)
         got = keras.tree.map_structure(lambda state, row=row: state[row], finals)
-        keras.tree.map_structure(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, wanted_finals)
+        keras.tree.map_structure(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), got, wanted_finals
+        )
 
 
 @pytest.mark.parametrize("name", ["GRU", "LSTM", "SimpleRNN"])
@@ -42,7 +44,9 @@ def test_encoder_equals_keras_own_layer_with_the_same_weights(name):
     peer = getattr(keras.layers, name)(UNITS, return_sequences=True, return_state=True)
     embedded = layer.embedding(sentences())
     peer(embedded)
-    for weight, ours in zip(peer.trainable_weights, layer.forward_cells[0].trainable_weights, strict=True):
+    for weight, ours in zip(
+        peer.trainable_weights, layer.forward_cells[0].trainable_weights, strict=True
+    ):
         weight.assign(ours)
     wanted, *wanted_states = peer(embedded, mask=sentences() != 0)
     outputs, [finals] = layer(sentences(), return_state=True)
@@ -60,7 +64,9 @@ def test_padding_a_sentence_differently_changes_no_output_and_no_state(cell):
     for before, after in ((0, 3), (2, 0), (1, 5)):
         outputs, finals = layer(np.pad(ids, ((0, 0), (before, after))), return_state=True)
         np.testing.assert_allclose(outputs[:, before : before + 4], wanted, atol=1e-6)
-        keras.tree.map_structure(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), finals, wanted_states)
+        keras.tree.map_structure(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), finals, wanted_states
+        )
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
@@ -80,7 +86,9 @@ def test_what_the_embedding_holds_for_padding_reaches_no_output_and_no_gradient(
     def run():
         with tf.GradientTape() as tape:
             outputs, finals = layer(sentences(), return_state=True)
-            loss = tf.reduce_sum(tf.sin(outputs)) + sum(tf.reduce_sum(state**2) for state in finals[0])
+            loss = tf.reduce_sum(tf.sin(outputs)) + sum(
+                tf.reduce_sum(state**2) for state in finals[0]
+            )
         weights = [weight.value for weight in layer.trainable_weights]
         return [outputs, *finals[0], *map(tf.convert_to_tensor, tape.gradient(loss, weights))]
 

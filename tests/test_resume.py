@@ -1,4 +1,6 @@
-"""A run that is killed and started again ends as one that nobody killed: weights, optimizer, seeds, logs, best weights."""
+"""A run that is killed and started again ends as one that nobody killed: weights, optimizer, seeds,
+logs, best weights.
+"""
 
 import os
 import pathlib
@@ -11,7 +13,15 @@ import pytest
 
 import tfattn
 from tests.processes import python
-from tests.resuming import SEED, assert_same, everything, fit, seeded, small_batches, whole_and_resumed
+from tests.resuming import (
+    SEED,
+    assert_same,
+    everything,
+    fit,
+    seeded,
+    small_batches,
+    whole_and_resumed,
+)
 from tfattn import data, training
 
 IDS = 40  # of a vocabulary
@@ -21,13 +31,17 @@ IDS = 40  # of a vocabulary
 
 
 def copying_batches(counter):
-    """Sentences to copy, in batches of similar length, their words cut by chance; each epoch has its own."""
+    """Sentences to copy, in batches of similar length, their words cut by chance; each epoch has
+    its own.
+    """
     rng = np.random.default_rng(SEED)
     numbers = [" ".join(map(str, rng.integers(10, 99, size=rng.integers(3, 7)))) for _ in range(40)]
     words = data.SubwordVocabulary.from_sentences(numbers, IDS)
     dropped = data.SubwordDropout(words, rate=0.3)
     pairs = list(zip(numbers, numbers, strict=True))
-    return data.token_batches(pairs, dropped, dropped, 160, shuffle_seed=SEED, epoch_counter=counter)
+    return data.token_batches(
+        pairs, dropped, dropped, 160, shuffle_seed=SEED, epoch_counter=counter
+    )
 
 
 def before(ids):
@@ -59,8 +73,13 @@ def new_transformer():
 
 def train_transformer(model, folder, *extra):
     counter, backup = data.EpochCounter(), training.Backup(folder / "run.backup")
-    sentences = [" ".join(map(str, row)) for row in np.random.default_rng(SEED).integers(4, 13, size=(7, 5))]
-    judges = [training.ValidationBleu(translate, sentences, sentences), best_weights(folder, backup)]
+    sentences = [
+        " ".join(map(str, row)) for row in np.random.default_rng(SEED).integers(4, 13, size=(7, 5))
+    ]
+    judges = [
+        training.ValidationBleu(translate, sentences, sentences),
+        best_weights(folder, backup),
+    ]
     return model.fit(
         copying_batches(counter),
         epochs=3,
@@ -98,7 +117,9 @@ def test_a_transformer_whose_run_is_killed_in_an_epoch_ends_as_if_it_had_not_bee
 
     assert_same(everything(model), wanted)
     assert resumed == history
-    kept, wanted = (keras.models.load_model(folder / "best.keras", compile=False) for folder in (killed, whole))
+    kept, wanted = (
+        keras.models.load_model(folder / "best.keras", compile=False) for folder in (killed, whole)
+    )
     assert_same(kept.weights, wanted.weights)
 
 
@@ -108,14 +129,20 @@ def test_a_transformer_whose_run_is_killed_in_an_epoch_ends_as_if_it_had_not_bee
 OPTIMIZERS = {
     "adam": lambda: keras.optimizers.Adam(training.TransformerSchedule(width=5, warmup_steps=7)),
     # Three batches an epoch, so that half an update is left over at its end.
-    "accumulated": lambda: keras.optimizers.Adam(0.01, gradient_accumulation_steps=2, use_ema=True, clipnorm=1.0),
-    "scaled": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01, use_ema=True)),
+    "accumulated": lambda: keras.optimizers.Adam(
+        0.01, gradient_accumulation_steps=2, use_ema=True, clipnorm=1.0
+    ),
+    "scaled": lambda: keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.Adam(0.01, use_ema=True)
+    ),
 }
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_weights_optimizer_and_seeds_go_on_bit_for_bit(tmp_path, name):
-    (model, whole), (resumed, history) = whole_and_resumed(tmp_path, lambda: seeded(OPTIMIZERS[name]()))
+    (model, whole), (resumed, history) = whole_and_resumed(
+        tmp_path, lambda: seeded(OPTIMIZERS[name]())
+    )
     assert_same(everything(resumed), everything(model))
     assert any(variable.path.endswith("seed_generator_state") for variable in everything(model))
     assert history.history == whole.history
@@ -129,7 +156,9 @@ def test_weights_in_bfloat16_go_on_bit_for_bit(tmp_path):
 
 def test_a_rate_that_was_lowered_stays_lowered(tmp_path):
     lower = lambda: keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)  # noqa: E731
-    (model, _), (resumed, _) = whole_and_resumed(tmp_path, lambda: seeded(keras.optimizers.SGD(0.16)), lower)
+    (model, _), (resumed, _) = whole_and_resumed(
+        tmp_path, lambda: seeded(keras.optimizers.SGD(0.16)), lower
+    )
     np.testing.assert_allclose(resumed.optimizer.learning_rate, 0.01)
     assert_same(everything(resumed), everything(model))
 
@@ -167,7 +196,9 @@ def test_a_kill_during_a_backup_leaves_the_one_before(tmp_path, monkeypatch, whe
 
 def test_the_history_of_a_resumed_run_is_that_of_all_its_lives(tmp_path):
     def unsure():
-        return keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: logs.update(sure=[epoch, 0.5]))
+        return keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: logs.update(sure=[epoch, 0.5])
+        )
 
     (_, whole), (_, history) = whole_and_resumed(tmp_path, lambda: seeded("adam"), unsure)
     assert history.history == whole.history
@@ -222,7 +253,9 @@ def test_a_resumed_run_keeps_the_best_weights_of_its_earlier_life(tmp_path):
 
     def run(epochs, bleu):
         backup, model = training.Backup(path), seeded("adam")
-        score = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: logs.update(val_bleu=bleu[epoch]))
+        score = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: logs.update(val_bleu=bleu[epoch])
+        )
         keep = keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs: best.update({epoch: model.get_weights()})
         )
@@ -230,7 +263,9 @@ def test_a_resumed_run_keeps_the_best_weights_of_its_earlier_life(tmp_path):
         return keras.models.load_model(tmp_path / "best.keras").get_weights()
 
     def assert_kept(weights, epoch):
-        assert all(np.array_equal(one, other) for one, other in zip(weights, best[epoch], strict=True))
+        assert all(
+            np.array_equal(one, other) for one, other in zip(weights, best[epoch], strict=True)
+        )
 
     assert_kept(run(2, [3.0, 7.0]), 1)
     assert_kept(run(4, [None, None, 5.0, 6.0]), 1)

@@ -31,7 +31,9 @@ def test_a_schedule_is_told_its_peak():
     done = np.arange(200)
     wanted = 0.005 * np.minimum((done + 1.0) / 13, np.sqrt(13 / (done + 1.0)))
     np.testing.assert_allclose([float(schedule(int(i))) for i in done], wanted, rtol=1e-6)
-    np.testing.assert_allclose([float(schedule(step)) for step in (0, 12, 51)], [0.005 / 13, 0.005, 0.0025], rtol=1e-6)
+    np.testing.assert_allclose(
+        [float(schedule(step)) for step in (0, 12, 51)], [0.005 / 13, 0.005, 0.0025], rtol=1e-6
+    )
 
 
 def test_the_papers_schedule_is_the_one_with_its_peak():
@@ -44,8 +46,14 @@ def test_the_papers_schedule_is_the_one_with_its_peak():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ((0.0, 13), "InverseSquareRootSchedule: `peak` must be a positive, finite number. Received: peak=0.0"),
-        ((0.005, 0), "InverseSquareRootSchedule: `warmup_steps` must be a positive integer. Received: warmup_steps=0"),
+        (
+            (0.0, 13),
+            "InverseSquareRootSchedule: `peak` must be a positive, finite number. Received: peak=0.0",
+        ),
+        (
+            (0.005, 0),
+            "InverseSquareRootSchedule: `warmup_steps` must be a positive integer. Received: warmup_steps=0",
+        ),
     ],
 )
 def test_a_schedule_without_a_peak_or_a_warm_up_is_refused(arguments, message):
@@ -59,13 +67,18 @@ def test_a_cooldown_is_the_schedule_and_then_a_straight_way_to_zero():
     assert [float(cooled(step)) for step in range(11)] == before
     down = np.array([1.0, 0.8, 0.6, 0.4, 0.2, 0.0, 0.0])
     rates = 0.01 * np.sqrt(4 / np.arange(12.0, 19.0))
-    np.testing.assert_allclose([float(cooled(step)) for step in range(11, 18)], down * rates, rtol=1e-6)
+    np.testing.assert_allclose(
+        [float(cooled(step)) for step in range(11, 18)], down * rates, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ((0.1, 2, 3), "Cooldown: `schedule` must be a Keras LearningRateSchedule. Received: schedule=0.1"),
+        (
+            (0.1, 2, 3),
+            "Cooldown: `schedule` must be a Keras LearningRateSchedule. Received: schedule=0.1",
+        ),
         ((RATE, -1, 3), "Cooldown: `start` must be an integer of at least 0. Received: start=-1"),
         ((RATE, 2, 0), "Cooldown: `steps` must be a positive integer. Received: steps=0"),
     ],

@@ -46,11 +46,17 @@ ANY_WIDTH = {
 @pytest.mark.parametrize("name", SAME_WIDTH | ANY_WIDTH)
 def test_scores_and_attention_equal_the_oracle(name):
     layer = (SAME_WIDTH | ANY_WIDTH)[name]()
-    query, key, value = draw(B, T, D), draw(B, S, K if name in ANY_WIDTH else D, seed=1), draw(B, S, K, seed=2)
+    query, key, value = (
+        draw(B, T, D),
+        draw(B, S, K if name in ANY_WIDTH else D, seed=1),
+        draw(B, S, K, seed=2),
+    )
     scores = layer(query, key)
     expected = oracle(layer, query.astype("float64"), key.astype("float64"))
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
-    output, weights = tfattn.Attention(layer)(query, value, key, use_causal_mask=True, return_attention_scores=True)
+    output, weights = tfattn.Attention(layer)(
+        query, value, key, use_causal_mask=True, return_attention_scores=True
+    )
     pooled, expected_weights = reference.attention(expected, value, reference.causal(T, S))
     np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
     np.testing.assert_allclose(output, pooled, atol=1e-4)
@@ -85,7 +91,9 @@ def test_the_example_of_the_book_gives_the_means_of_equal_keys():
 
 def test_weighted_means_of_batched_products():
     output = tfattn.attend(
-        np.zeros((2, 1, 3), "float32"), np.arange(20, dtype="float32").reshape(2, 10, 1), np.ones((2, 10, 3), "float32")
+        np.zeros((2, 1, 3), "float32"),
+        np.arange(20, dtype="float32").reshape(2, 10, 1),
+        np.ones((2, 10, 3), "float32"),
     )
     np.testing.assert_allclose(output[:, 0, 0], [4.5, 14.5], rtol=1e-6)
 
@@ -96,7 +104,9 @@ def test_walk_through_by_hand():
     w_query = np.array([[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]], "float32")
     w_value = np.array([[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]], "float32")
     layer = tfattn.DotProductAttention(scale=1.0)
-    output, weights = layer(tokens @ w_query, tokens @ w_value, tokens @ w_key, return_attention_scores=True)
+    output, weights = layer(
+        tokens @ w_query, tokens @ w_value, tokens @ w_key, return_attention_scores=True
+    )
     expected = [
         [6.3379e-02, 4.6831e-01, 4.6831e-01],
         [6.0337e-06, 9.8201e-01, 1.7986e-02],

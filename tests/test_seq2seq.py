@@ -16,14 +16,23 @@ CASES = {
     "gru": {},
     "lstm, two layers": {"cell": keras.layers.LSTMCell, "num_layers": 2},
     "any cell": {"cell": keras.layers.SimpleRNNCell},
-    "dot, forward only": {"score": lambda: tfattn.DotProductScore(scale=1.0), "bidirectional": False},
+    "dot, forward only": {
+        "score": lambda: tfattn.DotProductScore(scale=1.0),
+        "bidirectional": False,
+    },
     "general": {"score": tfattn.BilinearScore},
     "shared": {"share_embeddings": True, "target_vocabulary_size": SOURCE},
 }
 
 
 def small(**options):
-    options = {"target_vocabulary_size": TARGET, "width": WIDTH, "units": UNITS, "dropout": 0.3, **options}
+    options = {
+        "target_vocabulary_size": TARGET,
+        "width": WIDTH,
+        "units": UNITS,
+        "dropout": 0.3,
+        **options,
+    }
     if callable(options.get("score")) and not isinstance(options["score"], tfattn.Score):
         options["score"] = options["score"]()
     model = BahdanauSeq2Seq(SOURCE, **options)
@@ -58,21 +67,39 @@ def test_the_alignments_of_beams_come_with_them():
         weight.assign(4 * weight)
     begin, end = 1, 2
     state = model.encode(source, max_length=T, alignments=True)
-    options = {"num_beams": 4, "num_results": 2, "begin_id": begin, "end_id": end, "return_state": True}
+    options = {
+        "num_beams": 4,
+        "num_results": 2,
+        "begin_id": begin,
+        "end_id": end,
+        "return_state": True,
+    }
     found = tfattn.beam_search(model.step, state, len(source), T, **options)
     tokens = keras.ops.convert_to_numpy(found.tokens)  # (B, 2, T)
     kept = keras.ops.convert_to_numpy(found.state["alignments"]).reshape(len(source), 2, T, -1)
-    assert len({tuple(row) for row in tokens.reshape(-1, T)}) > len(source)  # not one hypothesis, twice
+    # not one hypothesis, twice
+    assert len({tuple(row) for row in tokens.reshape(-1, T)}) > len(source)
     for rank in range(2):
-        target_in = np.concatenate([np.full((len(source), 1), begin), tokens[:, rank, :-1]], 1).astype("int32")
+        target_in = np.concatenate(
+            [np.full((len(source), 1), begin), tokens[:, rank, :-1]], 1
+        ).astype("int32")
         (wanted,) = tfattn.attention_weights(model, (source, target_in)).values()
         written = np.cumsum(np.pad(tokens[:, rank, :-1] == end, ((0, 0), (1, 0))), 1) == 0
         np.testing.assert_allclose(kept[:, rank][written], wanted[written], atol=1e-5)
 
 
 def test_the_default_sizes_are_the_papers():
-    defaults = {name: p.default for name, p in inspect.signature(BahdanauSeq2Seq.__init__).parameters.items()}
-    wanted = {"width": 620, "units": 1000, "num_layers": 1, "bidirectional": True, "cell": keras.layers.GRUCell}
+    defaults = {
+        name: p.default
+        for name, p in inspect.signature(BahdanauSeq2Seq.__init__).parameters.items()
+    }
+    wanted = {
+        "width": 620,
+        "units": 1000,
+        "num_layers": 1,
+        "bidirectional": True,
+        "cell": keras.layers.GRUCell,
+    }
     assert {name: defaults[name] for name in wanted} == wanted
 
 
@@ -109,7 +136,11 @@ def test_steps_compile_into_one_loop_for_all_lengths():
             return position + 1, state, logits
 
         length = tf.shape(target)[1]
-        start = (tf.constant(0), model.encode(source, 9, alignments=True), tf.zeros((tf.shape(source)[0], TARGET)))
+        start = (
+            tf.constant(0),
+            model.encode(source, 9, alignments=True),
+            tf.zeros((tf.shape(source)[0], TARGET)),
+        )
         return tf.while_loop(lambda position, *_: position < length, step, start)[1:]
 
     for lengths in ((7, 5), (9, 3)):
@@ -131,7 +162,9 @@ def test_what_a_step_does_not_change_comes_back_as_the_same_object():
         assert after[name] is before[name]
     for name in ("hidden", "alignments"):
         keras.tree.assert_same_structure(after[name], before[name])
-        for new, old in zip(keras.tree.flatten(after[name]), keras.tree.flatten(before[name]), strict=True):
+        for new, old in zip(
+            keras.tree.flatten(after[name]), keras.tree.flatten(before[name]), strict=True
+        ):
             assert new.shape == old.shape and new.dtype == old.dtype and np.any(new != old)
 
 
@@ -170,7 +203,9 @@ def test_steps_write_their_alignments_row_by_row():
 def test_an_unbuilt_model_encodes():
     model, (source, target) = BahdanauSeq2Seq(SOURCE, width=WIDTH, units=UNITS), sentences()
     state = model.encode(source)
-    np.testing.assert_allclose(model.step(target, 0, state)[0], model((source, target))[:, 0], atol=1e-6)
+    np.testing.assert_allclose(
+        model.step(target, 0, state)[0], model((source, target))[:, 0], atol=1e-6
+    )
 
 
 def test_greedy_search_writes_what_steps_by_hand_write():
@@ -270,7 +305,12 @@ def fitted(compiled, steps, epochs, **options):
     words = rng.integers(4, TARGET, (64, 3))
     target_in = np.pad(words[:, ::-1], ((0, 0), (1, 0)), constant_values=2)
     target_out = np.pad(words[:, ::-1], ((0, 0), (0, 1)), constant_values=3)
-    batches = tf.data.Dataset.from_tensor_slices(((words, target_in), target_out)).batch(32).repeat().take(steps)
+    batches = (
+        tf.data.Dataset.from_tensor_slices(((words, target_in), target_out))
+        .batch(32)
+        .repeat()
+        .take(steps)
+    )
     model.compile(
         keras.optimizers.Adam(0.01),
         tfattn.MaskedCrossentropy(),
@@ -324,30 +364,70 @@ def test_half_precision_agrees_with_float32_step_by_step_too(policy):
     assert half.dtype == model.compute_dtype
     np.testing.assert_allclose(np.asarray(half, "float32"), wide((source, target)), atol=tolerance)
     logits, state = steps(model, source, target, max_length=T)
-    np.testing.assert_allclose(np.asarray(logits, "float32"), np.asarray(half, "float32"), atol=tolerance / 4)
-    assert {leaf.dtype for leaf in keras.tree.flatten(state["hidden"])} == {tf.as_dtype(model.compute_dtype)}
+    np.testing.assert_allclose(
+        np.asarray(logits, "float32"), np.asarray(half, "float32"), atol=tolerance / 4
+    )
+    assert {leaf.dtype for leaf in keras.tree.flatten(state["hidden"])} == {
+        tf.as_dtype(model.compute_dtype)
+    }
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: BahdanauSeq2Seq(0), "BahdanauSeq2Seq: `source_vocabulary_size` must be a positive integer"),
-        (lambda: BahdanauSeq2Seq(5, 0), "BahdanauSeq2Seq: `target_vocabulary_size` must be a positive integer"),
-        (lambda: BahdanauSeq2Seq(5, width=0), "BahdanauSeq2Seq: `width` must be a positive integer"),
-        (lambda: BahdanauSeq2Seq(5, units=0), "BahdanauSeq2Seq: `units` must be a positive integer"),
-        (lambda: BahdanauSeq2Seq(5, num_layers=0), "BahdanauSeq2Seq: `num_layers` must be a positive integer"),
-        (lambda: BahdanauSeq2Seq(5, cell=keras.layers.LSTMCell(7)), "BahdanauSeq2Seq: `cell` must be a class of Keras"),
-        (lambda: BahdanauSeq2Seq(5, bidirectional="yes"), "BahdanauSeq2Seq: `bidirectional` must be True or False"),
-        (lambda: BahdanauSeq2Seq(5, dropout=1), r"BahdanauSeq2Seq: `dropout` must be a number in \[0, 1\)"),
+        (
+            lambda: BahdanauSeq2Seq(0),
+            "BahdanauSeq2Seq: `source_vocabulary_size` must be a positive integer",
+        ),
+        (
+            lambda: BahdanauSeq2Seq(5, 0),
+            "BahdanauSeq2Seq: `target_vocabulary_size` must be a positive integer",
+        ),
+        (
+            lambda: BahdanauSeq2Seq(5, width=0),
+            "BahdanauSeq2Seq: `width` must be a positive integer",
+        ),
+        (
+            lambda: BahdanauSeq2Seq(5, units=0),
+            "BahdanauSeq2Seq: `units` must be a positive integer",
+        ),
+        (
+            lambda: BahdanauSeq2Seq(5, num_layers=0),
+            "BahdanauSeq2Seq: `num_layers` must be a positive integer",
+        ),
+        (
+            lambda: BahdanauSeq2Seq(5, cell=keras.layers.LSTMCell(7)),
+            "BahdanauSeq2Seq: `cell` must be a class of Keras",
+        ),
+        (
+            lambda: BahdanauSeq2Seq(5, bidirectional="yes"),
+            "BahdanauSeq2Seq: `bidirectional` must be True or False",
+        ),
+        (
+            lambda: BahdanauSeq2Seq(5, dropout=1),
+            r"BahdanauSeq2Seq: `dropout` must be a number in \[0, 1\)",
+        ),
         (lambda: BahdanauSeq2Seq(5, score="additive"), "`score` must be a score layer"),
         (
             lambda: BahdanauSeq2Seq(5, 7, share_embeddings=True),
             "`target_vocabulary_size` must be `source_vocabulary_size`=5 where embeddings are shared. Received: .*=7",
         ),
-        (lambda: small(score=tfattn.DotProductScore()), "`key width` must be as wide as `query`, 7"),
-        (lambda: small().encode(sentences()[0], max_length=0), "`max_length` must be a positive integer"),
-        (lambda: small().encode(sentences()[0], alignments=True), "`max_length` must be a positive integer"),
-        (lambda: small().encode(sentences()[0], 3, alignments=1), "`alignments` must be True or False"),
+        (
+            lambda: small(score=tfattn.DotProductScore()),
+            "`key width` must be as wide as `query`, 7",
+        ),
+        (
+            lambda: small().encode(sentences()[0], max_length=0),
+            "`max_length` must be a positive integer",
+        ),
+        (
+            lambda: small().encode(sentences()[0], alignments=True),
+            "`max_length` must be a positive integer",
+        ),
+        (
+            lambda: small().encode(sentences()[0], 3, alignments=1),
+            "`alignments` must be True or False",
+        ),
     ],
 )
 def test_bad_arguments_are_refused(make, message):

@@ -28,12 +28,17 @@ def test_equals_the_oracle(seed, rank, dtype, mask_rank, share, scale):
     scores = keras.ops.cast(rng.normal(size=shape) * scale, dtype)
     mask = None
     if mask_rank is not None and mask_rank <= rank:
-        mask = rng.random(shape[rank - mask_rank :] if mask_rank != 3 else (shape[0], *shape[-2:])) < share
+        mask = (
+            rng.random(shape[rank - mask_rank :] if mask_rank != 3 else (shape[0], *shape[-2:]))
+            < share
+        )
     spread = mask[:, None] if mask is not None and mask.ndim == 3 and rank == 4 else mask
     expected = reference.softmax(np.asarray(keras.ops.cast(scores, "float64")), spread)
     weights = masked_softmax(scores, mask=mask)
     assert keras.backend.standardize_dtype(weights.dtype) == dtype
-    np.testing.assert_allclose(np.asarray(keras.ops.cast(weights, "float64")), expected, atol=EPSILON[dtype])
+    np.testing.assert_allclose(
+        np.asarray(keras.ops.cast(weights, "float64")), expected, atol=EPSILON[dtype]
+    )
     if mask is not None:
         assert np.all(np.asarray(weights)[~np.broadcast_to(spread, shape)] == 0)
 
@@ -41,20 +46,26 @@ def test_equals_the_oracle(seed, rank, dtype, mask_rank, share, scale):
 def test_one_length_a_row():
     scores = np.random.default_rng(0).normal(size=(2, 2, 4)).astype("float32")
     weights = masked_softmax(scores, valid_lens=np.array([2, 3]))
-    np.testing.assert_allclose(weights, reference.softmax(scores, reference.padding([2, 3], 4)), atol=1e-6)
+    np.testing.assert_allclose(
+        weights, reference.softmax(scores, reference.padding([2, 3], 4)), atol=1e-6
+    )
 
 
 def test_one_length_a_query():
     scores = np.random.default_rng(0).normal(size=(2, 2, 4)).astype("float32")
     lengths = np.array([[1, 3], [2, 4]])
     weights = masked_softmax(scores, valid_lens=lengths)
-    np.testing.assert_allclose(weights, reference.softmax(scores, reference.padding(lengths, 4)), atol=1e-6)
+    np.testing.assert_allclose(
+        weights, reference.softmax(scores, reference.padding(lengths, 4)), atol=1e-6
+    )
 
 
 def test_lengths_repeat_for_the_heads():
     scores = np.random.default_rng(0).normal(size=(2, 3, 2, 4)).astype("float32")
     weights = masked_softmax(scores, valid_lens=np.array([0, 3]))
-    np.testing.assert_allclose(weights, reference.softmax(scores, reference.padding([0, 3], 4)[:, None]), atol=1e-6)
+    np.testing.assert_allclose(
+        weights, reference.softmax(scores, reference.padding([0, 3], 4)[:, None]), atol=1e-6
+    )
 
 
 def test_lengths_and_mask_join():
@@ -106,9 +117,15 @@ def test_score_of_minus_infinity_counts_as_masked():
     ("arguments", "message"),
     [
         ({"mask": np.zeros((2, 4), "float32")}, "goes into `bias`"),
-        ({"mask": np.zeros((3, 4), bool)}, r"`mask` must have shape \(T, S\) or \(B, T, S\), here \(2, 4\)"),
+        (
+            {"mask": np.zeros((3, 4), bool)},
+            r"`mask` must have shape \(T, S\) or \(B, T, S\), here \(2, 4\)",
+        ),
         ({"mask": np.zeros((1, 1, 2, 4), bool)}, "`mask` must have shape"),
-        ({"valid_lens": np.array([1, 2, 3])}, r"`valid_lens` must have shape \(B,\) or \(B, T\), here \(5,\)"),
+        (
+            {"valid_lens": np.array([1, 2, 3])},
+            r"`valid_lens` must have shape \(B,\) or \(B, T\), here \(5,\)",
+        ),
         ({"valid_lens": np.array([1.0] * 5)}, "`valid_lens` must hold integers"),
     ],
 )
@@ -118,12 +135,16 @@ def test_bad_arguments_are_refused(arguments, message):
 
 
 def test_scores_of_another_rank_are_refused():
-    with pytest.raises(ValueError, match=r"masked_softmax: `scores` must have shape \(B, T, S\) or \(B, H, T, S\)"):
+    with pytest.raises(
+        ValueError, match=r"masked_softmax: `scores` must have shape \(B, T, S\) or \(B, H, T, S\)"
+    ):
         masked_softmax(np.zeros((2, 4), "float32"))
 
 
 def test_the_only_key_gets_all_the_weight_without_a_warning():
-    np.testing.assert_array_equal(masked_softmax(np.array([[[-3.0], [5.0]]], "float32")), [[[1], [1]]])
+    np.testing.assert_array_equal(
+        masked_softmax(np.array([[[-3.0], [5.0]]], "float32")), [[[1], [1]]]
+    )
     np.testing.assert_array_equal(
         masked_softmax(np.zeros((1, 2, 1), "float32"), valid_lens=np.array([[0, 1]])), [[[0], [1]]]
     )

@@ -40,7 +40,9 @@ from tfattn.core.paths import blockwise as streamed
     bias=st.sampled_from(list(BIASES)),
     block=st.sampled_from([(4, 6), (13, 17), (5, 3), (64, 64)]),
 )
-def test_output_and_every_gradient_equal_the_dense_path_in_float64(seed, score, heads, mask, bias, block):
+def test_output_and_every_gradient_equal_the_dense_path_in_float64(
+    seed, score, heads, mask, bias, block
+):
     function, arguments = problem(seed, score, heads, bias)
     rule, biased = MASKS[mask](np.random.default_rng(seed)), bias != "none"
     here = pulled(function, arguments, rule, "streamed", biased, block)
@@ -48,7 +50,10 @@ def test_output_and_every_gradient_equal_the_dense_path_in_float64(seed, score, 
 
 
 @settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), mask=st.sampled_from(["none", "causal", "~padded keys", "explicit by row"]))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    mask=st.sampled_from(["none", "causal", "~padded keys", "explicit by row"]),
+)
 @example(seed=6926250, mask="~padded keys")
 def test_at_the_edge_of_a_support_only_the_slope_of_the_score_multiplies_the_rounding(seed, mask):
     function, arguments = problem(seed, "epanechnikov", (H, 1), at_edges=True)
@@ -56,7 +61,10 @@ def test_at_the_edge_of_a_support_only_the_slope_of_the_score_multiplies_the_rou
     squared = np.sum((query[:, :, :, None] - key[:, :, None]) ** 2, -1)  # (B, H, T, S)
     slope = np.max(np.where(squared < 1, 2 / np.maximum(1 - squared, 1e-6), 0.0))
     rule = MASKS[mask](np.random.default_rng(seed))
-    here, there = (pulled(function, x, rule, path) for x, path in ((arguments, "streamed"), (wide(arguments), "dense")))
+    here, there = (
+        pulled(function, x, rule, path)
+        for x, path in ((arguments, "streamed"), (wide(arguments), "dense"))
+    )
     for this, that in zip(here, there, strict=True):
         np.testing.assert_allclose(this, that, 1e-3, 2e-4 + 2e-6 * slope)
 
@@ -83,7 +91,10 @@ def test_output_of_any_shape_equals_the_oracle(seed, sizes, block, mask):
     }[mask]
     expected, _ = reference.attention(reference.dot_product(query, key), value, seen)
     output = streamed.attend(
-        *map(tf.constant, (query, value, key)), score_functions.scaled_dot_product, mask=rule, block=block
+        *map(tf.constant, (query, value, key)),
+        score_functions.scaled_dot_product,
+        mask=rule,
+        block=block,
     )
     np.testing.assert_allclose(output, expected, 1e-4, 1e-5)
 
@@ -110,7 +121,9 @@ def test_graph_and_xla_equal_eager(score, mask, bias, jit):
 def test_unknown_batch_and_lengths(score, mask):
     function, arguments = problem(11, score)
     rule = MASKS[mask](np.random.default_rng(11))
-    shapes = [(None, x.shape[1], None, x.shape[3]) if x.shape.rank == 4 else x.shape for x in arguments]
+    shapes = [
+        (None, x.shape[1], None, x.shape[3]) if x.shape.rank == 4 else x.shape for x in arguments
+    ]
     unknown = tf.function(
         lambda x: pulled(function, x, rule, "streamed", block=(4, 6)),
         input_signature=[[tf.TensorSpec(shape, "float32") for shape in shapes]],
@@ -131,7 +144,8 @@ def test_a_mask_and_a_bias_of_no_known_size(heads):
         return pulled(function, [*arguments, bias], masks.explicit(seen), path, True)
 
     unknown = tf.function(
-        lambda *x: both("streamed", *x), input_signature=[tf.TensorSpec([None] * 4, x.dtype) for x in arrays]
+        lambda *x: both("streamed", *x),
+        input_signature=[tf.TensorSpec([None] * 4, x.dtype) for x in arrays],
     )
     assert_close(unknown(*arrays), both("dense", *arrays))
 
@@ -139,7 +153,9 @@ def test_a_mask_and_a_bias_of_no_known_size(heads):
 def test_many_heads_that_share_a_key_head():
     x = tf.random.stateless_normal((1, 1040, 4, 2), (1, 2))
     y = x[:, :1]
-    streamed_, dense = (attend(x, y, mask=masks.causal(), path=path) for path in ("streamed", "dense"))
+    streamed_, dense = (
+        attend(x, y, mask=masks.causal(), path=path) for path in ("streamed", "dense")
+    )
     assert_close([streamed_], [dense])
 
 
@@ -153,7 +169,9 @@ def test_three_axes():
         )
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 4e-2), ("float64", 1e-9)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 4e-2), ("float64", 1e-9)]
+)
 @pytest.mark.parametrize("score", ["scaled dot", "additive"])
 def test_other_dtypes(dtype, tolerance, score):
     function, arguments = problem(13, score, dtype=dtype)
@@ -162,7 +180,9 @@ def test_other_dtypes(dtype, tolerance, score):
     assert_close(here, pulled(function, wide(arguments), masks.causal(), "dense"), tolerance)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 4e-2), ("float64", 1e-9)])
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("float16", 4e-3), ("bfloat16", 4e-2), ("float64", 1e-9)]
+)
 @pytest.mark.parametrize("bias", ["square", "by head and key"])
 def test_other_dtypes_with_a_bias(dtype, tolerance, bias):
     function, arguments = problem(13, bias=bias, dtype=dtype)
@@ -175,13 +195,17 @@ def test_float64_keys_and_values_keep_their_digits_for_a_float32_query():
     function, (query, key, value) = problem(13)
     key, value = tf.cast(key, "float64") + 1e-9, tf.cast(value, "float64") + 1e-9
     here = streamed.attend(query, value, key, function, block=(4, 6))
-    assert_close([here], [attend(tf.cast(query, "float64"), value, key, function, path="dense")], 1e-12)
+    assert_close(
+        [here], [attend(tf.cast(query, "float64"), value, key, function, path="dense")], 1e-12
+    )
 
 
 def test_additive_scores_far_outside_of_the_range_of_exponentials():
     function, (query, key, value, weight) = problem(17, "additive")
     arguments = [query * 100 + 200, key * 100 - 200, value, weight]
-    assert_close(pulled(function, arguments, None, "streamed"), pulled(function, arguments, None, "dense"))
+    assert_close(
+        pulled(function, arguments, None, "streamed"), pulled(function, arguments, None, "dense")
+    )
 
 
 @pytest.mark.parametrize("unknown", [False, True], ids=["eager", "unknown"])
@@ -195,11 +219,18 @@ def test_a_score_that_is_undefined_at_zero_meets_real_tokens_alone(heads, unknow
     _, arguments = problem(61, heads=heads)
     run = lambda *x: pulled(cosine, list(x), masks.causal(), "streamed")  # noqa: E731
     if unknown:
-        run = tf.function(run, input_signature=[tf.TensorSpec((None, x.shape[1], None, x.shape[3])) for x in arguments])
+        run = tf.function(
+            run,
+            input_signature=[
+                tf.TensorSpec((None, x.shape[1], None, x.shape[3])) for x in arguments
+            ],
+        )
     assert_close(run(*arguments), pulled(cosine, arguments, masks.causal(), "dense"))
 
 
-@pytest.mark.parametrize("sizes", [(0, 7, 11), (2, 0, 11), (2, 7, 0)], ids=["batch", "queries", "keys"])
+@pytest.mark.parametrize(
+    "sizes", [(0, 7, 11), (2, 0, 11), (2, 7, 0)], ids=["batch", "queries", "keys"]
+)
 @pytest.mark.parametrize("score", ["scaled dot", "additive", "gaussian"])
 @pytest.mark.parametrize("unknown", [False, True], ids=["eager", "unknown"])
 def test_what_is_empty_pools_to_nothing_or_to_zero(sizes, score, unknown):
@@ -216,8 +247,12 @@ def test_what_is_empty_pools_to_nothing_or_to_zero(sizes, score, unknown):
         return output, *tape.gradient(output, arguments)
 
     if unknown:
-        specs = [tf.TensorSpec((None, 2, None, D))] * 3 + [tf.TensorSpec(x.shape) for x in arguments[3:]]
-        here = tf.function(lambda *x: output_and_gradients(None, *x), input_signature=specs)(*arguments)
+        specs = [tf.TensorSpec((None, 2, None, D))] * 3 + [
+            tf.TensorSpec(x.shape) for x in arguments[3:]
+        ]
+        here = tf.function(lambda *x: output_and_gradients(None, *x), input_signature=specs)(
+            *arguments
+        )
     else:
         here = output_and_gradients("streamed", *arguments)
     there = output_and_gradients("dense", *arguments)
@@ -232,7 +267,9 @@ def test_a_score_that_closes_over_a_variable_of_keras_is_refused():
     def sloped(query, key):
         return slope * score_functions.dot_product(query, key)
 
-    with pytest.raises(ValueError, match="`score` must take `slope` from `parameters`: closed over, it"):
+    with pytest.raises(
+        ValueError, match="`score` must take `slope` from `parameters`: closed over, it"
+    ):
         streamed.attend(*[tf.ones((1, 2, 3))] * 3, sloped)
 
 
@@ -245,7 +282,9 @@ def test_a_score_that_closes_over_a_float_tensor_is_refused(compiled):
         return streamed.attend(x, x, x, sloped)
 
     run = tf.function(outer) if compiled else outer
-    with pytest.raises(ValueError, match="`score` must take `slope` from `parameters`: closed over, it"):
+    with pytest.raises(
+        ValueError, match="`score` must take `slope` from `parameters`: closed over, it"
+    ):
         run(tf.constant(2.0), tf.ones((1, 2, 3)))
 
 

@@ -1,4 +1,6 @@
-"""Narrow masks by distance, whose blocks the streamed path takes in runs: the same as the dense path in all."""
+"""Narrow masks by distance, whose blocks the streamed path takes in runs: the same as the dense
+path in all.
+"""
 
 import numpy as np
 import pytest
@@ -27,7 +29,12 @@ MASKS = {
 def operands(rows, heads, groups, queries, keys, dtype="float32", seed=1):
     """query, key, value and an upstream gradient, of 6 and 5 features."""
     draw = np.random.default_rng(seed).normal
-    shapes = [(rows, heads, queries, 6), (rows, groups, keys, 6), (rows, groups, keys, 5), (rows, heads, queries, 5)]
+    shapes = [
+        (rows, heads, queries, 6),
+        (rows, groups, keys, 6),
+        (rows, groups, keys, 5),
+        (rows, heads, queries, 5),
+    ]
     return [tf.constant(draw(size=shape), dtype) for shape in shapes]
 
 
@@ -60,7 +67,9 @@ class Beyond(masks.Mask):
 
 
 class OfTheSquare(masks.Mask):
-    """A window whose open bounds are those of the queries in the square, and wider than of what lies beyond."""
+    """A window whose open bounds are those of the queries in the square, and wider than of what
+    lies beyond.
+    """
 
     by_distance = True
 
@@ -90,14 +99,17 @@ def short_runs(monkeypatch):
     side=st.integers(2, 8),
     run=st.integers(2, 9),
 )
-@example("later", (1, 1), 9, 12, 4, 9)  # seen from the second block on, by fewer blocks than there are keys
+# seen from the second block on, by fewer blocks than there are keys
+@example("later", (1, 1), 9, 12, 4, 9)
 @example("beyond", (2, 1), 40, 40, 4, 5)
 @example("of the square", (1, 1), 41, 41, 4, 3)  # one query alone in the last block
 @example("window", (1, 1), 40, 40, 4, 2)  # three blocks are seen in runs of two
 @example("one's own", (3, 1), 37, 37, 4, 3)
 @example("window", (1, 1), 60, 40, 4, 4)  # queries before all keys
 @settings(max_examples=40, deadline=None)
-def test_a_band_equals_the_dense_path_for_any_lengths_sides_and_runs(name, heads, queries, keys, side, run):
+def test_a_band_equals_the_dense_path_for_any_lengths_sides_and_runs(
+    name, heads, queries, keys, side, run
+):
     mask, arguments = MASKS[name], operands(2, *heads, queries, keys)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(band, "_MOST_IN_A_RUN", run)
@@ -126,7 +138,10 @@ def test_every_block_of_a_band_is_that_of_the_mask(name, monkeypatch):
                 assert rule.all()
                 opened += 1
             for k, here in enumerate(rule):
-                row, column = (i * found.run + k) * side, (i * found.run + k + found.seen.first + j) * side
+                row, column = (
+                    (i * found.run + k) * side,
+                    (i * found.run + k + found.seen.first + j) * side,
+                )
                 inside = here[: max(0, queries - row)]
                 if row < queries and 0 <= column < keys:
                     wanted = whole[row : row + side, column : column + side][: len(inside)]
@@ -149,23 +164,33 @@ def test_a_band_where_the_mask_goes_by_distance_and_leaves_little():
     assert shape(masks.window(256) & masks.causal()) == (128, 16, 3)
     assert shape(masks.window(512)) == (128, 16, 9)
     assert shape(masks.window(64)) == (64, 64, 3)
-    assert shape(masks.window(256), 4000) == (128, 16, 6)  # 96 tokens further on: no multiple of a block
+    # 96 tokens further on: no multiple of a block
+    assert shape(masks.window(256), 4000) == (128, 16, 6)
     assert shape(masks.window(256), 5000, 5000) == (128, 14, 5)  # 40 blocks in three runs
     assert shape(masks.window(64), heads=8) == (64, 16, 3)  # four heads that share a key head
     assert shape(masks.window(64), 512, 512) == (64, 8, 3)
     assert shape(masks.window(8), 64, 64, block=(8, 8)) == (8, 8, 3)
-    for mask in (None, masks.causal(), masks.window(513), ~masks.window(64), masks.window(64) & masks.padding([4096])):
+    for mask in (
+        None,
+        masks.causal(),
+        masks.window(513),
+        ~masks.window(64),
+        masks.window(64) & masks.padding([4096]),
+    ):
         assert shape(mask) is None
     assert shape(masks.window(512), 4000) is None  # ten blocks
     assert shape(masks.window(256), width=512) == (128, 6, 5)
-    assert shape(masks.window(256), width=1024) is None  # no run that is as long as what a block sees
+    # no run that is as long as what a block sees
+    assert shape(masks.window(256), width=1024) is None
     assert shape(masks.causal(), 4096, 512) is None  # most queries see nothing
     assert shape(masks.causal() & masks.window(64), 8192, 1024) is None
-    assert shape(~masks.causal(), 1024, 1024) is None  # the middle sees few keys, and the first all of them
+    # the middle sees few keys, and the first all of them
+    assert shape(~masks.causal(), 1024, 1024) is None
     assert shape(masks.window(256), 1024, 1024) == (128, 8, 5)
     assert shape(masks.window(64), 448, 448) is None  # a few blocks: heads fill a step as well
     assert shape(masks.window(8), 64, 64, block=(8, 4)) is None
-    assert shape(masks.window(64), heads=128) is None  # 64 heads to a key head fill a block by themselves
+    # 64 heads to a key head fill a block by themselves
+    assert shape(masks.window(64), heads=128) is None
     side, run, _ = shape(masks.window(64))
     assert side * side * run <= NUMBERS_APART
 
@@ -180,11 +205,15 @@ def test_a_band_where_the_mask_goes_by_distance_and_leaves_little():
     ],
 )
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
-def test_a_band_in_a_graph_and_under_xla_with_a_batch_of_any_size(name, heads, sizes, block, jit, short_runs):
+def test_a_band_in_a_graph_and_under_xla_with_a_batch_of_any_size(
+    name, heads, sizes, block, jit, short_runs
+):
     mask, arguments = MASKS[name], operands(3, *heads, *sizes)
     assert Band.of(*arguments[:3], mask, block) is not None
 
-    @tf.function(jit_compile=jit, input_signature=[tf.TensorSpec((None, *x.shape[1:])) for x in arguments])
+    @tf.function(
+        jit_compile=jit, input_signature=[tf.TensorSpec((None, *x.shape[1:])) for x in arguments]
+    )
     def run(*arguments):
         return pulled(mask, *arguments, block)
 
@@ -202,7 +231,9 @@ def test_values_without_features(mask):
     assert output.shape == nothing.shape and not np.any(gradients[0])
 
 
-@pytest.mark.parametrize("dtype, tolerance", [("float16", 4e-2), ("bfloat16", 2e-1), ("float64", 1e-12)])
+@pytest.mark.parametrize(
+    "dtype, tolerance", [("float16", 4e-2), ("bfloat16", 2e-1), ("float64", 1e-12)]
+)
 def test_a_band_in_other_dtypes(dtype, tolerance):
     mask, arguments = MASKS["window"], operands(2, 2, 1, 31, 31, dtype)
     wide = [tf.cast(x, "float64") for x in arguments]
@@ -214,11 +245,16 @@ def test_a_band_in_other_dtypes(dtype, tolerance):
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), 3e38])
 @pytest.mark.parametrize("at", [0, 17, 30])
 @pytest.mark.parametrize("which", ["key", "value"])
-def test_a_broken_token_reaches_the_queries_of_a_band_that_may_see_it_and_no_other(which, at, broken, short_runs):
+def test_a_broken_token_reaches_the_queries_of_a_band_that_may_see_it_and_no_other(
+    which, at, broken, short_runs
+):
     mask, (query, key, value, upstream) = MASKS["causal window"], operands(1, 2, 2, 31, 31)
     clean = pulled(mask, query, key, value, upstream, (4, 4))
     there = tf.range(31)[:, None] == at
-    key, value = (tf.where(there, broken, x) if name == which else x for name, x in (("key", key), ("value", value)))
+    key, value = (
+        tf.where(there, broken, x) if name == which else x
+        for name, x in (("key", key), ("value", value))
+    )
     output, of_query, *_ = pulled(mask, query, key, value, upstream, (4, 4))
     sees = np.asarray(mask.dense(31, 31))[:, at]
     np.testing.assert_array_equal(output.numpy()[:, :, ~sees], clean[0].numpy()[:, :, ~sees])
@@ -231,14 +267,16 @@ def test_queries_of_a_band_that_see_nothing_pool_to_zero_with_zero_gradients():
     mask = MASKS["later"]  # the last query sees nothing
     output, of_query, of_key, of_value = pulled(mask, *operands(2, 2, 2, 24, 24), (4, 4))
     assert np.all(output[:, :, -1] == 0) and np.all(of_query[:, :, -1] == 0)
-    assert np.all(of_key[:, :, 0] == 0) and np.all(of_value[:, :, 0] == 0)  # and nobody sees the first key
+    # and nobody sees the first key
+    assert np.all(of_key[:, :, 0] == 0) and np.all(of_value[:, :, 0] == 0)
     assert np.any(output[:, :, -2] != 0)
 
 
 @pytest.mark.parametrize("shift", [0.0, -30.0], ids=["overflow", "vanish"])
 def test_exponentials_of_a_band_that_overflow_or_vanish_for_some_queries(shift, short_runs):
     mask, (query, key, value, upstream) = MASKS["window"], operands(1, 2, 2, 40, 40)
-    if shift:  # a feature of its own moves all scores of a query: beside the others a third of them vanishes
+    # a feature of its own moves all scores of a query: beside the others a third of them vanishes
+    if shift:
         down = tf.where(tf.range(40)[:, None] % 3 == 0, 6**0.5 * shift, 0.0)
         query, key = (
             tf.concat([query[..., 1:], down + 0 * query[..., :1]], -1),
@@ -261,7 +299,10 @@ def test_dropout_of_a_band_is_the_same_both_ways_and_in_second_derivatives(compi
     options = {"block": (4, 4), "dropout": 0.4, "seed": 7}
     score = score_functions.scaled_dot_product
     identity = tf.eye(26, batch_shape=[2, 2])
-    kept = tf.cast(streamed.attend(query, identity, key, score, mask=mask, **options) > 0, "float32") / 0.6
+    kept = (
+        tf.cast(streamed.attend(query, identity, key, score, mask=mask, **options) > 0, "float32")
+        / 0.6
+    )
     seen = tf.constant(np.asarray(mask.dense(26, 26)))
     share = tf.reduce_sum(kept * 0.6) / (4 * tf.reduce_sum(tf.cast(seen, "float32")))
     assert abs(share - 0.6) < 0.06
@@ -282,7 +323,11 @@ def test_dropout_of_a_band_is_the_same_both_ways_and_in_second_derivatives(compi
         return [output, *gradients, *outer.gradient(total, sources)]
 
     def here():
-        return penalty(lambda query, key, value: streamed.attend(query, value, key, score, mask=mask, **options))
+        return penalty(
+            lambda query, key, value: streamed.attend(
+                query, value, key, score, mask=mask, **options
+            )
+        )
 
     assert_close((tf.function(here) if compiled else here)(), penalty(by_hand), 1e-3)
 
@@ -290,12 +335,17 @@ def test_dropout_of_a_band_is_the_same_both_ways_and_in_second_derivatives(compi
 def test_no_two_blocks_of_a_band_share_a_dropout_pattern(short_runs):
     tokens, side = 144, 16
     x, identity = tf.zeros((2, 1, tokens, 2)), tf.eye(tokens, batch_shape=[2, 1])
-    mask = masks.window(32)  # a block sees all of its own keys and its neighbours', and some of the two beyond
+    # a block sees all of its own keys and its neighbours', and some of the two beyond
+    mask = masks.window(32)
     options = {"mask": mask, "dropout": 0.5, "seed": 3, "block": (side, side)}
     weights = streamed.attend(x, identity, x, score_functions.dot_product, **options)
     kept = np.asarray(weights > 0).reshape(2, 9, side, 9, side)
-    open_blocks = [kept[b, i, :, i + d].ravel() for b in range(2) for i in range(1, 8) for d in (-1, 0, 1)]
-    same = np.mean(np.stack(open_blocks)[:, None] == open_blocks, -1)[~np.eye(len(open_blocks), dtype=bool)]
+    open_blocks = [
+        kept[b, i, :, i + d].ravel() for b in range(2) for i in range(1, 8) for d in (-1, 0, 1)
+    ]
+    same = np.mean(np.stack(open_blocks)[:, None] == open_blocks, -1)[
+        ~np.eye(len(open_blocks), dtype=bool)
+    ]
     assert np.all(np.abs(same - 0.5) < 0.2)  # 6 deviations of 256 coins
     np.testing.assert_allclose(same.mean(), 0.5, atol=0.02)
 
@@ -312,4 +362,6 @@ def test_what_slides_adds_up(count, run):
 def test_blocks_that_are_moved_leave_zeros(by, count):
     blocks = np.arange(1.0, 6.0)[:, None]
     wanted = [[blocks[i - by, 0] if 0 <= i - by < 5 else 0] for i in range(count)]
-    np.testing.assert_array_equal(band._moved(tf.constant(blocks), by, count), np.reshape(wanted, (count, 1)))
+    np.testing.assert_array_equal(
+        band._moved(tf.constant(blocks), by, count), np.reshape(wanted, (count, 1))
+    )

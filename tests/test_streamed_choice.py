@@ -20,7 +20,10 @@ def no_shared_functions(monkeypatch):
 
 def test_attend_chooses_its_path_by_size():
     def path(batch, heads, queries, keys, width=1):
-        query, key = keras.KerasTensor((batch, heads, queries, 64)), keras.KerasTensor((batch, heads, keys, 64))
+        query, key = (
+            keras.KerasTensor((batch, heads, queries, 64)),
+            keras.KerasTensor((batch, heads, keys, 64)),
+        )
         return "streamed" if engine._long(query, key, width) else "dense"
 
     assert path(1, 8, 4096, 4096) == "streamed"
@@ -37,18 +40,26 @@ def test_a_graph_of_unknown_lengths_chooses_when_it_runs(batch):
     blocks = []
 
     def score(query, key):
-        tf.py_function(lambda *sizes: blocks.append(tuple(map(int, sizes))), tf.unstack(tf.shape(query)[1:2]), [])
+        tf.py_function(
+            lambda *sizes: blocks.append(tuple(map(int, sizes))),
+            tf.unstack(tf.shape(query)[1:2]),
+            [],
+        )
         return score_functions.dot_product(query, key)
 
     def loss_and_gradients(path, *operands):
         with tf.GradientTape() as tape:
             tape.watch(operands)
             query, key, value = operands
-            loss = tf.reduce_sum(attend(query, value, key, score, mask=masks.causal(), path=path) ** 2)
+            loss = tf.reduce_sum(
+                attend(query, value, key, score, mask=masks.causal(), path=path) ** 2
+            )
         return loss, tape.gradient(loss, operands)
 
     unknown = tf.TensorSpec((batch, None, 64))
-    graph = tf.function(lambda *operands: loss_and_gradients(None, *operands), input_signature=[unknown] * 3)
+    graph = tf.function(
+        lambda *operands: loss_and_gradients(None, *operands), input_signature=[unknown] * 3
+    )
     rng = np.random.default_rng(7)
     for length, longest in ((24, 24), (700, 512)):
         operands = [tf.constant(rng.normal(size=(1, length, 64)) / 4, tf.float32) for _ in range(3)]
@@ -93,9 +104,17 @@ def test_both_sides_of_a_choice_equal_the_dense_path(kind, jit, monkeypatch):
 
     rule = MASKS[mask](np.random.default_rng(61))
     with_tensor = mask == "explicit by row"
-    given = np.random.default_rng(61).random((B, T, S)) < 0.5 if with_tensor else np.zeros((1, 1, 1), bool)
+    given = (
+        np.random.default_rng(61).random((B, T, S)) < 0.5
+        if with_tensor
+        else np.zeros((1, 1, 1), bool)
+    )
     unknown = [
-        tf.TensorSpec(x.shape if 3 <= at < 3 + num_parameters else [None if n in (B, T, S) else n for n in x.shape])
+        tf.TensorSpec(
+            x.shape
+            if 3 <= at < 3 + num_parameters
+            else [None if n in (B, T, S) else n for n in x.shape]
+        )
         for at, x in enumerate(arguments)
     ]
     if bias != "none":
@@ -104,7 +123,9 @@ def test_both_sides_of_a_choice_equal_the_dense_path(kind, jit, monkeypatch):
     signature = [tf.TensorSpec((None, None, None), bool), *unknown]
     for least, other in ((T, (engine, "_dense")), (T + 1, (streamed, "attend"))):
         with monkeypatch.context() as patch:
-            patch.setattr(engine, "_long", lambda query, key, width, least=least: tf.shape(query)[2] >= least)
+            patch.setattr(
+                engine, "_long", lambda query, key, width, least=least: tf.shape(query)[2] >= least
+            )
             patch.setattr(*other, lambda query, *_, **__: 7.0 * query[..., :V])
             graph = tf.function(chosen, input_signature=signature, jit_compile=jit)
             assert_close(graph(given, *arguments), wanted)
@@ -184,7 +205,10 @@ def test_a_choice_that_was_saved_has_its_gradient(score, least, monkeypatch, tmp
 def test_layers_of_one_kind_share_one_trace(kind, monkeypatch):
     monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] > 0)
     mask = MASKS[kind](np.random.default_rng(3))
-    operands = [tf.constant(np.random.default_rng(4).normal(size=(B, H, n, D)), tf.float32) for n in (T, S, S)]
+    operands = [
+        tf.constant(np.random.default_rng(4).normal(size=(B, H, n, D)), tf.float32)
+        for n in (T, S, S)
+    ]
 
     def loss_and_gradients(path, *operands):
         with tf.GradientTape() as tape:
@@ -196,7 +220,9 @@ def test_layers_of_one_kind_share_one_trace(kind, monkeypatch):
         return tf.nest.flatten([loss, tape.gradient(loss, operands)])
 
     unknown = tf.TensorSpec((None, H, None, D))
-    graph = tf.function(lambda *operands: loss_and_gradients(None, *operands), input_signature=[unknown] * 3)
+    graph = tf.function(
+        lambda *operands: loss_and_gradients(None, *operands), input_signature=[unknown] * 3
+    )
     assert_close(graph(*operands), loss_and_gradients("dense", *operands))
     (walks,) = streamed._shared.values()
     assert [walk.experimental_get_tracing_count() for walk in walks] == [1, 1]
@@ -220,7 +246,9 @@ def test_a_mask_of_ones_own_is_not_shared(monkeypatch):
         def on(self, grid):
             return grid.key_positions() % 2 == 0
 
-    graph = tf.function(lambda x: attend(x, x, mask=Even()), input_signature=[tf.TensorSpec((1, None, 4))])
+    graph = tf.function(
+        lambda x: attend(x, x, mask=Even()), input_signature=[tf.TensorSpec((1, None, 4))]
+    )
     x = tf.random.stateless_normal((1, 6, 4), (1, 2))
     assert_close([graph(x)], [attend(x, x, mask=Even(), path="dense")])
     assert not streamed._shared
@@ -235,11 +263,14 @@ def test_a_transformer_trains_with_the_causal_skip_without_being_told(monkeypatc
 
     monkeypatch.setattr(block_scores.Dot, "scores", counted)
     decoder = TransformerDecoder(11, num_layers=1, width=8, num_heads=8, hidden_dim=8)
-    model = keras.Sequential([keras.Input((None,), dtype="int32"), OverOnes(decoder), keras.layers.Dense(11)])
+    model = keras.Sequential(
+        [keras.Input((None,), dtype="int32"), OverOnes(decoder), keras.layers.Dense(11)]
+    )
     model.compile("sgd", MaskedCrossentropy(), jit_compile=False)
     ids = np.full((4, 1024), 3)
     model.fit(ids, ids, batch_size=4, verbose=0)
-    # The square of the self-attention, and that of the attention over the memory, which has no mask.
+    # The square of the self-attention, and that of the attention over the memory, which has no
+    # mask.
     causal, open_ = sorted(set(blocks), key=lambda square: -square.keys)
     assert blocks.count(open_) == open_.steps * open_.query_blocks * open_.key_blocks
     assert 0 < blocks.count(causal) < 0.8 * causal.steps * causal.query_blocks * causal.key_blocks
@@ -258,7 +289,9 @@ class OverOnes(keras.layers.Layer):
 
 def test_attend_refuses_a_path_that_it_cannot_take():
     x = np.ones((1, 2, 3), "float32")
-    with pytest.raises(ValueError, match="`path` must be None, 'dense' or 'streamed'. Received: path='flash'"):
+    with pytest.raises(
+        ValueError, match="`path` must be None, 'dense' or 'streamed'. Received: path='flash'"
+    ):
         attend(x, x, path="flash")
     with pytest.raises(ValueError, match="`path` must be 'dense'"):
         attend(x, x, path="streamed", return_weights=True)

@@ -37,11 +37,16 @@ def test_run_time_lengths_fall_into_few_block_sizes():
 
 def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
     def columns(mask):
-        return Square.cut(*[tf.zeros((2, 1, 4096, 8))] * 2, block_scores.Dot(True), mask, apart=True).columns
+        return Square.cut(
+            *[tf.zeros((2, 1, 4096, 8))] * 2, block_scores.Dot(True), mask, apart=True
+        ).columns
 
     wide, narrow = columns(masks.causal()), columns(masks.causal() & masks.window(64))
     assert narrow < wide
-    row, lengths = masks.explicit(np.ones((2, 1, 4096), bool)), masks.padding(tf.constant([4096, 100]))
+    row, lengths = (
+        masks.explicit(np.ones((2, 1, 4096), bool)),
+        masks.padding(tf.constant([4096, 100])),
+    )
     for padding in (row, lengths, row & lengths):
         assert columns(padding & masks.causal() & masks.window(64)) == narrow
         assert columns(masks.window(64) & padding) == narrow
@@ -123,13 +128,27 @@ def test_a_step_has_as_many_heads_and_rows_as_fill_a_block(shape, groups, step):
     mask=st.sampled_from([None, masks.causal(), masks.window(50), masks.prefix(7)]),
 )
 @settings(max_examples=100, deadline=None)
-def test_steps_have_every_head_once_and_blocks_at_most_their_numbers(batch, groups, repeats, lengths, mask):
-    query, key = tf.zeros((batch, groups * repeats, lengths[0], 1)), tf.zeros((batch, groups, lengths[1], 1))
+def test_steps_have_every_head_once_and_blocks_at_most_their_numbers(
+    batch, groups, repeats, lengths, mask
+):
+    query, key = (
+        tf.zeros((batch, groups * repeats, lengths[0], 1)),
+        tf.zeros((batch, groups, lengths[1], 1)),
+    )
     square = Square.cut(query, key, block_scores.Dot(True), mask, apart=True)
     assert square.steps * square.chunk * square.heads == batch * groups * repeats
-    assert batch % square.chunk == 0 and groups % square.groups == 0 and square.heads == square.groups * repeats
-    assert square.chunk * square.heads * square.rows * square.columns <= most_numbers(mask, lengths[0])
-    assert square.query_blocks * square.rows >= lengths[0] and square.key_blocks * square.columns >= lengths[1]
+    assert (
+        batch % square.chunk == 0
+        and groups % square.groups == 0
+        and square.heads == square.groups * repeats
+    )
+    assert square.chunk * square.heads * square.rows * square.columns <= most_numbers(
+        mask, lengths[0]
+    )
+    assert (
+        square.query_blocks * square.rows >= lengths[0]
+        and square.key_blocks * square.columns >= lengths[1]
+    )
 
 
 @pytest.mark.parametrize("batch", [2, 3, 8, 64])
@@ -179,7 +198,9 @@ def test_key_bounds_hold_for_every_query_of_a_block(seed, mask, start, queries):
     rule = MASKS[mask](np.random.default_rng(seed))
     queries = min(queries, T - start)
     whole = np.asarray(rule.dense(T, S))
-    whole = np.broadcast_to(whole[:, 0] if whole.ndim == 4 else whole, (B, T, S))[:, start : start + queries]
+    whole = np.broadcast_to(whole[:, 0] if whole.ndim == 4 else whole, (B, T, S))[
+        :, start : start + queries
+    ]
     grid = masks.Grid(T, S, start, 0, queries, S)
     low, high = (int(x) for x in rule.key_bounds(grid))
     keys = np.arange(S)
@@ -215,7 +236,9 @@ def test_a_strip_of_an_additive_block_has_eight_queries_or_all(rows, parts):
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("size", [1.0, 60.0], ids=["exponentials", "sigmoid"])
 def test_an_additive_block_is_pulled_in_strips_that_add_up_to_the_whole(size, heads, monkeypatch):
-    kernels = {name: getattr(block_scores, f"_compiled_{name}_pull") for name in ("operand", "weight")}
+    kernels = {
+        name: getattr(block_scores, f"_compiled_{name}_pull") for name in ("operand", "weight")
+    }
     rows = {name: [] for name in kernels}
 
     def counted(name):
@@ -229,11 +252,18 @@ def test_an_additive_block_is_pulled_in_strips_that_add_up_to_the_whole(size, he
         monkeypatch.setattr(block_scores, f"_compiled_{name}_pull", counted(name))
     draw = np.random.default_rng(5).normal
     left, right, weight, gradient = (
-        tf.constant(draw(size=shape), tf.float32) for shape in ((2, 61, 3), (2, 7, 3), (heads, 3), (2, 61, 7))
+        tf.constant(draw(size=shape), tf.float32)
+        for shape in ((2, 61, 3), (2, 7, 3), (heads, 3), (2, 61, 7))
     )
     left = left * size  # at 60 times beyond what has an exponential, and so in the other branch
-    of_left, of_right, of_weight = block_scores._by_either(block_scores._pull_by_strips, left, right, weight, gradient)
-    assert len(rows["operand"]) == 7 and sum(rows["operand"]) == 61 and rows["weight"] == rows["operand"]
+    of_left, of_right, of_weight = block_scores._by_either(
+        block_scores._pull_by_strips, left, right, weight, gradient
+    )
+    assert (
+        len(rows["operand"]) == 7
+        and sum(rows["operand"]) == 61
+        and rows["weight"] == rows["operand"]
+    )
     with tf.GradientTape() as tape:
         tape.watch([left, right, weight])
         each = tf.repeat(weight, 2 // heads, axis=0)[:, None, None]  # (N, 1, 1, U)

@@ -1,4 +1,6 @@
-"""The streamed path differentiated again, twice in one tape, and for some of its rows: as the dense path."""
+"""The streamed path differentiated again, twice in one tape, and for some of its rows: as the dense
+path.
+"""
 
 import numpy as np
 import pytest
@@ -26,7 +28,9 @@ def test_second_use_in_one_tape():
 
 
 @pytest.mark.parametrize(
-    "mask, compiled", [("causal", False), ("padding", False), ("causal", True)], ids=["causal", "padding", "graph"]
+    "mask, compiled",
+    [("causal", False), ("padding", False), ("causal", True)],
+    ids=["causal", "padding", "graph"],
 )
 @pytest.mark.parametrize("score", ["scaled dot", "additive", "gaussian"])
 def test_second_derivatives_equal_the_dense_path(score, mask, compiled):
@@ -54,7 +58,9 @@ def test_second_derivatives_of_scores_that_differ_by_less_than_their_weights_can
             outer.watch(query)
             with tf.GradientTape() as inner:
                 inner.watch(query)
-                total = tf.reduce_sum(attend(query, value, key, function, parameters, path=path) * factors)
+                total = tf.reduce_sum(
+                    attend(query, value, key, function, parameters, path=path) * factors
+                )
             of_query = inner.gradient(total, query)
             total = tf.reduce_sum(of_query)
         return outer.gradient(total, query)
@@ -64,7 +70,9 @@ def test_second_derivatives_of_scores_that_differ_by_less_than_their_weights_can
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
-def test_second_derivatives_where_one_tensor_comes_twice_and_the_upstream_gradient_has_one_too(compiled):
+def test_second_derivatives_where_one_tensor_comes_twice_and_the_upstream_gradient_has_one_too(
+    compiled,
+):
     rng = np.random.default_rng(47)
     x = tf.constant(rng.normal(size=(B, H, T, D)), "float32")
     bias = tf.constant(rng.normal(size=(1, H, 1, T)), "float32")

@@ -17,19 +17,37 @@ def dropped_weights(arguments, rate, seed, block):
     query, key, _ = arguments
     identity = tf.eye(S, batch_shape=[B, H])
     return streamed.attend(
-        query, identity, key, score_functions.scaled_dot_product, dropout=rate, seed=seed, block=block
+        query,
+        identity,
+        key,
+        score_functions.scaled_dot_product,
+        dropout=rate,
+        seed=seed,
+        block=block,
     )
 
 
-@pytest.mark.parametrize("block", [(16, 32), (128, 192)])  # of the second three rows of the batch fill a step
+# of the second three rows of the batch fill a step
+@pytest.mark.parametrize("block", [(16, 32), (128, 192)])
 @pytest.mark.parametrize("rows", [1, 9])
 def test_no_two_blocks_share_a_dropout_pattern(rows, block):
     operands = [tf.zeros((rows, 1, n, 2)) for n in (64, 96, 96)]
     identity = tf.eye(96, batch_shape=[rows, 1])
     weights = streamed.attend(
-        operands[0], identity, operands[2], score_functions.dot_product, dropout=0.5, seed=3, block=block
+        operands[0],
+        identity,
+        operands[2],
+        score_functions.dot_product,
+        dropout=0.5,
+        seed=3,
+        block=block,
     )
-    kept = np.asarray(weights > 0).reshape(rows, 4, 16, 3, 32).swapaxes(2, 3).reshape(rows * 12, 16 * 32)
+    kept = (
+        np.asarray(weights > 0)
+        .reshape(rows, 4, 16, 3, 32)
+        .swapaxes(2, 3)
+        .reshape(rows * 12, 16 * 32)
+    )
     same = (kept[:, None] == kept).mean(-1)[~np.eye(len(kept), dtype=bool)]
     assert np.all(np.abs(same - 0.5) < 0.15)  # 6 deviations of 512 coins
     np.testing.assert_allclose(same.mean(), 0.5, atol=0.01)
@@ -45,10 +63,15 @@ def test_dropout_is_the_same_forward_and_backward(compiled):
             tape.watch([query, key, value])
             weights = tf.nn.softmax(function(query, key)) * kept
             output = weights @ value
-        return [output, *tape.gradient(output, [query, key, value], tf.constant(UPSTREAM, "float32"))]
+        return [
+            output,
+            *tape.gradient(output, [query, key, value], tf.constant(UPSTREAM, "float32")),
+        ]
 
     run = (
-        tf.function(lambda x: pulled(function, x, None, "streamed", dropout=0.3, seed=5), jit_compile=True)
+        tf.function(
+            lambda x: pulled(function, x, None, "streamed", dropout=0.3, seed=5), jit_compile=True
+        )
         if compiled
         else lambda x: pulled(function, x, None, "streamed", dropout=0.3, seed=5)
     )
@@ -69,7 +92,13 @@ def test_dropout_drops_at_its_rate_and_keeps_the_expected_sum():
     query = tf.zeros((1, 8, 256, 4))
     value = tf.ones((1, 8, 512, 1))
     sums = streamed.attend(
-        query, value, tf.zeros((1, 8, 512, 4)), score_functions.dot_product, dropout=0.1, seed=3, block=(32, 32)
+        query,
+        value,
+        tf.zeros((1, 8, 512, 4)),
+        score_functions.dot_product,
+        dropout=0.1,
+        seed=3,
+        block=(32, 32),
     )
     sums = np.asarray(sums)
     assert abs(sums.mean() - 1.0) < 2e-3
@@ -123,7 +152,9 @@ def test_a_large_value_that_is_hidden_overflows_nothing_when_the_others_grow(see
     large = tf.where(tf.range(12)[:, None] < 6, value, 3.4e38)
 
     def first_rows(value):
-        found = streamed.attend(query, value, key, score, (), masks.explicit(seen), None, 0.5, seed, (4, 6))
+        found = streamed.attend(
+            query, value, key, score, (), masks.explicit(seen), None, 0.5, seed, (4, 6)
+        )
         return found[:, :, :2]
 
     assert_close([first_rows(large)], [first_rows(value)], 0)

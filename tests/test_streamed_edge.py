@@ -1,4 +1,6 @@
-"""Blocks on the diagonal, pooled in strips before the walk forward: the same as the dense path in all."""
+"""Blocks on the diagonal, pooled in strips before the walk forward: the same as the dense path in
+all.
+"""
 
 import contextlib
 
@@ -40,7 +42,9 @@ class Earlier(masks.Mask):
 
 
 class OfTheSquare(masks.Mask):
-    """A window whose open bounds are those of the queries in the square, and wider than of what lies beyond."""
+    """A window whose open bounds are those of the queries in the square, and wider than of what
+    lies beyond.
+    """
 
     by_distance = True
 
@@ -75,7 +79,12 @@ MASKS = {
 def operands(rows, heads, groups, queries, keys, dtype="float32", seed=1):
     """query, key, value and an upstream gradient, of 7 and 5 features."""
     draw = np.random.default_rng(seed).normal
-    shapes = [(rows, heads, queries, 7), (rows, groups, keys, 7), (rows, groups, keys, 5), (rows, heads, queries, 5)]
+    shapes = [
+        (rows, heads, queries, 7),
+        (rows, groups, keys, 7),
+        (rows, groups, keys, 5),
+        (rows, heads, queries, 5),
+    ]
     query, *others = (draw(size=shape) for shape in shapes)
     return [tf.constant(x, dtype) for x in (7**-0.5 * query, *others)]
 
@@ -99,7 +108,9 @@ def there(mask, query, key, value, upstream):
 
 @contextlib.contextmanager
 def edges(strips=4, numbers=2**19):
-    """The edges of the walks in this context, None where one has none: of so many strips, and numbers a run, at most."""
+    """The edges of the walks in this context, None where one has none: of so many strips, and
+    numbers a run, at most.
+    """
     found, of = [], Edge.of
 
     def noted(*arguments):
@@ -111,7 +122,8 @@ def edges(strips=4, numbers=2**19):
         patch.setattr(edge, "_MOST_NUMBERS", numbers)
         patch.setattr(edge, "_LEAST_IN_A_RUN", 1)
         patch.setattr(Edge, "of", noted)
-        patch.setattr(streamed.Band, "of", lambda *arguments: None)  # walked plainly, however narrow
+        # walked plainly, however narrow
+        patch.setattr(streamed.Band, "of", lambda *arguments: None)
         yield found
 
 
@@ -125,10 +137,12 @@ def edges(strips=4, numbers=2**19):
 )
 @example("causal", 2, 40, 8, 4, 2**19)  # one run
 @example("causal", 2, 40, 8, 4, 16)  # each block a run
-@example("causal", 2, 41, 7, 3, 80)  # strips that are not equal, padded blocks, a run that lacks one
+# strips that are not equal, padded blocks, a run that lacks one
+@example("causal", 2, 41, 7, 3, 80)
 @example("causal", 1, 11, 13, 4, 2**19)  # one block, and nothing left
 @example("before", 2, 40, 8, 4, 64)  # a query that sees nothing
-@example("8 before", 1, 40, 8, 4, 2**19)  # eight keys more than queries: by position the diagonal is another
+# eight keys more than queries: by position the diagonal is another
+@example("8 before", 1, 40, 8, 4, 2**19)
 @example("~causal", 1, 40, 8, 4, 2**19)
 @example("~causal", 1, 16, 4, 4, 2**19)  # a strip that sees nothing of its block
 @settings(max_examples=25, deadline=None)
@@ -146,9 +160,13 @@ def test_an_edge_equals_the_dense_path_for_any_lengths_sides_strips_and_runs(
 
 
 @pytest.mark.parametrize(
-    ("heads", "rows", "queries", "step"), [(2, 4, 521, (1, 2)), (1, 4, 521, (2, 1)), (2, 4, 256, (2, 2))], ids=str
+    ("heads", "rows", "queries", "step"),
+    [(2, 4, 521, (1, 2)), (1, 4, 521, (2, 1)), (2, 4, 256, (2, 2))],
+    ids=str,
 )
-def test_an_edge_of_several_heads_and_rows_side_by_side_equals_the_dense_path(heads, rows, queries, step):
+def test_an_edge_of_several_heads_and_rows_side_by_side_equals_the_dense_path(
+    heads, rows, queries, step
+):
     arguments = operands(rows, heads, heads, queries, queries)
     with edges() as found:
         pulled = here(masks.causal(), *arguments, None)
@@ -171,14 +189,17 @@ def test_an_edge_where_the_blocks_that_are_cut_through_are_those_on_the_diagonal
 
     assert shape(masks.causal()) == ([128, 256, 384, 512], 4)
     assert shape(masks.causal(), 16384, 16384) == ([128, 256, 384, 512], 4)
-    assert shape(masks.causal(), 4608, 4608) == ([128, 256, 384, 512], 3)  # nine blocks in three runs
+    # nine blocks in three runs
+    assert shape(masks.causal(), 4608, 4608) == ([128, 256, 384, 512], 3)
     assert shape(masks.causal(), 3001, 3001) == ([125, 250, 375, 501], 3)  # padded
     assert shape(masks.causal(), 1536, 1536) is None  # three blocks
-    assert shape(masks.causal(), 256, 256, (8, 8), 4) is None  # four heads side by side, and one block
+    # four heads side by side, and one block
+    assert shape(masks.causal(), 256, 256, (8, 8), 4) is None
     assert shape(~masks.causal()) == ([511, 383, 255, 127], 4)
     assert shape(masks.causal(), block=(256, 256)) == ([64, 128, 192, 256], 16)
     assert shape(masks.causal(), block=(512, 256)) is None
-    assert shape(masks.causal(), heads=(8, 1)) is None  # eight heads below each other: 64 queries and 512 keys
+    # eight heads below each other: 64 queries and 512 keys
+    assert shape(masks.causal(), heads=(8, 1)) is None
     assert shape(masks.causal(), heads=(2, 1), block=(256, 256)) is None  # two below each other
     assert shape(masks.causal(), score=block_scores.AnyScore(SCORE, 4)) is None
     assert shape(Unbounded(), 2048, 2048) is None  # which blocks it leaves open is not known
@@ -187,13 +208,21 @@ def test_an_edge_where_the_blocks_that_are_cut_through_are_those_on_the_diagonal
     assert shape(Earlier(512), 2048, 2560) == ([128, 256, 384, 512], 4)
     assert shape(masks.causal(), 2048, 4096) is None
     assert shape(masks.causal(), 4096, 2048) is None
-    assert shape(Earlier(-3), 4096, 4093) is None  # the last queries see the padding on the diagonal
-    for mask in (None, masks.padding([4096, 7]), masks.padding([4096, 7]) & masks.causal(), masks.prefix(600)):
+    # the last queries see the padding on the diagonal
+    assert shape(Earlier(-3), 4096, 4093) is None
+    for mask in (
+        None,
+        masks.padding([4096, 7]),
+        masks.padding([4096, 7]) & masks.causal(),
+        masks.prefix(600),
+    ):
         assert shape(mask) is None
     for mask in (masks.window(1024), masks.window(1024) & masks.causal()):
         assert shape(mask, 8192, 8192) is None  # two diagonals
-    assert shape(masks.causal(), 4096, 4100) is None  # likewise: the last query stands within a block of keys
-    assert shape(~masks.causal(), 4001, 4001) is None  # padded keys, which each block of queries sees
+    # likewise: the last query stands within a block of keys
+    assert shape(masks.causal(), 4096, 4100) is None
+    # padded keys, which each block of queries sees
+    assert shape(~masks.causal(), 4001, 4001) is None
 
 
 @pytest.mark.parametrize(
@@ -215,7 +244,9 @@ def test_what_has_no_edge_equals_the_dense_path(mask, sizes, block):
 
 @pytest.mark.parametrize("option", ["dropout", "bias"])
 def test_dropout_and_biases_have_no_edge(option):
-    options = {"dropout": {"dropout": 0.1, "seed": 1}, "bias": {"bias": tf.ones((1, 1, 1, 1))}}[option]
+    options = {"dropout": {"dropout": 0.1, "seed": 1}, "bias": {"bias": tf.ones((1, 1, 1, 1))}}[
+        option
+    ]
     with edges() as found:
         here(masks.causal(), *operands(1, 1, 1, 40, 40), (8, 8), **options)
     assert found == []
@@ -251,12 +282,16 @@ def test_an_edge_leaves_out_what_strips_do_not_see_and_the_walk_then_asks_no_mas
     assert max(counts) == 8 * 2 * 8  # a run of eight strips of two queries and eight keys
 
 
-@pytest.mark.parametrize("name, sizes", [("causal", (30, 30)), ("~causal", (32, 32)), ("8 before", (40, 48))])
+@pytest.mark.parametrize(
+    "name, sizes", [("causal", (30, 30)), ("~causal", (32, 32)), ("8 before", (40, 48))]
+)
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
 def test_an_edge_in_a_graph_and_under_xla_with_a_batch_of_any_size(name, sizes, jit):
     mask, arguments = MASKS[name], operands(3, 2, 2, *sizes)
 
-    @tf.function(jit_compile=jit, input_signature=[tf.TensorSpec((None, *x.shape[1:])) for x in arguments])
+    @tf.function(
+        jit_compile=jit, input_signature=[tf.TensorSpec((None, *x.shape[1:])) for x in arguments]
+    )
     def run(*arguments):
         return here(mask, *arguments, (8, 8))
 
@@ -268,25 +303,33 @@ def test_an_edge_in_a_graph_and_under_xla_with_a_batch_of_any_size(name, sizes, 
         assert [x.shape for x in run(*empty)] == [empty[3].shape, *[x.shape for x in empty[:3]]]
 
 
-@pytest.mark.parametrize("dtype, tolerance", [("float16", 4e-2), ("bfloat16", 2e-1), ("float64", 1e-12)])
+@pytest.mark.parametrize(
+    "dtype, tolerance", [("float16", 4e-2), ("bfloat16", 2e-1), ("float64", 1e-12)]
+)
 def test_an_edge_in_other_dtypes(dtype, tolerance):
     arguments = operands(2, 2, 2, 31, 31, dtype)
     with edges() as found:
         pulled = here(masks.causal(), *arguments, (8, 8))
     assert found and None not in found and all(x.dtype == dtype for x in pulled)
-    assert_close(pulled, there(masks.causal(), *[tf.cast(x, "float64") for x in arguments]), tolerance)
+    assert_close(
+        pulled, there(masks.causal(), *[tf.cast(x, "float64") for x in arguments]), tolerance
+    )
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), 3e38])
 @pytest.mark.parametrize("at", [0, 17, 30])
 @pytest.mark.parametrize("which", ["key", "value"])
-def test_a_broken_token_reaches_the_queries_of_an_edge_that_may_see_it_and_no_other(which, at, broken):
+def test_a_broken_token_reaches_the_queries_of_an_edge_that_may_see_it_and_no_other(
+    which, at, broken
+):
     query, key, value, upstream = operands(1, 2, 2, 31, 31)
     tokens = {"key": key, "value": value}
     tokens[which] = tf.where(tf.range(31)[:, None] == at, broken, tokens[which])
     with edges() as found:
         clean = here(masks.causal(), query, key, value, upstream, (8, 8))
-        output, of_query, *_ = here(masks.causal(), query, tokens["key"], tokens["value"], upstream, (8, 8))
+        output, of_query, *_ = here(
+            masks.causal(), query, tokens["key"], tokens["value"], upstream, (8, 8)
+        )
     assert found and None not in found
     np.testing.assert_array_equal(output.numpy()[:, :, :at], clean[0].numpy()[:, :, :at])
     if broken != 3e38:
@@ -296,12 +339,23 @@ def test_a_broken_token_reaches_the_queries_of_an_edge_that_may_see_it_and_no_ot
 
 def test_queries_of_an_edge_that_see_nothing_pool_to_zero_with_zero_gradients():
     with edges() as found:
-        output, of_query, of_key, of_value = here(~masks.causal(), *operands(2, 2, 2, 24, 24), (8, 8))
+        output, of_query, of_key, of_value = here(
+            ~masks.causal(), *operands(2, 2, 2, 24, 24), (8, 8)
+        )
         before, of_before, *_ = here(Earlier(1), *operands(2, 2, 2, 24, 24), (8, 8))
     assert found and None not in found
-    assert np.all(output[:, :, -1] == 0) and np.all(of_query[:, :, -1] == 0) and np.any(output[:, :, -2] != 0)
-    assert np.all(of_key[:, :, 0] == 0) and np.all(of_value[:, :, 0] == 0)  # and nobody sees the first key
-    assert np.all(before[:, :, 0] == 0) and np.all(of_before[:, :, 0] == 0) and np.any(before[:, :, 1] != 0)
+    assert (
+        np.all(output[:, :, -1] == 0)
+        and np.all(of_query[:, :, -1] == 0)
+        and np.any(output[:, :, -2] != 0)
+    )
+    # and nobody sees the first key
+    assert np.all(of_key[:, :, 0] == 0) and np.all(of_value[:, :, 0] == 0)
+    assert (
+        np.all(before[:, :, 0] == 0)
+        and np.all(of_before[:, :, 0] == 0)
+        and np.any(before[:, :, 1] != 0)
+    )
 
 
 def moved(query, key, by):
@@ -318,7 +372,9 @@ def test_exponentials_of_an_edge_that_overflow_or_vanish_for_some_queries(kind, 
     if kind == "times 60":
         query = query * tf.where(third[:, None], 60.0, 1.0)
     else:
-        query, key = moved(query, key, np.where(third, 100.0 if kind == "overflow" else -100.0, 0.0))
+        query, key = moved(
+            query, key, np.where(third, 100.0 if kind == "overflow" else -100.0, 0.0)
+        )
     with edges(numbers=50) as found:
         pulled = here(mask, query, key, value, upstream, (8, 8))
     assert found and None not in found

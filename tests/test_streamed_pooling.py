@@ -1,4 +1,6 @@
-"""The two ways to pool on the way forward: plain sums of exponentials, and merges, for the queries whose sums would not do."""
+"""The two ways to pool on the way forward: plain sums of exponentials, and merges, for the queries
+whose sums would not do.
+"""
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from tfattn.core import scores as score_functions
 from tfattn.core.paths import blockwise as streamed
 from tfattn.core.paths.blockwise import block_scores
 
-# By how much the scores of a query are moved: a softmax does not change, its exponentials overflow or vanish.
+# By how much the scores of a query are moved: a softmax does not change, its exponentials overflow
+# or vanish.
 MOVES = {
     "none": np.zeros(T),
     "up": np.full(T, 100.0),
@@ -20,7 +23,9 @@ MOVES = {
 RULES = {
     "none": lambda: None,
     "causal": masks.causal,
-    "some see nothing": lambda: masks.explicit(np.arange(T)[:, None] % 3 > 0) & masks.padding([17, 5]),
+    "some see nothing": lambda: (
+        masks.explicit(np.arange(T)[:, None] % 3 > 0) & masks.padding([17, 5])
+    ),
 }
 
 
@@ -39,12 +44,17 @@ def of_tokens(found):
 
 @pytest.mark.parametrize(
     ("move", "rule", "jit"),
-    [*((move, rule, False) for move in MOVES for rule in RULES), ("each query by its own", "some see nothing", True)],
+    [
+        *((move, rule, False) for move in MOVES for rule in RULES),
+        ("each query by its own", "some see nothing", True),
+    ],
 )
 def test_scores_of_any_size_give_the_dense_result_and_gradients(move, rule, jit):
     function, arguments = problem(37, "dot", dtype="float64" if jit else "float32")
     arguments = moved(arguments, MOVES[move])
-    run = tf.function(lambda arguments: pulled(function, arguments, RULES[rule](), "streamed"), jit_compile=jit)
+    run = tf.function(
+        lambda arguments: pulled(function, arguments, RULES[rule](), "streamed"), jit_compile=jit
+    )
     found = of_tokens(run(arguments))
     assert_close(found, of_tokens(pulled(function, wide(arguments), RULES[rule](), "dense")))
     if rule == "some see nothing":
@@ -76,7 +86,12 @@ def test_a_block_is_computed_again_where_the_sums_of_a_query_would_not_do(monkey
     assert blocks(np.where(np.arange(12) == 5, -100.0, 0.0)) == 12
     # No keys is no reason: that their sum is 0 is right.
     assert blocks(np.zeros(12), masks.explicit(np.arange(12)[:, None] > 1)) == 9
-    assert blocks(np.where(np.arange(12) == 5, -100.0, 0.0), masks.explicit(np.arange(12)[:, None] > 1)) == 12
+    assert (
+        blocks(
+            np.where(np.arange(12) == 5, -100.0, 0.0), masks.explicit(np.arange(12)[:, None] > 1)
+        )
+        == 12
+    )
     # A score of which nothing is known, as a kernel's far from its keys, is merged at once.
     assert blocks(np.full(12, -100.0), score=counted_kernel) == 9
 
@@ -91,7 +106,9 @@ def test_a_query_of_large_scores_changes_no_bit_of_its_neighbours():
     np.testing.assert_array_equal(beside, plain)
 
 
-@pytest.mark.parametrize(("size", "by"), [(1e-30, 0), (1e15, 0), (1e38, 0), (1e-28, -8), (1e-31, -20), (1e30, 60)])
+@pytest.mark.parametrize(
+    ("size", "by"), [(1e-30, 0), (1e15, 0), (1e38, 0), (1e-28, -8), (1e-31, -20), (1e30, 60)]
+)
 def test_values_of_any_size_neither_vanish_nor_overflow(size, by):
     function, (query, key, value) = problem(47, "dot")
     arguments = [*moved([query, key], np.full(T, by)), tf.clip_by_value(value, -3.0, 3.0) * size]

@@ -1,4 +1,6 @@
-"""Which blocks a mask leaves open, which it cuts through, and what is asked once for a whole diagonal of them."""
+"""Which blocks a mask leaves open, which it cuts through, and what is asked once for a whole
+diagonal of them.
+"""
 
 import numpy as np
 import pytest
@@ -41,7 +43,9 @@ def block_of(mask, grid):
     columns=st.integers(1, 12),
 )
 @settings(max_examples=150, deadline=None)
-def test_a_block_of_a_diagonal_is_that_of_the_mask_wherever_the_diagonal_passes(name, queries, keys, rows, columns):
+def test_a_block_of_a_diagonal_is_that_of_the_mask_wherever_the_diagonal_passes(
+    name, queries, keys, rows, columns
+):
     mask = BY_DISTANCE[name]
     square = cut(queries, keys, mask, (rows, columns))
     diagonals = Diagonals.of(mask, square)
@@ -79,7 +83,8 @@ def test_masks_that_ask_for_more_than_distance_have_no_diagonals():
 @pytest.mark.parametrize(
     "kind, arguments, diagonals",
     [(masks.causal, (), 1), (masks.window, (25,), 2), (masks.window, (8,), 3)],
-    ids=["causal", "wide window", "window"],  # the third is a band, which asks for the open diagonal too
+    # the third is a band, which asks for the open diagonal too
+    ids=["causal", "wide window", "window"],
 )
 def test_a_mask_is_asked_once_for_each_diagonal(kind, arguments, diagonals, heads):
     asked = []
@@ -121,7 +126,11 @@ def test_a_rule_on_top_of_another_inherits_nothing_that_was_said_of_that():
         def key_bounds(self, grid):
             return masks.window.key_bounds(self, grid)
 
-    assert masks.causal.by_distance and Local(2).by_distance and not (Even() | masks.window(2)).by_distance
+    assert (
+        masks.causal.by_distance
+        and Local(2).by_distance
+        and not (Even() | masks.window(2)).by_distance
+    )
     assert Local.open_bounds is masks.window.open_bounds
     x = tf.random.stateless_normal((1, 2, 20, 4), (1, 2))
     for mask in (Even(), AllLater(), Local(5), Sparse(6)):

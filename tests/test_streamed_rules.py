@@ -1,4 +1,6 @@
-"""Masks that the streamed path is given: of nothing, of arrays that do not fit, and rules of one's own."""
+"""Masks that the streamed path is given: of nothing, of arrays that do not fit, and rules of one's
+own.
+"""
 
 import numpy as np
 import pytest
@@ -8,11 +10,18 @@ from tests.streaming import B, D, H, S, T, assert_close, problem
 from tfattn import attend, masks
 from tfattn.core.paths import blockwise as streamed
 
-RUN_TIME_MASKS = {  # made of an array whose sizes are known at run time alone, and by that array's sizes
+# made of an array whose sizes are known at run time alone, and by that array's sizes
+RUN_TIME_MASKS = {
     "explicit": (masks.explicit, lambda t, s: np.ones((B, t, s), bool)),
     "padding": (masks.padding, lambda t, s: np.full((B, t), S)),
-    "segments": (lambda ids: masks.segments(ids, np.zeros((B, S), int)), lambda t, s: np.zeros((B, t), int)),
-    "joined": (lambda array: ~(masks.explicit(array) & masks.causal()), lambda t, s: np.ones((B, t, s), bool)),
+    "segments": (
+        lambda ids: masks.segments(ids, np.zeros((B, S), int)),
+        lambda t, s: np.zeros((B, t), int),
+    ),
+    "joined": (
+        lambda array: ~(masks.explicit(array) & masks.causal()),
+        lambda t, s: np.ones((B, t, s), bool),
+    ),
 }
 
 
@@ -39,14 +48,18 @@ def test_a_mask_of_another_length_than_the_run_time_queries_is_refused():
 
     @tf.function(input_signature=[tf.TensorSpec((B, H, None, D))])
     def run(query):
-        return streamed.attend(query, value, key, function, mask=masks.explicit(np.ones((T, S), bool)), block=(4, 6))
+        return streamed.attend(
+            query, value, key, function, mask=masks.explicit(np.ones((T, S), bool)), block=(4, 6)
+        )
 
     run(query)
     with pytest.raises(tf.errors.InvalidArgumentError, match="a mask must have"):
         run(query[:, :, :4])
 
 
-@pytest.mark.parametrize("sizes", [(0, 7, 11), (2, 0, 11), (2, 7, 0)], ids=["batch", "queries", "keys"])
+@pytest.mark.parametrize(
+    "sizes", [(0, 7, 11), (2, 0, 11), (2, 7, 0)], ids=["batch", "queries", "keys"]
+)
 @pytest.mark.parametrize("path", ["dense", "streamed"])
 def test_masks_of_what_is_empty(sizes, path):
     batch, queries, keys = sizes
@@ -107,10 +120,18 @@ class InNumpy(masks.Mask):
         return self.wrap(0), self.wrap(grid.query_start + 2)
 
 
-@pytest.mark.parametrize("wrap", [np.int64, lambda x: tf.cast(x, tf.int64)], ids=["NumPy", "int64 tensor"])
+@pytest.mark.parametrize(
+    "wrap", [np.int64, lambda x: tf.cast(x, tf.int64)], ids=["NumPy", "int64 tensor"]
+)
 def test_a_mask_of_ones_own_may_answer_in_numpy(wrap):
     function, (query, key, value) = problem(73)
     own = InNumpy(wrap)
-    for rule in (own, own & masks.window(9), own | masks.causal(), ~own, ~own | masks.padding([3, 5])):
+    for rule in (
+        own,
+        own & masks.window(9),
+        own | masks.causal(),
+        ~own,
+        ~own | masks.padding([3, 5]),
+    ):
         here = streamed.attend(query, value, key, function, mask=rule, block=(4, 6))
         assert_close([here], [attend(query, value, key, function, mask=rule, path="dense")])

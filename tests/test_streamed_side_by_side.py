@@ -1,4 +1,6 @@
-"""Blocks of several heads and rows side by side, in squares of several blocks: the cut that they have by themselves."""
+"""Blocks of several heads and rows side by side, in squares of several blocks: the cut that they
+have by themselves.
+"""
 
 import numpy as np
 import pytest
@@ -16,7 +18,9 @@ MASKS = {
     "window": lambda draw, queries, keys: masks.window(200),
     "padding": lambda draw, queries, keys: masks.padding(LENGTHS),
     "prefix | causal": lambda draw, queries, keys: masks.prefix(np.array(LENGTHS)) | masks.causal(),
-    "explicit by row": lambda draw, queries, keys: masks.explicit(draw.random((B, queries, keys)) < 0.5),
+    "explicit by row": lambda draw, queries, keys: masks.explicit(
+        draw.random((B, queries, keys)) < 0.5
+    ),
 }
 # (heads, key heads, queries, keys) to (rows of the batch, heads, queries and keys) of a block.
 CUTS = {
@@ -31,7 +35,12 @@ CUTS = {
 def operands(shape, seed=0):
     draw = np.random.default_rng(seed).normal
     heads, groups, queries, keys = shape
-    shapes = (B, heads, queries, D), (B, groups, keys, D), (B, groups, keys, V), (B, heads, queries, V)
+    shapes = (
+        (B, heads, queries, D),
+        (B, groups, keys, D),
+        (B, groups, keys, V),
+        (B, heads, queries, V),
+    )
     *arrays, upstream = (tf.constant(draw(size=x), tf.float32) for x in shapes)
     return arrays, upstream
 
@@ -92,12 +101,18 @@ def test_what_is_broken_reaches_those_who_see_it_side_by_side(shape):
 
 
 def test_dropout_side_by_side_is_the_same_on_both_ways():
-    """Of a pooling that is linear in the values, the gradient by them times the values is the output's sum again."""
+    """Of a pooling that is linear in the values, the gradient by them times the values is the
+    output's sum again.
+    """
     (query, key, value), upstream = operands((2, 2, 521, 517))
     with tf.GradientTape() as tape:
         tape.watch(value)
-        output = attend(query, value, key, mask=masks.causal(), path="streamed", dropout=0.4, seed=3)
+        output = attend(
+            query, value, key, mask=masks.causal(), path="streamed", dropout=0.4, seed=3
+        )
     gradient = tape.gradient(output, value, upstream)
     plain = attend(query, value, key, mask=masks.causal(), path="dense")
     assert np.abs(output - plain).max() > 0.1  # something was dropped
-    np.testing.assert_allclose(tf.reduce_sum(gradient * value), tf.reduce_sum(output * upstream), rtol=1e-3)
+    np.testing.assert_allclose(
+        tf.reduce_sum(gradient * value), tf.reduce_sum(output * upstream), rtol=1e-3
+    )

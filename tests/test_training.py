@@ -61,8 +61,12 @@ def test_reductions_are_mean_sum_and_none():
     by_token = tfattn.MaskedCrossentropy(0.1, reduction="none")(ids, logits)
     np.testing.assert_allclose(by_token, wanted, rtol=1e-5)
     assert not np.any(np.asarray(by_token)[ids == 0])
-    np.testing.assert_allclose(tfattn.MaskedCrossentropy(0.1, reduction=None)(ids, logits), wanted, rtol=1e-5)
-    np.testing.assert_allclose(tfattn.MaskedCrossentropy(0.1, reduction="sum")(ids, logits), wanted.sum(), rtol=1e-5)
+    np.testing.assert_allclose(
+        tfattn.MaskedCrossentropy(0.1, reduction=None)(ids, logits), wanted, rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        tfattn.MaskedCrossentropy(0.1, reduction="sum")(ids, logits), wanted.sum(), rtol=1e-5
+    )
 
 
 def test_more_padding_changes_no_loss():
@@ -85,7 +89,9 @@ def test_another_padding_id_is_left_out():
     ids[:, 2] = 4
     real = ids != 4
     wanted = -(np.eye(V)[ids] * log_softmax(logits)).sum(-1)[real].mean()
-    np.testing.assert_allclose(tfattn.MaskedCrossentropy(padding_id=4)(ids, logits), wanted, rtol=1e-5)
+    np.testing.assert_allclose(
+        tfattn.MaskedCrossentropy(padding_id=4)(ids, logits), wanted, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("shape", [(B, T), (B,), (B, 1), (1, T)])
@@ -105,7 +111,9 @@ def test_the_gradient_is_softmax_minus_the_smoothed_target(smoothing):
         tape.watch(logits)
         loss = tfattn.MaskedCrossentropy(smoothing)(ids, logits)
     real = (ids != 0)[..., None]
-    wanted = (np.exp(log_softmax(logits.numpy())) - smoothed_rows(ids, smoothing)) * real / real.sum()
+    wanted = (
+        (np.exp(log_softmax(logits.numpy())) - smoothed_rows(ids, smoothing)) * real / real.sum()
+    )
     np.testing.assert_allclose(tape.gradient(loss, logits), wanted, atol=1e-6)
 
 
@@ -122,7 +130,11 @@ ROADS = {
     "graph": lambda f: tf.function(f, input_signature=SIGNATURE),
     "xla": lambda f: tf.function(f, input_signature=SIGNATURE, jit_compile=True),
 }
-SIGNATURE = [tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None, None, None)), tf.TensorSpec((None, None))]
+SIGNATURE = [
+    tf.TensorSpec((None, None), tf.int32),
+    tf.TensorSpec((None, None, None)),
+    tf.TensorSpec((None, None)),
+]
 
 
 @pytest.mark.parametrize("road", ROADS)
@@ -149,7 +161,10 @@ def test_an_id_that_is_no_word_shows_in_the_loss_and_has_no_gradient(road, wrong
     ids, logits = draw()
     wanted = token_losses(ids, logits, 0.1)
     ids[1, 1], wanted[1, 1] = wrong, np.nan
-    loss, inputs = tfattn.MaskedCrossentropy(0.1), (tf.constant(ids, tf.int32), tf.constant(logits), tf.ones((B, T)))
+    loss, inputs = (
+        tfattn.MaskedCrossentropy(0.1),
+        (tf.constant(ids, tf.int32), tf.constant(logits), tf.ones((B, T))),
+    )
     assert np.isnan(ROADS[road](loss)(*inputs))
     tokens = ROADS[road](lambda ids, logits, _: loss.call(ids, logits))(*inputs)
     np.testing.assert_allclose(tokens, wanted, rtol=1e-5, atol=1e-6)
@@ -161,18 +176,26 @@ def test_an_id_that_is_no_word_shows_in_the_loss_and_has_no_gradient(road, wrong
 def test_sample_weights_of_other_shapes_are_refused(shape):
     ids, logits = draw()
     for who in (tfattn.MaskedCrossentropy(), tfattn.MaskedAccuracy()):
-        with pytest.raises(ValueError, match=f"{type(who).__name__}: `sample_weight` must have shape"):
+        with pytest.raises(
+            ValueError, match=f"{type(who).__name__}: `sample_weight` must have shape"
+        ):
             who(ids, logits, sample_weight=np.ones(shape))
 
 
 @pytest.mark.parametrize(
     "logits, received",
-    [(np.ones((B, T)), "(3, 5)"), (np.ones((B, T + 2, V)), "(3, 7, 7)"), (np.ones((B, T, V, 1)), "(3, 5, 7, 1)")],
+    [
+        (np.ones((B, T)), "(3, 5)"),
+        (np.ones((B, T + 2, V)), "(3, 7, 7)"),
+        (np.ones((B, T, V, 1)), "(3, 5, 7, 1)"),
+    ],
     ids=["rank 2", "another length", "rank 4"],
 )
 @pytest.mark.parametrize("who", ["MaskedCrossentropy", "MaskedAccuracy"])
 def test_scores_that_do_not_fit_the_ids_are_refused(who, logits, received):
-    with pytest.raises(ValueError, match=rf"{who}: `y_pred` must .+\. Received: y_pred={re.escape(received)}"):
+    with pytest.raises(
+        ValueError, match=rf"{who}: `y_pred` must .+\. Received: y_pred={re.escape(received)}"
+    ):
         getattr(tfattn, who)()(np.ones((B, T), "int32"), logits)
 
 
@@ -184,7 +207,9 @@ def test_a_token_may_have_any_upstream_gradient():
         tape.watch(logits)
         losses = tfattn.MaskedCrossentropy(0.1).call(ids, logits)
     gradient = tape.gradient(losses, logits, output_gradients=tf.constant(upstream))
-    wanted = (np.exp(log_softmax(logits.numpy())) - smoothed_rows(ids, 0.1)) * ((ids != 0) * upstream)[..., None]
+    wanted = (np.exp(log_softmax(logits.numpy())) - smoothed_rows(ids, 0.1)) * (
+        (ids != 0) * upstream
+    )[..., None]
     np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
 
 
@@ -224,7 +249,9 @@ def test_the_gradient_has_a_gradient():
     logits = tf.constant(logits)
     with tf.GradientTape() as tape:
         tape.watch(logits)
-        along = tf.reduce_sum(gradient_of(tfattn.MaskedCrossentropy(0.1, reduction="sum"), ids, logits) * direction)
+        along = tf.reduce_sum(
+            gradient_of(tfattn.MaskedCrossentropy(0.1, reduction="sum"), ids, logits) * direction
+        )
     p = np.exp(log_softmax(logits.numpy()))
     wanted = p * (direction - (p * direction).sum(-1, keepdims=True)) * (ids != 0)[..., None]
     np.testing.assert_allclose(tape.gradient(along, logits), wanted, atol=1e-5)
@@ -256,8 +283,14 @@ def test_large_logits_in_half_precision_overflow_nothing():
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
 def test_fit_lowers_the_loss_and_reports_both_numbers(policy):
     ids, _ = draw()
-    model = keras.Sequential([keras.layers.Embedding(V, 11, mask_zero=True), keras.layers.Dense(V, dtype=policy)])
-    model.compile(keras.optimizers.Adam(0.1), tfattn.MaskedCrossentropy(0.1), metrics=[tfattn.MaskedAccuracy()])
+    model = keras.Sequential(
+        [keras.layers.Embedding(V, 11, mask_zero=True), keras.layers.Dense(V, dtype=policy)]
+    )
+    model.compile(
+        keras.optimizers.Adam(0.1),
+        tfattn.MaskedCrossentropy(0.1),
+        metrics=[tfattn.MaskedAccuracy()],
+    )
     history = model.fit(ids, ids, epochs=23, verbose=0).history
     assert history["loss"][-1] < 0.6 * history["loss"][0]
     assert history["masked_accuracy"][-1] == 1.0
@@ -288,7 +321,9 @@ def test_one_row_of_tokens_has_weights_of_its_tokens():
     ids, logits = np.array([1, 3, 0]), draw()[1][0, :3]
     weights = np.array([1.0, 0.0, 5.0])
     wanted = token_losses(ids, logits)[0]
-    np.testing.assert_allclose(tfattn.MaskedCrossentropy()(ids, logits, sample_weight=weights), wanted, rtol=1e-5)
+    np.testing.assert_allclose(
+        tfattn.MaskedCrossentropy()(ids, logits, sample_weight=weights), wanted, rtol=1e-5
+    )
     metric = tfattn.MaskedAccuracy()
     metric.update_state(ids, np.eye(V, dtype="float32")[[1, 4, 0]], sample_weight=weights)
     assert float(metric.result()) == 1.0
@@ -310,7 +345,9 @@ def test_loss_metric_and_schedule_come_back_from_their_configs():
 
 def test_a_compiled_model_comes_back_with_its_loss_metric_and_schedule(tmp_path):
     ids, _ = draw()
-    model = keras.Sequential([keras.Input((T,), dtype="int32"), keras.layers.Embedding(V, V, mask_zero=True)])
+    model = keras.Sequential(
+        [keras.Input((T,), dtype="int32"), keras.layers.Embedding(V, V, mask_zero=True)]
+    )
     model.compile(
         keras.optimizers.Adam(tfattn.TransformerSchedule(width=V, warmup_steps=3)),
         tfattn.MaskedCrossentropy(0.1),
@@ -319,5 +356,7 @@ def test_a_compiled_model_comes_back_with_its_loss_metric_and_schedule(tmp_path)
     model.fit(ids, ids, verbose=0)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(loaded.evaluate(ids, ids, verbose=0), model.evaluate(ids, ids, verbose=0), rtol=1e-6)
+    np.testing.assert_allclose(
+        loaded.evaluate(ids, ids, verbose=0), model.evaluate(ids, ids, verbose=0), rtol=1e-6
+    )
     np.testing.assert_allclose(loaded.optimizer.learning_rate, model.optimizer.learning_rate)

@@ -12,14 +12,19 @@ REFERENCES = ["a small cat sleeps on the mat", "two dogs run in the snow"]
 
 
 def scripted(*shares):
-    """A translator that gets the first words right, as many as the next share says; it keeps what it was asked."""
+    """A translator that gets the first words right, as many as the next share says; it keeps what
+    it was asked.
+    """
     asked, shares = [], iter(shares)
 
     def translate(model, sources):
         asked.append((model, sources))
         share = next(shares)
         words = [reference.split() for reference in REFERENCES]
-        return [" ".join(row[: round(share * len(row))] + ["x"] * round((1 - share) * len(row))) for row in words]
+        return [
+            " ".join(row[: round(share * len(row))] + ["x"] * round((1 - share) * len(row)))
+            for row in words
+        ]
 
     return translate, asked
 
@@ -34,14 +39,19 @@ def test_bleu_joins_the_logs_of_each_epoch():
     model = new_model("sgd")
     history = fit(model, [training.ValidationBleu(translate, ["ein", "zwei"], REFERENCES)]).history
     assert history["val_bleu"] == bleu(0.6, 1.0, 0.8)
-    assert history["val_bleu"][1] == 100.0 and 0 < history["val_bleu"][0] < history["val_bleu"][2] < 100
+    assert (
+        history["val_bleu"][1] == 100.0
+        and 0 < history["val_bleu"][0] < history["val_bleu"][2] < 100
+    )
     assert asked == [(model, ["ein", "zwei"])] * 3
 
 
 def test_the_callbacks_behind_it_monitor_bleu(tmp_path):
     translate, _ = scripted(0.6, 1.0, 0.8, 0.8, 0.8)
     seen = Weights()
-    keep = keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}.keras", "val_bleu", mode="max", save_best_only=True)
+    keep = keras.callbacks.ModelCheckpoint(
+        tmp_path / "{epoch}.keras", "val_bleu", mode="max", save_best_only=True
+    )
     stop = keras.callbacks.EarlyStopping("val_bleu", mode="max", patience=3)
     scored = training.ValidationBleu(translate, REFERENCES, REFERENCES)
     history = fit(new_model("sgd"), [scored, keep, stop, seen], epochs=9).history
@@ -79,17 +89,26 @@ def test_one_translation_a_reference_is_wanted():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"translate": "no"}, "ValidationBleu: `translate` must be callable. Received: translate='no'"),
+        (
+            {"translate": "no"},
+            "ValidationBleu: `translate` must be callable. Received: translate='no'",
+        ),
         (
             {"references": ["one"]},
             "ValidationBleu: `references` must hold a sentence for each of the 2 sources. Received: references=1",
         ),
-        ({"sources": [], "references": []}, "ValidationBleu: `sources` must hold at least one sentence"),
+        (
+            {"sources": [], "references": []},
+            "ValidationBleu: `sources` must hold at least one sentence",
+        ),
         (
             {"references": "ab"},
             "ValidationBleu: `references` must be a collection of strings. Received: references='ab'",
         ),
-        ({"references": ["one", 2]}, "ValidationBleu: `references` must hold strings. Received: references=2"),
+        (
+            {"references": ["one", 2]},
+            "ValidationBleu: `references` must hold strings. Received: references=2",
+        ),
         ({"every": 0}, "ValidationBleu: `every` must be a positive integer. Received: every=0"),
     ],
 )
@@ -104,16 +123,22 @@ def test_bad_arguments_are_refused_at_once(arguments, message):
 def test_bleu_is_of_collections_of_strings(side, wrong):
     sides = [["a b c d"], ["a b c d"]]
     sides[side] = wrong
-    with pytest.raises(ValueError, match=f"corpus_bleu: `{('hypotheses', 'references')[side]}` must (be|hold)"):
+    with pytest.raises(
+        ValueError, match=f"corpus_bleu: `{('hypotheses', 'references')[side]}` must (be|hold)"
+    ):
         training.corpus_bleu(*sides)
 
 
 def test_no_sentence_has_no_bleu():
-    with pytest.raises(ValueError, match="corpus_bleu: `references` must hold at least one sentence"):
+    with pytest.raises(
+        ValueError, match="corpus_bleu: `references` must hold at least one sentence"
+    ):
         training.corpus_bleu([], [])
 
 
 def test_a_missing_sacrebleu_is_missed_before_training(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    with pytest.raises(ImportError, match=r'ValidationBleu needs sacrebleu: pip install "tfattn\[text\]"'):
+    with pytest.raises(
+        ImportError, match=r'ValidationBleu needs sacrebleu: pip install "tfattn\[text\]"'
+    ):
         training.ValidationBleu(print, REFERENCES, REFERENCES)

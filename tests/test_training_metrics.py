@@ -35,7 +35,9 @@ def test_accuracy_takes_sample_weights(shape):
     metric = tfattn.MaskedAccuracy()
     metric.update_state(ids, logits, sample_weight=weights)
     counted = (ids != 0) * (weights[:, None] if shape == (B,) else weights)
-    np.testing.assert_allclose(metric.result(), ((logits.argmax(-1) == ids) * counted).sum() / counted.sum(), rtol=1e-5)
+    np.testing.assert_allclose(
+        metric.result(), ((logits.argmax(-1) == ids) * counted).sum() / counted.sum(), rtol=1e-5
+    )
 
 
 def test_accuracy_leaves_another_padding_id_out():

@@ -33,7 +33,9 @@ def arrays(seed, count=13, size=V, width=4):
 
 def pulled(target, weights, tokens, vectors, bias=None, smoothing=0.1, upstream=1.0):
     """The sum of losses, and its gradients, from a graph that knows no size but the vocabulary's."""
-    shapes = [(None,), (None, tokens.shape[1]), vectors.shape] + ([] if bias is None else [bias.shape])
+    shapes = [(None,), (None, tokens.shape[1]), vectors.shape] + (
+        [] if bias is None else [bias.shape]
+    )
 
     @tf.function(input_signature=[tf.TensorSpec((None,), tf.int32), *map(tf.TensorSpec, shapes)])
     def function(target, *inputs):
@@ -71,7 +73,9 @@ def test_loss_and_gradients_are_the_oracles(seed, count, size, width, numbers, s
 def test_tokens_of_any_size(streams, size):
     target, weights, tokens, *others = arrays(0)
     loss, gradients = pulled(target, weights, tokens * size, *others)
-    wanted, expected = reference.cross_entropy(target, weights, tokens * size, *others, smoothing=0.1)
+    wanted, expected = reference.cross_entropy(
+        target, weights, tokens * size, *others, smoothing=0.1
+    )
     np.testing.assert_allclose(loss, wanted, rtol=1e-5)
     for found, one in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(found, one, rtol=1e-4, atol=1e-5 * max(1.0, np.abs(one).max()))
@@ -81,7 +85,9 @@ def test_tokens_of_any_size(streams, size):
 def test_logits_may_be_shifted_to_where_exponentials_overflow_or_vanish(streams, shift):
     target, weights, tokens, vectors, bias = arrays(4)
     loss, gradients = pulled(target, weights, tokens, vectors, bias + shift)
-    wanted, expected = reference.cross_entropy(target, weights, tokens, vectors, bias, smoothing=0.1)
+    wanted, expected = reference.cross_entropy(
+        target, weights, tokens, vectors, bias, smoothing=0.1
+    )
     np.testing.assert_allclose(loss, wanted, rtol=1e-4, atol=1e-4)
     for found, one in zip(gradients, expected, strict=True):
         np.testing.assert_allclose(found, one, rtol=1e-3, atol=1e-4)
@@ -111,7 +117,9 @@ def test_padding_is_left_out(counting, monkeypatch):
     monkeypatch.setattr(streamed, "_logits", counted)
     with blocks(16 * V):  # 16 tokens each
         loss, _ = pulled(target, weights, tokens, *others)
-    np.testing.assert_allclose(loss, reference.cross_entropy(target, weights, tokens, *others, smoothing=0.1)[0], 1e-5)
+    np.testing.assert_allclose(
+        loss, reference.cross_entropy(target, weights, tokens, *others, smoothing=0.1)[0], 1e-5
+    )
     assert counting <= sum(seen) < counting + 4
     assert seen.count(16) == counting // 16
     seen.clear()
@@ -172,7 +180,9 @@ def judged(loss, change=None, marked=True, jit_compile=False):
         with tf.GradientTape() as tape:
             tape.watch(factors)
             tokens, vectors, bias = factors
-            logits = tf.reshape(tf.matmul(tf.reshape(tokens, (14, -1)), vectors, transpose_b=True) + bias, (2, 7, V))
+            logits = tf.reshape(
+                tf.matmul(tf.reshape(tokens, (14, -1)), vectors, transpose_b=True) + bias, (2, 7, V)
+            )
             if marked:
                 logits = Factors(*factors).on(logits)
             if change is not None:
@@ -211,13 +221,17 @@ def test_xla_compiles_it(streams):
 
 
 def test_logits_that_were_worked_on_are_what_counts(streams):
-    found, wanted = (judged(LOSSES["mean"](), lambda x: x / 2.0, marked) for marked in (True, False))
+    found, wanted = (
+        judged(LOSSES["mean"](), lambda x: x / 2.0, marked) for marked in (True, False)
+    )
     assert_alike(found, wanted)
     assert abs(found[0] - judged(LOSSES["mean"]())[0]) > 0.1
 
 
 def test_scores_that_do_not_fit_the_ids_are_refused(streams):
-    with pytest.raises(ValueError, match=r"MaskedCrossentropy: `y_pred` must have shape \(2, 7\), as `y_true`"):
+    with pytest.raises(
+        ValueError, match=r"MaskedCrossentropy: `y_pred` must have shape \(2, 7\), as `y_true`"
+    ):
         judged(LOSSES["mean"](), lambda logits: Factors.of(logits).on(logits[:1]))
 
 
@@ -256,7 +270,11 @@ def test_a_gpu_keeps_its_logits(streams, monkeypatch):
 
 def test_lengths_that_only_the_run_knows_must_fit_too(streams):
     loss = tfattn.MaskedCrossentropy()
-    specs = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None, None, 4)), tf.TensorSpec((V, 4))
+    specs = (
+        tf.TensorSpec((None, None), tf.int32),
+        tf.TensorSpec((None, None, 4)),
+        tf.TensorSpec((V, 4)),
+    )
 
     @tf.function(input_signature=specs)
     def function(target, tokens, vectors):
@@ -269,7 +287,10 @@ def test_lengths_that_only_the_run_knows_must_fit_too(streams):
 
 def test_logits_of_the_graph_outside_reach_a_branch(streams):
     target, _, tokens, vectors, bias = arrays(6)
-    loss, factors = tfattn.MaskedCrossentropy(), [tf.constant(x, tf.float32) for x in (tokens[None], vectors, bias)]
+    loss, factors = (
+        tfattn.MaskedCrossentropy(),
+        [tf.constant(x, tf.float32) for x in (tokens[None], vectors, bias)],
+    )
 
     @tf.function
     def function(condition, *factors):
@@ -291,10 +312,14 @@ def test_the_gradient_has_a_gradient(streams):
     by_token = tfattn.MaskedCrossentropy(0.1, padding_id=V, reduction="none")
 
     def by_logits(tokens, vectors, bias):
-        return tf.reduce_sum(by_token(target, tf.matmul(tokens, vectors, transpose_b=True) + bias, weights))
+        return tf.reduce_sum(
+            by_token(target, tf.matmul(tokens, vectors, transpose_b=True) + bias, weights)
+        )
 
     def by_factors(*factors):
-        return streamed.weighted_loss(Factors(*factors), tf.constant(target, tf.int32), weights, 0.1)
+        return streamed.weighted_loss(
+            Factors(*factors), tf.constant(target, tf.int32), weights, 0.1
+        )
 
     def second(loss):
         @tf.function

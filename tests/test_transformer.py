@@ -13,21 +13,32 @@ SOURCE, TARGET, WIDTH, HEADS, HIDDEN, LAYERS = 13, 11, 10, 5, 14, 2
 
 
 def small(**options):
-    arguments = {"num_layers": LAYERS, "width": WIDTH, "num_heads": HEADS, "hidden_dim": HIDDEN, "dropout": 0.3}
+    arguments = {
+        "num_layers": LAYERS,
+        "width": WIDTH,
+        "num_heads": HEADS,
+        "hidden_dim": HIDDEN,
+        "dropout": 0.3,
+    }
     return tfattn.Transformer(SOURCE, **{"target_vocabulary_size": TARGET, **arguments, **options})
 
 
 def sentences(seed=0, batch=3, source_length=7, target_length=5):
     """Source and target ids with padding at the ends."""
     rng = np.random.default_rng(seed)
-    source, target = rng.integers(1, SOURCE, (batch, source_length)), rng.integers(1, TARGET, (batch, target_length))
+    source, target = (
+        rng.integers(1, SOURCE, (batch, source_length)),
+        rng.integers(1, TARGET, (batch, target_length)),
+    )
     source[0, 4:], source[2, 6:], target[1, 3:] = 0, 0, 0
     return source, target
 
 
 def test_the_defaults_are_the_papers_base_model():
     for public in (tfattn.Transformer, tfattn.TransformerEncoder, tfattn.TransformerDecoder):
-        defaults = {name: p.default for name, p in inspect.signature(public.__init__).parameters.items()}
+        defaults = {
+            name: p.default for name, p in inspect.signature(public.__init__).parameters.items()
+        }
         wanted = {
             "num_layers": 6,
             "width": 512,
@@ -64,7 +75,11 @@ def test_pre_norm_ends_each_stack_with_a_norm_and_post_norm_does_not():
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("share", [False, True])
 def test_padding_a_batch_differently_changes_no_real_scores(norm_first, share):
-    model = small(norm_first=norm_first, share_embeddings=share, target_vocabulary_size=SOURCE if share else TARGET)
+    model = small(
+        norm_first=norm_first,
+        share_embeddings=share,
+        target_vocabulary_size=SOURCE if share else TARGET,
+    )
     source, target = sentences()
     wanted = model((source, target)).numpy()
     longer = model((np.pad(source, ((0, 0), (0, 4))), np.pad(target, ((0, 0), (0, 2))))).numpy()
@@ -118,7 +133,9 @@ def test_embeddings_are_scaled_to_the_size_of_the_positions():
 
 @pytest.mark.parametrize("share", [False, True])
 def test_embeddings_begin_with_padding_at_zero(share):
-    model = tfattn.Transformer(101, width=64, num_layers=1, num_heads=2, hidden_dim=7, share_embeddings=share)
+    model = tfattn.Transformer(
+        101, width=64, num_layers=1, num_heads=2, hidden_dim=7, share_embeddings=share
+    )
     source, target = np.array([[3, 5, 0]]), np.array([[2, 4]])
     logits = model((source, target)).numpy()
     for stack in (model.encoder, model.decoder):
@@ -134,7 +151,11 @@ def test_shared_embeddings_are_one_matrix():
     source, target = sentences()
     output = model((source, target))
     assert model.encoder.embedding is model.decoder.embedding
-    tables = [weight for weight in model.weights if tuple(weight.shape) in ((SOURCE, WIDTH), (WIDTH, SOURCE))]
+    tables = [
+        weight
+        for weight in model.weights
+        if tuple(weight.shape) in ((SOURCE, WIDTH), (WIDTH, SOURCE))
+    ]
     assert len(tables) == 1
     x = model.decoder(target, model.encoder(source), memory_mask=source != 0).numpy()
     np.testing.assert_allclose(output, x @ tables[0].numpy().T, atol=1e-4)
@@ -153,7 +174,8 @@ def test_shared_embeddings_learn_from_all_three_places():
     with tf.GradientTape() as tape:
         value = loss()
     gradient = tf.convert_to_tensor(tape.gradient(value, table.value)).numpy()
-    # Row 4 is a source token's, row 6 a target token's and an answer's, row 9 only one of the softmax.
+    # Row 4 is a source token's, row 6 a target token's and an answer's, row 9 only one of the
+    # softmax.
     for row in (4, 6, 9):
         direction = np.zeros_like(start)
         direction[row] = gradient[row] / np.linalg.norm(gradient[row])
@@ -184,8 +206,12 @@ def test_fit_learns_to_copy(options):
     words = rng.integers(4, TARGET, (32, 3))
     target_in = np.pad(words, ((0, 0), (1, 0)), constant_values=2)
     target_out = np.pad(words, ((0, 0), (0, 1)), constant_values=3)
-    batches = tf.data.Dataset.from_tensor_slices(((words, target_in), target_out)).batch(16).repeat(13)
-    model.compile(keras.optimizers.Adam(0.01), tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()])
+    batches = (
+        tf.data.Dataset.from_tensor_slices(((words, target_in), target_out)).batch(16).repeat(13)
+    )
+    model.compile(
+        keras.optimizers.Adam(0.01), tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()]
+    )
     history = model.fit(batches, epochs=3, shuffle=False, verbose=0).history
     assert history["loss"][-1] < 0.5 * history["loss"][0]
     assert history["masked_accuracy"][-1] > history["masked_accuracy"][0]
@@ -241,7 +267,9 @@ def test_weights_are_collected_from_a_loaded_and_from_a_functional_model(tmp_pat
     model = small()
     wanted = tfattn.attention_weights(model, sentences())
     model.save(tmp_path / "model.keras")
-    loaded = tfattn.attention_weights(keras.saving.load_model(tmp_path / "model.keras"), sentences())
+    loaded = tfattn.attention_weights(
+        keras.saving.load_model(tmp_path / "model.keras"), sentences()
+    )
     for (_, ours), (_, theirs) in zip(wanted.items(), loaded.items(), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-6)
     inputs = (keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32"))
@@ -254,7 +282,9 @@ def test_weights_are_collected_from_a_loaded_and_from_a_functional_model(tmp_pat
 def test_the_model_takes_any_score(score):
     model = small(score=score)
     assert model(sentences()).shape == (3, 5, TARGET)
-    scores = {id(block.self_attention.score) for block in (*model.encoder.blocks, *model.decoder.blocks)}
+    scores = {
+        id(block.self_attention.score) for block in (*model.encoder.blocks, *model.decoder.blocks)
+    }
     assert len(scores) == 2 * LAYERS
 
 

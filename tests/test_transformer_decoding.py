@@ -1,4 +1,6 @@
-"""The Transformer step by step: the cached road computes what the whole decoder computes over all tokens."""
+"""The Transformer step by step: the cached road computes what the whole decoder computes over all
+tokens.
+"""
 
 import keras
 import numpy as np
@@ -12,8 +14,16 @@ B, S, T, L = 3, 7, 5, 6  # one position of the caches stays empty
 
 
 def small(**options):
-    """A Transformer with weights that no initializer gives: norms and biases are not 1 and 0 either."""
-    sizes = {"num_layers": 1, "width": WIDTH, "num_heads": HEADS, "hidden_dim": HIDDEN, "dropout": 0.3}
+    """A Transformer with weights that no initializer gives: norms and biases are not 1 and 0
+    either.
+    """
+    sizes = {
+        "num_layers": 1,
+        "width": WIDTH,
+        "num_heads": HEADS,
+        "hidden_dim": HIDDEN,
+        "dropout": 0.3,
+    }
     model = tfattn.Transformer(SOURCE, **{"target_vocabulary_size": TARGET, **sizes, **options})
     model.build(((None, None), (None, None)))
     rng = np.random.default_rng(7)
@@ -22,7 +32,9 @@ def small(**options):
 
 
 def sentences(seed=0):
-    """Source ids with padding at their ends, the last one nothing else; target ids with id 0 in all sorts of places."""
+    """Source ids with padding at their ends, the last one nothing else; target ids with id 0 in all
+    sorts of places.
+    """
     rng = np.random.default_rng(seed)
     source, target = rng.integers(1, SOURCE, (B, S)), rng.integers(1, TARGET, (B, T))
     source[0, 4:], source[2] = 0, 0
@@ -42,8 +54,14 @@ def run(step, target, state):
 
 def tensors(cache):
     """A block's cache, the target's keys and values without the word that they are a past."""
-    assert {name for name, part in cache.items() if isinstance(part, tfattn.decoding.Past)} == {"keys", "values"}
-    return {name: part.tensor if isinstance(part, tfattn.decoding.Past) else part for name, part in cache.items()}
+    assert {name for name, part in cache.items() if isinstance(part, tfattn.decoding.Past)} == {
+        "keys",
+        "values",
+    }
+    return {
+        name: part.tensor if isinstance(part, tfattn.decoding.Past) else part
+        for name, part in cache.items()
+    }
 
 
 OPTIONS = {
@@ -54,7 +72,8 @@ OPTIONS = {
     "bilinear": {"score": tfattn.BilinearScore()},
     "cosine": {"score": tfattn.CosineScore(0.5)},
     "kernel": {"score": tfattn.KernelScore("gaussian", bandwidth=2.0)},
-    "boxcar": {"score": tfattn.KernelScore("boxcar", bandwidth=2.0)},  # may leave a query without keys
+    # may leave a query without keys
+    "boxcar": {"score": tfattn.KernelScore("boxcar", bandwidth=2.0)},
     "learned": {"positions": tfattn.LearnedPositionalEncoding(S, input_scale=WIDTH**0.5)},
 }
 
@@ -65,7 +84,9 @@ def test_cached_and_uncached_logits_agree_at_every_step(name):
     source, target = sentences()
     wanted = run(model.step, target, model.encode(source))
     assert np.abs(wanted).max() > 1.0  # 1e-5 is a tight tolerance here
-    np.testing.assert_allclose(run(model.step, target, model.encode(source, max_length=L)), wanted, atol=1e-5)
+    np.testing.assert_allclose(
+        run(model.step, target, model.encode(source, max_length=L)), wanted, atol=1e-5
+    )
 
 
 def test_cached_steps_are_the_full_forward_pass():
@@ -84,7 +105,9 @@ def test_half_precision_agrees_within_its_rounding(policy):
     assert {keras.backend.standardize_dtype(leaf.dtype) for leaf in leaves} == {policy[6:]}
     tolerance = 0.02 if policy == "mixed_float16" else 0.15
     np.testing.assert_allclose(
-        run(model.step, target, state), run(model.step, target, model.encode(source)), atol=tolerance
+        run(model.step, target, state),
+        run(model.step, target, model.encode(source)),
+        atol=tolerance,
     )
 
 
@@ -93,7 +116,9 @@ def test_padding_a_batch_differently_changes_no_logits():
     source, target = sentences()
     wanted = run(model.step, target, model.encode(source, max_length=L))
     longer = model.encode(np.pad(source, ((0, 0), (0, 4))), max_length=L + 3)
-    np.testing.assert_allclose(run(model.step, np.pad(target, ((0, 0), (0, 2))), longer)[:T], wanted, atol=1e-5)
+    np.testing.assert_allclose(
+        run(model.step, np.pad(target, ((0, 0), (0, 2))), longer)[:T], wanted, atol=1e-5
+    )
     alone = model.encode(source[:1, :4], max_length=L)
     np.testing.assert_allclose(run(model.step, target[:1], alone), wanted[:, :1], atol=1e-5)
 
@@ -156,7 +181,9 @@ def test_the_state_has_room_for_the_target_and_holds_the_memory_once_projected()
         }
         assert not np.any(cache["keys"]) and not np.any(cache["values"])
     _, after = model.step(target, 2, state)
-    for before, cache in zip(map(tensors, state["caches"]), map(tensors, after["caches"]), strict=True):
+    for before, cache in zip(
+        map(tensors, state["caches"]), map(tensors, after["caches"]), strict=True
+    ):
         for name in ("keys", "values"):
             written = np.any(np.asarray(cache[name]) != 0, axis=(0, 1, 3))
             assert written.tolist() == [at == 2 for at in range(L)]
@@ -221,7 +248,9 @@ def test_encoding_works_inside_a_tf_function_of_unknown_shapes():
 
 
 def test_an_unbuilt_model_encodes_with_caches():
-    model = tfattn.Transformer(SOURCE, num_layers=1, width=WIDTH, num_heads=HEADS, hidden_dim=HIDDEN)
+    model = tfattn.Transformer(
+        SOURCE, num_layers=1, width=WIDTH, num_heads=HEADS, hidden_dim=HIDDEN
+    )
     source, target = sentences()
     cached = run(model.step, target, model.encode(source, max_length=L))
     np.testing.assert_allclose(cached, run(model.step, target, model.encode(source)), atol=1e-5)
@@ -244,13 +273,18 @@ def test_a_step_computes_one_token_and_no_more_than_the_caches_hold():
 
 def test_greedy_search_writes_the_same_with_and_without_caches():
     model, rng = small(), np.random.default_rng(5)
-    # Large matrices and nothing that all positions share: sentences that differ, and of which some end.
+    # Large matrices and nothing that all positions share: sentences that differ, and of which some
+    # end.
     weights = [(w.path, w.shape) for w in model.weights]
-    model.set_weights([rng.normal(size=n) if len(n) > 1 else np.full(n, "gamma" in path) for path, n in weights])
+    model.set_weights(
+        [rng.normal(size=n) if len(n) > 1 else np.full(n, "gamma" in path) for path, n in weights]
+    )
     source = rng.integers(4, SOURCE, (17, S))
     source[5:9, 3:] = 0
     plain = tfattn.greedy_search(model.step, model.encode(source), batch_size=17, max_length=L)
-    cached = tfattn.greedy_search(model.step, model.encode(source, max_length=L), batch_size=17, max_length=L)
+    cached = tfattn.greedy_search(
+        model.step, model.encode(source, max_length=L), batch_size=17, max_length=L
+    )
     np.testing.assert_array_equal(cached, plain)
     assert len(np.unique(plain, axis=0)) > 5 and np.any(plain == 3)
 
@@ -258,11 +292,16 @@ def test_greedy_search_writes_the_same_with_and_without_caches():
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("groups", [1, HEADS])
 def test_steps_of_a_decoder_block_are_its_call(norm_first, groups):
-    block = tfattn.TransformerDecoderBlock(HEADS, HIDDEN, norm_first=norm_first, num_key_value_heads=groups)
+    block = tfattn.TransformerDecoderBlock(
+        HEADS, HIDDEN, norm_first=norm_first, num_key_value_heads=groups
+    )
     block.build((None, None, WIDTH), (None, None, 13))
     rng = np.random.default_rng(3)
     block.set_weights([rng.normal(size=w.shape) * 0.5 for w in block.get_weights()])
-    inputs, memory = rng.normal(size=(B, T, WIDTH)).astype("float32"), rng.normal(size=(B, S, 13)).astype("float32")
+    inputs, memory = (
+        rng.normal(size=(B, T, WIDTH)).astype("float32"),
+        rng.normal(size=(B, S, 13)).astype("float32"),
+    )
     wanted = np.asarray(block(inputs, memory))
     cache = block.new_cache(memory, L)
     assert cache["keys"].shape == (B, groups, L, WIDTH // HEADS)
@@ -274,7 +313,10 @@ def test_steps_of_a_decoder_block_are_its_call(norm_first, groups):
 
 @pytest.mark.parametrize("max_length", [0, -1, 2.5, True, "six"])
 def test_a_length_that_is_no_positive_int_is_refused(max_length):
-    with pytest.raises(ValueError, match="Transformer: `max_length` must be a positive integer. Received: max_length="):
+    with pytest.raises(
+        ValueError,
+        match="Transformer: `max_length` must be a positive integer. Received: max_length=",
+    ):
         small().encode(sentences()[0], max_length=max_length)
 
 
@@ -283,7 +325,8 @@ def test_more_tokens_than_there_is_room_for_are_refused():
     source, target = sentences()
     state = model.encode(source, max_length=T - 1)
     with pytest.raises(
-        ValueError, match="TransformerDecoder: `ids` must have at most the `max_length`=4 positions of its caches"
+        ValueError,
+        match="TransformerDecoder: `ids` must have at most the `max_length`=4 positions of its caches",
     ):
         model.step(target, 0, state)
     message = r"greedy_search: `state` must have room for `max_length`=5 positions in each `Past`.*\(3, 5, 4, 2\)"

@@ -1,4 +1,5 @@
-"""Attention layers for TensorFlow and Keras 3: one idea, from kernel regression to a Transformer that translates.
+"""Attention layers for TensorFlow and Keras 3: one idea, from kernel regression to a Transformer
+that translates.
 
 weights = softmax over keys of score(query, key), where the mask lets the query look
 output  = weights · values
@@ -20,7 +21,12 @@ from tfattn.layers.attention.scores import (
     KernelScore,
     Score,
 )
-from tfattn.layers.attention.single_head import AdditiveAttention, Attention, BilinearAttention, DotProductAttention
+from tfattn.layers.attention.single_head import (
+    AdditiveAttention,
+    Attention,
+    BilinearAttention,
+    DotProductAttention,
+)
 from tfattn.layers.positions.added import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder

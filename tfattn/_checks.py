@@ -2,8 +2,9 @@
 
     who: `argument` must <expected>. Received: argument=<received>
 
-Floor 0: this module knows no tensor library and no other part of tfattn. A check returns the value that it let pass,
-so that a constructor can write `self.units = _checks.positive_int("AdditiveScore", "units", units)`.
+Floor 0: this module knows no tensor library and no other part of tfattn. A check returns the value
+that it let pass, so that a constructor can write
+`self.units = _checks.positive_int("AdditiveScore", "units", units)`.
 """
 
 import numbers
@@ -36,7 +37,8 @@ def non_negative_int(who, argument, value):
 
 
 def positive_number(who, argument, value):
-    # The chained comparison is False for NaN, so that NaN is refused like any other unusable number.
+    # The chained comparison is False for NaN, so that NaN is refused like any other unusable
+    # number.
     if not _is_real(value) or not 0 < value < float("inf"):
         fail(who, argument, "be a positive, finite number", value)
     return float(value)
@@ -110,7 +112,12 @@ def broadcasts(who, argument, shape, target, letters):
     aligned = zip(tuple(shape)[::-1], tuple(target)[::-1], strict=False)
     fits = all(size in (None, 1) or wanted is None or size == wanted for size, wanted in aligned)
     if not fits or len(shape) > len(target):
-        fail(who, argument, f"have shape {letters}, here {tuple(target)}, or 1 where it repeats", tuple(shape))
+        fail(
+            who,
+            argument,
+            f"have shape {letters}, here {tuple(target)}, or 1 where it repeats",
+            tuple(shape),
+        )
     return shape
 
 

@@ -10,8 +10,9 @@ _NAME, _SPARED = "_tfattn_factors", "_tfattn_spared"
 class Factors(NamedTuple):
     """Logits `(..., V)` as tokens · vectorsᵀ + bias, for who can do without the logits.
 
-    They travel on the logits, as Keras's masks do on its tensors, and are gone with the first operation on them. On those of
-    a TensorFlow graph alone: there the logits that nothing asks for are not computed.
+    They travel on the logits, as Keras's masks do on its tensors, and are gone with the first
+    operation on them. On those of a TensorFlow graph alone: there the logits that nothing asks for
+    are not computed.
 
     Attributes:
         tokens: `(..., W)`.
@@ -40,7 +41,9 @@ class Factors(NamedTuple):
 
     @staticmethod
     def spare(logits):
-        """Notes that a loss did without these logits; who else needs them would be the one that has them made."""
+        """Notes that a loss did without these logits; who else needs them would be the one that has
+        them made.
+        """
         setattr(logits, _SPARED, True)
 
     @staticmethod

@@ -1,4 +1,5 @@
-"""Packages that only some functions need: looked up when first used, with the pip line where they are missing.
+"""Packages that only some functions need: looked up when first used, with the pip line where they
+are missing.
 
 Floor 0, beside `_checks`.
 """
@@ -10,7 +11,8 @@ def find(module, extra, who):
     """The module of that name.
 
     Args:
-        module: name to import.   extra: the extra of this package that brings it.   who: what needs it.
+        module: name to import.   extra: the extra of this package that brings it.   who: what needs
+            it.
     Raises:
         ImportError: it is not installed; the message gives the line that installs it.
     """

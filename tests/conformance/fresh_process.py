@@ -1,4 +1,5 @@
-"""What the saving tests run in a new process: loads everything in a folder, and writes down what comes out.
+"""What the saving tests run in a new process: loads everything in a folder, and writes down what
+comes out.
 
 python -m tests.conformance.fresh_process FOLDER
 """

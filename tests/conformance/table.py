@@ -1,8 +1,9 @@
-"""The conformance table: one row for each public layer and model, and more where a layer has several faces.
+"""The conformance table: one row for each public layer and model, and more where a layer has
+several faces.
 
-Every file in this folder runs over every row, so that a new layer is checked by adding a row. Sizes are distinct primes
-(B 2, T 3, S 7, widths 5, 11, 13), or products of them where heads must part a width, so that a swapped axis cannot hide.
-The habit is Sonnet's.
+Every file in this folder runs over every row, so that a new layer is checked by adding a row. Sizes
+are distinct primes (B 2, T 3, S 7, widths 5, 11, 13), or products of them where heads must part a
+width, so that a swapped axis cannot hide. The habit is Sonnet's.
 """
 
 import functools
@@ -21,7 +22,9 @@ HEADS = 5
 
 
 class Tokens(NamedTuple):
-    """One input: float `(B, length, width)`, or ids `(B, length)` below `vocabulary`, with 0 as padding."""
+    """One input: float `(B, length, width)`, or ids `(B, length)` below `vocabulary`, with 0 as
+    padding.
+    """
 
     length: str
     width: int | None = None
@@ -37,7 +40,11 @@ class Tokens(NamedTuple):
 
     def shape(self, sizes):
         """Without the batch."""
-        return (sizes.get(self.length),) if self.width is None else (sizes.get(self.length), self.width)
+        return (
+            (sizes.get(self.length),)
+            if self.width is None
+            else (sizes.get(self.length), self.width)
+        )
 
     @property
     def dtype(self):
@@ -47,8 +54,9 @@ class Tokens(NamedTuple):
 class Row(NamedTuple):
     """One layer or model: how to make it, what it takes, what it gives.
 
-    `kind` is "attention" (takes the call arguments of every attention layer), "score", "layer", or "model".
-    `output` and `weights` are shapes, letters for sizes that vary. `pair` means that the inputs come as one tuple.
+    `kind` is "attention" (takes the call arguments of every attention layer), "score", "layer", or
+    "model". `output` and `weights` are shapes, letters for sizes that vary. `pair` means that the
+    inputs come as one tuple.
     """
 
     name: str
@@ -65,7 +73,9 @@ class Row(NamedTuple):
         return type(self.make())
 
     def new(self, seed=0, sizes=SIZES, nudge=True, **options):
-        """The layer, built by a first call. Its weights are moved off their initial values, which zeros would flatter."""
+        """The layer, built by a first call. Its weights are moved off their initial values, which
+        zeros would flatter.
+        """
         keras.utils.set_random_seed(seed)
         layer = self.make(**options)
         self.call(layer, self.arrays(seed, sizes))
@@ -74,7 +84,9 @@ class Row(NamedTuple):
         return layer
 
     def shared(self, dtype="float32"):
-        """One such layer for all tests that leave it as it is, since building takes most of a test's time."""
+        """One such layer for all tests that leave it as it is, since building takes most of a
+        test's time.
+        """
         return _shared(self.name, dtype)
 
     def arrays(self, seed=0, sizes=SIZES):
@@ -88,14 +100,18 @@ class Row(NamedTuple):
     def symbols(self, sizes=None, batch=None):
         """Symbolic inputs, of unknown length unless `sizes` says otherwise."""
         return [
-            keras.Input(tokens.shape(sizes or {}), batch_size=batch, dtype=tokens.dtype, name=f"input_{i}")
+            keras.Input(
+                tokens.shape(sizes or {}), batch_size=batch, dtype=tokens.dtype, name=f"input_{i}"
+            )
             for i, tokens in enumerate(self.inputs)
         ]
 
     def model(self, layer, **options):
         """A functional model around the layer, for inputs of any length."""
         symbols = self.symbols()
-        return keras.Model(symbols[0] if len(symbols) == 1 else symbols, self.call(layer, symbols, **options))
+        return keras.Model(
+            symbols[0] if len(symbols) == 1 else symbols, self.call(layer, symbols, **options)
+        )
 
     def shared_model(self, dtype="float32"):
         """Such a model around the shared layer, for all tests that leave it as it is."""
@@ -126,9 +142,19 @@ def shift(layer, seed=0, size=0.3):
 
 
 def _attention(
-    name, make, query=5, value=11, key=5, output=None, weights=("B", "T", "S"), query_length="T", options=()
+    name,
+    make,
+    query=5,
+    value=11,
+    key=5,
+    output=None,
+    weights=("B", "T", "S"),
+    query_length="T",
+    options=(),
 ):
-    """A row for an attention layer of query, value and key, each of a width of its own where the score takes that."""
+    """A row for an attention layer of query, value and key, each of a width of its own where the
+    score takes that.
+    """
     inputs = (Tokens(query_length, query), Tokens("S", value), Tokens("S", key))
     shape = ("B", query_length, output or value)
     return Row(name, make, inputs, shape, "attention", (weights,), options)
@@ -365,7 +391,9 @@ WITH_WEIGHTS = tuple(row for row in ROWS if row.weights)
 
 
 class Regressor:
-    """The row of `NadarayaWatsonRegressor`, which is fitted before it is asked, and on points instead of sequences."""
+    """The row of `NadarayaWatsonRegressor`, which is fitted before it is asked, and on points
+    instead of sequences.
+    """
 
     name = "NadarayaWatsonRegressor"
     cls = tfattn.NadarayaWatsonRegressor
@@ -402,7 +430,9 @@ def first_of_each_class():
 def _masked(name, title, rule):
     """A row again, with a mask object in its call, as a functional model keeps it."""
     row = next(row for row in ROWS if row.name == name)
-    return row._replace(name=f"{name} under {title}", options=(*row.options, ("attention_mask", rule)))
+    return row._replace(
+        name=f"{name} under {title}", options=(*row.options, ("attention_mask", rule))
+    )
 
 
 _LOCAL = masks.causal() & masks.window(2)
@@ -425,6 +455,8 @@ def named(rows):
 def public_layers():
     """Every public class that is a layer or a model and can be made."""
     found = (getattr(tfattn, name) for name in tfattn.__all__)
-    layers = [thing for thing in found if inspect.isclass(thing) and issubclass(thing, keras.layers.Layer)]
+    layers = [
+        thing for thing in found if inspect.isclass(thing) and issubclass(thing, keras.layers.Layer)
+    ]
     # A base for layers of one's own: made by nobody, and checked through its subclasses.
     return [cls for cls in layers if cls is not tfattn.Score]

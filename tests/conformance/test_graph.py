@@ -66,14 +66,16 @@ def _dense(gradient):
     return np.asarray(tf.convert_to_tensor(gradient))
 
 
-# One row a class: compiling more of them together takes long and shows nothing else. Encoder and decoder are fitted inside
-# of the Transformer, and the regressor has a `fit` of its own.
+# One row a class: compiling more of them together takes long and shows nothing else. Encoder and
+# decoder are fitted inside of the Transformer, and the regressor has a `fit` of its own.
 INSIDE = ("TransformerEncoder", "TransformerDecoder", "RecurrentEncoder", "RecurrentDecoder")
 FITTED = tuple(row for row in first_of_each_class() if row in TRAINED and row.name not in INSIDE)
 
 
 class AllRows(keras.Model):
-    """One row a class in one model, so that `fit` is compiled once for all of them; it gives the sum of their errors."""
+    """One row a class in one model, so that `fit` is compiled once for all of them; it gives the
+    sum of their errors.
+    """
 
     def __init__(self, layers, **kwargs):
         super().__init__(**kwargs)
@@ -82,7 +84,11 @@ class AllRows(keras.Model):
     def call(self, inputs, training=None):
         total = 0.0
         for row, layer, arrays in zip(FITTED, self.rows, inputs, strict=True):
-            output = row.call(layer, list(arrays), training=training) if _trains(row) else row.call(layer, list(arrays))
+            output = (
+                row.call(layer, list(arrays), training=training)
+                if _trains(row)
+                else row.call(layer, list(arrays))
+            )
             total = total + keras.ops.mean(keras.ops.square(output - 1.0), axis=(1, 2))
         return total
 
@@ -99,11 +105,23 @@ def fitted(request):
     """Each row's weights before and after one step of `fit`, and the losses."""
     layers = [row.new() for row in FITTED]
     model = AllRows(layers)
-    model.compile(keras.optimizers.SGD(1e-2), loss=lambda _, total: total, jit_compile=request.param, run_eagerly=False)
-    before = {row.name: [np.asarray(w.value) for w in layer.weights] for row, layer in zip(FITTED, layers, strict=True)}
+    model.compile(
+        keras.optimizers.SGD(1e-2),
+        loss=lambda _, total: total,
+        jit_compile=request.param,
+        run_eagerly=False,
+    )
+    before = {
+        row.name: [np.asarray(w.value) for w in layer.weights]
+        for row, layer in zip(FITTED, layers, strict=True)
+    }
     inputs = [tuple(row.arrays()) for row in FITTED]
     history = model.fit(inputs, np.zeros((2, 1), "float32"), batch_size=2, epochs=1, verbose=0)
-    return dict(zip((row.name for row in FITTED), layers, strict=True)), before, history.history["loss"]
+    return (
+        dict(zip((row.name for row in FITTED), layers, strict=True)),
+        before,
+        history.history["loss"],
+    )
 
 
 @pytest.mark.parametrize(**named(FITTED))
@@ -116,8 +134,11 @@ def test_one_step_of_fit_moves_every_trainable_weight_to_a_finite_value(row, fit
         new = np.asarray(weight.value)
         assert np.isfinite(new).all()
         if id(weight) in trainable:
-            # A constant added to a query's every score changes no softmax: the bias of a dot product's key cannot move.
-            assert (new != old).any() or weight.path.endswith("key/bias"), f"{weight.path} got no gradient"
+            # A constant added to a query's every score changes no softmax: the bias of a dot
+            # product's key cannot move.
+            assert (new != old).any() or weight.path.endswith("key/bias"), (
+                f"{weight.path} got no gradient"
+            )
         elif "seed" not in weight.path:
             np.testing.assert_array_equal(new, old)
 
@@ -128,4 +149,7 @@ def test_pre_norm_is_trained_through_before():
     with tf.GradientTape() as tape:
         output = layer(inputs, layer.before(inputs))
         loss = tf.reduce_sum(output**2)
-    assert all(gradient is not None for gradient in tape.gradient(loss, [w.value for w in layer.trainable_weights]))
+    assert all(
+        gradient is not None
+        for gradient in tape.gradient(loss, [w.value for w in layer.trainable_weights])
+    )

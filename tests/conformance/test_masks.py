@@ -16,7 +16,9 @@ KEY_MASK = np.arange(SIZES["S"]) < LENGTHS[:, None]  # (B, S)
 
 
 def padded(row, fill=0.0):
-    """Inputs whose padding holds `fill`, and the mask of the queries: the last one of the second row is padding."""
+    """Inputs whose padding holds `fill`, and the mask of the queries: the last one of the second
+    row is padding.
+    """
     query, value, key = row.arrays()
     value[~KEY_MASK], key[~KEY_MASK] = fill, fill
     query_mask = np.ones(query.shape[:2], bool)
@@ -49,7 +51,9 @@ def implicit_predict(row, layer, inputs):
 
 
 def implicit_tf_function(row, layer, inputs):
-    return tf.function(lambda inputs: row.call(layer, masking(inputs)))([tf.constant(x) for x in inputs])
+    return tf.function(lambda inputs: row.call(layer, masking(inputs)))(
+        [tf.constant(x) for x in inputs]
+    )
 
 
 ROADS = {
@@ -82,7 +86,10 @@ def test_padding_masks_and_lengths_mean_the_same(row):
         {"valid_lens": np.repeat(LENGTHS[:, None], queries, axis=1)},
         {"attention_mask": np.repeat(KEY_MASK[:, None], queries, axis=1)},
         {"attention_mask": tfattn.masks.padding(LENGTHS)},
-        {"key_mask": np.arange(7) < np.array([[5], [7]]), "value_mask": np.arange(7) < np.array([[7], [2]])},
+        {
+            "key_mask": np.arange(7) < np.array([[5], [7]]),
+            "value_mask": np.arange(7) < np.array([[7], [2]]),
+        },
     ):
         np.testing.assert_array_equal(row.call(layer, inputs, **same), wanted)
 
@@ -103,7 +110,9 @@ def test_one_tensor_feeds_three_layers_and_keeps_its_mask(row):
 @pytest.mark.parametrize(**named(ATTENTION))
 def test_output_carries_the_mask_of_the_query(row, scores):
     inputs, query_mask = padded(row)
-    output = row.call(row.shared(), masking([tf.constant(x) for x in inputs]), return_attention_scores=scores)
+    output = row.call(
+        row.shared(), masking([tf.constant(x) for x in inputs]), return_attention_scores=scores
+    )
     output = output[0] if scores else output
     np.testing.assert_array_equal(output._keras_mask, query_mask)
 
@@ -112,7 +121,9 @@ def test_output_carries_the_mask_of_the_query(row, scores):
 def test_query_mask_hides_no_key(row):
     layer = row.shared()
     inputs, query_mask = padded(row)
-    np.testing.assert_array_equal(row.call(layer, inputs, query_mask=query_mask), row.call(layer, inputs))
+    np.testing.assert_array_equal(
+        row.call(layer, inputs, query_mask=query_mask), row.call(layer, inputs)
+    )
 
 
 def gradients(row, layer, inputs, **options):
@@ -145,7 +156,9 @@ def test_fully_masked_rows_are_exactly_zero_with_finite_gradients(row, policy):
         {"attention_mask": np.stack([np.zeros(shape, bool), np.ones(shape, bool)])},
     ):
         output, found = gradients(row, layer, inputs, **empty)
-        np.testing.assert_array_equal(output[0], np.broadcast_to(empty_output(layer), output[0].shape))
+        np.testing.assert_array_equal(
+            output[0], np.broadcast_to(empty_output(layer), output[0].shape)
+        )
         assert np.isfinite(output).all()
         assert all(np.isfinite(gradient).all() for gradient in found)
         assert any((gradient != 0).any() for gradient in found)
@@ -215,10 +228,14 @@ def test_causal_mask_of_fewer_queries_than_keys_lines_up_at_the_end(row):
     visible = np.tri(queries, keys, keys - queries, dtype=bool)
     np.testing.assert_array_equal(np.asarray(weights)[..., ~visible], 0.0)
     # Where a kernel ends before a key, its weight is 0 without a mask too.
-    np.testing.assert_array_equal((np.asarray(weights) > 0)[..., visible], (np.asarray(unmasked) > 0)[..., visible])
+    np.testing.assert_array_equal(
+        (np.asarray(weights) > 0)[..., visible], (np.asarray(unmasked) > 0)[..., visible]
+    )
 
 
-@pytest.mark.parametrize("mask", [{}, {"use_causal_mask": True}, {"valid_lens": np.array([0, 5])}], ids=str)
+@pytest.mark.parametrize(
+    "mask", [{}, {"use_causal_mask": True}, {"valid_lens": np.array([0, 5])}], ids=str
+)
 @pytest.mark.parametrize(**named(ATTENTION))
 def test_asking_for_the_weights_changes_no_bit_of_the_output(row, mask):
     layer, inputs = row.shared(), row.arrays()

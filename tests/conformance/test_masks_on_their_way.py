@@ -30,7 +30,9 @@ BLOCKS = {"post_norm": {}, "pre_norm": {"norm_first": True}}
 def test_padding_travels_through_positions_and_blocks(norm):
     ids, mask = ids_and_memory()
     positions = tfattn.SinusoidalPositionalEncoding(input_scale=10**0.5)
-    blocks = [tfattn.TransformerEncoderBlock(num_heads=5, hidden_dim=11, **BLOCKS[norm]) for _ in range(3)]
+    blocks = [
+        tfattn.TransformerEncoderBlock(num_heads=5, hidden_dim=11, **BLOCKS[norm]) for _ in range(3)
+    ]
     x = embedded(ids)
     explicit = positions(without_mask(x))
     x = positions(x)
@@ -68,7 +70,9 @@ def test_decoder_block_keeps_the_implicit_masks_beside_other_masks(extra):
     block = tfattn.TransformerDecoderBlock(num_heads=5, hidden_dim=11)
     x, memory = embedded(ids), embedded(ids[::-1])
     options = EXTRAS[extra]
-    wanted = block(without_mask(x), without_mask(memory), inputs_mask=mask, memory_mask=mask[::-1], **options)
+    wanted = block(
+        without_mask(x), without_mask(memory), inputs_mask=mask, memory_mask=mask[::-1], **options
+    )
     output = block(x, memory, **options)
     np.testing.assert_array_equal(output, wanted)
     np.testing.assert_array_equal(output._keras_mask, mask)
@@ -79,12 +83,16 @@ def test_decoder_block_looks_at_no_padding_of_the_memory():
     block = tfattn.TransformerDecoderBlock(num_heads=5, hidden_dim=11)
     x, memory = np.ones((2, 3, 10), "float32"), np.asarray(embedded(ids))
     broken = np.where(mask[..., None], memory, np.nan)
-    np.testing.assert_array_equal(block(x, broken, memory_mask=mask), block(x, memory, memory_mask=mask))
+    np.testing.assert_array_equal(
+        block(x, broken, memory_mask=mask), block(x, memory, memory_mask=mask)
+    )
 
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_padding_after_a_sentence_changes_nothing_in_a_transformer(shared):
-    model = tfattn.Transformer(17, num_layers=2, width=10, num_heads=5, hidden_dim=11, share_embeddings=shared)
+    model = tfattn.Transformer(
+        17, num_layers=2, width=10, num_heads=5, hidden_dim=11, share_embeddings=shared
+    )
     source, target = np.array([[3, 5, 7]]), np.array([[2, 4]])
     longer = np.pad(source, ((0, 0), (0, 4))), np.pad(target, ((0, 0), (0, 3)))
     np.testing.assert_allclose(model(longer)[:, :2], model((source, target)), rtol=1e-5, atol=1e-5)
@@ -101,7 +109,10 @@ def test_later_target_tokens_change_nothing_before_them_in_a_transformer():
 @pytest.mark.parametrize("norm", BLOCKS)
 def test_blocks_with_rows_of_nothing_but_padding_stay_finite(norm, policy):
     options = {"num_heads": 5, "hidden_dim": 11, "dtype": policy, **BLOCKS[norm]}
-    encoder, decoder = tfattn.TransformerEncoderBlock(**options), tfattn.TransformerDecoderBlock(**options)
+    encoder, decoder = (
+        tfattn.TransformerEncoderBlock(**options),
+        tfattn.TransformerDecoderBlock(**options),
+    )
     x = tf.random.normal((2, 3, 10))
     mask = np.array([[False] * 3, [True] * 3])
     encoder(x), decoder(x, x)
@@ -112,4 +123,6 @@ def test_blocks_with_rows_of_nothing_but_padding_stay_finite(norm, policy):
         output = decoder(x, memory, inputs_mask=mask, memory_mask=mask)
         loss = tf.reduce_sum(tf.cast(output, "float32"))
     assert np.isfinite(numbers(output)).all()
-    assert all(np.isfinite(numbers(gradient)).all() for gradient in tape.gradient(loss, [x, *weights]))
+    assert all(
+        np.isfinite(numbers(gradient)).all() for gradient in tape.gradient(loss, [x, *weights])
+    )

@@ -58,7 +58,9 @@ def test_half_precision_weights_agree_with_float32_and_sum_to_one(row, policy):
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(**named(ROWS))
 def test_weights_stay_float32_under_a_mixed_policy(row, policy):
-    assert {keras.backend.standardize_dtype(w.dtype) for w in row.shared(policy).trainable_weights} <= {"float32"}
+    assert {
+        keras.backend.standardize_dtype(w.dtype) for w in row.shared(policy).trainable_weights
+    } <= {"float32"}
 
 
 @pytest.mark.parametrize("policy", POLICIES)

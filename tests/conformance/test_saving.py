@@ -1,4 +1,5 @@
-"""Every layer and model survives `.keras`, `.weights.h5` and `export`, in a fresh process with no custom_objects.
+"""Every layer and model survives `.keras`, `.weights.h5` and `export`, in a fresh process with no
+custom_objects.
 
 Everything is saved into one folder and loaded by one new process, see `fresh_process`.
 """
@@ -16,10 +17,13 @@ import tensorflow as tf
 from tests.conformance.fresh_process import ROADS
 from tests.conformance.table import ALL, SAVED, Regressor, first_of_each_class
 
-# Keras 3.15 reads its own variables in a way that NumPy 2.4 is leaving behind; every saved model does.
+# Keras 3.15 reads its own variables in a way that NumPy 2.4 is leaving behind; every saved model
+# does.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
-EXPORTED = {row.name for row in first_of_each_class()} | {row.name for row in SAVED if row not in ALL}
+EXPORTED = {row.name for row in first_of_each_class()} | {
+    row.name for row in SAVED if row not in ALL
+}
 CASES = [
     pytest.param(number, road, id=f"{row.name}-{road}")
     for number, row in enumerate(SAVED)
@@ -48,16 +52,22 @@ def _save(row, folder):
 
 
 def _graph(row, model, tensors):
-    """The model as a graph of unknown lengths, which is what an export holds: its optimiser fuses operations."""
+    """The model as a graph of unknown lengths, which is what an export holds: its optimiser fuses
+    operations.
+    """
     if row is Regressor:
         return np.asarray(model(tensors))
     specs = [tf.TensorSpec(symbol.shape, symbol.dtype) for symbol in model.inputs]
-    return np.asarray(tf.function(model, input_signature=specs if len(specs) == 1 else [specs])(tensors))
+    return np.asarray(
+        tf.function(model, input_signature=specs if len(specs) == 1 else [specs])(tensors)
+    )
 
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """What each case gave before it was saved, what it gives in a new process, and the errors on the way."""
+    """What each case gave before it was saved, what it gives in a new process, and the errors on
+    the way.
+    """
     root = tmp_path_factory.mktemp("saved")
     expected, errors = {}, {}
     for number, row in enumerate(SAVED):
@@ -66,7 +76,9 @@ def saved(tmp_path_factory):
         except Exception as error:  # one row's failure is reported by that row's tests
             errors[number] = error
     home = pathlib.Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-m", "tests.conformance.fresh_process", str(root)], cwd=home, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "tests.conformance.fresh_process", str(root)], cwd=home, check=True
+    )
     with np.load(root / "outputs.npz") as outputs:
         return expected, dict(outputs), errors, json.loads((root / "errors.json").read_text())
 

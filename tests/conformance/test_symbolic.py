@@ -9,7 +9,10 @@ SCORES = {"return_attention_scores": True}
 
 
 def facts(outputs):
-    return [(tuple(x.shape), keras.backend.standardize_dtype(x.dtype)) for x in keras.tree.flatten(outputs)]
+    return [
+        (tuple(x.shape), keras.backend.standardize_dtype(x.dtype))
+        for x in keras.tree.flatten(outputs)
+    ]
 
 
 @pytest.mark.parametrize(**named(ROWS))
@@ -31,7 +34,9 @@ def test_symbolic_output_equals_eager_output(row, dtype):
     known = row.call(layer, row.symbols(SIZES, batch=SIZES["B"]))
     assert facts(known) == facts(row.call(layer, row.arrays()))
     unknown = row.shared_model(dtype).outputs
-    assert facts(unknown) == [(row.shape(row.output, sizes=dict.fromkeys("BTS")), facts(known)[0][1])]
+    assert facts(unknown) == [
+        (row.shape(row.output, sizes=dict.fromkeys("BTS")), facts(known)[0][1])
+    ]
 
 
 @pytest.mark.parametrize(**named(WITH_WEIGHTS))
@@ -40,7 +45,9 @@ def test_symbolic_weights_equal_eager_weights(row):
     known = row.call(layer, row.symbols(SIZES, batch=SIZES["B"]), **SCORES)
     assert facts(known) == facts(row.call(layer, row.arrays(), **SCORES))
     unknown = row.call(layer, row.symbols(), **SCORES)
-    shapes = [row.shape(letters, sizes=dict.fromkeys("BTS")) for letters in (row.output, *row.weights)]
+    shapes = [
+        row.shape(letters, sizes=dict.fromkeys("BTS")) for letters in (row.output, *row.weights)
+    ]
     assert [shape for shape, _ in facts(unknown)] == shapes
 
 
@@ -56,7 +63,11 @@ def test_layer_is_built_by_symbols_as_by_tensors(row):
 def test_compute_output_shape_equals_eager_shape(row):
     shapes = [x.shape for x in row.arrays()]
     layer = row.make()
-    result = layer.compute_output_shape(tuple(shapes)) if row.pair else layer.compute_output_shape(*shapes)
+    result = (
+        layer.compute_output_shape(tuple(shapes))
+        if row.pair
+        else layer.compute_output_shape(*shapes)
+    )
     assert tuple(result) == row.shape(row.output)
 
 

@@ -1,4 +1,6 @@
-"""demos/course.py: phases, what is learnt from in them, and the rate; and a training that goes through them."""
+"""demos/course.py: phases, what is learnt from in them, and the rate; and a training that goes
+through them.
+"""
 
 import types
 
@@ -28,15 +30,21 @@ def test_a_batch_too_small_for_a_sentence_names_the_option(demo_module, plain_pr
     options, words = types.SimpleNamespace(tokens=8, seed=0, epochs=1), data.Vocabulary(["a"])
     pairs = [("a " * 20, "a")]
     with pytest.raises(
-        ValueError, match="--tokens 8, lines of at most 100 tokens: .* must be at least 24, for the longest"
+        ValueError,
+        match="--tokens 8, lines of at most 100 tokens: .* must be at least 24, for the longest",
     ):
         demo_module("translation")._batches(options, plain_preset(), pairs, pairs, (words, words))
 
 
-@pytest.mark.parametrize("letters, tokens", [(1, 98), (1, 99), (1, 100), (3, 98), (3, 99), (3, 100)])
+@pytest.mark.parametrize(
+    "letters, tokens", [(1, 98), (1, 99), (1, 100), (3, 98), (3, 99), (3, 100)]
+)
 def test_pairs_too_long_to_learn_from_are_counted(demo_module, letters, tokens):
     word = "a" * letters
-    words, pairs = data.Vocabulary([word]), [(word, word), (" ".join([word] * tokens), word), (word, word)]
+    words, pairs = (
+        data.Vocabulary([word]),
+        [(word, word), (" ".join([word] * tokens), word), (word, word)],
+    )
     course = demo_module("course")
     batches = data.token_batches(pairs, words, words, 400, max_length=course.MAX_LENGTH)
     kept = sum(len(target) for _, target in batches.as_numpy_iterator())
@@ -52,7 +60,9 @@ def test_a_long_line_to_validate_with_needs_no_option(demo_module, plain_preset)
     assert [target.shape for _, target in held_out.as_numpy_iterator()] == [(1, 1504)]
 
 
-@pytest.mark.parametrize("course, twice", [((), False), ((("plain", 2), ("cut", 4)), False), ((("twice", 2),), True)])
+@pytest.mark.parametrize(
+    "course, twice", [((), False), ((("plain", 2), ("cut", 4)), False), ((("twice", 2),), True)]
+)
 def test_the_loss_looks_for_twins_where_there_are_some(demo_module, plain_preset, course, twice):
     loss = demo_module("course").loss(plain_preset(course=course))
     assert isinstance(loss, training.RDropCrossentropy) == twice and loss.label_smoothing == 0.1
@@ -72,7 +82,9 @@ COURSE = (("plain", 2), ("cut", 4), ("twice", 5))
 )
 def test_phases_follow_the_course_of_the_preset(demo_module, plain_preset, epochs, wanted):
     pairs = data.toy_translation(60, seed=0)
-    words = data.SubwordVocabulary.from_sentences([sentence for pair in pairs for sentence in pair], 90)
+    words = data.SubwordVocabulary.from_sentences(
+        [sentence for pair in pairs for sentence in pair], 90
+    )
     options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs)
 
     def sources(batches):
@@ -99,9 +111,12 @@ def test_a_batch_too_small_for_a_pair_and_its_twin_says_so(demo_module, plain_pr
     course, words = demo_module("course"), data.Vocabulary(["a"])
     options = types.SimpleNamespace(tokens=24, seed=0, epochs=1)
     with pytest.raises(
-        ValueError, match="a phase with each pair twice has room for half as many: .* must be at least 24"
+        ValueError,
+        match="a phase with each pair twice has room for half as many: .* must be at least 24",
     ):
-        course.phases(plain_preset(course=(("twice", 1),)), [("a " * 20, "a")], (words, words), options)
+        course.phases(
+            plain_preset(course=(("twice", 1),)), [("a " * 20, "a")], (words, words), options
+        )
 
 
 def test_whole_words_are_not_cut(demo_module, plain_preset):
@@ -117,14 +132,17 @@ def test_whole_words_are_not_cut(demo_module, plain_preset):
 def test_a_training_goes_through_its_phases_and_on_with_them(demo_module, plain_preset, tmp_path):
     translation = demo_module("translation")
     pairs = data.toy_translation(60, seed=0)
-    words = data.SubwordVocabulary.from_sentences([sentence for pair in pairs for sentence in pair], 90)
+    words = data.SubwordVocabulary.from_sentences(
+        [sentence for pair in pairs for sentence in pair], 90
+    )
     preset = plain_preset(peak=0.01, warmup=3, look_back=2, course=(("plain", 1), ("cut", 3)))
 
     def train(out, epochs):
         options = types.SimpleNamespace(tokens=256, seed=0, epochs=4, subwords=90, out=out)
         out.mkdir(exist_ok=True)
         keras.utils.set_random_seed(0)
-        # The one of the demos' models whose step takes a third of the other's time to trace. Four are traced here.
+        # The one of the demos' models whose step takes a third of the other's time to trace. Four
+        # are traced here.
         model = tfattn.BahdanauSeq2Seq(len(words), len(words), width=8, units=8, dropout=0.3)
         model.build(((None, None), (None, None)))
         phases, held_out = translation._batches(options, preset, pairs, pairs, (words, words))
@@ -134,7 +152,9 @@ def test_a_training_goes_through_its_phases_and_on_with_them(demo_module, plain_
             for phase in phases
             if phase.epochs.start < epochs
         ]
-        history = translation._train(options, preset, model, backup, phases, held_out, pairs[:5], (words, words))
+        history = translation._train(
+            options, preset, model, backup, phases, held_out, pairs[:5], (words, words)
+        )
         return history, model.get_weights()
 
     whole, wanted = train(tmp_path / "whole", 4)

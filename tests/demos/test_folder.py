@@ -27,7 +27,9 @@ def test_a_damaged_record_of_a_run_is_named(folder, tmp_path):
 
 def options_of(folder, **entries):
     none = dict.fromkeys(("preset", "seed", "pairs", "subwords", "tokens", "sentences", "data"))
-    return types.SimpleNamespace(**{**none, "languages": ("en", "de"), "out": folder, "resume": True, **entries})
+    return types.SimpleNamespace(
+        **{**none, "languages": ("en", "de"), "out": folder, "resume": True, **entries}
+    )
 
 
 def life(epochs):
@@ -59,7 +61,9 @@ def test_a_resumed_run_ends_where_it_was_to_end(
 
 
 @pytest.mark.parametrize("done, wanted", [(9, 12), (12, 20), (15, 20)])
-def test_what_asks_for_a_score_alone_does_not_change_where_a_run_ends(folder, plain_preset, tmp_path, done, wanted):
+def test_what_asks_for_a_score_alone_does_not_change_where_a_run_ends(
+    folder, plain_preset, tmp_path, done, wanted
+):
     options, words = options_of(tmp_path, epochs=12), data.Vocabulary(["a"])
     folder.keep(options, epochs=20)
     folder.record_run(options, plain_preset(), life(done), "", (words, words))
@@ -71,7 +75,10 @@ def test_a_preset_that_stands_for_something_else_by_now_is_refused(folder, plain
     folder.best_weights(options).touch()
     folder.record_run(options, plain_preset(peak=0.5), life(1), "", (words, words))
     folder.check_run(options, plain_preset(peak=0.5, epochs=7), life(1), "")
-    with pytest.raises(ValueError, match="--preset None: the run in .* was begun when that stood for something else"):
+    with pytest.raises(
+        ValueError,
+        match="--preset None: the run in .* was begun when that stood for something else",
+    ):
         folder.check_run(options, plain_preset(peak=0.25), life(1), "")
 
 
@@ -82,14 +89,20 @@ def test_other_sentences_are_refused_wherever_they_lie(folder, plain_preset, tmp
     folder.record_run(options, preset, life(1), begun, (words, words))
     folder.check_run(options, preset, life(1), folder.fingerprint(iter(["a b", "c"])))
     for others in (["a b c"], ["a b", "d"], ["a b", "c", ""]):
-        with pytest.raises(ValueError, match="the sentences are not those that the run in .* was begun with"):
+        with pytest.raises(
+            ValueError, match="the sentences are not those that the run in .* was begun with"
+        ):
             folder.check_run(options, preset, life(1), folder.fingerprint(others))
 
 
-def test_a_run_without_its_best_weights_is_refused_before_it_goes_on(folder, plain_preset, tmp_path):
+def test_a_run_without_its_best_weights_is_refused_before_it_goes_on(
+    folder, plain_preset, tmp_path
+):
     options = options_of(tmp_path)
     folder.check_run(options, plain_preset(), life(0), "")
-    with pytest.raises(ValueError, match=r"best\.weights\.h5 is not there: a run cannot be ended without its best"):
+    with pytest.raises(
+        ValueError, match=r"best\.weights\.h5 is not there: a run cannot be ended without its best"
+    ):
         folder.check_run(options, plain_preset(), life(1), "")
 
 
@@ -110,14 +123,18 @@ def test_a_run_that_has_no_epoch_yet_makes_its_words_anew(folder, plain_preset, 
 
 
 def test_a_run_goes_on_with_its_own_words_or_not_at_all(folder, plain_preset, tmp_path):
-    options, paths = options_of(tmp_path, epochs=12, subwords=0), folder.vocabulary_paths(options_of(tmp_path))
+    options, paths = (
+        options_of(tmp_path, epochs=12, subwords=0),
+        folder.vocabulary_paths(options_of(tmp_path)),
+    )
     words = folder.vocabularies(options, life(0), PAIRS)
     assert not any(path.exists() for path in paths)  # before all else is in order
     folder.record_run(options, plain_preset(), life(0), "", words)
     found = folder.vocabularies(options, life(1), [("x", "y")])
     assert [each.words for each in found] == [each.words for each in words]
     data.Vocabulary(["x", "y"]).save(paths[1])
-    folder.record_run(options, plain_preset(), life(1), "", words)  # writes no words over those of a run
+    # writes no words over those of a run
+    folder.record_run(options, plain_preset(), life(1), "", words)
     with pytest.raises(ValueError, match="are not those that its run was trained with"):
         folder.vocabularies(options, life(1), PAIRS)
     paths[1].unlink()
@@ -127,7 +144,9 @@ def test_a_run_goes_on_with_its_own_words_or_not_at_all(folder, plain_preset, tm
 
 
 def test_too_few_subwords_name_the_option(folder, tmp_path):
-    with pytest.raises(ValueError, match="^--subwords 5: SubwordVocabulary.from_sentences: `size` must"):
+    with pytest.raises(
+        ValueError, match="^--subwords 5: SubwordVocabulary.from_sentences: `size` must"
+    ):
         folder.vocabularies(options_of(tmp_path, subwords=5), life(0), PAIRS)
 
 
@@ -145,7 +164,9 @@ def test_what_could_not_be_written_whole_leaves_the_old_file(folder, tmp_path):
 
 
 @pytest.mark.parametrize("resume, noted", [(True, True), (False, False)])
-def test_a_resumed_run_that_is_not_there_is_said_to_be_new(folder, plain_preset, tmp_path, capsys, resume, noted):
+def test_a_resumed_run_that_is_not_there_is_said_to_be_new(
+    folder, plain_preset, tmp_path, capsys, resume, noted
+):
     folder.check_run(options_of(tmp_path, resume=resume), plain_preset(), life(0), "")
     assert ("holds no run to go on with; a new one begins" in capsys.readouterr().err) == noted
 

@@ -29,7 +29,12 @@ def by_numpy(bandwidth):
 
 @pytest.mark.slow
 def test_the_last_line_holds_the_four_numbers(story):
-    assert list(result(story[0])) == ["mse_average", "mse_nonparametric", "mse_parametric", "bandwidth"]
+    assert list(result(story[0])) == [
+        "mse_average",
+        "mse_nonparametric",
+        "mse_parametric",
+        "bandwidth",
+    ]
 
 
 @pytest.mark.slow
@@ -44,7 +49,9 @@ def test_the_errors_are_those_of_the_formulas(story):
     average, fixed = by_numpy(1.0)
     np.testing.assert_allclose(numbers["mse_average"], average, rtol=1e-6)
     np.testing.assert_allclose(numbers["mse_nonparametric"], fixed, rtol=1e-4)
-    np.testing.assert_allclose(numbers["mse_parametric"], by_numpy(numbers["bandwidth"])[1], rtol=1e-3)
+    np.testing.assert_allclose(
+        numbers["mse_parametric"], by_numpy(numbers["bandwidth"])[1], rtol=1e-3
+    )
 
 
 @pytest.mark.slow
@@ -59,7 +66,11 @@ def test_the_story_gives_the_batched_product_that_readers_know(story):
 
 @pytest.mark.slow
 def test_the_figures_are_in_the_folder(story):
-    assert sorted(path.name for path in story[1].iterdir()) == ["fits.png", "loss.png", "weights.png"]
+    assert sorted(path.name for path in story[1].iterdir()) == [
+        "fits.png",
+        "loss.png",
+        "weights.png",
+    ]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in story[1].iterdir())
 
 

@@ -43,7 +43,8 @@ def test_the_output_is_the_weighted_sum_of_the_values(story):
         ["2  4  4", "4  16  12", "4  12  10"],  # scores
         ["6.3379e-02  4.6831e-01  4.6831e-01", "6.0337e-06  9.8201e-01  1.7986e-02"],
         ["1.9366  6.6831  1.5951"],
-        ["2.0  7.0  1.5", "2.0  8.0  0.0", "2.0  7.8  0.3"],  # with the walk-through's short weights
+        # with the walk-through's short weights
+        ["2.0  7.0  1.5", "2.0  8.0  0.0", "2.0  7.8  0.3"],
     ],
 )
 def test_every_step_is_printed(story, rows):

@@ -1,4 +1,6 @@
-"""demos/swaps.py: adjectives and nouns that change places, and whether a model looked at the true ones."""
+"""demos/swaps.py: adjectives and nouns that change places, and whether a model looked at the true
+ones.
+"""
 
 import numpy as np
 import pytest
@@ -18,7 +20,8 @@ def test_swapped_words_are_found_in_both_sentences(swaps):
     ]
     ((sources, targets, found),) = swaps.swaps_of(pairs)
     assert sources[0] == pairs[0][0] and targets[1] == pairs[1][1]
-    # «chat» is the cat, third word of its sentence, and «noir» is black, the second; «petit» keeps its side.
+    # «chat» is the cat, third word of its sentence, and «noir» is black, the second; «petit» keeps
+    # its side.
     assert sorted(found) == [(0, 1, 2), (0, 2, 1)]
 
 
@@ -39,6 +42,9 @@ def test_alignments_are_right_where_the_heaviest_word_is_the_true_one(swaps, shi
         weights = np.zeros((*target_in.shape, source.shape[1]))
         for row, written, true in next(wanted)[2]:
             weights[row, written, true + shift] = 1.0
-        return np.stack([np.eye(1, source.shape[1]) + 0 * weights, weights], axis=1), ["first", "second"]
+        return np.stack([np.eye(1, source.shape[1]) + 0 * weights, weights], axis=1), [
+            "first",
+            "second",
+        ]
 
     assert swaps.aligned_swaps(None, alignment, pairs, *words) == share

@@ -1,4 +1,6 @@
-"""demos/transformer_translation.py and demos/bahdanau_translation.py: a run, what it learns, and what one does with it later."""
+"""demos/transformer_translation.py and demos/bahdanau_translation.py: a run, what it learns, and
+what one does with it later.
+"""
 
 import keras
 import pytest
@@ -26,7 +28,12 @@ def test_a_demo_shows_what_it_has_done(toy):
     assert 0 < numbers["training_seconds"] < numbers["seconds"]
     before = float(output.split("validation loss before training ")[1].split()[0])
     assert numbers["val_loss"] < before
-    assert output.count("  source     ") == output.count("  model      ") == output.count("  reference  ") == 5
+    assert (
+        output.count("  source     ")
+        == output.count("  model      ")
+        == output.count("  reference  ")
+        == 5
+    )
     out = folder / "here" / "and" / "there"
     for picture in ("attention.png", "loss.png"):
         assert (out / picture).stat().st_size > 10_000
@@ -51,11 +58,25 @@ def test_a_run_is_kept_resumed_and_asked(toy, ended):
     assert numbers["aligned_swaps"] >= 0.9  # who has learnt looks at the words that change places
     lines = "she is tired .\n\na zebra ☃ \udcff sings " + "and sings " * 60 + ".\n"
     asked = run(
-        name, "--translate", "--beam", 2, "--length-penalty", 0.5, "--out", "here/and/there", folder=folder, text=lines
+        name,
+        "--translate",
+        "--beam",
+        2,
+        "--length-penalty",
+        0.5,
+        "--out",
+        "here/and/there",
+        folder=folder,
+        text=lines,
     )
     assert asked.returncode == 0, asked.stderr
     translations = asked.stdout.split("\n")
-    assert len(translations) == 4 and translations[0] and translations[1] == "" and translations[3] == ""
+    assert (
+        len(translations) == 4
+        and translations[0]
+        and translations[1] == ""
+        and translations[3] == ""
+    )
     # Another vocabulary, of the same size.
     path = folder / "here" / "and" / "there" / "target.vocabulary"
     *words, last, final = data.load_vocabulary(path).words[4:]

@@ -12,7 +12,18 @@ def test_learns_from_files_in_subwords(tmp_path):
         for place, language in enumerate(("en", "de")):
             lines = "".join(pair[place] + "\n" for pair in pairs)
             (tmp_path / f"{part}.{language}").write_text(lines, encoding="utf-8")
-    options = ("--data", tmp_path, "--preset", "toy", "--subwords", 60, "--epochs", 1, "--sentences", 5)
+    options = (
+        "--data",
+        tmp_path,
+        "--preset",
+        "toy",
+        "--subwords",
+        60,
+        "--epochs",
+        1,
+        "--sentences",
+        5,
+    )
     output = printed("transformer_translation", *options, "--score", "test", folder=tmp_path)
     assert "40 pairs to learn from, 40 held out" in output
     assert result(output)["scored"] == "test"

@@ -29,7 +29,17 @@ def test_help_names_every_option(name, ended, tmp_path):
     status, output = ended(name, "--help", folder=tmp_path)
     assert status == 0
     for option in (
-        *("--seed", "--out", "--data", "--languages", "--pairs", "--preset", "--subwords", "--epochs", "--tokens"),
+        *(
+            "--seed",
+            "--out",
+            "--data",
+            "--languages",
+            "--pairs",
+            "--preset",
+            "--subwords",
+            "--epochs",
+            "--tokens",
+        ),
         *("--beam", "--length-penalty", "--score", "--sentences", "--resume", "--translate"),
     ):
         assert option in output

@@ -1,14 +1,16 @@
 """Smoothing kernels in log space.
 
-A kernel says how much a key counts at a distance. Each function here takes the squared distance in bandwidths,
-u² = ‖(query − key) / bandwidth‖², and returns log K(u) up to a constant, which the softmax over keys turns into the
-weights of Nadaraya and Watson. In log space a query far from every key still gets finite weights that sum to 1. A kernel
-of compact support returns −inf outside of it, which is the same as a masked pair.
+A kernel says how much a key counts at a distance. Each function here takes the squared distance in
+bandwidths, u² = ‖(query − key) / bandwidth‖², and returns log K(u) up to a constant, which the
+softmax over keys turns into the weights of Nadaraya and Watson. In log space a query far from every
+key still gets finite weights that sum to 1. A kernel of compact support returns −inf outside of it,
+which is the same as a masked pair.
 
-The next kernel is one more function with `@_named`; users pass a function of their own instead of a name.
+The next kernel is one more function with `@_named`; users pass a function of their own instead of a
+name.
 
-Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; Wasserman, All of Nonparametric Statistics, 4.2, for all but the
-triangular one. D2L calls the triangular kernel Epanechnikov.
+Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; Wasserman, All of Nonparametric Statistics,
+4.2, for all but the triangular one. D2L calls the triangular kernel Epanechnikov.
 """
 
 import keras
@@ -28,7 +30,8 @@ def _named(kernel):
 
 def _inside(squared, log_kernel):
     """`log_kernel` where u < 1, −inf elsewhere; NaN distances stay NaN."""
-    # Written with `>=`, which is False for NaN, so that a broken input shows instead of passing for a far one.
+    # Written with `>=`, which is False for NaN, so that a broken input shows instead of passing for
+    # a far one.
     return ops.where(squared >= 1.0, -float("inf"), log_kernel)
 
 

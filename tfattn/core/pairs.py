@@ -1,4 +1,6 @@
-"""Arrays over the square of pairs, `(T, S)` with or without batch and heads: masks, biases and lengths as users pass them."""
+"""Arrays over the square of pairs, `(T, S)` with or without batch and heads: masks, biases and
+lengths as users pass them.
+"""
 
 import keras
 from keras import ops
@@ -47,7 +49,9 @@ def check_square(who, argument, shape, scores_shape):
 
 
 def with_heads(tensor, rank):
-    """Gives a `(B, T, S)` tensor its axis of heads where the scores have one; `(T, S)` broadcasts as it is."""
+    """Gives a `(B, T, S)` tensor its axis of heads where the scores have one; `(T, S)` broadcasts
+    as it is.
+    """
     if rank == 4 and len(tensor.shape) == 3:
         return ops.expand_dims(tensor, 1)  # (B, 1, T, S)
     return tensor

@@ -1,7 +1,8 @@
 """Batched matrix products, also where several query heads share one key head.
 
-On TensorFlow each of these is one `BatchMatMulV2`. Grouped heads fold into the rows of the product instead of being
-repeated in memory (Ainslie et al. 2023, arXiv:2305.13245: grouped-query attention).
+On TensorFlow each of these is one `BatchMatMulV2`. Grouped heads fold into the rows of the product
+instead of being repeated in memory (Ainslie et al. 2023, arXiv:2305.13245: grouped-query
+attention).
 """
 
 import numpy as np
@@ -13,7 +14,8 @@ def matmul(left, right):
 
     Args:
         left: `(..., T, X)`, with heads `(B, H, T, X)`.
-        right: `(..., X, Y)`, with heads `(B, G, X, Y)`; G divides H, and head h of `left` meets head h // (H // G).
+        right: `(..., X, Y)`, with heads `(B, G, X, Y)`; G divides H, and head h of `left` meets
+            head h // (H // G).
     Returns:
         `(..., T, Y)`.
     """
@@ -42,8 +44,9 @@ def _heads(tensor):
 def matmul_shared(tensor, matrix):
     """Every token of `(..., D)` times one `(D, N)` matrix, as one flat product.
 
-    A product of rank 3 by rank 2 becomes a batched one in TensorFlow, whose gradient holds a copy of the matrix for each
-    row of the batch and sums them; the flat product does the same work in one piece.
+    A product of rank 3 by rank 2 becomes a batched one in TensorFlow, whose gradient holds a copy
+    of the matrix for each row of the batch and sums them; the flat product does the same work in
+    one piece.
     """
     flat = ops.reshape(tensor, (-1, tensor.shape[-1]))  # (B·T, D)
     product = ops.matmul(flat, matrix)  # (B·T, N)

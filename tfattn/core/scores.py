@@ -1,8 +1,9 @@
 """Pairwise score functions: how well each query and each key go together, before the softmax.
 
-Each is a pure function of two operands, `(..., T, X)` and `(..., S, X)`, and of a few parameter tensors, and returns
-`(..., T, S)`. What is needed once a token (projections, scaling) is done before, by a score layer's `prepare`; what is
-here runs once a pair, on the whole square or on any block of it.
+Each is a pure function of two operands, `(..., T, X)` and `(..., S, X)`, and of a few parameter
+tensors, and returns `(..., T, S)`. What is needed once a token (projections, scaling) is done
+before, by a score layer's `prepare`; what is here runs once a pair, on the whole square or on any
+block of it.
 """
 
 from keras import ops
@@ -20,7 +21,8 @@ def dot_product(query, key):
 def scaled_dot_product(query, key):
     """query · key / √D (Vaswani et al. 2017, arXiv:1706.03762, equation 1).
 
-    For independent components of mean 0 and variance 1 the dot product has variance D; the scale keeps it at 1.
+    For independent components of mean 0 and variance 1 the dot product has variance D; the scale
+    keeps it at 1.
     """
     return dot_product(query * (query.shape[-1] ** -0.5), key)
 
@@ -44,8 +46,8 @@ def additive(query, key, weight):
 def log_kernel(kernel):
     """A kernel's score function: log K(‖query − key‖²), operands already divided by the bandwidth.
 
-    The differences are taken one by one: |q|² − 2 q·k + |k|² is quicker for wide keys, and loses every digit for points
-    far from the origin, which is where regression data likes to lie.
+    The differences are taken one by one: |q|² − 2 q·k + |k|² is quicker for wide keys, and loses
+    every digit for points far from the origin, which is where regression data likes to lie.
     """
 
     def log_weights(query, key):
@@ -57,9 +59,11 @@ def log_kernel(kernel):
 
 
 def _pairs(query, key):
-    """Operands that broadcast over all pairs, `(N, T, 1, X)` and `(N, 1, S, X)`, and the shape of the scores.
+    """Operands that broadcast over all pairs, `(N, T, 1, X)` and `(N, 1, S, X)`, and the shape of
+    the scores.
 
-    Batch and heads fold into N: TensorFlow's kernels for tensors of five axes are slow where they exist at all.
+    Batch and heads fold into N: TensorFlow's kernels for tensors of five axes are slow where they
+    exist at all.
     """
     key = products.repeat_heads(key, query)
     *outer, rows, width = ops.shape(query)

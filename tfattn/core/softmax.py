@@ -17,16 +17,19 @@ def masked_softmax(scores, valid_lens=None, mask=None):
 
         weights = exp(scores) / Σ_keys exp(scores)        over the keys that the mask lets in
 
-    A row with no key let in becomes all zeros. What lies under the mask (NaN and infinities too) reaches neither the
-    weights nor a gradient. A score of −inf counts as masked. Computed in float32 or wider.
+    A row with no key let in becomes all zeros. What lies under the mask (NaN and infinities too)
+    reaches neither the weights nor a gradient. A score of −inf counts as masked. Computed in
+    float32 or wider.
 
     Args:
         scores: float `(B, T, S)` or `(B, H, T, S)`.
-        valid_lens: integers `(B,)` or `(B, T)`: how many keys count, in each row of the batch or for each query.
-        mask: bool, True = may attend, broadcastable to the scores: `(T, S)`, `(B, T, S)` or `(B, H, T, S)`; or a mask
-            object of `tfattn.masks`.
+        valid_lens: integers `(B,)` or `(B, T)`: how many keys count, in each row of the batch or
+            for each query.
+        mask: bool, True = may attend, broadcastable to the scores: `(T, S)`, `(B, T, S)` or
+            `(B, H, T, S)`; or a mask object of `tfattn.masks`.
     Returns:
-        Weights of the scores' shape and dtype; each row sums to 1, or to 0 where every key is masked.
+        Weights of the scores' shape and dtype; each row sums to 1, or to 0 where every key is
+        masked.
     Raises:
         ValueError: `mask` is not boolean, or a shape does not fit.
     Example:
@@ -36,7 +39,9 @@ def masked_softmax(scores, valid_lens=None, mask=None):
          [0.25 0.25 0.25 0.25]]
     """
     scores = floating(scores)
-    rank = len(_checks.rank("masked_softmax", "scores", scores.shape, (3, 4), "(B, T, S) or (B, H, T, S)"))
+    rank = len(
+        _checks.rank("masked_softmax", "scores", scores.shape, (3, 4), "(B, T, S) or (B, H, T, S)")
+    )
     rule = rule_of("masked_softmax", scores.shape, mask=mask, valid_lens=valid_lens)
     visible = None
     if rule is not None:
@@ -45,7 +50,9 @@ def masked_softmax(scores, valid_lens=None, mask=None):
 
 
 def rule_of(who, shape, mask=None, valid_lens=None, name="mask"):
-    """Checks `mask` and `valid_lens` against the shape of the scores, and joins them into one mask object, or None."""
+    """Checks `mask` and `valid_lens` against the shape of the scores, and joins them into one mask
+    object, or None.
+    """
     lengths = None
     if valid_lens is not None:
         valid_lens = pairs.checked_int(who, "valid_lens", valid_lens)
@@ -62,13 +69,15 @@ def rule_of(who, shape, mask=None, valid_lens=None, name="mask"):
 
 
 def normalise(scores, visible=None):
-    """Softmax over keys, once the mask is a tensor that broadcasts to the scores, or None where no score is −inf."""
+    """Softmax over keys, once the mask is a tensor that broadcasts to the scores, or None where no
+    score is −inf.
+    """
     dtype = keras.backend.standardize_dtype(scores.dtype)
     scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
     if visible is None:
         return ops.cast(_softmax(scores), dtype)
-    # A finite score for what is hidden, since a row of −inf has no softmax. A row with any visible key rounds it to a
-    # weight of exactly 0; one without is taken away as a whole.
+    # A finite score for what is hidden, since a row of −inf has no softmax. A row with any visible
+    # key rounds it to a weight of exactly 0; one without is taken away as a whole.
     some = ops.cast(ops.any(visible, axis=-1, keepdims=True), scores.dtype)
     weights = _softmax(ops.where(visible, scores, _LOWEST)) * some
     return ops.cast(weights, dtype)
@@ -82,6 +91,7 @@ def not_hidden(scores, visible=None):
 
 def _softmax(scores):
     if scores.shape[-1] == 1:
-        # The only key gets all the weight. Keras would warn of an axis of one; this keeps a NaN, too.
+        # The only key gets all the weight. Keras would warn of an axis of one; this keeps a NaN,
+        # too.
         return ops.exp(scores - scores)
     return ops.softmax(scores, axis=-1)

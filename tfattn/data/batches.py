@@ -56,8 +56,8 @@ def translation_batches(
         `(B, S)`, target_in `(B, T)`, target_out `(B, T)`.
 
     Raises:
-        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to batch; `shuffle_seed` is
-            no int from 0 to 2⁶³ − 1.
+        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to
+            batch; `shuffle_seed` is no int from 0 to 2⁶³ − 1.
 
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat")]
@@ -78,9 +78,16 @@ def translation_batches(
     _checks.positive_int(who, "batch_size", batch_size)
     _check_options(who, max_length, shuffle_seed, length_multiple)
     vocabularies = (source_vocabulary, target_vocabulary)
-    for name, vocabulary in zip(("source_vocabulary", "target_vocabulary"), vocabularies, strict=True):
+    for name, vocabulary in zip(
+        ("source_vocabulary", "target_vocabulary"), vocabularies, strict=True
+    ):
         if isinstance(vocabulary, SubwordDropout):
-            _checks.fail(who, name, "encode alike in each epoch: `token_batches` takes a SubwordDropout", vocabulary)
+            _checks.fail(
+                who,
+                name,
+                "encode alike in each epoch: `token_batches` takes a SubwordDropout",
+                vocabulary,
+            )
     sides = _marked(_kept(who, pairs, vocabularies, max_length)[1], vocabularies)
     rows = tf.data.Dataset.range(len(sides[0]))
     if shuffle_seed is not None:
@@ -98,42 +105,46 @@ def token_batches(
     length_multiple: int = 4,
     epoch_counter: EpochCounter | None = None,
 ):
-    """Makes a `tf.data.Dataset` for teacher forcing whose batches hold pairs of similar length, as many as fit.
+    """Makes a `tf.data.Dataset` for teacher forcing whose batches hold pairs of similar length, as
+    many as fit.
 
-    Elements are those of `translation_batches`. A batch has as many rows as `tokens_per_batch` allows on its longer
-    side: B · max(S, T) <= tokens_per_batch, padding included.
+    Elements are those of `translation_batches`. A batch has as many rows as `tokens_per_batch`
+    allows on its longer side: B · max(S, T) <= tokens_per_batch, padding included.
 
-    Pairs are ordered by their padded lengths, longest first, and cut into batches once. An epoch then exchanges pairs
-    whose two padded lengths are equal, and shuffles the batches. So every epoch has other company for each pair, while
-    the number of batches and their shapes stay: `fit` knows how far it is, and XLA, which compiles once a shape, meets
-    each shape in the first epoch.
+    Pairs are ordered by their padded lengths, longest first, and cut into batches once. An epoch
+    then exchanges pairs whose two padded lengths are equal, and shuffles the batches. So every
+    epoch has other company for each pair, while the number of batches and their shapes stay: `fit`
+    knows how far it is, and XLA, which compiles once a shape, meets each shape in the first epoch.
 
-    With a `SubwordDropout` an epoch cuts words in ways of its own, and makes batches of what comes of it: their number
-    stays, a hundredth above what the first needs, their shapes do not. A pair that would come out too long for `max_length`
-    or for a batch is cut as without dropout; so is, should that number not suffice it, an epoch.
+    With a `SubwordDropout` an epoch cuts words in ways of its own, and makes batches of what comes
+    of it: their number stays, a hundredth above what the first needs, their shapes do not. A pair
+    that would come out too long for `max_length` or for a batch is cut as without dropout; so is,
+    should that number not suffice it, an epoch.
 
     Args:
         pairs: Iterable of `(source, target)` strings.
-        source_vocabulary: `Vocabulary` of the source side, or another with its methods; or a `SubwordDropout`.
+        source_vocabulary: `Vocabulary` of the source side, or another with its methods; or a
+            `SubwordDropout`.
         target_vocabulary: The same of the target side.
         tokens_per_batch: Positive int, the most ids in a batch, padding included, on either side.
-        max_length: Positive int, the most ids in a row, its begin or end included; a pair with a longer row on either
-            side is left out. None keeps all.
-        shuffle_seed: Non-negative int: the order of an epoch, and how it cuts words, is a function of this and of the
-            epoch's number alone, whatever TensorFlow's global seed. None gives the longest pairs first, always in the
-            same order.
-        length_multiple: Positive int. Lengths are padded with 0 to a multiple of this. A larger one gives fewer shapes
-            and more pairs that an epoch may exchange; a smaller one pads less.
-        epoch_counter: `EpochCounter` that tells the number of an epoch when a pass over the dataset begins. None counts
-            the passes from 0.
+        max_length: Positive int, the most ids in a row, its begin or end included; a pair with a
+            longer row on either side is left out. None keeps all.
+        shuffle_seed: Non-negative int: the order of an epoch, and how it cuts words, is a function
+            of this and of the epoch's number alone, whatever TensorFlow's global seed. None gives
+            the longest pairs first, always in the same order.
+        length_multiple: Positive int. Lengths are padded with 0 to a multiple of this. A larger one
+            gives fewer shapes and more pairs that an epoch may exchange; a smaller one pads less.
+        epoch_counter: `EpochCounter` that tells the number of an epoch when a pass over the dataset
+            begins. None counts the passes from 0.
 
     Returns:
-        A `tf.data.Dataset` of known cardinality. Its elements are int32: source `(B, S)`, target_in `(B, T)`,
-        target_out `(B, T)`.
+        A `tf.data.Dataset` of known cardinality. Its elements are int32: source `(B, S)`, target_in
+        `(B, T)`, target_out `(B, T)`.
 
     Raises:
-        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to batch; a pair is longer
-            than `tokens_per_batch`; `shuffle_seed` is no int from 0 to 2⁶³ − 1, or None beside a `SubwordDropout`.
+        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to
+            batch; a pair is longer than `tokens_per_batch`; `shuffle_seed` is no int from 0 to 2⁶³
+            − 1, or None beside a `SubwordDropout`.
 
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat"), ("a dog", "un chien")]
@@ -155,12 +166,19 @@ def token_batches(
     if drawn and shuffle_seed is None:
         _checks.fail(who, "shuffle_seed", "be given where words are cut by chance", shuffle_seed)
     sentences, ids = _kept(who, pairs, vocabularies, max_length)
-    plan_of = functools.partial(Plan.of, tokens_per_batch=tokens_per_batch, length_multiple=length_multiple)
-    plan, counter = plan_of(ids), epoch_counter or EpochCounter()  # the plan finds the pair that is too long
+    plan_of = functools.partial(
+        Plan.of, tokens_per_batch=tokens_per_batch, length_multiple=length_multiple
+    )
+    # the plan finds the pair that is too long
+    plan, counter = plan_of(ids), epoch_counter or EpochCounter()
     if drawn:
-        longest = min(max_length or tokens_per_batch, tokens_per_batch // length_multiple * length_multiple)
+        longest = min(
+            max_length or tokens_per_batch, tokens_per_batch // length_multiple * length_multiple
+        )
         draw = functools.partial(_drawn, sentences, ids, vocabularies, longest, shuffle_seed)
-        batches = _drawn_epochs(draw, ids, plan, plan_of, vocabularies, shuffle_seed, counter, length_multiple)
+        batches = _drawn_epochs(
+            draw, ids, plan, plan_of, vocabularies, shuffle_seed, counter, length_multiple
+        )
     else:
         sides = map(_ragged, _marked(ids, vocabularies))
         rows = plan.in_order() if shuffle_seed is None else plan.epochs(shuffle_seed, counter)
@@ -169,7 +187,8 @@ def token_batches(
 
 
 def twice(batches):
-    """Each batch with its rows twice, one half after the other: what `training.RDropCrossentropy` compares.
+    """Each batch with its rows twice, one half after the other: what `training.RDropCrossentropy`
+    compares.
 
     Args:
         batches: `tf.data.Dataset` of nested tensors, the batch as first axis.
@@ -194,10 +213,14 @@ def twice(batches):
         _checks.fail("twice", "batches", "be a tf.data.Dataset", batches)
     parts = isinstance(batches.element_spec, tuple)  # which `map` hands over one by one
     double = functools.partial(tf.nest.map_structure, lambda rows: tf.concat([rows, rows], axis=0))
-    return batches.map(lambda *batch: double(batch if parts else batch[0]), num_parallel_calls=_AUTO)
+    return batches.map(
+        lambda *batch: double(batch if parts else batch[0]), num_parallel_calls=_AUTO
+    )
 
 
-def _check_options(who: str, max_length: int | None, shuffle_seed: int | None, length_multiple: int) -> None:
+def _check_options(
+    who: str, max_length: int | None, shuffle_seed: int | None, length_multiple: int
+) -> None:
     _checks.positive_int(who, "length_multiple", length_multiple)
     if max_length is not None:
         _checks.positive_int(who, "max_length", max_length)
@@ -207,9 +230,14 @@ def _check_options(who: str, max_length: int | None, shuffle_seed: int | None, l
 
 
 def _kept(who: str, pairs, vocabularies, max_length: int | None):
-    """(sentences, ids), each a list for either side, of the pairs that are not too long, marks not included."""
+    """(sentences, ids), each a list for either side, of the pairs that are not too long, marks not
+    included.
+    """
     pairs = _checked_pairs(who, pairs)
-    rows = [(pair, [words.encode(side) for words, side in zip(vocabularies, pair, strict=True)]) for pair in pairs]
+    rows = [
+        (pair, [words.encode(side) for words, side in zip(vocabularies, pair, strict=True)])
+        for pair in pairs
+    ]
     if max_length is not None:
         rows = [row for row in rows if max(map(len, row[1])) + 1 <= max_length]
     if not rows:
@@ -233,7 +261,9 @@ def _checked_pairs(who: str, pairs) -> list[tuple[str, str]]:
 
 
 def _drawn(sentences, ids, vocabularies, longest: int, seed: int, epoch: int):
-    """`ids`, those of a `SubwordDropout` drawn anew; a pair that would be longer than `longest`, its mark included, stays."""
+    """`ids`, those of a `SubwordDropout` drawn anew; a pair that would be longer than `longest`,
+    its mark included, stays.
+    """
 
     def side(number):
         if not isinstance(vocabularies[number], SubwordDropout):
@@ -242,7 +272,9 @@ def _drawn(sentences, ids, vocabularies, longest: int, seed: int, epoch: int):
         return vocabularies[number].draw(sentences[number], int(own_seed))
 
     drawn, plain = zip(side(0), side(1), strict=True), zip(*ids, strict=True)
-    rows = [new if max(map(len, new)) < longest else own for new, own in zip(drawn, plain, strict=True)]
+    rows = [
+        new if max(map(len, new)) < longest else own for new, own in zip(drawn, plain, strict=True)
+    ]
     return list(zip(*rows, strict=True))
 
 
@@ -256,13 +288,16 @@ def _marked(ids, vocabularies) -> tuple[list[list[int]], ...]:
     )
 
 
-def _drawn_epochs(draw, ids, plain, plan_of, vocabularies, seed: int, counter: EpochCounter, length_multiple: int):
-    """The dataset whose passes have the rows that `draw` gives for their epoch, in batches as `plan_of` has them.
+def _drawn_epochs(
+    draw, ids, plain, plan_of, vocabularies, seed: int, counter: EpochCounter, length_multiple: int
+):
+    """The dataset whose passes have the rows that `draw` gives for their epoch, in batches as
+    `plan_of` has them.
 
     `ids` and `plain` are the rows without dropout, and their plan.
 
-    `fit` takes the first epoch's number of batches for that of all, and schedules are made from it: so each has as many, a
-    hundredth more than the first has need of.
+    `fit` takes the first epoch's number of batches for that of all, and schedules are made from it:
+    so each has as many, a hundredth more than the first has need of.
     """
     import tensorflow as tf
 
@@ -279,8 +314,12 @@ def _drawn_epochs(draw, ids, plain, plan_of, vocabularies, seed: int, counter: E
 
     def dataset(epoch):
         types = [tf.int32, tf.int64] * 3 + [tf.int64, tf.float64, tf.int64]
-        found = [tf.ensure_shape(array, [None]) for array in tf.numpy_function(arrays, [epoch], types)]
-        sides = [tf.RaggedTensor.from_row_lengths(*found[i : i + 2], validate=False) for i in (0, 2, 4)]
+        found = [
+            tf.ensure_shape(array, [None]) for array in tf.numpy_function(arrays, [epoch], types)
+        ]
+        sides = [
+            tf.RaggedTensor.from_row_lengths(*found[i : i + 2], validate=False) for i in (0, 2, 4)
+        ]
         rows = tf.data.Dataset.from_tensor_slices(shuffled(*found[6:], (seed, epoch)))
         return _gathered(sides, rows, length_multiple)
 
@@ -288,7 +327,9 @@ def _drawn_epochs(draw, ids, plain, plan_of, vocabularies, seed: int, counter: E
 
 
 def _gathered(sides, batches, length_multiple: int):
-    """The dataset of the rows that `batches`, a dataset of row numbers, names; `sides` are ragged tensors."""
+    """The dataset of the rows that `batches`, a dataset of row numbers, names; `sides` are ragged
+    tensors.
+    """
     import tensorflow as tf
 
     sides = list(sides)

@@ -11,7 +11,9 @@ __all__ = ["read_parallel"]
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
-def read_parallel(source_path: str | os.PathLike, target_path: str | os.PathLike) -> list[tuple[str, str]]:
+def read_parallel(
+    source_path: str | os.PathLike, target_path: str | os.PathLike
+) -> list[tuple[str, str]]:
     r"""Reads two UTF-8 text files whose lines are translations of each other.
 
     Each file may be plain or compressed with gzip; its content tells which. A line

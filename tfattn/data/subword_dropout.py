@@ -10,28 +10,32 @@ from tfattn.data.subwords import SPACE, SubwordVocabulary, made_by_byte_pairs, p
 
 __all__ = ["SubwordDropout"]
 
-_PROBES = ["", "a b a b", "in the house", "ﬁne ｌｏｗ Ａ²", "e\u0301 …"]  # what a normaliser changes, and words
+# what a normaliser changes, and words
+_PROBES = ["", "a b a b", "in the house", "ﬁne ｌｏｗ Ａ²", "e\u0301 …"]
 
 _NONE = np.iinfo(np.int32).max  # the rank of two parts that do not join
 
 
 class SubwordDropout:
-    """Passes over a join of subwords now and then: BPE dropout, which `token_batches` draws anew for each epoch.
+    """Passes over a join of subwords now and then: BPE dropout, which `token_batches` draws anew
+    for each epoch.
 
-    A small corpus shows many of its subwords a few times only, and a word always in the same parts. Cut in many ways, each
-    word also trains the parts that it shares with others. Rows become longer, and training takes more epochs.
+    A small corpus shows many of its subwords a few times only, and a word always in the same parts.
+    Cut in many ways, each word also trains the parts that it shares with others. Rows become
+    longer, and training takes more epochs.
 
-    It stands where its vocabulary stands, with the same ids: `encode`, `decode`, `words` and `len` are the vocabulary's own,
-    without dropout, as evaluation and translation want them.
+    It stands where its vocabulary stands, with the same ids: `encode`, `decode`, `words` and `len`
+    are the vocabulary's own, without dropout, as evaluation and translation want them.
 
     Args:
         vocabulary: `SubwordVocabulary`, whose ids these are.
-        rate: Number in [0, 1), the probability of passing over a join at each step in which it could be made; 0 gives
-            what the vocabulary's `encode` gives.
+        rate: Number in [0, 1), the probability of passing over a join at each step in which it
+            could be made; 0 gives what the vocabulary's `encode` gives.
 
     Raises:
-        ValueError: `vocabulary` is something else, or a model of another make than `from_sentences` gives: not of
-            byte pairs, or of text that is not taken as it is; `rate` is not in [0, 1).
+        ValueError: `vocabulary` is something else, or a model of another make than `from_sentences`
+            gives: not of byte pairs, or of text that is not taken as it is; `rate` is not in [0,
+            1).
 
     Example:
         >>> words = SubwordVocabulary.from_sentences(["low lower lowest", "new newer newest"], size=100)
@@ -51,13 +55,26 @@ class SubwordDropout:
             _checks.fail(who, "vocabulary", "be a SubwordVocabulary", vocabulary)
         self.vocabulary = vocabulary
         self.rate = _checks.probability(who, "rate", rate)
-        self.words, self.encode, self.decode = vocabulary.words, vocabulary.encode, vocabulary.decode
-        self._ids = {part: index for index, part in enumerate(vocabulary.words) if index > vocabulary.end_id}
+        self.words, self.encode, self.decode = (
+            vocabulary.words,
+            vocabulary.encode,
+            vocabulary.decode,
+        )
+        self._ids = {
+            part: index for index, part in enumerate(vocabulary.words) if index > vocabulary.end_id
+        }
         self._pairs, self._joined = self._joins()
         whole_words = not any(SPACE in part[1:] for part in self._ids)
         plain = [vocabulary.encode(text) for text in _PROBES]
-        if not (whole_words and made_by_byte_pairs(vocabulary) and self._drawn(_PROBES, 0.0, 0) == plain):
-            _checks.fail(who, "vocabulary", "be of byte pairs, joined within words of a text as it is", vocabulary)
+        if not (
+            whole_words and made_by_byte_pairs(vocabulary) and self._drawn(_PROBES, 0.0, 0) == plain
+        ):
+            _checks.fail(
+                who,
+                "vocabulary",
+                "be of byte pairs, joined within words of a text as it is",
+                vocabulary,
+            )
 
     def __len__(self) -> int:
         return len(self.words)
@@ -70,10 +87,12 @@ class SubwordDropout:
             seed: Int of at least 0. The same sentences and seed give the same ids.
 
         Returns:
-            A list of lists of int; each decodes to what the ids of the vocabulary's `encode` decode to.
+            A list of lists of int; each decodes to what the ids of the vocabulary's `encode` decode
+            to.
 
         Raises:
-            ValueError: `sentences` is a single string, or holds something else; `seed` is no such int.
+            ValueError: `sentences` is a single string, or holds something else; `seed` is no such
+                int.
         """
         who = "SubwordDropout.draw"
         sentences = _checks.strings(who, "sentences", sentences)
@@ -83,8 +102,12 @@ class SubwordDropout:
         generator = np.random.default_rng(seed)
         lines = [plain_text(sentence).split() for sentence in sentences]
         kinds = {}  # each word's number
-        words = np.array([kinds.setdefault(word, len(kinds)) for line in lines for word in line], dtype=np.int64)
-        letters = [[self._ids.get(letter, self.unknown_id) for letter in SPACE + word] for word in kinds]
+        words = np.array(
+            [kinds.setdefault(word, len(kinds)) for line in lines for word in line], dtype=np.int64
+        )
+        letters = [
+            [self._ids.get(letter, self.unknown_id) for letter in SPACE + word] for word in kinds
+        ]
         sizes = np.array([len(ids) for ids in letters], dtype=np.int64)
         numbers, cut = np.zeros(len(words), dtype=np.int64), []
         for size in np.unique(sizes):  # words of one length side by side
@@ -103,7 +126,9 @@ class SubwordDropout:
         return [flat[start:end].tolist() for start, end in itertools.pairwise(ends)]
 
     def _joins(self):
-        """(pairs, joined): which two parts make a third, a pair as the number `left · len(vocabulary) + right`, in order."""
+        """(pairs, joined): which two parts make a third, a pair as the number
+        `left · len(vocabulary) + right`, in order.
+        """
         size = len(self)
         joins = sorted(
             (self._ids[part[:i]] * size + self._ids[part[i:]], index)
@@ -115,7 +140,9 @@ class SubwordDropout:
         return np.array(pairs, dtype=np.int64), np.array(joined, dtype=np.int32)
 
     def _cut(self, parts, rate, generator):
-        """Words as rows of letters `(N, L)`, their parts joined until chance or the vocabulary knows no more; -1 fills up."""
+        """Words as rows of letters `(N, L)`, their parts joined until chance or the vocabulary
+        knows no more; -1 fills up.
+        """
         done = np.full_like(parts, -1)
         rows = np.arange(len(parts))  # of the words that still change
         while len(rows):
@@ -125,7 +152,8 @@ class SubwordDropout:
             # The lower the id, the sooner two parts join: the order in which they were learnt.
             joined = np.where(self._pairs[places] == pairs, self._joined[places], _NONE)
             joined[generator.random(joined.shape, dtype=np.float32) < rate] = _NONE
-            joined = np.pad(joined, [(0, 0), (0, 1)], constant_values=_NONE)  # a word of one part has no pair
+            # a word of one part has no pair
+            joined = np.pad(joined, [(0, 0), (0, 1)], constant_values=_NONE)
             first = joined.argmin(axis=1)[:, None]
             least = np.take_along_axis(joined, first, axis=1)
             stays = least[:, 0] == _NONE
@@ -133,11 +161,14 @@ class SubwordDropout:
             parts, first, least, rows = parts[~stays], first[~stays], least[~stays], rows[~stays]
             np.put_along_axis(parts, first, least, axis=1)
             columns = np.arange(parts.shape[1] - 1)
-            parts = np.take_along_axis(parts, columns + (columns > first), axis=1)  # what follows moves up
+            # what follows moves up
+            parts = np.take_along_axis(parts, columns + (columns > first), axis=1)
         return done
 
     def _real(self, parts):
-        """Which of the parts `(words, L)` stand for themselves: no filling, and of a run of the unknown the first alone."""
+        """Which of the parts `(words, L)` stand for themselves: no filling, and of a run of the
+        unknown the first alone.
+        """
         unknown = parts == self.unknown_id
         unknown[:, 1:] &= unknown[:, :-1]
         unknown[:, :1] = False

@@ -9,30 +9,37 @@ from tfattn.data.vocabulary import Vocabulary
 
 __all__ = ["SubwordVocabulary", "load_vocabulary"]
 
-_SPECIAL_IDS = (Vocabulary.padding_id, Vocabulary.unknown_id, Vocabulary.begin_id, Vocabulary.end_id)
+_SPECIAL_IDS = (
+    Vocabulary.padding_id,
+    Vocabulary.unknown_id,
+    Vocabulary.begin_id,
+    Vocabulary.end_id,
+)
 
-# How sentencepiece writes a space; it keeps a second block character for itself. Text may use neither.
+# How sentencepiece writes a space; it keeps a second block character for itself. Text may use
+# neither.
 SPACE = "▁"
 _RESERVED = str.maketrans("▁▅", "__")
 
 
 class SubwordVocabulary:
-    """Parts of words as integer ids: byte-pair encoding, in which frequent words stay whole and no word is unknown.
+    """Parts of words as integer ids: byte-pair encoding, in which frequent words stay whole and no
+    word is unknown.
 
-    A drop-in for `Vocabulary`: the same methods and the same ids 0 to 3 for padding, the unknown, begin and end. Only a
-    character that the vocabulary was never shown is unknown. Text cannot forge the special ids: "<eos>" in a sentence
-    becomes parts like "<" and "eos", or unknown.
+    A drop-in for `Vocabulary`: the same methods and the same ids 0 to 3 for padding, the unknown,
+    begin and end. Only a character that the vocabulary was never shown is unknown. Text cannot
+    forge the special ids: "<eos>" in a sentence becomes parts like "<" and "eos", or unknown.
 
-    A joint vocabulary is one that was made from both languages' sentences; a model whose two sides share it can share
-    its embeddings too.
+    A joint vocabulary is one that was made from both languages' sentences; a model whose two sides
+    share it can share its embeddings too.
 
     Args:
-        model: Bytes, a serialised sentencepiece model whose padding, unknown, begin and end are ids 0 to 3. See also
-            `from_sentences` and `load`.
+        model: Bytes, a serialised sentencepiece model whose padding, unknown, begin and end are ids
+            0 to 3. See also `from_sentences` and `load`.
 
     Attributes:
-        words: Tuple of str, every entry in the order of the ids, so that `words[i]` is how id `i` is written. "▁"
-            stands where a word begins.
+        words: Tuple of str, every entry in the order of the ids, so that `words[i]` is how id `i`
+            is written. "▁" stands where a word begins.
 
     Raises:
         ValueError: `model` is something else.
@@ -45,8 +52,9 @@ class SubwordVocabulary:
         >>> vocabulary.decode([*vocabulary.encode("newest slow"), vocabulary.end_id, vocabulary.padding_id])
         'newest slow'
 
-    Source: Sennrich, Haddow, Birch 2016, arXiv:1508.07909, algorithm 1; Kudo, Richardson 2018, arXiv:1808.06226. Each
-    word here begins with "▁", where the first paper ends it with a mark of its own.
+    Source: Sennrich, Haddow, Birch 2016, arXiv:1508.07909, algorithm 1; Kudo, Richardson 2018,
+    arXiv:1808.06226. Each word here begins with "▁", where the first paper ends it with a mark of
+    its own.
     """
 
     padding_id, unknown_id, begin_id, end_id = _SPECIAL_IDS
@@ -54,28 +62,40 @@ class SubwordVocabulary:
     def __init__(self, model: bytes):
         self._processor = _processor(model)
         if self._processor is None:
-            expected = f"be a sentencepiece model whose padding, unknown, begin and end are {_SPECIAL_IDS}"
-            _checks.fail("SubwordVocabulary", "model", expected, model[:20] if isinstance(model, bytes) else model)
-        self.words = tuple(self._processor.id_to_piece(index) for index in range(self._processor.get_piece_size()))
+            expected = (
+                f"be a sentencepiece model whose padding, unknown, begin and end are {_SPECIAL_IDS}"
+            )
+            _checks.fail(
+                "SubwordVocabulary",
+                "model",
+                expected,
+                model[:20] if isinstance(model, bytes) else model,
+            )
+        self.words = tuple(
+            self._processor.id_to_piece(index) for index in range(self._processor.get_piece_size())
+        )
 
     @classmethod
     def from_sentences(cls, sentences: Iterable[str], size: int) -> "SubwordVocabulary":
-        """Learns the parts of words from some sentences, by joining what most often stands side by side.
+        """Learns the parts of words from some sentences, by joining what most often stands side by
+        side.
 
-        The text is taken as it is: nothing is normalised but white space, and white space alone bounds a part, so that
-        "&apos;s" or "t-shirt" may become one. Every character gets an id, but nothing is learnt from a text's "<eos>" and
-        its like. The same sentences give the same ids.
+        The text is taken as it is: nothing is normalised but white space, and white space alone
+        bounds a part, so that "&apos;s" or "t-shirt" may become one. Every character gets an id,
+        but nothing is learnt from a text's "<eos>" and its like. The same sentences give the same
+        ids.
 
         Args:
             sentences: Iterable of str; chain two languages' for a joint vocabulary.
-            size: Positive int, the greatest `len` of the result, its four special entries included. It has fewer where
-                the sentences have no more to join.
+            size: Positive int, the greatest `len` of the result, its four special entries included.
+                It has fewer where the sentences have no more to join.
 
         Returns:
             A `SubwordVocabulary`.
 
         Raises:
-            ValueError: `sentences` is a single string or holds no words; `size` has no room for the characters.
+            ValueError: `sentences` is a single string or holds no words; `size` has no room for the
+                characters.
             ImportError: sentencepiece is not installed.
 
         Example:
@@ -102,8 +122,8 @@ class SubwordVocabulary:
         """The ids of a sentence's parts, without begin or end.
 
         Args:
-            sentence: Str, words separated by white space. The block characters "▁" and "▅", which sentencepiece keeps
-                for itself, are read as "_".
+            sentence: Str, words separated by white space. The block characters "▁" and "▅", which
+                sentencepiece keeps for itself, are read as "_".
 
         Returns:
             A list of int; `unknown_id` for a run of characters that are not in the vocabulary.
@@ -115,7 +135,8 @@ class SubwordVocabulary:
         return self._processor.encode(plain_text(sentence))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The sentence that some ids stand for: what `encode` read, but for white space and unknown characters.
+        """The sentence that some ids stand for: what `encode` read, but for white space and unknown
+        characters.
 
         Reads up to the first end, and leaves out padding and begin.
 
@@ -135,7 +156,9 @@ class SubwordVocabulary:
         parts = []
         for index in map(int, ids):
             if not 0 <= index < len(self.words):
-                _checks.fail("SubwordVocabulary.decode", "ids", f"lie in [0, {len(self.words)})", index)
+                _checks.fail(
+                    "SubwordVocabulary.decode", "ids", f"lie in [0, {len(self.words)})", index
+                )
             if index == self.end_id:
                 break
             if index not in (self.padding_id, self.begin_id):
@@ -164,8 +187,8 @@ class SubwordVocabulary:
         """Reads a vocabulary that `save` wrote; see there for an example.
 
         Args:
-            path: The file. A model that sentencepiece itself wrote will do where its padding, unknown, begin and end
-                are ids 0 to 3.
+            path: The file. A model that sentencepiece itself wrote will do where its padding,
+                unknown, begin and end are ids 0 to 3.
 
         Returns:
             A `SubwordVocabulary` with the same ids.
@@ -215,15 +238,23 @@ def load_vocabulary(path: str | os.PathLike) -> Vocabulary | SubwordVocabulary:
 
 
 def made_by_byte_pairs(vocabulary: SubwordVocabulary) -> bool:
-    """Whether a part joins before all parts of a higher id, as byte-pair encoding numbers them, and not by likelihood."""
-    scores = [vocabulary._processor.get_score(index) for index in range(len(_SPECIAL_IDS), len(vocabulary))]
+    """Whether a part joins before all parts of a higher id, as byte-pair encoding numbers them, and
+    not by likelihood.
+    """
+    scores = [
+        vocabulary._processor.get_score(index)
+        for index in range(len(_SPECIAL_IDS), len(vocabulary))
+    ]
     return scores == [-float(rank) for rank in range(len(scores))]
 
 
 def plain_text(sentence: str) -> str:
     """The sentence with single spaces, in characters that sentencepiece takes."""
-    # A half of a character, as a terminal of another encoding may pass in, is no UTF-8: it becomes "?".
-    return " ".join(sentence.translate(_RESERVED).encode("utf-8", "replace").decode("utf-8").split())
+    # A half of a character, as a terminal of another encoding may pass in, is no UTF-8: it becomes
+    # "?".
+    return " ".join(
+        sentence.translate(_RESERVED).encode("utf-8", "replace").decode("utf-8").split()
+    )
 
 
 def _trained(lines: list[str], size: int) -> bytes:
@@ -239,7 +270,8 @@ def _trained(lines: list[str], size: int) -> bytes:
         character_coverage=1.0,
         normalization_rule_name="identity",
         split_by_unicode_script=False,
-        max_sentence_length=4 * max(map(len, lines), default=1),  # in bytes; a longer one would be left out
+        # in bytes; a longer one would be left out
+        max_sentence_length=4 * max(map(len, lines), default=1),
         pad_id=Vocabulary.padding_id,
         unk_id=Vocabulary.unknown_id,
         bos_id=Vocabulary.begin_id,
@@ -254,7 +286,9 @@ def _trained(lines: list[str], size: int) -> bytes:
 
 
 def _processor(model: bytes):
-    """sentencepiece's processor for a model with the ids of this package, or None where `model` is none."""
+    """sentencepiece's processor for a model with the ids of this package, or None where `model` is
+    none.
+    """
     sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
     if not isinstance(model, bytes) or not model:  # sentencepiece 0.1 crashes on an empty one
         return None

@@ -179,7 +179,9 @@ def _grammar_size() -> int:
 def _count_phrases(nouns: Sequence[Noun]) -> int:
     shapes = 2 * len(DETERMINERS)  # singular and plural
     return sum(
-        shapes * (1 + len(_adjectives(noun.kind, precedes=True))) * (1 + len(_adjectives(noun.kind, precedes=False)))
+        shapes
+        * (1 + len(_adjectives(noun.kind, precedes=True)))
+        * (1 + len(_adjectives(noun.kind, precedes=False)))
         for noun in nouns
     )
 

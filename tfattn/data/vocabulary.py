@@ -61,7 +61,9 @@ class Vocabulary:
             _checks.fail("Vocabulary", "words", "hold no word twice", repeated)
 
     @classmethod
-    def from_sentences(cls, sentences: Iterable[str], min_count: int = 1, max_size: int | None = None) -> "Vocabulary":
+    def from_sentences(
+        cls, sentences: Iterable[str], min_count: int = 1, max_size: int | None = None
+    ) -> "Vocabulary":
         """Collects the words of some sentences, the most frequent first.
 
         Words of equal count stand in the order of their characters, so the same

@@ -25,8 +25,8 @@ class Settings(NamedTuple):
 def prepared(who, step, state, batch_size, max_length, begin_id, end_id, padding_id, return_state):
     """The checked arguments of a search: (settings, start, state in the backend's tensors).
 
-    `start` is the buffer, int32 `(B, 1 + L)` with the begin token in front, and how many tokens each row may have, `(B,)`;
-    L is the most of them.
+    `start` is the buffer, int32 `(B, 1 + L)` with the begin token in front, and how many tokens
+    each row may have, `(B,)`; L is the most of them.
     """
     if not callable(step):
         _checks.fail(who, "step", "be callable, see `tfattn.decoding`", step)
@@ -45,7 +45,9 @@ def prepared(who, step, state, batch_size, max_length, begin_id, end_id, padding
     rest = ops.full((batch_size, longest), padding_id, dtype="int32")
     tokens = ops.concatenate([begin, rest], axis=1)
     limits = ops.broadcast_to(ops.convert_to_tensor(limits, dtype="int32"), ops.shape(tokens)[:1])
-    state = keras.tree.map_structure(lambda leaf: ops.convert_to_tensor(leaf) if _is_array(leaf) else leaf, state)
+    state = keras.tree.map_structure(
+        lambda leaf: ops.convert_to_tensor(leaf) if _is_array(leaf) else leaf, state
+    )
     _check_rows(who, state, tokens.shape[0])
     _check_room(who, state, longest)
     return settings, (tokens, limits), state
@@ -74,7 +76,12 @@ def _check_rows(who, state, batch_size):
     for leaf in keras.tree.flatten(state):
         rows = leaf.shape[0] if _is_array(leaf) and len(leaf.shape) else None
         if None not in (rows, batch_size) and rows != batch_size:
-            _checks.fail(who, "state", f"hold `batch_size`={batch_size} rows in each tensor", tuple(leaf.shape))
+            _checks.fail(
+                who,
+                "state",
+                f"hold `batch_size`={batch_size} rows in each tensor",
+                tuple(leaf.shape),
+            )
 
 
 def _check_room(who, state, longest):
@@ -90,8 +97,8 @@ def _is_array(leaf):
 
 
 def _may_drop_rows():
-    # A batch that shrinks has no fixed shape: inside of a function of the caller's, which may be meant for XLA or for
-    # export, every row stays to the end.
+    # A batch that shrinks has no fixed shape: inside of a function of the caller's, which may be
+    # meant for XLA or for export, every row stays to the end.
     if keras.backend.backend() != "tensorflow":
         return False
     import tensorflow as tf

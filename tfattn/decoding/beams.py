@@ -22,10 +22,12 @@ class Hypotheses(NamedTuple):
     """What `beam_search` found for each sentence, the best first.
 
     Attributes:
-        tokens: int32 `(B, N, L)`, up to and with the end token, then padding; without one where `max_length` came first.
-        scores: float32 `(B, N)`, sums of log-probabilities over the length penalty; -inf, and nothing but padding, where
-            there are fewer hypotheses than asked for.
-        state: None, or on request the step's state: `B·N` rows, those of a sentence together, in the order of `tokens`.
+        tokens: int32 `(B, N, L)`, up to and with the end token, then padding; without one where
+            `max_length` came first.
+        scores: float32 `(B, N)`, sums of log-probabilities over the length penalty; -inf, and
+            nothing but padding, where there are fewer hypotheses than asked for.
+        state: None, or on request the step's state: `B·N` rows, those of a sentence together, in
+            the order of `tokens`.
     """
 
     tokens: Any
@@ -50,25 +52,29 @@ def beam_search(
 
         score = (Σ log p(token | the tokens before it)) / length ** length_penalty,    the end token counted
 
-    After every step the `num_beams` best go on. A hypothesis that has ended keeps its place among them and its score, for
-    as long as no better ones push it out. A sentence is done when none of its open beams can still overtake, which no
-    longer changes its result. At `max_length` the open ones count as ended, with the score that they have there: one
-    without an end token may come out first. One beam is greedy search. Compiled like `greedy_search`; another length
-    penalty is no other compiled function.
+    After every step the `num_beams` best go on. A hypothesis that has ended keeps its place among
+    them and its score, for as long as no better ones push it out. A sentence is done when none of
+    its open beams can still overtake, which no longer changes its result. At `max_length` the open
+    ones count as ended, with the score that they have there: one without an end token may come out
+    first. One beam is greedy search. Compiled like `greedy_search`; another length penalty is no
+    other compiled function.
 
     Args:
-        step, state, batch_size, max_length: see `greedy_search`. `state` has one row a sentence: the search repeats it for
-            the beams by itself.
+        step, state, batch_size, max_length: see `greedy_search`. `state` has one row a sentence:
+            the search repeats it for the beams by itself.
         num_beams: positive int K, hypotheses carried along for each sentence.
-        length_penalty: number of at least 0. 0 ranks by the sum, which favours short sentences; 1 by the mean.
+        length_penalty: number of at least 0. 0 ranks by the sum, which favours short sentences; 1
+            by the mean.
         num_results: positive int N up to `num_beams`, hypotheses to return for each sentence.
         begin_id, end_id, padding_id: ints.
-        return_state: whether to return the state of each result too, as it was when the result ended.
+        return_state: whether to return the state of each result too, as it was when the result
+            ended.
     Returns:
-        `Hypotheses`: tokens int32 `(B, N, max_length)`, scores float32 `(B, N)`, the best first, and state.
+        `Hypotheses`: tokens int32 `(B, N, max_length)`, scores float32 `(B, N)`, the best first,
+        and state.
     Raises:
-        ValueError: an argument is out of its range; the state has other than `batch_size` rows, or a `Past` less room than
-            `max_length`.
+        ValueError: an argument is out of its range; the state has other than `batch_size` rows, or
+            a `Past` less room than `max_length`.
     Example: after 2 comes 4 or 5, after 5 always the end, 3.
         >>> table = np.full((6, 6), -np.inf, "float32")
         >>> table[2, 4], table[2, 5], table[4, 3], table[4, 4], table[5, 3] = np.log([0.6, 0.4, 0.5, 0.5, 1.0])
@@ -81,11 +87,14 @@ def beam_search(
         >>> print(np.exp(found.scores.numpy()).round(2))
         [[0.4 0.3]]
 
-    Source: the sum over a power of the length after Wu et al. 2016, arXiv:1609.08144, section 7; differs from it in the
-    plain length as the base, and has no penalty for coverage.
+    Source: the sum over a power of the length after Wu et al. 2016, arXiv:1609.08144, section 7;
+    differs from it in the plain length as the base, and has no penalty for coverage.
     """
     who = "beam_search"
-    own = (_checks.positive_int(who, "num_beams", num_beams), _checks.positive_int(who, "num_results", num_results))
+    own = (
+        _checks.positive_int(who, "num_beams", num_beams),
+        _checks.positive_int(who, "num_results", num_results),
+    )
     if num_results > num_beams:
         _checks.fail(who, "num_results", f"be at most `num_beams`={num_beams}", num_results)
     if not (isinstance(length_penalty, numbers.Real) and 0 <= length_penalty < float("inf")):
@@ -107,7 +116,9 @@ def _beams(step, settings, start, state, penalty):
     rows = ops.reshape(first[:, None] + ops.arange(num_results, dtype="int32"), (-1,))  # (B·N,)
     scores = taken(beams.scores(found), rows)
     tokens = ops.where((scores == _NEVER)[:, None], settings.padding_id, taken(found.tokens, rows))
-    state = keras.tree.map_structure(lambda leaf: taken(leaf, rows) if ops.is_tensor(leaf) else leaf, state)
+    state = keras.tree.map_structure(
+        lambda leaf: taken(leaf, rows) if ops.is_tensor(leaf) else leaf, state
+    )
     return tokens[:, 1:], scores, state
 
 
@@ -123,12 +134,14 @@ class _Beams:
 
     def choose(self, logits, position, found, width):
         k, ended = self.width, found.ended[:, None]
-        gains, tokens = best_tokens(ops.cast(logits, "float32"), k)  # (R, K): no more than K of one beam can go on
+        # (R, K): no more than K of one beam can go on
+        gains, tokens = best_tokens(ops.cast(logits, "float32"), k)
         # What has ended goes on as itself, and as nothing else.
         gains = ops.where(ended, ops.where(ops.arange(k) == 0, 0.0, _NEVER), gains)
         sums = found.own["sums"][:, None] + gains  # (R, K)
         lengths = found.own["lengths"] + ops.where(found.ended, 0.0, 1.0)  # (R,)
-        candidates = ops.reshape(self.penalised(sums, lengths[:, None]), (-1, width * k))  # (B, width·K)
+        # (B, width·K)
+        candidates = ops.reshape(self.penalised(sums, lengths[:, None]), (-1, width * k))
         chosen = ops.cast(ops.top_k(candidates, k)[1], "int32")  # (B, K)
         sentences = ops.arange(ops.shape(chosen)[0], dtype="int32")[:, None]
         places = ops.reshape(chosen + sentences * (width * k), (-1,))  # (B·K,)
@@ -142,12 +155,14 @@ class _Beams:
         sums = ops.reshape(found.own["sums"], (-1, self.width))  # (B, K)
         ended = ops.reshape(found.ended, (-1, self.width))
         still_open = ops.logical_and(ops.logical_not(ended), sums > _NEVER)
-        # A sum can only fall: nothing that comes of an open beam scores more than its sum does at the greatest length.
+        # A sum can only fall: nothing that comes of an open beam scores more than its sum does at
+        # the greatest length.
         greatest = ops.cast(ops.reshape(found.limits, (-1, self.width)), "float32")
         hope = ops.max(ops.where(still_open, self.penalised(sums, greatest), _NEVER), axis=1)
         scores = ops.where(ended, ops.reshape(self.scores(found), (-1, self.width)), _NEVER)
         worst_result = ops.top_k(scores, self.num_results)[0][:, -1]
-        done = ops.logical_or(hope < worst_result, ops.logical_not(ops.any(still_open, axis=1)))  # (B,)
+        # (B,)
+        done = ops.logical_or(hope < worst_result, ops.logical_not(ops.any(still_open, axis=1)))
         return ops.repeat(done, self.width)
 
     def scores(self, found):

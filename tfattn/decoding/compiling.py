@@ -6,7 +6,8 @@ import keras
 
 from tfattn import _checks
 
-# By the id of the step's owner, since not every owner can be hashed; an entry goes when its owner does.
+# By the id of the step's owner, since not every owner can be hashed; an entry goes when its owner
+# does.
 _compiled = {}
 
 
@@ -38,8 +39,8 @@ def _weak(step):
 class _Run:
     """A search with its step, and a name for TensorFlow's messages.
 
-    An object and no inner function: TensorFlow tells functions apart by their code when it counts how often one is traced
-    anew, and would warn of many searches that are each traced once.
+    An object and no inner function: TensorFlow tells functions apart by their code when it counts
+    how often one is traced anew, and would warn of many searches that are each traced once.
     """
 
     def __init__(self, search, step, settings):
@@ -56,18 +57,23 @@ def _compile(search, step, settings):
     if backend == "tensorflow":
         import tensorflow as tf
 
-        # Without AutoGraph: nothing here needs it, and where it fails it keeps the step's owner alive.
+        # Without AutoGraph: nothing here needs it, and where it fails it keeps the step's owner
+        # alive.
         return tf.function(run, autograph=False, reduce_retracing=True)
     return _compile_on_jax(run) if backend == "jax" else run
 
 
 def _compile_on_jax(run):
-    """`run` for JAX, which would take the weights that it meets while it traces for constants: so they are arguments."""
+    """`run` for JAX, which would take the weights that it meets while it traces for constants: so
+    they are arguments.
+    """
     import jax
 
     @jax.jit
     def traced(weights, *tensors):
-        with keras.StatelessScope(state_mapping=zip(run.step().__self__.variables, weights, strict=True)):
+        with keras.StatelessScope(
+            state_mapping=zip(run.step().__self__.variables, weights, strict=True)
+        ):
             return run(*tensors)
 
     def call(*tensors):

@@ -10,26 +10,32 @@ from tfattn.decoding.loop import decode
 __all__ = ["greedy_search"]
 
 
-def greedy_search(step, state, batch_size, max_length, begin_id=2, end_id=3, padding_id=0, return_state=False):
+def greedy_search(
+    step, state, batch_size, max_length, begin_id=2, end_id=3, padding_id=0, return_state=False
+):
     """Writes the best-scored token at every step, until each row has ended.
 
-    The loop is compiled once for a step and the shapes of its state; a second call with tensors of the same shapes traces
-    nothing. On TensorFlow rows that have ended leave it as soon as they are a quarter (but not inside of a `tf.function` of
-    the caller's, which XLA might compile). The ids are those of `tfattn.data.Vocabulary`.
+    The loop is compiled once for a step and the shapes of its state; a second call with tensors of
+    the same shapes traces nothing. On TensorFlow rows that have ended leave it as soon as they are
+    a quarter (but not inside of a `tf.function` of the caller's, which XLA might compile). The ids
+    are those of `tfattn.data.Vocabulary`.
 
     Args:
-        step: `step(tokens, position, state) -> (logits, state)`, see `tfattn.decoding`; such as `Transformer.step`.
+        step: `step(tokens, position, state) -> (logits, state)`, see `tfattn.decoding`; such as
+            `Transformer.step`.
         state: what the step needs besides the tokens; such as `Transformer.encode(source)`.
         batch_size: positive int, or a scalar integer tensor: rows to decode.
-        max_length: positive int, most tokens to write, the end token included; or integers `(B,)`, those of each row.
+        max_length: positive int, most tokens to write, the end token included; or integers `(B,)`,
+            those of each row.
         begin_id, end_id, padding_id: ints.
         return_state: whether to return the state too, each row of it as it was when the row ended.
     Returns:
-        int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to and with the end token, then padding. With
-        `return_state`, `(tokens, state)`.
+        int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to and
+        with the end token, then padding. With `return_state`, `(tokens, state)`.
     Raises:
-        ValueError: `step` cannot be called, `max_length` or `batch_size` is no positive int, an id is below 0,
-            `return_state` is no bool, the state has other than `batch_size` rows, or a `Past` less room than `max_length`.
+        ValueError: `step` cannot be called, `max_length` or `batch_size` is no positive int, an id
+            is below 0, `return_state` is no bool, the state has other than `batch_size` rows, or a
+            `Past` less room than `max_length`.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state
@@ -37,7 +43,9 @@ def greedy_search(step, state, batch_size, max_length, begin_id=2, end_id=3, pad
         [[3 4 5 0 0 0]]
     """
     ids = (begin_id, end_id, padding_id)
-    settings, start, state = prepared("greedy_search", step, state, batch_size, max_length, *ids, return_state)
+    settings, start, state = prepared(
+        "greedy_search", step, state, batch_size, max_length, *ids, return_state
+    )
     tokens, state = compiled(_greedy, step, settings)(start, state)
     tokens = ops.reshape(
         tokens, (batch_size, start[0].shape[1] - 1)

@@ -1,4 +1,6 @@
-"""A loop on TensorFlow over what there is to do: rows that are still open, and positions that are written already."""
+"""A loop on TensorFlow over what there is to do: rows that are still open, and positions that are
+written already.
+"""
 
 __all__ = ["loop_over_open_rows"]
 
@@ -6,15 +8,18 @@ _STRIDE = 8  # positions by which a `Past` grows
 
 
 def loop_over_open_rows(advance, position, found, changing, constants, past, keep):
-    """Calls `advance` until every row is done; drops the done ones whenever they are a quarter of those that are there.
+    """Calls `advance` until every row is done; drops the done ones whenever they are a quarter of
+    those that are there.
 
-    An inner loop steps until a quarter of its rows are done, or the room of each `Past` is full. Around it, another one
-    writes all rows to their places in the result and goes on with the open ones, and with more room. Measured on two cores
-    with a small Transformer, five beams: to drop rows sooner gains nothing more, at half there is less to gain; room for 4
-    or 16 positions at a time is as good as for 8.
+    An inner loop steps until a quarter of its rows are done, or the room of each `Past` is full.
+    Around it, another one writes all rows to their places in the result and goes on with the open
+    ones, and with more room. Measured on two cores with a small Transformer, five beams: to drop
+    rows sooner gains nothing more, at half there is less to gain; room for 4 or 16 positions at a
+    time is as good as for 8.
 
     Args:
-        advance: function of (position, found, changing, constants) to the next (position, found, changing).
+        advance: function of (position, found, changing, constants) to the next (position, found,
+            changing).
         position: scalar int32.
         found: `Found`.
         changing, constants: tuples of tensors, rows first (or scalars).
@@ -26,7 +31,10 @@ def loop_over_open_rows(advance, position, found, changing, constants, past, kee
     import tensorflow as tf
 
     length = tf.shape(found.tokens)[1] - 1
-    whole = [tf.shape(tensor)[-2] if is_past else None for tensor, is_past in zip(changing, past, strict=True)]
+    whole = [
+        tf.shape(tensor)[-2] if is_past else None
+        for tensor, is_past in zip(changing, past, strict=True)
+    ]
 
     def any_open(position, places, results, rows):
         return (position < length) & (tf.size(places) > 0)
@@ -48,7 +56,9 @@ def loop_over_open_rows(advance, position, found, changing, constants, past, kee
             )
 
         position, found, changing = tf.while_loop(mostly_open, body, (position, found, changing))
-        results = _written(results, places, (found, _with_positions(changing, whole) if keep else ()))
+        results = _written(
+            results, places, (found, _with_positions(changing, whole) if keep else ())
+        )
         left = tf.where(tf.logical_not(found.done))[:, 0]
         rows = _gathered((found, changing, constants), left)
         return position, tf.gather(places, left), results, rows
@@ -91,7 +101,9 @@ def _any_number_of_positions(shape, is_past):
 
 
 def _with_positions(changing, counts):
-    """`changing` with so many positions in each `Past`: the last ones go, or zeros are added. No count, no `Past`."""
+    """`changing` with so many positions in each `Past`: the last ones go, or zeros are added. No
+    count, no `Past`.
+    """
     import tensorflow as tf
 
     def resized(tensor, count):

@@ -30,26 +30,30 @@ def sample(
     """Draws a token at every step, until each row has ended.
 
         p = softmax(logits / temperature), of the `top_k` best tokens where that is given
-        with `top_p`: of these the best ones that together reach it, the fewest possible; p in proportion
+        with `top_p`: of these the best ones that together reach it, the fewest possible; p in
+        proportion
 
-    Compiled like `greedy_search`; another seed, temperature or `top_p` is no other compiled function. A row's tokens
-    depend on its logits, its place in the batch, the greatest `max_length` and the seed alone.
+    Compiled like `greedy_search`; another seed, temperature or `top_p` is no other compiled
+    function. A row's tokens depend on its logits, its place in the batch, the greatest `max_length`
+    and the seed alone.
 
     Args:
         step, state, batch_size, max_length: see `greedy_search`.
-        temperature: positive number; towards 0 the best token takes everything, above 1 the rare ones gain.
+        temperature: positive number; towards 0 the best token takes everything, above 1 the rare
+            ones gain.
         top_k: positive int, or None for all tokens. 1 is greedy search.
         top_p: number in (0, 1], or None for all tokens.
-        seed: non-negative int: the same result every time; a `keras.random.SeedGenerator`: the next result of its
-            sequence; None: of Keras's own sequence, which `keras.utils.set_random_seed` starts.
+        seed: non-negative int: the same result every time; a `keras.random.SeedGenerator`: the next
+            result of its sequence; None: of Keras's own sequence, which
+            `keras.utils.set_random_seed` starts.
         begin_id, end_id, padding_id: ints.
         return_state: whether to return the state too, each row of it as it was when the row ended.
     Returns:
-        int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to and with the end token, then
-        padding. With `return_state`, `(tokens, state)`.
+        int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to and
+        with the end token, then padding. With `return_state`, `(tokens, state)`.
     Raises:
-        ValueError: an argument is out of its range; the state has other than `batch_size` rows, or a `Past` less room than
-            `max_length`.
+        ValueError: an argument is out of its range; the state has other than `batch_size` rows, or
+            a `Past` less room than `max_length`.
     Example: a step that finds 4 and 5 equally likely.
         >>> odds = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.5, 0.5]]).astype("float32")
         >>> def step(tokens, position, state):
@@ -58,8 +62,8 @@ def sample(
         >>> sorted(set(tokens.numpy()[:, 0].tolist()))
         [4, 5]
 
-    Source: top-k after Fan et al. 2018, arXiv:1805.04833, section 5.2; top-p after Holtzman et al. 2020,
-    arXiv:1904.09751, section 3.1.
+    Source: top-k after Fan et al. 2018, arXiv:1805.04833, section 5.2; top-p after Holtzman et al.
+    2020, arXiv:1904.09751, section 3.1.
     """
     who = "sample"
     _checks.positive_number(who, "temperature", temperature)
@@ -71,11 +75,13 @@ def sample(
         _checks.non_negative_int(who, "seed", seed)
     ids = (begin_id, end_id, padding_id)
     settings, start, state = prepared(who, step, state, batch_size, max_length, *ids, return_state)
-    # One number in [0, 1) for each token: so no seed goes into the loop, and no row's luck hangs on other rows.
+    # One number in [0, 1) for each token: so no seed goes into the loop, and no row's luck hangs on
+    # other rows.
     length = start[0].shape[1] - 1
     draws = keras.random.uniform((batch_size, length), seed=seed, dtype="float32")
     options = {
-        # A temperature so small that float32 has no such number is one that leaves the best token alone.
+        # A temperature so small that float32 has no such number is one that leaves the best token
+        # alone.
         "temperature": ops.convert_to_tensor(max(temperature, 1e-30), dtype="float32"),
         "top_p": None if top_p is None else ops.convert_to_tensor(top_p, dtype="float32"),
     }
@@ -124,6 +130,8 @@ class _Sampling:
 
 
 def _drawn(p, draw):
-    """The first place at which the sum of `p` `(B, K)` exceeds the fraction `draw` `(B,)`, below 1, of the whole."""
+    """The first place at which the sum of `p` `(B, K)` exceeds the fraction `draw` `(B,)`, below 1,
+    of the whole.
+    """
     sums = ops.cumsum(p, axis=-1)
     return ops.sum(ops.cast(sums <= draw[:, None] * sums[:, -1:], "int32"), axis=-1)

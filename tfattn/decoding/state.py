@@ -1,4 +1,6 @@
-"""A step's state in its parts: tensors that a step changes, tensors that it leaves alone, and what is no tensor."""
+"""A step's state in its parts: tensors that a step changes, tensors that it leaves alone, and what
+is no tensor.
+"""
 
 import keras
 from keras import ops
@@ -17,8 +19,8 @@ def taken(tensor, rows):
 class StateParts:
     """The parts of a state, told from what one step did to it.
 
-    A constant is a tensor that the step handed back as it got it, the very same object in the same place. `past` says of
-    each tensor that changes whether it is that of a `Past`.
+    A constant is a tensor that the step handed back as it got it, the very same object in the same
+    place. `past` says of each tensor that changes whether it is that of a `Past`.
 
     Args:
         before: the state that a step was given.
@@ -37,11 +39,15 @@ class StateParts:
 
     def split(self):
         """(changing tensors, constants) of the state after that step."""
-        return [self._leaves[path] for path in self._changing], [self._leaves[path] for path in self._constant]
+        return [self._leaves[path] for path in self._changing], [
+            self._leaves[path] for path in self._constant
+        ]
 
     def joined(self, changing, constants):
         """The state that has these tensors in their places."""
-        tensors = dict(zip([*self._changing, *self._constant], [*changing, *constants], strict=True))
+        tensors = dict(
+            zip([*self._changing, *self._constant], [*changing, *constants], strict=True)
+        )
         leaves = [tensors.get(path, leaf) for path, leaf in self._leaves.items()]
         return keras.tree.pack_sequence_as(self._after, leaves)
 
@@ -58,12 +64,16 @@ class StateParts:
             if path in self._changing:
                 _check_like(self._leaves[path], leaf)
             elif leaf is not before[path] and (path in self._constant or leaf != before[path]):
-                _fail("change a leaf in its first step too if it does later, and only tensors", leaf)
+                _fail(
+                    "change a leaf in its first step too if it does later, and only tensors", leaf
+                )
         return [after[path] for path in self._changing]
 
 
 def paths_of_pasts(who, state):
-    """The paths of a state's leaves that are the tensor of a `Past`; `who` speaks of one that holds something else."""
+    """The paths of a state's leaves that are the tensor of a `Past`; `who` speaks of one that holds
+    something else.
+    """
     mark = object()
 
     def marked(part):
@@ -84,7 +94,10 @@ def _check_like(first, later):
     differ = any(None not in sizes and sizes[0] != sizes[1] for sizes in shapes)
     if len(first.shape) != len(later.shape) or differ or first.dtype != later.dtype:
         shape, dtype = _described(first)
-        _fail(f"keep the shape and dtype of a tensor from step to step, here {shape} {dtype}", _described(later))
+        _fail(
+            f"keep the shape and dtype of a tensor from step to step, here {shape} {dtype}",
+            _described(later),
+        )
 
 
 def _described(tensor):

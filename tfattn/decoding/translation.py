@@ -23,26 +23,32 @@ def translate(
 ):
     """Translates sentences, in batches of like lengths.
 
-    Longest first: what does not fit into memory fails at once. A batch has sentences down to half the length of its
-    longest one, padded to a multiple of 8, and as many rows as `batch_size` or a power of two, so that few shapes occur.
+    Longest first: what does not fit into memory fails at once. A batch has sentences down to half
+    the length of its longest one, padded to a multiple of 8, and as many rows as `batch_size` or a
+    power of two, so that few shapes occur.
 
     Args:
-        model: has `encode(source, max_length)`, from integers `(B, S)` to the state of its `step`; such as `Transformer`. What
-            it has of `max_source_length` and `max_target_length` bounds both sides.
+        model: has `encode(source, max_length)`, from integers `(B, S)` to the state of its `step`;
+            such as `Transformer`. What it has of `max_source_length` and `max_target_length` bounds
+            both sides.
         sentences: strings, as the source vocabulary takes them.
         source_vocabulary, target_vocabulary: such as `tfattn.data.Vocabulary`.
-        search: called as `search(step, state, batch_size, max_length, begin_id=…, end_id=…, padding_id=…)`, `max_length`
-            an int or one for each row; its result, or the first part of it, holds the tokens, `(B, L)` or `(B, N, L)` with
-            the best first. `greedy_search`, or `functools.partial(beam_search, num_beams=5)`.
+        search: called as
+            `search(step, state, batch_size, max_length, begin_id=…, end_id=…, padding_id=…)`,
+            `max_length` an int or one for each row; its result, or the first part of it, holds the
+            tokens, `(B, L)` or `(B, N, L)` with the best first. `greedy_search`, or
+            `functools.partial(beam_search, num_beams=5)`.
         batch_size: positive int, most sentences at a time.
-        max_length: positive int, most tokens to write for a sentence; where it is not given, half as many again as the
-            source has when it is padded to a multiple of 8, and 8, up to such a multiple. Other sentences have no part in it.
+        max_length: positive int, most tokens to write for a sentence; where it is not given, half
+            as many again as the source has when it is padded to a multiple of 8, and 8, up to such
+            a multiple. Other sentences have no part in it.
         progress: whether to show a progress bar.
     Returns:
         A list of strings, in the order of `sentences`; "" for an empty one.
     Raises:
-        ValueError: `sentences` is one string or holds something else; a vocabulary has another size than the model's; a
-            size is no positive int; a sentence is longer than the model reads, before any is translated.
+        ValueError: `sentences` is one string or holds something else; a vocabulary has another size
+            than the model's; a size is no positive int; a sentence is longer than the model reads,
+            before any is translated.
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
@@ -85,7 +91,10 @@ def _checked(model, sentences, source_vocabulary, target_vocabulary, search):
     for name in ("encode", "step"):
         if not callable(getattr(model, name, None)):
             _checks.fail(who, "model", "have `encode` and `step`, see `tfattn.decoding`", model)
-    for argument, vocabulary in (("source_vocabulary", source_vocabulary), ("target_vocabulary", target_vocabulary)):
+    for argument, vocabulary in (
+        ("source_vocabulary", source_vocabulary),
+        ("target_vocabulary", target_vocabulary),
+    ):
         size = getattr(model, f"{argument}_size", None)
         if size is not None and len(vocabulary) != size:
             _checks.fail(who, argument, f"have {size} entries, as the model's has", len(vocabulary))
@@ -102,18 +111,26 @@ def _check_lengths(sentences, encoded, reach):
 
 
 def _batches(lengths, batch_size):
-    """Places of the sentences that are not empty, in lists: the longest first, and none less than half as long as that."""
+    """Places of the sentences that are not empty, in lists: the longest first, and none less than
+    half as long as that.
+    """
     batches = []
     for i in sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i]):
         longest = lengths[batches[-1][0]] if batches else 0
-        if not batches or len(batches[-1]) == batch_size or 2 * _rounded(lengths[i] + 1) < _rounded(longest + 1):
+        if (
+            not batches
+            or len(batches[-1]) == batch_size
+            or 2 * _rounded(lengths[i] + 1) < _rounded(longest + 1)
+        ):
             batches.append([])
         batches[-1].append(i)
     return batches
 
 
 def _padded(rows, batch_size, reach):
-    """Rows of ids as one array, of a size that occurs again; no longer than `reach`, if that is not None."""
+    """Rows of ids as one array, of a size that occurs again; no longer than `reach`, if that is not
+    None.
+    """
     rows += [rows[-1]] * (min(batch_size, 1 << (len(rows) - 1).bit_length()) - len(rows))
     length = _rounded(max(map(len, rows)))
     length = length if reach is None else min(length, reach)

@@ -11,8 +11,9 @@ __all__ = ["Dropout"]
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout`, with 8 random bits for a feature instead of 32.
 
-    Most of a dropout's time goes into its random numbers. From 8 bits the rate is the nearest 256th; where that is off by
-    more than a fiftieth, 16 bits serve. The scale is that of the rate that is met, so that the expected sum stays.
+    Most of a dropout's time goes into its random numbers. From 8 bits the rate is the nearest
+    256th; where that is off by more than a fiftieth, 16 bits serve. The scale is that of the rate
+    that is met, so that the expected sum stays.
 
     Args, Call arguments, Returns: those of `keras.layers.Dropout`.
     """
@@ -24,7 +25,11 @@ class Dropout(keras.layers.Dropout):
         shape = ops.shape(inputs)
         count, parts = math.prod(shape), 32 // bits
         words = keras.random.randint(
-            ((count + parts - 1) // parts, 1), -(2**31), 2**31 - 1, dtype="int32", seed=self.seed_generator
+            ((count + parts - 1) // parts, 1),
+            -(2**31),
+            2**31 - 1,
+            dtype="int32",
+            seed=self.seed_generator,
         )
         numbers = ops.reshape(ops.view(words, f"uint{bits}"), (-1,))[:count]
         kept = ops.reshape(numbers >= ops.cast(dropped, numbers.dtype), shape)

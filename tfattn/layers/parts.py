@@ -1,15 +1,27 @@
-"""What layers made of other layers share: configs of parts, seeds of parts, masks that travel, padding that is broken."""
+"""What layers made of other layers share: configs of parts, seeds of parts, masks that travel,
+padding that is broken.
+"""
 
 import zlib
 
 import keras
 from keras import ops
 
-__all__ = ["CarryMask", "copy_of", "deserialized", "padding_mask", "part_seed", "serialized", "without_broken_padding"]
+__all__ = [
+    "CarryMask",
+    "copy_of",
+    "deserialized",
+    "padding_mask",
+    "part_seed",
+    "serialized",
+    "without_broken_padding",
+]
 
 
 def serialized(layer):
-    """A part's config without the shapes that it was built for: the copy is built by the layer that takes it."""
+    """A part's config without the shapes that it was built for: the copy is built by the layer that
+    takes it.
+    """
     if layer is None:
         return None
     config = keras.saving.serialize_keras_object(layer)
@@ -19,7 +31,11 @@ def serialized(layer):
 
 def deserialized(config, *names):
     """`config` with the parts of those names made from their configs, where they are there."""
-    parts = {name: keras.saving.deserialize_keras_object(config[name]) for name in names if name in config}
+    parts = {
+        name: keras.saving.deserialize_keras_object(config[name])
+        for name in names
+        if name in config
+    }
     return {**config, **parts}
 
 
@@ -29,12 +45,16 @@ def copy_of(layer):
 
 
 def part_seed(seed, name):
-    """A seed for the part of that name: with one seed for all, every part would drop the same features."""
+    """A seed for the part of that name: with one seed for all, every part would drop the same
+    features.
+    """
     return None if seed is None else zlib.crc32(f"{seed}/{name}".encode()) >> 1
 
 
 class CarryMask(keras.layers.Layer):
-    """Puts a mask on a tensor. Keras carries the first input's mask on by itself, but not one given as an argument."""
+    """Puts a mask on a tensor. Keras carries the first input's mask on by itself, but not one given
+    as an argument.
+    """
 
     def __init__(self, **kwargs):
         super().__init__(autocast=False, **kwargs)

@@ -7,7 +7,9 @@ class TranslationModel(keras.Model):
     """A model of (source, target) ids of any batch and lengths."""
 
     def build_for_any(self):
-        """Builds the model as a whole, if it is not yet: a step or a search that is compiled must make no weights."""
+        """Builds the model as a whole, if it is not yet: a step or a search that is compiled must
+        make no weights.
+        """
         if not self.built:
             self.build(((None, None), (None, None)))
 
@@ -25,9 +27,11 @@ class TranslationModel(keras.Model):
         self.train_function = train_function
 
     def _make_training_variables(self):
-        """Makes weights and the optimizer's variables ahead of a step: one that makes them itself, TensorFlow traces twice.
+        """Makes weights and the optimizer's variables ahead of a step: one that makes them itself,
+        TensorFlow traces twice.
 
-        Not in a subclass with layers that only its call can build, or with a `build` for other inputs.
+        Not in a subclass with layers that only its call can build, or with a `build` for other
+        inputs.
         """
         if self.optimizer is None or self.optimizer.built:
             return

@@ -18,21 +18,26 @@ __all__ = ["NadarayaWatsonRegressor"]
 class NadarayaWatsonRegressor(keras.Model):
     """Nadaraya–Watson regression: `fit` learns the bandwidth, `predict` pools the training points.
 
-    Each training point is predicted from all others (leave-one-out), and the bandwidth moves to make that error small.
-    Points are float32: shift x towards 0 where its offset is millions of bandwidths. The model keeps the training points as weights that are not trained, so that a saved model is whole.
+    Each training point is predicted from all others (leave-one-out), and the bandwidth moves to
+    make that error small. Points are float32: shift x towards 0 where its offset is millions of
+    bandwidths. The model keeps the training points as weights that are not trained, so that a saved
+    model is whole.
 
     Args:
-        kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function, see `tfattn.kernels`. A boxcar's error
-            does not change with a small change of its bandwidth, so that nothing is learned with it.
-        bandwidth: positive number, or one a dimension of x; where the learning begins, in the unit of x.
-        trainable_bandwidth: whether `fit` learns; False keeps the bandwidth and only keeps the points.
+        kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function, see
+            `tfattn.kernels`. A boxcar's error does not change with a small change of its bandwidth,
+            so that nothing is learned with it.
+        bandwidth: positive number, or one a dimension of x; where the learning begins, in the unit
+            of x.
+        trainable_bandwidth: whether `fit` learns; False keeps the bandwidth and only keeps the
+            points.
     Call arguments:
         inputs: float `(N, D)` or `(N,)`, the points to predict at.
     Returns:
         `(N, V)`, or `(N,)` where y was given so.
     Raises:
-        ValueError: an unknown kernel, a bandwidth that is not positive, x and y of different lengths, fewer than two
-            training points, or a prediction before `fit`.
+        ValueError: an unknown kernel, a bandwidth that is not positive, x and y of different
+            lengths, fewer than two training points, or a prediction before `fit`.
     Example:
         >>> x = np.linspace(0.0, 5.0, 50)
         >>> model = NadarayaWatsonRegressor(bandwidth=2.0)
@@ -40,15 +45,20 @@ class NadarayaWatsonRegressor(keras.Model):
         >>> print(model.predict(np.array([1.0, 2.0]), verbose=0).round(1))
         [0.8 0.9]
 
-    Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics, 5.3.
+    Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics,
+    5.3.
     """
 
     def __init__(self, kernel="gaussian", bandwidth=1.0, trainable_bandwidth=True, **kwargs):
         kwargs.setdefault("autocast", False)  # as in `NadarayaWatson`
         super().__init__(**kwargs)
-        self.kernel, self.bandwidth = checked_smoothing("NadarayaWatsonRegressor", kernel, bandwidth)
+        self.kernel, self.bandwidth = checked_smoothing(
+            "NadarayaWatsonRegressor", kernel, bandwidth
+        )
         self.trainable_bandwidth = trainable_bandwidth
-        self.pooling = NadarayaWatson(kernel, bandwidth, trainable_bandwidth, dtype=self.dtype_policy, name="pooling")
+        self.pooling = NadarayaWatson(
+            kernel, bandwidth, trainable_bandwidth, dtype=self.dtype_policy, name="pooling"
+        )
         self.points = None
         self.heights = None
         self.flat = False
@@ -67,13 +77,19 @@ class NadarayaWatsonRegressor(keras.Model):
         if validation_data is not None:
             points, heights, *sample_weight = validation_data
             validation_data = (self._asked(points), _columns(heights, "y"), *sample_weight)
-        # Each point's own number travels with it, so that it finds itself among the keys in any shuffled batch.
+        # Each point's own number travels with it, so that it finds itself among the keys in any
+        # shuffled batch.
         inputs = {"points": x, "left_out": np.arange(len(x), dtype="int32")}
         with warnings.catch_warnings():
             # A model that keeps its bandwidth has nothing to train, and means it.
             warnings.filterwarnings("ignore", "The model does not have any trainable weights")
             return super().fit(
-                inputs, y, epochs=epochs, batch_size=batch_size, validation_data=validation_data, **kwargs
+                inputs,
+                y,
+                epochs=epochs,
+                batch_size=batch_size,
+                validation_data=validation_data,
+                **kwargs,
             )
 
     def predict(self, x, **kwargs):
@@ -97,7 +113,10 @@ class NadarayaWatsonRegressor(keras.Model):
     def export(self, filepath, format="tf_saved_model", verbose=None, **kwargs):
         """As `keras.Model.export`; the endpoint takes float32 points `(N, D)`."""
         self._check_fitted()
-        kwargs.setdefault("input_signature", [keras.InputSpec(dtype="float32", shape=(None, self.points.shape[-1]))])
+        kwargs.setdefault(
+            "input_signature",
+            [keras.InputSpec(dtype="float32", shape=(None, self.points.shape[-1]))],
+        )
         return super().export(filepath, format=format, verbose=verbose, **kwargs)
 
     def call(self, inputs):
@@ -125,7 +144,12 @@ class NadarayaWatsonRegressor(keras.Model):
         who = "NadarayaWatsonRegressor"
         _checks.same_size(who, "y", len(y), "x", len(x))
         if len(x) < 2:
-            _checks.fail(who, "x", "hold at least two points, since each is predicted from the others", len(x))
+            _checks.fail(
+                who,
+                "x",
+                "hold at least two points, since each is predicted from the others",
+                len(x),
+            )
         if self.points is None or (self.points.shape, self.heights.shape) != (x.shape, y.shape):
             self._make_room(x.shape, y.shape, flat)
         self.flat = flat
@@ -141,8 +165,12 @@ class NadarayaWatsonRegressor(keras.Model):
             self.make_train_function(force=True)
             self.make_test_function(force=True)
             self.make_predict_function(force=True)
-        self.points = self.add_weight(name="points", shape=points_shape, trainable=False, autocast=False)
-        self.heights = self.add_weight(name="heights", shape=heights_shape, trainable=False, autocast=False)
+        self.points = self.add_weight(
+            name="points", shape=points_shape, trainable=False, autocast=False
+        )
+        self.heights = self.add_weight(
+            name="heights", shape=heights_shape, trainable=False, autocast=False
+        )
         if not self.pooling.built:
             query_shape = (1, *points_shape)
             self.pooling.build(query_shape, (1, *heights_shape), query_shape)
@@ -161,7 +189,9 @@ class NadarayaWatsonRegressor(keras.Model):
 
     def _check_fitted(self):
         if self.points is None:
-            raise ValueError("NadarayaWatsonRegressor: `fit` must come before a prediction. Received: no points yet")
+            raise ValueError(
+                "NadarayaWatsonRegressor: `fit` must come before a prediction. Received: no points yet"
+            )
 
     def build(self, input_shape=None):
         """Built by `fit`, which knows how many points there are, or from a saved model."""
@@ -169,7 +199,11 @@ class NadarayaWatsonRegressor(keras.Model):
     def get_build_config(self):
         if self.points is None:
             return None
-        return {"points": list(self.points.shape), "heights": list(self.heights.shape), "flat": self.flat}
+        return {
+            "points": list(self.points.shape),
+            "heights": list(self.heights.shape),
+            "flat": self.flat,
+        }
 
     def build_from_config(self, config):
         self._make_room(tuple(config["points"]), tuple(config["heights"]), config["flat"])

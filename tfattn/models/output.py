@@ -1,4 +1,6 @@
-"""From a decoder's vectors to scores over the vocabulary: a matrix of their own, or the embeddings'."""
+"""From a decoder's vectors to scores over the vocabulary: a matrix of their own, or the
+embeddings'.
+"""
 
 import keras
 from keras import ops
@@ -11,12 +13,15 @@ from tfattn.core import products
 def check_shared(who, source_vocabulary_size, target_vocabulary_size):
     """Refuses one matrix for two vocabularies."""
     if source_vocabulary_size != target_vocabulary_size:
-        expected = f"be `source_vocabulary_size`={source_vocabulary_size} where embeddings are shared"
+        expected = (
+            f"be `source_vocabulary_size`={source_vocabulary_size} where embeddings are shared"
+        )
         _checks.fail(who, "target_vocabulary_size", expected, target_vocabulary_size)
 
 
 def logits(x, dense, embedding):
-    """`(..., width)` to `(..., V)`: by the layer `dense`, or where that is None by the matrix of `embedding`.
+    """`(..., width)` to `(..., V)`: by the layer `dense`, or where that is None by the matrix of
+    `embedding`.
 
     In float32 with their `Factors` on them, by which `MaskedCrossentropy` does without them.
     """
@@ -49,6 +54,9 @@ def _is_linear(dense):
 
 
 def _factors_of_dense(x, dense):
-    # By `cast`, which reads a variable: as such it would be read by whoever uses it, after an optimizer's step even.
-    kernel, bias = (part if part is None else ops.cast(part, x.dtype) for part in (dense.kernel, dense.bias))
+    # By `cast`, which reads a variable: as such it would be read by whoever uses it, after an
+    # optimizer's step even.
+    kernel, bias = (
+        part if part is None else ops.cast(part, x.dtype) for part in (dense.kernel, dense.bias)
+    )
     return Factors(x, ops.transpose(kernel), bias)

@@ -17,12 +17,13 @@ __all__ = ["BahdanauSeq2Seq"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class BahdanauSeq2Seq(TranslationModel):
-    """Recurrent encoder and attentive recurrent decoder: translation as it was when attention came to it.
+    """Recurrent encoder and attentive recurrent decoder: translation as it was when attention came
+    to it.
 
         model.compile(optimizer, MaskedCrossentropy()); model.fit(batches)      batches of ((source, target_in), target_out)
 
-    Padding (id 0) is masked everywhere. `target_in` begins with the begin token, and `target_out` is the same sentence one
-    token further.
+    Padding (id 0) is masked everywhere. `target_in` begins with the begin token, and `target_out`
+    is the same sentence one token further.
 
     Args:
         source_vocabulary_size: positive int, number of source ids, padding included.
@@ -32,16 +33,18 @@ class BahdanauSeq2Seq(TranslationModel):
         num_layers: positive int, recurrent layers of the encoder, and of the decoder.
         cell, dropout, seed: see `RecurrentEncoder`.
         bidirectional: whether the encoder reads backwards too.
-        score: see `RecurrentDecoder`; the memory is `units` wide, or twice that where the encoder is bidirectional.
-        share_embeddings: whether one matrix serves both embeddings and the output projection; source and target then share
-            one vocabulary.
+        score: see `RecurrentDecoder`; the memory is `units` wide, or twice that where the encoder
+            is bidirectional.
+        share_embeddings: whether one matrix serves both embeddings and the output projection;
+            source and target then share one vocabulary.
     Call arguments:
         inputs: (source, target_in), integers `(B, S)` and `(B, T)`.
         training: whether dropout is active.
     Returns:
         Scores before softmax (logits) over the target vocabulary, `(B, T, target_vocabulary_size)`.
     Raises:
-        ValueError: a size is no positive int; shared embeddings with vocabularies of two sizes; a score that does not fit.
+        ValueError: a size is no positive int; shared embeddings with vocabularies of two sizes; a
+            score that does not fit.
     Example:
         >>> model = BahdanauSeq2Seq(11, 13, width=4, units=8, name="translator")
         >>> source, target = np.array([[3, 5, 0]]), np.array([[2, 4]])
@@ -51,8 +54,9 @@ class BahdanauSeq2Seq(TranslationModel):
         >>> print(alignments["translator/decoder"].shape)
         (1, 2, 3)
 
-    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473. Differs from it in what `RecurrentDecoder` names, and in the initial
-    state: tanh of a linear map of both last states of a bidirectional encoder, where the paper takes the one read backwards.
+    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473. Differs from it in what `RecurrentDecoder`
+    names, and in the initial state: tanh of a linear map of both last states of a bidirectional
+    encoder, where the paper takes the one read backwards.
     """
 
     def __init__(
@@ -74,8 +78,12 @@ class BahdanauSeq2Seq(TranslationModel):
         who = "BahdanauSeq2Seq"
         if target_vocabulary_size is None:
             target_vocabulary_size = source_vocabulary_size
-        self.source_vocabulary_size = _checks.positive_int(who, "source_vocabulary_size", source_vocabulary_size)
-        self.target_vocabulary_size = _checks.positive_int(who, "target_vocabulary_size", target_vocabulary_size)
+        self.source_vocabulary_size = _checks.positive_int(
+            who, "source_vocabulary_size", source_vocabulary_size
+        )
+        self.target_vocabulary_size = _checks.positive_int(
+            who, "target_vocabulary_size", target_vocabulary_size
+        )
         self.width = _checks.positive_int(who, "width", width)
         self.units = _checks.positive_int(who, "units", units)
         self.num_layers = _checks.positive_int(who, "num_layers", num_layers)
@@ -89,8 +97,16 @@ class BahdanauSeq2Seq(TranslationModel):
             output.check_shared(who, source_vocabulary_size, target_vocabulary_size)
             shared = word_embedding(source_vocabulary_size, width, self.dtype_policy)
         else:
-            self.output_dense = keras.layers.Dense(target_vocabulary_size, dtype=self.dtype_policy, name="output")
-        options = {"width": width, "units": units, "num_layers": num_layers, "cell": cell, "dropout": dropout}
+            self.output_dense = keras.layers.Dense(
+                target_vocabulary_size, dtype=self.dtype_policy, name="output"
+            )
+        options = {
+            "width": width,
+            "units": units,
+            "num_layers": num_layers,
+            "cell": cell,
+            "dropout": dropout,
+        }
         options = {**options, "embedding": shared, "dtype": self.dtype_policy}
         self.encoder = RecurrentEncoder(
             source_vocabulary_size,
@@ -100,7 +116,11 @@ class BahdanauSeq2Seq(TranslationModel):
             **options,
         )
         self.decoder = RecurrentDecoder(
-            target_vocabulary_size, score=score, seed=part_seed(seed, "decoder"), name="decoder", **options
+            target_vocabulary_size,
+            score=score,
+            seed=part_seed(seed, "decoder"),
+            name="decoder",
+            **options,
         )
 
     @property
@@ -116,7 +136,9 @@ class BahdanauSeq2Seq(TranslationModel):
         if self.bidirectional:
             sizes = [size for cell in self.decoder.cells for size in state_sizes(cell)]
             for i, size in enumerate(sizes):
-                bridge = keras.layers.Dense(size, activation="tanh", dtype=self.dtype_policy, name=f"initial_state_{i}")
+                bridge = keras.layers.Dense(
+                    size, activation="tanh", dtype=self.dtype_policy, name=f"initial_state_{i}"
+                )
                 bridge.build((None, 2 * size))
                 self.bridges.append(bridge)
         if self.output_dense is not None:
@@ -138,11 +160,16 @@ class BahdanauSeq2Seq(TranslationModel):
         """The decoder's states before its first step, from the encoder's after its last."""
         if not self.bridges:
             return states
-        mapped = [bridge(state) for bridge, state in zip(self.bridges, keras.tree.flatten(states), strict=True)]
+        mapped = [
+            bridge(state)
+            for bridge, state in zip(self.bridges, keras.tree.flatten(states), strict=True)
+        ]
         return keras.tree.pack_sequence_as(states, mapped)
 
     def logits(self, x):
-        """Scores over the vocabulary from the decoder's vectors: `(..., width)` to `(..., vocabulary)`."""
+        """Scores over the vocabulary from the decoder's vectors: `(..., width)` to
+        `(..., vocabulary)`.
+        """
         return output.logits(x, self.output_dense, self.decoder.embedding)
 
     def encode(self, source, max_length=None, alignments=False):
@@ -151,8 +178,8 @@ class BahdanauSeq2Seq(TranslationModel):
         Args:
             source: integers `(B, S)`.
             max_length: positive int L, most tokens to decode. Only the alignments need to know it.
-            alignments: whether to keep them: `state["alignments"]` is then `(B, L, S)`, in whose row `position` a step
-                writes where it looked for the token at `position + 1`.
+            alignments: whether to keep them: `state["alignments"]` is then `(B, L, S)`, in whose
+                row `position` a step writes where it looked for the token at `position + 1`.
         Returns:
             dict of tensors with the batch as first axis, or lists of such.
         Raises:
@@ -165,17 +192,24 @@ class BahdanauSeq2Seq(TranslationModel):
         memory, states = self.encoder(source, return_state=True, training=False)
         mask = padding_mask(source)
         memory, keys = self.decoder.prepare(memory, mask)
-        state = {"memory": memory, "keys": keys, "memory_mask": mask, "hidden": self._initial_state(states)}
+        state = {
+            "memory": memory,
+            "keys": keys,
+            "memory_mask": mask,
+            "hidden": self._initial_state(states),
+        }
         if alignments:
             batch, length, _ = ops.shape(memory)
             state["alignments"] = ops.zeros((batch, max_length, length), memory.dtype)
         return state
 
     def step(self, tokens, position, state):
-        """Scores of the token after `position`, the contract of `tfattn.decoding`; as much work at every position.
+        """Scores of the token after `position`, the contract of `tfattn.decoding`; as much work at
+        every position.
 
         Args:
-            tokens: integers `(B, L)`, the target so far; what lies before `position` is in the state.
+            tokens: integers `(B, L)`, the target so far; what lies before `position` is in the
+                state.
             position: scalar integer.
             state: of `encode`, or of the step before.
         Returns:
@@ -193,7 +227,8 @@ class BahdanauSeq2Seq(TranslationModel):
         )
         state = {**state, "hidden": hidden}
         if "alignments" in state:
-            # Not by `ops.slice_update`, which TensorFlow compiles for each number of rows that it meets.
+            # Not by `ops.slice_update`, which TensorFlow compiles for each number of rows that it
+            # meets.
             here = ops.arange(ops.shape(state["alignments"])[1], dtype="int32") == position
             state["alignments"] = ops.where(here[:, None], alignments, state["alignments"])
         return self.logits(x)[:, 0], state
@@ -202,10 +237,20 @@ class BahdanauSeq2Seq(TranslationModel):
         return (*input_shape[1], self.target_vocabulary_size)
 
     def get_config(self):
-        names = ("source_vocabulary_size", "target_vocabulary_size", "width", "units", "num_layers", "bidirectional")
+        names = (
+            "source_vocabulary_size",
+            "target_vocabulary_size",
+            "width",
+            "units",
+            "num_layers",
+            "bidirectional",
+        )
         return {
             **super().get_config(),
-            **{name: getattr(self, name) for name in (*names, "dropout", "share_embeddings", "seed")},
+            **{
+                name: getattr(self, name)
+                for name in (*names, "dropout", "share_embeddings", "seed")
+            },
             "cell": cell_name(self.cell),
             "score": serialized(self.score),
         }

@@ -7,7 +7,13 @@ from tfattn import _checks
 from tfattn._past import Past
 from tfattn.layers.attention.single_head import checked_score
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized, without_broken_padding
+from tfattn.layers.parts import (
+    deserialized,
+    padding_mask,
+    part_seed,
+    serialized,
+    without_broken_padding,
+)
 from tfattn.layers.positions.added import SinusoidalPositionalEncoding
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
@@ -54,14 +60,19 @@ class _Stack(keras.layers.Layer):
         if embedding is None:
             self.embedding = token_embedding(self.vocabulary_size, self.width, self.dtype_policy)
         elif getattr(embedding, "output_dim", self.width) != self.width:
-            _checks.fail(who, "embedding", f"have `width`={self.width} features", embedding.output_dim)
+            _checks.fail(
+                who, "embedding", f"have `width`={self.width} features", embedding.output_dim
+            )
         self.positions = checked_layer(who, "positions", positions)
         if positions is None:
             self.positions = SinusoidalPositionalEncoding(
                 input_scale=self.width**0.5, dtype=self.dtype_policy, name="positions"
             )
         self.input_dropout = Dropout(
-            self.dropout, seed=part_seed(seed, "input_dropout"), dtype=self.dtype_policy, name="input_dropout"
+            self.dropout,
+            seed=part_seed(seed, "input_dropout"),
+            dtype=self.dtype_policy,
+            name="input_dropout",
         )
         self.blocks = [
             self.block_class(
@@ -80,7 +91,9 @@ class _Stack(keras.layers.Layer):
         # Under pre-norm nothing normalises the sum that leaves the last block.
         self.final_norm = None
         if self.norm_first:
-            self.final_norm = LayerNormalization(epsilon=1e-5, dtype=self.dtype_policy, name="final_norm")
+            self.final_norm = LayerNormalization(
+                epsilon=1e-5, dtype=self.dtype_policy, name="final_norm"
+            )
 
     def build_parts(self, ids_shape, *other_shapes):
         shape = (*ids_shape, self.width)
@@ -108,7 +121,15 @@ class _Stack(keras.layers.Layer):
         return padding_mask(ids)
 
     def get_config(self):
-        names = ("vocabulary_size", "num_layers", "width", "num_heads", "hidden_dim", "dropout", "attention_dropout")
+        names = (
+            "vocabulary_size",
+            "num_layers",
+            "width",
+            "num_heads",
+            "hidden_dim",
+            "dropout",
+            "attention_dropout",
+        )
         return {
             **super().get_config(),
             **{name: getattr(self, name) for name in (*names, "norm_first", "seed")},
@@ -138,11 +159,14 @@ class TransformerEncoder(_Stack):
         dropout: probability in [0, 1) on the embeddings and on each sublayer's output.
         attention_dropout: the same on attention weights.
         norm_first: pre-norm, with the final norm that it needs, instead of the paper's post-norm.
-        score: a score layer that each attention copies; the scaled dot product where it is not given.
-        positions: a positional encoding layer, which scales the embeddings too: `LearnedPositionalEncoding(max_length,
-            input_scale=width**0.5)`, say; sinusoids with that scale where it is not given.
-        embedding: a `keras.layers.Embedding` to share inside of one model class, as `Transformer` does (Keras cannot load
-            a functional model in which two layers share one); one of its own where it is not given.
+        score: a score layer that each attention copies; the scaled dot product where it is not
+            given.
+        positions: a positional encoding layer, which scales the embeddings too:
+            `LearnedPositionalEncoding(max_length, input_scale=width**0.5)`, say; sinusoids with
+            that scale where it is not given.
+        embedding: a `keras.layers.Embedding` to share inside of one model class, as `Transformer`
+            does (Keras cannot load a functional model in which two layers share one); one of its
+            own where it is not given.
         seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, T)`; id 0 is padding, and no attention looks at it.
@@ -156,7 +180,8 @@ class TransformerEncoder(_Stack):
         >>> encoder(np.array([[3, 5, 0]])).shape
         TensorShape([1, 3, 8])
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1 and 3.4; the defaults are its base model's.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1 and 3.4; the defaults are its base
+    model's.
     """
 
     block_class = TransformerEncoderBlock
@@ -177,13 +202,15 @@ class TransformerEncoder(_Stack):
 
 @keras.saving.register_keras_serializable("tfattn")
 class TransformerDecoder(_Stack):
-    """Target ids and the encoder's output to one vector a target token; no position looks at a later one.
+    """Target ids and the encoder's output to one vector a target token; no position looks at a
+    later one.
 
     Args: those of `TransformerEncoder`.
     Call arguments:
         ids: integers `(B, T)`, the target so far; id 0 is padding.
         memory: float `(B, S, Dm)`, the encoder's output.
-        memory_mask: bool `(B, S)`, True = real token; arrives by itself where Keras carries it on `memory`.
+        memory_mask: bool `(B, S)`, True = real token; arrives by itself where Keras carries it on
+            `memory`.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of the ids.
@@ -216,23 +243,27 @@ class TransformerDecoder(_Stack):
             memory: float `(B, S, Dm)`.   memory_mask: bool `(B, S)`.
             max_length: positive int L, positions that there is room for.
         Returns:
-            a list of the blocks' caches, see `TransformerDecoderBlock.new_cache`, with keys and values as a `Past`.
+            a list of the blocks' caches, see `TransformerDecoderBlock.new_cache`, with keys and
+            values as a `Past`.
         Raises:
             ValueError: `max_length` is beyond the learned positions.
         """
         if self.max_length is not None and max_length > self.max_length:
             expected = f"be at most {self.max_length}, which the positions reach"
             _checks.fail("TransformerDecoder", "max_length", expected, max_length)
-        memory = ops.where(memory_mask[..., None], memory, 0.0)  # nothing broken is left under the mask
+        # nothing broken is left under the mask
+        memory = ops.where(memory_mask[..., None], memory, 0.0)
         return [_as_past(block.new_cache(memory, max_length)) for block in self.blocks]
 
     def step(self, ids, position, caches, memory_mask):
         """The call for one position, over the cached keys and values of those before.
 
         Args:
-            ids: integers `(B, T)`, the target up to `position` and anything after it; T is at most `max_length`.
+            ids: integers `(B, T)`, the target up to `position` and anything after it; T is at most
+                `max_length`.
             position: scalar integer.
-            caches: of `new_caches`, or of the step before; a `Past` may have only the positions up to `position`.
+            caches: of `new_caches`, or of the step before; a `Past` may have only the positions up
+                to `position`.
             memory_mask: bool `(B, S)`.
         Returns:
             `(B, 1, D)`, and the caches.
@@ -253,7 +284,8 @@ class TransformerDecoder(_Stack):
         bias = _hiding(ops.logical_and(real, at <= position))
         memory_bias = _hiding(memory_mask)
         here = ops.reshape(position, (1,))
-        x = self.embed(ops.take(ids, here, axis=1), training=False, start_index=position)  # (B, 1, D)
+        # (B, 1, D)
+        x = self.embed(ops.take(ids, here, axis=1), training=False, start_index=position)
         x = without_broken_padding(x, ops.take(real, here, axis=1))
         for i, block in enumerate(self.blocks):
             x, cache = block.step(x, position, caches[i], bias, memory_bias)
@@ -266,7 +298,9 @@ class TransformerDecoder(_Stack):
 
 @keras.saving.register_keras_serializable("tfattn")
 class TokenNormal(keras.initializers.RandomNormal):
-    """Normal numbers for the tokens, zeros for id 0, the padding: as an answer, padding begins with a score of 0."""
+    """Normal numbers for the tokens, zeros for id 0, the padding: as an answer, padding begins with
+    a score of 0.
+    """
 
     def __call__(self, shape, dtype=None):
         table = super().__call__(shape, dtype)

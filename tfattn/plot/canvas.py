@@ -32,7 +32,8 @@ def new_curves(who, x_label, y_label, title, width=6.4):
 def whole_numbers(axis):
     """Ticks of that axis at whole numbers only."""
     ticker = _optional.find("matplotlib.ticker", "plot", "tfattn.plot")
-    # With a single cell or epoch there is one whole number in sight; asked for more ticks, the locator takes halves.
+    # With a single cell or epoch there is one whole number in sight; asked for more ticks, the
+    # locator takes halves.
     axis.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
 
 

@@ -20,12 +20,14 @@ def heatmaps(
     number_format=None,
     colour_map="magma_r",
 ):
-    """Matrices as grids of coloured cells, all on one colour scale with one bar; it begins at 0, or at the least number.
+    """Matrices as grids of coloured cells, all on one colour scale with one bar; it begins at 0, or
+    at the least number.
 
     Args:
-        matrices: `(T, S)` for one heatmap; `(H, T, S)` for one a head; `(R, C, T, S)` for R rows of C heatmaps. Cells
-            that are not finite are drawn in grey.
-        row_labels: T words for the rows, such as those that were written; numbers where they are not given.
+        matrices: `(T, S)` for one heatmap; `(H, T, S)` for one a head; `(R, C, T, S)` for R rows of
+            C heatmaps. Cells that are not finite are drawn in grey.
+        row_labels: T words for the rows, such as those that were written; numbers where they are
+            not given.
         column_labels: S words for the columns, such as those that were read.
         titles: a string a heatmap, in reading order.
         x_label, y_label, bar_label: names of the columns, the rows and the colour scale.
@@ -35,7 +37,8 @@ def heatmaps(
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: `matrices` has another rank or no cells; there is not a label a row, a column or a heatmap.
+        ValueError: `matrices` has another rank or no cells; there is not a label a row, a column or
+            a heatmap.
         ImportError: matplotlib is not installed.
     Example:
         >>> figure = tfattn.plot.heatmaps(np.eye(3), column_labels=["a", "small", "cat"])
@@ -69,7 +72,9 @@ def heatmaps(
 def _panels(matrices, columns):
     """The heatmaps one after the other `(N, T, S)`, and how many stand side by side."""
     _checks.positive_int("heatmaps", "columns", columns)
-    array = canvas.numbers("heatmaps", "matrices", matrices, (2, 3, 4), "(T, S), (H, T, S) or (R, C, T, S)")
+    array = canvas.numbers(
+        "heatmaps", "matrices", matrices, (2, 3, 4), "(T, S), (H, T, S) or (R, C, T, S)"
+    )
     panels = array.reshape(-1, *array.shape[-2:])
     side_by_side = array.shape[1] if array.ndim == 4 else min(columns, len(panels))
     return panels, side_by_side
@@ -95,7 +100,9 @@ def _sides(shape, with_text):
 
 
 def _figure_size(sides, count, columns, row_labels, column_labels, titles):
-    """Width and height in inches, with room for the words: about 0.07 a letter along an axis, 0.08 in a title."""
+    """Width and height in inches, with room for the words: about 0.07 a letter along an axis, 0.08
+    in a title.
+    """
 
     def room(labels):
         return 0.35 + 0.07 * max(map(len, labels or ["00"]))
@@ -160,4 +167,6 @@ def _write_numbers(image, number_format):
         brightness = np.dot(image.cmap(image.norm(number))[:3], (0.299, 0.587, 0.114))
         colour = "black" if brightness > 0.5 else "white"
         text = format(number, number_format)
-        image.axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=canvas.SMALL)
+        image.axes.text(
+            column, row, text, ha="center", va="center", color=colour, fontsize=canvas.SMALL
+        )

@@ -16,7 +16,8 @@ def loss_curve(history, x_label="Epoch", y_label="Loss", title=None):
     """The loss of each epoch, and the validation loss where there is one.
 
     Args:
-        history: what `fit` returns, its dict with "loss" and perhaps "val_loss", or a sequence of numbers.
+        history: what `fit` returns, its dict with "loss" and perhaps "val_loss", or a sequence of
+            numbers.
         x_label, y_label, title: words on the axes and above them.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
@@ -33,7 +34,14 @@ def loss_curve(history, x_label="Epoch", y_label="Loss", title=None):
     for colour, (name, losses) in zip(canvas.COLOURS, curves.items(), strict=False):
         # A single epoch is a point, which a line does not show.
         marker = "o" if len(losses) == 1 else None
-        axes.plot(np.arange(1, len(losses) + 1), losses, color=colour, linewidth=1.8, marker=marker, label=name)
+        axes.plot(
+            np.arange(1, len(losses) + 1),
+            losses,
+            color=colour,
+            linewidth=1.8,
+            marker=marker,
+            label=name,
+        )
     canvas.whole_numbers(axes.xaxis)
     if len(curves) > 1:
         axes.legend(frameon=False, fontsize=canvas.SMALL + 1)
@@ -48,4 +56,7 @@ def _curves(history):
     if "loss" not in history:
         _checks.fail("loss_curve", "history", 'hold "loss"', sorted(history))
     kept = {name: history[key] for key, name in _NAMES.items() if key in history}
-    return {name: canvas.numbers("loss_curve", "history", losses, (1,), "(epochs,)") for name, losses in kept.items()}
+    return {
+        name: canvas.numbers("loss_curve", "history", losses, (1,), "(epochs,)")
+        for name, losses in kept.items()
+    }

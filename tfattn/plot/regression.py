@@ -34,7 +34,10 @@ def regression_fit(x, y, queries, predictions, truth=None, x_label="x", y_label=
     y = _vector("y", y, "x", len(x))
     if not isinstance(predictions, Mapping):
         predictions = {"prediction": predictions}
-    curves = {name: _vector("predictions", curve, "queries", len(queries)) for name, curve in predictions.items()}
+    curves = {
+        name: _vector("predictions", curve, "queries", len(queries))
+        for name, curve in predictions.items()
+    }
     order = np.argsort(queries, kind="stable")
     figure, axes = canvas.new_curves("regression_fit", x_label, y_label, title)
     axes.scatter(x, y, s=18, color="0.6", linewidths=0, label="training points")
@@ -49,7 +52,11 @@ def regression_fit(x, y, queries, predictions, truth=None, x_label="x", y_label=
 
 
 def _vector(argument, value, other_name=None, length=None):
-    vector = canvas.numbers("regression_fit", argument, value, (1,), "(N,)" if argument in ("x", "y") else "(M,)")
+    vector = canvas.numbers(
+        "regression_fit", argument, value, (1,), "(N,)" if argument in ("x", "y") else "(M,)"
+    )
     if length is not None and len(vector) != length:
-        _checks.fail("regression_fit", argument, f"be as long as `{other_name}`, {length}", vector.shape)
+        _checks.fail(
+            "regression_fit", argument, f"be as long as `{other_name}`, {length}", vector.shape
+        )
     return vector

@@ -1,4 +1,6 @@
-"""Side floor: losses, metrics, schedules and callbacks. Knows no layer, no model, no data and no decoding."""
+"""Side floor: losses, metrics, schedules and callbacks. Knows no layer, no model, no data and no
+decoding.
+"""
 
 from tfattn.training.averaging import AveragedWeights
 from tfattn.training.backup import Backup

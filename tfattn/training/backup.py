@@ -23,30 +23,35 @@ _UNREADABLE = (
 
 
 class Backup(keras.callbacks.Callback):
-    """Writes everything that a run needs to go on, after each epoch; the next `fit` goes on from there.
+    """Writes everything that a run needs to go on, after each epoch; the next `fit` goes on from
+    there.
 
         backup, counter = Backup("run.backup"), data.EpochCounter()
         batches = data.token_batches(..., shuffle_seed=0, epoch_counter=counter)
-        model.fit(batches, initial_epoch=backup.epoch, epochs=40, shuffle=False, callbacks=[counter, ..., backup])
+        model.fit(batches, initial_epoch=backup.epoch, epochs=40, shuffle=False, callbacks=[counter,
+        ..., backup])
 
-    To resume is to run the same program again. A run killed at any moment, in the middle of an epoch or of a backup,
-    begins that epoch anew and ends with the same weights as one that was never killed, provided that the data of epoch
-    k are the same each time they are asked for, as those of `token_batches` with an `EpochCounter` are. A finished run
-    has nothing left to do, and goes on where `epochs` is raised; to start anew, delete the file.
+    To resume is to run the same program again. A run killed at any moment, in the middle of an
+    epoch or of a backup, begins that epoch anew and ends with the same weights as one that was
+    never killed, provided that the data of epoch k are the same each time they are asked for, as
+    those of `token_batches` with an `EpochCounter` are. A finished run has nothing left to do, and
+    goes on where `epochs` is raised; to start anew, delete the file.
 
-    The file holds the weights, the state of the optimizer (its averaged weights among it), the seeds of dropout, and
-    the logs of every epoch, with which `fit` fills the history that it returns. It is written beside the old one, and
-    then takes its place at once. Pass this callback last, so that the logs are complete and the epoch's best weights
-    are on disk. What other callbacks remember is not kept: `ModelCheckpoint` is told by
-    `initial_value_threshold=backup.best("val_loss", min)`, `EarlyStopping` counts its patience anew. Nor is torch's own
-    generator, from which Keras's dropout draws there unless its layer has a seed.
+    The file holds the weights, the state of the optimizer (its averaged weights among it), the
+    seeds of dropout, and the logs of every epoch, with which `fit` fills the history that it
+    returns. It is written beside the old one, and then takes its place at once. Pass this callback
+    last, so that the logs are complete and the epoch's best weights are on disk. What other
+    callbacks remember is not kept: `ModelCheckpoint` is told by
+    `initial_value_threshold=backup.best("val_loss", min)`, `EarlyStopping` counts its patience
+    anew. Nor is torch's own generator, from which Keras's dropout draws there unless its layer has
+    a seed.
 
-    A learning rate that is a number is part of the optimizer's state: the file's takes the place of the program's. A
-    schedule is the program's. Interrupted in its first epoch, of which there is no file yet, a model that lives on, as in a
-    notebook, goes on from the weights that it has.
+    A learning rate that is a number is part of the optimizer's state: the file's takes the place of
+    the program's. A schedule is the program's. Interrupted in its first epoch, of which there is no
+    file yet, a model that lives on, as in a notebook, goes on from the weights that it has.
 
-    Where an epoch is too long to be lost, cut it up: with `steps_per_epoch=n` and a dataset of one order for the whole
-    run, `batches.skip(backup.epoch * n)`.
+    Where an epoch is too long to be lost, cut it up: with `steps_per_epoch=n` and a dataset of one
+    order for the whole run, `batches.skip(backup.epoch * n)`.
 
     Args:
         filepath: where the file is, or will be.
@@ -54,9 +59,9 @@ class Backup(keras.callbacks.Callback):
         epoch: int, the epochs done: 0 without a file. With it `fit` and its data begin.
         history: dict, name to the values of those epochs, as in `keras.callbacks.History`.
     Raises:
-        ValueError: the file is damaged, or belongs to another class of optimizer, or to a model of other shapes; in `fit`,
-            the model is not built, another run has written to the file since it was read, or `initial_epoch` is not
-            `epoch`.
+        ValueError: the file is damaged, or belongs to another class of optimizer, or to a model of
+            other shapes; in `fit`, the model is not built, another run has written to the file
+            since it was read, or `initial_epoch` is not `epoch`.
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "run.backup")
@@ -75,8 +80,9 @@ class Backup(keras.callbacks.Callback):
         from epoch 2
         5
 
-    Differs from `keras.callbacks.BackupAndRestore`, which leaves the seeds of dropout out, is not safe from a kill while
-    it writes, and goes on in the middle of an epoch with that epoch's first batch.
+    Differs from `keras.callbacks.BackupAndRestore`, which leaves the seeds of dropout out, is not
+    safe from a kill while it writes, and goes on in the middle of an epoch with that epoch's first
+    batch.
     """
 
     def __init__(self, filepath):
@@ -88,16 +94,25 @@ class Backup(keras.callbacks.Callback):
             self.epoch, self.history = logs["epoch"], logs["history"]
 
     def best(self, name, better=max):
-        """The best value of a log so far, `better` being `max` or `min`; None where there is none yet."""
+        """The best value of a log so far, `better` being `max` or `min`; None where there is none
+        yet.
+        """
         # A NaN is neither, and would never be beaten.
-        return better((value for value in self.history.get(name, []) if value == value), default=None)
+        return better(
+            (value for value in self.history.get(name, []) if value == value), default=None
+        )
 
     def on_train_begin(self, logs=None):
-        if not self.model.built:  # its variables would come into being in the first step, over those restored
-            _checks.fail("Backup", "model", "be built before `fit`, by `build` or by a call", self.model.name)
+        # its variables would come into being in the first step, over those restored
+        if not self.model.built:
+            _checks.fail(
+                "Backup", "model", "be built before `fit`, by `build` or by a call", self.model.name
+            )
         if self.epoch or self.filepath.exists():
             self._restore()
-            self.model.history.history.update({name: list(values) for name, values in self.history.items()})
+            self.model.history.history.update(
+                {name: list(values) for name, values in self.history.items()}
+            )
 
     def on_epoch_begin(self, epoch, logs=None):
         if epoch != self.epoch:
@@ -119,17 +134,25 @@ class Backup(keras.callbacks.Callback):
         # `variables` has the seeds, which `weights`, and with it a file of weights, has not.
         return {
             f"{owner}/{i}": variable
-            for owner, variables in (("model", self.model.variables), ("optimizer", optimizer.variables))
+            for owner, variables in (
+                ("model", self.model.variables),
+                ("optimizer", optimizer.variables),
+            )
             for i, variable in enumerate(variables)
         }
 
     def _optimizer(self):
-        """Its class, and where it scales the loss, as Keras's mixed precision has it, that of the one within."""
+        """Its class, and where it scales the loss, as Keras's mixed precision has it, that of the
+        one within.
+        """
         optimizer = self.model.optimizer
         return type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
 
     def _write(self, epoch, history):
-        arrays = {name: _plain(ops.convert_to_numpy(variable)) for name, variable in self._variables().items()}
+        arrays = {
+            name: _plain(ops.convert_to_numpy(variable))
+            for name, variable in self._variables().items()
+        }
         logs = {"epoch": epoch, "history": history, "optimizer": self._optimizer()}
         arrays["logs"] = np.array(json.dumps(logs))
         self.filepath.parent.mkdir(parents=True, exist_ok=True)
@@ -141,11 +164,16 @@ class Backup(keras.callbacks.Callback):
         os.replace(unfinished, self.filepath)
 
     def _read(self):
-        content = self.filepath.read_bytes()  # what cannot be read is not damaged: that error stays what it is
+        # what cannot be read is not damaged: that error stays what it is
+        content = self.filepath.read_bytes()
         try:
             arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
             logs = json.loads(str(arrays.pop("logs")))
-            whole = {"epoch": int(logs["epoch"]), "history": dict(logs["history"]), "optimizer": logs["optimizer"]}
+            whole = {
+                "epoch": int(logs["epoch"]),
+                "history": dict(logs["history"]),
+                "optimizer": logs["optimizer"],
+            }
         except _UNREADABLE as error:
             expected = f"be a whole file that `Backup` wrote; delete it to start anew ({error})"
             _checks.fail("Backup", "filepath", expected, str(self.filepath))
@@ -158,7 +186,9 @@ class Backup(keras.callbacks.Callback):
             _checks.fail("Backup", "filepath", expected, f"{logs['epoch']} epochs")
         shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
         # Shapes alone do not tell Adam's second moments from Adamax's norms.
-        if logs["optimizer"] != self._optimizer() or shapes != {name: array.shape for name, array in arrays.items()}:
+        if logs["optimizer"] != self._optimizer() or shapes != {
+            name: array.shape for name, array in arrays.items()
+        }:
             expected = "belong to this model and optimizer; delete it to start anew"
             _checks.fail("Backup", "filepath", expected, str(self.filepath))
         for name, variable in variables.items():

@@ -8,10 +8,12 @@ __all__ = ["ValidationBleu", "corpus_bleu"]
 
 
 def corpus_bleu(hypotheses, references):
-    """BLEU of tokenised sentences: geometric mean of the 1- to 4-gram precisions, times the brevity penalty.
+    """BLEU of tokenised sentences: geometric mean of the 1- to 4-gram precisions, times the brevity
+    penalty.
 
     Args:
-        hypotheses: list of strings, tokens split by spaces; compared as they are (sacrebleu with tokenize "none").
+        hypotheses: list of strings, tokens split by spaces; compared as they are (sacrebleu with
+            tokenize "none").
         references: as many strings, one reference a sentence.
     Returns:
         float in [0, 100].
@@ -30,25 +32,32 @@ def corpus_bleu(hypotheses, references):
     _checked_number(who, "hypotheses", hypotheses, "references", references)
     sacrebleu = _optional.find("sacrebleu", "text", "corpus_bleu")
     # `force` keeps sacrebleu from warning that the text looks tokenised, which it is.
-    return round(sacrebleu.metrics.BLEU(tokenize="none", force=True).corpus_score(hypotheses, [references]).score, 6)
+    return round(
+        sacrebleu.metrics.BLEU(tokenize="none", force=True)
+        .corpus_score(hypotheses, [references])
+        .score,
+        6,
+    )
 
 
 class ValidationBleu(keras.callbacks.Callback):
     """BLEU of the model's translations of held-out sentences, at the end of an epoch.
 
-    It joins the epoch's logs, so that the progress bar and the history show it, and `ModelCheckpoint` and
-    `EarlyStopping` can monitor it (`mode="max"`): pass it before them.
+    It joins the epoch's logs, so that the progress bar and the history show it, and
+    `ModelCheckpoint` and `EarlyStopping` can monitor it (`mode="max"`): pass it before them.
 
     Args:
-        translate: function of the model and `sources` that returns the translations, one string a source, in order.
+        translate: function of the model and `sources` that returns the translations, one string a
+            source, in order.
         sources: list of sentences in the form that `translate` takes.
         references: as many strings, tokens split by spaces, as in `corpus_bleu`.
-        every: positive int n: after the first epoch and the last of `epochs`, and after epochs n, 2n, 3n and so on,
-            counted from 1. Between them the last value stands, so that whoever monitors it always finds one.
+        every: positive int n: after the first epoch and the last of `epochs`, and after epochs n,
+            2n, 3n and so on, counted from 1. Between them the last value stands, so that whoever
+            monitors it always finds one.
         name: its name in the logs.
     Raises:
-        ValueError: `translate` cannot be called; there are no `sources`; `references` are not as many, or no strings;
-            `every` is no positive int.
+        ValueError: `translate` cannot be called; there are no `sources`; `references` are not as
+            many, or no strings; `every` is no positive int.
         ImportError: sacrebleu is not installed.
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -82,4 +91,9 @@ def _checked_number(who, argument, sentences, other_name, others):
     if not others:
         _checks.fail(who, other_name, "hold at least one sentence", others)
     if len(sentences) != len(others):
-        _checks.fail(who, argument, f"hold a sentence for each of the {len(others)} {other_name}", len(sentences))
+        _checks.fail(
+            who,
+            argument,
+            f"hold a sentence for each of the {len(others)} {other_name}",
+            len(sentences),
+        )

@@ -14,13 +14,15 @@ __all__ = ["MaskedAccuracy"]
 class MaskedAccuracy(keras.metrics.Mean):
     """Share of real tokens whose best-scored id is the right one.
 
-    Of logits that `MaskedCrossentropy` did without, it finds them a block at a time: one more product with the vocabulary.
+    Of logits that `MaskedCrossentropy` did without, it finds them a block at a time: one more
+    product with the vocabulary.
 
     Args:
         padding_id: int, the id that does not count.
         name, dtype: as in Keras.
     Call arguments:
-        y_true: integers `(B, T)`.   y_pred: float `(B, T, V)`.   sample_weight: as in `MaskedCrossentropy`.
+        y_true: integers `(B, T)`.   y_pred: float `(B, T, V)`.   sample_weight: as in
+            `MaskedCrossentropy`.
     Returns:
         A scalar in [0, 1]; 0 before the first token.
     Raises:
@@ -41,8 +43,11 @@ class MaskedAccuracy(keras.metrics.Mean):
         check_scores("MaskedAccuracy", y_true, y_pred)
         right = ops.cast(y_true == _best_ids(y_pred), "float32")  # (B, T)
         weights = token_weights("MaskedAccuracy", y_true, self.padding_id, sample_weight, "float32")
-        # Flat, for Keras takes the mean over a row first, and a token of a wide batch would count less.
-        return super().update_state(ops.reshape(right, (-1,)), sample_weight=ops.reshape(weights, (-1,)))
+        # Flat, for Keras takes the mean over a row first, and a token of a wide batch would count
+        # less.
+        return super().update_state(
+            ops.reshape(right, (-1,)), sample_weight=ops.reshape(weights, (-1,))
+        )
 
     def get_config(self):
         return {**super().get_config(), "padding_id": self.padding_id}
@@ -51,7 +56,8 @@ class MaskedAccuracy(keras.metrics.Mean):
 def _best_ids(logits):
     factors = streamable(logits) if Factors.are_spared(logits) else None
     if factors is None:
-        # Not by `ops.argmax`, which on TensorFlow tells −0 from 0, in passes over all scores: a sixth of a training step.
+        # Not by `ops.argmax`, which on TensorFlow tells −0 from 0, in passes over all scores: a
+        # sixth of a training step.
         return ops.cast(ops.top_k(logits, 1)[1], "int32")[..., 0]
     from tfattn.training import streamed
 

@@ -10,13 +10,14 @@ __all__ = ["Cooldown", "InverseSquareRootSchedule", "TransformerSchedule"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Warm-up to a peak: the rate rises in a straight line, then falls with the inverse square root of the step.
+    """Warm-up to a peak: the rate rises in a straight line, then falls with the inverse square root
+    of the step.
 
         rate = peak · min(n / warmup_steps, √(warmup_steps / n)),   n = step + 1
 
-    So the first update, step 0, has peak / warmup_steps and already moves; step warmup_steps − 1 has the peak; four
-    times as far it is half of that. With `gradient_accumulation_steps=N` Keras counts batches and not updates: the same
-    curve then needs N · warmup_steps.
+    So the first update, step 0, has peak / warmup_steps and already moves; step warmup_steps − 1
+    has the peak; four times as far it is half of that. With `gradient_accumulation_steps=N` Keras
+    counts batches and not updates: the same curve then needs N · warmup_steps.
 
     Args:
         peak: positive number, the highest rate.
@@ -32,7 +33,8 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         >>> print([round(float(schedule(step)), 7) for step in (0, 1999, 7999)])
         [2.5e-06, 0.005, 0.0025]
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3, the peak said outright and not by way of the width.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3, the peak said outright and not by way
+    of the width.
     """
 
     def __init__(self, peak, warmup_steps=4000):
@@ -55,7 +57,8 @@ class TransformerSchedule(InverseSquareRootSchedule):
 
     Args:
         width: positive int, the model's width.
-        warmup_steps: positive int, the updates up to the highest rate, scale / √(width · warmup_steps).
+        warmup_steps: positive int, the updates up to the highest rate, scale / √(width ·
+            warmup_steps).
         scale: positive number.
     Call arguments:
         step: integer, updates done so far.
@@ -87,20 +90,22 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
 
         rate = schedule(step) · min(1, max(0, (start + steps − step) / steps))
 
-    A rate that is still high when training stops leaves the weights shaking around where they would settle; the way down
-    lets them. The updates before `start` are those of the schedule alone: one long run can be cooled down from any of its
-    backups.
+    A rate that is still high when training stops leaves the weights shaking around where they would
+    settle; the way down lets them. The updates before `start` are those of the schedule alone: one
+    long run can be cooled down from any of its backups.
 
     Args:
         schedule: a `keras.optimizers.schedules.LearningRateSchedule`.
         start: non-negative int, the updates before the rate is taken down.
-        steps: positive int, the updates of the way down; the last of them has 1 / steps of its rate, and all after it 0.
+        steps: positive int, the updates of the way down; the last of them has 1 / steps of its
+            rate, and all after it 0.
     Call arguments:
         step: integer, updates done so far.
     Returns:
         The rate, float32.
     Raises:
-        ValueError: `schedule` is no schedule; `start` is no int of at least 0; `steps` is no positive int.
+        ValueError: `schedule` is no schedule; `start` is no int of at least 0; `steps` is no
+            positive int.
     Example:
         >>> schedule = Cooldown(InverseSquareRootSchedule(peak=0.005, warmup_steps=2000), start=8000, steps=500)
         >>> print([round(float(schedule(step)), 7) for step in (1999, 8000, 8250, 8499, 8500)])
@@ -126,4 +131,6 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
 
     @classmethod
     def from_config(cls, config):
-        return cls(**{**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])})
+        return cls(
+            **{**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])}
+        )

@@ -1,29 +1,33 @@
 """Losses and predictions over a vocabulary, without its logits. TensorFlow only.
 
-The logits of N tokens are N × V numbers, of a few sentences and a common vocabulary hundreds of megabytes, and their softmax
-and its gradient are as large. Here a block of tokens at a time gets its logits. A weighted sum of losses is linear in each
-token's loss, so that the walk which finds the losses can add up both gradients as well, but for one factor: no product is
-done twice, and what a block holds stays in the cache. The loss leaves
-out tokens that count for nothing, padding above all.
+The logits of N tokens are N × V numbers, of a few sentences and a common vocabulary hundreds of
+megabytes, and their softmax and its gradient are as large. Here a block of tokens at a time gets
+its logits. A weighted sum of losses is linear in each token's loss, so that the walk which finds
+the losses can add up both gradients as well, but for one factor: no product is done twice, and what
+a block holds stays in the cache. The loss leaves out tokens that count for nothing, padding above
+all.
 
-Source: Wijmans et al. 2024, "Cut Your Losses in Large-Vocabulary Language Models", arXiv:2411.09009, whose second walk for
-the gradients is not needed here.
+Source: Wijmans et al. 2024, "Cut Your Losses in Large-Vocabulary Language Models",
+arXiv:2411.09009, whose second walk for the gradients is not needed here.
 """
 
 import tensorflow as tf
 
 __all__ = ["best_ids", "pays", "weighted_loss"]
 
-# Logits of a block, 40 MB. Blocks of a quarter of it, two at a time, took a training step 1.03 times as long.
+# Logits of a block, 40 MB. Blocks of a quarter of it, two at a time, took a training step 1.03
+# times as long.
 _NUMBERS = 10_000_000
 _LEAST_ROWS = 32  # of which a matrix product is still a quick one
-# Of exponentials as they are: what vanishes beside the least has a weight below 1e-33, and at the most no product with
-# vectors of trained sizes overflows.
+# Of exponentials as they are: what vanishes beside the least has a weight below 1e-33, and at the
+# most no product with vectors of trained sizes overflows.
 _LEAST_TOTAL, _MOST_TOTAL = 1e-4, 1e25
 
 
 def pays():
-    """Whether the logits are worth avoiding on this machine. A GPU, not measured, may like larger blocks, or none."""
+    """Whether the logits are worth avoiding on this machine. A GPU, not measured, may like larger
+    blocks, or none.
+    """
     return not tf.config.list_physical_devices("GPU")
 
 
@@ -32,7 +36,8 @@ def weighted_loss(factors, target, weights, smoothing):
 
     Args:
         factors: `Factors` in float32, of logits `(..., V)`.
-        target: int32, `(...)`. What is none of the vocabulary's ids has a loss of NaN, and no gradient.
+        target: int32, `(...)`. What is none of the vocabulary's ids has a loss of NaN, and no
+            gradient.
         weights: float32, `(...)`. Where they are 0, target and token may be anything.
         smoothing: ε in [0, 1).
     Returns:
@@ -50,10 +55,12 @@ def weighted_loss(factors, target, weights, smoothing):
         return tf.reduce_sum(losses * weights), gradient
 
     tokens, *others = _given(factors)
-    fits = "MaskedCrossentropy: `y_true` must have the shape of the tokens"  # flat ones would be paired all the same
+    # flat ones would be paired all the same
+    fits = "MaskedCrossentropy: `y_true` must have the shape of the tokens"
     tf.debugging.assert_equal(tf.shape(target), tf.shape(tokens)[:-1], fits)
     target, weights = tf.reshape(target, (-1,)), tf.reshape(weights, (-1,))
-    # Each a tensor of the graph that this is called in: what a function captures belongs to the graph outside.
+    # Each a tensor of the graph that this is called in: what a function captures belongs to the
+    # graph outside.
     return total(weights, _flat(tokens), *map(tf.identity, others))
 
 
@@ -74,17 +81,23 @@ def best_ids(factors):
 
 
 def _losses(target, weights, smoothing, tokens, vectors, *bias):
-    """Losses `(N,)`, and the gradients of their weighted sum: `(N, W)`, `(V, W)`, and `(V,)` where there is a bias."""
+    """Losses `(N,)`, and the gradients of their weighted sum: `(N, W)`, `(V, W)`, and `(V,)` where
+    there is a bias.
+    """
     size, width = vectors.shape
     word, counted = (target >= 0) & (target < size), weights != 0
     target = tf.where(word, target, 0)
     tokens = tf.where(counted[:, None], tokens, 0.0)
     pulling = tf.where(word, weights, 0.0)[:, None]  # (N, 1); of a NaN, no gradient
 
-    # The softmax's part of all gradients, block by block. What is left are few numbers, and none for each pair.
-    normaliser, at_target, of_tokens, of_rows = _softmax_part(counted, tokens, pulling, target, vectors, *bias)
+    # The softmax's part of all gradients, block by block. What is left are few numbers, and none
+    # for each pair.
+    normaliser, at_target, of_tokens, of_rows = _softmax_part(
+        counted, tokens, pulling, target, vectors, *bias
+    )
     losses = normaliser - (1.0 - smoothing) * at_target
-    wanted = (1.0 - smoothing) * tf.gather(vectors, target)  # what the softmax's mean of the vectors is to become
+    # what the softmax's mean of the vectors is to become
+    wanted = (1.0 - smoothing) * tf.gather(vectors, target)
     pulled = pulling * _with_one(tokens, *bias)
     of_rows -= (1.0 - smoothing) * tf.math.unsorted_segment_sum(pulled, target, size)
     if smoothing:
@@ -93,20 +106,29 @@ def _losses(target, weights, smoothing, tokens, vectors, *bias):
         wanted += smoothing * mean
         of_rows -= smoothing / size * tf.reduce_sum(pulled, 0)
     losses = tf.where(word, losses, float("nan"))
-    return losses, of_tokens - pulling * wanted, of_rows[:, :width], *([of_rows[:, width]] if bias else [])
+    return (
+        losses,
+        of_tokens - pulling * wanted,
+        of_rows[:, :width],
+        *([of_rows[:, width]] if bias else []),
+    )
 
 
 def _softmax_part(counted, tokens, pulling, target, vectors, *bias):
-    """log Σ exp(logits) and the target's logit, `(N,)`, and of Σ pulling · log Σ exp(logits) the gradients of the tokens,
-    `(N, W)`, and of the rows that are multiplied with `_with_one` of them; zeros for tokens that do not count.
+    """log Σ exp(logits) and the target's logit, `(N,)`, and of Σ pulling · log Σ exp(logits) the
+    gradients of the tokens, `(N, W)`, and of the rows that are multiplied with `_with_one` of them;
+    zeros for tokens that do not count.
 
-    Those come last, and no block has them: whole blocks of tokens that count, and then smaller ones for the rest of these.
+    Those come last, and no block has them: whole blocks of tokens that count, and then smaller ones
+    for the rest of these.
     """
     order, places, number = _counted_first(counted)
     length = tf.shape(target)[0]
     count, rows = _cut(length, vectors.shape[0])
     few = tf.minimum(tf.maximum(-(-rows // 4), _LEAST_ROWS), rows)
-    laid = [_padded(tf.gather(x, order), count * rows + few - length) for x in (tokens, pulling, target)]
+    laid = [
+        _padded(tf.gather(x, order), count * rows + few - length) for x in (tokens, pulling, target)
+    ]
     of_rows, whole = tf.zeros((vectors.shape[0], vectors.shape[1] + len(bias))), number // rows
     of_rows, found = _walked(of_rows, laid, 0, rows, whole, count, vectors, *bias)
     rest = -(-(number - whole * rows) // few)
@@ -118,13 +140,17 @@ def _softmax_part(counted, tokens, pulling, target, vectors, *bias):
 
 
 def _walked(of_rows, laid, start, rows, stop, most, vectors, *bias):
-    """`stop` of at most `most` blocks from token `start` on: what they add to `of_rows`, and what each token has."""
+    """`stop` of at most `most` blocks from token `start` on: what they add to `of_rows`, and what
+    each token has.
+    """
 
     def body(at, of_rows, *arrays):
-        block, pulls, targets = (_cut_out(x, start + at * rows, rows) for x in laid)  # (R, W), (R, 1), (R,)
+        # (R, W), (R, 1), (R,)
+        block, pulls, targets = (_cut_out(x, start + at * rows, rows) for x in laid)
         logits = _logits(block, vectors, *bias)  # (R, V)
         at_target = tf.gather(logits, targets, batch_dims=1)
-        # Nobody else reads the logits by then: what follows is done in their place, without memory of its own.
+        # Nobody else reads the logits by then: what follows is done in their place, without memory
+        # of its own.
         with tf.control_dependencies([at_target]):
             exponentials = tf.exp(logits)
         total = tf.reduce_sum(exponentials, -1, keepdims=True)  # (R, 1)
@@ -135,18 +161,29 @@ def _walked(of_rows, laid, start, rows, stop, most, vectors, *bias):
             exponentials = tf.exp(logits - largest)
             return exponentials, tf.reduce_sum(exponentials, -1, keepdims=True), largest
 
-        # As the logits are, exponentials may overflow or vanish. In training they do not, and two passes are saved.
+        # As the logits are, exponentials may overflow or vanish. In training they do not, and two
+        # passes are saved.
         well = tf.reduce_all((total > _LEAST_TOTAL) & (total < _MOST_TOTAL))
         as_they_are = exponentials, total, tf.zeros_like(total)
         exponentials, total, largest = tf.cond(well, lambda: as_they_are, less_largest)
         scale = pulls / total
-        found = (largest + tf.math.log(total))[:, 0], at_target, tf.matmul(exponentials, vectors) * scale
+        found = (
+            (largest + tf.math.log(total))[:, 0],
+            at_target,
+            tf.matmul(exponentials, vectors) * scale,
+        )
         of_rows += tf.matmul(exponentials, _with_one(block, *bias) * scale, transpose_a=True)
-        return at + 1, of_rows, *(array.write(at, x) for array, x in zip(arrays, found, strict=True))
+        return (
+            at + 1,
+            of_rows,
+            *(array.write(at, x) for array, x in zip(arrays, found, strict=True)),
+        )
 
     arrays = [_zeros(most, rows), _zeros(most, rows), _zeros(most, rows, vectors.shape[1])]
     state = (0, of_rows, *arrays)
-    _, of_rows, *arrays = tf.while_loop(lambda at, *_: at < stop, body, state, parallel_iterations=1)
+    _, of_rows, *arrays = tf.while_loop(
+        lambda at, *_: at < stop, body, state, parallel_iterations=1
+    )
     return of_rows, [tf.reshape(x.stack(), (most * rows, *x.element_shape[1:])) for x in arrays]
 
 
@@ -176,14 +213,18 @@ def _blocks(x, vectors):
 
 
 def _cut(length, size):
-    """How many blocks so many tokens are cut into, and the tokens of each, for a vocabulary of that size."""
+    """How many blocks so many tokens are cut into, and the tokens of each, for a vocabulary of that
+    size.
+    """
     most = max(_NUMBERS // size, _LEAST_ROWS)
     count = tf.maximum(-(-length // most), 1)
     return count, tf.maximum(-(-length // count), 1)
 
 
 def _cut_out(x, first, rows):
-    """So many rows from the first on: by `tf.slice`, of which XLA must know the size alone, and of an index both ends."""
+    """So many rows from the first on: by `tf.slice`, of which XLA must know the size alone, and of
+    an index both ends.
+    """
     return tf.slice(x, [first, *[0] * (len(x.shape) - 1)], [rows, *x.shape[1:]])
 
 
@@ -193,7 +234,9 @@ def _padded(x, rows):
 
 
 def _counted_first(counted):
-    """The order `(N,)` in which tokens that count come before the others, the place of each in it, and how many they are."""
+    """The order `(N,)` in which tokens that count come before the others, the place of each in it,
+    and how many they are.
+    """
     up_to = tf.cumsum(tf.cast(counted, tf.int32))  # (N,)
     number, at = tf.reduce_sum(tf.cast(counted, tf.int32)), tf.range(tf.shape(counted)[0])
     places = tf.where(counted, up_to - 1, number + at - up_to)

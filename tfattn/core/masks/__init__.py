@@ -1,7 +1,8 @@
 """Masks as objects: rules that say which query may attend to which key.
 
-True means *may attend*. A mask object is a rule over positions and not a matrix, so that the engine can ask it about any
-rectangle of the T × S square of pairs, and never needs the whole square at once. Rules join with `&`, `|` and `~`:
+True means *may attend*. A mask object is a rule over positions and not a matrix, so that the engine
+can ask it about any rectangle of the T × S square of pairs, and never needs the whole square at
+once. Rules join with `&`, `|` and `~`:
 
     >>> from tfattn import masks
     >>> local = masks.causal() & masks.window(2)
@@ -10,8 +11,9 @@ rectangle of the T × S square of pairs, and never needs the whole square at onc
      [1 1 0]
      [0 1 1]]
 
-The next rule is a class with one method, `on(grid)`. Positions count tokens from 0. With fewer queries than keys the
-queries are the last ones: query T−1 stands at key position S−1, as decoding needs.
+The next rule is a class with one method, `on(grid)`. Positions count tokens from 0. With fewer
+queries than keys the queries are the last ones: query T−1 stands at key position S−1, as decoding
+needs.
 """
 
 import keras
@@ -30,16 +32,17 @@ _IN_SHORT = ("key_bounds", "width", "open_bounds", "seen_keys", "common_keys", "
 
 
 class Mask:
-    """What all masks share: `&`, `|`, `~` and `dense`. A rule defines `on`, and `get_config` if it has parameters.
+    """What all masks share: `&`, `|`, `~` and `dense`. A rule defines `on`, and `get_config` if it
+    has parameters.
 
-    What a rule says in short of itself, from `key_bounds` on, is for speed, and of its own `on` alone: a class that overrides
-    `on` inherits none of it.
+    What a rule says in short of itself, from `key_bounds` on, is for speed, and of its own `on`
+    alone: a class that overrides `on` inherits none of it.
 
     Attributes:
-        by_distance: whether the rule gives `(t, s)` and asks for nothing but how far a key is from a query,
-            `grid.key_positions()` less `grid.query_positions()`. Streamed attention then asks once for all blocks of a
-            diagonal, and takes many of them at a time where they are narrow. Such a rule is asked beyond the square too,
-            and must answer by distance there.
+        by_distance: whether the rule gives `(t, s)` and asks for nothing but how far a key is from
+            a query, `grid.key_positions()` less `grid.query_positions()`. Streamed attention then
+            asks once for all blocks of a diagonal, and takes many of them at a time where they are
+            narrow. Such a rule is asked beyond the square too, and must answer by distance there.
     """
 
     by_distance = False
@@ -54,42 +57,57 @@ class Mask:
     def on(self, grid):
         """Which pairs of `grid` may attend: bool, broadcastable to `(B, t, s)` or `(B, H, t, s)`.
 
-        A rule that holds an array cuts this rectangle's part out of it with `grid.batch_of`, `grid.rows_of` and
-        `grid.columns_of`. The whole square is a rectangle too, of which they cut nothing, so that a rule without them is
-        right on the dense path and wrong on the streamed one, which asks for some rows of the batch at a time.
+        A rule that holds an array cuts this rectangle's part out of it with `grid.batch_of`,
+        `grid.rows_of` and `grid.columns_of`. The whole square is a rectangle too, of which they cut
+        nothing, so that a rule without them is right on the dense path and wrong on the streamed
+        one, which asks for some rows of the batch at a time.
         """
         raise NotImplementedError
 
     def key_bounds(self, grid):
-        """Bounds `(low, high)` on what the queries of `grid` see: every key outside is hidden from all of them.
+        """Bounds `(low, high)` on what the queries of `grid` see: every key outside is hidden from
+        all of them.
 
-        Integers, or scalar integer tensors where only the run can tell. A rule that knows better bounds than the whole range
-        makes streamed attention skip what lies outside.
+        Integers, or scalar integer tensors where only the run can tell. A rule that knows better
+        bounds than the whole range makes streamed attention skip what lies outside.
         """
         return 0, grid.num_keys
 
     def width(self, grid):
-        """An int: the most keys that the queries of `grid` see, as far as that is known before a graph runs."""
+        """An int: the most keys that the queries of `grid` see, as far as that is known before a
+        graph runs.
+        """
         low, high = ranges.ends(self.key_bounds(grid))
-        return min(high, grid.keys) - max(low, 0) if isinstance(low, int) and isinstance(high, int) else grid.keys
+        return (
+            min(high, grid.keys) - max(low, 0)
+            if isinstance(low, int) and isinstance(high, int)
+            else grid.keys
+        )
 
     def open_bounds(self, grid):
-        """A range of keys `(low, high)` that every query of `grid` sees; empty where low ≥ high, or where unknown."""
+        """A range of keys `(low, high)` that every query of `grid` sees; empty where low ≥ high, or
+        where unknown.
+        """
         return 0, 0
 
     def seen_keys(self, num_queries, num_keys):
-        """The keys that some query may see: bool, broadcastable to `(B, S)`; None where the rule cannot tell cheaply.
+        """The keys that some query may see: bool, broadcastable to `(B, S)`; None where the rule
+        cannot tell cheaply.
 
         What no query may see is padding. It may say too much, never too little.
         """
         return None
 
     def common_keys(self, num_queries, num_keys):
-        """The keys that every query may see, likewise; None where none is known. It may say too little, never too much."""
+        """The keys that every query may see, likewise; None where none is known. It may say too
+        little, never too much.
+        """
         return None
 
     def check(self, who, argument, shape):
-        """Raises where the rule's arrays do not fit scores of that static shape, `(B, T, S)` or `(B, H, T, S)`."""
+        """Raises where the rule's arrays do not fit scores of that static shape, `(B, T, S)` or
+        `(B, H, T, S)`.
+        """
 
     def dense(self, num_queries, num_keys):
         """The mask as a bool tensor, broadcastable to `(B, T, S)` or `(B, H, T, S)`."""
@@ -140,11 +158,15 @@ def _saved(value):
 
 
 def _refuse_symbols(who, argument, *arrays):
-    """A functional model finds its symbolic tensors among the arguments of its layers, and not inside of an object."""
+    """A functional model finds its symbolic tensors among the arguments of its layers, and not
+    inside of an object.
+    """
     for array in arrays:
         if isinstance(array, keras.KerasTensor):
             instead = "pass it to the layer's own argument `valid_lens` or `key_mask`, or `mask.dense(T, S)`"
-            _checks.fail(who, argument, f"hold no symbolic tensor inside of a mask object: {instead}", array)
+            _checks.fail(
+                who, argument, f"hold no symbolic tensor inside of a mask object: {instead}", array
+            )
 
 
 @_registered
@@ -174,7 +196,9 @@ class explicit(Mask):
             return super().key_bounds(grid)
         # One row for all queries is the padding of the keys: cheap to look at, and worth it.
         keys, seen = ops.arange(grid.num_keys, dtype="int32"), self._row(grid, ops.any)
-        return _least(ops.where(seen, keys, grid.num_keys), grid), _greatest(ops.where(seen, keys + 1, 0))
+        return _least(ops.where(seen, keys, grid.num_keys), grid), _greatest(
+            ops.where(seen, keys + 1, 0)
+        )
 
     def open_bounds(self, grid):
         if self.mask.shape[-2] != 1:
@@ -243,10 +267,13 @@ class padding(Mask):
         return self._first_keys(lambda lengths: ops.max(lengths, axis=1, initial=0), num_keys)
 
     def common_keys(self, num_queries, num_keys):
-        return self._first_keys(lambda lengths: ops.min(lengths, axis=1, initial=num_keys), num_keys)
+        return self._first_keys(
+            lambda lengths: ops.min(lengths, axis=1, initial=num_keys), num_keys
+        )
 
     def _first_keys(self, of_row, num_keys):
-        lengths = self.valid_lens if len(self.valid_lens.shape) == 1 else of_row(self.valid_lens)  # (B,)
+        # (B,)
+        lengths = self.valid_lens if len(self.valid_lens.shape) == 1 else of_row(self.valid_lens)
         return ops.arange(num_keys, dtype="int32") < lengths[:, None]  # (B, S)
 
     def get_config(self):
@@ -255,7 +282,9 @@ class padding(Mask):
 
 @_registered
 class causal(Mask):
-    """A query sees the keys up to its own position and none after it (Vaswani et al. 2017, section 3.2.3)."""
+    """A query sees the keys up to its own position and none after it (Vaswani et al. 2017, section
+    3.2.3).
+    """
 
     by_distance = True
 
@@ -271,10 +300,12 @@ class causal(Mask):
 
 @_registered
 class window(Mask):
-    """A query sees the keys less than `size` tokens away, on both sides: `window(1)` is the diagonal.
+    """A query sees the keys less than `size` tokens away, on both sides: `window(1)` is the
+    diagonal.
 
-    Joined with `causal()` it is the sliding window of autoregressive models (Beltagy, Peters, Cohan 2020,
-    arXiv:2004.05150, section 3.1). The same reach as `sliding_window` of `keras.layers.MultiHeadAttention`.
+    Joined with `causal()` it is the sliding window of autoregressive models (Beltagy, Peters, Cohan
+    2020, arXiv:2004.05150, section 3.1). The same reach as `sliding_window` of
+    `keras.layers.MultiHeadAttention`.
 
     Args:
         size: positive int, in tokens; the query's own position counts.
@@ -302,8 +333,8 @@ class window(Mask):
 
 @_registered
 class prefix(Mask):
-    """The first `length` keys are open to every query. `causal() | prefix(n)` is a prefix language model's mask
-    (Raffel et al. 2020, arXiv:1910.10683, figure 3).
+    """The first `length` keys are open to every query. `causal() | prefix(n)` is a prefix language
+    model's mask (Raffel et al. 2020, arXiv:1910.10683, figure 3).
 
     Args:
         length: int, or integers `()` or `(B,)`, in tokens.
@@ -317,7 +348,8 @@ class prefix(Mask):
         else:
             length = pairs.checked_int("masks.prefix", "length", length)
             _checks.rank("masks.prefix", "length", length.shape, (0, 1), "() or (B,)")
-            self.length = ops.reshape(length, (-1,))  # of one number a row of the batch that repeats
+            # of one number a row of the batch that repeats
+            self.length = ops.reshape(length, (-1,))
 
     def check(self, who, argument, shape):
         if not isinstance(self.length, int):
@@ -331,15 +363,20 @@ class prefix(Mask):
         return grid.key_positions() < length  # (1, s) or (B, 1, s)
 
     def seen_keys(self, num_queries, num_keys):
-        return ops.arange(num_keys, dtype="int32")[None] < ops.reshape(self.length, (-1, 1))  # (1 or B, S)
+        # (1 or B, S)
+        return ops.arange(num_keys, dtype="int32")[None] < ops.reshape(self.length, (-1, 1))
 
     common_keys = seen_keys
 
     def key_bounds(self, grid):
-        return 0, self.length if isinstance(self.length, int) else _greatest(grid.batch_of(self.length))
+        return 0, self.length if isinstance(self.length, int) else _greatest(
+            grid.batch_of(self.length)
+        )
 
     def open_bounds(self, grid):
-        return 0, self.length if isinstance(self.length, int) else _least(grid.batch_of(self.length), grid)
+        return 0, self.length if isinstance(self.length, int) else _least(
+            grid.batch_of(self.length), grid
+        )
 
     def get_config(self):
         return {"length": _saved(self.length)}
@@ -347,7 +384,8 @@ class prefix(Mask):
 
 @_registered
 class segments(Mask):
-    """A query sees the keys of its own segment: several short sequences packed into one row stay apart.
+    """A query sees the keys of its own segment: several short sequences packed into one row stay
+    apart.
 
     Args:
         query_segments: integers `(B, T)`, the segment of each query.
@@ -370,12 +408,16 @@ class segments(Mask):
 
     def check(self, who, argument, shape):
         _refuse_symbols(who, argument, self.query_segments, self.key_segments)
-        _checks.broadcasts(who, argument, self.query_segments.shape, (shape[0], shape[-2]), "(B, T)")
+        _checks.broadcasts(
+            who, argument, self.query_segments.shape, (shape[0], shape[-2]), "(B, T)"
+        )
         _checks.broadcasts(who, argument, self.key_segments.shape, (shape[0], shape[-1]), "(B, S)")
 
     def on(self, grid):
-        of_query = ops.expand_dims(grid.rows_of(grid.batch_of(self.query_segments), 1), 2)  # (B, t, 1)
-        of_key = ops.expand_dims(grid.columns_of(grid.batch_of(self.key_segments), 1), 1)  # (B, 1, s)
+        # (B, t, 1)
+        of_query = ops.expand_dims(grid.rows_of(grid.batch_of(self.query_segments), 1), 2)
+        # (B, 1, s)
+        of_key = ops.expand_dims(grid.columns_of(grid.batch_of(self.key_segments), 1), 1)
         return of_query == of_key  # (B, t, s)
 
     def get_config(self):
@@ -413,20 +455,30 @@ class _Both(_Pair):
     join = staticmethod(ops.logical_and)
 
     def key_bounds(self, grid):
-        return ranges.overlap(ranges.ends(self.left.key_bounds(grid)), ranges.ends(self.right.key_bounds(grid)))
+        return ranges.overlap(
+            ranges.ends(self.left.key_bounds(grid)), ranges.ends(self.right.key_bounds(grid))
+        )
 
     def width(self, grid):
         # Each side by itself: padding, whose bounds are tensors, does not make a window wider.
         return min(super().width(grid), self.left.width(grid), self.right.width(grid))
 
     def open_bounds(self, grid):
-        return ranges.overlap(ranges.ends(self.left.open_bounds(grid)), ranges.ends(self.right.open_bounds(grid)))
+        return ranges.overlap(
+            ranges.ends(self.left.open_bounds(grid)), ranges.ends(self.right.open_bounds(grid))
+        )
 
     def seen_keys(self, num_queries, num_keys):
-        return _known(ops.logical_and, [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)])
+        return _known(
+            ops.logical_and,
+            [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)],
+        )
 
     def common_keys(self, num_queries, num_keys):
-        return _if_both(ops.logical_and, [side.common_keys(num_queries, num_keys) for side in (self.left, self.right)])
+        return _if_both(
+            ops.logical_and,
+            [side.common_keys(num_queries, num_keys) for side in (self.left, self.right)],
+        )
 
 
 @_registered
@@ -434,16 +486,26 @@ class _Either(_Pair):
     join = staticmethod(ops.logical_or)
 
     def key_bounds(self, grid):
-        return ranges.hull(ranges.ends(self.left.key_bounds(grid)), ranges.ends(self.right.key_bounds(grid)))
+        return ranges.hull(
+            ranges.ends(self.left.key_bounds(grid)), ranges.ends(self.right.key_bounds(grid))
+        )
 
     def open_bounds(self, grid):
-        return ranges.longer(ranges.ends(self.left.open_bounds(grid)), ranges.ends(self.right.open_bounds(grid)))
+        return ranges.longer(
+            ranges.ends(self.left.open_bounds(grid)), ranges.ends(self.right.open_bounds(grid))
+        )
 
     def seen_keys(self, num_queries, num_keys):
-        return _if_both(ops.logical_or, [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)])
+        return _if_both(
+            ops.logical_or,
+            [side.seen_keys(num_queries, num_keys) for side in (self.left, self.right)],
+        )
 
     def common_keys(self, num_queries, num_keys):
-        return _known(ops.logical_or, [side.common_keys(num_queries, num_keys) for side in (self.left, self.right)])
+        return _known(
+            ops.logical_or,
+            [side.common_keys(num_queries, num_keys) for side in (self.left, self.right)],
+        )
 
 
 @_registered

@@ -8,10 +8,11 @@ from keras import ops
 class Grid(NamedTuple):
     """A rectangle of the T × S square of query–key pairs.
 
-    `num_queries` (T) and `num_keys` (S) are the sides of the whole square; the rectangle begins at `query_start`,
-    `key_start` and has `queries` rows and `keys` columns; it is taken for `batch` rows of the batch from `batch_start`
-    on, all of them where that is None. Each is an int or a scalar integer tensor. The rectangle may reach beyond the
-    square: what a rule says there means nothing. In an `aligned` one each start is a multiple of its side.
+    `num_queries` (T) and `num_keys` (S) are the sides of the whole square; the rectangle begins at
+    `query_start`, `key_start` and has `queries` rows and `keys` columns; it is taken for `batch`
+    rows of the batch from `batch_start` on, all of them where that is None. Each is an int or a
+    scalar integer tensor. The rectangle may reach beyond the square: what a rule says there means
+    nothing. In an `aligned` one each start is a multiple of its side.
     """
 
     num_queries: object
@@ -47,7 +48,9 @@ class Grid(NamedTuple):
         return ops.expand_dims(ops.arange(self.keys, dtype="int32") + self.key_start, 0)
 
     def batch_of(self, tensor):
-        """Cuts this rectangle's rows of the batch out of `tensor`, unless its first axis repeats one."""
+        """Cuts this rectangle's rows of the batch out of `tensor`, unless its first axis repeats
+        one.
+        """
         return tensor if self.batch is None else self._cut(tensor, 0, self.batch_start, self.batch)
 
     def rows_of(self, tensor, axis):
@@ -69,14 +72,18 @@ class Grid(NamedTuple):
             return tensor
         if not known:
             last = ops.shape(tensor)[axis] - 1  # an axis that turns out to have one row repeats it
-            return ops.take(tensor, ops.minimum(ops.arange(size, dtype="int32") + start, last), axis=axis)
-        # A slice is quicker than a gather, along the last axis by much. Where it would reach beyond the tensor it is taken
-        # further up, and rolled back to its place.
+            return ops.take(
+                tensor, ops.minimum(ops.arange(size, dtype="int32") + start, last), axis=axis
+            )
+        # A slice is quicker than a gather, along the last axis by much. Where it would reach beyond
+        # the tensor it is taken further up, and rolled back to its place.
         inside = ops.minimum(start, total - size)
         starts = [inside if at == axis else 0 for at in range(len(tensor.shape))]
         shape = [size if at == axis else length for at, length in enumerate(ops.shape(tensor))]
         piece = ops.slice(tensor, starts, shape)
-        if (self.aligned and total % size == 0) or (isinstance(start, int) and start <= total - size):
+        if (self.aligned and total % size == 0) or (
+            isinstance(start, int) and start <= total - size
+        ):
             return piece
         return ops.roll(piece, inside - start, axis=axis)
 

@@ -12,7 +12,9 @@ __all__ = ["ends", "hull", "left_over", "longer", "overlap"]
 
 def ends(bounds):
     """A range as a rule of anyone's gives it: NumPy's integers become ints, and tensors int32."""
-    return tuple(int(end) if isinstance(end, numbers.Integral) else ops.cast(end, "int32") for end in bounds)
+    return tuple(
+        int(end) if isinstance(end, numbers.Integral) else ops.cast(end, "int32") for end in bounds
+    )
 
 
 def overlap(first, second):
@@ -30,7 +32,9 @@ def longer(first, second):
 
 
 def left_over(taken, keys):
-    """What a range that begins at the first of so many keys, or ends at the last, leaves over; elsewhere all of them."""
+    """What a range that begins at the first of so many keys, or ends at the last, leaves over;
+    elsewhere all of them.
+    """
     low, high = taken
     at_start, at_end = _both(low <= 0, high > low), _both(high >= keys, high > low)
     return _choose(at_start, high, 0), _choose(at_end, low, keys)

@@ -1,4 +1,6 @@
-"""What every attention layer shares: its call arguments, its masks, its shapes. A layer defines `pool` alone."""
+"""What every attention layer shares: its call arguments, its masks, its shapes. A layer defines
+`pool` alone.
+"""
 
 import keras
 from keras import ops
@@ -16,9 +18,9 @@ __all__ = ["AttentionLayer"]
 class AttentionLayer(keras.layers.Layer):
     """Base of all attention layers.
 
-    Masks combine by AND; True means *may attend*. The masks that Keras carries on tensors arrive as `query_mask`,
-    `value_mask` and `key_mask` by themselves, and stay on the caller's tensors. A query with nothing to attend to gets
-    weights and an output of exactly 0.
+    Masks combine by AND; True means *may attend*. The masks that Keras carries on tensors arrive as
+    `query_mask`, `value_mask` and `key_mask` by themselves, and stay on the caller's tensors. A
+    query with nothing to attend to gets weights and an output of exactly 0.
 
     Args:
         dropout: probability in [0, 1) of dropping a weight in training.
@@ -31,19 +33,22 @@ class AttentionLayer(keras.layers.Layer):
         query_mask: bool `(B, T)`, passed on with the output; it hides no key.
         value_mask: bool `(B, S)`; False hides that value and its key.
         key_mask: bool `(B, S)`; False hides that key and its value.
-        attention_mask: bool, `(T, S)`, `(B, T, S)` or, where the layer has heads, `(B, H, T, S)`, with 1 where it repeats;
-            or a mask object of `tfattn.masks`.
-        return_attention_scores: whether to return the weights too (after softmax, whatever Keras's name says).
+        attention_mask: bool, `(T, S)`, `(B, T, S)` or, where the layer has heads, `(B, H, T, S)`,
+            with 1 where it repeats; or a mask object of `tfattn.masks`.
+        return_attention_scores: whether to return the weights too (after softmax, whatever Keras's
+            name says).
         training: whether dropout is active; the model's mode where it is not given.
-        use_causal_mask: whether a query sees no later key; with T < S the queries are the last ones, so that query T−1
-            meets key S−1, as decoding needs.
-        valid_lens: integers, `(B,)` one length a row or `(B, T)` one length a query: how many keys are real.
+        use_causal_mask: whether a query sees no later key; with T < S the queries are the last
+            ones, so that query T−1 meets key S−1, as decoding needs.
+        valid_lens: integers, `(B,)` one length a row or `(B, T)` one length a query: how many keys
+            are real.
         bias: float, added to the scores before softmax; shapes as for `attention_mask`.
     Returns:
-        The pooled values, `(B, T, ...)`; on request also the weights, whose rows sum to 1, or to 0 where every key is
-        masked.
+        The pooled values, `(B, T, ...)`; on request also the weights, whose rows sum to 1, or to 0
+        where every key is masked.
     Raises:
-        ValueError: ranks or lengths do not fit, a mask is not boolean, `valid_lens` holds no integers.
+        ValueError: ranks or lengths do not fit, a mask is not boolean, `valid_lens` holds no
+            integers.
     """
 
     def __init__(self, dropout=0.0, seed=None, **kwargs):
@@ -52,14 +57,16 @@ class AttentionLayer(keras.layers.Layer):
         self.seed = seed
         self.supports_masking = True
         self._carry = CarryMask(name="carry_mask", dtype=self.dtype_policy)
-        # Made only where it is used: its state would otherwise be one more thing in every saved file.
+        # Made only where it is used: its state would otherwise be one more thing in every saved
+        # file.
         self.seed_generator = keras.random.SeedGenerator(seed) if self.dropout else None
 
     def pool(self, query, value, key, mask, bias, dropout, return_weights):
         """The layer itself: projects, and calls the engine.
 
         Args:
-            query, value, key: float, rank 3.   mask: a mask object, or None.   bias: as in the call, or None.
+            query, value, key: float, rank 3.   mask: a mask object, or None.   bias: as in the
+                call, or None.
             dropout: the rate that holds in this call, 0 at inference.
             return_weights: whether weights are wanted.
         Returns:
@@ -68,7 +75,9 @@ class AttentionLayer(keras.layers.Layer):
         raise NotImplementedError
 
     def attend(self, query, value, key, score, mask, bias, dropout, return_weights):
-        """The engine, with that score layer: (output, weights), weights None where they are not wanted."""
+        """The engine, with that score layer: (output, weights), weights None where they are not
+        wanted.
+        """
         query, key = score.prepare(query, key)
         result = attend(
             query=query,
@@ -103,12 +112,20 @@ class AttentionLayer(keras.layers.Layer):
         self._check_lengths(query, value, key)
         query, value, key = (floating(x, self.compute_dtype) for x in (query, value, key))
         if bias is not None:
-            bias = pairs.checked_bias(type(self).__name__, bias, self.score_shape(query.shape, key.shape))
-        mask = self._joined_mask(query, key, attention_mask, valid_lens, (key_mask, value_mask), use_causal_mask)
+            bias = pairs.checked_bias(
+                type(self).__name__, bias, self.score_shape(query.shape, key.shape)
+            )
+        mask = self._joined_mask(
+            query, key, attention_mask, valid_lens, (key_mask, value_mask), use_causal_mask
+        )
         if query_mask is not None:
-            query = without_broken_padding(query, self._padding_mask("query_mask", query_mask, query))
+            query = without_broken_padding(
+                query, self._padding_mask("query_mask", query_mask, query)
+            )
         if mask is not None:
-            value, key = _without_padding(value, key, mask.seen_keys(ops.shape(query)[1], ops.shape(key)[1]))
+            value, key = _without_padding(
+                value, key, mask.seen_keys(ops.shape(query)[1], ops.shape(key)[1])
+            )
         wanted = return_attention_scores or recording.active()
         dropout = self.dropout if training else 0.0
         output, weights = self.pool(query, value, key, mask, bias, dropout, wanted)
@@ -126,7 +143,8 @@ class AttentionLayer(keras.layers.Layer):
         return (*query_shape[:-1], value_shape[-1])
 
     def compute_output_spec(self, *args, **kwargs):
-        # The call itself, traced with symbolic tensors: what comes out, and every check, cannot differ from eager.
+        # The call itself, traced with symbolic tensors: what comes out, and every check, cannot
+        # differ from eager.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
@@ -138,7 +156,9 @@ class AttentionLayer(keras.layers.Layer):
             if hasattr(tensor, "row_splits"):
                 expected = "be dense: pass `ragged.to_tensor()`, and `valid_lens=ragged.row_lengths()` for the keys"
                 _checks.fail(who, name, expected, type(tensor).__name__)
-            _checks.rank(who, name, tensor.shape, (3,), "(B, T, D)" if name == "query" else "(B, S, D)")
+            _checks.rank(
+                who, name, tensor.shape, (3,), "(B, T, D)" if name == "query" else "(B, S, D)"
+            )
             _checks.same_batch(who, name, tensor.shape, "query", query.shape)
         _checks.same_size(who, "key", key.shape[1], "value", value.shape[1])
 
@@ -146,8 +166,14 @@ class AttentionLayer(keras.layers.Layer):
         """All masks of the call as one mask object, or None."""
         who = type(self).__name__
         shape = self.score_shape(query.shape, key.shape)
-        rule = softmax.rule_of(who, shape, mask=attention_mask, valid_lens=valid_lens, name="attention_mask")
-        given = [(n, m) for n, m in zip(("key_mask", "value_mask"), padding_masks, strict=True) if m is not None]
+        rule = softmax.rule_of(
+            who, shape, mask=attention_mask, valid_lens=valid_lens, name="attention_mask"
+        )
+        given = [
+            (n, m)
+            for n, m in zip(("key_mask", "value_mask"), padding_masks, strict=True)
+            if m is not None
+        ]
         keys = [self._padding_mask(name, mask, key) for name, mask in given]
         if len(keys) == 2 and given[0][1] is given[1][1]:
             keys.pop()  # the mask of a tensor that is key and value
@@ -167,8 +193,8 @@ class AttentionLayer(keras.layers.Layer):
 def _without_padding(value, key, seen):
     """Values and keys that no query may see become zeros, before a weight meets them.
 
-    Their gradients are 0, but 0 · NaN is NaN: one broken token under a mask would otherwise reach the gradient of a
-    projection, and with it everything.
+    Their gradients are 0, but 0 · NaN is NaN: one broken token under a mask would otherwise reach
+    the gradient of a projection, and with it everything.
     """
     if seen is None:
         return value, key

@@ -26,8 +26,9 @@ class MultiHeadAttention(AttentionLayer):
         head_h = attention(query · W_h^q, key · W_h^k, value · W_h^v)
         output = concat(head_1 … head_H) · W_o
 
-    With the default score it computes what `keras.layers.MultiHeadAttention` computes, with the same names, and takes
-    that layer's `get_weights()`. The maps are `query_dense`, `key_dense`, `value_dense` and `output_dense`.
+    With the default score it computes what `keras.layers.MultiHeadAttention` computes, with the
+    same names, and takes that layer's `get_weights()`. The maps are `query_dense`, `key_dense`,
+    `value_dense` and `output_dense`.
 
     Args:
         num_heads: positive int H, heads of the query.
@@ -36,30 +37,37 @@ class MultiHeadAttention(AttentionLayer):
         dropout: probability in [0, 1) of dropping a weight in training.
         use_bias: whether the four linear maps have a bias.
         output_shape: positive int, width of the output; the query's width where it is not given.
-        score: a score layer, one attention function for all heads, with weights of its own for each where it has any;
-            `DotProductScore()` where it is not given.
-        num_key_value_heads: positive int G that divides H: heads of key and value, each shared by H/G heads of the
-            query; H where it is not given. 1 is multi-query attention.
-        kernel_initializer, bias_initializer, kernel_regularizer, bias_regularizer, kernel_constraint,
+        score: a score layer, one attention function for all heads, with weights of its own for each
+            where it has any; `DotProductScore()` where it is not given.
+        num_key_value_heads: positive int G that divides H: heads of key and value, each shared by
+            H/G heads of the query; H where it is not given. 1 is multi-query attention.
+        kernel_initializer, bias_initializer, kernel_regularizer, bias_regularizer,
+        kernel_constraint,
         bias_constraint: as in Keras, for the four linear maps.
         output_kernel_initializer: for the output map; `kernel_initializer` where it is not given.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`; the main ones:
-        query: float `(B, T, Dq)`.   value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; else `value`.
-        attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object; True = may attend.
+    Call arguments: those of every attention layer, see
+    `tfattn.layers.attention.base.AttentionLayer`; the main ones:
+        query: float `(B, T, Dq)`.   value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; else
+            `value`.
+        attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object; True = may
+            attend.
     Returns:
-        `(B, T, E)`, E the query's width or `output_shape`; on request also the weights `(B, H, T, S)`: each row sums to
-        1, or to 0 where every key is masked (the output there is the bias of the output map).
+        `(B, T, E)`, E the query's width or `output_shape`; on request also the weights
+        `(B, H, T, S)`: each row sums to 1, or to 0 where every key is masked (the output there is
+        the bias of the output map).
     Raises:
-        ValueError: sizes are no positive ints, heads do not divide, an argument of Keras's layer that is not covered.
+        ValueError: sizes are no positive ints, heads do not divide, an argument of Keras's layer
+            that is not covered.
     Example:
         >>> tokens = np.ones((2, 7, 16), "float32")
         >>> MultiHeadAttention(num_heads=4, key_dim=4)(tokens, tokens, use_causal_mask=True).shape
         TensorShape([2, 7, 16])
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared key heads, Ainslie et al. 2023,
-    arXiv:2305.13245. Differs from Keras's layer in its first weights, which follow the paper's 2-D matrices, in
-    `use_causal_mask` with T < S, which lines up at the end here and at the start there, and in fully masked queries.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared key heads, Ainslie et al.
+    2023, arXiv:2305.13245. Differs from Keras's layer in its first weights, which follow the
+    paper's 2-D matrices, in `use_causal_mask` with T < S, which lines up at the end here and at the
+    start there, and in fully masked queries.
     """
 
     def __init__(
@@ -90,12 +98,17 @@ class MultiHeadAttention(AttentionLayer):
         super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.num_heads = _checks.positive_int(who, "num_heads", num_heads)
         self.key_dim = _checks.positive_int(who, "key_dim", key_dim)
-        self.value_dim = self.key_dim if value_dim is None else _checks.positive_int(who, "value_dim", value_dim)
+        self.value_dim = (
+            self.key_dim if value_dim is None else _checks.positive_int(who, "value_dim", value_dim)
+        )
         self.num_key_value_heads = self.num_heads
         if num_key_value_heads is not None:
-            self.num_key_value_heads = _checks.positive_int(who, "num_key_value_heads", num_key_value_heads)
+            self.num_key_value_heads = _checks.positive_int(
+                who, "num_key_value_heads", num_key_value_heads
+            )
             _checks.divides(who, "num_key_value_heads", num_key_value_heads, "num_heads", num_heads)
-        # Not `self.output_shape`: Keras's models look for that name on their layers and read it as another thing.
+        # Not `self.output_shape`: Keras's models look for that name on their layers and read it as
+        # another thing.
         self._output_shape = _width(who, output_shape)
         self.use_bias = _checks.boolean(who, "use_bias", use_bias)
         self.score = score_or_default(who, score, self.dtype_policy)
@@ -111,13 +124,19 @@ class MultiHeadAttention(AttentionLayer):
         key_shape = value_shape if key_shape is None else key_shape
         groups = self.num_key_value_heads
         # In this order, which is the order of `get_weights()` in Keras's layer.
-        self.query_dense = self._projection(ToHeads, "query", query_shape, self.num_heads, self.key_dim)
+        self.query_dense = self._projection(
+            ToHeads, "query", query_shape, self.num_heads, self.key_dim
+        )
         self.key_dense = self._projection(ToHeads, "key", key_shape, groups, self.key_dim)
         self.value_dense = self._projection(ToHeads, "value", value_shape, groups, self.value_dim)
         pooled_shape = (query_shape[0], self.num_heads, query_shape[1], self.value_dim)
         width = self._output_shape or query_shape[-1]
         self.output_dense = self._projection(
-            FromHeads, "attention_output", pooled_shape, width, initializer=self.output_kernel_initializer
+            FromHeads,
+            "attention_output",
+            pooled_shape,
+            width,
+            initializer=self.output_kernel_initializer,
         )
         if not self.score.built:
             query_heads = (query_shape[0], self.num_heads, query_shape[1], self.key_dim)
@@ -128,7 +147,8 @@ class MultiHeadAttention(AttentionLayer):
         return self.attend_projected(query, keys, values, mask, bias, dropout, return_weights)
 
     def project_keys(self, value, key=None):
-        """Keys and values in heads: what is needed once a token, whichever query asks. Decoding keeps it between steps.
+        """Keys and values in heads: what is needed once a token, whichever query asks. Decoding
+        keeps it between steps.
 
         Args:
             value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; `value` where it is not given.
@@ -137,7 +157,9 @@ class MultiHeadAttention(AttentionLayer):
         """
         return self.key_dense(value if key is None else key), self.value_dense(value)
 
-    def attend_projected(self, query, keys, values, mask=None, bias=None, dropout=0.0, return_weights=False):
+    def attend_projected(
+        self, query, keys, values, mask=None, bias=None, dropout=0.0, return_weights=False
+    ):
         """Attention over what `project_keys` has made: the rest of a call.
 
         Args:
@@ -149,7 +171,9 @@ class MultiHeadAttention(AttentionLayer):
             (output, weights), as in a call; weights are None where they are not wanted.
         """
         query = self.query_dense(query)  # (B, H, T, P)
-        output, weights = self.attend(query, values, keys, self.score, mask, bias, dropout, return_weights)
+        output, weights = self.attend(
+            query, values, keys, self.score, mask, bias, dropout, return_weights
+        )
         return self.output_dense(output), weights
 
     def score_shape(self, query_shape, key_shape):
@@ -169,7 +193,9 @@ class MultiHeadAttention(AttentionLayer):
             "score": serialized(self.score),
             "num_key_value_heads": self.num_key_value_heads,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "output_kernel_initializer": keras.initializers.serialize(self.output_kernel_initializer),
+            "output_kernel_initializer": keras.initializers.serialize(
+                self.output_kernel_initializer
+            ),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
             "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),

@@ -18,34 +18,37 @@ class NadarayaWatson(NamedAttention):
         weights = K((query − key) / bandwidth) / Σ_keys K((query − key) / bandwidth)
         output  = weights · value
 
-    Computed in log space: a query far from every key still gets finite weights that sum to 1. A kernel of compact
-    support (all but the Gaussian) gives 0 where no key lies within a bandwidth.
+    Computed in log space: a query far from every key still gets finite weights that sum to 1. A
+    kernel of compact support (all but the Gaussian) gives 0 where no key lies within a bandwidth.
 
     Args:
-        kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function from squared distances in bandwidths
-            to log weights (see `tfattn.kernels`).
-        bandwidth: positive number, or a sequence of them, one a dimension; in the unit of query and key. The posts'
-            learned parameter w is 1 / bandwidth.
-        trainable_bandwidth: whether training moves the bandwidth; it stays positive by construction.
-            `current_bandwidth()` tells where it is.
-        leave_one_out: whether query i is kept from key i, so that a training point is predicted from all others. Query
-            and key are then the same points in the same order.
+        kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function from squared
+            distances in bandwidths to log weights (see `tfattn.kernels`).
+        bandwidth: positive number, or a sequence of them, one a dimension; in the unit of query and
+            key. The posts' learned parameter w is 1 / bandwidth.
+        trainable_bandwidth: whether training moves the bandwidth; it stays positive by
+            construction. `current_bandwidth()` tells where it is.
+        leave_one_out: whether query i is kept from key i, so that a training point is predicted
+            from all others. Query and key are then the same points in the same order.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`:
-        query: float `(B, T, D)`.   value: float `(B, S, Dv)`.   key: float `(B, S, D)`; else `value`.
+    Call arguments: those of every attention layer, see
+    `tfattn.layers.attention.base.AttentionLayer`:
+        query: float `(B, T, D)`.   value: float `(B, S, Dv)`.   key: float `(B, S, D)`; else
+            `value`.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`.
     Raises:
-        ValueError: an unknown kernel; a bandwidth that is not positive, or not one a dimension; query and key differ in
-            width, or in length under `leave_one_out`.
+        ValueError: an unknown kernel; a bandwidth that is not positive, or not one a dimension;
+            query and key differ in width, or in length under `leave_one_out`.
     Example:
         >>> points = np.array([[[0.0], [1.0], [2.0]]], "float32")
         >>> heights = np.array([[[0.0], [10.0], [20.0]]], "float32")
         >>> print(NadarayaWatson()(points, heights, points, use_causal_mask=True)[0, :2, 0].numpy())
         [0.        6.2245936]
 
-    Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics, 5.3.
+    Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics,
+    5.3.
     """
 
     def __init__(
@@ -60,8 +63,11 @@ class NadarayaWatson(NamedAttention):
     ):
         kernel, bandwidth = checked_smoothing("NadarayaWatson", kernel, bandwidth)
         _checks.boolean("NadarayaWatson", "trainable_bandwidth", trainable_bandwidth)
-        score = KernelScore(kernel, bandwidth, trainable_bandwidth, dtype=kwargs.get("dtype"), name="score")
-        # Query and key stay as wide as they come: in half precision, points far from the origin would fall together.
+        score = KernelScore(
+            kernel, bandwidth, trainable_bandwidth, dtype=kwargs.get("dtype"), name="score"
+        )
+        # Query and key stay as wide as they come: in half precision, points far from the origin
+        # would fall together.
         kwargs.setdefault("autocast", False)
         super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
         self.kernel = kernel

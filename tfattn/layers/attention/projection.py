@@ -34,10 +34,11 @@ class _Projection(keras.layers.Layer):
     def add_kernel(self, shape, matrix):
         """The kernel of that shape, initialised as the `matrix` (rows, columns) that it is.
 
-        On three axes Keras's initializers take the first for a receptive field, and the weights come out too small: by
-        √(D · (H + P) / (D + H·P)), six times at width 512 with 8 heads.
+        On three axes Keras's initializers take the first for a receptive field, and the weights
+        come out too small: by √(D · (H + P) / (D + H·P)), six times at width 512 with 8 heads.
         """
-        # A copy: one initializer object with one seed would give query, key and value the same numbers.
+        # A copy: one initializer object with one seed would give query, key and value the same
+        # numbers.
         initializer = self.kernel_initializer
         if isinstance(initializer, keras.initializers.Initializer):
             initializer = type(initializer).from_config(initializer.get_config())
@@ -81,7 +82,8 @@ class ToHeads(_Projection):
         if self.bias is not None:
             flat = flat + ops.reshape(self.bias, (columns,))
         length = ops.shape(inputs)[1]
-        return ops.swapaxes(ops.reshape(flat, (-1, length, self.num_heads, self.head_dim)), 1, 2)  # (B, H, T, P)
+        # (B, H, T, P)
+        return ops.swapaxes(ops.reshape(flat, (-1, length, self.num_heads, self.head_dim)), 1, 2)
 
 
 class FromHeads(_Projection):
@@ -98,6 +100,8 @@ class FromHeads(_Projection):
 
     def call(self, inputs):
         _, heads, length, head_dim = ops.shape(inputs)
-        rows = ops.reshape(ops.swapaxes(inputs, 1, 2), (-1, length, heads * head_dim))  # (B, T, H·P)
-        output = products.matmul_shared(rows, ops.reshape(self.kernel, (-1, self.width)))  # (B, T, E)
+        # (B, T, H·P)
+        rows = ops.reshape(ops.swapaxes(inputs, 1, 2), (-1, length, heads * head_dim))
+        # (B, T, E)
+        output = products.matmul_shared(rows, ops.reshape(self.kernel, (-1, self.width)))
         return output if self.bias is None else output + self.bias

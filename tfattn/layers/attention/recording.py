@@ -11,17 +11,19 @@ _notes = contextvars.ContextVar("tfattn_notes", default=None)
 
 
 def attention_weights(model, *inputs, **kwargs):
-    """Runs a model once and returns the attention weights of every layer in it, by the layer's path.
+    """Runs a model once and returns the attention weights of every layer in it, by the layer's
+    path.
 
-    Works on any Keras model or layer with attention layers of this collection inside, also on a loaded one.
+    Works on any Keras model or layer with attention layers of this collection inside, also on a
+    loaded one.
 
     Args:
         model: a `keras.Model` or layer.
         *inputs: what the model is called with.
         **kwargs: likewise; `training` is False unless it is given.
     Returns:
-        dict from path to a NumPy array, `(B, T, S)` or `(B, H, T, S)`, in the order of the calls. A layer that is called
-        more than once appears again as `path:1`, `path:2` and so on.
+        dict from path to a NumPy array, `(B, T, S)` or `(B, H, T, S)`, in the order of the calls. A
+        layer that is called more than once appears again as `path:1`, `path:2` and so on.
     Raises:
         ValueError: no attention layer of this collection ran eagerly.
     Example:

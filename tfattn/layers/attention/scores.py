@@ -1,7 +1,9 @@
-"""Score layers: how well a query and a key go together, as a Keras layer that any attention layer takes.
+"""Score layers: how well a query and a key go together, as a Keras layer that any attention layer
+takes.
 
-A score splits its work in two. `prepare` runs once a token and holds the weights; `pairwise` is a pure function that the
-engine runs once a pair, on the whole square of scores or block by block. The next score is one more subclass of `Score`.
+A score splits its work in two. `prepare` runs once a token and holds the weights; `pairwise` is a
+pure function that the engine runs once a pair, on the whole square of scores or block by block. The
+next score is one more subclass of `Score`.
 """
 
 import keras
@@ -10,16 +12,25 @@ from keras import ops
 from tfattn import _checks
 from tfattn.core import kernels, products, scores
 
-__all__ = ["AdditiveScore", "BilinearScore", "CosineScore", "DotProductScore", "KernelScore", "Score"]
+__all__ = [
+    "AdditiveScore",
+    "BilinearScore",
+    "CosineScore",
+    "DotProductScore",
+    "KernelScore",
+    "Score",
+]
 
 
 class Score(keras.layers.Layer):
     """Base of all scores. Called on a query and a key it returns the scores before softmax.
 
-    A subclass defines `prepare_query` and `prepare_key`, chooses its `pairwise` function from `tfattn.core.scores` (or
-    brings its own), and lists in `parameters` the tensors that this function needs besides the operands; one that it
-    closed over would get no gradient on the streamed path. Where the two operands need each other it may define `prepare`
-    as a whole; a decoder that prepares its keys once a sentence and a query at each step does not take such a score.
+    A subclass defines `prepare_query` and `prepare_key`, chooses its `pairwise` function from
+    `tfattn.core.scores` (or brings its own), and lists in `parameters` the tensors that this
+    function needs besides the operands; one that it closed over would get no gradient on the
+    streamed path. Where the two operands need each other it may define `prepare` as a whole; a
+    decoder that prepares its keys once a sentence and a query at each step does not take such a
+    score.
 
     Call arguments:
         query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with heads.
@@ -41,7 +52,9 @@ class Score(keras.layers.Layer):
     pairwise = staticmethod(scores.dot_product)
 
     def build(self, query_shape, key_shape):
-        """Makes the weights, for operands of those shapes; a score without weights has nothing to make."""
+        """Makes the weights, for operands of those shapes; a score without weights has nothing to
+        make.
+        """
 
     def prepare(self, query, key):
         """Turns query and key, token by token, into the operands of `pairwise`."""
@@ -60,7 +73,8 @@ class Score(keras.layers.Layer):
         return ()
 
     def compute_output_spec(self, *args, **kwargs):
-        # The call itself, traced with symbolic tensors: some scores are wider than the policy's compute type.
+        # The call itself, traced with symbolic tensors: some scores are wider than the policy's
+        # compute type.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def call(self, query, key):
@@ -95,18 +109,22 @@ class DotProductScore(Score):
         >>> print(DotProductScore()(query, key)[0, 0].numpy())
         [2. 2. 2.]
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 1; unscaled, Luong et al. 2015, arXiv:1508.04025, equation 8.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 1; unscaled, Luong et al. 2015,
+    arXiv:1508.04025, equation 8.
     """
 
     def __init__(self, scale=None, **kwargs):
         super().__init__(**kwargs)
-        self.scale = scale if scale is None else _checks.positive_number("DotProductScore", "scale", scale)
+        self.scale = (
+            scale if scale is None else _checks.positive_number("DotProductScore", "scale", scale)
+        )
 
     def build(self, query_shape, key_shape):
         self._same_width(query_shape, key_shape)
 
     def prepare_query(self, query):
-        # Scaling the query costs T · D; scaling the scores would cost T · S, and overflows sooner in half precision.
+        # Scaling the query costs T · D; scaling the scores would cost T · S, and overflows sooner
+        # in half precision.
         return query * (query.shape[-1] ** -0.5 if self.scale is None else self.scale)
 
     def get_config(self):
@@ -131,7 +149,8 @@ class AdditiveScore(Score):
         >>> AdditiveScore(units=8)(query, key).shape
         TensorShape([2, 1, 10])
 
-    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2; without biases, as in D2L 11.3.
+    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2; without biases, as in D2L
+    11.3.
     """
 
     pairwise = staticmethod(scores.additive)
@@ -189,8 +208,8 @@ class CosineScore(Score):
         score = cos(query, key) / temperature
 
     Args:
-        temperature: positive number; the smaller, the sharper the weights. Tokens shorter than 1e-6 count as that long,
-            so that the cosine of a zero vector is 0.
+        temperature: positive number; the smaller, the sharper the weights. Tokens shorter than 1e-6
+            count as that long, so that the cosine of a zero vector is 0.
     Call arguments, Returns: see `Score`; query and key are of one width.
     Raises:
         ValueError: `temperature` is not above 0; query and key differ in width.
@@ -199,7 +218,8 @@ class CosineScore(Score):
         >>> print(CosineScore(temperature=0.5)(query, -query).numpy())
         [[[-2.]]]
 
-    Source: Graves, Wayne, Danihelka 2014, arXiv:1410.5401, equations 5 and 6, with temperature = 1/β.
+    Source: Graves, Wayne, Danihelka 2014, arXiv:1410.5401, equations 5 and 6, with temperature =
+    1/β.
     """
 
     def __init__(self, temperature=1.0, **kwargs):
@@ -225,13 +245,15 @@ class KernelScore(Score):
 
         score = log K(‖(query − key) / bandwidth‖)        so that softmax over keys gives K / Σ K
 
-    The bandwidth is a softplus of the weight that is trained, and so stays positive whatever the optimizer does. The
-    posts' parameter w is 1 / bandwidth.
+    The bandwidth is a softplus of the weight that is trained, and so stays positive whatever the
+    optimizer does. The posts' parameter w is 1 / bandwidth.
 
     Args:
-        kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function from squared distances in bandwidths
-            to log weights (registered with Keras, if the layer is to be saved).
-        bandwidth: positive number, or a sequence of them, one a dimension of the keys; in the unit of the inputs.
+        kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function from squared
+            distances in bandwidths to log weights (registered with Keras, if the layer is to be
+            saved).
+        bandwidth: positive number, or a sequence of them, one a dimension of the keys; in the unit
+            of the inputs.
         trainable_bandwidth: whether training moves the bandwidth.
     Call arguments, Returns: see `Score`; query and key are of one width.
     Raises:
@@ -248,7 +270,9 @@ class KernelScore(Score):
     def __init__(self, kernel="gaussian", bandwidth=1.0, trainable_bandwidth=False, **kwargs):
         super().__init__(**kwargs)
         self.kernel, self.bandwidth = checked_smoothing("KernelScore", kernel, bandwidth)
-        self.trainable_bandwidth = _checks.boolean("KernelScore", "trainable_bandwidth", trainable_bandwidth)
+        self.trainable_bandwidth = _checks.boolean(
+            "KernelScore", "trainable_bandwidth", trainable_bandwidth
+        )
         self.pairwise = scores.log_kernel(kernels.get(kernel))
 
     def build(self, query_shape, key_shape):
@@ -257,7 +281,8 @@ class KernelScore(Score):
             expected = f"be one number, or one a dimension of the keys, {key_shape[-1]}"
             _checks.fail("KernelScore", "bandwidth", expected, self.bandwidth)
         initial = _inverse_softplus(self.bandwidth)
-        # Distances are compared in float32 or wider in every policy: a bandwidth of few digits would bend the curve.
+        # Distances are compared in float32 or wider in every policy: a bandwidth of few digits
+        # would bend the curve.
         self.raw_bandwidth = self.add_weight(
             name="raw_bandwidth",
             shape=ops.shape(initial),
@@ -320,8 +345,8 @@ def _unit(tensor):
 def _matrix(layer, name, shape, width):
     """One matrix `(D, width)`, or one a head, `(H, D, width)`, for tokens of that shape.
 
-    Glorot's bound is written out: on three axes Keras's initializer takes the heads for a receptive field and makes the
-    weights too small.
+    Glorot's bound is written out: on three axes Keras's initializer takes the heads for a receptive
+    field and makes the weights too small.
     """
     bound = (6.0 / (shape[-1] + width)) ** 0.5
     heads = shape[1:2] if len(shape) == 4 else ()

@@ -18,16 +18,19 @@ class Attention(AttentionLayer):
         output  = weights · value
 
     Args:
-        score: a score layer, for this layer alone (Keras cannot load a model in which two layers share one);
-            `DotProductScore()` where it is not given.
+        score: a score layer, for this layer alone (Keras cannot load a model in which two layers
+            share one); `DotProductScore()` where it is not given.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`; the main ones:
-        query: float `(B, T, Dq)`.   value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; else `value`.
+    Call arguments: those of every attention layer, see
+    `tfattn.layers.attention.base.AttentionLayer`; the main ones:
+        query: float `(B, T, Dq)`.   value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; else
+            `value`.
         attention_mask: bool, broadcastable to `(B, T, S)`, or a mask object; True = may attend.
         valid_lens: integers `(B,)` or `(B, T)`.
     Returns:
-        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
+        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
+        every key is masked.
     Raises:
         ValueError: `score` is no score layer; shapes do not fit.
     Example:
@@ -92,9 +95,10 @@ class DotProductAttention(NamedAttention):
         scale: number, or None for 1/√D; 1.0 is the unscaled product.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`; query and key are of one width D.
-    Returns:
-        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
+    Call arguments: those of every attention layer, see
+    `tfattn.layers.attention.base.AttentionLayer`; query and key are of one width D. Returns:
+        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
+        every key is masked.
     Raises:
         ValueError: `scale` is no number above 0; query and key differ in width; shapes do not fit.
     Example:
@@ -127,9 +131,10 @@ class AdditiveAttention(NamedAttention):
         units: positive int, width U of the hidden layer.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
-    Returns:
-        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
+    Call arguments: those of every attention layer, see
+    `tfattn.layers.attention.base.AttentionLayer`. Returns:
+        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
+        every key is masked.
     Raises:
         ValueError: `units` is no positive int; shapes do not fit.
     Example: equal keys share the weight, so that the output is the mean of the values that count.
@@ -163,9 +168,10 @@ class BilinearAttention(NamedAttention):
     Args:
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
-    Returns:
-        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where every key is masked.
+    Call arguments: those of every attention layer, see
+    `tfattn.layers.attention.base.AttentionLayer`. Returns:
+        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
+        every key is masked.
     Example:
         >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 4), "float32")
         >>> BilinearAttention()(query, value).shape

@@ -12,7 +12,9 @@ __all__ = ["LearnedPositionalEncoding", "SinusoidalPositionalEncoding"]
 
 
 class _PositionalEncoding(keras.layers.Layer):
-    """Adds a vector for each position to scaled inputs, and passes their mask on. A subclass defines `encode`."""
+    """Adds a vector for each position to scaled inputs, and passes their mask on. A subclass
+    defines `encode`.
+    """
 
     def __init__(self, input_scale=1.0, **kwargs):
         super().__init__(**kwargs)
@@ -20,7 +22,9 @@ class _PositionalEncoding(keras.layers.Layer):
         self.supports_masking = True
 
     def encode(self, positions, width):
-        """Vectors of `positions` (int32, any shape): `(..., width)`, float32 or the weights' own dtype."""
+        """Vectors of `positions` (int32, any shape): `(..., width)`, float32 or the weights' own
+        dtype.
+        """
         raise NotImplementedError
 
     def call(self, inputs, start_index=0):
@@ -30,7 +34,8 @@ class _PositionalEncoding(keras.layers.Layer):
         positions = start + ops.arange(ops.shape(inputs)[1], dtype="int32")  # (T,) or (B, T)
         if isinstance(start_index, numbers.Integral):
             self.check_reach(int(start_index), inputs.shape[1])
-        added = ops.cast(self.encode(positions, inputs.shape[-1]), inputs.dtype)  # (T, D) or (B, T, D)
+        # (T, D) or (B, T, D)
+        added = ops.cast(self.encode(positions, inputs.shape[-1]), inputs.dtype)
         return inputs * self.input_scale + added
 
     def check_reach(self, start_index, length):
@@ -40,7 +45,8 @@ class _PositionalEncoding(keras.layers.Layer):
         return tuple(inputs_shape)
 
     def compute_output_spec(self, *args, **kwargs):
-        # The call itself, traced with symbolic tensors, so that its checks come before there are numbers.
+        # The call itself, traced with symbolic tensors, so that its checks come before there are
+        # numbers.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     @staticmethod
@@ -68,16 +74,19 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
         p(i, 2j+1) = cos(i / max_wavelength^(2j/D))
         output     = input_scale · input + p
 
-    Any length works, in training and after it. Positions p(i + δ) are a rotation of p(i) that is the same for every i.
-    Angles are computed in float32, in radians, whatever the policy: in bfloat16 position 600 would be off by more than 1.
+    Any length works, in training and after it. Positions p(i + δ) are a rotation of p(i) that is
+    the same for every i. Angles are computed in float32, in radians, whatever the policy: in
+    bfloat16 position 600 would be off by more than 1.
 
     Args:
-        input_scale: positive number that the inputs are multiplied with first; the Transformer takes √D. Here and not
-            outside, since `embedding * scale` would lose the mask that Keras carries on the embedding.
+        input_scale: positive number that the inputs are multiplied with first; the Transformer
+            takes √D. Here and not outside, since `embedding * scale` would lose the mask that Keras
+            carries on the embedding.
         max_wavelength: positive number; wavelengths run from 2π to 2π times this.
     Call arguments:
         inputs: float `(B, T, D)`; odd widths end with a sine.
-        start_index: position of the first token: int, or an integer tensor `()` or `(B,)`, as decoding step by step needs.
+        start_index: position of the first token: int, or an integer tensor `()` or `(B,)`, as
+            decoding step by step needs.
     Returns:
         `(B, T, D)`, with the inputs' mask.
     Raises:
@@ -92,7 +101,9 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
 
     def __init__(self, input_scale=1.0, max_wavelength=10_000.0, **kwargs):
         super().__init__(input_scale=input_scale, **kwargs)
-        self.max_wavelength = _checks.positive_number("SinusoidalPositionalEncoding", "max_wavelength", max_wavelength)
+        self.max_wavelength = _checks.positive_number(
+            "SinusoidalPositionalEncoding", "max_wavelength", max_wavelength
+        )
 
     def encode(self, positions, width):
         pairs = (width + 1) // 2
@@ -135,11 +146,15 @@ class LearnedPositionalEncoding(_PositionalEncoding):
         _checks.positive_int("LearnedPositionalEncoding", "max_length", max_length)
         super().__init__(input_scale=input_scale, **kwargs)
         self.max_length = max_length
-        self.initializer = keras.initializers.get(initializer or keras.initializers.RandomNormal(stddev=0.02))
+        self.initializer = keras.initializers.get(
+            initializer or keras.initializers.RandomNormal(stddev=0.02)
+        )
 
     def build(self, inputs_shape):
         self.embeddings = self.add_weight(
-            name="embeddings", shape=(self.max_length, inputs_shape[-1]), initializer=self.initializer
+            name="embeddings",
+            shape=(self.max_length, inputs_shape[-1]),
+            initializer=self.initializer,
         )
 
     def encode(self, positions, width):

@@ -17,12 +17,13 @@ __all__ = ["RecurrentDecoder"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class RecurrentDecoder(RecurrentStack):
-    """Target ids and an encoder's output to one vector a target token, by a recurrent network with attention.
+    """Target ids and an encoder's output to one vector a target token, by a recurrent network with
+    attention.
 
         α_t = softmax over s of score(h_{t−1}, memory_s)        the query is the top layer's last state
         c_t = Σ_s α_ts · memory_s
-        h_t = cell([embedding(ids_t); c_t], h_{t−1})            layers above the first read the one below
-        o_t = tanh(W [h_t; c_t; embedding(ids_t)])
+        h_t = cell([embedding(ids_t); c_t], h_{t−1})            layers above the first read the one
+        below o_t = tanh(W [h_t; c_t; embedding(ids_t)])
 
     The keys are projected once a sentence. The alignments α are the weights of this attention.
 
@@ -32,27 +33,33 @@ class RecurrentDecoder(RecurrentStack):
         units: positive int, features of a state.
         num_layers: positive int, recurrent layers one above the other.
         cell: class of the cells, as for `RecurrentEncoder`.
-        score: a score layer, for this layer alone: `AdditiveScore(units)` where it is not given (Bahdanau);
-            `DotProductScore(scale=1.0)` where the memory is as wide as `units`, or `BilinearScore()` (Luong's dot and
-            general).
+        score: a score layer, for this layer alone: `AdditiveScore(units)` where it is not given
+            (Bahdanau); `DotProductScore(scale=1.0)` where the memory is as wide as `units`, or
+            `BilinearScore()` (Luong's dot and general).
         dropout: probability in [0, 1) on the embeddings, between layers and on the output.
-        embedding: a `keras.layers.Embedding` to share inside of one model class; one of its own where it is not given.
+        embedding: a `keras.layers.Embedding` to share inside of one model class; one of its own
+            where it is not given.
         seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, T)`, the target so far, begin token first; id 0 is padding.
         memory: float `(B, S, Dm)`, the encoder's output.
-        memory_mask: bool `(B, S)`, True = real token; arrives by itself where Keras carries it on `memory`.
-        keys: what `prepare` made of the memory, where that was done before; `memory` is then the other half of it.
-        initial_state: a list of layers, each a list of the cell's states `(B, units)`; zeros where it is not given.
+        memory_mask: bool `(B, S)`, True = real token; arrives by itself where Keras carries it on
+            `memory`.
+        keys: what `prepare` made of the memory, where that was done before; `memory` is then the
+            other half of it.
+        initial_state: a list of layers, each a list of the cell's states `(B, units)`; zeros where
+            it is not given.
         return_attention_scores: whether to return the alignments too.
         return_state: whether to return the last states too, in the form of `initial_state`.
         training: whether dropout is active.
     Returns:
-        `(B, T, width)`, with the mask of the ids; on request also the alignments `(B, T, S)`, whose rows sum to 1, or to 0
-        where all of the memory is masked and at padding; and the states after the last real token.
+        `(B, T, width)`, with the mask of the ids; on request also the alignments `(B, T, S)`, whose
+        rows sum to 1, or to 0 where all of the memory is masked and at padding; and the states
+        after the last real token.
     Raises:
-        ValueError: a size is no positive int, `cell` is no class of layers, `score` is no score layer or one that cannot
-            prepare a key without its query, a mask or the initial state does not fit.
+        ValueError: a size is no positive int, `cell` is no class of layers, `score` is no score
+            layer or one that cannot prepare a key without its query, a mask or the initial state
+            does not fit.
     Example:
         >>> decoder = RecurrentDecoder(vocabulary_size=11, width=4, units=8)
         >>> target, memory = np.array([[2, 5, 0]]), np.ones((1, 7, 6), "float32")
@@ -60,9 +67,10 @@ class RecurrentDecoder(RecurrentStack):
         >>> outputs.shape, alignments.shape
         (TensorShape([1, 3, 4]), TensorShape([1, 3, 7]))
 
-    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, section 3.1 and appendix A.2.2; the default sizes are theirs. Differs
-    from it in the GRU, whose reset gate acts after the recurrent product, as Keras has it, and in the output: tanh of the new
-    state as in Luong, Pham, Manning 2015, arXiv:1508.04025, equation 5, where the paper has a maxout of the old one.
+    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, section 3.1 and appendix A.2.2; the default
+    sizes are theirs. Differs from it in the GRU, whose reset gate acts after the recurrent product,
+    as Keras has it, and in the output: tanh of the new state as in Luong, Pham, Manning 2015,
+    arXiv:1508.04025, equation 5, where the paper has a maxout of the old one.
     """
 
     def __init__(
@@ -78,7 +86,9 @@ class RecurrentDecoder(RecurrentStack):
         seed=None,
         **kwargs,
     ):
-        super().__init__(vocabulary_size, width, units, num_layers, cell, dropout, embedding, seed, **kwargs)
+        super().__init__(
+            vocabulary_size, width, units, num_layers, cell, dropout, embedding, seed, **kwargs
+        )
         self.score = checked_score("RecurrentDecoder", score)
         if score is None:
             self.score = AdditiveScore(self.units, dtype=self.dtype_policy, name="score")
@@ -94,11 +104,14 @@ class RecurrentDecoder(RecurrentStack):
         self.cells = self.make_cells("cell", self.width + memory_width, self.units)
         if not self.score.built:
             self.score.build((None, 1, self.units), (None, None, memory_width))
-        self.readout = keras.layers.Dense(self.width, activation="tanh", dtype=self.dtype_policy, name="readout")
+        self.readout = keras.layers.Dense(
+            self.width, activation="tanh", dtype=self.dtype_policy, name="readout"
+        )
         self.readout.build((None, self.units + memory_width + self.width))
 
     def prepare(self, memory, memory_mask=None):
-        """What each sentence needs once: the memory `(B, S, Dm)` with zeros at its padding, and its keys `(B, S, ...)`.
+        """What each sentence needs once: the memory `(B, S, Dm)` with zeros at its padding, and its
+        keys `(B, S, ...)`.
 
         Args:
             memory, memory_mask: as in the call.
@@ -128,9 +141,13 @@ class RecurrentDecoder(RecurrentStack):
             memory_mask = self._checked_mask(memory_mask, memory)
         embedded = self.embed(ids, training)  # (B, T, width)
         start = self._start(initial_state, ops.shape(ids)[0])
-        step = _Step(self, memory, keys, memory_mask, start, dropout=self.layer_dropout if training else None)
+        step = _Step(
+            self, memory, keys, memory_mask, start, dropout=self.layer_dropout if training else None
+        )
         real = padding_mask(ids)
-        seen, states = loop(step, step.prepare(embedded), keras.tree.flatten(start), self.dtype_policy, mask=real)
+        seen, states = loop(
+            step, step.prepare(embedded), keras.tree.flatten(start), self.dtype_policy, mask=real
+        )
         vectors = self.units + memory.shape[-1]
         alignments = seen[..., vectors:]  # (B, T, S)
         if recording.active():
@@ -143,7 +160,9 @@ class RecurrentDecoder(RecurrentStack):
         return tuple(results) if len(results) > 1 else results[0]
 
     def _read_out(self, seen, embedded, training):
-        """The output: `(B, T, units + Dm)` and `(B, T, width)` to `(B, T, width)`, all tokens in one flat product."""
+        """The output: `(B, T, units + Dm)` and `(B, T, width)` to `(B, T, width)`, all tokens in
+        one flat product.
+        """
         x = ops.concatenate([seen, embedded], axis=-1)
         flat = self.readout(ops.reshape(x, (-1, self.readout.kernel.shape[0])))  # (B·T, width)
         return self.output_dropout(ops.reshape(flat, ops.shape(embedded)), training=training)
@@ -156,10 +175,13 @@ class RecurrentDecoder(RecurrentStack):
         wanted = [[size] for cell in self.cells for size in state_sizes(cell)]
         given = [list(state.shape[1:]) for state in keras.tree.flatten(initial_state)]
         if given != wanted:
-            expected = (
-                f"hold, for each of {self.num_layers} layers, states (B, size) of sizes {state_sizes(self.cells[0])}"
+            expected = f"hold, for each of {self.num_layers} layers, states (B, size) of sizes {state_sizes(self.cells[0])}"
+            _checks.fail(
+                "RecurrentDecoder",
+                "initial_state",
+                expected,
+                keras.tree.map_structure(_shape, initial_state),
             )
-            _checks.fail("RecurrentDecoder", "initial_state", expected, keras.tree.map_structure(_shape, initial_state))
         return keras.tree.pack_sequence_as(zeros, keras.tree.flatten(initial_state))
 
     def _checked_mask(self, mask, memory):
@@ -178,22 +200,28 @@ class RecurrentDecoder(RecurrentStack):
 
 
 class _Step:
-    """One step of the decoder, for one call: a token and the states to [h; c; α] and the states after it."""
+    """One step of the decoder, for one call: a token and the states to [h; c; α] and the states
+    after it.
+    """
 
     def __init__(self, decoder, memory, keys, memory_mask, start, dropout):
         widths = [decoder.width] + [decoder.units] * (decoder.num_layers - 1)
-        self.cells = [steps_of(cell, known) for cell, known in zip(decoder.cells, widths, strict=True)]
+        self.cells = [
+            steps_of(cell, known) for cell, known in zip(decoder.cells, widths, strict=True)
+        ]
         self.score, self.parameters = decoder.score, decoder.score.parameters()
         self.memory, self.keys, self.start = memory, keys, start
         self.visible = None if memory_mask is None else memory_mask[:, None]  # (B, 1, S)
         self.units, self.dropout = decoder.units, dropout
-        self.dropped = (decoder.num_layers - 1) * decoder.units if dropout is not None and dropout.rate else 0
+        self.dropped = (
+            (decoder.num_layers - 1) * decoder.units if dropout is not None and dropout.rate else 0
+        )
 
     def prepare(self, embedded):
         """What the loop runs over: `(B, T, N)`, the first cell's share of the inputs.
 
-        Where layers drop out, the factors of what they hand to the next stand before it: drawn at once for all tokens, so
-        that the loop holds no generator's state.
+        Where layers drop out, the factors of what they hand to the next stand before it: drawn at
+        once for all tokens, so that the loop holds no generator's state.
         """
         inputs = self.cells[0].prepare(embedded)  # (B, T, N)
         if not self.dropped:

@@ -17,40 +17,44 @@ class RecurrentEncoder(RecurrentStack):
 
         h_s = cell(embedding(ids_s), h_{s−1})           read backwards too, and the two side by side, where bidirectional
 
-    Padding changes no state: what the network ends in is the state after the last real token (read backwards, after the
-    first), however much padding a batch has, and on whichever side.
+    Padding changes no state: what the network ends in is the state after the last real token (read
+    backwards, after the first), however much padding a batch has, and on whichever side.
 
     Args:
         vocabulary_size: positive int, number of ids, padding included.
         width: positive int, features of an embedding.
         units: positive int, features of a state.
         num_layers: positive int, recurrent layers one above the other.
-        cell: class of the cells, `keras.layers.GRUCell`, `keras.layers.LSTMCell`, or another that is made by
-            `cell(units, dtype=..., name=...)`; one of your own must be registered with Keras to be saved. The two named have
-            the products of their inputs taken out of the loop.
+        cell: class of the cells, `keras.layers.GRUCell`, `keras.layers.LSTMCell`, or another that
+            is made by `cell(units, dtype=..., name=...)`; one of your own must be registered with
+            Keras to be saved. The two named have the products of their inputs taken out of the
+            loop.
         bidirectional: whether each layer has a second cell that reads from the end.
         dropout: probability in [0, 1) on the embeddings and between layers.
-        embedding: a `keras.layers.Embedding` to share inside of one model class, as `BahdanauSeq2Seq` does; one of its own
-            where it is not given.
+        embedding: a `keras.layers.Embedding` to share inside of one model class, as
+            `BahdanauSeq2Seq` does; one of its own where it is not given.
         seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, S)`; id 0 is padding.
         return_state: whether to return the last states too.
         training: whether dropout is active.
     Returns:
-        `(B, S, units)`, or `(B, S, 2 · units)` where bidirectional: 0 at padding, with the mask of the ids. On request also
-        the states: a list of layers, each a list of the cell's states (one of a GRU; state and carry of an LSTM), each as
-        wide as the output: `(B, units)`, or the one read forward and the one read backward, `(B, 2 · units)`.
+        `(B, S, units)`, or `(B, S, 2 · units)` where bidirectional: 0 at padding, with the mask of
+        the ids. On request also the states: a list of layers, each a list of the cell's states (one
+        of a GRU; state and carry of an LSTM), each as wide as the output: `(B, units)`, or the one
+        read forward and the one read backward, `(B, 2 · units)`.
     Raises:
-        ValueError: a size is no positive int, `cell` is no class of layers, `embedding` has another width.
+        ValueError: a size is no positive int, `cell` is no class of layers, `embedding` has another
+            width.
     Example:
         >>> encoder = RecurrentEncoder(vocabulary_size=11, width=4, units=8, bidirectional=True)
         >>> outputs, [[state]] = encoder(np.array([[3, 5, 0]]), return_state=True)
         >>> outputs.shape, state.shape
         (TensorShape([1, 3, 16]), TensorShape([1, 16]))
 
-    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, section 3.2 and appendix A.2.1; the default sizes are theirs. Differs
-    from it in the GRU, whose reset gate acts after the recurrent product, as Keras has it.
+    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, section 3.2 and appendix A.2.1; the default
+    sizes are theirs. Differs from it in the GRU, whose reset gate acts after the recurrent product,
+    as Keras has it.
     """
 
     def __init__(
@@ -66,7 +70,9 @@ class RecurrentEncoder(RecurrentStack):
         seed=None,
         **kwargs,
     ):
-        super().__init__(vocabulary_size, width, units, num_layers, cell, dropout, embedding, seed, **kwargs)
+        super().__init__(
+            vocabulary_size, width, units, num_layers, cell, dropout, embedding, seed, **kwargs
+        )
         self.bidirectional = _checks.boolean("RecurrentEncoder", "bidirectional", bidirectional)
 
     @property

@@ -1,7 +1,8 @@
 """Recurrence: Keras's cells in two parts, and one loop over time.
 
-As a score does, a cell splits its work: what is known of a token before the loop begins (its share of the input's product,
-and the bias) is one flat product over all tokens; the loop does what waits for the state.
+As a score does, a cell splits its work: what is known of a token before the loop begins (its share
+of the input's product, and the bias) is one flat product over all tokens; the loop does what waits
+for the state.
 """
 
 import keras
@@ -14,11 +15,13 @@ __all__ = ["cell_class", "cell_name", "checked_cell", "loop", "state_sizes", "st
 
 
 class Steps:
-    """A cell for the time of one call. This one takes any cell, and does all of its work at the step.
+    """A cell for the time of one call. This one takes any cell, and does all of its work at the
+    step.
 
     Args:
         cell: a built Keras cell.
-        known: int, features of its input that `prepare` is given; the rest of the input arrives at the step.
+        known: int, features of its input that `prepare` is given; the rest of the input arrives at
+            the step.
     """
 
     def __init__(self, cell, known):
@@ -32,7 +35,8 @@ class Steps:
         """One step: (output, new states).
 
         Args:
-            prepared: `(B, N)`, one token of `prepare`.   rest: `(B, D - known)`, or None where all is known.
+            prepared: `(B, N)`, one token of `prepare`.   rest: `(B, D - known)`, or None where all
+                is known.
             states: list of `(B, units)`.
         """
         inputs = prepared if rest is None else ops.concatenate([prepared, rest], axis=-1)
@@ -40,12 +44,15 @@ class Steps:
 
 
 class _SplitSteps(Steps):
-    """A cell whose input meets one kernel: its rows for the known features before the loop, the others inside."""
+    """A cell whose input meets one kernel: its rows for the known features before the loop, the
+    others inside.
+    """
 
     def __init__(self, cell, known):
         super().__init__(cell, known)
         kernel = ops.convert_to_tensor(cell.kernel)
-        # Sliced here and not at each step, where the gradient of a slice would be as large as the whole.
+        # Sliced here and not at each step, where the gradient of a slice would be as large as the
+        # whole.
         self.known_kernel, self.rest_kernel = kernel[:known], kernel[known:]
         self.recurrent_kernel = ops.convert_to_tensor(cell.recurrent_kernel)
         self.bias = ops.convert_to_tensor(cell.bias)
@@ -95,7 +102,9 @@ _SPLIT = {keras.layers.GRUCell: _GRUSteps, keras.layers.LSTMCell: _LSTMSteps}
 
 
 def steps_of(cell, known):
-    """The cell in its two parts; a cell of any other class, which may compute anything, stays whole."""
+    """The cell in its two parts; a cell of any other class, which may compute anything, stays
+    whole.
+    """
     return _SPLIT.get(type(cell), Steps)(cell, known)
 
 
@@ -122,7 +131,8 @@ def loop(step, inputs, states, dtype, mask=None, go_backwards=False):
         states: list of `(B, units)`, as they are before the first step.
         dtype: the policy of the layer that calls.
         mask: bool `(B, T)`; where it is False the states stay as they were, and the output is 0.
-        go_backwards: whether to begin with the last token; the outputs keep the order of the inputs.
+        go_backwards: whether to begin with the last token; the outputs keep the order of the
+            inputs.
     Returns:
         (outputs `(B, T, N)`, states after the last step).
     """
@@ -153,7 +163,9 @@ def state_sizes(cell):
 
 
 def checked_cell(who, cell):
-    """The class itself, if it may be one of cells: a layer, but not the loop over one, as `keras.layers.LSTM` is."""
+    """The class itself, if it may be one of cells: a layer, but not the loop over one, as
+    `keras.layers.LSTM` is.
+    """
     is_layer = isinstance(cell, type) and issubclass(cell, keras.layers.Layer)
     if not is_layer or issubclass(cell, keras.layers.RNN):
         _checks.fail(who, "cell", "be a class of Keras cells, such as keras.layers.LSTMCell", cell)
@@ -161,7 +173,9 @@ def checked_cell(who, cell):
 
 
 def cell_name(cell):
-    """A class as a config holds it: its name in `keras.layers`, or the one that it is registered under."""
+    """A class as a config holds it: its name in `keras.layers`, or the one that it is registered
+    under.
+    """
     return keras.saving.get_registered_name(cell)
 
 
@@ -169,5 +183,10 @@ def cell_class(name):
     """The class of that name."""
     cell = keras.saving.get_registered_object(name) or getattr(keras.layers, name, None)
     if cell is None:
-        _checks.fail("cell", "name", "be a cell of keras.layers, or the name under which a class is registered", name)
+        _checks.fail(
+            "cell",
+            "name",
+            "be a cell of keras.layers, or the name under which a class is registered",
+            name,
+        )
     return cell

@@ -40,7 +40,9 @@ class RecurrentStack(keras.layers.Layer):
         elif not isinstance(embedding, keras.layers.Layer):
             _checks.fail(who, "embedding", "be a layer, or None", embedding)
         elif getattr(embedding, "output_dim", self.width) != self.width:
-            _checks.fail(who, "embedding", f"have `width`={self.width} features", embedding.output_dim)
+            _checks.fail(
+                who, "embedding", f"have `width`={self.width} features", embedding.output_dim
+            )
         self.embedding = embedding
         self.input_dropout = self._make_dropout("input_dropout")
         self.layer_dropout = self._make_dropout("layer_dropout")
@@ -56,7 +58,9 @@ class RecurrentStack(keras.layers.Layer):
         return cells
 
     def embed(self, ids, training):
-        """Vectors of the ids, `(B, T, width)`; at padding exactly 0, whatever the embedding holds there."""
+        """Vectors of the ids, `(B, T, width)`; at padding exactly 0, whatever the embedding holds
+        there.
+        """
         x = ops.where(padding_mask(ids)[..., None], self.embedding(ids), 0.0)
         return self.input_dropout(x, training=training)
 
@@ -67,7 +71,8 @@ class RecurrentStack(keras.layers.Layer):
         return padding_mask(ids)
 
     def compute_output_spec(self, *args, **kwargs):
-        # The call itself, traced with symbolic tensors: what it returns depends on what it is asked for.
+        # The call itself, traced with symbolic tensors: what it returns depends on what it is asked
+        # for.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
@@ -81,10 +86,14 @@ class RecurrentStack(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        return cls(**deserialized({**config, "cell": cell_class(config["cell"])}, "score", "embedding"))
+        return cls(
+            **deserialized({**config, "cell": cell_class(config["cell"])}, "score", "embedding")
+        )
 
     def _make_dropout(self, name):
-        return Dropout(self.dropout, seed=part_seed(self.seed, name), dtype=self.dtype_policy, name=name)
+        return Dropout(
+            self.dropout, seed=part_seed(self.seed, name), dtype=self.dtype_policy, name=name
+        )
 
 
 def word_embedding(vocabulary_size, width, dtype):

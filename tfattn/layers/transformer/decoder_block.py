@@ -14,26 +14,29 @@ class TransformerDecoderBlock(TransformerBlock):
     """Masked self-attention, attention over the encoder's output, and a position-wise network.
 
         x = add_norm(x, self_attention(x, x))            a position sees those up to its own
-        x = add_norm(x, cross_attention(x, memory))      queries from here, keys and values from the encoder
-        x = add_norm(x, feed_forward(x))
+        x = add_norm(x, cross_attention(x, memory))      queries from here, keys and values from the
+        encoder x = add_norm(x, feed_forward(x))
 
     Args: those of `TransformerEncoderBlock`.
     Call arguments:
         inputs: float `(B, T, D)`, the target so far.
         memory: float `(B, S, Dm)`, the encoder's output.
-        inputs_mask: bool `(B, T)`, True = real token; arrives by itself where Keras carries it on `inputs`.
+        inputs_mask: bool `(B, T)`, True = real token; arrives by itself where Keras carries it on
+            `inputs`.
         memory_mask: bool `(B, S)`, likewise for `memory`.
-        attention_mask: bool `(T, T)`, `(B, T, T)` or `(B, H, T, T)`, or a mask object, for the self-attention.
+        attention_mask: bool `(T, T)`, `(B, T, T)` or `(B, H, T, T)`, or a mask object, for the
+            self-attention.
         memory_attention_mask: the same over the memory, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`.
         valid_lens: integers `(B,)` or `(B, T)`: how many positions of the memory are real.
         use_causal_mask: whether the self-attention sees no later position.
         return_attention_scores: whether to return both kinds of weights too.
         training: whether dropout is active.
     Returns:
-        `(B, T, D)`, with the mask of `inputs`; on request also the weights of the self-attention, `(B, H, T, T)`, and of
-        the attention over the memory, `(B, H, T, S)`.
+        `(B, T, D)`, with the mask of `inputs`; on request also the weights of the self-attention,
+        `(B, H, T, T)`, and of the attention over the memory, `(B, H, T, S)`.
     Raises:
-        ValueError: `num_heads` does not divide the width; a size is no positive int; a mask does not fit.
+        ValueError: `num_heads` does not divide the width; a size is no positive int; a mask does
+            not fit.
     Example:
         >>> target, memory = np.ones((2, 3, 8), "float32"), np.ones((2, 5, 8), "float32")
         >>> TransformerDecoderBlock(num_heads=2, hidden_dim=16)(target, memory).shape
@@ -74,11 +77,19 @@ class TransformerDecoderBlock(TransformerBlock):
             return result[0]
 
         def over_target(x):
-            masks = {"key_mask": inputs_mask, "attention_mask": attention_mask, "use_causal_mask": use_causal_mask}
+            masks = {
+                "key_mask": inputs_mask,
+                "attention_mask": attention_mask,
+                "use_causal_mask": use_causal_mask,
+            }
             return pooled(self.self_attention(query=x, value=x, **masks, **options))
 
         def over_memory(x):
-            masks = {"key_mask": memory_mask, "attention_mask": memory_attention_mask, "valid_lens": valid_lens}
+            masks = {
+                "key_mask": memory_mask,
+                "attention_mask": memory_attention_mask,
+                "valid_lens": valid_lens,
+            }
             return pooled(self.cross_attention(query=x, value=memory, **masks, **options))
 
         if inputs_mask is not None:
@@ -89,7 +100,9 @@ class TransformerDecoderBlock(TransformerBlock):
         return (output, *weights) if weights else output
 
     def _sublayers(self, inputs, over_target, over_memory, training):
-        """The three sublayers, each within its residual; the two attentions are functions of the queries."""
+        """The three sublayers, each within its residual; the two attentions are functions of the
+        queries.
+        """
         norm = self.self_attention_norm
         x = norm(inputs, over_target(norm.before(inputs)), training=training)
         norm = self.cross_attention_norm
@@ -98,33 +111,42 @@ class TransformerDecoderBlock(TransformerBlock):
         return norm(x, self.feed_forward(norm.before(x), training=training), training=training)
 
     def new_cache(self, memory, max_length):
-        """What `step` keeps between the positions: zeros for the target's keys and values, the memory's projected.
+        """What `step` keeps between the positions: zeros for the target's keys and values, the
+        memory's projected.
 
         Args:
             memory: float `(B, S, Dm)`, finite where it is hidden.
             max_length: positive int L, positions that there is room for.
         Returns:
-            dict of `keys` `(B, G, L, P)` and `values` likewise, `memory_keys` `(B, G, S, P)` and `memory_values`.
+            dict of `keys` `(B, G, L, P)` and `values` likewise, `memory_keys` `(B, G, S, P)` and
+            `memory_values`.
         """
         memory_keys, memory_values = self.cross_attention.project_keys(memory)
         batch, heads, _, width = ops.shape(memory_keys)
         empty = ops.zeros((batch, heads, max_length, width), dtype=memory_keys.dtype)
-        return {"keys": empty, "values": empty, "memory_keys": memory_keys, "memory_values": memory_values}
+        return {
+            "keys": empty,
+            "values": empty,
+            "memory_keys": memory_keys,
+            "memory_values": memory_values,
+        }
 
     def step(self, inputs, position, cache, bias, memory_bias):
         """The call for one position, whose keys and values are written into the cache.
 
-        What is hidden is finite here. So a bias hides it, and nothing has to look for NaN under a mask, which would cost
-        more than the attention of one query.
+        What is hidden is finite here. So a bias hides it, and nothing has to look for NaN under a
+        mask, which would cost more than the attention of one query.
 
         Args:
             inputs: float `(B, 1, D)`, the token at `position`.
             position: scalar int32, below the L of `new_cache`.
             cache: of `new_cache`, or of the step before.
-            bias: float `(B, 1, L)`, 0 where a position of the target may be seen and −inf elsewhere.
+            bias: float `(B, 1, L)`, 0 where a position of the target may be seen and −inf
+                elsewhere.
             memory_bias: float `(B, 1, S)`, the same for the memory.
         Returns:
-            `(B, 1, D)`, and the cache, in which `memory_keys` and `memory_values` are the same objects.
+            `(B, 1, D)`, and the cache, in which `memory_keys` and `memory_values` are the same
+            objects.
         """
         cache = dict(cache)
 
@@ -132,7 +154,9 @@ class TransformerDecoderBlock(TransformerBlock):
             keys, values = self.self_attention.project_keys(x)  # (B, G, 1, P)
             cache["keys"] = _written(cache["keys"], position, keys)
             cache["values"] = _written(cache["values"], position, values)
-            return self.self_attention.attend_projected(x, cache["keys"], cache["values"], bias=bias)[0]
+            return self.self_attention.attend_projected(
+                x, cache["keys"], cache["values"], bias=bias
+            )[0]
 
         def over_memory(x):
             keys, values = cache["memory_keys"], cache["memory_values"]
@@ -144,8 +168,8 @@ class TransformerDecoderBlock(TransformerBlock):
 def _written(cache, position, new):
     """A cache `(B, G, L, P)` with `new`, `(B, G, 1, P)`, at `position`.
 
-    Not by `ops.slice_update`, which TensorFlow compiles for each number of rows that it meets. Beyond L it fails on
-    a CPU; under XLA and on a GPU it writes nothing.
+    Not by `ops.slice_update`, which TensorFlow compiles for each number of rows that it meets.
+    Beyond L it fails on a CPU; under XLA and on a GPU it writes nothing.
     """
     _, _, length, width = ops.shape(cache)
     rows = ops.reshape(cache, (-1, length, width))  # (B·G, L, P)

@@ -12,7 +12,9 @@ __all__ = ["TransformerEncoderBlock"]
 
 
 class TransformerBlock(keras.layers.Layer):
-    """What both blocks share: their arguments, and how their parts are made. See `TransformerEncoderBlock`."""
+    """What both blocks share: their arguments, and how their parts are made. See
+    `TransformerEncoderBlock`.
+    """
 
     def __init__(
         self,
@@ -48,8 +50,9 @@ class TransformerBlock(keras.layers.Layer):
     def make_attention(self, name, query_shape, value_shape):
         """A built attention whose heads part the width of the queries.
 
-        The maps to queries, keys and values begin smaller than Glorot's rule has them, by 1/√2: as parts of the one map to
-        all three that they could be. Transformers learn better from there (fairseq, Ott et al. 2019, arXiv:1904.01038).
+        The maps to queries, keys and values begin smaller than Glorot's rule has them, by 1/√2: as
+        parts of the one map to all three that they could be. Transformers learn better from there
+        (fairseq, Ott et al. 2019, arXiv:1904.01038).
         """
         who, width = type(self).__name__, query_shape[-1]
         _checks.rank(who, "inputs", query_shape, (3,), "(B, T, D)")
@@ -64,7 +67,8 @@ class TransformerBlock(keras.layers.Layer):
             # A copy: each attention has a score with weights of its own.
             score=copy_of(self.score),
             num_key_value_heads=self.num_key_value_heads,
-            kernel_initializer=self.kernel_initializer or keras.initializers.VarianceScaling(0.5, "fan_avg", "uniform"),
+            kernel_initializer=self.kernel_initializer
+            or keras.initializers.VarianceScaling(0.5, "fan_avg", "uniform"),
             output_kernel_initializer=self.kernel_initializer or "glorot_uniform",
             seed=part_seed(self.seed, name),
             dtype=self.dtype_policy,
@@ -100,7 +104,8 @@ class TransformerBlock(keras.layers.Layer):
         return tuple(inputs_shape)
 
     def compute_output_spec(self, *args, **kwargs):
-        # The call itself, traced with symbolic tensors, so that returned weights have their shapes too.
+        # The call itself, traced with symbolic tensors, so that returned weights have their shapes
+        # too.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def get_config(self):
@@ -125,33 +130,40 @@ class TransformerBlock(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("tfattn")
 class TransformerEncoderBlock(TransformerBlock):
-    """Self-attention and a position-wise network, each with residual, dropout and layer normalisation.
+    """Self-attention and a position-wise network, each with residual, dropout and layer
+    normalisation.
 
         x = add_norm(x, attention(x, x))
         x = add_norm(x, feed_forward(x))
 
     Args:
-        num_heads: positive int that divides the width D of the inputs; each head has D / num_heads features.
+        num_heads: positive int that divides the width D of the inputs; each head has D / num_heads
+            features.
         hidden_dim: positive int, inner width of the position-wise network.
         dropout: probability in [0, 1) of dropping a feature of a sublayer's output.
         attention_dropout: the same for attention weights.
         activation: of the position-wise network.
-        norm_first: pre-norm instead of the paper's post-norm. A stack of such blocks ends with a norm of its own.
-        score: a score layer that each attention copies; the scaled dot product where it is not given.
+        norm_first: pre-norm instead of the paper's post-norm. A stack of such blocks ends with a
+            norm of its own.
+        score: a score layer that each attention copies; the scaled dot product where it is not
+            given.
         num_key_value_heads: see `MultiHeadAttention`.
-        kernel_initializer: of all linear maps; Glorot's uniform one where it is not given, and smaller by 1/√2 for the
-            maps to queries, keys and values.
+        kernel_initializer: of all linear maps; Glorot's uniform one where it is not given, and
+            smaller by 1/√2 for the maps to queries, keys and values.
         seed: int, for the dropouts.
     Call arguments:
         inputs: float `(B, T, D)`.
-        mask: bool `(B, T)`, True = real token; the mask that Keras carries on `inputs` arrives here by itself.
-        attention_mask, valid_lens, use_causal_mask, bias: as in every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
+        mask: bool `(B, T)`, True = real token; the mask that Keras carries on `inputs` arrives here
+            by itself.
+        attention_mask, valid_lens, use_causal_mask, bias: as in every attention layer, see
+            `tfattn.layers.attention.base.AttentionLayer`.
         return_attention_scores: whether to return the weights too.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the inputs' mask; on request also the weights `(B, H, T, T)`.
     Raises:
-        ValueError: `num_heads` does not divide the width; a size is no positive int; a mask does not fit.
+        ValueError: `num_heads` does not divide the width; a size is no positive int; a mask does
+            not fit.
     Example:
         >>> TransformerEncoderBlock(num_heads=2, hidden_dim=16)(np.ones((2, 3, 8), "float32")).shape
         TensorShape([2, 3, 8])
@@ -196,6 +208,8 @@ class TransformerEncoderBlock(TransformerBlock):
             attended, *weights = attended
         x = self.self_attention_norm(inputs, attended, training=training)
         x = self.feed_forward_norm(
-            x, self.feed_forward(self.feed_forward_norm.before(x), training=training), training=training
+            x,
+            self.feed_forward(self.feed_forward_norm.before(x), training=training),
+            training=training,
         )
         return (x, *weights) if weights else x

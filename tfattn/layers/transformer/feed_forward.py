@@ -1,4 +1,6 @@
-"""The Transformer's two small parts: the position-wise network, and the residual connection with its norm."""
+"""The Transformer's two small parts: the position-wise network, and the residual connection with
+its norm.
+"""
 
 import keras
 from keras import ops
@@ -49,7 +51,9 @@ class PositionwiseFeedForward(keras.layers.Layer):
         super().__init__(**kwargs)
         who = "PositionwiseFeedForward"
         self.hidden_dim = _checks.positive_int(who, "hidden_dim", hidden_dim)
-        self.output_dim = None if output_dim is None else _checks.positive_int(who, "output_dim", output_dim)
+        self.output_dim = (
+            None if output_dim is None else _checks.positive_int(who, "output_dim", output_dim)
+        )
         self.activation = keras.activations.get(activation)
         self.dropout = _checks.probability(who, "dropout", dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -62,7 +66,9 @@ class PositionwiseFeedForward(keras.layers.Layer):
         self.inner.build((None, input_shape[-1]))
         self.outer = self._dense(width, "outer", None)
         self.outer.build((None, self.hidden_dim))
-        self.inner_dropout = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy, name="inner_dropout")
+        self.inner_dropout = Dropout(
+            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="inner_dropout"
+        )
 
     def call(self, inputs, training=None):
         # Flat, so that each map and its gradient is one plain product and not a batched one.
@@ -90,7 +96,11 @@ class PositionwiseFeedForward(keras.layers.Layer):
             # A copy: Keras's initializers give the same numbers each time that one object is asked.
             initializer = type(initializer).from_config(initializer.get_config())
         return keras.layers.Dense(
-            units, activation=activation, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
+            units,
+            activation=activation,
+            kernel_initializer=initializer,
+            dtype=self.dtype_policy,
+            name=name,
         )
 
 
@@ -101,8 +111,8 @@ class AddNorm(keras.layers.Layer):
         post-norm (the paper):       norm(input + dropout(sublayer(input)))
         pre-norm (`norm_first`):     input + dropout(sublayer(norm(input)))
 
-    Both are used in the same two steps, `output = add_norm(x, sublayer(add_norm.before(x)))`. A stack of pre-norm blocks
-    needs one more norm after the last, which the models here add.
+    Both are used in the same two steps, `output = add_norm(x, sublayer(add_norm.before(x)))`. A
+    stack of pre-norm blocks needs one more norm after the last, which the models here add.
 
     Args:
         dropout: probability in [0, 1) of dropping a feature of the sublayer's output in training.
@@ -111,7 +121,8 @@ class AddNorm(keras.layers.Layer):
         seed: int, for the dropout.
     Call arguments:
         inputs: float `(B, T, D)`, what went around the sublayer.
-        outputs: float `(B, T, D)`, what came out of it; without it the layer only normalises, which is `before`.
+        outputs: float `(B, T, D)`, what came out of it; without it the layer only normalises, which
+            is `before`.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of `inputs`.
@@ -122,8 +133,8 @@ class AddNorm(keras.layers.Layer):
         >>> print(AddNorm()(inputs, inputs).numpy().round(3))
         [[[-1.  1.]]]
 
-    Source: He et al. 2016, arXiv:1512.03385; Ba, Kiros, Hinton 2016, arXiv:1607.06450; pre-norm, Xiong et al. 2020,
-    arXiv:2002.04745.
+    Source: He et al. 2016, arXiv:1512.03385; Ba, Kiros, Hinton 2016, arXiv:1607.06450; pre-norm,
+    Xiong et al. 2020, arXiv:2002.04745.
     """
 
     def __init__(self, dropout=0.0, norm_first=False, epsilon=1e-5, seed=None, **kwargs):
@@ -136,10 +147,17 @@ class AddNorm(keras.layers.Layer):
 
     def build(self, inputs_shape, outputs_shape=None):
         if outputs_shape is not None and inputs_shape[-1] != outputs_shape[-1]:
-            _checks.fail("AddNorm", "outputs", f"be as wide as `inputs`, {inputs_shape[-1]}", outputs_shape[-1])
+            _checks.fail(
+                "AddNorm",
+                "outputs",
+                f"be as wide as `inputs`, {inputs_shape[-1]}",
+                outputs_shape[-1],
+            )
         self.norm = LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="norm")
         self.norm.build(inputs_shape)
-        self.output_dropout = Dropout(self.dropout, seed=self.seed, dtype=self.dtype_policy, name="output_dropout")
+        self.output_dropout = Dropout(
+            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="output_dropout"
+        )
 
     def before(self, inputs):
         """What the sublayer is to be given: the inputs, normalised under pre-norm."""

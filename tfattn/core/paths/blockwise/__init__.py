@@ -1,21 +1,24 @@
 """Exact attention in linear memory, on TensorFlow.
 
-The T × S square of scores is never held. It is cut into blocks (`blocks`); the forward pass walks over the blocks of a row
-(`walk`) and adds up exp(score) · value and exp(score), as they are. Where that would overflow or vanish it walks again, and
-keeps the pooled values of the keys seen so far, the highest of their scores and the sum of exp(score − highest), which it
-rescales when a block adds to them (`pooling`). The backward pass walks too and computes each block anew: with two numbers a
-query at hand, `top` and `total`, a weight is exp(score − top) / total. Blocks that the mask rules out are skipped, and blocks
-that it leaves open are not masked (`reach`); those that a window leaves are taken in runs (`band`), and those that a causal
-mask cuts through are pooled in strips, ahead of the walk forward (`edge`).
+The T × S square of scores is never held. It is cut into blocks (`blocks`); the forward pass walks
+over the blocks of a row (`walk`) and adds up exp(score) · value and exp(score), as they are. Where
+that would overflow or vanish it walks again, and keeps the pooled values of the keys seen so far,
+the highest of their scores and the sum of exp(score − highest), which it rescales when a block adds
+to them (`pooling`). The backward pass walks too and computes each block anew: with two numbers a
+query at hand, `top` and `total`, a weight is exp(score − top) / total. Blocks that the mask rules
+out are skipped, and blocks that it leaves open are not masked (`reach`); those that a window leaves
+are taken in runs (`band`), and those that a causal mask cuts through are pooled in strips, ahead of
+the walk forward (`edge`).
 
 This package is the one place in `core` that imports TensorFlow.
 
-A score's gradient is weight · (∂weight − Σ weight · ∂weight), and here the sum is added up in another order than its parts:
-where both are equal, a float32's rounding is left, and the slope of the score multiplies it. At the edge of a kernel's
-support, where that slope has no bound, the dense path is the more exact one.
+A score's gradient is weight · (∂weight − Σ weight · ∂weight), and here the sum is added up in
+another order than its parts: where both are equal, a float32's rounding is left, and the slope of
+the score multiplies it. At the edge of a kernel's support, where that slope has no bound, the dense
+path is the more exact one.
 
-Source: Rabe, Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135 (FlashAttention). Here in matrix products
-large enough for a CPU, and for any score function.
+Source: Rabe, Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135 (FlashAttention).
+Here in matrix products large enough for a CPU, and for any score function.
 """
 
 from typing import NamedTuple
@@ -56,17 +59,21 @@ def attend(
         mask: a mask object, or None.
         bias: `(B or 1, H or 1, T or 1, S or 1)`, of three axes where `query` has three; or None.
         dropout: a rate, or a `Dropout` with the random numbers drawn already.
-        block: `(t, s)`, the queries and keys of a block, where others than the measured sizes are wanted.
-        shared: whether all calls of one kind and shape call the same two functions, traced once. For graphs that hold this
-            path beside the dense one, where a layer would pay a second of tracing for what it may never run. Score functions
-            of `core.scores` and masks of the collection are shared. What may hold anything is not: a score or mask of one's
-            own, and a score that is made anew for each layer, as a kernel's is.
+        block: `(t, s)`, the queries and keys of a block, where others than the measured sizes are
+            wanted.
+        shared: whether all calls of one kind and shape call the same two functions, traced once.
+            For graphs that hold this path beside the dense one, where a layer would pay a second of
+            tracing for what it may never run. Score functions of `core.scores` and masks of the
+            collection are shared. What may hold anything is not: a score or mask of one's own, and
+            a score that is made anew for each layer, as a kernel's is.
     Returns:
         `(B, T, Dv)` or `(B, H, T, Dv)`.
     """
     rank, dtype = len(query.shape), value.dtype
     operands = [query, key, value]
-    compute = keras.backend.result_type(*(keras.backend.standardize_dtype(x.dtype) for x in operands), "float32")
+    compute = keras.backend.result_type(
+        *(keras.backend.standardize_dtype(x.dtype) for x in operands), "float32"
+    )
     operands = [tf.cast(x, compute) for x in operands]
     parameters = [tf.convert_to_tensor(x) for x in parameters]
     parameters = [tf.cast(x, compute) if x.dtype.is_floating else x for x in parameters]
@@ -77,24 +84,30 @@ def attend(
     if mask is not None:
         visible = tf.convert_to_tensor(mask.on(_Fitting(queries, keys, 0, 0, 1, 1, 0, batch)))
     bias = None if bias is None else tf.convert_to_tensor(bias)
-    # What differs by head is cut for all heads at once: each on its own would copy the others' part for nothing.
-    apart = block_score(score, parameters, rank).heads_apart and not any(map(_by_head, (visible, bias)))
+    # What differs by head is cut for all heads at once: each on its own would copy the others' part
+    # for nothing.
+    apart = block_score(score, parameters, rank).heads_apart and not any(
+        map(_by_head, (visible, bias))
+    )
     if bias is not None:
         bias = _bias(bias, operands)
     form, tensors = Form.of(operands, bias, parameters, mask, drawn(dropout, seed))
     walks = _Walks(score, rank, block, apart, form)
     both = walks.compiled(tensors) if shared else (walks.forward, walks.backward)
-    # Tensors of the graph that this is called in: what a function captures belongs to the graph outside.
+    # Tensors of the graph that this is called in: what a function captures belongs to the graph
+    # outside.
     output = _unrecorded(walks, *both)(*map(tf.identity, tensors))
     return tf.cast(output[:, 0] if rank == 3 else output, dtype)
 
 
 def choose(streams, dense, streamed):
-    """What one of two functions without arguments gives, where the bool tensor `streams` tells which.
+    """What one of two functions without arguments gives, where the bool tensor `streams` tells
+    which.
 
-    By `tf.switch_case`: of a choice that the sizes make XLA compiles the branch that is taken, and of a `tf.cond` both, to
-    whose gradients sizes then come as numbers that only the run knows. The streamed branch is a function's call, since
-    TensorFlow restores a saved `tf.custom_gradient` within a function, and fails with it directly in a branch.
+    By `tf.switch_case`: of a choice that the sizes make XLA compiles the branch that is taken, and
+    of a `tf.cond` both, to whose gradients sizes then come as numbers that only the run knows. The
+    streamed branch is a function's call, since TensorFlow restores a saved `tf.custom_gradient`
+    within a function, and fails with it directly in a branch.
     """
     return tf.switch_case(tf.cast(streams, tf.int32), [dense, lambda: _compiled(streamed)()])
 
@@ -102,8 +115,9 @@ def choose(streams, dense, streamed):
 class _Walks(NamedTuple):
     """The walks forward and backward, each a function of a call's tensors.
 
-    Each cuts the square anew, from the shapes of its own arguments: sizes that one function has found are unknown to XLA in
-    another. Both find the same, since an argument has the same static shape in both.
+    Each cuts the square anew, from the shapes of its own arguments: sizes that one function has
+    found are unknown to XLA in another. Both find the same, since an argument has the same static
+    shape in both.
     """
 
     score: object
@@ -130,15 +144,28 @@ class _Walks(NamedTuple):
         query, key, value, bias, parameters, mask, dropout = self.form.parts(tensors)
         score = block_score(self.score, parameters, self.rank)
         square = Square.cut(query, key, score, mask, self.block, self.apart)
-        # A bias is cut by the plain square's blocks, and a band has the same mask and no bias for all blocks.
+        # A bias is cut by the plain square's blocks, and a band has the same mask and no bias for
+        # all blocks.
         banded = self.apart and bias is None
-        layout = (Band.of(query, key, value, mask, self.block) if banded else None) or Plain(square, mask)
-        return Walk(layout, score, dropout, bias, parameters, recorded), (query, key, value), (square, mask)
+        layout = (Band.of(query, key, value, mask, self.block) if banded else None) or Plain(
+            square, mask
+        )
+        return (
+            Walk(layout, score, dropout, bias, parameters, recorded),
+            (query, key, value),
+            (square, mask),
+        )
 
     def compiled(self, tensors):
-        """Both as functions that all calls of this kind share, where another call of it does the same."""
+        """Both as functions that all calls of this kind share, where another call of it does the
+        same.
+        """
         module = getattr(self.score, "__module__", None) or ""
-        if not module.startswith("tfattn.core.") or "<" in self.score.__qualname__ or not self.form.shareable:
+        if (
+            not module.startswith("tfattn.core.")
+            or "<" in self.score.__qualname__
+            or not self.form.shareable
+        ):
             return self.forward, self.backward
         kind = (self, *((x.dtype, tuple(x.shape)) for x in tensors))
         if kind not in _shared:
@@ -150,7 +177,9 @@ class _Walks(NamedTuple):
 
 _shared = {}
 _MOST_SHARED = (
-    64  # more kinds of calls than a model has; a process that builds one after the other would keep all of them
+    # more kinds of calls than a model has; a process that builds one after the other would keep all
+    # of them
+    64
 )
 
 
@@ -169,12 +198,14 @@ def drawn(dropout, seed):
 def _unrecorded(walks, forward, backward):
     """`forward` with `backward` as its gradient, unseen by the tapes of the caller.
 
-    `tf.custom_gradient` lets the tapes record what happens inside, and so hold every block; two of them, one within the
-    other, have a graph build the gradients of every loop. Nothing that comes from `tf.stop_gradient` is recorded. What no
-    tape has seen cannot be differentiated a second time, so that second derivatives do both walks again, recorded.
+    `tf.custom_gradient` lets the tapes record what happens inside, and so hold every block; two of
+    them, one within the other, have a graph build the gradients of every loop. Nothing that comes
+    from `tf.stop_gradient` is recorded. What no tape has seen cannot be differentiated a second
+    time, so that second derivatives do both walks again, recorded.
 
     Args:
-        forward, backward: those of `walks`, or their compiled forms, which no second derivative is taken of.
+        forward, backward: those of `walks`, or their compiled forms, which no second derivative is
+            taken of.
     """
 
     @tf.custom_gradient
@@ -184,7 +215,8 @@ def _unrecorded(walks, forward, backward):
         @tf.custom_gradient
         def pulled(upstream, *tensors):
             def second(*of_gradients):
-                # Each a tensor of its own: of one that came twice, as query and as key, a tape knows but the sum.
+                # Each a tensor of its own: of one that came twice, as query and as key, a tape
+                # knows but the sum.
                 inputs = [tf.identity(x) for x in (upstream, *tensors)]
                 sources = [x for x in inputs if x.dtype.is_floating]
                 with tf.GradientTape() as tape:
@@ -192,18 +224,24 @@ def _unrecorded(walks, forward, backward):
                     upstream_here, *here = inputs
                     _, kept = walks.forward(*here, recorded=True)
                     gradients = walks.backward(here, kept, upstream_here)
-                found = iter(tape.gradient(gradients, sources, of_gradients, tf.UnconnectedGradients.ZERO))
+                found = iter(
+                    tape.gradient(gradients, sources, of_gradients, tf.UnconnectedGradients.ZERO)
+                )
                 return [next(found) if x.dtype.is_floating else None for x in inputs]
 
             upstream, *tensors = map(tf.stop_gradient, (upstream, *tensors))
             return backward(tensors, kept, upstream), second
 
         def gradients(upstream):
-            # Of a gather the gradient is `tf.IndexedSlices`. And each a tensor of the graph that this gradient is in: of
-            # those of the graph before, the gradient of a branch knows nothing when it is differentiated in its turn.
+            # Of a gather the gradient is `tf.IndexedSlices`. And each a tensor of the graph that
+            # this gradient is in: of those of the graph before, the gradient of a branch knows
+            # nothing when it is differentiated in its turn.
             inputs = [tf.identity(tf.convert_to_tensor(x)) for x in (upstream, *tensors)]
             found = [*pulled(*inputs), *[None] * (len(tensors) - walks.form.num_differentiable)]
-            return [of_x if x.dtype.is_floating else None for x, of_x in zip(tensors, found, strict=True)]
+            return [
+                of_x if x.dtype.is_floating else None
+                for x, of_x in zip(tensors, found, strict=True)
+            ]
 
         return output, gradients
 
@@ -216,10 +254,11 @@ def _by_head(x):
 
 
 class _Fitting(masks.Grid):
-    """One pair of each row of the batch; what a rule cuts for it must be as long as the square, or repeat.
+    """One pair of each row of the batch; what a rule cuts for it must be as long as the square, or
+    repeat.
 
-    For arrays and squares whose lengths the run alone can tell. Asked once, before the loops: a block would take the rows
-    of an array that is too short or too long as they come.
+    For arrays and squares whose lengths the run alone can tell. Asked once, before the loops: a
+    block would take the rows of an array that is too short or too long as they come.
     """
 
     def batch_of(self, tensor):
@@ -235,17 +274,27 @@ class _Fitting(masks.Grid):
     def _first(self, tensor, axis, whole):
         axis %= len(tensor.shape)
         self._check(tensor, axis, whole)
-        sizes = [tf.minimum(1, size(tensor, axis)) if at == axis else -1 for at in range(len(tensor.shape))]
+        sizes = [
+            tf.minimum(1, size(tensor, axis)) if at == axis else -1
+            for at in range(len(tensor.shape))
+        ]
         return tf.slice(tensor, [0] * len(sizes), sizes)
 
     def _check(self, tensor, axis, whole):
         length = size(tensor, axis)
         if isinstance(length, int) and isinstance(whole, int):
             if length not in (1, whole):
-                _checks.fail("attend", "mask", f"have the length {whole} or 1 on axis {axis}", tuple(tensor.shape))
+                _checks.fail(
+                    "attend",
+                    "mask",
+                    f"have the length {whole} or 1 on axis {axis}",
+                    tuple(tensor.shape),
+                )
         elif length is not whole:
             fits = tf.equal(length, whole) | tf.equal(length, 1)
-            tf.debugging.Assert(fits, ["attend: a mask must have the length", whole, "or 1. Received:", length])
+            tf.debugging.Assert(
+                fits, ["attend: a mask must have the length", whole, "or 1. Received:", length]
+            )
 
 
 def _bias(bias, operands):
@@ -264,7 +313,9 @@ def _bias(bias, operands):
 
 
 def _broadcast(x, shape):
-    """`tf.broadcast_to`, whose own gradient asks for the shape that was given: XLA does not know it any more by then."""
+    """`tf.broadcast_to`, whose own gradient asks for the shape that was given: XLA does not know it
+    any more by then.
+    """
 
     @tf.custom_gradient
     def function(x):

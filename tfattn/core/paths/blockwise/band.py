@@ -1,9 +1,10 @@
 """The band along the diagonal that a narrow mask leaves of the square, as a square of its own.
 
-Under a window the blocks that are left are small, and matrix products of one at a time keep no core busy. But they are alike:
-where the mask goes by distance, each block of queries sees the block of keys so many further on, and all of them under one
-mask. So blocks of queries become rows of a batch, each with the few keys that it sees, and a step takes a run of them at
-once, in products as large as those without a mask. A run of r = 4 blocks that see D = 3 each:
+Under a window the blocks that are left are small, and matrix products of one at a time keep no core
+busy. But they are alike: where the mask goes by distance, each block of queries sees the block of
+keys so many further on, and all of them under one mask. So blocks of queries become rows of a
+batch, each with the few keys that it sees, and a step takes a run of them at once, in products as
+large as those without a mask. A run of r = 4 blocks that see D = 3 each:
 
     queries      4  5  6  7
     keys, j = 0  3  4  5  6
@@ -12,8 +13,8 @@ once, in products as large as those without a mask. A run of r = 4 blocks that s
 
 The j-th keys of all blocks of a run are a slice of the sequence: none is copied D times.
 
-Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 and appendix A (the band in chunks; there as one product
-for a chunk and all its keys).
+Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 and appendix A (the band in
+chunks; there as one product for a chunk and all its keys).
 """
 
 from typing import NamedTuple
@@ -27,23 +28,31 @@ from tfattn.core.paths.blockwise.layouts import Plain
 
 __all__ = ["Band"]
 
-# Measured on two cores at T 8192, both ways. Blocks of 64 are the quicker ones where a query sees few keys; with a window of
-# 256, where it sees 511, they took 1.1 times as long as blocks of 128. From 1,024 keys on a band gains nothing.
+# Measured on two cores at T 8192, both ways. Blocks of 64 are the quicker ones where a query sees
+# few keys; with a window of
+# 256, where it sees 511, they took 1.1 times as long as blocks of 128. From 1,024 keys on a band
+# gains nothing.
 _FEW_KEYS, _MOST_KEYS = 256, 1024
-# A run is as long as `NUMBERS_APART` lets it be, of blocks of 128 tokens 16: runs of 8 and 4 took 1.1 and 1.7 times as long.
+# A run is as long as `NUMBERS_APART` lets it be, of blocks of 128 tokens 16: runs of 8 and 4 took
+# 1.1 and 1.7 times as long.
 _MOST_IN_A_RUN = 64
 _LEAST_BLOCKS = 8  # of fewer, several heads or rows fill a step of the plain layout as well
-_MOST_SEEN = 9  # blocks of keys, which is what a window of 512 has; beyond, what a run has in memory grows for no gain
-# Numbers of a run's gradients, 8 MB: each of the blocks of keys that are seen has its own until they are added up.
+# blocks of keys, which is what a window of 512 has; beyond, what a run has in memory grows for no
+# gain
+_MOST_SEEN = 9
+# Numbers of a run's gradients, 8 MB: each of the blocks of keys that are seen has its own until
+# they are added up.
 _MOST_NUMBERS = 2**21
 
 
 class Band(Plain):
-    """The layout of it (`layouts`). The square that is walked over has a batch of blocks, of t queries and D · t keys each.
+    """The layout of it (`layouts`). The square that is walked over has a batch of blocks, of t
+    queries and D · t keys each.
 
-    Operands lie as in `Plain`, on the square `plain` of all tokens; its blocks are grouped by runs of r, and a run is what
-    the walked square calls c rows of its batch. What reaches beyond the sequence is zeros: the mask hides such keys, and such
-    queries are cut off again. For scores that have a value and a slope at zero, as every `heads_apart` one has.
+    Operands lie as in `Plain`, on the square `plain` of all tokens; its blocks are grouped by runs
+    of r, and a run is what the walked square calls c rows of its batch. What reaches beyond the
+    sequence is zeros: the mask hides such keys, and such queries are cut off again. For scores that
+    have a value and a slope at zero, as every `heads_apart` one has.
     """
 
     def __init__(self, plain, run, seen):
@@ -61,12 +70,17 @@ class Band(Plain):
 
     @classmethod
     def of(cls, query, key, value, mask, block=None):
-        """The band of the square of `query` `(B, H, T, X)`, `key` and `value` `(B, G, S, ...)`; None where there is none.
+        """The band of the square of `query` `(B, H, T, X)`, `key` and `value` `(B, G, S, ...)`;
+        None where there is none.
 
         Args:
-            block: `(t, s)` where the caller wants other sizes than these; there is no band where they differ.
+            block: `(t, s)` where the caller wants other sizes than these; there is no band where
+                they differ.
         """
-        (batch, heads, queries), (groups, keys) = (size(query, axis) for axis in range(3)), (size(key, 1), size(key, 2))
+        (batch, heads, queries), (groups, keys) = (
+            (size(query, axis) for axis in range(3)),
+            (size(key, 1), size(key, 2)),
+        )
         if mask is None or not mask.by_distance or not narrow(mask, queries, keys, _MOST_KEYS):
             return None
         side, columns = block or (64 if narrow(mask, queries, keys, _FEW_KEYS) else 128,) * 2
@@ -84,7 +98,8 @@ class Band(Plain):
         )
         if min(most) < 2:
             return None
-        # Spread evenly over the runs; the blocks keep their side, of which windows are often a multiple.
+        # Spread evenly over the runs; the blocks keep their side, of which windows are often a
+        # multiple.
         run = ceil(plain.query_blocks, ceil(plain.query_blocks, min(most)))
         return None if seen.count > run + 1 else cls(plain, run, seen)
 
@@ -109,7 +124,10 @@ class Band(Plain):
 
     def sums(self, keys):
         """By runs: of its own keys, r blocks, and of those beyond that it sees, D − 1 blocks."""
-        return [self._array(keys, self.query_blocks, blocks) for blocks in (self.run, self.seen.count - 1)]
+        return [
+            self._array(keys, self.query_blocks, blocks)
+            for blocks in (self.run, self.seen.count - 1)
+        ]
 
     def opened(self, sums, keys):
         return self._array(keys, self.seen.count, self.run)
@@ -130,9 +148,12 @@ class Band(Plain):
         return super().joined_queries(blocks[: self.plain.query_blocks])
 
     def joined_keys(self, sums):
-        own, beyond = [array.stack() for array in sums]  # (runs, r, 1, t, X) and (runs, D − 1, 1, t, X)
+        # (runs, r, 1, t, X) and (runs, D − 1, 1, t, X)
+        own, beyond = [array.stack() for array in sums]
         beyond = tf.pad(beyond, [[0, 0], [0, self.run - beyond.shape[1]], [0, 0], [0, 0], [0, 0]])
-        own, beyond = [tf.reshape(x, [self.query_blocks * self.run, *x.shape[2:]]) for x in (own, beyond)]
+        own, beyond = [
+            tf.reshape(x, [self.query_blocks * self.run, *x.shape[2:]]) for x in (own, beyond)
+        ]
         first, count = self.seen.first, self.plain.key_blocks
         blocks = _moved(own, first, count) + _moved(beyond, first + self.run, count)
         return self._join(blocks[:, None], 1, self.plain.keys, self.plain.columns)
@@ -145,14 +166,19 @@ class _Seen(NamedTuple):
     queries: int  # T
     keys: int  # S
     side: int  # t
-    first: int  # how many blocks further on than the queries the first of them is; less than 0 where it is before them
+    # how many blocks further on than the queries the first of them is; less than 0 where it is
+    # before them
+    first: int
     count: int  # D
-    open_low: int  # all t queries see the keys from here, counted from the first of the queries, ...
+    # all t queries see the keys from here, counted from the first of the queries, ...
+    open_low: int
     open_high: int  # ... to here
 
     @classmethod
     def of(cls, mask, queries, keys, side):
-        """None where the mask does not say by ints what is seen, or where a band has over 1.5 times the blocks it leaves."""
+        """None where the mask does not say by ints what is seen, or where a band has over 1.5 times
+        the blocks it leaves.
+        """
         blocks = ceil(queries, side)
         firsts, ends, left, opens = [], [], 0, [(0, 0)]
         for i in range(blocks):
@@ -165,9 +191,11 @@ class _Seen(NamedTuple):
                 firsts.append(low // side - i)
                 ends.append(ceil(high, side) - i)
                 left += ends[-1] - firsts[-1]
-                if (i + 1) * side <= queries:  # of queries beyond the square a rule may say anything
+                # of queries beyond the square a rule may say anything
+                if (i + 1) * side <= queries:
                     opens.append((open_low - i * side, open_high - i * side))
-        # As where there are many more queries than keys, and most see nothing: the plain walk skips those.
+        # As where there are many more queries than keys, and most see nothing: the plain walk skips
+        # those.
         if not firsts or 2 * (max(ends) - min(firsts)) * blocks > 3 * left:
             return None
         low, high = max(opens, key=lambda bounds: bounds[1] - bounds[0])
@@ -176,14 +204,18 @@ class _Seen(NamedTuple):
     def visible(self):
         """Which of the t queries see which of the D · t keys by distance: bool `(D, t, t)`."""
         grids = [
-            masks.Grid(self.queries, self.keys, 0, (self.first + j) * self.side, self.side, self.side)
+            masks.Grid(
+                self.queries, self.keys, 0, (self.first + j) * self.side, self.side, self.side
+            )
             for j in range(self.count)
         ]
         return tf.stack([tf.broadcast_to(self.mask.on(grid), [self.side] * 2) for grid in grids])
 
 
 class _InBand(masks.Mask):
-    """The mask on the square of a band: what `seen` says by distance, and no keys beyond the sequence."""
+    """The mask on the square of a band: what `seen` says by distance, and no keys beyond the
+    sequence.
+    """
 
     def __init__(self, band):
         self.band = band
@@ -200,7 +232,10 @@ class _InBand(masks.Mask):
         if ceil(seen.open_low, seen.side) >= seen.open_high // seen.side:
             return 0, 0  # no block lies within: known before the graph runs
         last = first + (grid.batch - 1) * seen.side
-        by_distance = seen.open_low - seen.first * seen.side, seen.open_high - seen.first * seen.side
+        by_distance = (
+            seen.open_low - seen.first * seen.side,
+            seen.open_high - seen.first * seen.side,
+        )
         return ranges.overlap(by_distance, (-first, self.band.plain.keys - last))
 
     def _first_keys(self, grid):
@@ -218,11 +253,15 @@ def _moved(blocks, by, count):
 
 
 def _slid(parts):
-    """The sum of arrays of r blocks, each one block further on than the one before: of D arrays r + D − 1 blocks."""
+    """The sum of arrays of r blocks, each one block further on than the one before: of D arrays r +
+    D − 1 blocks.
+    """
     run = parts[0].shape[0]
     edges = sorted({edge for j in range(len(parts)) for edge in (j, j + run)})
     stretches = []
     for low, high in zip(edges, edges[1:], strict=False):
-        there = [part[low - j : high - j] for j, part in enumerate(parts) if j <= low and high <= j + run]
+        there = [
+            part[low - j : high - j] for j, part in enumerate(parts) if j <= low and high <= j + run
+        ]
         stretches.append(tf.add_n(there))
     return tf.concat(stretches, 0)

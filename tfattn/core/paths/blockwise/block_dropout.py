@@ -7,7 +7,9 @@ __all__ = ["Dropout"]
 
 
 class Dropout:
-    """Which weights of a block stay, from 16 random bits each: the same ones each time that the block is computed."""
+    """Which weights of a block stay, from 16 random bits each: the same ones each time that the
+    block is computed.
+    """
 
     def __init__(self, rate, key):
         self.rate = rate
@@ -19,7 +21,9 @@ class Dropout:
     def draw(cls, rate, seed):
         """With a key of four words from the caller's generator."""
         words = keras.random.randint((4,), 0, 65536, dtype="int32", seed=seed)
-        words = tf.bitwise.left_shift(tf.cast(words, tf.uint64), tf.constant([0, 16, 32, 48], tf.uint64))
+        words = tf.bitwise.left_shift(
+            tf.cast(words, tf.uint64), tf.constant([0, 16, 32, 48], tf.uint64)
+        )
         return cls(rate, tf.reduce_sum(words, keepdims=True))
 
     def drop(self, weights):

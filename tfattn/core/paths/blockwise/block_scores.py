@@ -1,13 +1,15 @@
 """Scores of one block of pairs and their gradients, for the streamed path.
 
-Each class here is the block form of a score function, one of `core.scores` or any other. `scores` gives a block; `shifted`
-gives it less a number for each query, from what `prepared_query` and `prepared_keys` have made of the operands; `pull`
-carries the gradient of a block back to its operands. Blocks of queries are `(c, G, R, X)`, R = H/G·t; of keys
-`(c, G, s, X)`; of scores `(c, G, R, s)`.
+Each class here is the block form of a score function, one of `core.scores` or any other. `scores`
+gives a block; `shifted` gives it less a number for each query, from what `prepared_query` and
+`prepared_keys` have made of the operands; `pull` carries the gradient of a block back to its
+operands. Blocks of queries are `(c, G, R, X)`, R = H/G·t; of keys `(c, G, s, X)`; of scores
+`(c, G, R, s)`.
 
-And each says how it is cut: `heads_apart`, whether a head may be computed without the others; `work`, the numbers that it
-has for each pair; `block_numbers`, how many of them a block may have; `always_finite`, that finite operands never give −inf; `moderate`,
-that nearly always the scores of a query are such that their exponentials can be summed up as they are.
+And each says how it is cut: `heads_apart`, whether a head may be computed without the others;
+`work`, the numbers that it has for each pair; `block_numbers`, how many of them a block may have;
+`always_finite`, that finite operands never give −inf; `moderate`, that nearly always the scores of
+a query are such that their exponentials can be summed up as they are.
 """
 
 import os
@@ -22,7 +24,9 @@ __all__ = ["block_score"]
 
 
 def block_score(score, parameters, rank):
-    """The block form of a score function: a fast one for the scores that are known, an exact one for any other."""
+    """The block form of a score function: a fast one for the scores that are known, an exact one
+    for any other.
+    """
     if score is score_functions.scaled_dot_product or score is score_functions.dot_product:
         return Dot(scaled=score is score_functions.scaled_dot_product)
     if score is score_functions.additive and parameters[0].shape.is_fully_defined():
@@ -31,7 +35,8 @@ def block_score(score, parameters, rank):
 
 
 def less(left, shift):
-    """`left` `(..., R, D)` so prepared that its product with `with_ones(right)` is left · rightᵀ − shift `(..., R, 1)`.
+    """`left` `(..., R, D)` so prepared that its product with `with_ones(right)` is left · rightᵀ −
+    shift `(..., R, 1)`.
 
     One column more in a matrix product costs less than a pass over the block that comes out.
     """
@@ -123,7 +128,9 @@ class AnyScore:
 
 
 def _refuse_captured(score):
-    """Raises where a score closes over a float tensor: the custom gradient of the blocks would pass it by in silence."""
+    """Raises where a score closes over a float tensor: the custom gradient of the blocks would pass
+    it by in silence.
+    """
     names, cells = (
         getattr(getattr(score, "__code__", None), "co_freevars", ()),
         getattr(score, "__closure__", None) or (),
@@ -137,16 +144,19 @@ def _refuse_captured(score):
 
 
 class Additive(AnyScore):
-    """weight · tanh(query + key), compiled, so that the tanh of a block's pairs and units is never all in memory.
+    """weight · tanh(query + key), compiled, so that the tanh of a block's pairs and units is never
+    all in memory.
 
         tanh(q + k) = 1 − 2 r,        r = 1 / (1 + exp(2q) · exp(2k))
 
-    The exponentials are taken once a token of a block, and a pair costs a product and a reciprocal. They overflow for
-    operands far beyond any trained layer's; a block with such a token takes r = sigmoid(−2 (q + k)) instead.
+    The exponentials are taken once a token of a block, and a pair costs a product and a reciprocal.
+    They overflow for operands far beyond any trained layer's; a block with such a token takes r =
+    sigmoid(−2 (q + k)) instead.
 
-    XLA runs such a kernel on one core. So a block is cut into strips of queries, and TensorFlow runs them side by side: on
-    the way forward, where nothing of that size is held, as many as there are cores; on the way back, where a kernel holds
-    the r or the slope of its strip, eight. Of a block's numbers an eighth is in memory then for each core at work.
+    XLA runs such a kernel on one core. So a block is cut into strips of queries, and TensorFlow
+    runs them side by side: on the way forward, where nothing of that size is held, as many as there
+    are cores; on the way back, where a kernel holds the r or the slope of its strip, eight. Of a
+    block's numbers an eighth is in memory then for each core at work.
     """
 
     block_numbers = 2**22
@@ -165,7 +175,9 @@ class Additive(AnyScore):
         left, right, weight = _matrices(square, query, key, *parameters)
         gradient = tf.reshape(gradient, [-1, square.rows, square.columns])  # (N, t, s)
         of_left, of_right, of_weight = _by_either(_pull_by_strips, left, right, weight, gradient)
-        of_right = tf.reshape(of_right, [square.chunk, square.groups, -1, square.columns, query.shape[-1]])
+        of_right = tf.reshape(
+            of_right, [square.chunk, square.groups, -1, square.columns, query.shape[-1]]
+        )
         return (
             tf.reshape(of_left, tf.shape(query)),
             tf.reduce_sum(of_right, 2),  # over the heads that share a key head
@@ -184,7 +196,9 @@ def _matrices(square, query, key, weight):
 
 
 def _strips(x, count):
-    """So many parts of nearly the same size; fewer where it is known that they would have less than 8 rows."""
+    """So many parts of nearly the same size; fewer where it is known that they would have less than
+    8 rows.
+    """
     rows = size(x, 1)
     if isinstance(rows, int):
         count = max(1, min(count, rows // 8))
@@ -193,7 +207,9 @@ def _strips(x, count):
 
 
 def _cores():
-    """The cores that this process may use, where the system tells; a container has often fewer than the machine."""
+    """The cores that this process may use, where the system tells; a container has often fewer than
+    the machine.
+    """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -228,7 +244,8 @@ def _pull_by_strips(sigmoid, left, right, weight, gradient):
     of_left, of_right, of_weight = [], [], []
     for strip, of_strip in zip(_strips(left, 8), _strips(gradient, 8), strict=True):
         arguments = (sigmoid, strip, right, weight, of_strip)
-        # Two kernels, one after the other: one for all would hold r and the slope at once, and two at a time would too.
+        # Two kernels, one after the other: one for all would hold r and the slope at once, and two
+        # at a time would too.
         of_operands = _compiled_operand_pull(*arguments)
         with tf.control_dependencies(of_operands):
             of_weight.append(_compiled_weight_pull(*arguments))
@@ -245,7 +262,8 @@ def _compiled_scores(sigmoid, left, right, weight):
         sums = tf.matmul(tf.reshape(r, [-1, units]), weight, transpose_b=True)
     else:
         sums = tf.matmul(tf.reshape(r, [-1, heads, shape[1] * shape[2], units]), weight[..., None])
-    whole = _each_matrix(tf.reduce_sum(weight, 1), left)  # (N, 1, 1): what it is with every tanh at 1
+    # (N, 1, 1): what it is with every tanh at 1
+    whole = _each_matrix(tf.reduce_sum(weight, 1), left)
     return whole - 2 * tf.reshape(sums, shape[:3])  # (N, t, s)
 
 
@@ -268,5 +286,7 @@ def _compiled_weight_pull(sigmoid, left, right, weight, gradient):
 
 def _each_matrix(of_heads, like):
     """`(1 or H, ...)` to `(N, 1, 1, ...)`, N = c·H: the head's own for each of the N matrices."""
-    repeated = tf.tile(of_heads, [like.shape[0] // of_heads.shape[0]] + [1] * (len(of_heads.shape) - 1))
+    repeated = tf.tile(
+        of_heads, [like.shape[0] // of_heads.shape[0]] + [1] * (len(of_heads.shape) - 1)
+    )
     return repeated[:, None, None]

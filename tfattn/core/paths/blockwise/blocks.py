@@ -1,7 +1,8 @@
 """How the streamed path cuts the B × H squares of T × S pairs into blocks.
 
-A step takes some rows of the batch, or some heads of one row, and cuts their tokens into blocks (`layouts`). Lengths
-that the block size does not divide are padded; `Walk._visible` hides padded keys, and padded queries are cut off again.
+A step takes some rows of the batch, or some heads of one row, and cuts their tokens into blocks
+(`layouts`). Lengths that the block size does not divide are padded; `Walk._visible` hides padded
+keys, and padded queries are cut off again.
 """
 
 from math import isqrt, prod
@@ -13,7 +14,9 @@ from tfattn.core import masks
 
 
 class Square(NamedTuple):
-    """The square of pairs, and its cut. Sizes are ints where they are known, scalar tensors elsewhere."""
+    """The square of pairs, and its cut. Sizes are ints where they are known, scalar tensors
+    elsewhere.
+    """
 
     batch: object  # B
     queries: object  # T
@@ -44,7 +47,9 @@ class Square(NamedTuple):
             sides = zip((rows, columns), most, strict=True)
             # Several heads where one alone is less than a block.
             numbers = prod(most) if block else min(prod(most), NUMBERS_APART // repeats)
-            fitting = numbers // max(1, prod(side if isinstance(side, int) else longest for side, longest in sides))
+            fitting = numbers // max(
+                1, prod(side if isinstance(side, int) else longest for side, longest in sides)
+            )
             part = _divisor(groups, fitting)
             chunk = _divisor(batch, fitting // groups) if part == groups else 1
         else:
@@ -111,7 +116,9 @@ class Square(NamedTuple):
         """And back."""
         if self.heads == self.groups:
             return x
-        return tf.reshape(x, [self.chunk, self.groups, self.heads // self.groups * self.rows, size(x, 3)])
+        return tf.reshape(
+            x, [self.chunk, self.groups, self.heads // self.groups * self.rows, size(x, 3)]
+        )
 
 
 def size(x, axis):
@@ -128,20 +135,25 @@ def same(a, b):
 
 
 def even(length, block):
-    """The size at most `block` that spreads `length` evenly over as few blocks; 1 where there is nothing to spread."""
+    """The size at most `block` that spreads `length` evenly over as few blocks; 1 where there is
+    nothing to spread.
+    """
     if isinstance(length, int):
         return max(1, ceil(length, max(1, ceil(length, block))))
     spread = ceil(length, tf.maximum(1, ceil(length, block)))
-    # In steps, so that the run-time lengths of a corpus make a few shapes of blocks: XLA compiles each of them anew.
+    # In steps, so that the run-time lengths of a corpus make a few shapes of blocks: XLA compiles
+    # each of them anew.
     return tf.minimum(block, tf.maximum(1, ceil(spread, 64)) * 64)
 
 
-# Scores in a block of heads that are computed apart, 1 MB: those of two blocks, and what is made of them, stay in the cache.
+# Scores in a block of heads that are computed apart, 1 MB: those of two blocks, and what is made of
+# them, stay in the cache.
 NUMBERS_APART = 2**18
 
-# Without a mask nothing of a block is computed in vain, however tall it is, and each operation on one waits for the other core:
-# at T 4096 such blocks of 2 MB took 0.96 of the time of 512 × 512 both ways, and 0.8 by Eigen's products; wider ones took 1.05
-# there. Not where one head alone has few of them: two blocks of queries at a time keep the cores busy then.
+# Without a mask nothing of a block is computed in vain, however tall it is, and each operation on
+# one waits for the other core: at T 4096 such blocks of 2 MB took 0.96 of the time of 512 × 512
+# both ways, and 0.8 by Eigen's products; wider ones took 1.05 there. Not where one head alone has
+# few of them: two blocks of queries at a time keep the cores busy then.
 _TALL = (2048, 256)
 
 
@@ -155,11 +167,17 @@ def _sides(mask, queries, keys, groups, repeats):
 
 def _divisor(of, most):
     """The largest divisor up to `most`, at least 1; 1 where `of` is not known."""
-    return 1 if not isinstance(of, int) else max((d for d in range(1, min(of, most) + 1) if of % d == 0), default=1)
+    return (
+        1
+        if not isinstance(of, int)
+        else max((d for d in range(1, min(of, most) + 1) if of % d == 0), default=1)
+    )
 
 
 def _rows(width, numbers):
-    """Queries in a block of twice as many keys, where each pair has `width` numbers and the block at most `numbers`."""
+    """Queries in a block of twice as many keys, where each pair has `width` numbers and the block
+    at most `numbers`.
+    """
     return _power_of_2(min(512, max(16, isqrt(numbers // (2 * width)))))
 
 
@@ -168,7 +186,9 @@ def _power_of_2(most):
 
 
 def narrow(mask, queries, keys, width):
-    """Whether a query in the middle is known to see fewer than `width` keys, and fewer than half of them."""
+    """Whether a query in the middle is known to see fewer than `width` keys, and fewer than half of
+    them.
+    """
     if mask is None or not all(isinstance(length, int) and length for length in (queries, keys)):
         return False
     middle = queries - (min(queries, keys) + 1) // 2  # of those that stand among the keys

@@ -1,7 +1,9 @@
-"""A call of the streamed path as its tensors and the rest, so that functions of tensors alone can stand for it.
+"""A call of the streamed path as its tensors and the rest, so that functions of tensors alone can
+stand for it.
 
-A tensor that hangs on a mask or a dropout is an argument like the operands then: functions that are traced once can be
-called with another one, and a gradient finds it in any graph. Those of a mask of one's own stay where they are.
+A tensor that hangs on a mask or a dropout is an argument like the operands then: functions that are
+traced once can be called with another one, and a gradient finds it in any graph. Those of a mask of
+one's own stay where they are.
 """
 
 from typing import NamedTuple
@@ -26,8 +28,15 @@ class Form(NamedTuple):
     def of(cls, operands, bias, parameters, mask, dropout):
         """The form, and the tensors: those that have gradients, then those of mask and dropout."""
         rule, arrays = _taken_apart(mask)
-        tensors = [*operands, *([] if bias is None else [bias]), *map(tf.convert_to_tensor, parameters), *arrays]
-        form = cls(bias is not None, len(parameters), rule, None if dropout is None else dropout.rate)
+        tensors = [
+            *operands,
+            *([] if bias is None else [bias]),
+            *map(tf.convert_to_tensor, parameters),
+            *arrays,
+        ]
+        form = cls(
+            bias is not None, len(parameters), rule, None if dropout is None else dropout.rate
+        )
         return form, tensors if dropout is None else [*tensors, dropout.key]
 
     @property
@@ -36,7 +45,9 @@ class Form(NamedTuple):
 
     @property
     def shareable(self):
-        """Whether two calls of one form do the same: not where a mask is of a class that nobody here knows."""
+        """Whether two calls of one form do the same: not where a mask is of a class that nobody
+        here knows.
+        """
         return _all_known(self.rule)
 
     def parts(self, tensors):

@@ -1,15 +1,18 @@
-"""How operands lie for the walks: what a step takes of them, block by block, and how what it gives is put together again.
+"""How operands lie for the walks: what a step takes of them, block by block, and how what it gives
+is put together again.
 
 What a walk asks of a layout:
 
     steps, query_blocks   how many there are to walk over: of the layout, and not of its square
     square, mask          whose blocks the scores have, and the mask as it is there
     at                    which of the square's blocks one of a step is
-    laid, whole           operands, laid out once for all steps, and their gradients as operands again
-    queries_at, keys_at   a step's part of what is laid; `block` takes one block of keys
-    joined_queries        what a step has found for its queries, as its part of what is laid
-    sums ... joined_keys  what it has found for its keys: `sums` begins; for each block of queries `opened` begins, `more`
-                          takes in a block of keys, and `closed` adds all to the sums; `joined_keys` is a step's part again
+    laid, whole           operands, laid out once for all steps, and their gradients as operands
+    again queries_at, keys_at   a step's part of what is laid; `block` takes one block of keys
+    joined_queries        what a step has found for its queries, as its part of what is laid sums
+    ... joined_keys  what it has found for its keys: `sums` begins; for each block of queries
+    `opened` begins, `more`
+                          takes in a block of keys, and `closed` adds all to the sums; `joined_keys`
+                          is a step's part again
 
 Shape letters are those of `blocks`; m counts steps.
 """
@@ -23,7 +26,9 @@ __all__ = ["Plain"]
 
 
 class Plain:
-    """Block after block of the tokens: an array of blocks, block first, so that taking one copies nothing."""
+    """Block after block of the tokens: an array of blocks, block first, so that taking one copies
+    nothing.
+    """
 
     def __init__(self, square, mask):
         self.plain = self.square = square
@@ -48,10 +53,12 @@ class Plain:
         return tf.reshape(x, [self.plain.batch, size(like, 1), size(like, 2), size(x, 3)])
 
     def queries_at(self, x, m, copies=False):
-        """Those of step m, `(blocks, c, G, H/G·t, D)`: heads that share a key head lie below each other.
+        """Those of step m, `(blocks, c, G, H/G·t, D)`: heads that share a key head lie below each
+        other.
 
-        Padded with zeros, or with `copies` of the last token: a score of one's own may have no value or no slope at zero,
-        and a NaN in the padding would reach real tokens through the sums of their gradients.
+        Padded with zeros, or with `copies` of the last token: a score of one's own may have no
+        value or no slope at zero, and a NaN in the padding would reach real tokens through the sums
+        of their gradients.
         """
         square = self.plain
         shape = (square.groups, square.heads // square.groups * square.rows)
@@ -60,7 +67,9 @@ class Plain:
     def keys_at(self, x, m, copies=False):
         """Those of step m, as `block` takes them: `(blocks, c, G, s, D)`, padded likewise."""
         square = self.plain
-        return self._split(x[m], square.keys, square.columns, (square.groups, square.columns), copies)
+        return self._split(
+            x[m], square.keys, square.columns, (square.groups, square.columns), copies
+        )
 
     def block(self, keys, i, j):
         """The j-th keys for the i-th queries of a step, `(c, G, s, D)`."""
@@ -104,6 +113,8 @@ class Plain:
 
     def _join(self, x, heads, length, block):
         width, blocks = size(x, 4), ceil(length, block)
-        x = tf.transpose(tf.reshape(x, [blocks, self.plain.chunk * heads, block * width]), [1, 0, 2])
+        x = tf.transpose(
+            tf.reshape(x, [blocks, self.plain.chunk * heads, block * width]), [1, 0, 2]
+        )
         x = tf.reshape(x, [self.plain.chunk * heads, blocks * block, width])
         return x if same(blocks * block, length) else x[:, :length]

@@ -8,7 +8,9 @@ __all__ = ["add", "loop", "zeros"]
 
 
 def loop(start, stop, body, *state, at_once=1):
-    """`state` after body(i, *state) for each i from start to stop: one after the other, or at most so many at once."""
+    """`state` after body(i, *state) for each i from start to stop: one after the other, or at most
+    so many at once.
+    """
 
     def step(i, state):
         after = tuple(body(i, *state))
@@ -16,7 +18,9 @@ def loop(start, stop, body, *state, at_once=1):
         return i + 1, after
 
     start = tf.convert_to_tensor(start, tf.int32)
-    _, state = tf.while_loop(lambda i, _: i < stop, step, (start, state), parallel_iterations=at_once)
+    _, state = tf.while_loop(
+        lambda i, _: i < stop, step, (start, state), parallel_iterations=at_once
+    )
     return state
 
 

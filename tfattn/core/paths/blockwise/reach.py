@@ -1,4 +1,6 @@
-"""What the mask leaves of the square's blocks: which are skipped, which are open, and how the others look."""
+"""What the mask leaves of the square's blocks: which are skipped, which are open, and how the
+others look.
+"""
 
 from typing import NamedTuple
 
@@ -9,12 +11,15 @@ from tfattn.core.paths.blockwise.blocks import ceil
 
 __all__ = ["Diagonals", "Reach"]
 
-# Blocks that are made before the walk, and held through it: few, and each smaller than the scores of a block.
+# Blocks that are made before the walk, and held through it: few, and each smaller than the scores
+# of a block.
 _MOST = 8
 
 
 class Reach(NamedTuple):
-    """What a block of queries can see: blocks of keys `first` to `end`; all of its queries see keys `open_low` to `open_high`."""
+    """What a block of queries can see: blocks of keys `first` to `end`; all of its queries see keys
+    `open_low` to `open_high`.
+    """
 
     first: object
     end: object
@@ -24,12 +29,16 @@ class Reach(NamedTuple):
 
     @classmethod
     def of(cls, mask, square, b, i):
-        """That of the i-th queries of the b-th rows of the batch; of ints where the mask tells by ints."""
+        """That of the i-th queries of the b-th rows of the batch; of ints where the mask tells by
+        ints.
+        """
         if mask is None:
             return cls(0, square.key_blocks, 0, square.keys, not square.padded)
         grid = square.query_grid(b, i)
         low, high = ranges.overlap(ranges.ends(mask.key_bounds(grid)), (0, square.keys))
-        return cls(low // square.columns, ceil(high, square.columns), *ranges.ends(mask.open_bounds(grid)))
+        return cls(
+            low // square.columns, ceil(high, square.columns), *ranges.ends(mask.open_bounds(grid))
+        )
 
     @property
     def closed(self):
@@ -37,7 +46,9 @@ class Reach(NamedTuple):
         return _ints((self.open_low, self.open_high)) and self.open_high <= self.open_low
 
     def cut_through(self, square):
-        """The blocks of keys that the mask cuts through: those of the reach that are not open. For a reach of ints."""
+        """The blocks of keys that the mask cuts through: those of the reach that are not open. For
+        a reach of ints.
+        """
         first_open, end_open = self.open_blocks(square)
         return [*range(self.first, first_open), *range(end_open, self.end)]
 
@@ -57,10 +68,11 @@ class Reach(NamedTuple):
 
 
 class Diagonals(NamedTuple):
-    """The blocks that a mask cuts through, where it asks for distance alone: the same one all along a diagonal.
+    """The blocks that a mask cuts through, where it asks for distance alone: the same one all along
+    a diagonal.
 
-    A window cuts through two diagonals of blocks or three, of 32 blocks each at 8,192 tokens, and in every head again: they
-    are compared once.
+    A window cuts through two diagonals of blocks or three, of 32 blocks each at 8,192 tokens, and
+    in every head again: they are compared once.
     """
 
     offsets: list  # of the first key from the first query
@@ -68,7 +80,9 @@ class Diagonals(NamedTuple):
 
     @classmethod
     def of(cls, mask, square):
-        """None where the mask asks for more, where a size is not known, or where it cuts through many diagonals."""
+        """None where the mask asks for more, where a size is not known, or where it cuts through
+        many diagonals.
+        """
         sizes = (square.queries, square.keys, square.rows, square.columns)
         if mask is None or not mask.by_distance or not _ints(sizes):
             return None
@@ -84,7 +98,10 @@ class Diagonals(NamedTuple):
         if not found:
             return None
         shape = (square.rows, square.columns)
-        return cls(list(found), tf.stack([tf.broadcast_to(mask.on(grid), shape) for grid in found.values()]))
+        return cls(
+            list(found),
+            tf.stack([tf.broadcast_to(mask.on(grid), shape) for grid in found.values()]),
+        )
 
     def on(self, grid):
         """The mask on a block of its square, `(t, s)`."""

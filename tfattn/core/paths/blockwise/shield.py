@@ -1,4 +1,6 @@
-"""What keeps broken keys and values away from the queries of the streamed path that may not see them."""
+"""What keeps broken keys and values away from the queries of the streamed path that may not see
+them.
+"""
 
 import tensorflow as tf
 
@@ -9,13 +11,15 @@ __all__ = ["shield", "unshield"]
 
 
 def shield(square, mask, query, key, value):
-    """Keeps keys and values away from the queries that may not see them, whatever they hold, as the dense path does.
+    """Keeps keys and values away from the queries that may not see them, whatever they hold, as the
+    dense path does.
 
     Returns the operands, and what `unshield` needs to know of what was replaced.
     """
     if mask is None:
         return (query, key, value), ()
-    # One sum of squares tells that all is well, as it nearly always is: nothing broken, nothing that overflows.
+    # One sum of squares tells that all is well, as it nearly always is: nothing broken, nothing
+    # that overflows.
     clean = tf.math.is_finite(tf.nn.l2_loss(key) + tf.nn.l2_loss(value))
 
     def as_they_are():
@@ -23,7 +27,9 @@ def shield(square, mask, query, key, value):
         return query, key, value, sees, tf.ones_like(key[..., :1], tf.bool)
 
     def replaced():
-        finite = tf.reduce_all(tf.math.is_finite(key), -1) & tf.reduce_all(tf.math.is_finite(value), -1)
+        finite = tf.reduce_all(tf.math.is_finite(key), -1) & tf.reduce_all(
+            tf.math.is_finite(value), -1
+        )
         sees = _sees(square, mask, tf.logical_not(tf.reduce_all(finite, 1)))  # (B, H, T, 1)
         kept = finite[..., None]  # (B, G, S, 1)
         seen = mask.seen_keys(square.queries, square.keys)
@@ -73,4 +79,6 @@ def _sees(square, mask, broken):
     (seen,) = loop(0, count, block, tf.TensorArray(tf.bool, count))
     seen = tf.reshape(seen.stack(), [square.chunks, blocks, square.chunk, heads, square.rows])
     seen = tf.transpose(seen, [0, 2, 3, 1, 4])  # (B/c, c, H, blocks, t)
-    return tf.reshape(seen, [square.batch, heads, blocks * square.rows])[:, :, : square.queries, None]
+    return tf.reshape(seen, [square.batch, heads, blocks * square.rows])[
+        :, :, : square.queries, None
+    ]
