@@ -106,7 +106,9 @@ def worker(case, file, name):
     keras.utils.set_random_seed(1)  # the same first weights in each
     ours = name == "tfattn"
     kind = HoldingLogits if case.holds_logits else tfattn.Transformer
-    model = kind(VOCABULARY_SIZE, attention_dropout=case.attention_dropout, **SIZES)
+    sizes = {name: SIZES[name] for name in ("num_heads", "hidden_dim", "dropout")}
+    block = tfattn.TransformerEncoderBlock(**sizes, attention_dropout=case.attention_dropout)
+    model = kind(VOCABULARY_SIZE, block=block, **SIZES)
     model.build(((None, None), (None, None)))
     if not ours:
         from keras_hub_transformer import BeamTranslator, KerasHubTransformer

@@ -23,6 +23,7 @@ POSITIVE_INT = "be a positive integer"
 POSITIVE = "be a positive, finite number"
 RATE = "be a number in [0, 1)"
 FLAG = "be True or False"
+BLOCK = tfattn.TransformerEncoderBlock(2, 7)
 SCORE = "be a score layer, such as tfattn.AdditiveScore(units=8)"
 KERNEL = "be one of 'boxcar', 'epanechnikov', 'gaussian', 'triangular', or a callable"
 FLOAT_MASK = (
@@ -53,6 +54,11 @@ def encoder_block(num_heads=5, hidden_dim=11, inputs=QUERY, **options):
 def transformer(**options):
     sizes = {"num_layers": 1, "width": 10, "num_heads": 2, "hidden_dim": 7}
     return lambda: tfattn.Transformer(V, **{**sizes, **options})
+
+
+def language_model(**options):
+    sizes = {"num_layers": 1, "width": 10, "num_heads": 2, "hidden_dim": 7}
+    return tfattn.CausalLM(V, **{**sizes, **options})
 
 
 @table(
@@ -102,6 +108,14 @@ def transformer(**options):
         lambda: tfattn.TransformerDecoder(V, num_layers=0),
         "TransformerDecoder",
         "num_layers",
+        POSITIVE_INT,
+        0,
+    ),
+    (lambda: tfattn.CausalLM(0), "CausalLM", "vocabulary_size", POSITIVE_INT, 0),
+    (
+        lambda: language_model().encode([[4]], max_length=0),
+        "CausalLM",
+        "max_length",
         POSITIVE_INT,
         0,
     ),
@@ -289,6 +303,29 @@ def transformer(**options):
         POSITIVE,
         0,
     ),
+    # Blocks, and what they have themselves.
+    (
+        lambda: tfattn.Transformer(V, block="pre-norm"),
+        "TransformerEncoder",
+        "block",
+        "be a block, such as tfattn.TransformerEncoderBlock(8, 2048), or None",
+        "'pre-norm'",
+    ),
+    (
+        transformer(num_heads=5, block=BLOCK),
+        "TransformerEncoder",
+        "num_heads",
+        "be 2, as `block` has it, or not be given",
+        5,
+    ),
+    (
+        lambda: language_model(hidden_dim=8, block=BLOCK),
+        "TransformerDecoder",
+        "hidden_dim",
+        "be 7, as `block` has it, or not be given",
+        8,
+    ),
+    (lambda: language_model(tie_embeddings=0), "CausalLM", "tie_embeddings", FLAG, 0),
     # What is no score.
     (lambda: tfattn.Attention(score="dot"), "Attention", "score", SCORE, "'dot'"),
     (
@@ -299,7 +336,6 @@ def transformer(**options):
         tfattn.DotProductScore,
     ),
     (encoder_block(score="dot"), "TransformerEncoderBlock", "score", SCORE, "'dot'"),
-    (transformer(score="dot"), "Transformer", "score", SCORE, "'dot'"),
 )
 def test_a_bad_argument_is_refused(act, who, argument, expected, received):
     with pytest.raises(ValueError, match="^" + message(who, argument, expected, received) + "$"):
@@ -532,6 +568,21 @@ WIDTH = "be as wide as `query`, 5 (AdditiveScore and BilinearScore take other wi
         "valid_lens",
         "have shape (B,) or (B, T)",
         "()",
+    ),
+    # Prompts.
+    (
+        lambda: language_model().encode([4, 5]),
+        "CausalLM",
+        "prompt",
+        "have shape (B, P)",
+        "(2,)",
+    ),
+    (
+        lambda: language_model().encode([[4, 5, 6]], max_length=2),
+        "CausalLM",
+        "prompt",
+        "have at most `max_length`=2 tokens",
+        "(1, 3)",
     ),
     # Bias.
     (

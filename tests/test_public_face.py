@@ -35,6 +35,7 @@ PUBLIC = {
         "TransformerEncoder",
         "TransformerDecoder",
         "Transformer",
+        "CausalLM",
         "BahdanauSeq2Seq",
     },
     "decoding": {"greedy_search", "beam_search", "sample", "translate"},

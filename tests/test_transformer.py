@@ -1,7 +1,5 @@
 """The whole encoder–decoder Transformer."""
 
-import inspect
-
 import keras
 import numpy as np
 import pytest
@@ -23,6 +21,10 @@ def small(**options):
     return tfattn.Transformer(SOURCE, **{"target_vocabulary_size": TARGET, **arguments, **options})
 
 
+def pre_norm(**options):
+    return tfattn.TransformerEncoderBlock(HEADS, HIDDEN, dropout=0.3, norm_first=True, **options)
+
+
 def sentences(seed=0, batch=3, source_length=7, target_length=5):
     """Source and target ids with padding at the ends."""
     rng = np.random.default_rng(seed)
@@ -35,19 +37,16 @@ def sentences(seed=0, batch=3, source_length=7, target_length=5):
 
 
 def test_the_defaults_are_the_papers_base_model():
-    for public in (tfattn.Transformer, tfattn.TransformerEncoder, tfattn.TransformerDecoder):
-        defaults = {
-            name: p.default for name, p in inspect.signature(public.__init__).parameters.items()
-        }
-        wanted = {
-            "num_layers": 6,
-            "width": 512,
-            "num_heads": 8,
-            "hidden_dim": 2048,
-            "dropout": 0.1,
-            "norm_first": False,
-        }
-        assert {name: defaults[name] for name in wanted} == wanted
+    wanted = {"num_heads": 8, "hidden_dim": 2048, "dropout": 0.1}
+    for public in (tfattn.TransformerEncoder, tfattn.TransformerDecoder):
+        stack = public(11)
+        assert stack.width == 512 and len(stack.blocks) == 6
+        for part in (stack, *stack.blocks):
+            assert {name: getattr(part, name) for name in wanted} == wanted
+        assert not any(block.norm_first for block in stack.blocks)
+    for public in (tfattn.Transformer, tfattn.CausalLM):
+        config = public(11).get_config()
+        assert config.items() >= {"num_layers": 6, "width": 512, **wanted}.items()
 
 
 def test_the_number_of_parameters_is_the_formulas():
@@ -63,7 +62,7 @@ def test_the_number_of_parameters_is_the_formulas():
 
 
 def test_pre_norm_ends_each_stack_with_a_norm_and_post_norm_does_not():
-    post, pre = small(), small(norm_first=True)
+    post, pre = small(), small(block=pre_norm())
     post(sentences()), pre(sentences())
     assert pre.count_params() == post.count_params() + 2 * 2 * WIDTH
     memory = pre.encoder(sentences()[0]).numpy()
@@ -72,11 +71,11 @@ def test_pre_norm_ends_each_stack_with_a_norm_and_post_norm_does_not():
     assert post.encoder.final_norm is None and pre.encoder.final_norm is not pre.decoder.final_norm
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("block", [{}, {"block": pre_norm()}], ids=["post-norm", "pre-norm"])
 @pytest.mark.parametrize("share", [False, True])
-def test_padding_a_batch_differently_changes_no_real_scores(norm_first, share):
+def test_padding_a_batch_differently_changes_no_real_scores(block, share):
     model = small(
-        norm_first=norm_first,
+        **block,
         share_embeddings=share,
         target_vocabulary_size=SOURCE if share else TARGET,
     )
@@ -198,10 +197,12 @@ def test_shared_embeddings_stay_one_matrix_in_a_saved_model(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"norm_first": True, "share_embeddings": True, "target_vocabulary_size": None}]
+    "options",
+    [{}, {"block": pre_norm(), "share_embeddings": True, "target_vocabulary_size": None}],
+    ids=["plain", "pre-norm, shared"],
 )
 def test_fit_learns_to_copy(options):
-    model = small(dropout=0.0, num_layers=1, **options)
+    model = small(**{"dropout": 0.0, "num_layers": 1, **options})
     rng = np.random.default_rng(0)
     words = rng.integers(4, TARGET, (32, 3))
     target_in = np.pad(words, ((0, 0), (1, 0)), constant_values=2)
@@ -280,7 +281,9 @@ def test_weights_are_collected_from_a_loaded_and_from_a_functional_model(tmp_pat
 
 @pytest.mark.parametrize("score", [tfattn.AdditiveScore(units=5), tfattn.BilinearScore()])
 def test_the_model_takes_any_score(score):
-    model = small(score=score)
+    attention = tfattn.MultiHeadAttention(HEADS, WIDTH // HEADS, score=score)
+    block = tfattn.TransformerEncoderBlock(hidden_dim=HIDDEN, attention=attention)
+    model = small(block=block)
     assert model(sentences()).shape == (3, 5, TARGET)
     scores = {
         id(block.self_attention.score) for block in (*model.encoder.blocks, *model.decoder.blocks)

@@ -31,6 +31,16 @@ def small(**options):
     return model
 
 
+def pre_norm():
+    return tfattn.TransformerEncoderBlock(HEADS, HIDDEN, norm_first=True)
+
+
+def with_score(score):
+    """A block whose attentions have that score."""
+    attention = tfattn.MultiHeadAttention(HEADS, WIDTH // HEADS, score=score)
+    return tfattn.TransformerEncoderBlock(hidden_dim=HIDDEN, attention=attention)
+
+
 def sentences(seed=0):
     """Source ids with padding at their ends, the last one nothing else; target ids with id 0 in all
     sorts of places.
@@ -66,14 +76,14 @@ def tensors(cache):
 
 OPTIONS = {
     "post-norm": {"num_layers": 2},
-    "pre-norm": {"num_layers": 2, "norm_first": True},
-    "shared": {"share_embeddings": True, "target_vocabulary_size": None, "norm_first": True},
-    "additive": {"score": tfattn.AdditiveScore(units=3)},
-    "bilinear": {"score": tfattn.BilinearScore()},
-    "cosine": {"score": tfattn.CosineScore(0.5)},
-    "kernel": {"score": tfattn.KernelScore("gaussian", bandwidth=2.0)},
+    "pre-norm": {"num_layers": 2, "block": pre_norm()},
+    "shared": {"share_embeddings": True, "target_vocabulary_size": None, "block": pre_norm()},
+    "additive": {"block": with_score(tfattn.AdditiveScore(units=3))},
+    "bilinear": {"block": with_score(tfattn.BilinearScore())},
+    "cosine": {"block": with_score(tfattn.CosineScore(0.5))},
+    "kernel": {"block": with_score(tfattn.KernelScore("gaussian", bandwidth=2.0))},
     # may leave a query without keys
-    "boxcar": {"score": tfattn.KernelScore("boxcar", bandwidth=2.0)},
+    "boxcar": {"block": with_score(tfattn.KernelScore("boxcar", bandwidth=2.0))},
     "learned": {"positions": tfattn.LearnedPositionalEncoding(S, input_scale=WIDTH**0.5)},
 }
 
@@ -98,7 +108,7 @@ def test_cached_steps_are_the_full_forward_pass():
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_agrees_within_its_rounding(policy):
-    model = small(dtype=policy, score=tfattn.AdditiveScore(units=3))
+    model = small(dtype=policy, block=with_score(tfattn.AdditiveScore(units=3)))
     source, target = sentences()
     state = model.encode(source, max_length=L)
     leaves = keras.tree.flatten(state["caches"])
@@ -123,9 +133,9 @@ def test_padding_a_batch_differently_changes_no_logits():
     np.testing.assert_allclose(run(model.step, target[:1], alone), wanted[:, :1], atol=1e-5)
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_a_broken_embedding_of_padding_reaches_no_logits(norm_first):
-    model = small(norm_first=norm_first)
+@pytest.mark.parametrize("block", [{}, {"block": pre_norm()}], ids=["post-norm", "pre-norm"])
+def test_a_broken_embedding_of_padding_reaches_no_logits(block):
+    model = small(**block)
     for stack in (model.encoder, model.decoder):
         table = stack.embedding.get_weights()[0]
         table[0] = np.nan
@@ -204,7 +214,7 @@ def test_what_does_not_change_is_handed_back_as_the_same_object():
 
 @pytest.mark.parametrize("jit", [False, True])
 def test_one_trace_serves_all_positions_batches_and_lengths(jit):
-    model, traces = small(norm_first=True), []
+    model, traces = small(block=pre_norm()), []
     source, target = sentences()
     state = model.encode(source, max_length=L)
     unknown = keras.tree.map_structure(_specification, state)
@@ -292,8 +302,9 @@ def test_greedy_search_writes_the_same_with_and_without_caches():
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("groups", [1, HEADS])
 def test_steps_of_a_decoder_block_are_its_call(norm_first, groups):
+    attention = tfattn.MultiHeadAttention(HEADS, WIDTH // HEADS, num_key_value_heads=groups)
     block = tfattn.TransformerDecoderBlock(
-        HEADS, HIDDEN, norm_first=norm_first, num_key_value_heads=groups
+        hidden_dim=HIDDEN, norm_first=norm_first, attention=attention
     )
     block.build((None, None, WIDTH), (None, None, 13))
     rng = np.random.default_rng(3)

@@ -34,6 +34,7 @@ from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 from tfattn.layers.transformer.feed_forward import AddNorm, PositionwiseFeedForward
 from tfattn.models.kernel_regression import NadarayaWatsonRegressor
+from tfattn.models.language_model import CausalLM
 from tfattn.models.seq2seq import BahdanauSeq2Seq
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder
 from tfattn.models.transformer import Transformer
@@ -51,6 +52,7 @@ __all__ = [
     "BahdanauSeq2Seq",
     "BilinearAttention",
     "BilinearScore",
+    "CausalLM",
     "CosineScore",
     "DotProductAttention",
     "DotProductScore",

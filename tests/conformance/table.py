@@ -185,6 +185,18 @@ def _with(cls, **arguments):
 
 
 _STACK = {"num_layers": 1, "width": 10, "num_heads": HEADS, "hidden_dim": 11}
+
+
+def _pre_norm():
+    """A stack of pre-norm blocks that share key heads."""
+    block = tfattn.TransformerDecoderBlock(
+        hidden_dim=11,
+        norm_first=True,
+        attention=tfattn.MultiHeadAttention(HEADS, 2, num_key_value_heads=1),
+    )
+    return {"num_layers": 1, "width": 10, "block": block}
+
+
 _RECURRENT = {"vocabulary_size": 17, "width": 5, "units": 11}
 _OVER_HEADS = ("B", HEADS, "T", "S")
 _SELF = ("B", HEADS, "T", "T")
@@ -318,8 +330,14 @@ ROWS = (
     ),
     Row(
         "TransformerDecoder",
-        _with(tfattn.TransformerDecoder, vocabulary_size=17, norm_first=True, **_STACK),
+        lambda **options: tfattn.TransformerDecoder(vocabulary_size=17, **_pre_norm(), **options),
         (Tokens("T", vocabulary=17), Tokens("S", 13)),
+        ("B", "T", 10),
+    ),
+    Row(
+        "TransformerDecoder[alone]",
+        _with(tfattn.TransformerDecoder, vocabulary_size=17, **{**_STACK, "num_layers": 2}),
+        (Tokens("T", vocabulary=17),),
         ("B", "T", 10),
     ),
     Row(
@@ -332,11 +350,25 @@ ROWS = (
     ),
     Row(
         "Transformer[shared]",
-        _with(tfattn.Transformer, source_vocabulary_size=17, share_embeddings=True, norm_first=True, **_STACK),
+        lambda **options: tfattn.Transformer(17, share_embeddings=True, **_pre_norm(), **options),
         (Tokens("S", vocabulary=17), Tokens("T", vocabulary=17)),
         ("B", "T", 17),
         "model",
         pair=True,
+    ),
+    Row(
+        "CausalLM",
+        _with(tfattn.CausalLM, vocabulary_size=17, **_STACK),
+        (Tokens("T", vocabulary=17),),
+        ("B", "T", 17),
+        "model",
+    ),
+    Row(
+        "CausalLM[not tied]",
+        lambda **options: tfattn.CausalLM(17, tie_embeddings=False, **_pre_norm(), **options),
+        (Tokens("T", vocabulary=17),),
+        ("B", "T", 17),
+        "model",
     ),
     Row("RecurrentEncoder", _with(tfattn.RecurrentEncoder, **_RECURRENT), (Tokens("T", vocabulary=17),), ("B", "T", 11)),
     Row(

@@ -1,19 +1,26 @@
-"""What the models that translate share: how they come by their variables."""
+"""What the models of token ids share: how they come by their variables."""
 
 import keras
 
 
-class TranslationModel(keras.Model):
-    """A model of (source, target) ids of any batch and lengths."""
+class TokenModel(keras.Model):
+    """A model of ids of any batch and lengths.
 
-    def build_for_any(self):
+    Attributes:
+        any_shape: of the inputs, as `build` takes it: (source, target), unless a subclass has it
+            otherwise.
+    """
+
+    any_shape: tuple = ((None, None), (None, None))
+
+    def build_for_any(self) -> None:
         """Builds the model as a whole, if it is not yet: a step or a search that is compiled must
         make no weights.
         """
         if not self.built:
-            self.build(((None, None), (None, None)))
+            self.build(self.any_shape)
 
-    def make_train_function(self, force=False):
+    def make_train_function(self, force: bool = False) -> None:
         before = self.train_function
         super().make_train_function(force)
         if self.train_function is before:

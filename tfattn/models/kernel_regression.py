@@ -1,6 +1,9 @@
 """Kernel regression as a model that is fitted and asked like any other."""
 
 import warnings
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import Any
 
 import keras
 import numpy as np
@@ -49,7 +52,13 @@ class NadarayaWatsonRegressor(keras.Model):
     5.3.
     """
 
-    def __init__(self, kernel="gaussian", bandwidth=1.0, trainable_bandwidth=True, **kwargs):
+    def __init__(
+        self,
+        kernel: str | Callable = "gaussian",
+        bandwidth: float | Sequence[float] = 1.0,
+        trainable_bandwidth: bool = True,
+        **kwargs: Any,
+    ):
         kwargs.setdefault("autocast", False)  # as in `NadarayaWatson`
         super().__init__(**kwargs)
         self.kernel, self.bandwidth = checked_smoothing(
@@ -64,7 +73,15 @@ class NadarayaWatsonRegressor(keras.Model):
         self.flat = False
         self.compile(optimizer=keras.optimizers.Adam(0.05), loss="mean_squared_error")
 
-    def fit(self, x, y, epochs=200, batch_size=1024, validation_data=None, **kwargs):
+    def fit(
+        self,
+        x: Any,
+        y: Any,
+        epochs: int = 200,
+        batch_size: int = 1024,
+        validation_data: tuple | None = None,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
         """Keeps the points and learns the bandwidth by leave-one-out error.
 
         Args:
@@ -92,25 +109,31 @@ class NadarayaWatsonRegressor(keras.Model):
                 **kwargs,
             )
 
-    def predict(self, x, **kwargs):
+    def predict(self, x: Any, **kwargs: Any) -> np.ndarray:
         """Predictions at x, `(N, V)` or `(N,)`, from all training points."""
         return super().predict(self._asked(x), **kwargs)
 
-    def evaluate(self, x, y, **kwargs):
+    def evaluate(self, x: Any, y: Any, **kwargs: Any) -> Any:
         """As `keras.Model.evaluate`, at points that the model was not trained on."""
         x = x if isinstance(x, dict) else self._asked(x)  # `fit` hands on what it has prepared
         return super().evaluate(x, _columns(y, "y"), **kwargs)
 
-    def attention_weights(self, x):
+    def attention_weights(self, x: Any) -> np.ndarray:
         """How much each training point counts at each x: NumPy `(len(x), N)`, rows sum to 1."""
         _, weights = self._pool(self._asked(x), return_weights=True)
         return ops.convert_to_numpy(weights)[0]
 
-    def current_bandwidth(self):
+    def current_bandwidth(self) -> np.ndarray:
         """The bandwidth as training has left it, as NumPy: a scalar, or `(D,)`."""
         return ops.convert_to_numpy(self.pooling.current_bandwidth())
 
-    def export(self, filepath, format="tf_saved_model", verbose=None, **kwargs):
+    def export(
+        self,
+        filepath: str | PathLike,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
         """As `keras.Model.export`; the endpoint takes float32 points `(N, D)`."""
         self._check_fitted()
         kwargs.setdefault(
@@ -119,7 +142,7 @@ class NadarayaWatsonRegressor(keras.Model):
         )
         return super().export(filepath, format=format, verbose=verbose, **kwargs)
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         if not isinstance(inputs, dict):
             inputs = self._asked(inputs)
         output = self._pool(inputs)
@@ -208,7 +231,7 @@ class NadarayaWatsonRegressor(keras.Model):
     def build_from_config(self, config):
         self._make_room(tuple(config["points"]), tuple(config["heights"]), config["flat"])
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             "kernel": kernels.serialize(self.kernel),
@@ -217,7 +240,7 @@ class NadarayaWatsonRegressor(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict) -> "NadarayaWatsonRegressor":
         return cls(**kernels.with_kernel(config))
 
 

@@ -2,6 +2,8 @@
 embeddings'.
 """
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -10,7 +12,7 @@ from tfattn._factors import Factors
 from tfattn.core import products
 
 
-def check_shared(who, source_vocabulary_size, target_vocabulary_size):
+def check_shared(who: str, source_vocabulary_size: int, target_vocabulary_size: int) -> None:
     """Refuses one matrix for two vocabularies."""
     if source_vocabulary_size != target_vocabulary_size:
         expected = (
@@ -19,7 +21,7 @@ def check_shared(who, source_vocabulary_size, target_vocabulary_size):
         _checks.fail(who, "target_vocabulary_size", expected, target_vocabulary_size)
 
 
-def logits(x, dense, embedding):
+def logits(x: Any, dense: keras.layers.Dense | None, embedding: keras.layers.Embedding) -> Any:
     """`(..., width)` to `(..., V)`: by the layer `dense`, or where that is None by the matrix of
     `embedding`.
 

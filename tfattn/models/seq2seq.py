@@ -1,22 +1,25 @@
 """The recurrent translator with attention: token ids in, scores over the next token out."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn.layers.attention.scores import Score
 from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
 from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes
 from tfattn.layers.recurrent.stack import word_embedding
 from tfattn.models import output
-from tfattn.models.base import TranslationModel
+from tfattn.models.base import TokenModel
 
 __all__ = ["BahdanauSeq2Seq"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class BahdanauSeq2Seq(TranslationModel):
+class BahdanauSeq2Seq(TokenModel):
     """Recurrent encoder and attentive recurrent decoder: translation as it was when attention came
     to it.
 
@@ -27,7 +30,7 @@ class BahdanauSeq2Seq(TranslationModel):
 
     Args:
         source_vocabulary_size: positive int, number of source ids, padding included.
-        target_vocabulary_size: the same for the target; the source's where it is not given.
+        target_vocabulary_size: the same for the target. Defaults to the source's.
         width: positive int, features of an embedding.
         units: positive int, features of a state.
         num_layers: positive int, recurrent layers of the encoder, and of the decoder.
@@ -61,18 +64,18 @@ class BahdanauSeq2Seq(TranslationModel):
 
     def __init__(
         self,
-        source_vocabulary_size,
-        target_vocabulary_size=None,
-        width=620,
-        units=1000,
-        num_layers=1,
-        cell=keras.layers.GRUCell,
-        bidirectional=True,
-        score=None,
-        dropout=0.0,
-        share_embeddings=False,
-        seed=None,
-        **kwargs,
+        source_vocabulary_size: int,
+        target_vocabulary_size: int | None = None,
+        width: int = 620,
+        units: int = 1000,
+        num_layers: int = 1,
+        cell: type[keras.layers.Layer] = keras.layers.GRUCell,
+        bidirectional: bool = True,
+        score: Score | None = None,
+        dropout: float = 0.0,
+        share_embeddings: bool = False,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         who = "BahdanauSeq2Seq"
@@ -124,7 +127,7 @@ class BahdanauSeq2Seq(TranslationModel):
         )
 
     @property
-    def score(self):
+    def score(self) -> Score:
         """The decoder's score layer."""
         return self.decoder.score
 
@@ -144,7 +147,7 @@ class BahdanauSeq2Seq(TranslationModel):
         if self.output_dense is not None:
             self.output_dense.build((None, self.width))
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         source, target = inputs
         memory, states = self.encoder(source, return_state=True, training=training)
         x = self.decoder(
@@ -166,13 +169,13 @@ class BahdanauSeq2Seq(TranslationModel):
         ]
         return keras.tree.pack_sequence_as(states, mapped)
 
-    def logits(self, x):
+    def logits(self, x: Any) -> Any:
         """Scores over the vocabulary from the decoder's vectors: `(..., width)` to
         `(..., vocabulary)`.
         """
         return output.logits(x, self.output_dense, self.decoder.embedding)
 
-    def encode(self, source, max_length=None, alignments=False):
+    def encode(self, source: Any, max_length: int | None = None, alignments: bool = False) -> dict:
         """What decoding needs of the source sentences: the state of `step`.
 
         Args:
@@ -203,7 +206,7 @@ class BahdanauSeq2Seq(TranslationModel):
             state["alignments"] = ops.zeros((batch, max_length, length), memory.dtype)
         return state
 
-    def step(self, tokens, position, state):
+    def step(self, tokens: Any, position: Any, state: dict) -> tuple[Any, dict]:
         """Scores of the token after `position`, the contract of `tfattn.decoding`; as much work at
         every position.
 
@@ -236,7 +239,7 @@ class BahdanauSeq2Seq(TranslationModel):
     def compute_output_shape(self, input_shape):
         return (*input_shape[1], self.target_vocabulary_size)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         names = (
             "source_vocabulary_size",
             "target_vocabulary_size",
@@ -256,5 +259,5 @@ class BahdanauSeq2Seq(TranslationModel):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict) -> "BahdanauSeq2Seq":
         return cls(**deserialized({**config, "cell": cell_class(config["cell"])}, "score"))

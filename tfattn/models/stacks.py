@@ -1,13 +1,17 @@
 """The Transformer's two halves: token ids to one vector a token."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from tfattn import _checks
 from tfattn._past import Past
-from tfattn.layers.attention.single_head import checked_score
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import (
+    Template,
+    checked_layer,
+    copy_of,
     deserialized,
     padding_mask,
     part_seed,
@@ -15,9 +19,9 @@ from tfattn.layers.parts import (
     without_broken_padding,
 )
 from tfattn.layers.positions.added import SinusoidalPositionalEncoding
+from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
-from tfattn.layers.transformer.norm import LayerNormalization
 
 __all__ = ["TransformerDecoder", "TransformerEncoder"]
 
@@ -25,37 +29,32 @@ __all__ = ["TransformerDecoder", "TransformerEncoder"]
 class _Stack(keras.layers.Layer):
     """Embedding, positions, and blocks one above the other: what encoder and decoder share."""
 
-    block_class = None
+    block_class: type[TransformerBlock]
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers=6,
-        width=512,
-        num_heads=8,
-        hidden_dim=2048,
-        dropout=0.1,
-        attention_dropout=0.0,
-        norm_first=False,
-        score=None,
-        positions=None,
-        embedding=None,
-        seed=None,
-        **kwargs,
+        vocabulary_size: int,
+        num_layers: int = 6,
+        width: int = 512,
+        num_heads: int | None = None,
+        hidden_dim: int | None = None,
+        dropout: float = 0.1,
+        block: TransformerBlock | None = None,
+        positions: keras.layers.Layer | None = None,
+        embedding: keras.layers.Layer | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         who = type(self).__name__
         self.vocabulary_size = _checks.positive_int(who, "vocabulary_size", vocabulary_size)
         self.num_layers = _checks.positive_int(who, "num_layers", num_layers)
         self.width = _checks.positive_int(who, "width", width)
-        self.num_heads = _checks.positive_int(who, "num_heads", num_heads)
-        _checks.divides(who, "num_heads", self.num_heads, "width", self.width)
-        self.hidden_dim = _checks.positive_int(who, "hidden_dim", hidden_dim)
         self.dropout = _checks.probability(who, "dropout", dropout)
-        self.attention_dropout = _checks.probability(who, "attention_dropout", attention_dropout)
-        self.norm_first = _checks.boolean(who, "norm_first", norm_first)
-        self.score = checked_score(who, score)
         self.seed = seed
+        template = self._template(who, block, num_heads, hidden_dim)
+        self.num_heads, self.hidden_dim = template.num_heads, template.hidden_dim
+        self._block = Template(block)
         self.embedding = checked_layer(who, "embedding", embedding)
         if embedding is None:
             self.embedding = token_embedding(self.vocabulary_size, self.width, self.dtype_policy)
@@ -75,33 +74,52 @@ class _Stack(keras.layers.Layer):
             name="input_dropout",
         )
         self.blocks = [
-            self.block_class(
-                num_heads=self.num_heads,
-                hidden_dim=self.hidden_dim,
-                dropout=self.dropout,
-                attention_dropout=self.attention_dropout,
-                norm_first=self.norm_first,
-                score=score,
+            copy_of(
+                template,
+                name=f"block_{i}",
                 seed=part_seed(seed, f"block_{i}"),
                 dtype=self.dtype_policy,
-                name=f"block_{i}",
             )
             for i in range(self.num_layers)
         ]
         # Under pre-norm nothing normalises the sum that leaves the last block.
         self.final_norm = None
-        if self.norm_first:
-            self.final_norm = LayerNormalization(
-                epsilon=1e-5, dtype=self.dtype_policy, name="final_norm"
-            )
+        if template.norm_first:
+            self.final_norm = template.make_norm("final_norm", self.dtype_policy)
 
-    def build_parts(self, ids_shape, *other_shapes):
+    def _template(self, who, block, num_heads, hidden_dim):
+        """The block that all others are copies of."""
+        if block is None:
+            num_heads = (
+                8 if num_heads is None else _checks.positive_int(who, "num_heads", num_heads)
+            )
+            _checks.divides(who, "num_heads", num_heads, "width", self.width)
+            hidden_dim = 2048 if hidden_dim is None else hidden_dim
+            _checks.positive_int(who, "hidden_dim", hidden_dim)
+            return self.block_class(num_heads, hidden_dim, dropout=self.dropout, name="block")
+        if not isinstance(block, TransformerBlock):
+            expected = "be a block, such as tfattn.TransformerEncoderBlock(8, 2048), or None"
+            _checks.fail(who, "block", expected, block)
+        for name, size in {"num_heads": num_heads, "hidden_dim": hidden_dim}.items():
+            own = getattr(block, name)
+            if size not in (None, own):
+                _checks.fail(who, name, f"be {own}, as `block` has it, or not be given", size)
+        if isinstance(block, self.block_class):
+            return block
+        return self.block_class.from_config(block.get_config())
+
+    @property
+    def block(self) -> TransformerBlock | None:
+        """A copy of the block that was passed in, or None."""
+        return self._block.layer
+
+    def build_parts(self, ids_shape, memory_shape=None):
         shape = (*ids_shape, self.width)
         if not self.embedding.built:
             self.embedding.build(ids_shape)
         self.positions.build(shape)
         for block in self.blocks:
-            block.build(shape, *other_shapes)
+            block.build(shape) if memory_shape is None else block.build(shape, memory_shape)
         if self.final_norm is not None:
             self.final_norm.build(shape)
 
@@ -110,7 +128,7 @@ class _Stack(keras.layers.Layer):
         return self.input_dropout(x, training=training)
 
     @property
-    def max_length(self):
+    def max_length(self) -> int | None:
         """Most tokens that the positions reach, or None where they reach any."""
         return getattr(self.positions, "max_length", None)
 
@@ -120,27 +138,19 @@ class _Stack(keras.layers.Layer):
     def compute_mask(self, ids, previous_mask=None):
         return padding_mask(ids)
 
-    def get_config(self):
-        names = (
-            "vocabulary_size",
-            "num_layers",
-            "width",
-            "num_heads",
-            "hidden_dim",
-            "dropout",
-            "attention_dropout",
-        )
+    def get_config(self) -> dict:
+        names = ("vocabulary_size", "num_layers", "width", "num_heads", "hidden_dim", "dropout")
         return {
             **super().get_config(),
-            **{name: getattr(self, name) for name in (*names, "norm_first", "seed")},
-            "score": serialized(self.score),
+            **{name: getattr(self, name) for name in (*names, "seed")},
+            "block": serialized(self.block),
             "positions": serialized(self.positions),
             "embedding": serialized(self.embedding),
         }
 
     @classmethod
-    def from_config(cls, config):
-        return cls(**deserialized(config, "score", "positions", "embedding"))
+    def from_config(cls, config: dict) -> "_Stack":
+        return cls(**deserialized(known(config), "block", "positions", "embedding"))
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -154,19 +164,21 @@ class TransformerEncoder(_Stack):
         vocabulary_size: positive int, number of ids, padding included.
         num_layers: positive int N, blocks.
         width: positive int D, features of a token.
-        num_heads: positive int that divides `width`.
-        hidden_dim: positive int, inner width of the position-wise networks.
-        dropout: probability in [0, 1) on the embeddings and on each sublayer's output.
-        attention_dropout: the same on attention weights.
-        norm_first: pre-norm, with the final norm that it needs, instead of the paper's post-norm.
-        score: a score layer that each attention copies; the scaled dot product where it is not
-            given.
+        num_heads: positive int that divides `width`. Defaults to the block's, or to 8.
+        hidden_dim: positive int, inner width of the position-wise networks. Defaults to the
+            block's, or to 2048.
+        dropout: probability in [0, 1) on the embeddings and, without `block`, on each sublayer's
+            output.
+        block: a `TransformerEncoderBlock` that each layer copies, with weights and a seed of its
+            own. Defaults to the paper's, post-norm, of `num_heads`, `hidden_dim` and `dropout`. A
+            pre-norm one brings the final norm that it needs. A block of the other class gives its
+            config.
         positions: a positional encoding layer, which scales the embeddings too:
-            `LearnedPositionalEncoding(max_length, input_scale=width**0.5)`, say; sinusoids with
-            that scale where it is not given.
+            `LearnedPositionalEncoding(max_length, input_scale=width**0.5)`, say. Defaults to
+            sinusoids with that scale.
         embedding: a `keras.layers.Embedding` to share inside of one model class, as `Transformer`
-            does (Keras cannot load a functional model in which two layers share one); one of its
-            own where it is not given.
+            does (Keras cannot load a functional model in which two layers share one). Defaults to
+            one of its own.
         seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, T)`; id 0 is padding, and no attention looks at it.
@@ -174,9 +186,11 @@ class TransformerEncoder(_Stack):
     Returns:
         `(B, T, D)`, with the mask of the ids.
     Raises:
-        ValueError: a size is no positive int; `num_heads` does not divide `width`.
+        ValueError: a size is no positive int; heads do not divide `width`; `num_heads` or
+            `hidden_dim` other than the block's.
     Example:
-        >>> encoder = TransformerEncoder(vocabulary_size=11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
+        >>> block = TransformerEncoderBlock(num_heads=2, hidden_dim=16, norm_first=True)
+        >>> encoder = TransformerEncoder(vocabulary_size=11, num_layers=3, width=8, block=block)
         >>> encoder(np.array([[3, 5, 0]])).shape
         TensorShape([1, 3, 8])
 
@@ -189,7 +203,7 @@ class TransformerEncoder(_Stack):
     def build(self, ids_shape):
         self.build_parts(ids_shape)
 
-    def call(self, ids, training=None):
+    def call(self, ids: Any, training: bool | None = None) -> Any:
         mask = padding_mask(ids)
         x = self.embed(ids, training)
         for block in self.blocks:
@@ -202,20 +216,24 @@ class TransformerEncoder(_Stack):
 
 @keras.saving.register_keras_serializable("tfattn")
 class TransformerDecoder(_Stack):
-    """Target ids and the encoder's output to one vector a target token; no position looks at a
-    later one.
+    """Token ids and the encoder's output to one vector a token: as `TransformerEncoder`, of decoder
+    blocks. Without that output it is a causal stack, the body of a language model.
+
+    A position sees the target up to its own, and the whole memory.
 
     Args: those of `TransformerEncoder`.
     Call arguments:
         ids: integers `(B, T)`, the target so far; id 0 is padding.
-        memory: float `(B, S, Dm)`, the encoder's output.
+        memory: float `(B, S, Dm)`, the encoder's output. Without it in the first call the blocks
+            have no attention over a memory, then or later.
         memory_mask: bool `(B, S)`, True = real token; arrives by itself where Keras carries it on
             `memory`.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of the ids.
     Raises:
-        ValueError: a size is no positive int; `num_heads` does not divide `width`.
+        ValueError: a size is no positive int; heads do not divide `width`; `num_heads` or
+            `hidden_dim` other than the block's.
     Example:
         >>> decoder = TransformerDecoder(vocabulary_size=11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> decoder(np.array([[2, 5, 0]]), np.ones((1, 4, 8), "float32")).shape
@@ -226,22 +244,31 @@ class TransformerDecoder(_Stack):
 
     block_class = TransformerDecoderBlock
 
-    def build(self, ids_shape, memory_shape):
+    def build(self, ids_shape, memory_shape=None):
         self.build_parts(ids_shape, memory_shape)
 
-    def call(self, ids, memory, memory_mask=None, training=None):
+    def call(
+        self,
+        ids: Any,
+        memory: Any = None,
+        memory_mask: Any = None,
+        training: bool | None = None,
+    ) -> Any:
         mask = padding_mask(ids)
         x = self.embed(ids, training)
         for block in self.blocks:
             x = block(x, memory, inputs_mask=mask, memory_mask=memory_mask, training=training)
         return self.finish(x)
 
-    def new_caches(self, memory, memory_mask, max_length):
+    def new_caches(
+        self, memory: Any, memory_mask: Any, max_length: int, batch_size: Any = None
+    ) -> list[dict]:
         """What `step` keeps between the positions: a cache for each block.
 
         Args:
-            memory: float `(B, S, Dm)`.   memory_mask: bool `(B, S)`.
+            memory: float `(B, S, Dm)`, or None.   memory_mask: bool `(B, S)`, or None.
             max_length: positive int L, positions that there is room for.
+            batch_size: int or scalar integer tensor B, without a memory.
         Returns:
             a list of the blocks' caches, see `TransformerDecoderBlock.new_cache`, with keys and
             values as a `Past`.
@@ -251,11 +278,14 @@ class TransformerDecoder(_Stack):
         if self.max_length is not None and max_length > self.max_length:
             expected = f"be at most {self.max_length}, which the positions reach"
             _checks.fail("TransformerDecoder", "max_length", expected, max_length)
-        # nothing broken is left under the mask
-        memory = ops.where(memory_mask[..., None], memory, 0.0)
-        return [_as_past(block.new_cache(memory, max_length)) for block in self.blocks]
+        if memory_mask is not None:
+            # nothing broken is left under the mask
+            memory = ops.where(memory_mask[..., None], memory, 0.0)
+        return [_as_past(block.new_cache(memory, max_length, batch_size)) for block in self.blocks]
 
-    def step(self, ids, position, caches, memory_mask):
+    def step(
+        self, ids: Any, position: Any, caches: list[dict], memory_mask: Any = None
+    ) -> tuple[Any, list[dict]]:
         """The call for one position, over the cached keys and values of those before.
 
         Args:
@@ -264,7 +294,7 @@ class TransformerDecoder(_Stack):
             position: scalar integer.
             caches: of `new_caches`, or of the step before; a `Past` may have only the positions up
                 to `position`.
-            memory_mask: bool `(B, S)`.
+            memory_mask: bool `(B, S)`, or None.
         Returns:
             `(B, 1, D)`, and the caches.
         Raises:
@@ -282,7 +312,7 @@ class TransformerDecoder(_Stack):
             ids = ops.take(ids, ops.minimum(at, ops.shape(ids)[1] - 1), axis=1)  # (B, L)
         real = padding_mask(ids)
         bias = _hiding(ops.logical_and(real, at <= position))
-        memory_bias = _hiding(memory_mask)
+        memory_bias = None if memory_mask is None else _hiding(memory_mask)
         here = ops.reshape(position, (1,))
         # (B, 1, D)
         x = self.embed(ops.take(ids, here, axis=1), training=False, start_index=position)
@@ -292,7 +322,7 @@ class TransformerDecoder(_Stack):
             caches[i] = _as_past(cache)
         return self.finish(x), caches
 
-    def compute_output_shape(self, ids_shape, memory_shape):
+    def compute_output_shape(self, ids_shape, memory_shape=None):
         return (*ids_shape, self.width)
 
 
@@ -319,10 +349,13 @@ def token_embedding(vocabulary_size, width, dtype):
     )
 
 
-def checked_layer(who, argument, layer):
-    if layer is not None and not isinstance(layer, keras.layers.Layer):
-        _checks.fail(who, argument, "be a layer, or None", layer)
-    return layer
+# Entries of a config that a block has now. A file from before says that they are as in the paper.
+_OF_BLOCKS = ("attention_dropout", "norm_first", "score")
+
+
+def known(config):
+    """`config` without what is a block's and as it is in the default block."""
+    return {name: value for name, value in config.items() if value or name not in _OF_BLOCKS}
 
 
 def _as_past(cache):

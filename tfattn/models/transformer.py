@@ -1,17 +1,26 @@
 """The Transformer: token ids in, scores over the next token out."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.layers.attention.single_head import checked_score
-from tfattn.layers.parts import copy_of, deserialized, padding_mask, part_seed, serialized
+from tfattn.layers.parts import (
+    Template,
+    checked_layer,
+    deserialized,
+    padding_mask,
+    part_seed,
+    serialized,
+)
+from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models import output
-from tfattn.models.base import TranslationModel
+from tfattn.models.base import TokenModel
 from tfattn.models.stacks import (
     TransformerDecoder,
     TransformerEncoder,
-    checked_layer,
+    known,
     token_embedding,
 )
 
@@ -19,7 +28,7 @@ __all__ = ["Transformer", "TransformerDecoder", "TransformerEncoder"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class Transformer(TranslationModel):
+class Transformer(TokenModel):
     """The encoder–decoder Transformer, with the paper's base model as defaults.
 
         model.compile(optimizer, MaskedCrossentropy()); model.fit(batches)      batches of ((source, target_in), target_out)
@@ -30,10 +39,10 @@ class Transformer(TranslationModel):
 
     Args:
         source_vocabulary_size: positive int, number of source ids, padding included.
-        target_vocabulary_size: the same for the target; the source's where it is not given.
+        target_vocabulary_size: the same for the target. Defaults to the source's.
         num_layers: positive int, blocks of the encoder, and of the decoder.
-        width, num_heads, hidden_dim, dropout, attention_dropout, norm_first, score, seed: see
-            `TransformerEncoder`.
+        width, num_heads, hidden_dim, dropout, seed: see `TransformerEncoder`.
+        block: a `TransformerEncoderBlock`; the decoder's blocks are of the same config.
         positions: likewise; encoder and decoder each have a copy.
         share_embeddings: whether one matrix serves both embeddings and the output projection, as in
             the paper; source and target then share one vocabulary.
@@ -43,8 +52,8 @@ class Transformer(TranslationModel):
     Returns:
         Scores before softmax (logits) over the target vocabulary, `(B, T, target_vocabulary_size)`.
     Raises:
-        ValueError: a size is no positive int; `num_heads` does not divide `width`; shared
-            embeddings with vocabularies of two sizes.
+        ValueError: a size is no positive int; heads do not divide `width`; `num_heads` or
+            `hidden_dim` other than the block's; shared embeddings with vocabularies of two sizes.
     Example:
         >>> model = Transformer(11, 13, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> model((np.array([[3, 5, 0]]), np.array([[2, 4]]))).shape
@@ -57,73 +66,73 @@ class Transformer(TranslationModel):
 
     def __init__(
         self,
-        source_vocabulary_size,
-        target_vocabulary_size=None,
-        num_layers=6,
-        width=512,
-        num_heads=8,
-        hidden_dim=2048,
-        dropout=0.1,
-        attention_dropout=0.0,
-        norm_first=False,
-        share_embeddings=False,
-        score=None,
-        positions=None,
-        seed=None,
-        **kwargs,
+        source_vocabulary_size: int,
+        target_vocabulary_size: int | None = None,
+        num_layers: int = 6,
+        width: int = 512,
+        num_heads: int | None = None,
+        hidden_dim: int | None = None,
+        dropout: float = 0.1,
+        block: TransformerBlock | None = None,
+        positions: keras.layers.Layer | None = None,
+        share_embeddings: bool = False,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        _checks.positive_int("Transformer", "source_vocabulary_size", source_vocabulary_size)
+        who = "Transformer"
         if target_vocabulary_size is None:
             target_vocabulary_size = source_vocabulary_size
-        sizes = {
-            "target_vocabulary_size": target_vocabulary_size,
-            "num_layers": num_layers,
-            "width": width,
-        }
-        for name, size in {**sizes, "num_heads": num_heads, "hidden_dim": hidden_dim}.items():
-            _checks.positive_int("Transformer", name, size)
-        self.source_vocabulary_size = source_vocabulary_size
-        self.target_vocabulary_size = target_vocabulary_size
-        self.num_layers = num_layers
-        self.width = width
-        self.num_heads = num_heads
-        self.hidden_dim = hidden_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.norm_first = norm_first
-        self.share_embeddings = _checks.boolean("Transformer", "share_embeddings", share_embeddings)
-        self.score = checked_score("Transformer", score)
-        self.positions = checked_layer("Transformer", "positions", positions)
+        self.source_vocabulary_size = _checks.positive_int(
+            who, "source_vocabulary_size", source_vocabulary_size
+        )
+        self.target_vocabulary_size = _checks.positive_int(
+            who, "target_vocabulary_size", target_vocabulary_size
+        )
+        self.width = _checks.positive_int(who, "width", width)
+        self.share_embeddings = _checks.boolean(who, "share_embeddings", share_embeddings)
+        self._positions = Template(checked_layer(who, "positions", positions))
         self.seed = seed
         shared = None
         if share_embeddings:
-            output.check_shared("Transformer", source_vocabulary_size, target_vocabulary_size)
+            output.check_shared(who, source_vocabulary_size, target_vocabulary_size)
             shared = token_embedding(source_vocabulary_size, width, self.dtype_policy)
-        options = {
-            "num_layers": num_layers,
-            "width": width,
-            "num_heads": num_heads,
-            "hidden_dim": hidden_dim,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "norm_first": norm_first,
-            "score": score,
-            "embedding": shared,
-            "dtype": self.dtype_policy,
-        }
 
         def stack(cls, vocabulary_size, name):
-            own = {"positions": copy_of(positions), "seed": part_seed(seed, name), "name": name}
-            return cls(vocabulary_size, **own, **options)
+            return cls(
+                vocabulary_size,
+                num_layers=num_layers,
+                width=width,
+                num_heads=num_heads,
+                hidden_dim=hidden_dim,
+                dropout=dropout,
+                block=block,
+                positions=self._positions.copy(),
+                embedding=shared,
+                seed=part_seed(seed, name),
+                dtype=self.dtype_policy,
+                name=name,
+            )
 
         self.encoder = stack(TransformerEncoder, source_vocabulary_size, "encoder")
         self.decoder = stack(TransformerDecoder, target_vocabulary_size, "decoder")
+        self.num_layers, self.dropout = self.encoder.num_layers, self.encoder.dropout
+        self.num_heads, self.hidden_dim = self.encoder.num_heads, self.encoder.hidden_dim
         self.output_dense = None
         if not share_embeddings:
             self.output_dense = keras.layers.Dense(
                 target_vocabulary_size, dtype=self.dtype_policy, name="output"
             )
+
+    @property
+    def block(self) -> TransformerBlock | None:
+        """A copy of the block that was passed in, or None."""
+        return self.encoder.block
+
+    @property
+    def positions(self) -> keras.layers.Layer | None:
+        """A copy of the layer that was passed in, or None."""
+        return self._positions.layer
 
     def build(self, input_shape):
         source_shape, target_shape = input_shape
@@ -132,31 +141,31 @@ class Transformer(TranslationModel):
         if self.output_dense is not None:
             self.output_dense.build((None, self.width))
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         source, target = inputs
         memory = self.encoder(source, training=training)
         x = self.decoder(target, memory, memory_mask=padding_mask(source), training=training)
         return self.logits(x)
 
-    def logits(self, x):
+    def logits(self, x: Any) -> Any:
         """Scores over the vocabulary from the decoder's vectors: `(..., width)` to
         `(..., vocabulary)`.
         """
         return output.logits(x, self.output_dense, self.decoder.embedding)
 
     @property
-    def max_source_length(self):
+    def max_source_length(self) -> int | None:
         """Most tokens of a source, as far as the encoder's positions reach; None where nothing
         limits them.
         """
         return self.encoder.max_length
 
     @property
-    def max_target_length(self):
+    def max_target_length(self) -> int | None:
         """Most tokens that the decoder's positions reach, or None where they reach any."""
         return self.decoder.max_length
 
-    def encode(self, source, max_length=None):
+    def encode(self, source: Any, max_length: int | None = None) -> dict:
         """What decoding needs of the source sentences: the state of `step`.
 
         Args:
@@ -180,7 +189,7 @@ class Transformer(TranslationModel):
         _checks.positive_int("Transformer", "max_length", max_length)
         return {"caches": self.decoder.new_caches(memory, mask, max_length), "memory_mask": mask}
 
-    def step(self, tokens, position, state):
+    def step(self, tokens: Any, position: Any, state: dict) -> tuple[Any, dict]:
         """Scores of the token after `position`, the contract of `tfattn.decoding`.
 
         Args:
@@ -204,23 +213,16 @@ class Transformer(TranslationModel):
     def compute_output_shape(self, input_shape):
         return (*input_shape[1], self.target_vocabulary_size)
 
-    def get_config(self):
-        names = (
-            "source_vocabulary_size",
-            "target_vocabulary_size",
-            "num_layers",
-            "width",
-            "num_heads",
-            "hidden_dim",
-        )
-        options = ("dropout", "attention_dropout", "norm_first", "share_embeddings", "seed")
+    def get_config(self) -> dict:
+        sizes = ("source_vocabulary_size", "target_vocabulary_size", "num_layers", "width")
+        names = (*sizes, "num_heads", "hidden_dim", "dropout", "share_embeddings", "seed")
         return {
             **super().get_config(),
-            **{name: getattr(self, name) for name in (*names, *options)},
-            "score": serialized(self.score),
+            **{name: getattr(self, name) for name in names},
+            "block": serialized(self.block),
             "positions": serialized(self.positions),
         }
 
     @classmethod
-    def from_config(cls, config):
-        return cls(**deserialized(config, "score", "positions"))
+    def from_config(cls, config: dict) -> "Transformer":
+        return cls(**deserialized(known(config), "block", "positions"))

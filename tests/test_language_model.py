@@ -1,0 +1,251 @@
+"""A causal language model: what it sees, what it learns, and how searches go on from a prompt."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+from tests.small_vocabulary import blocks
+
+V, WIDTH, HEADS, HIDDEN = 13, 10, 5, 14
+B, T, L = 3, 7, 11
+BEGIN, END, SEPARATOR, FIRST = 2, 3, 4, 5  # of the strings that are copied
+
+
+def small(**options):
+    """A language model with weights that no initializer gives."""
+    sizes = {"num_layers": 2, "width": WIDTH, "num_heads": HEADS, "hidden_dim": HIDDEN}
+    model = tfattn.CausalLM(V, **{"dropout": 0.3, **sizes, **options})
+    model.build_for_any()
+    rng = np.random.default_rng(7)
+    model.set_weights([rng.normal(size=w.shape) * 0.5 for w in model.get_weights()])
+    return model
+
+
+def texts(seed=0):
+    """Ids with padding at their ends."""
+    ids = np.random.default_rng(seed).integers(4, V, (B, T))
+    ids[0, 4:], ids[2, 1:] = 0, 0
+    return ids
+
+
+def begun(ids):
+    """With the begin token in front."""
+    return np.pad(ids, ((0, 0), (1, 0)), constant_values=BEGIN)
+
+
+# What it computes.
+
+
+@pytest.mark.parametrize("tie", [False, True])
+def test_a_token_sees_those_up_to_it_and_no_padding(tie):
+    model, ids = small(tie_embeddings=tie), texts()
+    wanted = model(ids).numpy()
+    for t in range(1, T):
+        changed = ids.copy()
+        changed[1, t] = (changed[1, t] + 1 - 4) % (V - 4) + 4
+        output = model(changed).numpy()
+        np.testing.assert_array_equal(output[1, :t], wanted[1, :t])
+        assert np.all(np.any(output[1, t:] != wanted[1, t:], axis=-1))
+    alone = model(ids[:1, :4]).numpy()
+    np.testing.assert_allclose(alone[0], wanted[0, :4], atol=1e-5)
+
+
+def test_it_is_the_decoder_of_a_transformer_without_the_attention_over_a_memory():
+    model = small()
+    names = {w.path.split("/", 1)[1] for w in model.weights}
+    assert not any("cross_attention" in name for name in names)
+    attention = 4 * (WIDTH * WIDTH + WIDTH)
+    network = WIDTH * HIDDEN + HIDDEN + HIDDEN * WIDTH + WIDTH
+    assert model.count_params() == 2 * (attention + network + 2 * 2 * WIDTH) + V * WIDTH
+
+
+def test_tied_embeddings_are_the_output_projection():
+    model, ids = small(), texts()
+    x = model.decoder(ids).numpy()
+    table = model.decoder.embedding.get_weights()[0]
+    np.testing.assert_allclose(model(ids), x @ table.T, atol=1e-4)
+    assert small(tie_embeddings=False).count_params() == model.count_params() + WIDTH * V + V
+
+
+def test_a_decoder_that_was_built_without_a_memory_takes_none():
+    decoder = tfattn.TransformerDecoder(V, 1, WIDTH, HEADS, HIDDEN)
+    ids, memory = texts(), np.ones((B, 5, WIDTH), "float32")
+    decoder(ids)
+    with pytest.raises(ValueError, match="TransformerDecoderBlock: `memory` must"):
+        decoder(ids, memory)
+    with_memory = tfattn.TransformerDecoder(V, 1, WIDTH, HEADS, HIDDEN)
+    with_memory(ids, memory)
+    with pytest.raises(ValueError, match="TransformerDecoderBlock: `memory` must"):
+        with_memory(ids)
+
+
+# Step by step.
+
+
+def run(model, ids, state):
+    """Logits of every position, `(B, T, V)`; what lies after a position is garbage."""
+    tokens, logits = begun(ids), []
+    for position in range(T):
+        given = np.where(np.arange(T + 1) <= position, tokens, 9)
+        scores, state = model.step(given, position, state)
+        logits.append(np.asarray(scores))
+    return np.stack(logits, axis=1)
+
+
+@pytest.mark.parametrize("max_length", [None, L])
+def test_steps_are_the_whole_call(max_length):
+    model, ids = small(), texts()
+    logits = run(model, ids, model.encode(np.zeros((B, 0), int), max_length))
+    np.testing.assert_allclose(logits, model(begun(ids))[:, :T], atol=1e-5)
+
+
+@pytest.mark.parametrize("max_length", [None, L])
+def test_where_the_prompt_has_a_token_no_other_can_follow(max_length):
+    model, ids = small(), texts()
+    logits = run(model, ids, model.encode(ids, max_length))
+    whole = model(begun(ids)).numpy()[:, :T]
+    written = ids != 0
+    np.testing.assert_array_equal(np.isfinite(logits[written]).sum(-1), 1)
+    np.testing.assert_array_equal(logits[written].argmax(-1), ids[written])
+    np.testing.assert_allclose(logits[~written], whole[~written], atol=1e-5)
+
+
+def test_a_step_leaves_the_prompt_as_the_same_object():
+    model = small()
+    state = model.encode(texts(), max_length=L)
+    _, after = model.step(begun(texts()), 0, state)
+    assert after["prompt"] is state["prompt"]
+    pasts = [cache[name] for cache in after["caches"] for name in ("keys", "values")]
+    assert len(pasts) == 4 and all(isinstance(past, tfattn.decoding.Past) for past in pasts)
+    assert all(cache.keys() == {"keys", "values"} for cache in after["caches"])
+
+
+SEARCHES = {
+    "greedy": tfattn.greedy_search,
+    "beam": lambda *arguments, **ids: tfattn.beam_search(*arguments, num_beams=3, **ids).tokens[
+        :, 0
+    ],
+    "sample": lambda *arguments, **ids: tfattn.sample(
+        *arguments, temperature=0.01, top_k=2, seed=5, **ids
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_prompts_of_several_lengths_are_each_gone_on_from_as_if_alone(name):
+    model, prompts = small(), texts()
+    written = SEARCHES[name](model.step, model.encode(prompts, L), B, L).numpy()
+    assert len(np.unique(written, axis=0)) == B
+    plain = SEARCHES[name](model.step, model.encode(prompts), B, L).numpy()
+    np.testing.assert_array_equal(plain, written)
+    for row, tokens in zip(prompts, written, strict=True):
+        row = row[row != 0][None]
+        np.testing.assert_array_equal(tokens[: row.shape[1]], row[0])
+        alone = SEARCHES[name](model.step, model.encode(row, L), 1, L).numpy()
+        np.testing.assert_array_equal(tokens, alone[0])
+
+
+def test_greedy_search_goes_on_as_a_plain_loop_over_the_model():
+    model, prompts = small(), texts()
+    written = tfattn.greedy_search(model.step, model.encode(prompts, L), B, L).numpy()
+    for row, tokens in zip(prompts, written, strict=True):
+        ids = [BEGIN, *row[row != 0]]
+        while len(ids) <= L and ids[-1] != END:
+            ids.append(int(model(np.array([ids])).numpy()[0, -1].argmax()))
+        assert [*ids[1:], *[0] * L][:L] == tokens.tolist()
+
+
+def test_a_prompt_counts_nothing_in_the_score_of_a_beam():
+    model, prompts = small(), texts()
+    found = tfattn.beam_search(
+        model.step, model.encode(prompts, L), B, L, num_beams=3, length_penalty=0.0
+    )
+    tokens = found.tokens.numpy()[:, 0]
+    logits = tf.nn.log_softmax(model(begun(tokens))).numpy()
+    for row, prompt in enumerate(prompts):
+        own = range(np.count_nonzero(prompt), np.count_nonzero(tokens[row]))
+        score = sum(logits[row, t, tokens[row, t]] for t in own)
+        np.testing.assert_allclose(found.scores[row, 0], score, rtol=1e-4, atol=1e-4)
+
+
+def test_one_trace_serves_prompts_of_all_lengths():
+    model = small()
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec((None, None), "int32")])
+    def search(prompts):
+        traces.append(1)
+        state = model.encode(prompts, max_length=L)
+        return tfattn.greedy_search(model.step, state, tf.shape(prompts)[0], L)
+
+    traces, prompts = [], texts()
+    wanted = tfattn.greedy_search(model.step, model.encode(prompts, L), B, L)
+    np.testing.assert_array_equal(search(tf.constant(prompts, "int32")), wanted)
+    np.testing.assert_array_equal(search(tf.constant(prompts[:1, :4], "int32")), wanted[:1])
+    assert len(traces) == 1
+
+
+# What it learns: to write a string again, behind the separator.
+
+
+def copies(rng, count):
+    """`(count, 8)` strings of three letters, the separator, the same again, the end."""
+    letters = rng.integers(FIRST, V, (count, 3))
+    marks = np.tile([[SEPARATOR, END]], (count, 1))
+    return np.concatenate([letters, marks[:, :1], letters, marks[:, 1:]], axis=1)
+
+
+@pytest.fixture(scope="module")
+def copying():
+    """A model that was trained on strings which do not begin with the first two letters alike."""
+    keras.utils.set_random_seed(1)
+    model = tfattn.CausalLM(V, num_layers=2, width=32, num_heads=4, hidden_dim=64, dropout=0.0)
+    data = copies(np.random.default_rng(0), 4096)
+    data = data[data[:, 0] != data[:, 1]]
+    model.compile(
+        keras.optimizers.Adam(0.005), tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()]
+    )
+    history = model.fit(begun(data)[:, :-1], data, batch_size=64, epochs=5, verbose=0).history
+    return model, history
+
+
+def test_fit_learns_the_next_token(copying):
+    _, history = copying
+    assert history["loss"][-1] < 0.6 * history["loss"][0]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_trained_model_goes_on_right(copying, name):
+    model, _ = copying
+    wanted = copies(np.random.default_rng(3), 400)
+    wanted = wanted[wanted[:, 0] == wanted[:, 1]]  # never seen in training
+    prompts = wanted.copy()
+    prompts[:, 4:] = 0
+    prompts[::2, 4] = wanted[::2, 4]  # every other one has a letter of the copy already
+    count = len(wanted)
+    written = SEARCHES[name](model.step, model.encode(prompts, 8), count, 8).numpy()
+    assert count > 30
+    assert np.mean(np.all(written == wanted, axis=1)) > 0.9
+
+
+def test_a_training_step_does_without_the_logits(monkeypatch):
+    seen = []
+    spare = tfattn._factors.Factors.spare
+
+    def noted(logits):
+        seen.append(logits.shape[-1])
+        spare(logits)
+
+    monkeypatch.setattr(tfattn._factors.Factors, "spare", staticmethod(noted))
+    model, ids = small(dropout=0.0), texts()
+    model.compile("sgd", tfattn.MaskedCrossentropy(), jit_compile=False)
+    with blocks():
+        loss = model.fit(begun(ids), np.pad(ids, ((0, 0), (0, 1))), verbose=0).history["loss"]
+    assert seen == [V]
+    again = small(dropout=0.0)
+    again.compile("sgd", tfattn.MaskedCrossentropy(), run_eagerly=True)
+    eager = again.fit(begun(ids), np.pad(ids, ((0, 0), (0, 1))), verbose=0).history["loss"]
+    np.testing.assert_allclose(loss, eager, rtol=1e-5)
+    for one, other in zip(model.get_weights(), again.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)

@@ -1,0 +1,200 @@
+"""A causal language model: token ids in, scores over the next token out."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn.layers.parts import checked_layer, copy_of, deserialized, part_seed
+from tfattn.layers.transformer.block import TransformerBlock
+from tfattn.models import output
+from tfattn.models.base import TokenModel
+from tfattn.models.stacks import TransformerDecoder
+
+__all__ = ["CausalLM"]
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class CausalLM(TokenModel):
+    """A Transformer's decoder alone, which tells the next token from those before it.
+
+        p(token_t | tokens before t) = softmax(W · decoder(tokens)_{t−1})
+
+        model.compile(optimizer, MaskedCrossentropy()); model.fit(batches)      batches of (ids_in, ids_out)
+        greedy_search(model.step, model.encode(prompt, max_length), batch_size, max_length)
+
+    Padding (id 0) is masked everywhere. `ids_in` begins with the begin token, and `ids_out` is the
+    same text one token further. A search writes the prompt first and goes on from there.
+
+    Args:
+        vocabulary_size: positive int V, number of ids, padding included.
+        num_layers: positive int, blocks.
+        width, num_heads, hidden_dim, dropout, positions, seed: see `TransformerEncoder`.
+        block: likewise; a `TransformerDecoderBlock`, whose attention over a memory is left out.
+        tie_embeddings: whether the matrix of the embeddings serves as the output projection W too.
+    Call arguments:
+        ids: integers `(B, T)`.
+        training: whether dropout is active.
+    Returns:
+        Scores before softmax (logits) of the token after each, `(B, T, V)`.
+    Raises:
+        ValueError: a size is no positive int; heads do not divide `width`; `num_heads` or
+            `hidden_dim` other than the block's.
+    Example:
+        >>> model = CausalLM(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
+        >>> model(np.array([[2, 4, 7]])).shape
+        TensorShape([1, 3, 11])
+        >>> prompts = np.array([[4, 7, 5], [6, 0, 0]])
+        >>> written = greedy_search(model.step, model.encode(prompts, max_length=9), 2, max_length=9)
+        >>> print(written.shape, written[0, :3].numpy(), written[1, :1].numpy())
+        (2, 9) [4 7 5] [6]
+
+    Source: Radford et al. 2018, Improving Language Understanding by Generative Pre-Training; tied
+    embeddings, Press, Wolf 2017, arXiv:1608.05859. Differs from it in the defaults, which are
+    those of `Transformer`: sinusoids, ReLU.
+    """
+
+    any_shape = (None, None)
+
+    def __init__(
+        self,
+        vocabulary_size: int,
+        num_layers: int = 6,
+        width: int = 512,
+        num_heads: int | None = None,
+        hidden_dim: int | None = None,
+        dropout: float = 0.1,
+        block: TransformerBlock | None = None,
+        positions: keras.layers.Layer | None = None,
+        tie_embeddings: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        who = "CausalLM"
+        self.vocabulary_size = _checks.positive_int(who, "vocabulary_size", vocabulary_size)
+        self.tie_embeddings = _checks.boolean(who, "tie_embeddings", tie_embeddings)
+        self.seed = seed
+        self.decoder = TransformerDecoder(
+            vocabulary_size,
+            num_layers=num_layers,
+            width=width,
+            num_heads=num_heads,
+            hidden_dim=hidden_dim,
+            dropout=dropout,
+            block=block,
+            positions=copy_of(checked_layer(who, "positions", positions)),
+            seed=part_seed(seed, "decoder"),
+            dtype=self.dtype_policy,
+            name="decoder",
+        )
+        self.num_layers, self.width = self.decoder.num_layers, self.decoder.width
+        self.num_heads, self.hidden_dim = self.decoder.num_heads, self.decoder.hidden_dim
+        self.dropout = self.decoder.dropout
+        self.output_dense = None
+        if not tie_embeddings:
+            self.output_dense = keras.layers.Dense(
+                vocabulary_size, dtype=self.dtype_policy, name="output"
+            )
+
+    @property
+    def block(self) -> TransformerBlock | None:
+        """A copy of the block that was passed in, or None."""
+        return self.decoder.block
+
+    @property
+    def positions(self) -> keras.layers.Layer:
+        """The decoder's positional encoding."""
+        return self.decoder.positions
+
+    def build(self, ids_shape):
+        self.decoder.build(ids_shape)
+        if self.output_dense is not None:
+            self.output_dense.build((None, self.width))
+
+    def call(self, ids: Any, training: bool | None = None) -> Any:
+        return self.logits(self.decoder(ids, training=training))
+
+    def logits(self, x: Any) -> Any:
+        """Scores over the vocabulary from the decoder's vectors: `(..., width)` to `(..., V)`."""
+        return output.logits(x, self.output_dense, self.decoder.embedding)
+
+    def encode(self, prompt: Any, max_length: int | None = None) -> dict:
+        """What a search needs to go on from a prompt: the state of `step`.
+
+        Args:
+            prompt: integers `(B, P)`, what comes after the begin token, padding at the end. Rows
+                may differ in length: each goes on from its own. `(B, 0)` begins from nothing.
+            max_length: positive int L, most tokens of a row, the prompt's counted. The state then
+                has room for their keys and values, and `step` computes each position once; without
+                it `step` runs over all of them every time.
+        Returns:
+            dict of tensors with the batch as first axis. With `max_length`, `step` returns `prompt`
+            as the very same object; the keys and values are each a `tfattn.decoding.Past`.
+        Raises:
+            ValueError: `prompt` is not of rank 2, or longer than `max_length`; `max_length` is no
+                positive int, or beyond the learned positions.
+        """
+        self.build_for_any()
+        prompt = ops.cast(ops.convert_to_tensor(prompt), "int32")
+        _checks.rank("CausalLM", "prompt", prompt.shape, (2,), "(B, P)")
+        # A column of padding behind the last: the place of every position after the prompt.
+        state = {"prompt": ops.pad(prompt, [[0, 0], [0, 1]])}  # (B, P + 1)
+        if max_length is None:
+            return state
+        _checks.positive_int("CausalLM", "max_length", max_length)
+        if prompt.shape[1] is not None and prompt.shape[1] > max_length:
+            expected = f"have at most `max_length`={max_length} tokens"
+            _checks.fail("CausalLM", "prompt", expected, tuple(prompt.shape))
+        batch_size = ops.shape(prompt)[0]
+        caches = self.decoder.new_caches(None, None, max_length, batch_size=batch_size)
+        return {**state, "caches": caches}
+
+    def step(self, tokens: Any, position: Any, state: dict) -> tuple[Any, dict]:
+        """Scores of the token after `position`, the contract of `tfattn.decoding`.
+
+        Where the prompt has that token, it is the only one that can follow, with probability 1.
+
+        Args:
+            tokens: integers `(B, L)`, the begin token and the text so far; what lies after
+                `position` is not looked at.
+            position: scalar integer; with caches, the positions before it have been stepped over.
+            state: of `encode`.
+        Returns:
+            logits `(B, V)`, and the state.
+        Raises:
+            ValueError: there are more tokens than the state has room for.
+        """
+        if "caches" in state:
+            x, caches = self.decoder.step(tokens, position, state["caches"])
+            state, x = {**state, "caches": caches}, x[:, 0]
+        else:
+            x = ops.take(self.decoder(tokens, training=False), position, axis=1)
+        prompt, logits = state["prompt"], self.logits(x)  # (B, V)
+        wanted = ops.take(prompt, ops.minimum(position, ops.shape(prompt)[1] - 1), axis=1)[:, None]
+        is_other = ops.logical_and(wanted != 0, ops.arange(self.vocabulary_size) != wanted)
+        return ops.where(is_other, -float("inf"), logits), state
+
+    @property
+    def max_length(self) -> int | None:
+        """Most tokens that the positions reach, or None where they reach any."""
+        return self.decoder.max_length
+
+    def compute_output_shape(self, ids_shape):
+        return (*ids_shape, self.vocabulary_size)
+
+    def get_config(self) -> dict:
+        stack = self.decoder.get_config()
+        names = ("num_layers", "width", "num_heads", "hidden_dim", "dropout", "block", "positions")
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            **{name: stack[name] for name in names},
+            "tie_embeddings": self.tie_embeddings,
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict) -> "CausalLM":
+        return cls(**deserialized(config, "block", "positions"))
