@@ -292,8 +292,9 @@ def test_greedy_search_writes_the_same_with_and_without_caches():
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("groups", [1, HEADS])
 def test_steps_of_a_decoder_block_are_its_call(norm_first, groups):
+    attention = tfattn.MultiHeadAttention(HEADS, WIDTH // HEADS, num_key_value_heads=groups)
     block = tfattn.TransformerDecoderBlock(
-        HEADS, HIDDEN, norm_first=norm_first, num_key_value_heads=groups
+        attention=attention, hidden_dim=HIDDEN, norm_first=norm_first
     )
     block.build((None, None, WIDTH), (None, None, 13))
     rng = np.random.default_rng(3)

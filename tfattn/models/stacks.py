@@ -5,9 +5,11 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._past import Past
+from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.attention.single_head import checked_score
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import (
+    copy_of,
     deserialized,
     padding_mask,
     part_seed,
@@ -74,6 +76,16 @@ class _Stack(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="input_dropout",
         )
+        attention = None
+        if score is not None:
+            attention = MultiHeadAttention(
+                num_heads=self.num_heads,
+                key_dim=self.width // self.num_heads,
+                dropout=self.attention_dropout,
+                score=copy_of(score),
+                kernel_initializer=keras.initializers.VarianceScaling(0.5, "fan_avg", "uniform"),
+                output_kernel_initializer="glorot_uniform",
+            )
         self.blocks = [
             self.block_class(
                 num_heads=self.num_heads,
@@ -81,7 +93,7 @@ class _Stack(keras.layers.Layer):
                 dropout=self.dropout,
                 attention_dropout=self.attention_dropout,
                 norm_first=self.norm_first,
-                score=score,
+                attention=attention,
                 seed=part_seed(seed, f"block_{i}"),
                 dtype=self.dtype_policy,
                 name=f"block_{i}",
