@@ -27,6 +27,12 @@ def layer_norm(x, gamma, beta, epsilon=1e-5):
     return gamma * centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon) + beta
 
 
+def rms_norm(x, scale, epsilon=1e-6):
+    """Each token over its root mean square, times scale."""
+    x = np.asarray(x, "float64")
+    return scale * x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon)
+
+
 def slopes(function, *arrays, step=1e-5):
     """The gradient of a function to a number, by each array: central differences, one entry at a
     time.

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tfattn
 from tests import reference
+from tfattn.layers.parts import copy_of
 
 B, T, S, D, H, HIDDEN = 2, 5, 7, 6, 3, 11
 
@@ -306,17 +307,19 @@ def test_a_mask_over_the_memory_and_one_over_the_target_are_two_arguments():
     "score", [tfattn.AdditiveScore(units=5), tfattn.CosineScore(0.5), tfattn.KernelScore()]
 )
 def test_any_score_fits_and_each_attention_has_its_own(score):
-    block = tfattn.TransformerDecoderBlock(H, HIDDEN, score=score)
+    attention = tfattn.MultiHeadAttention(H, D // H, score=score)
+    block = tfattn.TransformerDecoderBlock(attention=attention, hidden_dim=HIDDEN)
     target, memory = draw(B, T, D), draw(B, S, D, seed=1)
     assert block(target, memory).shape == (B, T, D)
     own, cross = block.self_attention.score, block.cross_attention.score
     assert type(own) is type(cross) is type(score) and own is not cross and own is not score
-    assert not score.built  # the caller's own is a pattern
+    assert not score.built  # the caller's own is a template
     assert len({id(weight) for weight in block.weights}) == len(block.weights)
 
 
 def test_key_heads_may_be_shared():
-    block = tfattn.TransformerEncoderBlock(H, HIDDEN, num_key_value_heads=1)
+    attention = tfattn.MultiHeadAttention(H, D // H, num_key_value_heads=1)
+    block = tfattn.TransformerEncoderBlock(attention=attention, hidden_dim=HIDDEN)
     assert block(draw(B, T, D)).shape == (B, T, D)
     assert block.self_attention.key_dense.kernel.shape == (D, 1, D // H)
 
@@ -361,9 +364,227 @@ def test_linear_maps_begin_as_in_published_transformers():
     assert len(bounds(block)) == 2 * 4 + 2
 
 
-def test_one_initializer_serves_all_linear_maps_where_it_is_given():
-    block = tfattn.TransformerEncoderBlock(4, 96, kernel_initializer="glorot_uniform")
-    block = tfattn.TransformerEncoderBlock.from_config(block.get_config())
+def test_the_parts_passed_in_bring_their_initializers():
+    ones = keras.initializers.Ones()
+    attention = tfattn.MultiHeadAttention(2, 5, kernel_initializer="glorot_uniform")
+    feed_forward = tfattn.PositionwiseFeedForward(HIDDEN, kernel_initializer=ones)
+    block = tfattn.TransformerEncoderBlock(attention=attention, feed_forward=feed_forward)
     block.build((None, None, 64))
-    assert all(0.98 < bound <= 1.0 for bound in bounds(block).values())
-    assert len(bounds(block)) == 4 + 2
+    of_attention = {name: b for name, b in bounds(block).items() if "attention" in name}
+    assert all(0.9 < bound <= 1.0 for bound in of_attention.values()) and len(of_attention) == 4
+    assert np.all(block.feed_forward.inner.kernel == 1) and np.all(
+        block.feed_forward.outer.kernel == 1
+    )
+
+
+# Parts that are passed in.
+
+
+def parts(**options):
+    """A block's arguments with nothing in it that is there by default."""
+    attention = tfattn.MultiHeadAttention(
+        H, 5, value_dim=4, num_key_value_heads=1, score=tfattn.AdditiveScore(units=3), dropout=0.2
+    )
+    return {
+        "attention": attention,
+        "feed_forward": tfattn.PositionwiseFeedForward(HIDDEN, activation="tanh", dropout=0.1),
+        "norm": keras.layers.RMSNormalization(epsilon=1e-3),
+        "dropout": 0.3,
+        **options,
+    }
+
+
+KINDS = {
+    "encoder": (tfattn.TransformerEncoderBlock, [(B, T, D)]),
+    "decoder": (tfattn.TransformerDecoderBlock, [(B, T, D), (B, S, 13)]),
+    "decoder without memory": (tfattn.TransformerDecoderBlock, [(B, T, D)]),
+}
+
+
+def rms_norm(layer, x):
+    return reference.rms_norm(x, layer.norm.get_weights()[0], epsilon=1e-3)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_a_block_of_parts_is_the_papers_formula_over_them(norm_first):
+    options = parts(
+        attention=tfattn.MultiHeadAttention(H, 5, value_dim=4, num_key_value_heads=1),
+        norm_first=norm_first,
+    )
+    block = built(tfattn.TransformerEncoderBlock(**options), (B, T, D))
+    x = draw(B, T, D).astype("float64")
+    network = block.feed_forward.get_weights()
+
+    def attend(y):
+        return reference.multi_head(y, y, y, block.self_attention.get_weights())[0]
+
+    def feed(y):
+        w1, b1, w2, b2 = network
+        return np.tanh(y @ w1 + b1) @ w2 + b2
+
+    for norm, sublayer in ((block.self_attention_norm, attend), (block.feed_forward_norm, feed)):
+        x = x + sublayer(rms_norm(norm, x)) if norm_first else rms_norm(norm, x + sublayer(x))
+    np.testing.assert_allclose(block(draw(B, T, D)), x, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_passed_in_stays_as_it_is(kind):
+    cls, shapes = KINDS[kind]
+    given = parts()
+    names = ("attention", "feed_forward", "norm")
+    before = {name: given[name].get_config() for name in names}
+    cls(**given, seed=5, dtype="mixed_bfloat16").build(*shapes)
+    for name in names:
+        assert not given[name].built and not given[name].weights
+        assert given[name].get_config() == before[name]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_template_is_no_part_of_the_block(kind):
+    cls, shapes = KINDS[kind]
+    block = cls(**parts())
+    block.build(*shapes)
+    assert all(layer.built for layer in block._flatten_layers())
+    assert block.attention.num_key_value_heads == 1 and not block.attention.built
+    assert block.norm.epsilon == 1e-3 and not block.norm.built
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_copies_of_parts_have_the_blocks_precision_and_seeds_of_their_own(kind):
+    cls, shapes = KINDS[kind]
+    block = cls(**parts(), seed=5, dtype="mixed_bfloat16")
+    block.build(*shapes)
+    attentions = [block.self_attention] + ([block.cross_attention] if len(shapes) == 2 else [])
+    seeded = [*attentions, block.feed_forward, block.self_attention_norm, block.feed_forward_norm]
+    assert len({layer.seed for layer in seeded} - {None}) == len(seeded)
+    norms = [block.self_attention_norm.norm, block.feed_forward_norm.norm]
+    assert {layer.compute_dtype for layer in (*seeded, *norms)} == {"bfloat16"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_copy_of_a_block_is_a_new_block_with_another_name_and_seed(kind, plain):
+    cls, shapes = KINDS[kind]
+    block = cls(H, HIDDEN, dropout=0.3) if plain else cls(**parts(), norm_first=True)
+    block.build(*shapes)
+    copy = copy_of(block, name="block_3", seed=7)
+    assert type(copy) is cls and not copy.built and not copy.weights
+    assert copy.get_config() == {**block.get_config(), "name": "block_3", "seed": 7}
+    copy.build(*shapes)
+    assert [w.shape for w in copy.weights] == [w.shape for w in block.weights]
+    assert not {id(w) for w in copy.weights} & {id(w) for w in block.weights}
+    assert copy.self_attention.score is not block.self_attention.score
+    assert copy.self_attention.seed != block.self_attention.seed
+
+
+@keras.saving.register_keras_serializable("tests")
+class TwoMaps(keras.layers.Layer):
+    """A feed-forward of a user: without a `build`, without a word on masks or training."""
+
+    def __init__(self, width=D, **kwargs):
+        super().__init__(**kwargs)
+        self.width = width
+        self.inner, self.outer = keras.layers.Dense(5), keras.layers.Dense(width)
+
+    def call(self, inputs):
+        return self.outer(self.inner(inputs))
+
+    def get_config(self):
+        return {**super().get_config(), "width": self.width}
+
+
+@pytest.mark.parametrize(
+    "feed_forward",
+    [
+        keras.layers.Dense(D, activation="relu"),
+        keras.Sequential([keras.layers.Dense(5, activation="relu"), keras.layers.Dense(D)]),
+        TwoMaps(),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_any_layer_serves_as_feed_forward_and_comes_back_from_a_file(feed_forward, tmp_path):
+    block = tfattn.TransformerEncoderBlock(H, feed_forward=feed_forward)
+    ids = keras.Input((None,), dtype="int32")
+    model = keras.Model(ids, block(keras.layers.Embedding(11, D, mask_zero=True)(ids)))
+    assert len(block.feed_forward.trainable_weights) == len(model.trainable_weights) - 1 - 8 - 4
+    np.testing.assert_array_equal(model(IDS)._keras_mask, IDS != 0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(IDS), model(IDS))
+    assert not feed_forward.built
+
+
+def test_a_config_of_before_the_parts_is_taken_where_it_is_the_papers():
+    config = tfattn.TransformerEncoderBlock(H, HIDDEN).get_config()
+    for name in ("attention", "feed_forward", "norm"):
+        del config[name]
+    former = {
+        "activation": "relu",
+        "score": None,
+        "num_key_value_heads": None,
+        "kernel_initializer": None,
+    }
+    again = tfattn.TransformerEncoderBlock.from_config({**config, **former})
+    assert again.hidden_dim == HIDDEN
+    with pytest.raises(ValueError, match="Unrecognized keyword arguments.*'activation': 'gelu'"):
+        tfattn.TransformerEncoderBlock.from_config({**config, **former, "activation": "gelu"})
+
+
+def test_a_norm_for_the_end_of_a_stack_is_as_the_blocks():
+    given = tfattn.TransformerEncoderBlock(**parts())
+    norm = given.make_norm("final_norm", "mixed_bfloat16")
+    assert type(norm) is keras.layers.RMSNormalization and norm is not given.norm
+    assert (norm.epsilon, norm.name, norm.compute_dtype) == (1e-3, "final_norm", "bfloat16")
+    norm = tfattn.TransformerEncoderBlock(H, HIDDEN).make_norm("final_norm")
+    assert isinstance(norm, keras.layers.LayerNormalization) and norm.epsilon == 1e-5
+
+
+# A decoder block without a memory.
+
+
+def without_memory(norm_first=False, **options):
+    block = tfattn.TransformerDecoderBlock(**{**parts(norm_first=norm_first), **options})
+    return built(block, (B, T, D))
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_without_a_memory_a_decoder_block_is_a_causal_encoder_block(norm_first):
+    decoder, x = without_memory(norm_first), draw(B, T, D)
+    encoder = tfattn.TransformerEncoderBlock(**parts(norm_first=norm_first))
+    encoder.build((B, T, D))
+    encoder.set_weights(decoder.get_weights())
+    real = np.arange(T) < np.array([[3], [5]])
+    for options in ({}, {"mask": real}):
+        theirs = encoder(x, use_causal_mask=True, return_attention_scores=True, **options)
+        masks = {"inputs_mask": real} if options else {}
+        ours = decoder(x, return_attention_scores=True, **masks)
+        assert len(ours) == 2
+        for our, their in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(our, their, atol=1e-6)
+    assert not any("cross" in weight.path for weight in decoder.weights)
+    assert decoder.cross_attention is None and decoder.cross_attention_norm is None
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_steps_without_a_memory_are_the_call(norm_first):
+    block, x, length = without_memory(norm_first), draw(B, T, D), T + 2
+    wanted = np.asarray(block(x))
+    cache = block.new_cache(max_length=length, batch_size=B)
+    assert {name: part.shape for name, part in cache.items()} == {
+        "keys": (B, 1, length, 5),
+        "values": (B, 1, length, 4),
+    }
+    for t in range(T):
+        bias = np.where(np.arange(length) <= t, 0.0, -np.inf)[None, None]
+        output, cache = block.step(x[:, t : t + 1], t, cache, bias)
+        np.testing.assert_allclose(output[:, 0], wanted[:, t], atol=1e-5)
+
+
+def test_a_cache_of_values_of_another_width_serves_beside_a_memory():
+    block = built(tfattn.TransformerDecoderBlock(**parts()), (B, T, D), (B, S, 13))
+    x, memory = draw(B, T, D), draw(B, S, 13, seed=1)
+    wanted, cache = np.asarray(block(x, memory)), block.new_cache(memory, T)
+    for t in range(T):
+        bias = np.where(np.arange(T) <= t, 0.0, -np.inf)[None, None]
+        output, cache = block.step(x[:, t : t + 1], t, cache, bias)
+        np.testing.assert_allclose(output[:, 0], wanted[:, t], atol=1e-5)

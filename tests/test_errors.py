@@ -51,6 +51,18 @@ def encoder_block(num_heads=5, hidden_dim=11, inputs=QUERY, **options):
     return lambda: tfattn.TransformerEncoderBlock(num_heads, hidden_dim, **options)(inputs)
 
 
+def without_memory():
+    block = tfattn.TransformerDecoderBlock(5, 11)
+    block.build((B, T, D))
+    return block
+
+
+def with_memory():
+    block = tfattn.TransformerDecoderBlock(5, 11)
+    block.build((B, T, D), (B, S, D))
+    return block
+
+
 def transformer(**options):
     sizes = {"num_layers": 1, "width": 10, "num_heads": 2, "hidden_dim": 7}
     return lambda: tfattn.Transformer(V, **{**sizes, **options})
@@ -97,6 +109,49 @@ def language_model(**options):
     ),
     (encoder_block(0), "TransformerEncoderBlock", "num_heads", POSITIVE_INT, 0),
     (encoder_block(hidden_dim=-1), "TransformerEncoderBlock", "hidden_dim", POSITIVE_INT, -1),
+    (
+        encoder_block(None),
+        "TransformerEncoderBlock",
+        "num_heads",
+        "be given, or else `attention`",
+        None,
+    ),
+    (
+        lambda: tfattn.TransformerDecoderBlock(5),
+        "TransformerDecoderBlock",
+        "hidden_dim",
+        "be given, or else `feed_forward`",
+        None,
+    ),
+    # Sizes that a part of a block has already.
+    (
+        lambda: encoder_block(3, attention=heads(2, 3)())(),
+        "TransformerEncoderBlock",
+        "num_heads",
+        "be 2, as `attention` has it, or not be given",
+        3,
+    ),
+    (
+        lambda: encoder_block(None, attention=heads(dropout=0.2)(), attention_dropout=0.1)(),
+        "TransformerEncoderBlock",
+        "attention_dropout",
+        "be 0.2, as `attention` has it, or not be given",
+        0.1,
+    ),
+    (
+        lambda: encoder_block(feed_forward=tfattn.PositionwiseFeedForward(7))(),
+        "TransformerEncoderBlock",
+        "hidden_dim",
+        "be 7, as `feed_forward` has it, or not be given",
+        11,
+    ),
+    (
+        lambda: encoder_block(feed_forward=keras.layers.Dense(5))(),
+        "TransformerEncoderBlock",
+        "hidden_dim",
+        "be None, as `feed_forward` has it, or not be given",
+        11,
+    ),
     (
         lambda: tfattn.TransformerEncoder(0),
         "TransformerEncoder",
@@ -335,7 +390,29 @@ def language_model(**options):
         SCORE,
         tfattn.DotProductScore,
     ),
-    (encoder_block(score="dot"), "TransformerEncoderBlock", "score", SCORE, "'dot'"),
+    # What is no part.
+    (
+        encoder_block(attention="dot"),
+        "TransformerEncoderBlock",
+        "attention",
+        "be a tfattn.MultiHeadAttention, or None",
+        "'dot'",
+    ),
+    (
+        encoder_block(feed_forward="relu"),
+        "TransformerEncoderBlock",
+        "feed_forward",
+        "be a layer, or None",
+        "'relu'",
+    ),
+    (
+        encoder_block(norm=keras.layers.RMSNormalization),
+        "TransformerEncoderBlock",
+        "norm",
+        "be a layer, or None",
+        keras.layers.RMSNormalization,
+    ),
+    (lambda: tfattn.AddNorm(norm="rms"), "AddNorm", "norm", "be a layer, or None", "'rms'"),
 )
 def test_a_bad_argument_is_refused(act, who, argument, expected, received):
     with pytest.raises(ValueError, match="^" + message(who, argument, expected, received) + "$"):
@@ -403,6 +480,79 @@ WIDTH = "be as wide as `query`, 5 (AdditiveScore and BilinearScore take other wi
         "inputs",
         "have shape (B, T, D)",
         "(3, 5)",
+    ),
+    (
+        lambda: encoder_block(None, attention=heads(output_shape=13)())(),
+        "TransformerEncoderBlock",
+        "attention",
+        "give back the width of the inputs, 5",
+        13,
+    ),
+    (
+        lambda: encoder_block(hidden_dim=None, feed_forward=keras.layers.Dense(13))(),
+        "TransformerEncoderBlock",
+        "feed_forward",
+        "give back the width of the inputs, 5",
+        13,
+    ),
+    (
+        lambda: without_memory()(QUERY, VALUE),
+        "TransformerDecoderBlock",
+        "memory",
+        "not be given: the block was built without one, and has no cross-attention",
+        "(2, 7, 5)",
+    ),
+    (
+        lambda: with_memory()(QUERY),
+        "TransformerDecoderBlock",
+        "memory",
+        "be given: the block was built with one",
+        None,
+    ),
+    *(
+        (
+            lambda name=name: without_memory()(QUERY, **{name: "anything"}),
+            "TransformerDecoderBlock",
+            name,
+            "not be given without `memory`",
+            "'anything'",
+        )
+        for name in ("memory_mask", "memory_attention_mask", "valid_lens")
+    ),
+    (
+        lambda: without_memory().new_cache(VALUE, 3),
+        "TransformerDecoderBlock",
+        "memory",
+        "not be given: the block was built without one, and has no cross-attention",
+        "(2, 7, 5)",
+    ),
+    (
+        lambda: with_memory().new_cache(max_length=3, batch_size=2),
+        "TransformerDecoderBlock",
+        "memory",
+        "be given: the block was built with one",
+        None,
+    ),
+    (
+        lambda: without_memory().new_cache(max_length=3),
+        "TransformerDecoderBlock",
+        "batch_size",
+        "be given",
+        None,
+    ),
+    (
+        lambda: with_memory().new_cache(VALUE, 3, 2),
+        "TransformerDecoderBlock",
+        "batch_size",
+        "not be given beside `memory`",
+        2,
+    ),
+    (
+        lambda: with_memory().new_cache(VALUE),
+        "TransformerDecoderBlock",
+        "max_length",
+        POSITIVE_INT,
+        None,
     ),
     (
         lambda: tfattn.AddNorm()(QUERY, QUERY[..., :4]),

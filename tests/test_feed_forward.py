@@ -87,7 +87,7 @@ def test_post_norm_normalises_the_sum():
     layer.build(x.shape, sub.shape)
     gamma, beta = with_random_weights(layer)
     np.testing.assert_allclose(layer(x, sub), layer_norm(x + sub, gamma, beta), atol=1e-5)
-    np.testing.assert_array_equal(layer.before(x), x)
+    np.testing.assert_array_equal(layer.pre_norm(x), x)
 
 
 def test_pre_norm_normalises_what_the_sublayer_is_given():
@@ -95,7 +95,7 @@ def test_pre_norm_normalises_what_the_sublayer_is_given():
     layer.build(x.shape, sub.shape)
     gamma, beta = with_random_weights(layer)
     np.testing.assert_allclose(layer(x, sub), x + sub, atol=1e-6)
-    np.testing.assert_allclose(layer.before(x), layer_norm(x, gamma, beta), atol=1e-5)
+    np.testing.assert_allclose(layer.pre_norm(x), layer_norm(x, gamma, beta), atol=1e-5)
 
 
 def test_epsilon_is_added_to_the_variance():

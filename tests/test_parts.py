@@ -149,7 +149,7 @@ def test_the_two_steps_of_a_pre_norm_residual_survive_a_functional_model_on_disk
     x = inputs = keras.Input((None, D))
     for _ in range(2):
         add_norm = tfattn.AddNorm(norm_first=True)
-        x = add_norm(x, tfattn.PositionwiseFeedForward(7)(add_norm.before(x)))
+        x = add_norm(x, tfattn.PositionwiseFeedForward(7)(add_norm.pre_norm(x)))
     model = keras.Model(inputs, x)
     model.save(tmp_path / "model.keras")
     tokens = draw(B, T, D)
@@ -238,8 +238,10 @@ def test_a_config_without_an_argument_takes_its_default():
             "`embedding` must have `width`=8 features. Received: embedding=6",
         ),
         (
-            lambda: tfattn.TransformerEncoderBlock(4, 8, num_key_value_heads=3),
-            "TransformerEncoderBlock: `num_key_value_heads` must divide `num_heads`=4",
+            lambda: tfattn.TransformerEncoderBlock(
+                attention=tfattn.MultiHeadAttention(4, 2, num_key_value_heads=3), hidden_dim=8
+            ),
+            "MultiHeadAttention: `num_key_value_heads` must divide `num_heads`=4",
         ),
     ],
 )

@@ -30,9 +30,10 @@ from tfattn.layers.attention.single_head import (
 from tfattn.layers.positions.added import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
+from tfattn.layers.transformer.add_norm import AddNorm
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
-from tfattn.layers.transformer.feed_forward import AddNorm, PositionwiseFeedForward
+from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 from tfattn.models.kernel_regression import NadarayaWatsonRegressor
 from tfattn.models.language_model import CausalLM
 from tfattn.models.seq2seq import BahdanauSeq2Seq

@@ -184,6 +184,20 @@ def _with(cls, **arguments):
     return lambda **options: cls(**{**arguments, **options})
 
 
+def _of_parts(block, **arguments):
+    """A block with nothing in it that is there by default, the parts made anew at every call."""
+
+    def make(**options):
+        parts = {
+            "attention": _heads(value_dim=3, num_key_value_heads=1, dropout=0.3)(),
+            "feed_forward": tfattn.PositionwiseFeedForward(13, activation="silu", dropout=0.3),
+            "norm": keras.layers.RMSNormalization(epsilon=1e-5),
+        }
+        return block(**{**parts, **arguments, **options})
+
+    return make
+
+
 _STACK = {"num_layers": 1, "width": 10, "num_heads": HEADS, "hidden_dim": 11}
 
 
@@ -279,6 +293,12 @@ ROWS = (
         ("B", "T", 11),
     ),
     Row(
+        "AddNorm[RMS]",
+        lambda **options: tfattn.AddNorm(norm=keras.layers.RMSNormalization(epsilon=1e-5), **options),
+        (Tokens("T", 11), Tokens("T", 11)),
+        ("B", "T", 11),
+    ),
+    Row(
         "PositionwiseFeedForward",
         _with(tfattn.PositionwiseFeedForward, hidden_dim=13, output_dim=5, activation="gelu", dropout=0.3),
         (Tokens("T", 11),),
@@ -294,10 +314,20 @@ ROWS = (
     Row(
         "TransformerEncoderBlock[pre-norm]",
         lambda **options: tfattn.TransformerEncoderBlock(
-            num_heads=HEADS, hidden_dim=11, norm_first=True, score=tfattn.AdditiveScore(units=3), **options
+            attention=_heads(score=lambda: tfattn.AdditiveScore(units=3))(),
+            hidden_dim=11,
+            norm_first=True,
+            **options,
         ),
         (Tokens("T", 10),),
         ("B", "T", 10),
+        weights=(_SELF,),
+    ),
+    Row(
+        "TransformerEncoderBlock[parts]",
+        _of_parts(tfattn.TransformerEncoderBlock),
+        (Tokens("T", 11),),
+        ("B", "T", 11),
         weights=(_SELF,),
     ),
     Row(
@@ -309,10 +339,19 @@ ROWS = (
     ),
     Row(
         "TransformerDecoderBlock[pre-norm]",
-        _with(tfattn.TransformerDecoderBlock, num_heads=HEADS, hidden_dim=11, norm_first=True, num_key_value_heads=1),
+        lambda **options: tfattn.TransformerDecoderBlock(
+            attention=_heads(num_key_value_heads=1)(), hidden_dim=11, norm_first=True, **options
+        ),
         (Tokens("T", 10), Tokens("S", 13)),
         ("B", "T", 10),
         weights=(_SELF, _OVER_HEADS),
+    ),
+    Row(
+        "TransformerDecoderBlock[without memory]",
+        _of_parts(tfattn.TransformerDecoderBlock, norm_first=True),
+        (Tokens("T", 11),),
+        ("B", "T", 11),
+        weights=(_SELF,),
     ),
     Row(
         "TransformerEncoder",

@@ -11,7 +11,7 @@ from tests.conformance.table import ROWS, first_of_each_class, named
 OTHER_SIZES = {"B": 3, "T": 5, "S": 11}
 
 
-# Under pre-norm the norm is `AddNorm.before`'s, which has a test of its own at the end.
+# Under pre-norm the norm is `AddNorm.pre_norm`'s, which has a test of its own at the end.
 TRAINED = tuple(row for row in ROWS if row.name != "AddNorm[pre-norm]")
 
 
@@ -143,11 +143,11 @@ def test_one_step_of_fit_moves_every_trainable_weight_to_a_finite_value(row, fit
             np.testing.assert_array_equal(new, old)
 
 
-def test_pre_norm_is_trained_through_before():
+def test_pre_norm_is_trained_through_pre_norm():
     layer = tfattn.AddNorm(norm_first=True)
     inputs = tf.random.normal((2, 3, 11))
     with tf.GradientTape() as tape:
-        output = layer(inputs, layer.before(inputs))
+        output = layer(inputs, layer.pre_norm(inputs))
         loss = tf.reduce_sum(output**2)
     assert all(
         gradient is not None

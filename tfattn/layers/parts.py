@@ -1,16 +1,22 @@
-"""What layers made of other layers share: configs of parts, seeds of parts, masks that travel,
-padding that is broken.
+"""What layers made of other layers share: configs and copies of parts, seeds of parts, masks that
+travel, padding that is broken.
 """
 
 import zlib
+from typing import Any
 
 import keras
 from keras import ops
 
+from tfattn import _checks
+
 __all__ = [
     "CarryMask",
+    "Template",
+    "checked_layer",
     "copy_of",
     "deserialized",
+    "own_initializer",
     "padding_mask",
     "part_seed",
     "serialized",
@@ -18,7 +24,14 @@ __all__ = [
 ]
 
 
-def serialized(layer):
+def checked_layer(who: str, argument: str, layer: Any) -> keras.layers.Layer | None:
+    """The layer itself, if it is one or None."""
+    if layer is not None and not isinstance(layer, keras.layers.Layer):
+        _checks.fail(who, argument, "be a layer, or None", layer)
+    return layer
+
+
+def serialized(layer: keras.layers.Layer | None) -> dict | None:
     """A part's config without the shapes that it was built for: the copy is built by the layer that
     takes it.
     """
@@ -29,7 +42,7 @@ def serialized(layer):
     return config
 
 
-def deserialized(config, *names):
+def deserialized(config: dict, *names: str) -> dict:
     """`config` with the parts of those names made from their configs, where they are there."""
     parts = {
         name: keras.saving.deserialize_keras_object(config[name])
@@ -39,12 +52,49 @@ def deserialized(config, *names):
     return {**config, **parts}
 
 
-def copy_of(layer):
-    """A new layer from the same config, with weights of its own; None for None."""
-    return None if layer is None else type(layer).from_config(layer.get_config())
+def copy_of(layer: keras.layers.Layer | None, **changes: Any) -> keras.layers.Layer | None:
+    """A new layer from the same config, with weights of its own; None for None.
+
+    Args:
+        layer: any layer, or None. It stays as it is.
+        **changes: entries of the config that are others in the copy, such as `name`, `dtype` and
+            `seed`. One that the layer's config does not have is left out: a norm has no seed.
+    Example:
+        >>> attention = MultiHeadAttention(num_heads=2, key_dim=3, dropout=0.1)
+        >>> copy_of(attention, name="block_3", seed=7).seed
+        7
+    """
+    if layer is None:
+        return None
+    config = layer.get_config()
+    changes = {name: value for name, value in changes.items() if name in config}
+    return type(layer).from_config({**config, **changes})
 
 
-def part_seed(seed, name):
+class Template:
+    """A layer, or None, to make copies of.
+
+    An attribute that is a layer is a part in Keras's eyes, which asks for its weights. A template
+    has none and never will, so it is held in here.
+    """
+
+    def __init__(self, layer: keras.layers.Layer | None):
+        self.layer = copy_of(layer)
+
+    def copy(self, **changes: Any) -> keras.layers.Layer | None:
+        return copy_of(self.layer, **changes)
+
+
+def own_initializer(initializer: Any) -> Any:
+    """A copy for one weight: Keras's initializers give the same numbers each time that one object
+    is asked.
+    """
+    if not isinstance(initializer, keras.initializers.Initializer):
+        return initializer
+    return type(initializer).from_config(initializer.get_config())
+
+
+def part_seed(seed: int | None, name: str) -> int | None:
     """A seed for the part of that name: with one seed for all, every part would drop the same
     features.
     """
@@ -67,7 +117,7 @@ class CarryMask(keras.layers.Layer):
         return inputs[0]
 
 
-def without_broken_padding(tokens, mask):
+def without_broken_padding(tokens: Any, mask: Any) -> Any:
     """Padding `(B, T, D)` that is not finite becomes zeros.
 
     Nobody reads what is computed from it, but its gradients would spread: 0 · NaN is NaN.
@@ -75,6 +125,6 @@ def without_broken_padding(tokens, mask):
     return ops.where(ops.logical_or(mask[..., None], ops.isfinite(tokens)), tokens, 0.0)
 
 
-def padding_mask(ids):
+def padding_mask(ids: Any) -> Any:
     """True where a token is real: `(B, T)` of ids `(B, T)`."""
     return ops.not_equal(ids, 0)

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from tfattn.core import products
+from tfattn.layers.parts import own_initializer
 
 __all__ = ["FromHeads", "ToHeads"]
 
@@ -37,11 +38,7 @@ class _Projection(keras.layers.Layer):
         On three axes Keras's initializers take the first for a receptive field, and the weights
         come out too small: by √(D · (H + P) / (D + H·P)), six times at width 512 with 8 heads.
         """
-        # A copy: one initializer object with one seed would give query, key and value the same
-        # numbers.
-        initializer = self.kernel_initializer
-        if isinstance(initializer, keras.initializers.Initializer):
-            initializer = type(initializer).from_config(initializer.get_config())
+        initializer = own_initializer(self.kernel_initializer)
         self.kernel = self.add_weight(
             name="kernel",
             shape=shape,

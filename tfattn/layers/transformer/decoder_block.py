@@ -1,10 +1,13 @@
 """One layer of a Transformer's decoder."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from tfattn import _checks
 from tfattn.layers.parts import CarryMask, without_broken_padding
-from tfattn.layers.transformer.encoder_block import TransformerBlock
+from tfattn.layers.transformer.block import TransformerBlock
 
 __all__ = ["TransformerDecoderBlock"]
 
@@ -14,13 +17,16 @@ class TransformerDecoderBlock(TransformerBlock):
     """Masked self-attention, attention over the encoder's output, and a position-wise network.
 
         x = add_norm(x, self_attention(x, x))            a position sees those up to its own
-        x = add_norm(x, cross_attention(x, memory))      queries from here, keys and values from the
-        encoder x = add_norm(x, feed_forward(x))
+        x = add_norm(x, cross_attention(x, memory))      keys and values from the encoder
+        x = add_norm(x, feed_forward(x))
 
-    Args: those of `TransformerEncoderBlock`.
+    Built without a memory, as a language model's block is, it has no cross-attention at all.
+
+    Args: those of `TransformerEncoderBlock`. The copy of `attention` over the memory has no
+    positions: memory and target count theirs apart.
     Call arguments:
         inputs: float `(B, T, D)`, the target so far.
-        memory: float `(B, S, Dm)`, the encoder's output.
+        memory: float `(B, S, Dm)`, the encoder's output; in every call or in none.
         inputs_mask: bool `(B, T)`, True = real token; arrives by itself where Keras carries it on
             `inputs`.
         memory_mask: bool `(B, S)`, likewise for `memory`.
@@ -35,38 +41,56 @@ class TransformerDecoderBlock(TransformerBlock):
         `(B, T, D)`, with the mask of `inputs`; on request also the weights of the self-attention,
         `(B, H, T, T)`, and of the attention over the memory, `(B, H, T, S)`.
     Raises:
-        ValueError: `num_heads` does not divide the width; a size is no positive int; a mask does
-            not fit.
+        ValueError: as for `TransformerEncoderBlock`; a memory where the block was built without
+            one, or none where it was built with one.
     Example:
         >>> target, memory = np.ones((2, 3, 8), "float32"), np.ones((2, 5, 8), "float32")
         >>> TransformerDecoderBlock(num_heads=2, hidden_dim=16)(target, memory).shape
+        TensorShape([2, 3, 8])
+        >>> TransformerDecoderBlock(num_heads=2, hidden_dim=16)(target).shape
         TensorShape([2, 3, 8])
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
     """
 
-    def build(self, inputs_shape, memory_shape):
+    def build(self, inputs_shape, memory_shape=None):
         self.carry = CarryMask(name="carry_mask", dtype=self.dtype_policy)
         self.self_attention = self.make_attention("self_attention", inputs_shape, inputs_shape)
         self.self_attention_norm = self.make_add_norm("self_attention_norm", inputs_shape)
-        self.cross_attention = self.make_attention("cross_attention", inputs_shape, memory_shape)
-        self.cross_attention_norm = self.make_add_norm("cross_attention_norm", inputs_shape)
+        self.cross_attention = self.cross_attention_norm = None
+        if memory_shape is not None:
+            self.cross_attention = self.make_attention(
+                "cross_attention", inputs_shape, memory_shape, positions=None
+            )
+            self.cross_attention_norm = self.make_add_norm("cross_attention_norm", inputs_shape)
         self.feed_forward = self.make_feed_forward(inputs_shape)
         self.feed_forward_norm = self.make_add_norm("feed_forward_norm", inputs_shape)
 
     def call(
         self,
-        inputs,
-        memory,
-        inputs_mask=None,
-        memory_mask=None,
-        attention_mask=None,
-        memory_attention_mask=None,
-        valid_lens=None,
-        use_causal_mask=True,
-        return_attention_scores=False,
-        training=None,
+        inputs: Any,
+        memory: Any = None,
+        inputs_mask: Any = None,
+        memory_mask: Any = None,
+        attention_mask: Any = None,
+        memory_attention_mask: Any = None,
+        valid_lens: Any = None,
+        use_causal_mask: bool = True,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
     ):
+        self._check_memory(memory)
+        of_memory = {
+            "key_mask": memory_mask,
+            "attention_mask": memory_attention_mask,
+            "valid_lens": valid_lens,
+        }
+        if memory is None:
+            names = ("memory_mask", "memory_attention_mask", "valid_lens")
+            for name, mask in zip(names, of_memory.values(), strict=True):
+                if mask is not None:
+                    who = type(self).__name__
+                    _checks.fail(who, name, "not be given without `memory`", mask)
         options = {"training": training, "return_attention_scores": return_attention_scores}
         weights = []
 
@@ -85,12 +109,7 @@ class TransformerDecoderBlock(TransformerBlock):
             return pooled(self.self_attention(query=x, value=x, **masks, **options))
 
         def over_memory(x):
-            masks = {
-                "key_mask": memory_mask,
-                "attention_mask": memory_attention_mask,
-                "valid_lens": valid_lens,
-            }
-            return pooled(self.cross_attention(query=x, value=memory, **masks, **options))
+            return pooled(self.cross_attention(query=x, value=memory, **of_memory, **options))
 
         if inputs_mask is not None:
             inputs = without_broken_padding(inputs, inputs_mask)
@@ -99,39 +118,60 @@ class TransformerDecoderBlock(TransformerBlock):
             output = self.carry((output, inputs_mask))
         return (output, *weights) if weights else output
 
-    def _sublayers(self, inputs, over_target, over_memory, training):
-        """The three sublayers, each within its residual; the two attentions are functions of the
-        queries.
-        """
-        norm = self.self_attention_norm
-        x = norm(inputs, over_target(norm.before(inputs)), training=training)
-        norm = self.cross_attention_norm
-        x = norm(x, over_memory(norm.before(x)), training=training)
-        norm = self.feed_forward_norm
-        return norm(x, self.feed_forward(norm.before(x), training=training), training=training)
+    def _check_memory(self, memory):
+        if (memory is None) != (self.cross_attention is None):
+            expected = (
+                "be given: the block was built with one"
+                if memory is None
+                else "not be given: the block was built without one, and has no cross-attention"
+            )
+            shape = None if memory is None else tuple(memory.shape)
+            _checks.fail(type(self).__name__, "memory", expected, shape)
 
-    def new_cache(self, memory, max_length):
+    def _sublayers(self, inputs, over_target, over_memory, training):
+        """The sublayers, each within its residual; the two attentions are functions of the queries."""
+        norm = self.self_attention_norm
+        x = norm(inputs, over_target(norm.pre_norm(inputs)), training=training)
+        if self.cross_attention is not None:
+            norm = self.cross_attention_norm
+            x = norm(x, over_memory(norm.pre_norm(x)), training=training)
+        norm = self.feed_forward_norm
+        return norm(x, self.feed_forward(norm.pre_norm(x), training=training), training=training)
+
+    def new_cache(self, memory: Any = None, max_length: int | None = None, batch_size: Any = None):
         """What `step` keeps between the positions: zeros for the target's keys and values, the
         memory's projected.
 
         Args:
-            memory: float `(B, S, Dm)`, finite where it is hidden.
+            memory: float `(B, S, Dm)`, finite where it is hidden; None in a block without one.
             max_length: positive int L, positions that there is room for.
+            batch_size: int or scalar integer tensor B, in a block without a memory.
         Returns:
-            dict of `keys` `(B, G, L, P)` and `values` likewise, `memory_keys` `(B, G, S, P)` and
-            `memory_values`.
+            dict of `keys` `(B, G, L, P)` and `values` `(B, G, L, V)`; with a memory also of
+            `memory_keys` `(B, G, S, P)` and `memory_values`.
         """
-        memory_keys, memory_values = self.cross_attention.project_keys(memory)
-        batch, heads, _, width = ops.shape(memory_keys)
-        empty = ops.zeros((batch, heads, max_length, width), dtype=memory_keys.dtype)
+        who = type(self).__name__
+        self._check_memory(memory)
+        _checks.positive_int(who, "max_length", max_length)
+        if (memory is None) == (batch_size is None):
+            expected = "be given" if memory is None else "not be given beside `memory`"
+            _checks.fail(who, "batch_size", expected, batch_size)
+        cache = {}
+        if memory is not None:
+            memory_keys, memory_values = self.cross_attention.project_keys(memory)
+            cache = {"memory_keys": memory_keys, "memory_values": memory_values}
+            batch_size = ops.shape(memory_keys)[0]
+        attention = self.self_attention
+        rows = (batch_size, attention.num_key_value_heads, max_length)
         return {
-            "keys": empty,
-            "values": empty,
-            "memory_keys": memory_keys,
-            "memory_values": memory_values,
+            "keys": ops.zeros((*rows, attention.key_dim), dtype=self.compute_dtype),
+            "values": ops.zeros((*rows, attention.value_dim), dtype=self.compute_dtype),
+            **cache,
         }
 
-    def step(self, inputs, position, cache, bias, memory_bias):
+    def step(
+        self, inputs: Any, position: Any, cache: dict, bias: Any, memory_bias: Any = None
+    ) -> tuple[Any, dict]:
         """The call for one position, whose keys and values are written into the cache.
 
         What is hidden is finite here. So a bias hides it, and nothing has to look for NaN under a
@@ -143,7 +183,7 @@ class TransformerDecoderBlock(TransformerBlock):
             cache: of `new_cache`, or of the step before.
             bias: float `(B, 1, L)`, 0 where a position of the target may be seen and −inf
                 elsewhere.
-            memory_bias: float `(B, 1, S)`, the same for the memory.
+            memory_bias: float `(B, 1, S)`, the same for the memory. Defaults to hiding nothing.
         Returns:
             `(B, 1, D)`, and the cache, in which `memory_keys` and `memory_values` are the same
             objects.

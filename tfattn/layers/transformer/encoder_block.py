@@ -1,155 +1,40 @@
-"""One layer of a Transformer's encoder, and what it shares with the decoder's."""
+"""One layer of a Transformer's encoder."""
+
+from typing import Any
 
 import keras
 
-from tfattn import _checks
-from tfattn.layers.attention.multi_head import MultiHeadAttention
-from tfattn.layers.attention.single_head import checked_score
-from tfattn.layers.parts import copy_of, deserialized, part_seed, serialized, without_broken_padding
-from tfattn.layers.transformer.feed_forward import AddNorm, PositionwiseFeedForward
+from tfattn.layers.parts import without_broken_padding
+from tfattn.layers.transformer.block import TransformerBlock
 
 __all__ = ["TransformerEncoderBlock"]
 
 
-class TransformerBlock(keras.layers.Layer):
-    """What both blocks share: their arguments, and how their parts are made. See
-    `TransformerEncoderBlock`.
-    """
-
-    def __init__(
-        self,
-        num_heads,
-        hidden_dim,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation="relu",
-        norm_first=False,
-        score=None,
-        num_key_value_heads=None,
-        kernel_initializer=None,
-        seed=None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        who = type(self).__name__
-        self.num_heads = _checks.positive_int(who, "num_heads", num_heads)
-        self.hidden_dim = _checks.positive_int(who, "hidden_dim", hidden_dim)
-        self.dropout = _checks.probability(who, "dropout", dropout)
-        self.attention_dropout = _checks.probability(who, "attention_dropout", attention_dropout)
-        self.activation = keras.activations.get(activation)
-        self.norm_first = _checks.boolean(who, "norm_first", norm_first)
-        self.score = checked_score(who, score)
-        self.num_key_value_heads = num_key_value_heads
-        if num_key_value_heads is not None:
-            _checks.positive_int(who, "num_key_value_heads", num_key_value_heads)
-            _checks.divides(who, "num_key_value_heads", num_key_value_heads, "num_heads", num_heads)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.seed = seed
-        self.supports_masking = True
-
-    def make_attention(self, name, query_shape, value_shape):
-        """A built attention whose heads part the width of the queries.
-
-        The maps to queries, keys and values begin smaller than Glorot's rule has them, by 1/√2: as
-        parts of the one map to all three that they could be. Transformers learn better from there
-        (fairseq, Ott et al. 2019, arXiv:1904.01038).
-        """
-        who, width = type(self).__name__, query_shape[-1]
-        _checks.rank(who, "inputs", query_shape, (3,), "(B, T, D)")
-        _checks.rank(who, "memory", value_shape, (3,), "(B, S, D)")
-        if width is None:
-            _checks.fail(who, "inputs", "have a width that is known", query_shape)
-        _checks.divides(who, "num_heads", self.num_heads, "width of the inputs", width)
-        attention = MultiHeadAttention(
-            num_heads=self.num_heads,
-            key_dim=width // self.num_heads,
-            dropout=self.attention_dropout,
-            # A copy: each attention has a score with weights of its own.
-            score=copy_of(self.score),
-            num_key_value_heads=self.num_key_value_heads,
-            kernel_initializer=self.kernel_initializer
-            or keras.initializers.VarianceScaling(0.5, "fan_avg", "uniform"),
-            output_kernel_initializer=self.kernel_initializer or "glorot_uniform",
-            seed=part_seed(self.seed, name),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        attention.build(query_shape, value_shape)
-        return attention
-
-    def make_add_norm(self, name, shape):
-        layer = AddNorm(
-            dropout=self.dropout,
-            norm_first=self.norm_first,
-            seed=part_seed(self.seed, name),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        layer.build(shape)
-        return layer
-
-    def make_feed_forward(self, shape):
-        layer = PositionwiseFeedForward(
-            self.hidden_dim,
-            activation=self.activation,
-            kernel_initializer=self.kernel_initializer or "glorot_uniform",
-            seed=part_seed(self.seed, "feed_forward"),
-            dtype=self.dtype_policy,
-            name="feed_forward",
-        )
-        layer.build(shape)
-        return layer
-
-    def compute_output_shape(self, inputs_shape, *other_shapes):
-        return tuple(inputs_shape)
-
-    def compute_output_spec(self, *args, **kwargs):
-        # The call itself, traced with symbolic tensors, so that returned weights have their shapes
-        # too.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "hidden_dim": self.hidden_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "norm_first": self.norm_first,
-            "score": serialized(self.score),
-            "num_key_value_heads": self.num_key_value_heads,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**deserialized(config, "score"))
-
-
 @keras.saving.register_keras_serializable("tfattn")
 class TransformerEncoderBlock(TransformerBlock):
-    """Self-attention and a position-wise network, each with residual, dropout and layer
-    normalisation.
+    """Self-attention and a position-wise network, each with residual, dropout and norm.
 
         x = add_norm(x, attention(x, x))
         x = add_norm(x, feed_forward(x))
 
+    The plain case is two numbers. What else a block is made of is passed in, and copied for each
+    place in it, with a name, a seed and a dtype of the block's; what was passed in stays as it is.
+
     Args:
         num_heads: positive int that divides the width D of the inputs; each head has D / num_heads
-            features.
-        hidden_dim: positive int, inner width of the position-wise network.
+            features. Not beside `attention`, which has its own.
+        hidden_dim: positive int, inner width of the position-wise network. Likewise not beside
+            `feed_forward`.
         dropout: probability in [0, 1) of dropping a feature of a sublayer's output.
-        attention_dropout: the same for attention weights.
-        activation: of the position-wise network.
+        attention_dropout: the same for attention weights. Not beside `attention`.
         norm_first: pre-norm instead of the paper's post-norm. A stack of such blocks ends with a
             norm of its own.
-        score: a score layer that each attention copies; the scaled dot product where it is not
-            given.
-        num_key_value_heads: see `MultiHeadAttention`.
-        kernel_initializer: of all linear maps; Glorot's uniform one where it is not given, and
-            smaller by 1/√2 for the maps to queries, keys and values.
+        attention: a `MultiHeadAttention`, with another score, shared key heads, positions or
+            initializers. Defaults to one of `num_heads` over scaled dot products, whose linear maps
+            begin by Glorot's uniform rule, those to queries, keys and values smaller by 1/√2.
+        feed_forward: a layer from `(B, T, D)` to `(B, T, D)`, each position by itself. Defaults to
+            `PositionwiseFeedForward(hidden_dim)`.
+        norm: a norm layer. Defaults to layer normalisation with an epsilon of 1e-5.
         seed: int, for the dropouts.
     Call arguments:
         inputs: float `(B, T, D)`.
@@ -162,10 +47,22 @@ class TransformerEncoderBlock(TransformerBlock):
     Returns:
         `(B, T, D)`, with the inputs' mask; on request also the weights `(B, H, T, T)`.
     Raises:
-        ValueError: `num_heads` does not divide the width; a size is no positive int; a mask does
-            not fit.
+        ValueError: `num_heads` does not divide the width; a size is no positive int, or another
+            than the part's that has it; a part gives another width; a mask does not fit.
     Example:
-        >>> TransformerEncoderBlock(num_heads=2, hidden_dim=16)(np.ones((2, 3, 8), "float32")).shape
+        >>> tokens = np.ones((2, 3, 8), "float32")
+        >>> TransformerEncoderBlock(num_heads=2, hidden_dim=16)(tokens).shape
+        TensorShape([2, 3, 8])
+
+        Shared key heads, and Keras's RMS norm before each sublayer:
+
+        >>> block = TransformerEncoderBlock(
+        ...     attention=MultiHeadAttention(num_heads=4, key_dim=2, num_key_value_heads=1),
+        ...     hidden_dim=16,
+        ...     norm=keras.layers.RMSNormalization(epsilon=1e-6),
+        ...     norm_first=True,
+        ... )
+        >>> block(tokens).shape
         TensorShape([2, 3, 8])
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1. The linear maps of the attention
@@ -180,18 +77,18 @@ class TransformerEncoderBlock(TransformerBlock):
 
     def call(
         self,
-        inputs,
-        mask=None,
-        attention_mask=None,
-        valid_lens=None,
-        use_causal_mask=False,
-        bias=None,
-        return_attention_scores=False,
-        training=None,
+        inputs: Any,
+        mask: Any = None,
+        attention_mask: Any = None,
+        valid_lens: Any = None,
+        use_causal_mask: bool = False,
+        bias: Any = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
     ):
         if mask is not None:
             inputs = without_broken_padding(inputs, mask)
-        x = self.self_attention_norm.before(inputs)
+        x = self.self_attention_norm.pre_norm(inputs)
         attended = self.self_attention(
             query=x,
             value=x,
@@ -209,7 +106,7 @@ class TransformerEncoderBlock(TransformerBlock):
         x = self.self_attention_norm(inputs, attended, training=training)
         x = self.feed_forward_norm(
             x,
-            self.feed_forward(self.feed_forward_norm.before(x), training=training),
+            self.feed_forward(self.feed_forward_norm.pre_norm(x), training=training),
             training=training,
         )
         return (x, *weights) if weights else x

@@ -1,15 +1,15 @@
-"""The Transformer's two small parts: the position-wise network, and the residual connection with
-its norm.
-"""
+"""The position-wise network."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
 from tfattn import _checks
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.transformer.norm import LayerNormalization
+from tfattn.layers.parts import own_initializer
 
-__all__ = ["AddNorm", "PositionwiseFeedForward"]
+__all__ = ["PositionwiseFeedForward"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -20,7 +20,7 @@ class PositionwiseFeedForward(keras.layers.Layer):
 
     Args:
         hidden_dim: positive int, width of the inner layer.
-        output_dim: positive int, width of the output; the input's where it is not given.
+        output_dim: positive int, width of the output. Defaults to the input's.
         activation: name or function, as in Keras.
         dropout: probability in [0, 1) of dropping an inner unit in training.
         kernel_initializer: of both maps.
@@ -40,16 +40,16 @@ class PositionwiseFeedForward(keras.layers.Layer):
 
     def __init__(
         self,
-        hidden_dim,
-        output_dim=None,
-        activation="relu",
-        dropout=0.0,
-        kernel_initializer="glorot_uniform",
-        seed=None,
-        **kwargs,
+        hidden_dim: int,
+        output_dim: int | None = None,
+        activation: Any = "relu",
+        dropout: float = 0.0,
+        kernel_initializer: Any = "glorot_uniform",
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        who = "PositionwiseFeedForward"
+        who = type(self).__name__
         self.hidden_dim = _checks.positive_int(who, "hidden_dim", hidden_dim)
         self.output_dim = (
             None if output_dim is None else _checks.positive_int(who, "output_dim", output_dim)
@@ -70,7 +70,7 @@ class PositionwiseFeedForward(keras.layers.Layer):
             self.dropout, seed=self.seed, dtype=self.dtype_policy, name="inner_dropout"
         )
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
         # Flat, so that each map and its gradient is one plain product and not a batched one.
         rows = ops.reshape(inputs, (-1, inputs.shape[-1]))  # (B·T, D)
         rows = self.inner_dropout(self.inner(rows), training=training)  # (B·T, hidden)
@@ -79,7 +79,7 @@ class PositionwiseFeedForward(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             "hidden_dim": self.hidden_dim,
@@ -90,94 +90,12 @@ class PositionwiseFeedForward(keras.layers.Layer):
             "seed": self.seed,
         }
 
-    def _dense(self, units, name, activation):
-        initializer = self.kernel_initializer
-        if isinstance(initializer, keras.initializers.Initializer):
-            # A copy: Keras's initializers give the same numbers each time that one object is asked.
-            initializer = type(initializer).from_config(initializer.get_config())
+    def _dense(self, units, name, activation, use_bias=True):
         return keras.layers.Dense(
             units,
             activation=activation,
-            kernel_initializer=initializer,
+            use_bias=use_bias,
+            kernel_initializer=own_initializer(self.kernel_initializer),
             dtype=self.dtype_policy,
             name=name,
         )
-
-
-@keras.saving.register_keras_serializable("tfattn")
-class AddNorm(keras.layers.Layer):
-    """The residual connection around a sublayer, with dropout and layer normalisation.
-
-        post-norm (the paper):       norm(input + dropout(sublayer(input)))
-        pre-norm (`norm_first`):     input + dropout(sublayer(norm(input)))
-
-    Both are used in the same two steps, `output = add_norm(x, sublayer(add_norm.before(x)))`. A
-    stack of pre-norm blocks needs one more norm after the last, which the models here add.
-
-    Args:
-        dropout: probability in [0, 1) of dropping a feature of the sublayer's output in training.
-        norm_first: whether to normalise before the sublayer (pre-norm).
-        epsilon: positive number, added to the variance.
-        seed: int, for the dropout.
-    Call arguments:
-        inputs: float `(B, T, D)`, what went around the sublayer.
-        outputs: float `(B, T, D)`, what came out of it; without it the layer only normalises, which
-            is `before`.
-        training: whether dropout is active.
-    Returns:
-        `(B, T, D)`, with the mask of `inputs`.
-    Raises:
-        ValueError: the two differ in width; `dropout` is not in [0, 1).
-    Example:
-        >>> inputs = np.array([[[1.0, 3.0]]], "float32")
-        >>> print(AddNorm()(inputs, inputs).numpy().round(3))
-        [[[-1.  1.]]]
-
-    Source: He et al. 2016, arXiv:1512.03385; Ba, Kiros, Hinton 2016, arXiv:1607.06450; pre-norm,
-    Xiong et al. 2020, arXiv:2002.04745.
-    """
-
-    def __init__(self, dropout=0.0, norm_first=False, epsilon=1e-5, seed=None, **kwargs):
-        super().__init__(**kwargs)
-        self.dropout = _checks.probability("AddNorm", "dropout", dropout)
-        self.norm_first = _checks.boolean("AddNorm", "norm_first", norm_first)
-        self.epsilon = _checks.positive_number("AddNorm", "epsilon", epsilon)
-        self.seed = seed
-        self.supports_masking = True
-
-    def build(self, inputs_shape, outputs_shape=None):
-        if outputs_shape is not None and inputs_shape[-1] != outputs_shape[-1]:
-            _checks.fail(
-                "AddNorm",
-                "outputs",
-                f"be as wide as `inputs`, {inputs_shape[-1]}",
-                outputs_shape[-1],
-            )
-        self.norm = LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="norm")
-        self.norm.build(inputs_shape)
-        self.output_dropout = Dropout(
-            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="output_dropout"
-        )
-
-    def before(self, inputs):
-        """What the sublayer is to be given: the inputs, normalised under pre-norm."""
-        return self(inputs) if self.norm_first else inputs
-
-    def call(self, inputs, outputs=None, training=None):
-        if outputs is None:
-            return self.norm(inputs)
-        _checks.same_size("AddNorm", "outputs", outputs.shape[1], "inputs", inputs.shape[1])
-        total = inputs + self.output_dropout(outputs, training=training)
-        return total if self.norm_first else self.norm(total)
-
-    def compute_output_shape(self, inputs_shape, outputs_shape=None):
-        return tuple(inputs_shape)
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "dropout": self.dropout,
-            "norm_first": self.norm_first,
-            "epsilon": self.epsilon,
-            "seed": self.seed,
-        }

@@ -1,0 +1,112 @@
+"""The residual connection around a sublayer, with its norm."""
+
+from typing import Any
+
+import keras
+
+from tfattn import _checks
+from tfattn.layers.dropout import Dropout
+from tfattn.layers.parts import Template, checked_layer, deserialized, serialized
+from tfattn.layers.transformer.norm import LayerNormalization
+
+__all__ = ["AddNorm"]
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class AddNorm(keras.layers.Layer):
+    """The residual connection around a sublayer, with dropout and a norm.
+
+        post-norm (the paper):       norm(input + dropout(sublayer(input)))
+        pre-norm (`norm_first`):     input + dropout(sublayer(norm(input)))
+
+    Both are used in the same two steps, `output = add_norm(x, sublayer(add_norm.pre_norm(x)))`. A
+    stack of pre-norm blocks needs one more norm after the last, which the models here add.
+
+    Args:
+        dropout: probability in [0, 1) of dropping a feature of the sublayer's output in training.
+        norm_first: whether to normalise before the sublayer (pre-norm).
+        epsilon: positive number, added to the variance by the default norm.
+        norm: a norm layer, of which this layer makes a copy: `keras.layers.RMSNormalization()`,
+            say. Defaults to layer normalisation with `epsilon`.
+        seed: int, for the dropout.
+    Call arguments:
+        inputs: float `(B, T, D)`, what went around the sublayer.
+        outputs: float `(B, T, D)`, what came out of it; without it the layer only normalises, which
+            is `pre_norm`.
+        training: whether dropout is active.
+    Returns:
+        `(B, T, D)`, with the mask of `inputs`.
+    Raises:
+        ValueError: the two differ in width; `dropout` is not in [0, 1); `norm` is no layer.
+    Example:
+        >>> inputs = np.array([[[1.0, 3.0]]], "float32")
+        >>> print(AddNorm()(inputs, inputs).numpy().round(3))
+        [[[-1.  1.]]]
+
+    Source: He et al. 2016, arXiv:1512.03385; Ba, Kiros, Hinton 2016, arXiv:1607.06450; pre-norm,
+    Xiong et al. 2020, arXiv:2002.04745.
+    """
+
+    def __init__(
+        self,
+        dropout: float = 0.0,
+        norm_first: bool = False,
+        epsilon: float = 1e-5,
+        norm: keras.layers.Layer | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        self.dropout = _checks.probability("AddNorm", "dropout", dropout)
+        self.norm_first = _checks.boolean("AddNorm", "norm_first", norm_first)
+        self.epsilon = _checks.positive_number("AddNorm", "epsilon", epsilon)
+        self.seed = seed
+        self.supports_masking = True
+        # The config is the template's: some norms change theirs as they are built.
+        self._norm = Template(checked_layer("AddNorm", "norm", norm))
+        options = {"dtype": self.dtype_policy, "name": "norm"}
+        self.norm = self._norm.copy(**options)
+        if norm is None:
+            self.norm = LayerNormalization(epsilon=self.epsilon, **options)
+        self.norm.supports_masking = True  # it normalises each token by itself
+
+    def build(self, inputs_shape, outputs_shape=None):
+        if outputs_shape is not None and inputs_shape[-1] != outputs_shape[-1]:
+            _checks.fail(
+                "AddNorm",
+                "outputs",
+                f"be as wide as `inputs`, {inputs_shape[-1]}",
+                outputs_shape[-1],
+            )
+        self.norm.build(inputs_shape)
+        self.output_dropout = Dropout(
+            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="output_dropout"
+        )
+
+    def pre_norm(self, inputs: Any) -> Any:
+        """What the sublayer is to be given: the inputs, normalised under pre-norm."""
+        return self(inputs) if self.norm_first else inputs
+
+    def call(self, inputs: Any, outputs: Any = None, training: bool | None = None) -> Any:
+        if outputs is None:
+            return self.norm(inputs)
+        _checks.same_size("AddNorm", "outputs", outputs.shape[1], "inputs", inputs.shape[1])
+        total = inputs + self.output_dropout(outputs, training=training)
+        return total if self.norm_first else self.norm(total)
+
+    def compute_output_shape(self, inputs_shape, outputs_shape=None):
+        return tuple(inputs_shape)
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "dropout": self.dropout,
+            "norm_first": self.norm_first,
+            "epsilon": self.epsilon,
+            "norm": serialized(self._norm.layer),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict) -> "AddNorm":
+        return cls(**deserialized(config, "norm"))

@@ -1,0 +1,188 @@
+"""What a Transformer's two blocks share: their arguments, and how their parts are made."""
+
+from typing import Any
+
+import keras
+
+from tfattn import _checks
+from tfattn.layers.attention.multi_head import MultiHeadAttention
+from tfattn.layers.parts import Template, checked_layer, deserialized, part_seed, serialized
+from tfattn.layers.transformer.add_norm import AddNorm
+from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
+from tfattn.layers.transformer.norm import LayerNormalization
+
+__all__ = ["TransformerBlock"]
+
+# Arguments that blocks had before their parts were passed in, with their defaults: files of plain
+# blocks hold them.
+_FORMER = {
+    "activation": "relu",
+    "score": None,
+    "num_key_value_heads": None,
+    "kernel_initializer": None,
+}
+
+
+class TransformerBlock(keras.layers.Layer):
+    """Base of both blocks. See `TransformerEncoderBlock`, whose arguments these are.
+
+    Attention, feed-forward and norm that are passed in are templates: a block copies them, and a
+    stack copies the block.
+    """
+
+    def __init__(
+        self,
+        num_heads: int | None = None,
+        hidden_dim: int | None = None,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        norm_first: bool = False,
+        attention: MultiHeadAttention | None = None,
+        feed_forward: keras.layers.Layer | None = None,
+        norm: keras.layers.Layer | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        who = type(self).__name__
+        if attention is not None and not isinstance(attention, MultiHeadAttention):
+            _checks.fail(who, "attention", "be a tfattn.MultiHeadAttention, or None", attention)
+        self.num_heads = _size(who, "num_heads", num_heads, "attention", attention)
+        self.attention_dropout = _checks.probability(who, "attention_dropout", attention_dropout)
+        if attention is not None:
+            self.attention_dropout = attention.dropout
+            if attention_dropout not in (0.0, attention.dropout):
+                expected = f"be {attention.dropout}, as `attention` has it, or not be given"
+                _checks.fail(who, "attention_dropout", expected, attention_dropout)
+        checked_layer(who, "feed_forward", feed_forward)
+        self.hidden_dim = _size(who, "hidden_dim", hidden_dim, "feed_forward", feed_forward)
+        self.dropout = _checks.probability(who, "dropout", dropout)
+        self.norm_first = _checks.boolean(who, "norm_first", norm_first)
+        self._attention = Template(attention)
+        self._feed_forward = Template(feed_forward)
+        self._norm = Template(checked_layer(who, "norm", norm))
+        self.feed_forward = None  # made in `build`, as the others are
+        self.seed = seed
+        self.supports_masking = True
+
+    @property
+    def attention(self) -> MultiHeadAttention | None:
+        """The attention that this block's are copies of, or None."""
+        return self._attention.layer
+
+    @property
+    def norm(self) -> keras.layers.Layer | None:
+        """The norm that this block's are copies of, or None."""
+        return self._norm.layer
+
+    def make_attention(self, name: str, query_shape, value_shape, **changes: Any):
+        """A built attention: a copy of the one passed in, with these changes, or the default one,
+        whose heads part the width of the queries.
+
+        The default's maps to queries, keys and values begin smaller than Glorot's rule has them, by
+        1/√2: as parts of the one map to all three that they could be. Transformers learn better
+        from there (fairseq, Ott et al. 2019, arXiv:1904.01038).
+        """
+        who, width = type(self).__name__, query_shape[-1]
+        _checks.rank(who, "inputs", query_shape, (3,), "(B, T, D)")
+        _checks.rank(who, "memory", value_shape, (3,), "(B, S, D)")
+        if width is None:
+            _checks.fail(who, "inputs", "have a width that is known", query_shape)
+        options = self._options(name)
+        if self.attention is None:
+            _checks.divides(who, "num_heads", self.num_heads, "width of the inputs", width)
+            attention = MultiHeadAttention(
+                num_heads=self.num_heads,
+                key_dim=width // self.num_heads,
+                dropout=self.attention_dropout,
+                kernel_initializer=keras.initializers.VarianceScaling(0.5, "fan_avg", "uniform"),
+                output_kernel_initializer="glorot_uniform",
+                **options,
+            )
+        else:
+            attention = self._attention.copy(**options, **changes)
+            output_shape = attention.compute_output_shape(query_shape, value_shape)
+            self._check_width("attention", output_shape, width)
+        attention.build(query_shape, value_shape)
+        return attention
+
+    def make_add_norm(self, name: str, shape) -> AddNorm:
+        layer = AddNorm(
+            dropout=self.dropout,
+            norm_first=self.norm_first,
+            norm=self.norm,
+            **self._options(name),
+        )
+        layer.build(shape)
+        return layer
+
+    def make_feed_forward(self, shape) -> keras.layers.Layer:
+        layer, options = self._feed_forward.layer, self._options("feed_forward")
+        if layer is None:
+            layer = PositionwiseFeedForward(self.hidden_dim, **options)
+            layer.build(shape)
+            return layer
+        layer = self._feed_forward.copy(**options)
+        layer.supports_masking = True  # the mask goes around it, with the residual
+        # Called on symbolic tokens and not only built: a layer without a `build` makes its weights
+        # in its first call, and the width that comes out is known before there are numbers.
+        tokens = keras.KerasTensor((None, None, shape[-1]), dtype=self.compute_dtype)
+        self._check_width("feed_forward", layer(tokens).shape, shape[-1])
+        return layer
+
+    def make_norm(self, name: str, dtype: Any = None) -> keras.layers.Layer:
+        """An unbuilt norm as this block's, for the end of a stack of pre-norm blocks."""
+        options = {"name": name, "dtype": self.dtype_policy if dtype is None else dtype}
+        return self._norm.copy(**options) or LayerNormalization(epsilon=1e-5, **options)
+
+    def compute_output_shape(self, inputs_shape, *other_shapes):
+        return tuple(inputs_shape)
+
+    def compute_output_spec(self, *args, **kwargs):
+        # The call itself, traced with symbolic tensors, so that returned weights have their shapes
+        # too.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "hidden_dim": self.hidden_dim,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "norm_first": self.norm_first,
+            "attention": serialized(self._attention.layer),
+            "feed_forward": serialized(self._feed_forward.layer),
+            "norm": serialized(self._norm.layer),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict) -> "TransformerBlock":
+        config = {
+            name: value
+            for name, value in config.items()
+            if name not in _FORMER or value != _FORMER[name]
+        }
+        return cls(**deserialized(config, "attention", "feed_forward", "norm"))
+
+    def _options(self, name):
+        return {"name": name, "seed": part_seed(self.seed, name), "dtype": self.dtype_policy}
+
+    def _check_width(self, argument, shape, width):
+        if shape[-1] != width:
+            expected = f"give back the width of the inputs, {width}"
+            _checks.fail(type(self).__name__, argument, expected, shape[-1])
+
+
+def _size(who, argument, given, part_name, part):
+    """A size that a part passed in has already; one that is given beside it must be the same."""
+    if part is not None:
+        size = getattr(part, argument, None)
+        if given not in (None, size):
+            expected = f"be {size}, as `{part_name}` has it, or not be given"
+            _checks.fail(who, argument, expected, given)
+        return size
+    if given is None:
+        _checks.fail(who, argument, f"be given, or else `{part_name}`", None)
+    return _checks.positive_int(who, argument, given)
