@@ -374,6 +374,13 @@ def language_model(**options):
         5,
     ),
     (
+        transformer(dropout=0.1, block=BLOCK),
+        "TransformerEncoder",
+        "dropout",
+        "be 0.0, as `block` has it, or not be given",
+        0.1,
+    ),
+    (
         lambda: language_model(hidden_dim=8, block=BLOCK),
         "TransformerDecoder",
         "hidden_dim",

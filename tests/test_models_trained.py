@@ -1,4 +1,6 @@
-"""How the training of each model that translates begins."""
+"""How the training of each model of token ids begins."""
+
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -8,16 +10,43 @@ import tfattn
 
 IDS = np.random.default_rng(1).integers(1, 11, (4, 5))
 LAYERS = {"num_layers": 1, "width": 8, "seed": 1}
-SIZES = {
-    "Transformer": {"num_heads": 2, "hidden_dim": 8, **LAYERS},
-    "BahdanauSeq2Seq": {"units": 8, **LAYERS},
+PARTS = {
+    "block": tfattn.TransformerEncoderBlock(
+        attention=tfattn.MultiHeadAttention(2, 4),
+        hidden_dim=8,
+        norm=keras.layers.RMSNormalization(),
+        norm_first=True,
+    ),
+    "positions": tfattn.LearnedPositionalEncoding(7),
 }
 
 
-@pytest.fixture(params=SIZES)
-def public(request):
-    """(class, its sizes)."""
-    return getattr(tfattn, request.param), SIZES[request.param]
+class Case(NamedTuple):
+    """A model, and what it is fitted to."""
+
+    cls: type
+    vocabularies: tuple
+    options: dict
+    inputs: object = (IDS, IDS)
+
+    def make(self, cls=None):
+        return (cls or self.cls)(*self.vocabularies, **self.options)
+
+    def fit(self, model, **options):
+        model.fit(self.inputs, IDS, verbose=0, **options)
+
+
+CASES = {
+    "Transformer": Case(tfattn.Transformer, (11, 13), {"num_heads": 2, "hidden_dim": 8, **LAYERS}),
+    "Transformer of parts": Case(tfattn.Transformer, (11, 13), {**PARTS, **LAYERS}),
+    "CausalLM": Case(tfattn.CausalLM, (13,), {"num_heads": 2, "hidden_dim": 8, **LAYERS}, IDS),
+    "BahdanauSeq2Seq": Case(tfattn.BahdanauSeq2Seq, (11, 13), {"units": 8, **LAYERS}),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return CASES[request.param]
 
 
 def compiled(model, optimizer="adam"):
@@ -27,35 +56,36 @@ def compiled(model, optimizer="adam"):
     return model
 
 
-def test_a_training_step_is_traced_once(public):
+def test_a_training_step_is_traced_once(case):
     traces = []
 
-    class Counting(public[0]):
+    class Counting(case.cls):
         def train_step(self, data):
             traces.append(None)
             return super().train_step(data)
 
-    model = compiled(Counting(11, 13, **public[1]))
-    model.fit((IDS, IDS), IDS, batch_size=2, epochs=2, verbose=0)
+    model = compiled(case.make(Counting))
+    case.fit(model, batch_size=2, epochs=2)
     assert len(traces) == 1
     assert int(model.optimizer.iterations) == 4
     # and what the optimizer knows stays with it
-    model.fit((IDS, IDS), IDS, batch_size=2, verbose=0)
+    case.fit(model, batch_size=2)
     assert int(model.optimizer.iterations) == 6
 
 
-def test_frozen_weights_stay_as_they_are(public):
-    model = public[0](11, 13, **public[1])
-    model.build(((None, None), (None, None)))
-    model.encoder.trainable = False
+def test_frozen_weights_stay_as_they_are(case):
+    model = case.make()
+    model.build_for_any()
+    part = model.encoder if hasattr(model, "encoder") else model.decoder.embedding
+    part.trainable = False
     compiled(model, keras.optimizers.SGD(0.1, momentum=0.9))
     before = [weight.numpy() for weight in model.weights]
-    model.fit((IDS, IDS), IDS, verbose=0)
+    case.fit(model)
     moved = [
         not np.array_equal(weight.numpy(), old)
         for weight, old in zip(model.weights, before, strict=True)
     ]
-    frozen = {id(weight) for weight in model.encoder.weights}
+    frozen = {id(weight) for weight in part.weights}
     assert not any(
         it for it, weight in zip(moved, model.weights, strict=True) if id(weight) in frozen
     )
@@ -64,8 +94,8 @@ def test_frozen_weights_stay_as_they_are(public):
     assert len(model.optimizer.variables) == 2 + len(model.trainable_variables)
 
 
-def test_a_subclass_may_build_layers_of_its_own_in_its_call(public):
-    class Longer(public[0]):
+def test_a_subclass_may_build_layers_of_its_own_in_its_call(case):
+    class Longer(case.cls):
         def __init__(self, *args, **kwargs):
             super().__init__(*args, **kwargs)
             self.extra = keras.layers.Dense(13)
@@ -73,19 +103,19 @@ def test_a_subclass_may_build_layers_of_its_own_in_its_call(public):
         def call(self, inputs, training=None):
             return self.extra(super().call(inputs, training=training))
 
-    model = compiled(Longer(11, 13, **public[1]))
-    model.fit((IDS, IDS), IDS, verbose=0)
+    model = compiled(case.make(Longer))
+    case.fit(model)
     before = model.extra.kernel.numpy()
-    model.fit((IDS, IDS), IDS, verbose=0)
+    case.fit(model)
     assert not np.array_equal(model.extra.kernel.numpy(), before)
 
 
-def test_without_a_step_no_average_is_taken_for_weights(public):
-    model = public[0](11, 13, **public[1])
-    model.build(((None, None), (None, None)))
+def test_without_a_step_no_average_is_taken_for_weights(case):
+    model = case.make()
+    model.build_for_any()
     before = [weight.numpy() for weight in model.weights]
     compiled(model, keras.optimizers.Adam(use_ema=True))
     with pytest.raises(AttributeError):  # Keras's, whose optimizer has no variables yet
-        model.fit((IDS, IDS), IDS, epochs=2, initial_epoch=2, verbose=0)
+        case.fit(model, epochs=2, initial_epoch=2)
     for weight, old in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(weight.numpy(), old)

@@ -21,8 +21,8 @@ def small(**options):
     return tfattn.Transformer(SOURCE, **{"target_vocabulary_size": TARGET, **arguments, **options})
 
 
-def pre_norm(**options):
-    return tfattn.TransformerEncoderBlock(HEADS, HIDDEN, dropout=0.3, norm_first=True, **options)
+def pre_norm(dropout=0.3):
+    return tfattn.TransformerEncoderBlock(HEADS, HIDDEN, dropout, norm_first=True)
 
 
 def sentences(seed=0, batch=3, source_length=7, target_length=5):
@@ -198,11 +198,11 @@ def test_shared_embeddings_stay_one_matrix_in_a_saved_model(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"block": pre_norm(), "share_embeddings": True, "target_vocabulary_size": None}],
+    [{}, {"block": pre_norm(0.0), "share_embeddings": True, "target_vocabulary_size": None}],
     ids=["plain", "pre-norm, shared"],
 )
 def test_fit_learns_to_copy(options):
-    model = small(**{"dropout": 0.0, "num_layers": 1, **options})
+    model = small(dropout=0.0, num_layers=1, **options)
     rng = np.random.default_rng(0)
     words = rng.integers(4, TARGET, (32, 3))
     target_in = np.pad(words, ((0, 0), (1, 0)), constant_values=2)
@@ -282,7 +282,7 @@ def test_weights_are_collected_from_a_loaded_and_from_a_functional_model(tmp_pat
 @pytest.mark.parametrize("score", [tfattn.AdditiveScore(units=5), tfattn.BilinearScore()])
 def test_the_model_takes_any_score(score):
     attention = tfattn.MultiHeadAttention(HEADS, WIDTH // HEADS, score=score)
-    block = tfattn.TransformerEncoderBlock(hidden_dim=HIDDEN, attention=attention)
+    block = tfattn.TransformerEncoderBlock(hidden_dim=HIDDEN, dropout=0.3, attention=attention)
     model = small(block=block)
     assert model(sentences()).shape == (3, 5, TARGET)
     scores = {

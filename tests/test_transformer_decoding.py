@@ -32,13 +32,13 @@ def small(**options):
 
 
 def pre_norm():
-    return tfattn.TransformerEncoderBlock(HEADS, HIDDEN, norm_first=True)
+    return tfattn.TransformerEncoderBlock(HEADS, HIDDEN, dropout=0.3, norm_first=True)
 
 
 def with_score(score):
     """A block whose attentions have that score."""
     attention = tfattn.MultiHeadAttention(HEADS, WIDTH // HEADS, score=score)
-    return tfattn.TransformerEncoderBlock(hidden_dim=HIDDEN, attention=attention)
+    return tfattn.TransformerEncoderBlock(hidden_dim=HIDDEN, dropout=0.3, attention=attention)
 
 
 def sentences(seed=0):

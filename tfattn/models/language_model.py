@@ -39,8 +39,8 @@ class CausalLM(TokenModel):
     Returns:
         Scores before softmax (logits) of the token after each, `(B, T, V)`.
     Raises:
-        ValueError: a size is no positive int; heads do not divide `width`; `num_heads` or
-            `hidden_dim` other than the block's.
+        ValueError: a size is no positive int; heads do not divide `width`; `num_heads`,
+            `hidden_dim` or `dropout` other than the block's.
     Example:
         >>> model = CausalLM(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> model(np.array([[2, 4, 7]])).shape
@@ -64,7 +64,7 @@ class CausalLM(TokenModel):
         width: int = 512,
         num_heads: int | None = None,
         hidden_dim: int | None = None,
-        dropout: float = 0.1,
+        dropout: float | None = None,
         block: TransformerBlock | None = None,
         positions: keras.layers.Layer | None = None,
         tie_embeddings: bool = True,

@@ -38,7 +38,7 @@ class _Stack(keras.layers.Layer):
         width: int = 512,
         num_heads: int | None = None,
         hidden_dim: int | None = None,
-        dropout: float = 0.1,
+        dropout: float | None = None,
         block: TransformerBlock | None = None,
         positions: keras.layers.Layer | None = None,
         embedding: keras.layers.Layer | None = None,
@@ -50,10 +50,11 @@ class _Stack(keras.layers.Layer):
         self.vocabulary_size = _checks.positive_int(who, "vocabulary_size", vocabulary_size)
         self.num_layers = _checks.positive_int(who, "num_layers", num_layers)
         self.width = _checks.positive_int(who, "width", width)
-        self.dropout = _checks.probability(who, "dropout", dropout)
         self.seed = seed
-        template = self._template(who, block, num_heads, hidden_dim)
+        given = {"num_heads": num_heads, "hidden_dim": hidden_dim, "dropout": dropout}
+        template = self._template(who, block, **given)
         self.num_heads, self.hidden_dim = template.num_heads, template.hidden_dim
+        self.dropout = template.dropout
         self._block = Template(block)
         self.embedding = checked_layer(who, "embedding", embedding)
         if embedding is None:
@@ -87,23 +88,24 @@ class _Stack(keras.layers.Layer):
         if template.norm_first:
             self.final_norm = template.make_norm("final_norm", self.dtype_policy)
 
-    def _template(self, who, block, num_heads, hidden_dim):
-        """The block that all others are copies of."""
+    def _template(self, who, block, **given):
+        """The block that all others are copies of. What is given beside one must be the same."""
         if block is None:
-            num_heads = (
-                8 if num_heads is None else _checks.positive_int(who, "num_heads", num_heads)
-            )
-            _checks.divides(who, "num_heads", num_heads, "width", self.width)
-            hidden_dim = 2048 if hidden_dim is None else hidden_dim
-            _checks.positive_int(who, "hidden_dim", hidden_dim)
-            return self.block_class(num_heads, hidden_dim, dropout=self.dropout, name="block")
+            defaults = {"num_heads": 8, "hidden_dim": 2048, "dropout": 0.1}
+            own = {name: value for name, value in given.items() if value is not None}
+            given = {**defaults, **own}
+            _checks.positive_int(who, "num_heads", given["num_heads"])
+            _checks.divides(who, "num_heads", given["num_heads"], "width", self.width)
+            _checks.positive_int(who, "hidden_dim", given["hidden_dim"])
+            _checks.probability(who, "dropout", given["dropout"])
+            return self.block_class(**given, name="block")
         if not isinstance(block, TransformerBlock):
             expected = "be a block, such as tfattn.TransformerEncoderBlock(8, 2048), or None"
             _checks.fail(who, "block", expected, block)
-        for name, size in {"num_heads": num_heads, "hidden_dim": hidden_dim}.items():
+        for name, value in given.items():
             own = getattr(block, name)
-            if size not in (None, own):
-                _checks.fail(who, name, f"be {own}, as `block` has it, or not be given", size)
+            if value not in (None, own):
+                _checks.fail(who, name, f"be {own}, as `block` has it, or not be given", value)
         if isinstance(block, self.block_class):
             return block
         return self.block_class.from_config(block.get_config())
@@ -167,8 +169,8 @@ class TransformerEncoder(_Stack):
         num_heads: positive int that divides `width`. Defaults to the block's, or to 8.
         hidden_dim: positive int, inner width of the position-wise networks. Defaults to the
             block's, or to 2048.
-        dropout: probability in [0, 1) on the embeddings and, without `block`, on each sublayer's
-            output.
+        dropout: probability in [0, 1) on the embeddings and on each sublayer's output. Defaults to
+            the block's, or to 0.1.
         block: a `TransformerEncoderBlock` that each layer copies, with weights and a seed of its
             own. Defaults to the paper's, post-norm, of `num_heads`, `hidden_dim` and `dropout`. A
             pre-norm one brings the final norm that it needs. A block of the other class gives its
@@ -186,8 +188,8 @@ class TransformerEncoder(_Stack):
     Returns:
         `(B, T, D)`, with the mask of the ids.
     Raises:
-        ValueError: a size is no positive int; heads do not divide `width`; `num_heads` or
-            `hidden_dim` other than the block's.
+        ValueError: a size is no positive int; heads do not divide `width`; `num_heads`,
+            `hidden_dim` or `dropout` other than the block's.
     Example:
         >>> block = TransformerEncoderBlock(num_heads=2, hidden_dim=16, norm_first=True)
         >>> encoder = TransformerEncoder(vocabulary_size=11, num_layers=3, width=8, block=block)
@@ -232,8 +234,8 @@ class TransformerDecoder(_Stack):
     Returns:
         `(B, T, D)`, with the mask of the ids.
     Raises:
-        ValueError: a size is no positive int; heads do not divide `width`; `num_heads` or
-            `hidden_dim` other than the block's.
+        ValueError: a size is no positive int; heads do not divide `width`; `num_heads`,
+            `hidden_dim` or `dropout` other than the block's.
     Example:
         >>> decoder = TransformerDecoder(vocabulary_size=11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> decoder(np.array([[2, 5, 0]]), np.ones((1, 4, 8), "float32")).shape

@@ -52,8 +52,8 @@ class Transformer(TokenModel):
     Returns:
         Scores before softmax (logits) over the target vocabulary, `(B, T, target_vocabulary_size)`.
     Raises:
-        ValueError: a size is no positive int; heads do not divide `width`; `num_heads` or
-            `hidden_dim` other than the block's; shared embeddings with vocabularies of two sizes.
+        ValueError: a size is no positive int; heads do not divide `width`; `num_heads`,
+            `hidden_dim` or `dropout` other than the block's; shared embeddings with vocabularies of two sizes.
     Example:
         >>> model = Transformer(11, 13, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> model((np.array([[3, 5, 0]]), np.array([[2, 4]]))).shape
@@ -72,7 +72,7 @@ class Transformer(TokenModel):
         width: int = 512,
         num_heads: int | None = None,
         hidden_dim: int | None = None,
-        dropout: float = 0.1,
+        dropout: float | None = None,
         block: TransformerBlock | None = None,
         positions: keras.layers.Layer | None = None,
         share_embeddings: bool = False,

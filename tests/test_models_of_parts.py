@@ -1,0 +1,135 @@
+"""Whole models of blocks whose parts are passed in: learned, saved, and asked step by step."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfattn
+
+V, WIDTH, HEADS, HIDDEN = 13, 20, 10, 7
+B, T, L = 3, 5, 11
+
+BLOCKS = {
+    "RMS norm": lambda: tfattn.TransformerEncoderBlock(
+        HEADS, HIDDEN, norm=keras.layers.RMSNormalization(epsilon=1e-5)
+    ),
+    "RMS norm before": lambda: tfattn.TransformerEncoderBlock(
+        HEADS, HIDDEN, norm_first=True, norm=keras.layers.RMSNormalization(epsilon=1e-5)
+    ),
+    "shared key heads": lambda: tfattn.TransformerEncoderBlock(
+        hidden_dim=HIDDEN, attention=tfattn.MultiHeadAttention(HEADS, 3, num_key_value_heads=2)
+    ),
+    "another activation": lambda: tfattn.TransformerEncoderBlock(
+        HEADS, feed_forward=tfattn.PositionwiseFeedForward(HIDDEN, activation="gelu", dropout=0.3)
+    ),
+}
+# Model to what it is asked for: (model, inputs of a call, the state of its steps).
+MODELS = {
+    "Transformer": lambda **parts: tfattn.Transformer(V, num_layers=2, width=WIDTH, **parts),
+    "CausalLM": lambda **parts: tfattn.CausalLM(V, num_layers=2, width=WIDTH, **parts),
+}
+
+
+def asked(model, source, target):
+    """(inputs of a call, state of the steps): a language model reads the target alone."""
+    if isinstance(model, tfattn.CausalLM):
+        return target, model.encode(np.zeros((B, 0), int), max_length=L)
+    return (source, target), model.encode(source, max_length=L)
+
+
+def sentences():
+    rng = np.random.default_rng(3)
+    source, target = rng.integers(4, V, (B, 7)), rng.integers(4, V, (B, T))
+    source[0, 4:], target[1, 3:] = 0, 0
+    return source, target
+
+
+@pytest.mark.parametrize("part", BLOCKS)
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_parts_survives_a_file_and_steps_as_it_calls(name, part, tmp_path):
+    model, (source, target) = MODELS[name](block=BLOCKS[part]()), sentences()
+    model.build_for_any()
+    rng = np.random.default_rng(7)
+    model.set_weights([rng.normal(size=w.shape) * 0.5 for w in model.get_weights()])
+    wanted = np.asarray(model(asked(model, source, target)[0]))
+    assert np.abs(wanted).max() > 1.0  # 1e-5 is a tight tolerance here
+
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    inputs, state = asked(loaded, source, target)
+    np.testing.assert_array_equal(loaded(inputs), wanted)
+    assert loaded.get_config() == model.get_config()
+
+    for position in range(T):
+        logits, state = loaded.step(target, position, state)
+        np.testing.assert_allclose(logits, wanted[:, position], atol=1e-5)
+
+
+def blocks_of(model):
+    stacks = [part for part in (getattr(model, "encoder", None), model.decoder) if part]
+    return [(stack, block) for stack in stacks for block in stack.blocks]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_each_block_is_a_copy_with_weights_and_a_seed_of_its_own(name):
+    block = tfattn.TransformerEncoderBlock(
+        hidden_dim=HIDDEN,
+        dropout=0.3,
+        norm_first=True,
+        attention=tfattn.MultiHeadAttention(HEADS, 3, dropout=0.2, num_key_value_heads=2),
+        norm=keras.layers.RMSNormalization(epsilon=1e-3),
+    )
+    before = block.get_config()
+    model = MODELS[name](block=block, seed=5)
+    model.build_for_any()
+    assert not block.built and block.get_config() == before
+    own = ("name", "seed", "dtype")
+    for stack, copy in blocks_of(model):
+        config = copy.get_config()
+        assert {n: v for n, v in config.items() if n not in own} == {
+            n: v for n, v in before.items() if n not in own
+        }
+        assert isinstance(copy, stack.block_class)
+        assert copy.self_attention.num_key_value_heads == 2
+    copies = [copy for _, copy in blocks_of(model)]
+    assert len({copy.seed for copy in copies}) == len(copies)
+    assert len({copy.self_attention.seed for copy in copies}) == len(copies)
+    kernels = [np.asarray(copy.self_attention.query_dense.kernel) for copy in copies]
+    assert len({kernel.tobytes() for kernel in kernels}) == len(copies)
+    assert (model.num_heads, model.hidden_dim, model.dropout) == (HEADS, HIDDEN, 0.3)
+    for stack in {id(stack): stack for stack, _ in blocks_of(model)}.values():
+        assert stack.input_dropout.rate == 0.3
+        assert type(stack.final_norm) is keras.layers.RMSNormalization
+        assert stack.final_norm.epsilon == 1e-3 and stack.final_norm.built
+        assert stack.final_norm.name == "final_norm"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_models_precision_is_that_of_its_blocks(name):
+    model = MODELS[name](block=BLOCKS["shared key heads"](), dtype="mixed_bfloat16")
+    model.build_for_any()
+    for _, block in blocks_of(model):
+        parts = (block, block.self_attention, block.feed_forward, block.self_attention_norm.norm)
+        assert {part.compute_dtype for part in parts} == {"bfloat16"}
+
+
+def test_what_is_given_beside_a_block_is_as_it_has_it():
+    block = tfattn.TransformerEncoderBlock(HEADS, HIDDEN, dropout=0.3, norm_first=True)
+    model = tfattn.Transformer(
+        V, num_layers=1, width=WIDTH, num_heads=HEADS, hidden_dim=HIDDEN, dropout=0.3, block=block
+    )
+    assert model.get_config() == {
+        **tfattn.Transformer(V, num_layers=1, width=WIDTH, block=block).get_config(),
+        "name": model.name,
+    }
+
+
+def test_a_decoder_keeps_the_class_of_its_own_blocks():
+    @keras.saving.register_keras_serializable("test_models_of_parts")
+    class Louder(tfattn.TransformerDecoderBlock):
+        def call(self, inputs, *arguments, **options):
+            return 2.0 * super().call(inputs, *arguments, **options)
+
+    decoder = tfattn.TransformerDecoder(V, 1, WIDTH, block=Louder(HEADS, HIDDEN))
+    assert type(decoder.blocks[0]) is Louder
+    assert type(tfattn.TransformerDecoder.from_config(decoder.get_config()).blocks[0]) is Louder
