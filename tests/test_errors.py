@@ -375,6 +375,13 @@ def transformer(**options):
         "be a layer, or None",
         keras.layers.RMSNormalization,
     ),
+    (
+        heads(positions="rotary"),
+        "MultiHeadAttention",
+        "positions",
+        "be a HeadPositions layer, or None (what is added to inputs stands before)",
+        "'rotary'",
+    ),
     (lambda: tfattn.AddNorm(norm="rms"), "AddNorm", "norm", "be a layer, or None", "'rms'"),
     (transformer(score="dot"), "Transformer", "score", SCORE, "'dot'"),
 )
