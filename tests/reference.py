@@ -124,6 +124,22 @@ def multi_head(query, value, key, weights, mask=None, score=dot_product):
     return join_heads(pooled, wo, bo), attended
 
 
+TURNS = 0.7  # radians a token, of the first pair of features; each next pair turns that much slower
+
+
+def turned(heads, start):
+    """Heads `(B, H, T, P)` whose features 2j and 2j + 1 turn by position · 0.7^j radians."""
+    output = np.zeros(heads.shape)
+    for t in range(heads.shape[2]):
+        for j in range(heads.shape[3] // 2):
+            angle = (start + t) * TURNS**j
+            matrix = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
+            output[:, :, t, 2 * j : 2 * j + 2] = heads[:, :, t, 2 * j : 2 * j + 2] @ np.transpose(
+                matrix
+            )
+    return output
+
+
 def padding(valid_lens, num_keys):
     """`(B,)` to `(B, 1, S)`, `(B, T)` to `(B, T, S)`."""
     lengths = np.asarray(valid_lens)

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tfattn
 from tests import reference
+from tests.rotary import Rotary
 from tfattn.layers.parts import copy_of
 
 B, T, S, D, H, HIDDEN = 2, 5, 7, 6, 3, 11
@@ -578,6 +579,48 @@ def test_steps_without_a_memory_are_the_call(norm_first):
         bias = np.where(np.arange(length) <= t, 0.0, -np.inf)[None, None]
         output, cache = block.step(x[:, t : t + 1], t, cache, bias)
         np.testing.assert_allclose(output[:, 0], wanted[:, t], atol=1e-5)
+
+
+@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_steps_with_turned_heads_are_the_call(norm_first, memory):
+    attention = tfattn.MultiHeadAttention(H, 4, num_key_value_heads=1, positions=Rotary())
+    given = parts(attention=attention, norm_first=norm_first)
+    shapes = [(B, T, D), (B, S, 13)] if memory else [(B, T, D)]
+    block = built(tfattn.TransformerDecoderBlock(**given), *shapes)
+    others = [draw(B, S, 13, seed=1)] if memory else []
+    x, length = draw(B, T, D), T + 2
+    wanted = np.asarray(block(x, *others))
+    rows = {} if memory else {"batch_size": B}
+    cache = block.new_cache(*others, max_length=length, **rows)
+    for t in range(T):
+        bias = np.where(np.arange(length) <= t, 0.0, -np.inf)[None, None]
+        output, cache = block.step(x[:, t : t + 1], t, cache, bias)
+        np.testing.assert_allclose(output[:, 0], wanted[:, t], atol=1e-5)
+    # The numbers depend on where a token stands, and the memory's on nothing of the kind.
+    plain = built(
+        tfattn.TransformerDecoderBlock(
+            **{**given, "attention": copy_of(attention, positions=None)}
+        ),
+        *shapes,
+    )
+    plain.set_weights(block.get_weights())
+    assert np.abs(plain(x, *others) - wanted).max() > 0.01
+    if memory:
+        assert type(block.self_attention.positions) is Rotary
+        assert block.cross_attention.positions is None
+
+
+def test_turned_heads_see_a_shift_of_all_tokens_as_no_change():
+    """Scores depend on distances alone: what makes the positions relative."""
+    attention = tfattn.MultiHeadAttention(H, 4, positions=Rotary())
+    block = built(
+        tfattn.TransformerEncoderBlock(attention=attention, hidden_dim=HIDDEN), (B, T + 2, D)
+    )
+    x = draw(B, T, D)
+    later = np.concatenate([np.zeros((B, 2, D), "float32"), x], axis=1)
+    real = np.arange(T + 2) >= np.array([[2], [2]])
+    np.testing.assert_allclose(block(later, mask=real)[:, 2:], block(x), atol=1e-5)
 
 
 def test_a_cache_of_values_of_another_width_serves_beside_a_memory():

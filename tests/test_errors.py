@@ -419,6 +419,13 @@ def language_model(**options):
         "be a layer, or None",
         keras.layers.RMSNormalization,
     ),
+    (
+        heads(positions="rotary"),
+        "MultiHeadAttention",
+        "positions",
+        "be a HeadPositions layer, or None (what is added to inputs stands before)",
+        "'rotary'",
+    ),
     (lambda: tfattn.AddNorm(norm="rms"), "AddNorm", "norm", "be a layer, or None", "'rms'"),
 )
 def test_a_bad_argument_is_refused(act, who, argument, expected, received):

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 import tfattn
 from tests import reference
+from tests.rotary import Rotary
+from tfattn.layers.positions.base import HeadPositions
 
 B, T, S = 2, 3, 7
 
@@ -346,3 +348,121 @@ def test_the_output_map_may_begin_in_another_way():
     for dense in (layer.query_dense, layer.key_dense, layer.value_dense):
         assert np.all(dense.kernel.numpy() == 1)
     assert np.all(layer.output_dense.kernel.numpy() == 0)
+
+
+# Positions within attention.
+
+
+def turning(**options):
+    sizes = {"num_heads": 4, "key_dim": 6, "num_key_value_heads": 2}
+    return tfattn.MultiHeadAttention(**{**sizes, "positions": Rotary(), **options})
+
+
+def turned_score(queries, keys):
+    """The dot product of turned heads; the last query meets the last key."""
+    queries = reference.turned(queries, keys.shape[2] - queries.shape[2])
+    return reference.dot_product(queries, reference.turned(keys, 0))
+
+
+@pytest.mark.parametrize("queries", [S, T])
+@pytest.mark.parametrize("causal", [False, True])
+def test_positions_turn_queries_and_keys_and_line_up_at_the_end(queries, causal):
+    layer = turning(bias_initializer="random_normal")
+    query, value = draw(B, queries, 11), draw(B, S, 5, seed=1)
+    output, weights = layer(query, value, use_causal_mask=causal, return_attention_scores=True)
+    mask = reference.causal(queries, S) if causal else None
+    expected = reference.multi_head(
+        query, value, value, layer.get_weights(), mask, score=turned_score
+    )
+    np.testing.assert_allclose(output, expected[0], atol=1e-5)
+    np.testing.assert_allclose(weights, expected[1], atol=1e-5)
+    without = turning(positions=None)
+    without.build(query.shape, value.shape)
+    without.set_weights(layer.get_weights())
+    assert np.abs(output - without(query, value, use_causal_mask=causal)).max() > 0.01
+
+
+def test_turned_heads_are_cached_at_their_positions():
+    layer, tokens = turning(), draw(B, S, 11)
+    wanted = np.asarray(layer(tokens, tokens, use_causal_mask=True))
+    pieces = [layer.project_keys(tokens[:, a:b], start=a) for a, b in ((0, 2), (2, 3), (3, S))]
+    keys, values = (np.concatenate(parts, axis=2) for parts in zip(*pieces, strict=True))
+    whole = layer.project_keys(tokens)
+    np.testing.assert_allclose(keys, whole[0], atol=1e-6)
+    np.testing.assert_allclose(values, whole[1], atol=1e-6)
+    for t in range(S):  # over all keys, so that only `start` can tell where the query stands
+        seen = np.arange(S)[None, None] <= t
+        output, _ = layer.attend_projected(tokens[:, t : t + 1], keys, values, seen, start=t)
+        np.testing.assert_allclose(output[:, 0], wanted[:, t], atol=1e-5)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
+def test_a_position_may_be_a_tensor_and_lengths_unknown(jit):
+    layer, tokens = turning(), draw(B, S, 11)
+    wanted = np.asarray(layer(tokens, tokens, use_causal_mask=True))
+
+    @tf.function(
+        jit_compile=jit,
+        input_signature=[tf.TensorSpec((None, None, 11)), tf.TensorSpec((), "int32")],
+    )
+    def run(tokens, position):
+        keys, values = layer.project_keys(tokens)
+        query, seen = tokens[:, position : position + 1], tf.range(tf.shape(tokens)[1]) <= position
+        one, _ = layer.attend_projected(query, keys, values, seen[None, None], start=position)
+        return one, layer(tokens, tokens, use_causal_mask=True)
+
+    for t in (0, 4):
+        one, all_of_them = run(tokens, t)
+        np.testing.assert_allclose(one[:, 0], wanted[:, t], atol=1e-5)
+        np.testing.assert_allclose(all_of_them, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_turned_heads_keep_the_compute_type(policy):
+    layer, wide = turning(dtype=policy), turning()
+    tokens = draw(B, S, 11)
+    output = layer(tokens, tokens)
+    wide(tokens, tokens)
+    wide.set_weights(layer.get_weights())
+    assert output.dtype == layer.compute_dtype
+    np.testing.assert_allclose(np.asarray(output, "float32"), wide(tokens, tokens), atol=0.05)
+
+
+def test_positions_come_back_from_a_file(tmp_path):
+    layer = turning(positions=Rotary(speed=0.5))
+    x = keras.Input((None, 11))
+    model, tokens = keras.Model(x, layer(x, x)), draw(B, S, 11)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(tokens), model(tokens))
+    assert loaded.layers[-1].positions.speed == 0.5
+
+
+class Scaled(HeadPositions):
+    """Positions with a weight."""
+
+    def build(self, query_shape, key_shape):
+        assert query_shape[1:] == (4, None, 6) and key_shape[1:] == (2, None, 6)
+        self.factor = self.add_weight(name="factor", shape=(), initializer="ones")
+
+    def turn(self, heads, start):
+        return heads * self.factor
+
+
+def test_weights_of_positions_are_the_layers_and_get_a_gradient():
+    layer, tokens = turning(positions=Scaled()), draw(B, S, 11)
+    layer.build((None, None, 11), (None, None, 11))
+    (factor,) = (w for w in layer.trainable_weights if w.path.endswith("factor"))
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(layer(tokens, tokens) ** 2)
+    slope = tape.gradient(total, factor.value)
+    assert np.isfinite(slope) and slope != 0
+
+
+def test_the_base_of_positions_changes_nothing():
+    layer, tokens = turning(positions=HeadPositions()), draw(B, S, 11)
+    plain = turning(positions=None)
+    plain.build(tokens.shape, tokens.shape)
+    layer.build(tokens.shape, tokens.shape)
+    plain.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(layer(tokens, tokens), plain(tokens, tokens))

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 import tfattn
+from tests.rotary import Rotary
 from tfattn import masks
 
 SIZES = {"B": 2, "T": 3, "S": 7}
@@ -170,11 +171,11 @@ def _over(score):
 
 
 def _heads(**arguments):
-    """`MultiHeadAttention` with scores made anew at every call; its biases are not zero."""
+    """`MultiHeadAttention` with score and positions made anew at every call."""
 
     def make(**options):
-        score = arguments.get("score")
-        made = {**arguments, "score": score()} if score else arguments
+        parts = {name: arguments[name]() for name in ("score", "positions") if name in arguments}
+        made = {**arguments, **parts}
         return tfattn.MultiHeadAttention(**{"num_heads": HEADS, "key_dim": 2, **made, **options})
 
     return make
@@ -189,7 +190,9 @@ def _of_parts(block, **arguments):
 
     def make(**options):
         parts = {
-            "attention": _heads(value_dim=3, num_key_value_heads=1, dropout=0.3)(),
+            "attention": _heads(
+                value_dim=3, num_key_value_heads=1, dropout=0.3, positions=Rotary
+            )(),
             "feed_forward": tfattn.PositionwiseFeedForward(13, activation="silu", dropout=0.3),
             "norm": keras.layers.RMSNormalization(epsilon=1e-5),
         }
@@ -239,6 +242,10 @@ ROWS = (
         "MultiHeadAttention[grouped]",
         _heads(num_heads=2 * HEADS, num_key_value_heads=HEADS),
         query=11, value=13, key=7, output=11, weights=("B", 2 * HEADS, "T", "S"),
+    ),
+    _attention(
+        "MultiHeadAttention[positions]", _heads(key_dim=4, positions=Rotary),
+        query=11, value=13, key=7, output=11, weights=_OVER_HEADS,
     ),
     _attention(
         "MultiHeadAttention[widths]",

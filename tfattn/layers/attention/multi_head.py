@@ -1,12 +1,19 @@
 """Multi-head attention over any score."""
 
+from typing import Any
+
 import keras
+from keras import ops
 
 from tfattn import _checks
+from tfattn.core import pairs
+from tfattn.core.masks import Grid
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.projection import FromHeads, ToHeads
+from tfattn.layers.attention.scores import Score
 from tfattn.layers.attention.single_head import score_or_default
 from tfattn.layers.parts import deserialized, serialized
+from tfattn.layers.positions.base import HeadPositions
 
 __all__ = ["MultiHeadAttention"]
 
@@ -33,18 +40,21 @@ class MultiHeadAttention(AttentionLayer):
     Args:
         num_heads: positive int H, heads of the query.
         key_dim: positive int, width of each head's query and key.
-        value_dim: positive int, width of each head's value; `key_dim` where it is not given.
+        value_dim: positive int, width of each head's value. Defaults to `key_dim`.
         dropout: probability in [0, 1) of dropping a weight in training.
         use_bias: whether the four linear maps have a bias.
-        output_shape: positive int, width of the output; the query's width where it is not given.
+        output_shape: positive int, width of the output. Defaults to the query's width.
         score: a score layer, one attention function for all heads, with weights of its own for each
-            where it has any; `DotProductScore()` where it is not given.
+            where it has any. Defaults to `DotProductScore()`.
         num_key_value_heads: positive int G that divides H: heads of key and value, each shared by
-            H/G heads of the query; H where it is not given. 1 is multi-query attention.
+            H/G heads of the query. Defaults to H. 1 is multi-query attention.
+        positions: a layer that turns the heads of queries and keys by their positions or biases
+            their scores, see `tfattn.layers.positions.base.HeadPositions`. Defaults to none. With
+            fewer queries than keys the queries are the last ones.
         kernel_initializer, bias_initializer, kernel_regularizer, bias_regularizer,
         kernel_constraint,
         bias_constraint: as in Keras, for the four linear maps.
-        output_kernel_initializer: for the output map; `kernel_initializer` where it is not given.
+        output_kernel_initializer: for the output map. Defaults to `kernel_initializer`.
         seed: int, for the dropout.
     Call arguments: those of every attention layer, see
     `tfattn.layers.attention.base.AttentionLayer`; the main ones:
@@ -72,23 +82,24 @@ class MultiHeadAttention(AttentionLayer):
 
     def __init__(
         self,
-        num_heads,
-        key_dim,
-        value_dim=None,
-        dropout=0.0,
-        use_bias=True,
-        output_shape=None,
-        score=None,
-        num_key_value_heads=None,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        bias_regularizer=None,
-        kernel_constraint=None,
-        bias_constraint=None,
-        output_kernel_initializer=None,
-        seed=None,
-        **kwargs,
+        num_heads: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        output_shape: int | None = None,
+        score: Score | None = None,
+        num_key_value_heads: int | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        bias_constraint: Any = None,
+        output_kernel_initializer: Any = None,
+        positions: HeadPositions | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         who = "MultiHeadAttention"
         for name, instead in _REFUSED.items():
@@ -112,6 +123,10 @@ class MultiHeadAttention(AttentionLayer):
         self._output_shape = _width(who, output_shape)
         self.use_bias = _checks.boolean(who, "use_bias", use_bias)
         self.score = score_or_default(who, score, self.dtype_policy)
+        if positions is not None and not isinstance(positions, HeadPositions):
+            expected = "be a HeadPositions layer, or None (what is added to inputs stands before)"
+            _checks.fail(who, "positions", expected, positions)
+        self.positions = positions
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_kernel_initializer = keras.initializers.get(output_kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -138,28 +153,42 @@ class MultiHeadAttention(AttentionLayer):
             width,
             initializer=self.output_kernel_initializer,
         )
-        if not self.score.built:
-            query_heads = (query_shape[0], self.num_heads, query_shape[1], self.key_dim)
-            self.score.build(query_heads, (key_shape[0], groups, key_shape[1], self.key_dim))
+        query_heads = (query_shape[0], self.num_heads, query_shape[1], self.key_dim)
+        key_heads = (key_shape[0], groups, key_shape[1], self.key_dim)
+        for part in (self.score, self.positions):
+            if part is not None and not part.built:
+                part.build(query_heads, key_heads)
 
     def pool(self, query, value, key, mask, bias, dropout, return_weights):
         keys, values = self.project_keys(value, key)
         return self.attend_projected(query, keys, values, mask, bias, dropout, return_weights)
 
-    def project_keys(self, value, key=None):
+    def project_keys(self, value: Any, key: Any = None, start: Any = 0) -> tuple[Any, Any]:
         """Keys and values in heads: what is needed once a token, whichever query asks. Decoding
         keeps it between steps.
 
         Args:
-            value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; `value` where it is not given.
+            value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`. Defaults to `value`.
+            start: position of the first key, int or scalar integer tensor.
         Returns:
             keys `(B, G, S, P)` and values `(B, G, S, V)`, G key heads.
         """
-        return self.key_dense(value if key is None else key), self.value_dense(value)
+        keys = self.key_dense(value if key is None else key)
+        if self.positions is not None:
+            keys = self.positions.turn(keys, start)
+        return keys, self.value_dense(value)
 
     def attend_projected(
-        self, query, keys, values, mask=None, bias=None, dropout=0.0, return_weights=False
-    ):
+        self,
+        query: Any,
+        keys: Any,
+        values: Any,
+        mask: Any = None,
+        bias: Any = None,
+        dropout: float = 0.0,
+        return_weights: bool = False,
+        start: Any = None,
+    ) -> tuple[Any, Any]:
         """Attention over what `project_keys` has made: the rest of a call.
 
         Args:
@@ -167,14 +196,33 @@ class MultiHeadAttention(AttentionLayer):
             mask: a mask object or a bool array, as in `tfattn.attend`.   bias: float, likewise.
             dropout: probability in [0, 1) of dropping a weight.
             return_weights: whether weights are wanted.
+            start: position of the first query on the keys' axis, for the layer's `positions`: int
+                or scalar integer tensor. Defaults to S − T: the last query meets the last key.
         Returns:
             (output, weights), as in a call; weights are None where they are not wanted.
         """
         query = self.query_dense(query)  # (B, H, T, P)
+        if self.positions is not None:
+            num_queries, num_keys = ops.shape(query)[2], ops.shape(keys)[2]
+            at = num_keys - num_queries if start is None else start
+            query = self.positions.turn(query, at)
+            bias = self._with_positions(bias, num_queries, num_keys, start)
         output, weights = self.attend(
             query, values, keys, self.score, mask, bias, dropout, return_weights
         )
         return self.output_dense(output), weights
+
+    def _with_positions(self, bias, num_queries, num_keys, start):
+        """The call's bias and that of the positions."""
+        added = self.positions.bias()
+        if added is None:
+            return bias
+        if start is not None:
+            # The engine lines queries up at the end; these stand elsewhere.
+            grid = Grid.whole(num_queries, num_keys, offset=start)
+            added = pairs.with_heads(added.on(grid, *added.parameters()), 4)
+            bias = None if bias is None else pairs.with_heads(ops.convert_to_tensor(bias), 4)
+        return added if bias is None else added + bias
 
     def score_shape(self, query_shape, key_shape):
         return (query_shape[0], self.num_heads, query_shape[1], key_shape[1])
@@ -182,7 +230,7 @@ class MultiHeadAttention(AttentionLayer):
     def compute_output_shape(self, query_shape, value_shape, key_shape=None):
         return (*query_shape[:-1], self._output_shape or query_shape[-1])
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,
@@ -192,6 +240,7 @@ class MultiHeadAttention(AttentionLayer):
             "output_shape": self._output_shape,
             "score": serialized(self.score),
             "num_key_value_heads": self.num_key_value_heads,
+            "positions": serialized(self.positions),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "output_kernel_initializer": keras.initializers.serialize(
                 self.output_kernel_initializer
@@ -204,8 +253,8 @@ class MultiHeadAttention(AttentionLayer):
         }
 
     @classmethod
-    def from_config(cls, config):
-        return cls(**deserialized(config, "score"))
+    def from_config(cls, config: dict) -> "MultiHeadAttention":
+        return cls(**deserialized(config, "score", "positions"))
 
     def _projection(self, kind, name, input_shape, *sizes, initializer=None):
         layer = kind(

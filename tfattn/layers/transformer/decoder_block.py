@@ -191,11 +191,11 @@ class TransformerDecoderBlock(TransformerBlock):
         cache = dict(cache)
 
         def over_target(x):
-            keys, values = self.self_attention.project_keys(x)  # (B, G, 1, P)
+            keys, values = self.self_attention.project_keys(x, start=position)  # (B, G, 1, P)
             cache["keys"] = _written(cache["keys"], position, keys)
             cache["values"] = _written(cache["values"], position, values)
             return self.self_attention.attend_projected(
-                x, cache["keys"], cache["values"], bias=bias
+                x, cache["keys"], cache["values"], bias=bias, start=position
             )[0]
 
         def over_memory(x):

@@ -1,0 +1,52 @@
+"""Positions that live inside of attention, where query and key meet."""
+
+from typing import Any
+
+import keras
+
+__all__ = ["HeadPositions"]
+
+
+class HeadPositions(keras.layers.Layer):
+    """Base of positions that turn the heads of queries and keys, or bias the scores, or do both.
+
+        score(turn(query_t), turn(key_s)) + bias(t, s)
+
+    A subclass defines `turn` or `bias`, and `MultiHeadAttention(positions=...)` asks it wherever
+    heads are made: in a call, in caches and in steps. Its weights, where it has any, are made in
+    `build`; one object serves one attention. It is registered with Keras, as any layer that is to
+    come back from a file.
+
+    Example: a rotation of two features by one radian a token.
+        >>> class Turned(HeadPositions):
+        ...     def turn(self, heads, start):
+        ...         tokens = keras.ops.shape(heads)[2]
+        ...         angle = keras.ops.cast(keras.ops.arange(tokens) + start, "float32")[:, None]
+        ...         a, b = heads[..., :1], heads[..., 1:]
+        ...         cos, sin = keras.ops.cos(angle), keras.ops.sin(angle)
+        ...         turned = keras.ops.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+        ...         return keras.ops.cast(turned, heads.dtype)
+        >>> attention = MultiHeadAttention(num_heads=3, key_dim=2, positions=Turned())
+        >>> tokens = np.ones((1, 5, 6), "float32")
+        >>> attention(tokens, tokens).shape
+        TensorShape([1, 5, 6])
+    """
+
+    def build(self, query_shape, key_shape):
+        """Makes the weights, for heads of those shapes, `(B, H, T, P)` and `(B, G, S, P)`."""
+
+    def turn(self, heads: Any, start: Any) -> Any:
+        """Heads as they are at their positions.
+
+        Args:
+            heads: float `(B, H, T, P)`, projected queries or keys.
+            start: position of the first of the T tokens on the keys' axis: int, or a scalar integer
+                tensor.
+        Returns:
+            `(B, H, T, P)`, of the same dtype. Angles are computed in float32, whatever that is.
+        """
+        return heads
+
+    def bias(self) -> Any:
+        """A bias object of `tfattn.core.biases` that is added to the scores, or None."""
+        return None
