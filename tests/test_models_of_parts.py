@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import tfattn
+from tests.rotary import Rotary
 
 V, WIDTH, HEADS, HIDDEN = 13, 20, 10, 7
 B, T, L = 3, 5, 11
@@ -22,8 +23,13 @@ BLOCKS = {
     "another activation": lambda: tfattn.TransformerEncoderBlock(
         HEADS, feed_forward=tfattn.PositionwiseFeedForward(HIDDEN, activation="gelu", dropout=0.3)
     ),
+    "turned heads": lambda: tfattn.TransformerEncoderBlock(
+        hidden_dim=HIDDEN,
+        attention=tfattn.MultiHeadAttention(HEADS, 4, positions=Rotary()),
+    ),
 }
-# Model to what it is asked for: (model, inputs of a call, the state of its steps).
+# Beside a block, where it goes with something.
+BESIDE = {"turned heads": {"positions": keras.layers.Identity()}}
 MODELS = {
     "Transformer": lambda **parts: tfattn.Transformer(V, num_layers=2, width=WIDTH, **parts),
     "CausalLM": lambda **parts: tfattn.CausalLM(V, num_layers=2, width=WIDTH, **parts),
@@ -47,7 +53,10 @@ def sentences():
 @pytest.mark.parametrize("part", BLOCKS)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_of_parts_survives_a_file_and_steps_as_it_calls(name, part, tmp_path):
-    model, (source, target) = MODELS[name](block=BLOCKS[part]()), sentences()
+    model, (source, target) = (
+        MODELS[name](block=BLOCKS[part](), **BESIDE.get(part, {})),
+        sentences(),
+    )
     model.build_for_any()
     rng = np.random.default_rng(7)
     model.set_weights([rng.normal(size=w.shape) * 0.5 for w in model.get_weights()])

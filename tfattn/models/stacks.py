@@ -1,5 +1,6 @@
 """The Transformer's two halves: token ids to one vector a token."""
 
+import inspect
 from typing import Any
 
 import keras
@@ -87,6 +88,7 @@ class _Stack(keras.layers.Layer):
         self.final_norm = None
         if template.norm_first:
             self.final_norm = template.make_norm("final_norm", self.dtype_policy)
+            self.final_norm.supports_masking = True  # it normalises each token by itself
 
     def _template(self, who, block, **given):
         """The block that all others are copies of. What is given beside one must be the same."""
@@ -125,7 +127,10 @@ class _Stack(keras.layers.Layer):
         if self.final_norm is not None:
             self.final_norm.build(shape)
 
-    def embed(self, ids, training, **start):
+    def embed(self, ids, training, start_index=0):
+        # A layer that asks for no start adds nothing that depends on it.
+        asks = "start_index" in inspect.signature(self.positions.call).parameters
+        start = {"start_index": start_index} if asks else {}
         x = self.positions(self.embedding(ids), **start)  # (B, T, D), the ids' mask on it
         return self.input_dropout(x, training=training)
 
@@ -177,7 +182,8 @@ class TransformerEncoder(_Stack):
             config.
         positions: a positional encoding layer, which scales the embeddings too:
             `LearnedPositionalEncoding(max_length, input_scale=width**0.5)`, say. Defaults to
-            sinusoids with that scale.
+            sinusoids with that scale. `keras.layers.Identity()` adds nothing, where the blocks'
+            attention has positions of its own.
         embedding: a `keras.layers.Embedding` to share inside of one model class, as `Transformer`
             does (Keras cannot load a functional model in which two layers share one). Defaults to
             one of its own.
