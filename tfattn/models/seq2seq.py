@@ -20,8 +20,7 @@ __all__ = ["BahdanauSeq2Seq"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class BahdanauSeq2Seq(TokenModel):
-    """Recurrent encoder and attentive recurrent decoder: translation as it was when attention came
-    to it.
+    """Recurrent encoder and attentive recurrent decoder: translation when attention came to it.
 
         model.compile(optimizer, MaskedCrossentropy()); model.fit(batches)      batches of ((source, target_in), target_out)
 

@@ -224,10 +224,10 @@ class TransformerEncoder(_Stack):
 
 @keras.saving.register_keras_serializable("tfattn")
 class TransformerDecoder(_Stack):
-    """Token ids and the encoder's output to one vector a token: as `TransformerEncoder`, of decoder
-    blocks. Without that output it is a causal stack, the body of a language model.
+    """Token ids and the encoder's output to one vector a token, by a stack of decoder blocks.
 
-    A position sees the target up to its own, and the whole memory.
+    A position sees the target up to its own, and the whole memory. Without a memory it is a causal
+    stack, the body of a language model.
 
     Args: those of `TransformerEncoder`.
     Call arguments:
