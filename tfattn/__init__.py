@@ -34,6 +34,7 @@ from tfattn.layers.transformer.add_norm import AddNorm
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
+from tfattn.layers.transformer.gated_feed_forward import GatedFeedForward
 from tfattn.models.kernel_regression import NadarayaWatsonRegressor
 from tfattn.models.seq2seq import BahdanauSeq2Seq
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder
@@ -55,6 +56,7 @@ __all__ = [
     "CosineScore",
     "DotProductAttention",
     "DotProductScore",
+    "GatedFeedForward",
     "InverseSquareRootSchedule",
     "KernelScore",
     "LearnedPositionalEncoding",
