@@ -33,6 +33,17 @@ def rms_norm(x, scale, epsilon=1e-6):
     return scale * x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon)
 
 
+def gated(x, gate, inner, outer, activation):
+    """(activation(x · gate) * (x · inner)) · outer, each map a matrix and a bias, one token at a
+    time.
+    """
+    output = np.zeros((*x.shape[:-1], outer[0].shape[-1]))
+    for token in np.ndindex(x.shape[:-1]):
+        opening = activation(x[token] @ gate[0] + gate[1])
+        output[token] = (opening * (x[token] @ inner[0] + inner[1])) @ outer[0] + outer[1]
+    return output
+
+
 def slopes(function, *arrays, step=1e-5):
     """The gradient of a function to a number, by each array: central differences, one entry at a
     time.

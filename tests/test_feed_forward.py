@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfattn
+from tests import reference
 from tests.reference import layer_norm
 
 B, T, D, HIDDEN = 2, 5, 7, 11
@@ -41,8 +42,43 @@ def test_the_activation_may_be_another(activation):
     np.testing.assert_allclose(layer(x), inner @ w2 + b2, atol=2e-5)
 
 
-def test_every_position_is_treated_alike_and_by_itself():
-    layer, x = tfattn.PositionwiseFeedForward(HIDDEN), draw(B, T, D)
+@pytest.mark.parametrize("output_dim", [None, 3])
+@pytest.mark.parametrize("use_bias", [False, True])
+def test_the_gated_network_is_one_map_through_the_gate_of_another(output_dim, use_bias):
+    layer = tfattn.GatedFeedForward(HIDDEN, output_dim, use_bias=use_bias)
+    x = draw(B, T, D)
+    layer.build(x.shape)
+    weights = with_random_weights(layer)
+    matrices, biases = (weights[::2], weights[1::2]) if use_bias else (weights, (0.0, 0.0, 0.0))
+    maps = zip(matrices, biases, strict=True)
+    expected = reference.gated(x, *maps, activation=lambda z: z / (1 + np.exp(-z)))
+    output = layer(x)
+    assert output.shape == (B, T, output_dim or D)
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_gates_activation_may_be_another():
+    layer, x = tfattn.GatedFeedForward(HIDDEN, activation="sigmoid"), draw(B, T, D)
+    layer.build(x.shape)
+    maps = ((kernel, 0.0) for kernel in with_random_weights(layer))
+    expected = reference.gated(x, *maps, activation=lambda z: 1 / (1 + np.exp(-z)))
+    np.testing.assert_allclose(layer(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_two_thirds_of_the_hidden_width_make_as_many_weights():
+    plain, gated = tfattn.PositionwiseFeedForward(12), tfattn.GatedFeedForward(8)
+    for layer in (plain, gated):
+        layer.build((None, None, D))
+    biases = 12 + D
+    assert gated.count_params() == plain.count_params() - biases
+
+
+NETWORKS = [tfattn.PositionwiseFeedForward, tfattn.GatedFeedForward]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_position_is_treated_alike_and_by_itself(network):
+    layer, x = network(HIDDEN), draw(B, T, D)
     output = layer(x).numpy()
     np.testing.assert_allclose(layer(x[:, ::-1])[:, ::-1], output, atol=1e-6)
     x[:, 2] = 9.0
@@ -50,36 +86,50 @@ def test_every_position_is_treated_alike_and_by_itself():
     assert changed[:, 2].all() and changed.sum() == B
 
 
+@pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("initializer", ["glorot_uniform", keras.initializers.HeNormal()])
-def test_the_two_maps_start_from_different_numbers(initializer):
-    layer = tfattn.PositionwiseFeedForward(D, kernel_initializer=initializer)
+def test_the_maps_start_from_different_numbers(initializer, network):
+    layer = network(D, kernel_initializer=initializer)
     layer.build((B, T, D))
-    w1, _, w2, _ = layer.get_weights()
-    assert w1.shape == w2.shape and np.all(w1 != w2)
+    kernels = [w for w in layer.get_weights() if w.shape == (D, D)]
+    assert len(kernels) == (3 if network is tfattn.GatedFeedForward else 2)
+    assert len({float(kernel[0, 0]) for kernel in kernels}) == len(kernels)
 
 
-def test_an_inner_unit_is_dropped_in_training_alone():
-    layer, x = tfattn.PositionwiseFeedForward(101, dropout=0.5, seed=0), draw(B, T, D)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_an_inner_unit_is_dropped_in_training_alone(network):
+    layer, x = network(101, dropout=0.5, seed=0), draw(B, T, D)
     still = layer(x, training=False)
     np.testing.assert_array_equal(layer(x), still)
     assert np.abs(layer(x, training=True) - still).max() > 0.01
     assert np.any(layer(x, training=True) != layer(x, training=True))
 
 
-def test_dropout_of_the_network_keeps_the_mean():
-    layer, x = tfattn.PositionwiseFeedForward(HIDDEN, dropout=0.5, seed=0), draw(1, 1, D)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_dropout_of_the_network_keeps_the_mean(network):
+    layer, x = network(HIDDEN, dropout=0.5, seed=0), draw(1, 1, D)
     many = layer(np.tile(x, (1, 20_000, 1)), training=True).numpy()
     np.testing.assert_allclose(many.mean(axis=1), layer(x)[:, 0], atol=0.05)
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: tfattn.PositionwiseFeedForward(HIDDEN), lambda: tfattn.AddNorm()]
+    "make",
+    [
+        lambda: tfattn.PositionwiseFeedForward(HIDDEN),
+        lambda: tfattn.GatedFeedForward(HIDDEN),
+        lambda: tfattn.AddNorm(),
+        # A layer that says nothing of masks would warn here.
+        lambda: tfattn.AddNorm(norm=keras.layers.RMSNormalization()),
+        lambda: tfattn.AddNorm(norm=keras.layers.RMSNormalization(), norm_first=True),
+    ],
 )
 def test_the_inputs_mask_passes_through(make):
     layer, ids = make(), np.array([[3, 5, 0, 0, 0], [1, 2, 4, 2, 0]])
     x = keras.layers.Embedding(7, D, mask_zero=True)(ids)
     arguments = (x, draw(B, T, D)) if isinstance(layer, tfattn.AddNorm) else (x,)
     np.testing.assert_array_equal(layer(*arguments)._keras_mask, ids != 0)
+    if isinstance(layer, tfattn.AddNorm):
+        np.testing.assert_array_equal(layer.pre_norm(x)._keras_mask, ids != 0)
 
 
 def test_post_norm_normalises_the_sum():
@@ -96,6 +146,18 @@ def test_pre_norm_normalises_what_the_sublayer_is_given():
     gamma, beta = with_random_weights(layer)
     np.testing.assert_allclose(layer(x, sub), x + sub, atol=1e-6)
     np.testing.assert_allclose(layer.pre_norm(x), layer_norm(x, gamma, beta), atol=1e-5)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_the_norm_may_be_another_and_is_a_copy(norm_first):
+    norm = keras.layers.RMSNormalization(epsilon=0.1)
+    layer, x, sub = tfattn.AddNorm(norm_first=norm_first, norm=norm), draw(B, T, D), draw(B, T, D)
+    layer.build(x.shape, sub.shape)
+    (scale,) = with_random_weights(layer)
+    output = layer.pre_norm(x) if norm_first else layer(x, sub)
+    expected = reference.rms_norm(x if norm_first else x + sub, scale, epsilon=0.1)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    assert not norm.built and layer.norm.name == "norm"
 
 
 def test_epsilon_is_added_to_the_variance():

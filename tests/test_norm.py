@@ -117,6 +117,19 @@ def test_half_precision_has_its_statistics_in_float32(dtype, tolerance):
     )
 
 
+@pytest.mark.parametrize("dtype, tolerance", [("mixed_float16", 2e-3), ("mixed_bfloat16", 2e-2)])
+def test_keras_has_an_rms_norm_that_squares_in_float32(dtype, tolerance):
+    """So there is none here: this is what it is relied on for."""
+    layer = keras.layers.RMSNormalization(epsilon=1e-6, dtype=dtype)
+    layer.build((B, T, D))
+    layer.set_weights([draw(D, seed=1)])
+    x = (400 * draw(B, T, D)).astype("float16")  # squares of these overflow in float16
+    output = layer(x)
+    assert output.dtype == layer.compute_dtype
+    expected = reference.rms_norm(x, draw(D, seed=1))
+    np.testing.assert_allclose(np.asarray(output, "float32"), expected, tolerance, tolerance)
+
+
 def test_weights_and_names_are_those_of_keras():
     here, theirs = (
         made(kind, weights=[draw(D), draw(D)])

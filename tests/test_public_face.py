@@ -25,6 +25,7 @@ PUBLIC = {
         "LearnedPositionalEncoding",
         "AddNorm",
         "PositionwiseFeedForward",
+        "GatedFeedForward",
         "TransformerEncoderBlock",
         "TransformerDecoderBlock",
         "RecurrentEncoder",

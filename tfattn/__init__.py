@@ -34,6 +34,7 @@ from tfattn.layers.transformer.add_norm import AddNorm
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
+from tfattn.layers.transformer.gated_feed_forward import GatedFeedForward
 from tfattn.models.kernel_regression import NadarayaWatsonRegressor
 from tfattn.models.language_model import CausalLM
 from tfattn.models.seq2seq import BahdanauSeq2Seq
@@ -57,6 +58,7 @@ __all__ = [
     "CosineScore",
     "DotProductAttention",
     "DotProductScore",
+    "GatedFeedForward",
     "InverseSquareRootSchedule",
     "KernelScore",
     "LearnedPositionalEncoding",

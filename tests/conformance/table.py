@@ -193,7 +193,7 @@ def _of_parts(block, **arguments):
             "attention": _heads(
                 value_dim=3, num_key_value_heads=1, dropout=0.3, positions=Rotary
             )(),
-            "feed_forward": tfattn.PositionwiseFeedForward(13, activation="silu", dropout=0.3),
+            "feed_forward": tfattn.GatedFeedForward(13, dropout=0.3),
             "norm": keras.layers.RMSNormalization(epsilon=1e-5),
         }
         return block(**{**parts, **arguments, **options})
@@ -310,6 +310,18 @@ ROWS = (
         _with(tfattn.PositionwiseFeedForward, hidden_dim=13, output_dim=5, activation="gelu", dropout=0.3),
         (Tokens("T", 11),),
         ("B", "T", 5),
+    ),
+    Row(
+        "GatedFeedForward",
+        _with(tfattn.GatedFeedForward, hidden_dim=13, output_dim=5, dropout=0.3),
+        (Tokens("T", 11),),
+        ("B", "T", 5),
+    ),
+    Row(
+        "GatedFeedForward[biases]",
+        _with(tfattn.GatedFeedForward, hidden_dim=13, activation="gelu", use_bias=True),
+        (Tokens("T", 11),),
+        ("B", "T", 11),
     ),
     Row(
         "TransformerEncoderBlock",

@@ -1,0 +1,91 @@
+"""The position-wise network with a gate."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn.layers.dropout import Dropout
+from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
+
+__all__ = ["GatedFeedForward"]
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class GatedFeedForward(PositionwiseFeedForward):
+    """A position-wise network in which one linear map gates another: SwiGLU by default.
+
+        output = (activation(input · W_g) * (input · W_u)) · W_d
+
+    It has three maps where `PositionwiseFeedForward` has two: with 2/3 of its `hidden_dim` it has
+    as many weights.
+
+    Args:
+        hidden_dim: positive int, width of the inner layer.
+        output_dim: positive int, width of the output. Defaults to the input's.
+        activation: of the gate, name or function, as in Keras: "silu" makes SwiGLU, "gelu" GEGLU,
+            "relu" ReGLU, "sigmoid" GLU.
+        dropout: probability in [0, 1) of dropping an inner unit in training.
+        use_bias: whether the three maps have a bias. The paper's have none.
+        kernel_initializer: of the three maps.
+        seed: int, for the dropout.
+    Call arguments:
+        inputs: float `(B, T, D)`.   training: whether dropout is active.
+    Returns:
+        `(B, T, output_dim)`, with the inputs' mask.
+    Raises:
+        ValueError: a size is no positive int; `dropout` is not in [0, 1).
+    Example:
+        >>> GatedFeedForward(hidden_dim=22)(np.ones((2, 3, 8), "float32")).shape
+        TensorShape([2, 3, 8])
+        >>> block = TransformerEncoderBlock(num_heads=2, feed_forward=GatedFeedForward(22))
+        >>> block(np.ones((2, 3, 8), "float32")).shape
+        TensorShape([2, 3, 8])
+
+    Source: Shazeer 2020, arXiv:2002.05202, equations 5 and 6; the gate, Dauphin et al. 2017,
+    arXiv:1612.08083.
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int,
+        output_dim: int | None = None,
+        activation: Any = "silu",
+        dropout: float = 0.0,
+        use_bias: bool = False,
+        kernel_initializer: Any = "glorot_uniform",
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(
+            hidden_dim,
+            output_dim=output_dim,
+            activation=activation,
+            dropout=dropout,
+            kernel_initializer=kernel_initializer,
+            seed=seed,
+            **kwargs,
+        )
+        self.use_bias = _checks.boolean("GatedFeedForward", "use_bias", use_bias)
+
+    def build(self, input_shape):
+        width = input_shape[-1]
+        self.gate = self._dense(self.hidden_dim, "gate", self.activation, self.use_bias)
+        self.gate.build((None, width))
+        self.inner = self._dense(self.hidden_dim, "inner", None, self.use_bias)
+        self.inner.build((None, width))
+        self.outer = self._dense(self.output_dim or width, "outer", None, self.use_bias)
+        self.outer.build((None, self.hidden_dim))
+        self.inner_dropout = Dropout(
+            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="inner_dropout"
+        )
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        rows = ops.reshape(inputs, (-1, inputs.shape[-1]))  # (B·T, D), see PositionwiseFeedForward
+        hidden = self.gate(rows) * self.inner(rows)  # (B·T, hidden)
+        hidden = self.inner_dropout(hidden, training=training)
+        return ops.reshape(self.outer(hidden), (*ops.shape(inputs)[:-1], self.outer.units))
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "use_bias": self.use_bias}
