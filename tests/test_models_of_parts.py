@@ -20,8 +20,8 @@ BLOCKS = {
     "shared key heads": lambda: tfattn.TransformerEncoderBlock(
         hidden_dim=HIDDEN, attention=tfattn.MultiHeadAttention(HEADS, 3, num_key_value_heads=2)
     ),
-    "another activation": lambda: tfattn.TransformerEncoderBlock(
-        HEADS, feed_forward=tfattn.PositionwiseFeedForward(HIDDEN, activation="gelu", dropout=0.3)
+    "gated feed-forward": lambda: tfattn.TransformerEncoderBlock(
+        HEADS, feed_forward=tfattn.GatedFeedForward(HIDDEN, dropout=0.3)
     ),
     "turned heads": lambda: tfattn.TransformerEncoderBlock(
         hidden_dim=HIDDEN,
