@@ -9,6 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn.core import pairs, products, softmax
 from tfattn.core.floats import floating
+from tfattn.core.masks import hooks
 from tfattn.core.scores import additive, dot_product, scaled_dot_product
 
 __all__ = ["attend"]
@@ -82,7 +83,7 @@ def attend(
     rule = softmax.rule_of("attend", shape, mask=mask)
     if bias is not None:
         bias = pairs.checked_bias("attend", bias, shape)
-    seen = None if rule is None else rule.seen_keys(ops.shape(query)[-2], ops.shape(key)[-2])
+    seen = None if rule is None else hooks.seen_keys(rule, ops.shape(query)[-2], ops.shape(key)[-2])
     if seen is not None:
         # (B, S, 1) or (B, 1, S, 1)
         seen = seen[:, None, :, None] if len(key.shape) == 4 else seen[..., None]
