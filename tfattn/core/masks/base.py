@@ -64,12 +64,12 @@ class Mask:
         """
         return 0, 0
 
-    def max_keys(self, grid: Grid) -> Size:
-        """Hook. An int: the most keys that the queries of `grid` see, as far as that is known
-        before a graph runs. For what is narrower than its `key_bounds`, or has only tensors for
-        them.
+    def max_keys(self, grid: Grid) -> int:
+        """Hook. The most keys that the queries of `grid` see, as far as that is known before a
+        graph runs. For what is narrower than its `key_bounds`, or has only tensors for them. Asked
+        where the number of keys is an int.
         """
-        return grid.keys
+        return grid.num_keys
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         """Hook. The keys that some query may see: bool, broadcastable to `(B, S)`; None where the

@@ -30,12 +30,14 @@ def full_bounds(mask: Mask, grid: Grid) -> Range:
     return ranges.ends(_teller(mask, "full_bounds").full_bounds(grid))
 
 
-def max_keys(mask: Mask, grid: Grid) -> Size:
-    """The most keys that the queries of `grid` see, as far as that is known before a graph runs."""
+def max_keys(mask: Mask, grid: Grid) -> int:
+    """The most keys that the queries of `grid` see, as far as that is known before a graph runs;
+    asked where the number of keys is an int.
+    """
     most = _teller(mask, "max_keys").max_keys(grid)
     low, high = key_bounds(mask, grid)
     if isinstance(low, int) and isinstance(high, int):
-        most = min(most, min(high, grid.keys) - max(low, 0))
+        most = min(most, max(0, min(high, grid.num_keys) - max(low, 0)))
     return most
 
 
