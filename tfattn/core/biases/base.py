@@ -58,7 +58,7 @@ class Bias:
         raise NotImplementedError
 
     def parameters(self) -> tuple[Tensor, ...]:
-        """The tensors that get gradients. A variable is read here, where a tape sees it."""
+        """The tensors that get gradients; or variables, which the engine reads once a call."""
         return ()
 
     def check(self, who: str, argument: str, shape: Sequence[int | None]) -> None:

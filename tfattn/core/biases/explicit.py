@@ -14,13 +14,13 @@ __all__ = ["explicit"]
 
 @registered
 class explicit(Bias):
-    """An array as it is: `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats.
+    """An array as it is.
 
-    Its one parameter is the array, which gets a gradient. A variable stays a variable, and is read
-    when the bias is asked for.
+    Its one parameter is the array, which gets a gradient.
 
     Args:
-        bias: array of numbers, or a variable.
+        bias: numbers `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats; or a
+            variable of them.
     Raises:
         ValueError: `bias` is boolean, or its rank is not 2, 3 or 4.
     Example:
@@ -31,8 +31,8 @@ class explicit(Bias):
     """
 
     def __init__(self, bias: Tensor):
-        if not hasattr(bias, "assign"):  # no variable
-            bias = bias if isinstance(bias, keras.KerasTensor) else ops.convert_to_tensor(bias)
+        # A variable of TensorFlow stays one here, so that a tape that begins later sees it read.
+        bias = bias if isinstance(bias, keras.KerasTensor) else ops.convert_to_tensor(bias)
         if keras.backend.standardize_dtype(bias.dtype) == "bool":
             expected = "hold numbers that are added to the scores (a bool is a mask)"
             _checks.fail("biases.explicit", "bias", expected, "bool")

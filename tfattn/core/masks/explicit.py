@@ -13,10 +13,11 @@ __all__ = ["explicit"]
 
 @registered
 class explicit(Mask):
-    """A boolean array as it is: `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats.
+    """A boolean array as it is.
 
     Args:
-        mask: bool array, True = may attend.
+        mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats; True = may
+            attend.
     Raises:
         ValueError: `mask` is not boolean, or its rank is not 2, 3 or 4.
     Example:

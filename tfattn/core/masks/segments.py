@@ -12,10 +12,11 @@ __all__ = ["segments"]
 
 @registered
 class segments(Mask):
-    """A query sees the keys of its own segment: several short sequences packed into one row stay
-    apart.
+    """A query sees the keys of its own segment.
 
         may attend = segment of the key is segment of the query
+
+    So several short sequences that are packed into one row stay apart.
 
     Args:
         query_segments: integers `(B, T)`, the segment of each query.

@@ -10,12 +10,11 @@ __all__ = ["window"]
 
 @registered
 class window(Mask):
-    """A query sees the keys less than `size` tokens away, on both sides: `window(1)` is the
-    diagonal.
+    """A query sees the keys less than `size` tokens away, on both sides.
 
         may attend = |position of the key − position of the query| < size
 
-    Joined with `causal()` it is the sliding window of autoregressive models. The same reach as
+    `window(1)` is the diagonal. Joined with `causal()` it is the sliding window of autoregressive models. The same reach as
     `sliding_window` of `keras.layers.MultiHeadAttention`.
 
     Args:
