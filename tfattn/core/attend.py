@@ -7,8 +7,9 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core import pairs, products, softmax
+from tfattn.core import biases, pairs, products, softmax
 from tfattn.core.floats import floating
+from tfattn.core.masks import hooks
 from tfattn.core.scores import additive, dot_product, scaled_dot_product
 
 __all__ = ["attend"]
@@ -57,7 +58,8 @@ def attend(
             refused.
         mask: a mask object of `tfattn.masks`, or a bool array `(T, S)`, `(B, T, S)` or
             `(B, H, T, S)`; True = may attend.
-        bias: float, added to the scores, broadcastable to them (such as relative positions).
+        bias: float, added to the scores, broadcastable to them (such as relative positions); or a
+            bias object of `tfattn.biases`.
         dropout: probability in [0, 1) of dropping a weight; the others grow so that the expected
             sum stays 1.
         seed: int or `keras.random.SeedGenerator`, for the dropout.
@@ -80,9 +82,12 @@ def attend(
     _checks.probability("attend", "dropout", dropout)
     shape = (*query.shape[:-1], key.shape[-2])  # of the scores
     rule = softmax.rule_of("attend", shape, mask=mask)
+    if isinstance(bias, biases.Bias):
+        bias.check("attend", "bias", shape)
+        bias = bias.dense(ops.shape(query)[-2], ops.shape(key)[-2])
     if bias is not None:
         bias = pairs.checked_bias("attend", bias, shape)
-    seen = None if rule is None else rule.seen_keys(ops.shape(query)[-2], ops.shape(key)[-2])
+    seen = None if rule is None else hooks.seen_keys(rule, ops.shape(query)[-2], ops.shape(key)[-2])
     if seen is not None:
         # (B, S, 1) or (B, 1, S, 1)
         seen = seen[:, None, :, None] if len(key.shape) == 4 else seen[..., None]

@@ -9,6 +9,7 @@ from tfattn import _checks
 from tfattn.core import masks, pairs, softmax
 from tfattn.core.attend import attend
 from tfattn.core.floats import floating
+from tfattn.core.masks import hooks
 from tfattn.layers.attention import recording
 from tfattn.layers.parts import CarryMask, without_broken_padding
 
@@ -124,7 +125,7 @@ class AttentionLayer(keras.layers.Layer):
             )
         if mask is not None:
             value, key = _without_padding(
-                value, key, mask.seen_keys(ops.shape(query)[1], ops.shape(key)[1])
+                value, key, hooks.seen_keys(mask, ops.shape(query)[1], ops.shape(key)[1])
             )
         wanted = return_attention_scores or recording.active()
         dropout = self.dropout if training else 0.0

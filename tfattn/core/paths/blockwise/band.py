@@ -22,7 +22,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfattn.core import masks
-from tfattn.core.masks import ranges
+from tfattn.core.masks import hooks, ranges
 from tfattn.core.paths.blockwise.blocks import NUMBERS_APART, Square, ceil, narrow, size
 from tfattn.core.paths.blockwise.layouts import Plain
 
@@ -81,7 +81,11 @@ class Band(Plain):
             (size(query, axis) for axis in range(3)),
             (size(key, 1), size(key, 2)),
         )
-        if mask is None or not mask.by_distance or not narrow(mask, queries, keys, _MOST_KEYS):
+        if (
+            mask is None
+            or not hooks.is_relative(mask)
+            or not narrow(mask, queries, keys, _MOST_KEYS)
+        ):
             return None
         side, columns = block or (64 if narrow(mask, queries, keys, _FEW_KEYS) else 128,) * 2
         plain = Square(batch, queries, keys, 1, groups, heads // groups, 1, side, columns)
@@ -183,8 +187,8 @@ class _Seen(NamedTuple):
         firsts, ends, left, opens = [], [], 0, [(0, 0)]
         for i in range(blocks):
             grid = masks.Grid(queries, keys, i * side, 0, side, keys, aligned=True)
-            low, high = ranges.overlap(ranges.ends(mask.key_bounds(grid)), (0, keys))
-            open_low, open_high = ranges.overlap(ranges.ends(mask.open_bounds(grid)), (0, keys))
+            low, high = ranges.overlap(hooks.key_bounds(mask, grid), (0, keys))
+            open_low, open_high = ranges.overlap(hooks.full_bounds(mask, grid), (0, keys))
             if not all(isinstance(end, int) for end in (low, high, open_low, open_high)):
                 return None
             if low < high:
@@ -227,7 +231,7 @@ class _InBand(masks.Mask):
         inside = (keys >= 0) & (keys < self.band.plain.keys)
         return self.visible[grid.key_start // self.band.seen.side] & inside  # (r, t, t)
 
-    def open_bounds(self, grid):
+    def full_bounds(self, grid):
         seen, first = self.band.seen, self._first_keys(grid)
         if ceil(seen.open_low, seen.side) >= seen.open_high // seen.side:
             return 0, 0  # no block lies within: known before the graph runs

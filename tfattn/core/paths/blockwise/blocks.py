@@ -11,6 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfattn.core import masks
+from tfattn.core.masks import hooks
 
 
 class Square(NamedTuple):
@@ -192,4 +193,6 @@ def narrow(mask, queries, keys, width):
     if mask is None or not all(isinstance(length, int) and length for length in (queries, keys)):
         return False
     middle = queries - (min(queries, keys) + 1) // 2  # of those that stand among the keys
-    return mask.width(masks.Grid(queries, keys, middle, 0, 1, keys)) < min(width, keys // 2)
+    return hooks.max_keys(mask, masks.Grid(queries, keys, middle, 0, 1, keys)) < min(
+        width, keys // 2
+    )

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfattn.core.masks import ranges
+from tfattn.core.masks import hooks, ranges
 from tfattn.core.paths.blockwise.blocks import NUMBERS_APART, ceil, same
 from tfattn.core.paths.blockwise.loops import loop
 from tfattn.core.paths.blockwise.reach import Reach
@@ -164,6 +164,6 @@ class _Strip(NamedTuple):
             grid = square.query_grid(0, 0)._replace(
                 query_start=first, queries=end - first, aligned=False
             )
-            low, high = ranges.overlap(ranges.ends(mask.key_bounds(grid)), (0, side))
+            low, high = ranges.overlap(hooks.key_bounds(mask, grid), (0, side))
             strips.append(cls(first, end, low, max(low, high)))
         return strips

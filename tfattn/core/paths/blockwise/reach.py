@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfattn.core.masks import ranges
+from tfattn.core.masks import hooks, ranges
 from tfattn.core.paths.blockwise.blocks import ceil
 
 __all__ = ["Diagonals", "Reach"]
@@ -35,9 +35,9 @@ class Reach(NamedTuple):
         if mask is None:
             return cls(0, square.key_blocks, 0, square.keys, not square.padded)
         grid = square.query_grid(b, i)
-        low, high = ranges.overlap(ranges.ends(mask.key_bounds(grid)), (0, square.keys))
+        low, high = ranges.overlap(hooks.key_bounds(mask, grid), (0, square.keys))
         return cls(
-            low // square.columns, ceil(high, square.columns), *ranges.ends(mask.open_bounds(grid))
+            low // square.columns, ceil(high, square.columns), *hooks.full_bounds(mask, grid)
         )
 
     @property
@@ -84,7 +84,7 @@ class Diagonals(NamedTuple):
         many diagonals.
         """
         sizes = (square.queries, square.keys, square.rows, square.columns)
-        if mask is None or not mask.by_distance or not _ints(sizes):
+        if mask is None or not hooks.is_relative(mask) or not _ints(sizes):
             return None
         found = {}
         for i in range(square.query_blocks):

@@ -5,6 +5,7 @@ them.
 import tensorflow as tf
 
 from tfattn.core import pairs
+from tfattn.core.masks import hooks
 from tfattn.core.paths.blockwise.loops import loop
 
 __all__ = ["shield", "unshield"]
@@ -32,7 +33,7 @@ def shield(square, mask, query, key, value):
         )
         sees = _sees(square, mask, tf.logical_not(tf.reduce_all(finite, 1)))  # (B, H, T, 1)
         kept = finite[..., None]  # (B, G, S, 1)
-        seen = mask.seen_keys(square.queries, square.keys)
+        seen = hooks.seen_keys(mask, square.queries, square.keys)
         if seen is not None:
             kept = kept & seen[:, None, :, None]
         zero = tf.zeros([], key.dtype)

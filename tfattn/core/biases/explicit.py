@@ -1,0 +1,64 @@
+"""An array as a bias."""
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn.core import pairs
+from tfattn.core.biases.base import Bias, registered
+from tfattn.core.floats import floating
+from tfattn.core.trees import Tensor
+
+__all__ = ["explicit"]
+
+
+@registered
+class explicit(Bias):
+    """An array as it is.
+
+    Its one parameter is the array, which gets a gradient.
+
+    Args:
+        bias: numbers `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats; or a
+            variable of them.
+    Raises:
+        ValueError: `bias` is boolean, or its rank is not 2, 3 or 4.
+    Example:
+        >>> bias = biases.explicit(np.array([[0.0, -1.0, -2.0]])) + np.ones((2, 1))
+        >>> print(bias.dense(2, 3).numpy())
+        [[ 1.  0. -1.]
+         [ 1.  0. -1.]]
+    """
+
+    def __init__(self, bias: Tensor):
+        # A variable of TensorFlow stays one here, so that a tape that begins later sees it read.
+        bias = bias if isinstance(bias, keras.KerasTensor) else ops.convert_to_tensor(bias)
+        if keras.backend.standardize_dtype(bias.dtype) == "bool":
+            expected = "hold numbers that are added to the scores (a bool is a mask)"
+            _checks.fail("biases.explicit", "bias", expected, "bool")
+        _checks.rank("biases.explicit", "bias", bias.shape, (2, 3, 4), pairs.SQUARES[4])
+        self.bias = bias
+
+    @property
+    def differs_by_head(self) -> bool:
+        return len(self.bias.shape) == 4 and self.bias.shape[1] != 1
+
+    def check(self, who, argument, shape):
+        if isinstance(self.bias, keras.KerasTensor):
+            expected = "hold no symbolic tensor inside of a bias object: pass the tensor itself"
+            _checks.fail(who, argument, expected, self.bias)
+        pairs.check_square(who, argument, self.bias.shape, shape)
+
+    def parameters(self):
+        return (floating(self.bias),)
+
+    def on(self, grid, bias):
+        bias = bias if len(bias.shape) == 2 else grid.batch_of(bias)
+        return grid.columns_of(grid.rows_of(bias, -2), -1)
+
+    def flatten(self):
+        return self.parameters(), ()
+
+    def get_config(self):
+        array = ops.convert_to_numpy(self.bias)
+        return {"bias": keras.saving.serialize_keras_object(array)}
