@@ -6,7 +6,7 @@ import tensorflow as tf
 from tfattn import attend, masks
 from tfattn.core import kernels
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import blockwise as streamed
+from tfattn.core.paths.blockwise import attend as streamed
 
 B, H, T, S, D, V = 2, 4, 13, 17, 5, 3
 

@@ -28,7 +28,7 @@ from tests.streaming import (
 )
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import blockwise as streamed
+from tfattn.core.paths.blockwise import attend as streamed
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,7 +9,7 @@ from tests.streaming import MASKS, B, D, H, S, T, V, assert_close, problem
 from tfattn import DotProductAttention, MaskedCrossentropy, TransformerDecoder, attend, masks
 from tfattn.core import attend as engine
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import blockwise as streamed
+from tfattn.core.paths.blockwise import attend as streamed
 from tfattn.core.paths.blockwise import block_scores
 
 

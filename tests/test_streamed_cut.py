@@ -15,7 +15,7 @@ from tests.streaming import (
 )
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import blockwise as streamed
+from tfattn.core.paths.blockwise import attend as streamed
 from tfattn.core.paths.blockwise import block_scores
 from tfattn.core.paths.blockwise.blocks import Square
 

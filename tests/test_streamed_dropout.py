@@ -9,7 +9,7 @@ from tests.streaming import UPSTREAM, B, H, S, assert_close, problem, pulled
 from tfattn import MultiHeadAttention, attend, masks
 from tfattn.core import attend as engine
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import blockwise as streamed
+from tfattn.core.paths.blockwise import attend as streamed
 
 
 def dropped_weights(arguments, rate, seed, block):

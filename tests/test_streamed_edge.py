@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.streaming import assert_close
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import blockwise as streamed
+from tfattn.core.paths.blockwise import attend as streamed
 from tfattn.core.paths.blockwise import block_scores, edge
 from tfattn.core.paths.blockwise.blocks import Square
 from tfattn.core.paths.blockwise.edge import Edge

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.streaming import B, D, H, S, T, assert_close, problem, pulled, scored
 from tfattn import masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import blockwise as streamed
+from tfattn.core.paths.blockwise import attend as streamed
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf"), 3e38])

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.streaming import T, assert_close, problem, pulled, wide
 from tfattn import masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import blockwise as streamed
+from tfattn.core.paths.blockwise import attend as streamed
 from tfattn.core.paths.blockwise import block_scores
 
 # By how much the scores of a query are moved: a softmax does not change, its exponentials overflow

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.streaming import B, D, H, S, T, assert_close, problem
 from tfattn import attend, masks
-from tfattn.core.paths import blockwise as streamed
+from tfattn.core.paths.blockwise import attend as streamed
 
 # made of an array whose sizes are known at run time alone, and by that array's sizes
 RUN_TIME_MASKS = {

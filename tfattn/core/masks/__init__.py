@@ -572,3 +572,6 @@ def every(*parts):
     for part in parts[1:]:
         joined = joined & part
     return joined
+
+
+from tfattn.core.masks._tmp import flatten, unflatten, is_known  # noqa

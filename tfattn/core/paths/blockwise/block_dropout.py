@@ -3,10 +3,10 @@
 import keras
 import tensorflow as tf
 
-__all__ = ["Dropout"]
+__all__ = ["BlockDropout"]
 
 
-class Dropout:
+class BlockDropout:
     """Which weights of a block stay, from 16 random bits each: the same ones each time that the
     block is computed.
     """

@@ -1,16 +1,26 @@
-"""Loops, and sums that they add to block by block."""
+"""Loops whose state keeps its shape, and arrays of sums."""
 
 import tensorflow as tf
 
-from tfattn.core.paths.blockwise.blocks import size
+__all__ = ["add", "ceil", "loop", "same", "size", "zeros"]
 
-__all__ = ["add", "loop", "zeros"]
+
+def size(x, axis):
+    """The static size where it is known, otherwise a scalar tensor."""
+    return tf.shape(x)[axis] if x.shape[axis] is None else x.shape[axis]
+
+
+def ceil(a, b):
+    return -(-a // b)
+
+
+def same(a, b):
+    """Whether two sizes are known to be equal."""
+    return isinstance(a, int) and isinstance(b, int) and a == b
 
 
 def loop(start, stop, body, *state, at_once=1):
-    """`state` after body(i, *state) for each i from start to stop: one after the other, or at most
-    so many at once.
-    """
+    """`state` after body(i, *state) for each i from start to stop, at most so many at once."""
 
     def step(i, state):
         after = tuple(body(i, *state))

@@ -1,0 +1,71 @@
+"""A call of the blockwise path as its tensors and the rest.
+
+A tensor that hangs on a mask or a dropout is an argument like the operands then: functions that are
+traced once can be called with another one, and a gradient finds it in any graph. Those of a mask of
+one's own stay where they are.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfattn.core import masks
+from tfattn.core.paths.blockwise.block_dropout import BlockDropout
+from tfattn.core.scores import facts_of
+
+__all__ = ["Call", "CallSpec"]
+
+
+class Call(NamedTuple):
+    """What a pass works with, made of the tensors of a call."""
+
+    query: object
+    key: object
+    value: object
+    bias: object
+    parameters: list
+    mask: object
+    dropout: object
+
+
+class CallSpec(NamedTuple):
+    """What a call holds besides its tensors; hashable."""
+
+    score: object
+    rank: int
+    block: object
+    by_head: bool  # whether mask or bias may differ from head to head
+    has_bias: bool
+    num_parameters: int
+    mask: object  # taken apart
+    rate: object  # of dropout, or None
+
+    @classmethod
+    def of(cls, operands, score, parameters, mask, bias, dropout, rank, block, by_head):
+        """The spec, and the tensors: those that have gradients, then those of mask and dropout."""
+        mask, arrays = masks.flatten(mask)
+        tensors = [*operands, *([] if bias is None else [bias]), *parameters, *arrays]
+        tensors = [tf.convert_to_tensor(x) for x in tensors]
+        if dropout is not None:
+            tensors.append(dropout.key)
+        rate = None if dropout is None else dropout.rate
+        has_bias = bias is not None
+        return cls(score, rank, block, by_head, has_bias, len(parameters), mask, rate), tensors
+
+    @property
+    def num_differentiable(self):
+        return 3 + self.has_bias + self.num_parameters
+
+    @property
+    def is_shareable(self):
+        """Whether two calls of one spec do the same: not where something of one's own may differ."""
+        return facts_of(self.score).is_pure and masks.is_known(self.mask)
+
+    def call(self, tensors):
+        tensors = iter(tensors)
+        query, key, value = (next(tensors) for _ in range(3))
+        bias = next(tensors) if self.has_bias else None
+        parameters = [next(tensors) for _ in range(self.num_parameters)]
+        mask = masks.unflatten(self.mask, tensors)
+        dropout = None if self.rate is None else BlockDropout(self.rate, next(tensors))
+        return Call(query, key, value, bias, parameters, mask, dropout)
