@@ -9,8 +9,9 @@ from tfattn import _checks
 from tfattn.core import masks, pairs, softmax
 from tfattn.core.attend import attend
 from tfattn.core.floats import floating
+from tfattn.core.guard import zero_broken_padding, zero_hidden
 from tfattn.layers.attention import recording
-from tfattn.layers.parts import CarryMask, without_broken_padding
+from tfattn.layers.parts import CarryMask
 
 __all__ = ["AttentionLayer"]
 
@@ -119,13 +120,14 @@ class AttentionLayer(keras.layers.Layer):
             query, key, attention_mask, valid_lens, (key_mask, value_mask), use_causal_mask
         )
         if query_mask is not None:
-            query = without_broken_padding(
-                query, self._padding_mask("query_mask", query_mask, query)
-            )
+            query = zero_broken_padding(query, self._padding_mask("query_mask", query_mask, query))
         if mask is not None:
-            value, key = _without_padding(
-                value, key, mask.seen_keys(ops.shape(query)[1], ops.shape(key)[1])
-            )
+            seen = mask.seen_keys(ops.shape(query)[1], ops.shape(key)[1])
+            if seen is not None:
+                # Before the projections, whose gradients a broken token would reach.
+                same = value is key
+                value = zero_hidden(value, seen)
+                key = value if same else zero_hidden(key, seen)
         wanted = return_attention_scores or recording.active()
         dropout = self.dropout if training else 0.0
         output, weights = self.pool(query, value, key, mask, bias, dropout, wanted)
@@ -189,15 +191,3 @@ class AttentionLayer(keras.layers.Layer):
         _checks.broadcasts(who, name, mask.shape, tokens.shape[:2], "of one entry a token")
         return mask
 
-
-def _without_padding(value, key, seen):
-    """Values and keys that no query may see become zeros, before a weight meets them.
-
-    Their gradients are 0, but 0 · NaN is NaN: one broken token under a mask would otherwise reach
-    the gradient of a projection, and with it everything.
-    """
-    if seen is None:
-        return value, key
-    same = value is key
-    value = ops.where(seen[..., None], value, 0.0)
-    return value, value if same else ops.where(seen[..., None], key, 0.0)
