@@ -140,6 +140,22 @@ def window(size, num_queries, num_keys):
     return mask
 
 
+def alibi(num_heads, num_queries, num_keys):
+    """`(1, H, T, S)`: minus the distance of a pair, times the slope of the head (Press et al. 2022)."""
+
+    def slopes_of(heads):  # a power of two: 2^(−8/H), and each next one smaller by as much
+        return [(2.0 ** (-8.0 / heads)) ** (head + 1) for head in range(heads)]
+
+    power = 1
+    while 2 * power <= num_heads:
+        power *= 2
+    slopes = slopes_of(power) + slopes_of(2 * power)[::2][: num_heads - power]
+    bias = np.zeros((1, num_heads, num_queries, num_keys))
+    for _, h, t, s in np.ndindex(bias.shape):
+        bias[0, h, t, s] = -slopes[h] * abs(t + num_keys - num_queries - s)
+    return bias
+
+
 def segments(query_segments, key_segments):
     return np.asarray(query_segments)[:, :, None] == np.asarray(key_segments)[:, None, :]
 

@@ -1,13 +1,21 @@
 """Mask objects against plain NumPy, whole and block by block."""
 
+import ast
+import inspect
+import pathlib
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tfattn
 from tests import reference
 from tfattn import masks
+from tfattn.core import trees
+from tfattn.core.masks import hooks
 
 B, T, S = 2, 5, 7
 
@@ -36,6 +44,14 @@ RULES = {
         reference.segments([[0, 0, 1, 1, 2]] * B, [[0, 0, 0, 1, 1, 1, 3]] * B),
     ),
     "explicit": (masks.explicit(np.tri(T, S, dtype=bool)), np.tri(T, S, dtype=bool)),
+}
+
+# A mask and what it lets in, joined with a causal one.
+JOINS = {
+    "it alone": (lambda mask: mask, lambda seen, causal: seen),
+    "not it": (lambda mask: ~mask, lambda seen, causal: ~seen),
+    "it and causal": (lambda mask: mask & masks.causal(), lambda seen, causal: seen & causal),
+    "causal or not it": (lambda mask: masks.causal() | ~mask, lambda seen, causal: causal | ~seen),
 }
 
 
@@ -92,7 +108,7 @@ def test_a_key_that_some_query_sees_is_never_called_padding(left, right):
         (a & b, spread(in_a) & spread(in_b)),
         (a | b, spread(in_a) | spread(in_b)),
     ):
-        seen = mask.seen_keys(T, S)
+        seen = hooks.seen_keys(mask, T, S)
         if seen is not None:
             assert np.all(np.broadcast_to(np.asarray(seen), (B, S)) | ~inside.any(axis=1))
 
@@ -139,6 +155,245 @@ def test_rule_survives_keras_serialization(name):
     np.testing.assert_array_equal(
         spread(dense(copy)), spread(~spread(expected) & reference.causal(T, S))
     )
+
+
+# as files hold them that were saved when all masks stood in one module
+SAVED = [
+    ("causal", {}, reference.causal(T, S)),
+    ("window", {"size": 2}, reference.window(2, T, S)),
+    ("padding", {"valid_lens": [3, 0]}, reference.padding([3, 0], S)),
+    ("prefix", {"length": [1, 4]}, reference.padding([1, 4], S)),
+    (
+        "segments",
+        {"query_segments": [[0, 0, 1, 1, 2]], "key_segments": [[0, 0, 0, 1, 1, 1, 3]]},
+        reference.segments([[0, 0, 1, 1, 2]], [[0, 0, 0, 1, 1, 1, 3]]),
+    ),
+    ("explicit", {"mask": np.tri(T, S, dtype=bool).tolist()}, np.tri(T, S, dtype=bool)),
+]
+
+
+def saved(name, config):
+    module, registered = "tfattn.core.masks", f"tfattn>masks.{name}"
+    return {
+        "module": module,
+        "class_name": name,
+        "config": config,
+        "registered_name": registered,
+    }
+
+
+@pytest.mark.parametrize(("name", "config", "expected"), SAVED, ids=[row[0] for row in SAVED])
+def test_saved_masks_of_every_name_load(name, config, expected):
+    inner = saved(name, config)
+    negated = saved("_Not", {"inner": inner})
+    causal, seen = reference.causal(T, S), spread(expected)
+    for kind, both in (("_Both", ~seen & causal), ("_Either", ~seen | causal)):
+        pair = saved(kind, {"left": negated, "right": saved("causal", {})})
+        np.testing.assert_array_equal(
+            spread(dense(keras.saving.deserialize_keras_object(pair))), both
+        )
+        written = keras.saving.serialize_keras_object(keras.saving.deserialize_keras_object(pair))
+        assert written["registered_name"] == pair["registered_name"]
+        assert written["config"]["left"]["config"]["inner"]["config"] == config
+
+
+def covered(bounds, size=S):
+    low, high = (int(end) for end in bounds)
+    return (np.arange(size) >= low) & (np.arange(size) < high)
+
+
+@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("name", RULES)
+def test_hooks_tell_the_truth_about_the_mask(name, join):
+    (mask, expected), (joined, seen_of) = RULES[name], JOINS[join]
+    mask = joined(mask)
+    seen = spread(seen_of(spread(expected), reference.causal(T, S)))
+    for start in range(T):
+        for queries in range(1, T - start + 1):
+            grid, here = masks.Grid(T, S, start, 0, queries, S), seen[:, start : start + queries]
+            assert not here[..., ~covered(hooks.key_bounds(mask, grid))].any()
+            assert here[..., covered(hooks.full_bounds(mask, grid))].all()
+            assert here.any(axis=1).sum(-1).max() <= hooks.max_keys(mask, grid) <= S
+    some, common = hooks.seen_keys(mask, T, S), hooks.common_keys(mask, T, S)
+    if some is not None:
+        assert np.all(np.broadcast_to(some, (B, S)) | ~seen.any(axis=1))
+    if common is not None:
+        assert np.all(~np.broadcast_to(common, (B, S)) | seen.all(axis=1))
+    if hooks.is_relative(mask):
+        beyond = np.asarray(mask.on(masks.Grid(T, S, 0, 0, T + 3, S + 3)))
+        np.testing.assert_array_equal(beyond[1:, 1:], beyond[:-1, :-1])
+
+
+def test_hooks_skip_what_they_can():
+    grid = masks.Grid(T, S, 1, 0, 2, S)  # the queries at positions 3 and 4
+    local = masks.causal() & masks.window(2)
+    assert hooks.key_bounds(local, grid) == (2, 5) and hooks.max_keys(local, grid) == 3
+    assert hooks.full_bounds(masks.causal(), grid) == (0, 4)
+    assert hooks.is_relative(~local) and not hooks.is_relative(local | masks.prefix(1))
+    # padding tells by tensors alone: the window's ints are left
+    assert hooks.max_keys(masks.padding([3, 0]) & masks.window(2), grid) == 4
+    np.testing.assert_array_equal(
+        hooks.common_keys(masks.padding([3, 0]) & masks.prefix(2), T, S),
+        np.arange(S) < np.array([[2], [0]]),
+    )
+
+
+class Second(masks.causal):
+    """Every second key of a causal mask's, and no hook of its own."""
+
+    def on(self, grid):
+        return super().on(grid) & (grid.key_positions() % 2 == 0)
+
+
+class Bounded(Second):
+    """Its bounds alone."""
+
+    def key_bounds(self, grid):
+        return masks.causal.key_bounds(self, grid)
+
+
+class Named(masks.causal):
+    """A causal mask by another name."""
+
+
+def test_a_hook_that_is_older_than_on_is_not_asked():
+    grid = masks.Grid(T, S, 1, 0, 2, S)
+    for mask, bounds, full, most in (
+        (Second(), (0, S), (0, 0), S),
+        (Bounded(), (0, 5), (0, 0), 5),
+        (Named(), (0, 5), (0, 4), 5),
+    ):
+        assert hooks.key_bounds(mask, grid) == bounds
+        assert hooks.full_bounds(mask, grid) == full
+        assert hooks.max_keys(mask, grid) == most
+        assert hooks.is_relative(mask) == hooks.is_relative(~mask) == isinstance(mask, Named)
+        assert hooks.key_bounds(mask & masks.window(S), grid) == bounds
+
+    class Few(masks.padding):
+        def on(self, grid):
+            return super().on(grid) & (grid.query_rows() > 0)
+
+    assert hooks.seen_keys(Few([3, 0]), T, S) is None
+    assert hooks.common_keys(Few([3, 0]), T, S) is None
+
+
+HOOKS = hooks.__all__
+
+
+def asked_of(source):
+    """What has a hook asked of it, but `hooks` and `super()`."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Attribute)
+        and node.attr in HOOKS
+        and ast.unparse(node.value) not in ("hooks", "super()")
+    ]
+
+
+def test_no_hook_is_asked_but_through_hooks():
+    root = pathlib.Path(tfattn.__file__).parent
+    sources = [path for path in root.rglob("*.py") if path.name != "hooks.py"]
+    assert {path.name: asked for path in sources if (asked := asked_of(path.read_text()))} == {}
+    assert asked_of("hooks.key_bounds(mask, grid), mask.key_bounds(grid)") == ["mask.key_bounds"]
+    assert asked_of(inspect.getsource(hooks))  # the reader finds those that are there
+    assert all(hasattr(masks.Mask, hook) for hook in HOOKS)
+
+
+@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("name", RULES)
+def test_a_mask_comes_apart_and_together_again_in_a_graph(name, join):
+    mask = JOINS[join][0](RULES[name][0])
+    tensors, structure = trees.flatten(mask)
+    assert trees.is_shareable(structure)
+    assert hash(structure) == hash(trees.flatten(JOINS[join][0](RULES[name][0]))[1])
+
+    @tf.function(input_signature=[tf.TensorSpec([None] * len(x.shape), x.dtype) for x in tensors])
+    def whole(*tensors):
+        given = iter([*tensors, "the next"])
+        again = trees.unflatten(structure, given)
+        assert next(given) == "the next"  # it takes its own tensors and no others
+        assert type(again) is type(mask)
+        return again.dense(T, S)
+
+    np.testing.assert_array_equal(spread(whole(*tensors)), spread(dense(mask)))
+
+
+def test_masks_of_one_kind_have_one_structure():
+    def structure(mask):
+        return trees.flatten(mask)[1]
+
+    assert structure(masks.padding([1, 2])) == structure(masks.padding([3, 0]))
+    assert (
+        structure(masks.prefix([1])) == structure(masks.prefix([2])) != structure(masks.prefix(1))
+    )
+    assert structure(masks.window(2)) != structure(masks.window(3))
+    assert structure(masks.causal() & masks.window(2)) != structure(
+        masks.causal() | masks.window(2)
+    )
+    lengths, ids = tf.constant([3, 0]), tf.constant([[0, 0, 1, 1, 2]] * B)
+    tensors, _ = trees.flatten(masks.padding(lengths) & ~masks.segments(ids))
+    assert [x is y for x, y in zip(tensors, [lengths, ids, ids], strict=True)] == [True] * 3
+    assert trees.flatten(None) == ([], None) and trees.is_shareable(None)
+
+
+def test_a_mask_whose_class_does_not_flatten_stays_whole():
+    class Local(masks.window):
+        def __init__(self, size, step):
+            super().__init__(size)
+            self.step = step
+
+        def on(self, grid):
+            return super().on(grid) & (grid.key_positions() % self.step == 0)
+
+    own = Local(3, 2)
+    tensors, structure = trees.flatten(masks.padding([3, 0]) & own)
+    assert len(tensors) == 1 and not trees.is_shareable(structure)
+    again = trees.unflatten(structure, tensors)
+    np.testing.assert_array_equal(
+        dense(again), dense(masks.padding([3, 0]) & masks.explicit(own.dense(T, S)))
+    )
+
+    class Flat(Local):
+        def flatten(self):
+            return (), (self.size, self.step)
+
+    tensors, structure = trees.flatten(~Flat(3, 2))
+    assert trees.is_shareable(structure) and structure == trees.flatten(~Flat(3, 2))[1]
+    np.testing.assert_array_equal(dense(trees.unflatten(structure, tensors)), ~dense(own))
+
+
+OFFSETS = {
+    "causal": masks.causal(),
+    "window": masks.window(2),
+    "causal & window": masks.causal() & masks.window(3),
+    "~causal | prefix": ~masks.causal() | masks.prefix(1),
+}
+
+
+@pytest.mark.parametrize("as_tensor", [False, True], ids=["int", "tensor"])
+@pytest.mark.parametrize("name", OFFSETS)
+def test_a_query_inside_of_a_longer_cache_sees_what_it_sees_in_the_square(name, as_tensor):
+    mask = OFFSETS[name]
+    square = np.broadcast_to(dense(mask, S, S), (S, S))
+    for position in range(S - 1):
+        offset = tf.constant(position) if as_tensor else position
+        grid = masks.Grid.whole(2, S, offset=offset)
+        rows = square[position : position + 2]
+        np.testing.assert_array_equal(np.broadcast_to(mask.on(grid), (2, S)), rows)
+        second = grid._replace(query_start=1, queries=1)
+        assert int(second.first_position()) == int(second.last_position()) == position + 1
+        np.testing.assert_array_equal(second.query_positions(), [[position + 1]])
+        assert int(grid.first_position()) == position and int(grid.last_position()) == position + 1
+        assert not rows[:, ~covered(hooks.key_bounds(mask, grid))].any()
+        assert rows[:, covered(hooks.full_bounds(mask, grid))].all()
+
+
+def test_without_an_offset_the_last_query_meets_the_last_key():
+    grid = masks.Grid.whole(T, S)
+    np.testing.assert_array_equal(grid.query_positions()[:, 0], np.arange(S - T, S))
+    assert (grid.first_position(), grid.last_position()) == (S - T, S - 1)
+    np.testing.assert_array_equal(masks.Grid.whole(T, S, 0).query_positions()[:, 0], np.arange(T))
 
 
 @pytest.mark.parametrize(

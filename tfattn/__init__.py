@@ -6,7 +6,7 @@ output  = weights · values
 """
 
 from tfattn import data, plot, training
-from tfattn.core import kernels, masks
+from tfattn.core import biases, kernels, masks
 from tfattn.core.attend import attend
 from tfattn.core.softmax import masked_softmax
 from tfattn.decoding import beam_search, greedy_search, sample, translate
@@ -76,6 +76,7 @@ __all__ = [
     "attend",
     "attention_weights",
     "beam_search",
+    "biases",
     "data",
     "greedy_search",
     "kernels",

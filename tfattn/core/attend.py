@@ -8,9 +8,10 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core import pairs, softmax
+from tfattn.core import biases, softmax
 from tfattn.core.floats import floating
 from tfattn.core.guard import zero_hidden
+from tfattn.core.masks import hooks
 from tfattn.core.paths import choice, dense
 from tfattn.core.scores import scaled_dot_product
 
@@ -61,7 +62,8 @@ def attend(
             refused.
         mask: a mask object of `tfattn.masks`, or a bool array `(T, S)`, `(B, T, S)` or
             `(B, H, T, S)`; True = may attend.
-        bias: float, added to the scores, broadcastable to them.
+        bias: float, added to the scores, broadcastable to them; or a bias object of
+            `tfattn.biases`, of which nothing of size T × S is held when streamed.
         dropout: probability in [0, 1) of dropping a weight; the others grow so that the expected
             sum stays 1.
         seed: int or `keras.random.SeedGenerator`, for the dropout.
@@ -87,10 +89,10 @@ def attend(
     shape = (*query.shape[:-1], key.shape[-2])  # of the scores
     mask = softmax.rule_of("attend", shape, mask=mask)
     if bias is not None:
-        bias = pairs.checked_bias("attend", bias, shape)
+        bias = biases.checked("attend", bias, shape)
     seen = None
     if mask is not None:
-        seen = mask.seen_keys(ops.shape(query)[-2], ops.shape(key)[-2])
+        seen = hooks.seen_keys(mask, ops.shape(query)[-2], ops.shape(key)[-2])
     if seen is not None:
         value, key = zero_hidden(value, seen), zero_hidden(key, seen)
     streams = choice.streams(path, query, key, score, return_weights)

@@ -1,71 +1,93 @@
-"""Rectangles of the T × S square of pairs: what a mask is asked about."""
+"""Rectangles of the T × S square of pairs: what a mask or a bias is asked about."""
 
 from typing import NamedTuple
 
 from keras import ops
 
+from tfattn.core.trees import Tensor
+
+__all__ = ["Grid", "Size"]
+
+Size = int | Tensor  # a tensor, a scalar of integers, where only the run can tell
+
 
 class Grid(NamedTuple):
     """A rectangle of the T × S square of query–key pairs.
 
-    `num_queries` (T) and `num_keys` (S) are the sides of the whole square; the rectangle begins at
-    `query_start`, `key_start` and has `queries` rows and `keys` columns; it is taken for `batch`
-    rows of the batch from `batch_start` on, all of them where that is None. Each is an int or a
-    scalar integer tensor. The rectangle may reach beyond the square: what a rule says there means
-    nothing. In an `aligned` one each start is a multiple of its side.
+        position of query t = offset + t        position of key s = s
+
+    The rectangle may reach beyond the square: what a rule says there means nothing.
+
+    Args:
+        num_queries, num_keys: T and S, the sides of the whole square.
+        query_start, key_start: where the rectangle begins.
+        queries, keys: t and s, its rows and columns.
+        batch_start, batch: the rows of the batch that it is taken for, `batch` of them from
+            `batch_start` on. Defaults to all of them.
+        aligned: whether each start is a multiple of its side.
+        offset: position of query 0 on the keys' axis. Defaults to S − T: the last query meets the
+            last key, as decoding at the end of a cache needs. At a place inside of a longer cache
+            it is the number of tokens before the queries.
     """
 
-    num_queries: object
-    num_keys: object
-    query_start: object
-    key_start: object
-    queries: object
-    keys: object
-    batch_start: object = 0
-    batch: object = None
+    num_queries: Size
+    num_keys: Size
+    query_start: Size
+    key_start: Size
+    queries: Size
+    keys: Size
+    batch_start: Size = 0
+    batch: Size | None = None
     aligned: bool = False
+    offset: Size | None = None
 
     @classmethod
-    def whole(cls, num_queries, num_keys):
-        return cls(num_queries, num_keys, 0, 0, num_queries, num_keys)
+    def whole(cls, num_queries: Size, num_keys: Size, offset: Size | None = None) -> "Grid":
+        """The whole square."""
+        return cls(num_queries, num_keys, 0, 0, num_queries, num_keys, offset=offset)
 
-    def query_rows(self):
+    def query_rows(self) -> Tensor:
         """Index of each query among the T queries, `(t, 1)`."""
         return ops.expand_dims(ops.arange(self.queries, dtype="int32") + self.query_start, -1)
 
-    def query_positions(self):
-        """Position of each query on the keys' axis, `(t, 1)`: the last query meets the last key."""
-        return self.query_rows() + (self.num_keys - self.num_queries)
+    def query_positions(self) -> Tensor:
+        """Position of each query on the keys' axis, `(t, 1)`."""
+        return self.query_rows() + self._offset()
 
-    def first_position(self):
-        return self.query_start + (self.num_keys - self.num_queries)
+    def first_position(self) -> Size:
+        """Position of the first query of the rectangle."""
+        return self.query_start + self._offset()
 
-    def last_position(self):
+    def last_position(self) -> Size:
+        """Position of the last one."""
         return self.first_position() + self.queries - 1
 
-    def key_positions(self):
+    def key_positions(self) -> Tensor:
         """Position of each key, `(1, s)`."""
         return ops.expand_dims(ops.arange(self.keys, dtype="int32") + self.key_start, 0)
 
-    def batch_of(self, tensor):
+    def _offset(self) -> Size:
+        return self.num_keys - self.num_queries if self.offset is None else self.offset
+
+    def batch_of(self, tensor: Tensor) -> Tensor:
         """Cuts this rectangle's rows of the batch out of `tensor`, unless its first axis repeats
         one.
         """
         return tensor if self.batch is None else self._cut(tensor, 0, self.batch_start, self.batch)
 
-    def rows_of(self, tensor, axis):
+    def rows_of(self, tensor: Tensor, axis: int) -> Tensor:
         """Cuts the queries of this rectangle out of `tensor`, unless `axis` repeats one row."""
         if self.queries is self.num_queries and _is_zero(self.query_start):
             return tensor
         return self._cut(tensor, axis, self.query_start, self.queries)
 
-    def columns_of(self, tensor, axis):
+    def columns_of(self, tensor: Tensor, axis: int) -> Tensor:
         """Cuts the keys of this rectangle out of `tensor`, unless `axis` repeats one column."""
         if self.keys is self.num_keys and _is_zero(self.key_start):
             return tensor
         return self._cut(tensor, axis, self.key_start, self.keys)
 
-    def _cut(self, tensor, axis, start, size):
+    def _cut(self, tensor: Tensor, axis: int, start: Size, size: Size) -> Tensor:
         total, axis = tensor.shape[axis], axis % len(tensor.shape)
         known = isinstance(size, int) and total is not None and size <= total
         if total == 1 or (known and total == size and (self.aligned or _is_zero(start))):
@@ -88,5 +110,5 @@ class Grid(NamedTuple):
         return ops.roll(piece, inside - start, axis=axis)
 
 
-def _is_zero(start):
+def _is_zero(start: Size) -> bool:
     return isinstance(start, int) and start == 0

@@ -7,31 +7,48 @@ import numbers
 
 from keras import ops
 
-__all__ = ["ends", "hull", "left_over", "longer", "overlap"]
+from tfattn.core.masks.grid import Size
+from tfattn.core.trees import Tensor
+
+__all__ = ["Range", "ends", "greatest", "hull", "least", "left_over", "longer", "overlap"]
+
+Range = tuple[Size, Size]
 
 
-def ends(bounds):
-    """A range as a rule of anyone's gives it: NumPy's integers become ints, and tensors int32."""
+def ends(bounds: Range) -> Range:
+    """A range as anyone's mask gives it: NumPy's integers become ints, and tensors int32."""
     return tuple(
         int(end) if isinstance(end, numbers.Integral) else ops.cast(end, "int32") for end in bounds
     )
 
 
-def overlap(first, second):
-    return _most(first[0], second[0]), _least(first[1], second[1])
+def greatest(counts: Tensor) -> Tensor:
+    """The greatest of some numbers of keys; 0 of none, as a batch or a sequence without tokens has."""
+    return ops.max(counts, initial=0)
 
 
-def hull(first, second):
+def least(counts: Tensor, num_keys: Size) -> Tensor:
+    """The least of some numbers of keys; all keys of none."""
+    return ops.min(counts, initial=num_keys)
+
+
+def overlap(first: Range, second: Range) -> Range:
+    """The keys of both ranges."""
+    return _higher(first[0], second[0]), _lower(first[1], second[1])
+
+
+def hull(first: Range, second: Range) -> Range:
     """The range from the lower of both beginnings to the higher of both ends."""
-    return _least(first[0], second[0]), _most(first[1], second[1])
+    return _lower(first[0], second[0]), _higher(first[1], second[1])
 
 
-def longer(first, second):
+def longer(first: Range, second: Range) -> Range:
+    """The range of more keys."""
     shorter = first[1] - first[0] < second[1] - second[0]
     return tuple(_choose(shorter, b, a) for a, b in zip(first, second, strict=True))
 
 
-def left_over(taken, keys):
+def left_over(taken: Range, keys: Size) -> Range:
     """What a range that begins at the first of so many keys, or ends at the last, leaves over;
     elsewhere all of them.
     """
@@ -50,9 +67,9 @@ def _both(a, b):
     return (a and b) if isinstance(a, bool) and isinstance(b, bool) else ops.logical_and(a, b)
 
 
-def _least(a, b):
+def _lower(a, b):
     return min(a, b) if isinstance(a, int) and isinstance(b, int) else ops.minimum(a, b)
 
 
-def _most(a, b):
+def _higher(a, b):
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else ops.maximum(a, b)

@@ -26,6 +26,7 @@ def attend(query, value, key, score, parameters, mask, bias, drop=None, return_w
     # exponent.
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if bias is not None:
+        bias = bias.dense(ops.shape(query)[-2], ops.shape(key)[-2])
         scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), rank)
     if bias is not None or not facts_of(score).always_finite:
         visible = softmax.not_hidden(scores, visible)

@@ -6,10 +6,11 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core import masks, pairs, softmax
+from tfattn.core import biases, masks, softmax
 from tfattn.core.attend import attend
 from tfattn.core.floats import floating
 from tfattn.core.guard import zero_broken_padding, zero_hidden
+from tfattn.core.masks import hooks
 from tfattn.layers.attention import recording
 from tfattn.layers.parts import CarryMask
 
@@ -43,7 +44,8 @@ class AttentionLayer(keras.layers.Layer):
             ones, so that query T−1 meets key S−1, as decoding needs.
         valid_lens: integers, `(B,)` one length a row or `(B, T)` one length a query: how many keys
             are real.
-        bias: float, added to the scores before softmax; shapes as for `attention_mask`.
+        bias: float, added to the scores before softmax; shapes as for `attention_mask`; or a bias
+            object of `tfattn.biases`.
     Returns:
         The pooled values, `(B, T, ...)`; on request also the weights, whose rows sum to 1, or to 0
         where every key is masked.
@@ -113,16 +115,15 @@ class AttentionLayer(keras.layers.Layer):
         self._check_lengths(query, value, key)
         query, value, key = (floating(x, self.compute_dtype) for x in (query, value, key))
         if bias is not None:
-            bias = pairs.checked_bias(
-                type(self).__name__, bias, self.score_shape(query.shape, key.shape)
-            )
+            shape = self.score_shape(query.shape, key.shape)
+            bias = biases.checked(type(self).__name__, bias, shape)
         mask = self._joined_mask(
             query, key, attention_mask, valid_lens, (key_mask, value_mask), use_causal_mask
         )
         if query_mask is not None:
             query = zero_broken_padding(query, self._padding_mask("query_mask", query_mask, query))
         if mask is not None:
-            seen = mask.seen_keys(ops.shape(query)[1], ops.shape(key)[1])
+            seen = hooks.seen_keys(mask, ops.shape(query)[1], ops.shape(key)[1])
             if seen is not None:
                 # Before the projections, whose gradients a broken token would reach.
                 same = value is key
@@ -190,4 +191,3 @@ class AttentionLayer(keras.layers.Layer):
         _checks.rank(who, name, mask.shape, (2,), f"{tuple(tokens.shape[:2])}, one entry a token")
         _checks.broadcasts(who, name, mask.shape, tokens.shape[:2], "of one entry a token")
         return mask
-

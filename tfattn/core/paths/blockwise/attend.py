@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from tfattn.core import biases
 from tfattn.core.paths.blockwise.block_bias import ArrayBias
 from tfattn.core.paths.blockwise.block_dropout import BlockDropout
 from tfattn.core.paths.blockwise.call_spec import CallSpec
@@ -34,7 +35,7 @@ def attend(
 
     Args:
         mask: a mask object, or None.
-        bias: `(B or 1, H or 1, T or 1, S or 1)`, of three axes where `query` has three; or None.
+        bias: a bias object, or None.
         dropout: a rate, or a `BlockDropout` whose random numbers are drawn already.
         block: `(t, s)`, the queries and keys of a block, where others than the measured sizes are
             wanted.
@@ -54,10 +55,13 @@ def attend(
     parameters = [tf.cast(x, compute) if x.dtype.is_floating else x for x in parameters]
     if rank == 3:
         operands = [x[:, None] for x in operands]  # (B, 1, T, D)
-    mask_by_head = mask is not None and _by_head(check_lengths(mask, *operands[:2]))
-    if bias is not None:
-        bias = ArrayBias.expanded(tf.convert_to_tensor(bias), *operands[:2])
-    by_head = mask_by_head or (bias is not None and _by_head(bias))
+    mask_by_head = False
+    if mask is not None:
+        pair = check_lengths(mask, *operands[:2])
+        mask_by_head = pair.shape.rank is None or (pair.shape.rank == 4 and pair.shape[1] != 1)
+    by_head = mask_by_head or (bias is not None and bias.differs_by_head)
+    if isinstance(bias, biases.explicit):
+        bias = biases.explicit(ArrayBias.expanded(*bias.parameters(), *operands[:2]))
     spec, tensors = CallSpec.of(
         operands, score, parameters, mask, bias, drawn(dropout, seed), rank, block, by_head
     )
@@ -81,8 +85,3 @@ def drawn(dropout, seed):
     if isinstance(dropout, BlockDropout):
         return dropout
     return BlockDropout.draw(dropout, seed) if dropout else None
-
-
-def _by_head(x):
-    """Whether a mask or bias may differ from head to head."""
-    return x.shape.rank is None or (x.shape.rank == 4 and x.shape[1] != 1)

@@ -1,10 +1,42 @@
-"""A bias of one block of pairs, and its gradient."""
+"""A bias of one block of pairs, and its gradients."""
 
 import tensorflow as tf
 
+from tfattn.core import pairs
 from tfattn.core.paths.blockwise.loops import add, size, zeros
 
-__all__ = ["ArrayBias"]
+__all__ = ["AnyBias", "ArrayBias"]
+
+
+class AnyBias:
+    """A bias object as it is, differentiated block by block."""
+
+    def __init__(self, bias, parameters, tiling):
+        self.bias = bias
+        self.parameters = list(parameters)
+        self.tiling = tiling
+
+    def added(self, scores, m, i, j):
+        """The scores of a block and the bias of theirs."""
+        bias = self.bias.on(self.tiling.grid(m, i, j), *self.parameters)
+        bias = pairs.with_heads(tf.cast(bias, scores.dtype), 4)
+        return self.tiling.by_group(self.tiling.by_head(scores) + bias)
+
+    def zeros(self, dtype):
+        """The gradients of the parameters, for `add_gradient` to add to."""
+        return [tf.zeros_like(x) for x in self.parameters]
+
+    def add_gradient(self, sums, grad_scores, m, i, j):
+        learned = [x for x in self.parameters if x.dtype.is_floating]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(learned)
+            scores = self.added(tf.zeros_like(grad_scores), m, i, j)
+        zero = tf.UnconnectedGradients.ZERO
+        found = iter(tape.gradient(scores, learned, grad_scores, zero))
+        return [x + next(found) if x.dtype.is_floating else x for x in sums]
+
+    def gradients(self, sums):
+        return sums
 
 
 class ArrayBias:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfattn.core import masks
+from tfattn.core import trees
 from tfattn.core.paths.blockwise.block_dropout import BlockDropout
 from tfattn.core.scores import facts_of
 
@@ -23,6 +23,7 @@ class Call(NamedTuple):
     key: object
     value: object
     bias: object
+    bias_parameters: list
     parameters: list
     mask: object
     dropout: object
@@ -35,37 +36,40 @@ class CallSpec(NamedTuple):
     rank: int
     block: object
     by_head: bool  # whether mask or bias may differ from head to head
-    has_bias: bool
     num_parameters: int
-    mask: object  # taken apart
+    bias: object  # taken apart, as is the mask
+    num_bias_parameters: int
+    mask: object
     rate: object  # of dropout, or None
 
     @classmethod
     def of(cls, operands, score, parameters, mask, bias, dropout, rank, block, by_head):
         """The spec, and the tensors: those that have gradients, then those of mask and dropout."""
-        mask, arrays = masks.flatten(mask)
-        tensors = [*operands, *([] if bias is None else [bias]), *parameters, *arrays]
+        bias_parameters = () if bias is None else bias.parameters()
+        bias_arrays, bias = trees.flatten(bias)
+        mask_arrays, mask = trees.flatten(mask)
+        tensors = [*operands, *bias_parameters, *parameters, *bias_arrays, *mask_arrays]
         tensors = [tf.convert_to_tensor(x) for x in tensors]
         if dropout is not None:
             tensors.append(dropout.key)
         rate = None if dropout is None else dropout.rate
-        has_bias = bias is not None
-        return cls(score, rank, block, by_head, has_bias, len(parameters), mask, rate), tensors
+        counts = len(parameters), bias, len(bias_parameters)
+        return cls(score, rank, block, by_head, *counts, mask, rate), tensors
 
     @property
     def num_differentiable(self):
-        return 3 + self.has_bias + self.num_parameters
+        return 3 + self.num_bias_parameters + self.num_parameters
 
     @property
     def is_shareable(self):
         """Whether two calls of one spec do the same: not where something of one's own may differ."""
-        return facts_of(self.score).is_pure and masks.is_known(self.mask)
+        return facts_of(self.score).is_pure and all(map(trees.is_shareable, (self.mask, self.bias)))
 
     def call(self, tensors):
         tensors = iter(tensors)
         query, key, value = (next(tensors) for _ in range(3))
-        bias = next(tensors) if self.has_bias else None
+        bias_parameters = [next(tensors) for _ in range(self.num_bias_parameters)]
         parameters = [next(tensors) for _ in range(self.num_parameters)]
-        mask = masks.unflatten(self.mask, tensors)
+        bias, mask = (trees.unflatten(x, tensors) for x in (self.bias, self.mask))
         dropout = None if self.rate is None else BlockDropout(self.rate, next(tensors))
-        return Call(query, key, value, bias, parameters, mask, dropout)
+        return Call(query, key, value, bias, bias_parameters, parameters, mask, dropout)

@@ -2,12 +2,12 @@
 
 import tensorflow as tf
 
-from tfattn.core import pairs
+from tfattn.core import biases, pairs
 from tfattn.core import scores as score_functions
 from tfattn.core.guard import guard
 from tfattn.core.paths import thresholds
 from tfattn.core.paths.blockwise.additive import Additive
-from tfattn.core.paths.blockwise.block_bias import ArrayBias
+from tfattn.core.paths.blockwise.block_bias import AnyBias, ArrayBias
 from tfattn.core.paths.blockwise.block_scores import AnyScore, Product
 from tfattn.core.paths.blockwise.local import LocalPasses
 from tfattn.core.paths.blockwise.loops import loop
@@ -139,7 +139,11 @@ def _passes(spec, tensors):
         local = LocalPasses.of(call.query, call.key, score, call.mask, call.dropout, spec.block)
         if local is not None:
             return call, local, tiling
-    bias = None if call.bias is None else ArrayBias(call.bias, tiling)
+    bias = None
+    if isinstance(call.bias, biases.explicit):
+        bias = ArrayBias(*call.bias_parameters, tiling)
+    elif call.bias is not None:
+        bias = AnyBias(call.bias, call.bias_parameters, tiling)
     passes = BlockwisePasses(tiling, score, call.mask, bias, call.dropout, call.parameters)
     return call, passes, tiling
 

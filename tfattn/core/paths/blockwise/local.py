@@ -16,7 +16,7 @@ Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 and appendix 
 import tensorflow as tf
 
 from tfattn.core import masks
-from tfattn.core.masks import ranges
+from tfattn.core.masks import hooks, ranges
 from tfattn.core.paths import thresholds
 from tfattn.core.paths.blockwise.loops import ceil, loop, size
 from tfattn.core.paths.blockwise.online_softmax import HIDDEN
@@ -57,7 +57,7 @@ class LocalPasses:
         """
         queries, keys = size(query, 2), size(key, 2)
         most, few = thresholds.LOCAL_MAX_KEYS, thresholds.LOCAL_FEW_KEYS
-        if mask is None or not mask.by_distance or not is_narrow(mask, queries, keys, most):
+        if mask is None or not hooks.is_relative(mask) or not is_narrow(mask, queries, keys, most):
             return None
         side = thresholds.LOCAL_BLOCK
         if is_narrow(mask, queries, keys, few):
@@ -69,7 +69,7 @@ class LocalPasses:
         firsts, ends, left = [], [], 0
         for i in range(blocks):
             grid = masks.Grid(queries, keys, i * side, 0, side, keys, aligned=True)
-            low, high = ranges.overlap(ranges.ends(mask.key_bounds(grid)), (0, keys))
+            low, high = ranges.overlap(hooks.key_bounds(mask, grid), (0, keys))
             if not (isinstance(low, int) and isinstance(high, int)):
                 return None
             if low < high:

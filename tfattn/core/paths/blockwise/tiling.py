@@ -16,6 +16,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfattn.core import masks
+from tfattn.core.masks import hooks
 from tfattn.core.paths import thresholds
 from tfattn.core.paths.blockwise.loops import ceil, same, size
 
@@ -202,4 +203,6 @@ def is_narrow(mask, queries, keys, most):
     if mask is None or not all(isinstance(length, int) and length for length in (queries, keys)):
         return False
     middle = queries - (min(queries, keys) + 1) // 2  # of those that stand among the keys
-    return mask.width(masks.Grid(queries, keys, middle, 0, 1, keys)) < min(most, keys // 2)
+    return hooks.max_keys(mask, masks.Grid(queries, keys, middle, 0, 1, keys)) < min(
+        most, keys // 2
+    )

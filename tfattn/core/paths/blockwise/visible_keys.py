@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tfattn.core.masks import ranges
+from tfattn.core.masks import hooks, ranges
 from tfattn.core.paths.blockwise.loops import ceil
 
 __all__ = ["VisibleKeys"]
@@ -28,8 +28,8 @@ class VisibleKeys(NamedTuple):
         if mask is None:
             return cls(0, tiling.key_blocks, 0, keys, columns)
         grid = tiling.query_grid(m, i)
-        low, high = ranges.overlap(ranges.ends(mask.key_bounds(grid)), (0, keys))
-        full = ranges.overlap(ranges.ends(mask.open_bounds(grid)), (0, keys))
+        low, high = ranges.overlap(hooks.key_bounds(mask, grid), (0, keys))
+        full = ranges.overlap(hooks.full_bounds(mask, grid), (0, keys))
         return cls(low // columns, ceil(high, columns), *full, columns)
 
     def is_full(self, j):

@@ -205,7 +205,7 @@ def test_key_bounds_hold_for_every_query_of_a_block(seed, mask, start, queries):
     low, high = (int(x) for x in rule.key_bounds(grid))
     keys = np.arange(S)
     assert not whole[:, :, (keys < low) | (keys >= high)].any()
-    low, high = (int(x) for x in rule.open_bounds(grid))
+    low, high = (int(x) for x in rule.full_bounds(grid))
     assert whole[:, :, (keys >= low) & (keys < high)].all()
 
 

@@ -90,7 +90,7 @@ def test_a_mask_is_asked_once_for_each_diagonal(kind, arguments, diagonals, head
     asked = []
 
     class Counted(kind):
-        by_distance, key_bounds, open_bounds = True, kind.key_bounds, kind.open_bounds
+        is_relative, key_bounds, full_bounds = True, kind.key_bounds, kind.full_bounds
 
         def on(self, grid):
             asked.append((grid.query_start, grid.key_start))
@@ -127,11 +127,11 @@ def test_a_rule_on_top_of_another_inherits_nothing_that_was_said_of_that():
             return masks.window.key_bounds(self, grid)
 
     assert (
-        masks.causal.by_distance
-        and Local(2).by_distance
-        and not (Even() | masks.window(2)).by_distance
+        masks.causal.is_relative
+        and Local(2).is_relative
+        and not (Even() | masks.window(2)).is_relative
     )
-    assert Local.open_bounds is masks.window.open_bounds
+    assert Local.full_bounds is masks.window.full_bounds
     x = tf.random.stateless_normal((1, 2, 20, 4), (1, 2))
     for mask in (Even(), AllLater(), Local(5), Sparse(6)):
         here = streamed.attend(x, x, x, score_functions.scaled_dot_product, mask=mask, block=(3, 3))

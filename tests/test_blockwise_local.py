@@ -56,7 +56,7 @@ def pulled(mask, query, key, value, upstream, block, **options):
 class Beyond(masks.Mask):
     """Keys that come later, and by more than a block."""
 
-    by_distance = True
+    is_relative = True
 
     def on(self, grid):
         distance = grid.key_positions() - grid.query_positions()
@@ -71,7 +71,7 @@ class OfTheSquare(masks.Mask):
     lies beyond.
     """
 
-    by_distance = True
+    is_relative = True
 
     def on(self, grid):
         return abs(grid.key_positions() - grid.query_positions()) < 5
@@ -79,7 +79,7 @@ class OfTheSquare(masks.Mask):
     def key_bounds(self, grid):
         return grid.first_position() - 4, grid.last_position() + 5
 
-    def open_bounds(self, grid):
+    def full_bounds(self, grid):
         return min(grid.last_position(), grid.num_keys - 1) - 4, grid.first_position() + 5
 
 
@@ -129,7 +129,7 @@ def test_every_block_of_a_band_is_that_of_the_mask(name, monkeypatch):
     seen, opened = np.zeros_like(whole), 0
     for i in range(found.query_blocks):
         low, high = (
-            int(x) for x in found.mask.open_bounds(found.square.query_grid(*found.at(1, i)))
+            int(x) for x in found.mask.full_bounds(found.square.query_grid(*found.at(1, i)))
         )  # of the last step
         for j in range(found.square.key_blocks):
             rule = np.asarray(found.mask.on(found.square.grid(*found.at(1, i), j)))
@@ -154,7 +154,7 @@ def test_every_block_of_a_band_is_that_of_the_mask(name, monkeypatch):
         assert opened >= found.query_blocks - 1
 
 
-def test_a_band_where_the_mask_goes_by_distance_and_leaves_little():
+def test_a_band_where_the_mask_is_relative_and_leaves_little():
     def shape(mask, queries=4096, keys=4096, heads=2, groups=2, block=None, width=2):
         query, key = tf.zeros((1, heads, queries, width)), tf.zeros((1, groups, keys, 2))
         found = Band.of(query, key, key, mask, block)

@@ -116,7 +116,7 @@ class InNumpy(masks.Mask):
     def key_bounds(self, grid):
         return self.wrap(0), self.wrap(grid.query_start + grid.queries + 1)
 
-    def open_bounds(self, grid):
+    def full_bounds(self, grid):
         return self.wrap(0), self.wrap(grid.query_start + 2)
 
 

@@ -1,0 +1,19 @@
+"""Biases as objects: what is added to the scores before the softmax.
+
+A bias object is asked for any rectangle of the T × S square of pairs, as a mask is, so that the
+engine never needs the whole square at once. Biases add up, with each other and with arrays:
+
+    >>> from tfattn import biases
+    >>> bias = biases.alibi(2) + np.zeros((3, 3))
+    >>> print(bias.dense(3, 3).shape)
+    (1, 2, 3, 3)
+
+The next bias is a class with one method, `on(grid, *parameters)`, in a file of its own here.
+"""
+
+from tfattn.core.biases.alibi import alibi
+from tfattn.core.biases.base import Bias
+from tfattn.core.biases.explicit import checked, explicit
+from tfattn.core.biases.sums import _Sum as _Sum  # so that `+` is there
+
+__all__ = ["Bias", "alibi", "checked", "explicit"]

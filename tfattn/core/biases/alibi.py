@@ -1,0 +1,69 @@
+"""A penalty that grows with distance, steeper in some heads than in others."""
+
+from keras import ops
+
+from tfattn import _checks
+from tfattn.core.biases.base import Bias, registered
+
+__all__ = ["alibi"]
+
+
+@registered
+class alibi(Bias):
+    """Attention with linear biases: the score of a pair falls with the distance between the two.
+
+        bias[h] = −slope[h] · |position of the query − position of the key|
+
+    With H heads, a power of two, head h of 1 to H has the slope 2^(−8h/H). With another number of
+    heads, let P be the greatest power of two below it: the first P heads have the slopes of P
+    heads, and the others take every second slope of 2P heads, from the first on.
+
+    No parameter is learned. Computed in float32.
+
+    Args:
+        num_heads: Positive int, H.
+    Raises:
+        ValueError: `num_heads` is no positive integer; the scores have another number of heads.
+    Example:
+        >>> print(biases.alibi(8).dense(2, 3)[0, 0].numpy())
+        [[-0.5 -0.  -0.5]
+         [-1.  -0.5 -0. ]]
+
+    Source: Press, Smith, Lewis 2022, arXiv:2108.12409, section 3, and for other numbers of heads
+        the rule of the authors' code. Differs from the paper in that keys after the query have a
+        bias too, by their distance: the paper's models are causal.
+    """
+
+    def __init__(self, num_heads: int):
+        self.num_heads = _checks.positive_int("biases.alibi", "num_heads", num_heads)
+
+    @property
+    def differs_by_head(self) -> bool:
+        return self.num_heads > 1
+
+    def check(self, who, argument, shape):
+        heads = shape[1] if len(shape) == 4 else 1
+        if heads not in (None, self.num_heads):
+            expected = f"have as many heads as the scores, {heads}"
+            _checks.fail(who, argument, expected, f"alibi({self.num_heads})")
+
+    def on(self, grid):
+        distance = ops.abs(grid.key_positions() - grid.query_positions())  # (t, s)
+        distance = ops.cast(distance, "float32")
+        if self.num_heads == 1:
+            return -self.slopes()[0] * distance  # (t, s), for scores without heads too
+        slopes = ops.convert_to_tensor(self.slopes(), "float32")  # (H,)
+        return -slopes[:, None, None] * distance[None, None]  # (1, H, t, s)
+
+    def slopes(self) -> list[float]:
+        """The slope of each head."""
+        power = 1 << (self.num_heads.bit_length() - 1)
+        exponents = [8 * h / power for h in range(1, power + 1)]
+        exponents += [4 * (2 * j + 1) / power for j in range(self.num_heads - power)]
+        return [2.0**-exponent for exponent in exponents]
+
+    def flatten(self):
+        return (), (self.num_heads,)
+
+    def get_config(self):
+        return {"num_heads": self.num_heads}

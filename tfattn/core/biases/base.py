@@ -1,0 +1,112 @@
+"""What all biases share."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import keras
+
+from tfattn.core.masks.grid import Grid, Size
+from tfattn.core.trees import Tensor
+
+__all__ = ["OPERATORS", "Bias", "registered"]
+
+# What `+` makes. `sums` enters it: what it makes is a bias in its turn, so that this file cannot
+# import that one.
+OPERATORS: dict[str, Callable[..., "Bias"]] = {}
+
+
+class Bias:
+    """What is added to the scores before the softmax, asked for any rectangle of the square.
+
+        weights = softmax over keys of score(query, key) + on(grid, *parameters())
+
+    A bias is a class with `on`. If its constructor has arguments, it has `get_config` too, and
+    `flatten`; if it has tensors that are to get gradients, `parameters`.
+
+    What the engine relies on:
+
+    - It calls `on(grid, *parameters)` with as many tensors as `parameters()` gives, of the same
+      shapes and dtypes, and in that order. They may be other tensors than those that the object
+      holds (symbolic ones, in a traced function), so `on` computes from its arguments.
+    - `on` is a pure function of the grid, of those arguments and of what the object holds. It is
+      called once a block, in any order, inside of loops and traced functions, and again for the
+      backward pass. It builds nothing of size T × S.
+    - What it gives is float, of rank 2 `(t, s)`, 3 `(B, t, s)` or 4 `(B, H, t, s)`, with 1 where it
+      repeats. The engine casts it to the dtype of the scores.
+    - A rectangle may reach beyond the square. What a bias says there is added to scores that are
+      thrown away, and must be finite.
+    - The gradient of a parameter is added up block by block: a tape over `on(grid, *parameters)`,
+      pulled by the gradient of that block's scores, summed over the axes where the bias repeats and
+      cast to its dtype. So a bias needs no code for gradients where `on` is made of differentiable
+      operations. A parameter that is no float gets none, nor does a tensor that `parameters` leaves
+      out.
+    - `flatten` may give the parameters too, among its children. The engine passes both.
+
+    Attributes:
+        differs_by_head: whether the bias may differ from head to head: `on` gives four axes then,
+            the second of all H heads. Where it is False, heads can be computed without each other.
+    """
+
+    differs_by_head: bool = False
+
+    def on(self, grid: Grid, *parameters: Tensor) -> Tensor:
+        """The bias of the pairs of `grid`: float, broadcastable to `(B, t, s)` or `(B, H, t, s)`.
+
+        A bias that holds an array cuts this rectangle's part out of it with `grid.batch_of`,
+        `grid.rows_of` and `grid.columns_of`.
+        """
+        raise NotImplementedError
+
+    def parameters(self) -> tuple[Tensor, ...]:
+        """The tensors that get gradients. A variable is read here, where a tape sees it."""
+        return ()
+
+    def check(self, who: str, argument: str, shape: Sequence[int | None]) -> None:
+        """Raises where the bias does not fit scores of that static shape, `(B, T, S)` or
+        `(B, H, T, S)`.
+        """
+
+    def dense(self, num_queries: Size, num_keys: Size) -> Tensor:
+        """The whole bias as a float tensor, broadcastable to `(B, T, S)` or `(B, H, T, S)`."""
+        return self.on(Grid.whole(num_queries, num_keys), *self.parameters())
+
+    def flatten(self) -> tuple[tuple["Tensor | Bias", ...], Hashable]:
+        """`(children, static)`: the tensors and biases inside, and a tuple of what else the bias is
+        made of; see `tfattn.core.trees`.
+
+        It speaks for its own class alone, no subclass. A bias whose class defines none stays whole:
+        as exact, but functions that were traced for one are not called for another.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def unflatten(cls, static: Hashable, children: Sequence["Tensor | Bias"]) -> "Bias":
+        """The bias again of what `flatten` gave, or of other tensors of the same shapes, symbolic
+        ones too.
+
+        Calls the constructor with the children, and then what is static.
+        """
+        return cls(*children, *static)
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, plain enough for JSON."""
+        return {}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Bias":
+        """The bias again of its config."""
+        return cls(**{k: keras.saving.deserialize_keras_object(v) for k, v in config.items()})
+
+    def __add__(self, other: Any) -> "Bias":
+        return OPERATORS["+"](self, other)
+
+    def __radd__(self, other: Any) -> "Bias":
+        return OPERATORS["+"](other, self)
+
+    # NumPy would otherwise apply `+` element by element to an object array.
+    __array_ufunc__ = None
+
+
+def registered(cls: type[Bias]) -> type[Bias]:
+    """Class decorator: saved files name the bias `tfattn>biases.<class name>`."""
+    return keras.saving.register_keras_serializable("tfattn", f"biases.{cls.__name__}")(cls)

@@ -1,0 +1,75 @@
+"""An array as a bias."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn.core import pairs
+from tfattn.core.biases.base import Bias, registered
+from tfattn.core.floats import floating
+from tfattn.core.trees import Tensor
+
+__all__ = ["checked", "explicit"]
+
+
+@registered
+class explicit(Bias):
+    """An array as it is: `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats.
+
+    Its one parameter is the array, which gets a gradient. A variable stays a variable, and is read
+    when the bias is asked for.
+
+    Args:
+        bias: array of numbers, or a variable.
+    Raises:
+        ValueError: `bias` is boolean, or its rank is not 2, 3 or 4.
+    Example:
+        >>> bias = biases.explicit(np.array([[0.0, -1.0, -2.0]])) + np.ones((2, 1))
+        >>> print(bias.dense(2, 3).numpy())
+        [[ 1.  0. -1.]
+         [ 1.  0. -1.]]
+    """
+
+    def __init__(self, bias: Tensor):
+        if not hasattr(bias, "assign"):  # no variable
+            bias = bias if isinstance(bias, keras.KerasTensor) else ops.convert_to_tensor(bias)
+        if keras.backend.standardize_dtype(bias.dtype) == "bool":
+            expected = "hold numbers that are added to the scores (a bool is a mask)"
+            _checks.fail("biases.explicit", "bias", expected, "bool")
+        _checks.rank("biases.explicit", "bias", bias.shape, (2, 3, 4), pairs.SQUARES[4])
+        self.bias = bias
+
+    @property
+    def differs_by_head(self) -> bool:
+        return len(self.bias.shape) == 4 and self.bias.shape[1] != 1
+
+    def check(self, who, argument, shape):
+        if isinstance(self.bias, keras.KerasTensor):
+            expected = "hold no symbolic tensor inside of a bias object: pass the tensor itself"
+            _checks.fail(who, argument, expected, self.bias)
+        pairs.check_square(who, argument, self.bias.shape, shape)
+
+    def parameters(self):
+        return (floating(self.bias),)
+
+    def on(self, grid, bias):
+        bias = bias if len(bias.shape) == 2 else grid.batch_of(bias)
+        return grid.columns_of(grid.rows_of(bias, -2), -1)
+
+    def flatten(self):
+        return self.parameters(), ()
+
+    def get_config(self):
+        array = ops.convert_to_numpy(self.bias)
+        return {"bias": keras.saving.serialize_keras_object(array)}
+
+
+def checked(who: str, bias: Any, scores_shape: Sequence[int | None]) -> Bias:
+    """A bias object of what a caller gives as `bias`, if it fits scores of that static shape."""
+    if not isinstance(bias, Bias):
+        return explicit(pairs.checked_bias(who, bias, scores_shape))
+    bias.check(who, "bias", scores_shape)
+    return bias

@@ -1,0 +1,54 @@
+"""The sum of two biases."""
+
+import keras
+
+from tfattn.core import pairs
+from tfattn.core.biases.base import OPERATORS, Bias, registered
+from tfattn.core.biases.explicit import explicit
+
+__all__: list[str] = []
+
+
+@registered
+class _Sum(Bias):
+    """Two biases, which have the parameters of the first and then those of the second."""
+
+    def __init__(self, left, right):
+        self.left = left
+        self.right = right
+
+    @property
+    def differs_by_head(self):
+        return self.left.differs_by_head or self.right.differs_by_head
+
+    def check(self, who, argument, shape):
+        self.left.check(who, argument, shape)
+        self.right.check(who, argument, shape)
+
+    def parameters(self):
+        return (*self.left.parameters(), *self.right.parameters())
+
+    def on(self, grid, *parameters):
+        of_left = len(self.left.parameters())
+        left = self.left.on(grid, *parameters[:of_left])
+        right = self.right.on(grid, *parameters[of_left:])
+        dtype = keras.backend.result_type(left.dtype, right.dtype)
+        rank = max(len(left.shape), len(right.shape))
+        left, right = (
+            pairs.with_heads(keras.ops.cast(side, dtype), rank) for side in (left, right)
+        )
+        return left + right
+
+    def flatten(self):
+        return (self.left, self.right), ()
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        return {"left": serialize(self.left), "right": serialize(self.right)}
+
+
+def _as_bias(bias):
+    return bias if isinstance(bias, Bias) else explicit(bias)
+
+
+OPERATORS["+"] = lambda left, right: _Sum(_as_bias(left), _as_bias(right))

@@ -1,0 +1,34 @@
+"""A query sees nothing after itself."""
+
+from tfattn.core.masks.base import Mask, registered
+
+__all__ = ["causal"]
+
+
+@registered
+class causal(Mask):
+    """A query sees the keys up to its own position and none after it.
+
+        may attend = position of the key ≤ position of the query
+
+    Example:
+        >>> print(masks.causal().dense(2, 3).numpy().astype(int))
+        [[1 1 0]
+         [1 1 1]]
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3.
+    """
+
+    is_relative = True
+
+    def on(self, grid):
+        return grid.key_positions() <= grid.query_positions()  # (t, s)
+
+    def key_bounds(self, grid):
+        return 0, grid.last_position() + 1
+
+    def full_bounds(self, grid):
+        return 0, grid.first_position() + 1
+
+    def flatten(self):
+        return (), ()

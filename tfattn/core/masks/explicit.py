@@ -1,0 +1,83 @@
+"""A boolean array as a mask."""
+
+from keras import ops
+
+from tfattn import _checks
+from tfattn.core import pairs
+from tfattn.core.masks import ranges
+from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
+from tfattn.core.trees import Tensor
+
+__all__ = ["explicit"]
+
+
+@registered
+class explicit(Mask):
+    """A boolean array as it is: `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats.
+
+    Args:
+        mask: bool array, True = may attend.
+    Raises:
+        ValueError: `mask` is not boolean, or its rank is not 2, 3 or 4.
+    Example:
+        >>> mask = masks.explicit(np.array([[True, False, True]])) & masks.causal()
+        >>> print(mask.dense(3, 3).numpy().astype(int))
+        [[1 0 0]
+         [1 0 0]
+         [1 0 1]]
+    """
+
+    def __init__(self, mask: Tensor):
+        self.mask = pairs.checked_bool("masks.explicit", "mask", mask)
+        _checks.rank("masks.explicit", "mask", self.mask.shape, (2, 3, 4), pairs.SQUARES[4])
+
+    def check(self, who, argument, shape):
+        refuse_symbols(who, argument, self.mask)
+        pairs.check_square(who, argument, self.mask.shape, shape)
+
+    def on(self, grid):
+        return grid.columns_of(grid.rows_of(self._rows_of_the_batch(grid), -2), -1)
+
+    # One row for all queries is the padding of the keys: cheap to look at, and worth it. Of more
+    # rows these hooks say what `Mask` says.
+    def key_bounds(self, grid):
+        if self.mask.shape[-2] != 1:
+            return super().key_bounds(grid)
+        keys, seen = ops.arange(grid.num_keys, dtype="int32"), self._row(grid, ops.any)
+        low = ranges.least(ops.where(seen, keys, grid.num_keys), grid.num_keys)
+        return low, ranges.greatest(ops.where(seen, keys + 1, 0))
+
+    def full_bounds(self, grid):
+        if self.mask.shape[-2] != 1:
+            return super().full_bounds(grid)
+        keys, seen = ops.arange(grid.num_keys, dtype="int32"), self._row(grid, ops.all)
+        low = ranges.least(ops.where(seen, keys, grid.num_keys), grid.num_keys)
+        after = ops.where(ops.logical_or(seen, keys < low), grid.num_keys, keys)
+        return low, ranges.least(after, grid.num_keys)
+
+    def _row(self, grid, reduce):
+        """Which keys some or all rows of the batch and heads see, `(S,)`."""
+        mask = self._rows_of_the_batch(grid)
+        keys = reduce(mask, axis=tuple(range(len(mask.shape) - 1)))  # (S,) or (1,)
+        return ops.broadcast_to(keys, (grid.num_keys,))
+
+    def _rows_of_the_batch(self, grid):
+        return self.mask if len(self.mask.shape) == 2 else grid.batch_of(self.mask)
+
+    def seen_keys(self, num_queries, num_keys):
+        return self._over_queries(ops.any)
+
+    def common_keys(self, num_queries, num_keys):
+        return self._over_queries(ops.all)
+
+    def _over_queries(self, reduce):
+        keys = reduce(self.mask, axis=-2)  # (S,), (B, S) or (B, H, S)
+        if len(keys.shape) == 1:
+            return keys[None]
+        return reduce(keys, axis=1) if len(keys.shape) == 3 else keys
+
+    def flatten(self):
+        return (self.mask,), ()
+
+    def get_config(self):
+        return {"mask": saved(self.mask)}

@@ -1,0 +1,159 @@
+"""Masks made of masks: `&`, `|`, `~`, and `every`."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfattn.core import pairs
+from tfattn.core.masks import hooks, ranges
+from tfattn.core.masks.base import OPERATORS, Mask, registered
+from tfattn.core.masks.explicit import explicit
+
+__all__ = ["every"]
+
+
+def every(*parts: Any) -> Mask | None:
+    """AND over the masks and boolean arrays that are there; None where there are none."""
+    parts = [_as_mask(part) for part in parts if part is not None]
+    joined = parts[0] if parts else None
+    for part in parts[1:]:
+        joined = joined & part
+    return joined
+
+
+class _Pair(Mask):
+    """Two masks that `_join` joins."""
+
+    def __init__(self, left, right):
+        self.left = left
+        self.right = right
+
+    @staticmethod
+    def _join(left, right):
+        raise NotImplementedError
+
+    @property
+    def is_relative(self):
+        return hooks.is_relative(self.left) and hooks.is_relative(self.right)
+
+    def check(self, who, argument, shape):
+        self.left.check(who, argument, shape)
+        self.right.check(who, argument, shape)
+
+    def on(self, grid):
+        left, right = self.left.on(grid), self.right.on(grid)
+        rank = max(len(left.shape), len(right.shape))
+        return self._join(pairs.with_heads(left, rank), pairs.with_heads(right, rank))
+
+    def get_config(self):
+        serialize = keras.saving.serialize_keras_object
+        return {"left": serialize(self.left), "right": serialize(self.right)}
+
+    def _of_both(self, hook, *args):
+        return hook(self.left, *args), hook(self.right, *args)
+
+
+@registered
+class _Both(_Pair):
+    _join = staticmethod(ops.logical_and)
+
+    def key_bounds(self, grid):
+        return ranges.overlap(*self._of_both(hooks.key_bounds, grid))
+
+    def full_bounds(self, grid):
+        return ranges.overlap(*self._of_both(hooks.full_bounds, grid))
+
+    def max_keys(self, grid):
+        # Each side by itself: padding, whose bounds are tensors, does not make a window wider.
+        return min(self._of_both(hooks.max_keys, grid))
+
+    def seen_keys(self, num_queries, num_keys):
+        return _known(ops.logical_and, *self._of_both(hooks.seen_keys, num_queries, num_keys))
+
+    def common_keys(self, num_queries, num_keys):
+        return _if_both(ops.logical_and, *self._of_both(hooks.common_keys, num_queries, num_keys))
+
+    def flatten(self):
+        return (self.left, self.right), ()
+
+
+@registered
+class _Either(_Pair):
+    _join = staticmethod(ops.logical_or)
+
+    def key_bounds(self, grid):
+        return ranges.hull(*self._of_both(hooks.key_bounds, grid))
+
+    def full_bounds(self, grid):
+        return ranges.longer(*self._of_both(hooks.full_bounds, grid))
+
+    def seen_keys(self, num_queries, num_keys):
+        return _if_both(ops.logical_or, *self._of_both(hooks.seen_keys, num_queries, num_keys))
+
+    def common_keys(self, num_queries, num_keys):
+        return _known(ops.logical_or, *self._of_both(hooks.common_keys, num_queries, num_keys))
+
+    def flatten(self):
+        return (self.left, self.right), ()
+
+
+@registered
+class _Not(Mask):
+    def __init__(self, inner):
+        self.inner = inner
+
+    @property
+    def is_relative(self):
+        return hooks.is_relative(self.inner)
+
+    def check(self, who, argument, shape):
+        self.inner.check(who, argument, shape)
+
+    def on(self, grid):
+        return ops.logical_not(self.inner.on(grid))
+
+    def key_bounds(self, grid):
+        return ranges.left_over(hooks.full_bounds(self.inner, grid), grid.num_keys)
+
+    def full_bounds(self, grid):
+        """The longer of the two ranges outside of what the inner mask lets in."""
+        low, high = hooks.key_bounds(self.inner, grid)
+        return ranges.longer((0, low), (high, grid.num_keys))
+
+    def seen_keys(self, num_queries, num_keys):
+        return _flipped(hooks.common_keys(self.inner, num_queries, num_keys))
+
+    def common_keys(self, num_queries, num_keys):
+        return _flipped(hooks.seen_keys(self.inner, num_queries, num_keys))
+
+    def flatten(self):
+        return (self.inner,), ()
+
+    def get_config(self):
+        return {"inner": keras.saving.serialize_keras_object(self.inner)}
+
+
+def _as_mask(mask):
+    return mask if isinstance(mask, Mask) else explicit(mask)
+
+
+def _known(join: Callable, left, right):
+    """The sides that are known, joined."""
+    if left is None or right is None:
+        return right if left is None else left
+    return join(left, right)
+
+
+def _if_both(join: Callable, left, right):
+    return None if left is None or right is None else join(left, right)
+
+
+def _flipped(keys):
+    return None if keys is None else ops.logical_not(keys)
+
+
+OPERATORS["&"] = lambda left, right: _Both(_as_mask(left), _as_mask(right))
+OPERATORS["|"] = lambda left, right: _Either(_as_mask(left), _as_mask(right))
+OPERATORS["~"] = _Not

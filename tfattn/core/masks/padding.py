@@ -1,0 +1,72 @@
+"""The first keys of each row are real, the others padding."""
+
+from keras import ops
+
+from tfattn import _checks
+from tfattn.core import pairs
+from tfattn.core.masks import ranges
+from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
+from tfattn.core.trees import Tensor
+
+__all__ = ["padding"]
+
+
+@registered
+class padding(Mask):
+    """The first `valid_lens` keys are real, the others padding.
+
+        may attend = position of the key < valid_lens
+
+    Args:
+        valid_lens: integers, `(B,)` one length a row of the batch, or `(B, T)` one length a query.
+    Raises:
+        ValueError: `valid_lens` holds no integers, or its rank is not 1 or 2.
+    Example:
+        >>> print(masks.padding([3, 0]).dense(1, 4).numpy().astype(int))
+        [[[1 1 1 0]]
+        <BLANKLINE>
+         [[0 0 0 0]]]
+    """
+
+    def __init__(self, valid_lens: Tensor):
+        self.valid_lens = pairs.checked_int("masks.padding", "valid_lens", valid_lens)
+        _checks.rank("masks.padding", "valid_lens", self.valid_lens.shape, (1, 2), "(B,) or (B, T)")
+
+    def check(self, who, argument, shape):
+        refuse_symbols(who, argument, self.valid_lens)
+        target = (shape[0], shape[-2])[: len(self.valid_lens.shape)]
+        _checks.broadcasts(who, argument, self.valid_lens.shape, target, "(B,) or (B, T)")
+
+    def on(self, grid):
+        return grid.key_positions() < self._lengths(grid)  # (B, 1 or t, s)
+
+    def _lengths(self, grid):
+        lengths = ops.expand_dims(grid.batch_of(self.valid_lens), -1)  # (B, 1) or (B, T, 1)
+        if len(lengths.shape) == 2:
+            lengths = ops.expand_dims(lengths, -1)  # (B, 1, 1)
+        return grid.rows_of(lengths, 1)  # (B, 1 or t, 1)
+
+    def key_bounds(self, grid):
+        return 0, ranges.greatest(self._lengths(grid))
+
+    def full_bounds(self, grid):
+        return 0, ranges.least(self._lengths(grid), grid.num_keys)
+
+    def seen_keys(self, num_queries, num_keys):
+        return self._first_keys(lambda lengths: ops.max(lengths, axis=1, initial=0), num_keys)
+
+    def common_keys(self, num_queries, num_keys):
+        return self._first_keys(
+            lambda lengths: ops.min(lengths, axis=1, initial=num_keys), num_keys
+        )
+
+    def _first_keys(self, of_row, num_keys):
+        # (B,)
+        lengths = self.valid_lens if len(self.valid_lens.shape) == 1 else of_row(self.valid_lens)
+        return ops.arange(num_keys, dtype="int32") < lengths[:, None]  # (B, S)
+
+    def flatten(self):
+        return (self.valid_lens,), ()
+
+    def get_config(self):
+        return {"valid_lens": saved(self.valid_lens)}

@@ -1,0 +1,75 @@
+"""The first keys are open to every query."""
+
+from keras import ops
+
+from tfattn import _checks
+from tfattn.core import pairs
+from tfattn.core.masks import ranges
+from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
+from tfattn.core.trees import Tensor
+
+__all__ = ["prefix"]
+
+
+@registered
+class prefix(Mask):
+    """The first `length` keys are open to every query.
+
+        may attend = position of the key < length
+
+    `causal() | prefix(n)` is a prefix language model's mask.
+
+    Args:
+        length: int, or integers `()` or `(B,)`, in tokens.
+    Raises:
+        ValueError: `length` is no integer of at least 0, and no integer array of rank 0 or 1.
+    Example:
+        >>> print((masks.causal() | masks.prefix(2)).dense(3, 3).numpy().astype(int))
+        [[1 1 0]
+         [1 1 0]
+         [1 1 1]]
+
+    Source: Raffel et al. 2020, arXiv:1910.10683, figure 3.
+    """
+
+    def __init__(self, length: int | Tensor):
+        if not hasattr(length, "shape") and not isinstance(length, (list, tuple)):
+            self.length = _checks.non_negative_int("masks.prefix", "length", length)
+        else:
+            length = pairs.checked_int("masks.prefix", "length", length)
+            _checks.rank("masks.prefix", "length", length.shape, (0, 1), "() or (B,)")
+            # of one number a row of the batch that repeats
+            self.length = ops.reshape(length, (-1,))
+
+    def check(self, who, argument, shape):
+        if not isinstance(self.length, int):
+            refuse_symbols(who, argument, self.length)
+            _checks.broadcasts(who, argument, self.length.shape, shape[:1], "() or (B,)")
+
+    def on(self, grid):
+        length = self.length
+        if not isinstance(length, int):
+            length = grid.batch_of(length)[:, None, None]  # (B, 1, 1)
+        return grid.key_positions() < length  # (1, s) or (B, 1, s)
+
+    def seen_keys(self, num_queries, num_keys):
+        # (1 or B, S)
+        return ops.arange(num_keys, dtype="int32")[None] < ops.reshape(self.length, (-1, 1))
+
+    common_keys = seen_keys
+
+    def key_bounds(self, grid):
+        if isinstance(self.length, int):
+            return 0, self.length
+        return 0, ranges.greatest(grid.batch_of(self.length))
+
+    def full_bounds(self, grid):
+        if isinstance(self.length, int):
+            return 0, self.length
+        return 0, ranges.least(grid.batch_of(self.length), grid.num_keys)
+
+    def flatten(self):
+        return ((), (self.length,)) if isinstance(self.length, int) else ((self.length,), ())
+
+    def get_config(self):
+        return {"length": saved(self.length)}

@@ -1,0 +1,52 @@
+"""A query sees its neighbourhood."""
+
+from keras import ops
+
+from tfattn import _checks
+from tfattn.core.masks.base import Mask, registered
+
+__all__ = ["window"]
+
+
+@registered
+class window(Mask):
+    """A query sees the keys less than `size` tokens away, on both sides: `window(1)` is the
+    diagonal.
+
+        may attend = |position of the key − position of the query| < size
+
+    Joined with `causal()` it is the sliding window of autoregressive models. The same reach as
+    `sliding_window` of `keras.layers.MultiHeadAttention`.
+
+    Args:
+        size: Positive int, in tokens; the query's own position counts.
+    Raises:
+        ValueError: `size` is no positive integer.
+    Example:
+        >>> print(masks.window(2).dense(3, 3).numpy().astype(int))
+        [[1 1 0]
+         [1 1 1]
+         [0 1 1]]
+
+    Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1.
+    """
+
+    is_relative = True
+
+    def __init__(self, size: int):
+        self.size = _checks.positive_int("masks.window", "size", size)
+
+    def on(self, grid):
+        return ops.abs(grid.key_positions() - grid.query_positions()) < self.size  # (t, s)
+
+    def key_bounds(self, grid):
+        return grid.first_position() - self.size + 1, grid.last_position() + self.size
+
+    def full_bounds(self, grid):
+        return grid.last_position() - self.size + 1, grid.first_position() + self.size
+
+    def flatten(self):
+        return (), (self.size,)
+
+    def get_config(self):
+        return {"size": self.size}
