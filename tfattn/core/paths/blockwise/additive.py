@@ -1,6 +1,7 @@
 """The additive score of a block, compiled."""
 
 import os
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
@@ -8,6 +9,7 @@ from tfattn.core import scores as score_functions
 from tfattn.core.paths import thresholds
 from tfattn.core.paths.blockwise.block_scores import AnyScore
 from tfattn.core.paths.blockwise.loops import size
+from tfattn.core.paths.blockwise.tiling import Tiling
 
 __all__ = ["Additive"]
 
@@ -33,12 +35,21 @@ class Additive(AnyScore):
     def __init__(self):
         super().__init__(score_functions.additive, rank=4)
 
-    def scores(self, tiling, query, key, parameters):
+    def scores(
+        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
+    ):
         query, key, weight = _matrices(tiling, query, key, *parameters)
         scores = _by_either(_scores_by_strips, query, key, weight)
         return tf.reshape(scores, [tiling.chunk, tiling.groups, -1, tiling.columns])
 
-    def vjp(self, tiling, query, key, parameters, gradient):
+    def vjp(
+        self,
+        tiling: Tiling,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        parameters: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+    ):
         left, right, weight = _matrices(tiling, query, key, *parameters)
         gradient = tf.reshape(gradient, [-1, tiling.rows, tiling.columns])  # (N, t, s)
         grad_left, grad_right, grad_weight = _by_either(
@@ -54,7 +65,7 @@ class Additive(AnyScore):
         )
 
 
-def _matrices(tiling, query, key, weight):
+def _matrices(tiling: Tiling, query: tf.Tensor, key: tf.Tensor, weight: tf.Tensor):
     """Operands `(N, t, U)` and `(N, s, U)`, N = c·H, and the weight `(1, U)` or `(H, U)`."""
     units = weight.shape[-2]
     if tiling.heads != tiling.groups:
@@ -64,7 +75,7 @@ def _matrices(tiling, query, key, weight):
     return left, right, tf.reshape(weight, [-1, units])
 
 
-def _strips(x, count):
+def _strips(x: tf.Tensor, count: int):
     """So many parts of nearly the same size; fewer where it is known that they would have less than
     8 rows.
     """
@@ -82,12 +93,12 @@ def _cores():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _is_moderate(left, right):
+def _is_moderate(left: tf.Tensor, right: tf.Tensor):
     """Whether no exponential overflows, and no product of two is 0 · inf."""
     return (tf.reduce_max(tf.abs(left)) < 40.0) & (tf.reduce_max(tf.abs(right)) < 40.0)
 
 
-def _by_either(strips, left, right, *more):
+def _by_either(strips: Callable, left: tf.Tensor, right: tf.Tensor, *more):
     """`strips` of the exponentials, or of the operands themselves where these are too large for it."""
     return tf.cond(
         _is_moderate(left, right),
@@ -96,20 +107,22 @@ def _by_either(strips, left, right, *more):
     )
 
 
-def _sigmoid(left, right):
+def _sigmoid(left: tf.Tensor, right: tf.Tensor):
     return tf.sigmoid(-2 * (left[:, :, None] + right[:, None]))  # (N, t, s, U)
 
 
-def _sigmoid_of_exponentials(left, right):
+def _sigmoid_of_exponentials(left: tf.Tensor, right: tf.Tensor):
     return tf.math.reciprocal(1 + left[:, :, None] * right[:, None])  # (N, t, s, U)
 
 
-def _scores_by_strips(sigmoid, left, right, weight):
+def _scores_by_strips(sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor):
     strips = _strips(left, min(thresholds.ADDITIVE_STRIPS, _cores()))
     return tf.concat([_compiled_scores(sigmoid, strip, right, weight) for strip in strips], 1)
 
 
-def _vjp_by_strips(sigmoid, left, right, weight, gradient):
+def _vjp_by_strips(
+    sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor, gradient: tf.Tensor
+):
     grad_left, grad_right, grad_weight = [], [], []
     for strip, grad_strip in zip(
         _strips(left, thresholds.ADDITIVE_STRIPS),
@@ -128,7 +141,7 @@ def _vjp_by_strips(sigmoid, left, right, weight, gradient):
 
 
 @tf.function(jit_compile=True)
-def _compiled_scores(sigmoid, left, right, weight):
+def _compiled_scores(sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor):
     r = sigmoid(left, right)  # (N, t, s, U)
     shape, units, heads = tf.shape(r), weight.shape[1], weight.shape[0]
     if heads == 1:
@@ -141,7 +154,9 @@ def _compiled_scores(sigmoid, left, right, weight):
 
 
 @tf.function(jit_compile=True)
-def _compiled_operand_vjp(sigmoid, left, right, weight, gradient):
+def _compiled_operand_vjp(
+    sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor, gradient: tf.Tensor
+):
     r = sigmoid(left, right)  # (N, t, s, U)
     # The slope of tanh is 4 (r − r²).
     slope = gradient[..., None] * (r - tf.square(r))
@@ -150,14 +165,16 @@ def _compiled_operand_vjp(sigmoid, left, right, weight, gradient):
 
 
 @tf.function(jit_compile=True)
-def _compiled_weight_vjp(sigmoid, left, right, weight, gradient):
+def _compiled_weight_vjp(
+    sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor, gradient: tf.Tensor
+):
     r = sigmoid(left, right)  # (N, t, s, U)
     sums = tf.reduce_sum(tf.matmul(gradient[:, :, None], r)[:, :, 0], 1)  # (N, U)
     grad_weight = tf.reduce_sum(gradient, [1, 2])[:, None] - 2 * sums
     return tf.reduce_sum(tf.reshape(grad_weight, [-1, *weight.shape]), 0)  # (1 or H, U)
 
 
-def _each_matrix(of_heads, like):
+def _each_matrix(of_heads, like: tf.Tensor):
     """`(1 or H, ...)` to `(N, 1, 1, ...)`, N = c·H: the head's own for each of the N matrices."""
     repeated = tf.tile(
         of_heads, [like.shape[0] // of_heads.shape[0]] + [1] * (len(of_heads.shape) - 1)

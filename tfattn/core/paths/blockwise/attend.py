@@ -1,30 +1,35 @@
 """The door of the blockwise path."""
 
+from collections.abc import Callable, Sequence
+
 import keras
 import tensorflow as tf
 
 from tfattn.core import biases
+from tfattn.core.biases import Bias
+from tfattn.core.masks import Mask
 from tfattn.core.paths.blockwise.block_bias import ArrayBias
 from tfattn.core.paths.blockwise.block_dropout import BlockDropout
 from tfattn.core.paths.blockwise.call_spec import CallSpec
 from tfattn.core.paths.blockwise.differentiation import Differentiated, compiled
 from tfattn.core.paths.blockwise.lengths import check_lengths
+from tfattn.core.paths.blockwise.loops import Block
 
 __all__ = ["attend", "choose", "drawn"]
 
 
 def attend(
-    query,
-    value,
-    key,
-    score,
-    parameters=(),
-    mask=None,
-    bias=None,
-    dropout=0.0,
+    query: tf.Tensor,
+    value: tf.Tensor,
+    key: tf.Tensor,
+    score: Callable[..., tf.Tensor],
+    parameters: Sequence[tf.Tensor] = (),
+    mask: Mask | None = None,
+    bias: Bias | None = None,
+    dropout: BlockDropout | None = 0.0,
     seed=None,
-    block=None,
-    shared=False,
+    block: Block = None,
+    shared: bool = False,
 ):
     """`core.attend` by blocks, once its arguments are checked.
 
@@ -69,7 +74,7 @@ def attend(
     return tf.cast(output[:, 0] if rank == 3 else output, dtype)
 
 
-def choose(streams, dense, streamed):
+def choose(streams: tf.Tensor, dense: Callable, streamed: Callable):
     """What one of two functions without arguments gives, as the bool tensor `streams` tells.
 
     By `tf.switch_case`: of a choice that the sizes make XLA compiles the branch that is taken, and
@@ -80,7 +85,7 @@ def choose(streams, dense, streamed):
     return tf.switch_case(tf.cast(streams, tf.int32), [dense, lambda: compiled(streamed)()])
 
 
-def drawn(dropout, seed):
+def drawn(dropout: BlockDropout | None, seed):
     """The rate `dropout` as a `BlockDropout`, or None where nothing is dropped."""
     if isinstance(dropout, BlockDropout):
         return dropout

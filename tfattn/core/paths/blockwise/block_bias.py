@@ -1,32 +1,36 @@
 """A bias of one block of pairs, and its gradients."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from tfattn.core import pairs
-from tfattn.core.paths.blockwise.loops import add, size, zeros
+from tfattn.core.biases import Bias
+from tfattn.core.paths.blockwise.loops import Size, add, size, zeros
+from tfattn.core.paths.blockwise.tiling import Tiling
 
-__all__ = ["AnyBias", "ArrayBias"]
+__all__ = ["AnyBias", "ArrayBias", "BlockBias"]
 
 
 class AnyBias:
     """A bias object as it is, differentiated block by block."""
 
-    def __init__(self, bias, parameters, tiling):
+    def __init__(self, bias: Bias, parameters: Sequence[tf.Tensor], tiling: Tiling):
         self.bias = bias
         self.parameters = list(parameters)
         self.tiling = tiling
 
-    def added(self, scores, m, i, j):
+    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size):
         """The scores of a block and the bias of theirs."""
         bias = self.bias.on(self.tiling.grid(m, i, j), *self.parameters)
         bias = pairs.with_heads(tf.cast(bias, scores.dtype), 4)
         return self.tiling.by_group(self.tiling.by_head(scores) + bias)
 
-    def zeros(self, dtype):
+    def zeros(self, dtype: tf.DType):
         """The gradients of the parameters, for `add_gradient` to add to."""
         return [tf.zeros_like(x) for x in self.parameters]
 
-    def add_gradient(self, sums, grad_scores, m, i, j):
+    def add_gradient(self, sums: list, grad_scores: tf.Tensor, m: Size, i: Size, j: Size):
         learned = [x for x in self.parameters if x.dtype.is_floating]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(learned)
@@ -35,7 +39,7 @@ class AnyBias:
         found = iter(tape.gradient(scores, learned, grad_scores, zero))
         return [x + next(found) if x.dtype.is_floating else x for x in sums]
 
-    def gradients(self, sums):
+    def gradients(self, sums: list):
         return sums
 
 
@@ -46,12 +50,12 @@ class ArrayBias:
     repeats, its gradient is a sum.
     """
 
-    def __init__(self, bias, tiling):
+    def __init__(self, bias: Bias, tiling: Tiling):
         self.bias = bias
         self.tiling = tiling
 
     @staticmethod
-    def expanded(bias, query, key):
+    def expanded(bias: Bias, query: tf.Tensor, key: tf.Tensor):
         """`bias` of 2, 3 or 4 axes as one of 4, whose sizes are each 1 or known to be the square's."""
         if len(bias.shape) == 2:
             bias = bias[None]
@@ -64,14 +68,14 @@ class ArrayBias:
         known = zip(tf.unstack(tf.shape(bias)), bias.shape, wanted, strict=True)
         return _broadcast(bias, [full if static is None else now for now, static, full in known])
 
-    def added(self, scores, m, i, j):
+    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size):
         """The scores of a block and the bias of theirs."""
         grid = self.tiling.grid(m, i, j)
         bias = grid.columns_of(grid.rows_of(grid.batch_of(self.bias), 2), 3)
         by_head = self.tiling.by_head(scores)  # (c, H, t, s)
         return self.tiling.by_group(by_head + tf.cast(bias, scores.dtype))
 
-    def zeros(self, dtype):
+    def zeros(self, dtype: tf.DType):
         """Blocks of a gradient, for `add_gradient` to add to."""
         tiling = self.tiling
         full = (tiling.chunk, tiling.heads, tiling.rows, tiling.columns)
@@ -79,7 +83,9 @@ class ArrayBias:
         chunks, rows, columns = self._counts()
         return zeros(tf.zeros([chunks * rows * columns, *shape], dtype))
 
-    def add_gradient(self, blocks, grad_scores, m, i, j):
+    def add_gradient(
+        self, blocks: tf.TensorArray, grad_scores: tf.Tensor, m: Size, i: Size, j: Size
+    ):
         grad_scores = self.tiling.by_head(grad_scores)
         repeats = [axis for axis in range(4) if self.bias.shape[axis] == 1]
         places = ((0, m // self.tiling.head_steps), (2, i), (3, j))
@@ -88,7 +94,7 @@ class ArrayBias:
         place = (chunk * rows + i) * columns + j
         return add(blocks, place, tf.reduce_sum(grad_scores, repeats, keepdims=True))
 
-    def gradients(self, blocks):
+    def gradients(self, blocks: tf.TensorArray):
         """The gradient of the whole array, out of its blocks."""
         blocks = blocks.stack()  # (blocks, c or 1, H or 1, t or 1, s or 1)
         chunks, rows, columns = self._counts()
@@ -107,11 +113,14 @@ class ArrayBias:
         return [1 if self.bias.shape[axis] == 1 else count for axis, count in counts]
 
 
-def _broadcast(x, shape):
+BlockBias = AnyBias | ArrayBias
+
+
+def _broadcast(x: tf.Tensor, shape):
     """`tf.broadcast_to`, whose own gradient asks for the shape that was given: unknown to XLA by then."""
 
     @tf.custom_gradient
-    def function(x):
+    def function(x: tf.Tensor):
         def vjp(grad):
             _, repeated = tf.raw_ops.BroadcastGradientArgs(s0=tf.shape(grad), s1=tf.shape(x))
             return tf.reshape(tf.reduce_sum(grad, repeated), tf.shape(x))

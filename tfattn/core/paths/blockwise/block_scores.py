@@ -9,16 +9,19 @@ Each says how it is tiled, too: `work`, the numbers that it holds for each pair,
 `block_numbers`, how many of them a block of all heads may have.
 """
 
+from collections.abc import Callable, Sequence
+
 import tensorflow as tf
 
 from tfattn import _checks
 from tfattn.core.paths import thresholds
 from tfattn.core.paths.blockwise.loops import size
+from tfattn.core.paths.blockwise.tiling import Tiling
 
-__all__ = ["AnyScore", "Product", "append_ones", "append_shift"]
+__all__ = ["AnyScore", "BlockScore", "Product", "append_ones", "append_shift"]
 
 
-def append_shift(left, shift):
+def append_shift(left: tf.Tensor, shift: tf.Tensor):
     """`left` `(..., R, D)`, whose product with `append_ones(right)` is left · rightᵀ − shift.
 
     One column more in a matrix product costs less than a pass over the block that comes out.
@@ -26,7 +29,7 @@ def append_shift(left, shift):
     return tf.concat([left, -shift], -1)
 
 
-def append_ones(right):
+def append_ones(right: tf.Tensor):
     shape = [size(right, axis) for axis in range(len(right.shape) - 1)]
     return tf.concat([right, tf.ones([*shape, 1], right.dtype)], -1)
 
@@ -36,28 +39,39 @@ class Product:
 
     block_numbers = thresholds.SHARED_BLOCK_NUMBERS
 
-    def __init__(self, scaled):
+    def __init__(self, scaled: bool):
         self.scaled = scaled
 
-    def work(self, query):
+    def work(self, query: tf.Tensor):
         return 1
 
-    def scale(self, query):
+    def scale(self, query: tf.Tensor):
         return query.shape[-1] ** -0.5 if self.scaled else 1.0
 
-    def scores(self, tiling, query, key, parameters):
+    def scores(
+        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
+    ):
         return tf.matmul(query, key, transpose_b=True)  # (c, G, R, s)
 
-    def shifted_query(self, query, shift):
+    def shifted_query(self, query: tf.Tensor, shift: tf.Tensor):
         return append_shift(query, shift)
 
     def shifted_keys(self, keys):
         return append_ones(keys)
 
-    def shifted_scores(self, tiling, query, key, parameters):
+    def shifted_scores(
+        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
+    ):
         return tf.matmul(query, key, transpose_b=True)
 
-    def vjp(self, tiling, query, key, parameters, gradient):
+    def vjp(
+        self,
+        tiling: Tiling,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        parameters: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+    ):
         return tf.matmul(gradient, key), tf.matmul(gradient, query, transpose_a=True), []
 
 
@@ -66,36 +80,47 @@ class AnyScore:
 
     block_numbers = thresholds.SHARED_BLOCK_NUMBERS
 
-    def __init__(self, score, rank):
+    def __init__(self, score: Callable[..., tf.Tensor], rank: int):
         _refuse_captured(score)
         self.score = score
         self.rank = rank
 
-    def work(self, query):
+    def work(self, query: tf.Tensor):
         # What a score holds for each pair is not known; the width of its operands is a fair guess.
         return query.shape[-1] or 64
 
-    def scale(self, query):
+    def scale(self, query: tf.Tensor):
         return 1.0
 
-    def scores(self, tiling, query, key, parameters):
+    def scores(
+        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
+    ):
         query = tf.reshape(query, [tiling.chunk, tiling.heads, tiling.rows, query.shape[-1]])
         if self.rank == 3:
             query, key = query[:, 0], key[:, 0]
         scores = self.score(query, key, *parameters)  # (c, t, s) or (c, H, t, s)
         return tf.reshape(scores, [tiling.chunk, tiling.groups, -1, tiling.columns])
 
-    def shifted_query(self, query, shift):
+    def shifted_query(self, query: tf.Tensor, shift: tf.Tensor):
         return query, shift
 
     def shifted_keys(self, keys):
         return keys
 
-    def shifted_scores(self, tiling, query, key, parameters):
+    def shifted_scores(
+        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
+    ):
         query, shift = query
         return self.scores(tiling, query, key, parameters) - shift
 
-    def vjp(self, tiling, query, key, parameters, gradient):
+    def vjp(
+        self,
+        tiling: Tiling,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        parameters: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+    ):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([query, key, *parameters])
             scores = self.scores(tiling, query, key, parameters)
@@ -104,7 +129,10 @@ class AnyScore:
         return found[0], found[1], found[2:]
 
 
-def _refuse_captured(score):
+BlockScore = Product | AnyScore
+
+
+def _refuse_captured(score: Callable[..., tf.Tensor]):
     """Raises where a score closes over a float tensor, which the custom gradient would pass by."""
     names = getattr(getattr(score, "__code__", None), "co_freevars", ())
     cells = getattr(score, "__closure__", None) or ()

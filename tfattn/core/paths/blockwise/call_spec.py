@@ -5,12 +5,16 @@ traced once can be called with another one, and a gradient finds it in any graph
 one's own stay where they are.
 """
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfattn.core import trees
+from tfattn.core.biases import Bias
+from tfattn.core.masks import Mask
 from tfattn.core.paths.blockwise.block_dropout import BlockDropout
+from tfattn.core.paths.blockwise.loops import Block
 from tfattn.core.scores import facts_of
 
 __all__ = ["Call", "CallSpec"]
@@ -19,31 +23,42 @@ __all__ = ["Call", "CallSpec"]
 class Call(NamedTuple):
     """What a pass works with, made of the tensors of a call."""
 
-    query: object
-    key: object
-    value: object
-    bias: object
+    query: tf.Tensor
+    key: tf.Tensor
+    value: tf.Tensor
+    bias: Bias | None
     bias_parameters: list
     parameters: list
-    mask: object
-    dropout: object
+    mask: Mask | None
+    dropout: BlockDropout | None
 
 
 class CallSpec(NamedTuple):
     """What a call holds besides its tensors; hashable."""
 
-    score: object
+    score: Callable[..., tf.Tensor]
     rank: int
-    block: object
+    block: Block
     by_head: bool  # whether mask or bias may differ from head to head
     num_parameters: int
-    bias: object  # taken apart, as is the mask
+    bias: trees.Structure  # taken apart, as is the mask
     num_bias_parameters: int
-    mask: object
-    rate: object  # of dropout, or None
+    mask: trees.Structure
+    rate: float | None  # of dropout, or None
 
     @classmethod
-    def of(cls, operands, score, parameters, mask, bias, dropout, rank, block, by_head):
+    def of(
+        cls,
+        operands,
+        score: Callable[..., tf.Tensor],
+        parameters: Sequence[tf.Tensor],
+        mask: Mask | None,
+        bias: Bias | None,
+        dropout: BlockDropout | None,
+        rank: int,
+        block: Block,
+        by_head,
+    ):
         """The spec, and the tensors: those that have gradients, then those of mask and dropout."""
         bias_parameters = () if bias is None else bias.parameters()
         bias_arrays, bias = trees.flatten(bias)

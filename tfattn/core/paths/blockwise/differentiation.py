@@ -1,5 +1,7 @@
 """The two passes as one function with a gradient of its own, to be differentiated any number of times."""
 
+from collections.abc import Callable, Sequence
+
 import tensorflow as tf
 
 from tfattn.core import biases, pairs
@@ -9,8 +11,9 @@ from tfattn.core.paths import thresholds
 from tfattn.core.paths.blockwise.additive import Additive
 from tfattn.core.paths.blockwise.block_bias import AnyBias, ArrayBias
 from tfattn.core.paths.blockwise.block_scores import AnyScore, Product
+from tfattn.core.paths.blockwise.call_spec import Call, CallSpec
 from tfattn.core.paths.blockwise.local import LocalPasses
-from tfattn.core.paths.blockwise.loops import loop
+from tfattn.core.paths.blockwise.loops import Size, loop
 from tfattn.core.paths.blockwise.passes import BlockwisePasses
 from tfattn.core.paths.blockwise.tiling import Tiling
 from tfattn.core.scores import facts_of
@@ -30,7 +33,7 @@ class Differentiated:
     time, so that second derivatives do both passes again, recorded.
     """
 
-    def __init__(self, spec, shared=False):
+    def __init__(self, spec: CallSpec, shared: bool = False):
         self.spec = spec
         self.shared = shared
 
@@ -43,14 +46,14 @@ class Differentiated:
             output, kept = forward(*map(tf.stop_gradient, tensors))
 
             @tf.custom_gradient
-            def vjp(grad_output, *tensors):
+            def vjp(grad_output: tf.Tensor, *tensors):
                 def second_vjp(*grads):
                     return self._second_vjp(grad_output, tensors, grads)
 
                 inputs = map(tf.stop_gradient, (grad_output, *tensors))
                 return backward(kept, *inputs), second_vjp
 
-            def gradients(grad_output):
+            def gradients(grad_output: tf.Tensor):
                 # Of a gather the gradient is `tf.IndexedSlices`. And each a tensor of the graph
                 # that this gradient is in: of those of the graph before, the gradient of a branch
                 # knows nothing when it is differentiated in its turn.
@@ -64,7 +67,7 @@ class Differentiated:
         # Tensors of this graph: what a function captures belongs to the graph outside.
         return function(*map(tf.identity, tensors))
 
-    def _second_vjp(self, grad_output, tensors, grads):
+    def _second_vjp(self, grad_output: tf.Tensor, tensors, grads: Sequence[tf.Tensor]):
         # Each a tensor of its own: of one that came twice, as query and as key, a tape knows but
         # the sum.
         inputs = [tf.identity(x) for x in (grad_output, *tensors)]
@@ -84,7 +87,7 @@ class Differentiated:
         def forward(*tensors):
             return _forward(spec, *tensors)
 
-        def backward(kept, *tensors):
+        def backward(kept: tuple, *tensors):
             return _backward(spec, kept, *tensors)
 
         if not (self.shared and spec.is_shareable):
@@ -97,12 +100,12 @@ class Differentiated:
         return _shared[kind]
 
 
-def compiled(function):
+def compiled(function: Callable):
     # Inlined, what many call would be optimised once for each call.
     return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
 
 
-def _forward(spec, *tensors):
+def _forward(spec: CallSpec, *tensors):
     """The output, and what the backward pass needs of this one."""
     call, passes, tiling = _passes(spec, tensors)
     guarded = _guarded(call, tiling)
@@ -110,7 +113,7 @@ def _forward(spec, *tensors):
     return output, (guarded, output, softmax)
 
 
-def _backward(spec, kept, grad_output, *tensors):
+def _backward(spec: CallSpec, kept: tuple, grad_output: tf.Tensor, *tensors):
     """The gradients of those tensors that have one."""
     _, passes, _ = _passes(spec, tensors)
     (query, key, value, *guarded), output, softmax = kept
@@ -118,7 +121,7 @@ def _backward(spec, kept, grad_output, *tensors):
     return _unguarded(guarded, *grads)
 
 
-def _passes(spec, tensors):
+def _passes(spec: CallSpec, tensors):
     """The passes of a call.
 
     Each pass tiles the square anew, from the shapes of its own arguments: sizes that one function
@@ -148,7 +151,7 @@ def _passes(spec, tensors):
     return call, passes, tiling
 
 
-def _guarded(call, tiling):
+def _guarded(call: Call, tiling: Tiling):
     """`core.guard` on the operands, and whether there was nothing to replace."""
     query, key, value = call.query, call.key, call.value
     if call.mask is None:
@@ -182,12 +185,12 @@ def _unguarded(guarded, grad_query, grad_key, grad_value, *rest):
     return grad_query, grad_key, grad_value, *rest
 
 
-def _sees(call, tiling, broken):
+def _sees(call: Call, tiling: Tiling, broken: tf.Tensor):
     """Which queries may see one of the `broken` `(B, 1, S)` keys: `(B, H, T, 1)`, row by row of blocks."""
     heads, blocks = tiling.heads * tiling.head_steps, tiling.query_blocks
     chunks = tiling.batch // tiling.chunk
 
-    def over_blocks(n, seen):
+    def over_blocks(n: Size, seen):
         grid = tiling.query_grid(n // blocks * tiling.head_steps, n % blocks)
         visible = pairs.with_heads(call.mask.on(grid), 4)  # (c or 1, H or 1, t or 1, S)
         rows = tf.reduce_any(visible & grid.batch_of(broken)[:, :, None], -1)

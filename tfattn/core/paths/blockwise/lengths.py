@@ -4,12 +4,13 @@ import tensorflow as tf
 
 from tfattn import _checks
 from tfattn.core import masks
+from tfattn.core.masks import Mask
 from tfattn.core.paths.blockwise.loops import size
 
 __all__ = ["check_lengths"]
 
 
-def check_lengths(mask, query, key):
+def check_lengths(mask: Mask | None, query: tf.Tensor, key: tf.Tensor):
     """The mask on one pair of each row of the batch, once all that it holds is as long as it must be.
 
     Asked once, before the loops: a block would take the rows of an array that is too short or too
@@ -24,24 +25,24 @@ def check_lengths(mask, query, key):
 
 
 class _OnePair(masks.Grid):
-    def batch_of(self, tensor):
+    def batch_of(self, tensor: tf.Tensor):
         self._check(tensor, 0, self.batch)
         return tensor
 
-    def rows_of(self, tensor, axis):
+    def rows_of(self, tensor: tf.Tensor, axis: int):
         return self._first(tensor, axis, self.num_queries)
 
-    def columns_of(self, tensor, axis):
+    def columns_of(self, tensor: tf.Tensor, axis: int):
         return self._first(tensor, axis, self.num_keys)
 
-    def _first(self, tensor, axis, wanted):
+    def _first(self, tensor: tf.Tensor, axis: int, wanted):
         axis %= len(tensor.shape)
         self._check(tensor, axis, wanted)
         sizes = [-1] * len(tensor.shape)
         sizes[axis] = tf.minimum(1, size(tensor, axis))
         return tf.slice(tensor, [0] * len(sizes), sizes)
 
-    def _check(self, tensor, axis, wanted):
+    def _check(self, tensor: tf.Tensor, axis: int, wanted):
         length = size(tensor, axis)
         if isinstance(length, int) and isinstance(wanted, int):
             if length not in (1, wanted):

@@ -16,9 +16,11 @@ Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 and appendix 
 import tensorflow as tf
 
 from tfattn.core import masks
-from tfattn.core.masks import hooks, ranges
+from tfattn.core.masks import Mask, hooks, ranges
 from tfattn.core.paths import thresholds
-from tfattn.core.paths.blockwise.loops import ceil, loop, size
+from tfattn.core.paths.blockwise.block_dropout import BlockDropout
+from tfattn.core.paths.blockwise.block_scores import BlockScore
+from tfattn.core.paths.blockwise.loops import Block, Size, ceil, loop, size
 from tfattn.core.paths.blockwise.online_softmax import HIDDEN
 from tfattn.core.paths.blockwise.tiling import is_narrow
 
@@ -33,7 +35,16 @@ class LocalPasses:
     than itself.
     """
 
-    def __init__(self, score, mask, dropout, sizes, side, first, count):
+    def __init__(
+        self,
+        score: BlockScore,
+        mask: Mask | None,
+        dropout: BlockDropout | None,
+        sizes: tuple[int, int, int],
+        side: int,
+        first: int,
+        count: int,
+    ):
         self.score = score
         self.dropout = dropout
         self.queries, self.keys, self.repeats = sizes
@@ -47,7 +58,15 @@ class LocalPasses:
         self.visible = tf.broadcast_to(mask.on(grid), [side, count * side])
 
     @classmethod
-    def of(cls, query, key, score, mask, dropout=None, block=None):
+    def of(
+        cls,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        score: BlockScore,
+        mask: Mask | None,
+        dropout: BlockDropout | None = None,
+        block: Block = None,
+    ):
         """These passes where the mask leaves a narrow band, known before the graph runs; else None.
 
         Args:
@@ -85,11 +104,11 @@ class LocalPasses:
         repeats = query.shape[1] // key.shape[1]
         return cls(score, mask, dropout, (queries, keys, repeats), side, first, count)
 
-    def forward(self, query, key, value):
+    def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
         """The output `(B, H, T, Dv)`; nothing else is kept for `backward`."""
         runs = self._runs(query, key, value)
 
-        def over_runs(n, outputs):
+        def over_runs(n: Size, outputs):
             return (outputs.write(n, self._attend(n, *runs.at(n))),)
 
         shape = [self.repeats, self.run * self.side, value.shape[-1]]
@@ -98,12 +117,20 @@ class LocalPasses:
         (outputs,) = loop(0, runs.count, over_runs, outputs, at_once=at_once)
         return runs.merge_queries(outputs.stack()), ()
 
-    def backward(self, query, key, value, output, kept, grad_output):
+    def backward(
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        output: tf.Tensor,
+        kept: tuple,
+        grad_output: tf.Tensor,
+    ):
         """Gradients of query, key and value."""
         runs = self._runs(query, key, value)
         grad_outputs = runs.split_queries(grad_output)
 
-        def over_runs(n, *arrays):
+        def over_runs(n: Size, *arrays):
             operands = runs.at(n)
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(operands)
@@ -123,7 +150,7 @@ class LocalPasses:
             runs.merge_keys(grad_value, value),
         )
 
-    def _attend(self, n, query, key, value):
+    def _attend(self, n: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
         """A run: queries `(R/t, r·t, X)` over keys `((r + count − 1)·t, X)`, `(R/t, r·t, Dv)`."""
         run, side, count, repeats = self.run, self.side, self.count, self.repeats
         query = tf.reshape(query * self.score.scale(query), [repeats, run, side, query.shape[-1]])
@@ -146,32 +173,32 @@ class LocalPasses:
         output = tf.transpose(output, [1, 0, 2, 3])
         return tf.reshape(output, [repeats, run * side, value.shape[-1]])
 
-    def _neighbours(self, x):
+    def _neighbours(self, x: tf.Tensor):
         """The keys that each block of a run sees, `(r, count·t, X)`, of `((r + count − 1)·t, X)`."""
         blocks = tf.reshape(x, [self.run + self.count - 1, self.side, x.shape[-1]])
         return tf.concat([blocks[j : j + self.run] for j in range(self.count)], 1)
 
-    def _inside(self, n):
+    def _inside(self, n: Size):
         """Which of them lie within the sequence, `(r, 1, 1, count·t)`."""
         block = n % self.runs * self.run + tf.range(self.run) + self.first
         keys = block[:, None] * self.side + tf.range(self.count * self.side)
         return ((keys >= 0) & (keys < self.keys))[:, None, None]
 
-    def _runs(self, query, key, value):
+    def _runs(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
         return _Runs(self, query, key, value)
 
 
 class _Runs:
     """Operands cut into runs, and gradients put together again; the n-th is of matrix n // runs."""
 
-    def __init__(self, passes, query, key, value):
+    def __init__(self, passes, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
         self.passes = passes
         self.batch, self.groups = size(key, 0), key.shape[1]
         self.count = self.batch * self.groups * passes.runs
         self.query = self.split_queries(query)
         self.key, self.value = self._split_keys(key), self._split_keys(value)
 
-    def at(self, n):
+    def at(self, n: Size):
         passes = self.passes
         begin = [n // passes.runs, n % passes.runs * passes.run * passes.side, 0]
         length = (passes.run + passes.count - 1) * passes.side
@@ -180,21 +207,21 @@ class _Runs:
         )
         return [self.query_run(self.query, n), key, value]
 
-    def split_queries(self, x):
+    def split_queries(self, x: tf.Tensor):
         """`(B, H, T, X)` to `(N, R/t, runs·r·t, X)`, padded with zeros."""
         passes = self.passes
         more = passes.runs * passes.run * passes.side - passes.queries
         x = tf.reshape(x, [-1, passes.repeats, passes.queries, x.shape[-1]])
         return tf.pad(x, [[0, 0], [0, 0], [0, more], [0, 0]])
 
-    def query_run(self, x, n):
+    def query_run(self, x: tf.Tensor, n: Size):
         """The n-th run of `split_queries`, `(R/t, r·t, X)`."""
         passes = self.passes
         length = passes.run * passes.side
         begin = [n // passes.runs, 0, n % passes.runs * length, 0]
         return tf.slice(x, begin, [1, passes.repeats, length, x.shape[-1]])[0]
 
-    def merge_queries(self, x):
+    def merge_queries(self, x: tf.Tensor):
         """Runs `(N·runs, R/t, r·t, X)` to `(B, H, T, X)`."""
         passes = self.passes
         length = passes.run * passes.side
@@ -204,7 +231,7 @@ class _Runs:
         x = tf.reshape(x, [self.batch, heads, passes.runs * length, x.shape[-1]])
         return x[:, :, : passes.queries]
 
-    def _split_keys(self, x):
+    def _split_keys(self, x: tf.Tensor):
         """`(B, G, S, X)` to `(N, (runs·r + count − 1)·t, X)`, from the first that a query sees."""
         passes = self.passes
         total = (passes.runs * passes.run + passes.count - 1) * passes.side
@@ -215,7 +242,7 @@ class _Runs:
         before = max(0, -start)
         return tf.pad(x, [[0, 0], [before, total - before - x.shape[1]], [0, 0]])
 
-    def merge_keys(self, x, like):
+    def merge_keys(self, x: tf.Tensor, like: tf.Tensor):
         """The sum of what the runs have, `(N·runs, (r + count − 1)·t, X)`, as `(B, G, S, X)`."""
         passes = self.passes
         own, width = passes.run * passes.side, x.shape[-1]

@@ -14,13 +14,19 @@ and the sum over keys is ∂output · output, known before the pass begins (Dao 
 arXiv:2205.14135, appendix B).
 """
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 from tfattn.core import pairs
+from tfattn.core.masks import Mask
 from tfattn.core.paths import thresholds
-from tfattn.core.paths.blockwise.block_scores import append_ones, append_shift
-from tfattn.core.paths.blockwise.loops import add, loop, zeros
+from tfattn.core.paths.blockwise.block_bias import BlockBias
+from tfattn.core.paths.blockwise.block_dropout import BlockDropout
+from tfattn.core.paths.blockwise.block_scores import BlockScore, append_ones, append_shift
+from tfattn.core.paths.blockwise.loops import Size, add, loop, zeros
 from tfattn.core.paths.blockwise.online_softmax import HIDDEN, OnlineSoftmax
+from tfattn.core.paths.blockwise.tiling import Tiling
 from tfattn.core.paths.blockwise.visible_keys import VisibleKeys
 
 __all__ = ["BlockwisePasses"]
@@ -35,7 +41,15 @@ class BlockwisePasses:
         parameters: the tensors that the score needs besides its operands.
     """
 
-    def __init__(self, tiling, score, mask=None, bias=None, dropout=None, parameters=()):
+    def __init__(
+        self,
+        tiling: Tiling,
+        score: BlockScore,
+        mask: Mask | None = None,
+        bias: BlockBias | None = None,
+        dropout: BlockDropout | None = None,
+        parameters: Sequence[tf.Tensor] = (),
+    ):
         self.tiling = tiling
         self.score = score
         self.mask = mask
@@ -43,12 +57,12 @@ class BlockwisePasses:
         self.dropout = dropout
         self.parameters = list(parameters)
 
-    def forward(self, query, key, value):
+    def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
         """The output `(B, H, T, Dv)`, and row_max and row_sum for `backward`."""
         tiling, steps = self.tiling, self.tiling.steps
         operands = [tiling.split_steps(x) for x in (query, key, value)]
 
-        def over_steps(m, *arrays):
+        def over_steps(m: Size, *arrays):
             output, *softmax = self._forward_step(m, *self._blocks(m, *operands))
             parts = [tiling.merge_queries(output), *softmax]
             return [array.write(m, part) for array, part in zip(arrays, parts, strict=True)]
@@ -59,7 +73,7 @@ class BlockwisePasses:
         output, *softmax = [array.stack() for array in arrays]
         return tiling.merge_steps(output, query), softmax  # of both (steps, blocks, c, G, R, 1)
 
-    def _blocks(self, m, query, key, value):
+    def _blocks(self, m: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
         """Blocks of step m: queries `(blocks, c, G, R, X)`, keys and values `(blocks, c, G, s, ...)`."""
         tiling = self.tiling
         return (
@@ -68,15 +82,15 @@ class BlockwisePasses:
             tiling.split_keys(value[m]),
         )
 
-    def _forward_step(self, m, queries, keys, values):
+    def _forward_step(self, m: Size, queries: tf.Tensor, keys, values: tf.Tensor):
         """Blocks of outputs `(blocks, c, G, R, Dv)`, of row_max and of row_sum `(blocks, c, G, R, 1)`."""
         softmax = OnlineSoftmax(self.tiling.keys, self.dropout)
         prepared = softmax.prepared(values)
 
-        def over_queries(i, *arrays):
+        def over_queries(i: Size, *arrays):
             query, visible = queries[i], VisibleKeys.of(self.mask, self.tiling, m, i)
 
-            def over_keys(j, *state):
+            def over_keys(j: Size, *state):
                 scores = self.score.scores(self.tiling, query, keys[j], self.parameters)
                 if self.bias is not None:
                     scores = self.bias.added(scores, m, i, j)
@@ -96,7 +110,15 @@ class BlockwisePasses:
         at_once = thresholds.STEPS_AT_ONCE if isinstance(steps, int) and steps == 1 else 1
         return [array.stack() for array in loop(0, blocks, over_queries, *arrays, at_once=at_once)]
 
-    def backward(self, query, key, value, output, softmax, grad_output):
+    def backward(
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        output: tf.Tensor,
+        softmax: Sequence[tf.Tensor],
+        grad_output: tf.Tensor,
+    ):
         """Gradients of query, key, value, of the bias's parameters, and of the score's."""
         tiling, steps = self.tiling, self.tiling.steps
         # Σ_keys weight · ∂weight, which the softmax's gradient subtracts.
@@ -104,7 +126,7 @@ class BlockwisePasses:
         operands = [tiling.split_steps(x) for x in (query, key, value)]
         gradients = [tiling.split_steps(x) for x in (grad_output, delta)]
 
-        def over_steps(m, grad_query, grad_key, grad_value, *sums):
+        def over_steps(m: Size, grad_query, grad_key, grad_value, *sums):
             blocks = self._blocks(m, *operands)
             blocks += tuple(x[m] for x in softmax)
             blocks += tuple(tiling.split_queries(x[m]) for x in gradients)
@@ -137,12 +159,12 @@ class BlockwisePasses:
 
     def _backward_step(
         self,
-        m,
-        queries,
+        m: Size,
+        queries: tf.Tensor,
         keys,
-        values,
-        row_max,
-        row_sum,
+        values: tf.Tensor,
+        row_max: tf.Tensor,
+        row_sum: tf.Tensor,
         grad_outputs,
         deltas,
         grad_bias,
@@ -151,14 +173,14 @@ class BlockwisePasses:
         """Gradients of the step's blocks of queries, keys and values, and the sums after it."""
         shifted_keys, shifted_values = self.score.shifted_keys(keys), append_ones(values)
 
-        def over_queries(i, grad_queries, *state):
+        def over_queries(i: Size, grad_queries, *state):
             query, visible = queries[i], VisibleKeys.of(self.mask, self.tiling, m, i)
             # Tokens are fewer than pairs: they are what is divided by row_sum.
             grad_output, delta = grad_outputs[i] / row_sum[i], deltas[i] / row_sum[i]
             shifted_query = self.score.shifted_query(query, row_max[i])
             shifted_output = append_shift(grad_output, delta)
 
-            def over_keys(j, grad_query, grad_keys, grad_values, grad_bias, grad_parameters):
+            def over_keys(j: Size, grad_query, grad_keys, grad_values, grad_bias, grad_parameters):
                 if self.bias is None:
                     scores = self.score.shifted_scores(
                         self.tiling, shifted_query, shifted_keys[j], self.parameters
@@ -212,7 +234,7 @@ class BlockwisePasses:
         )
         return grad_queries.stack(), grad_keys.stack(), grad_values.stack(), *sums
 
-    def _masked(self, scores, m, i, j, visible):
+    def _masked(self, scores: tf.Tensor, m: Size, i: Size, j: Size, visible: VisibleKeys):
         """Scores with `HIDDEN` where the mask hides a key, or where there is only padding."""
         tiling = self.tiling
         if self.mask is None and not tiling.padded:
@@ -234,6 +256,6 @@ class BlockwisePasses:
             return scores if full else partial()
         return tf.cond(full, lambda: scores, partial)
 
-    def _number(self, m, i, j):
+    def _number(self, m: Size, i: Size, j: Size):
         """Counts the blocks of all steps, by which each has a dropout of its own."""
         return (m * self.tiling.query_blocks + i) * self.tiling.key_blocks + j

@@ -11,14 +11,14 @@ queries are cut off again. Shape letters of this package:
 """
 
 from math import isqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfattn.core import masks
-from tfattn.core.masks import hooks
+from tfattn.core.masks import Mask, hooks
 from tfattn.core.paths import thresholds
-from tfattn.core.paths.blockwise.loops import ceil, same, size
+from tfattn.core.paths.blockwise.loops import Block, Size, ceil, same, size
 
 __all__ = ["Tiling", "is_narrow"]
 
@@ -26,18 +26,26 @@ __all__ = ["Tiling", "is_narrow"]
 class Tiling(NamedTuple):
     """The square and its blocks. Sizes are ints where they are known, scalar tensors elsewhere."""
 
-    batch: object  # B
-    queries: object  # T
-    keys: object  # S
+    batch: Size  # B
+    queries: Size  # T
+    keys: Size  # S
     chunk: int  # c
     head_steps: int  # steps that share a chunk, each with heads of its own
     heads: int  # H
     groups: int  # G, divides H
-    rows: object  # t
-    columns: object  # s
+    rows: Size  # t
+    columns: Size  # s
 
     @classmethod
-    def of(cls, query, key, score, mask=None, block=None, heads_independent=False):
+    def of(
+        cls,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        score: Any,
+        mask: Mask | None = None,
+        block: Block = None,
+        heads_independent: bool = False,
+    ):
         """Tiles the square of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`.
 
         Args:
@@ -97,7 +105,7 @@ class Tiling(NamedTuple):
         """Whether the last block of keys may hold padding."""
         return not same(self.key_blocks * self.columns, self.keys)
 
-    def grid(self, m, i, j):
+    def grid(self, m: Size, i: Size, j: Size):
         """The block of pairs of step m, its i-th queries and j-th keys, as masks are asked of it."""
         return masks.Grid(
             self.queries,
@@ -111,20 +119,20 @@ class Tiling(NamedTuple):
             aligned=True,
         )
 
-    def query_grid(self, m, i):
+    def query_grid(self, m: Size, i: Size):
         """The i-th queries of step m and all keys."""
         return self.grid(m, i, 0)._replace(key_start=0, keys=self.keys)
 
-    def split_steps(self, x):
+    def split_steps(self, x: tf.Tensor):
         """`(B, H or G, T or S, D)` to `(steps, c·H or c·G, T or S, D)`: the same memory."""
         matrices = self.chunk * (size(x, 1) // self.head_steps)
         return tf.reshape(x, [self.steps, matrices, size(x, 2), size(x, 3)])
 
-    def merge_steps(self, x, like):
+    def merge_steps(self, x: tf.Tensor, like: tf.Tensor):
         """And back, with the heads and tokens of `like`."""
         return tf.reshape(x, [self.batch, size(like, 1), size(like, 2), size(x, 3)])
 
-    def split_queries(self, x, copies=False):
+    def split_queries(self, x: tf.Tensor, copies: bool = False):
         """A step's queries `(c·H, T, D)` as blocks `(blocks, c, G, R, D)`.
 
         Padded with zeros, or with `copies` of the last token: a score of one's own may have no
@@ -134,32 +142,32 @@ class Tiling(NamedTuple):
         rows = self.heads // self.groups * self.rows
         return self._split(x, self.queries, self.rows, (self.groups, rows), copies)
 
-    def split_keys(self, x, copies=False):
+    def split_keys(self, x: tf.Tensor, copies: bool = False):
         """A step's keys `(c·G, S, D)` as blocks `(blocks, c, G, s, D)`, padded likewise."""
         return self._split(x, self.keys, self.columns, (self.groups, self.columns), copies)
 
-    def merge_queries(self, x):
+    def merge_queries(self, x: tf.Tensor):
         """Blocks `(blocks, c, G, R, D)` as a step's `(c·H, T, D)`."""
         return self._merge(x, self.heads, self.queries, self.rows)
 
-    def merge_keys(self, x):
+    def merge_keys(self, x: tf.Tensor):
         """Blocks `(blocks, c, G, s, D)` as a step's `(c·G, S, D)`."""
         return self._merge(x, self.groups, self.keys, self.columns)
 
-    def by_head(self, scores):
+    def by_head(self, scores: tf.Tensor):
         """Scores `(c, G, R, s)` as `(c, H, t, s)`, as masks and biases have them: the same memory."""
         if self.heads == self.groups:
             return scores
         return tf.reshape(scores, [self.chunk, self.heads, self.rows, size(scores, 3)])
 
-    def by_group(self, scores):
+    def by_group(self, scores: tf.Tensor):
         """And back."""
         if self.heads == self.groups:
             return scores
         rows = self.heads // self.groups * self.rows
         return tf.reshape(scores, [self.chunk, self.groups, rows, size(scores, 3)])
 
-    def _split(self, x, length, block, shape, copies):
+    def _split(self, x: tf.Tensor, length, block: Block, shape, copies: bool):
         width, blocks = size(x, 2), ceil(length, block)
         if not same(blocks * block, length):
             more = blocks * block - length
@@ -170,14 +178,14 @@ class Tiling(NamedTuple):
         x = tf.reshape(x, [size(x, 0), blocks, block * width])
         return tf.reshape(tf.transpose(x, [1, 0, 2]), [blocks, self.chunk, *shape, width])
 
-    def _merge(self, x, heads, length, block):
+    def _merge(self, x: tf.Tensor, heads, length, block: Block):
         width, blocks = size(x, 4), ceil(length, block)
         x = tf.reshape(x, [blocks, self.chunk * heads, block * width])
         x = tf.reshape(tf.transpose(x, [1, 0, 2]), [self.chunk * heads, blocks * block, width])
         return x if same(blocks * block, length) else x[:, :length]
 
 
-def _even(length, block):
+def _even(length, block: Block):
     """The size at most `block` that spreads `length` evenly over as few blocks, at least 1."""
     if isinstance(length, int):
         return max(1, ceil(length, max(1, ceil(length, block))))
@@ -198,7 +206,7 @@ def _power_of_2(most):
     return 1 << (most.bit_length() - 1)
 
 
-def is_narrow(mask, queries, keys, most):
+def is_narrow(mask: Mask | None, queries: tf.Tensor, keys, most):
     """Whether a query in the middle is known to see fewer than `most` keys, and than half of all."""
     if mask is None or not all(isinstance(length, int) and length for length in (queries, keys)):
         return False

@@ -2,8 +2,11 @@
 
 from typing import NamedTuple
 
-from tfattn.core.masks import hooks, ranges
-from tfattn.core.paths.blockwise.loops import ceil
+import tensorflow as tf
+
+from tfattn.core.masks import Mask, hooks, ranges
+from tfattn.core.paths.blockwise.loops import Size, ceil
+from tfattn.core.paths.blockwise.tiling import Tiling
 
 __all__ = ["VisibleKeys"]
 
@@ -15,14 +18,14 @@ class VisibleKeys(NamedTuple):
     each pair.
     """
 
-    first: object
-    end: object
-    full_low: object  # all queries of the block see the keys from here
-    full_high: object  # to before here
-    columns: object  # keys in a block
+    first: Size
+    end: Size
+    full_low: Size  # all queries of the block see the keys from here
+    full_high: Size  # to before here
+    columns: Size  # keys in a block
 
     @classmethod
-    def of(cls, mask, tiling, m, i):
+    def of(cls, mask: Mask | None, tiling: Tiling, m: Size, i: Size) -> "VisibleKeys":
         """Those of the i-th queries of step m; ints where the mask tells by ints."""
         columns, keys = tiling.columns, tiling.keys
         if mask is None:
@@ -32,7 +35,7 @@ class VisibleKeys(NamedTuple):
         full = ranges.overlap(hooks.full_bounds(mask, grid), (0, keys))
         return cls(low // columns, ceil(high, columns), *full, columns)
 
-    def is_full(self, j):
+    def is_full(self, j: Size) -> bool | tf.Tensor:
         """Whether the j-th block of keys is full: a bool where that is known, else a bool tensor."""
         low, high = self.full_low, self.full_high
         if isinstance(low, int) and isinstance(high, int):
