@@ -197,7 +197,7 @@ def with_upstream(
 class Earlier(masks.Mask):
     """Keys from so many before the query, or after it, back to the first."""
 
-    by_distance = True
+    is_relative = True
 
     def __init__(self, by):
         self.by = by
@@ -208,7 +208,7 @@ class Earlier(masks.Mask):
     def key_bounds(self, grid):
         return 0, grid.last_position() - self.by + 1
 
-    def open_bounds(self, grid):
+    def full_bounds(self, grid):
         return 0, grid.first_position() - self.by + 1
 
 
@@ -217,7 +217,7 @@ class OfTheSquare(masks.Mask):
     lies beyond.
     """
 
-    by_distance = True
+    is_relative = True
 
     def on(self, grid):
         return abs(grid.key_positions() - grid.query_positions()) < 5
@@ -225,14 +225,14 @@ class OfTheSquare(masks.Mask):
     def key_bounds(self, grid):
         return grid.first_position() - 4, grid.last_position() + 5
 
-    def open_bounds(self, grid):
+    def full_bounds(self, grid):
         return min(grid.last_position(), grid.num_keys - 1) - 4, grid.first_position() + 5
 
 
 class Unbounded(masks.Mask):
     """The causal mask, which does not say what it leaves out."""
 
-    by_distance = True
+    is_relative = True
 
     def on(self, grid):
         return grid.key_positions() <= grid.query_positions()

@@ -1,84 +1,108 @@
-"""The streamed path: block by block, it gives what the dense path and the oracle give."""
+"""Block by block comes what the dense path and the oracle give."""
 
+import itertools
 import textwrap
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from tests import reference
-from tests.processes import printed
-from tests.streaming import (
+from tests.blockwise import (
     BIASES,
     MASKS,
     SCORES,
     B,
     D,
+    Earlier,
     H,
+    OfTheSquare,
     S,
     T,
+    Unbounded,
     assert_close,
+    blocks_of,
+    both_ways,
+    cover,
+    mask_of,
+    operands_of,
     problem,
-    pulled,
     scored,
     wide,
+    with_upstream,
 )
+from tests.processes import printed
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths.blockwise import attend as streamed
+
+BLOCKS = [(4, 6), (13, 17), (5, 3), (64, 64)]
+HEADS = [(H, H), (H, 2), (H, 1)]
+KINDS = dict(score=SCORES, bias=list(BIASES), block=BLOCKS, heads=HEADS)
+# Any two kinds of anything but masks meet, and every mask comes; in the long cover masks too meet
+# all others.
+SHORT = [{"mask": mask, **row} for row, mask in zip(cover(**KINDS), itertools.cycle(MASKS))]
+LONG = cover(mask=list(MASKS), **KINDS)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    score=st.sampled_from(SCORES),
-    heads=st.sampled_from([(H, H), (H, 2), (H, 1)]),
-    mask=st.sampled_from(list(MASKS)),
-    bias=st.sampled_from(list(BIASES)),
-    block=st.sampled_from([(4, 6), (13, 17), (5, 3), (64, 64)]),
+def rows_of(short, long):
+    """Rows of a cover as parameters, those of the long one marked."""
+    rows = [*short, *(row for row in long if row not in short)]
+    return [
+        pytest.param(
+            at,
+            row,
+            id=" ".join(map(str, row.values())),
+            marks=[pytest.mark.slow] * (row not in short),
+        )
+        for at, row in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize("seed, row", rows_of(SHORT, LONG))
+def test_output_and_every_gradient_equal_the_dense_path_in_float64(seed, row):
+    function, arguments = problem(seed, row["score"], row["heads"], row["bias"])
+    rule, biased = mask_of(row["mask"], seed), row["bias"] != "none"
+    here = both_ways(function, arguments, rule, "streamed", biased, row["block"])
+    assert_close(here, both_ways(function, wide(arguments), rule, "dense", biased))
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "~padded keys", "explicit by row"])
+def test_at_the_edge_of_a_support_only_the_slope_of_the_score_multiplies_the_rounding(mask):
+    function, _ = problem(0, "epanechnikov")
+    case = MASKS[mask]
+
+    @tf.function
+    def compiled(arguments, arrays):
+        return both_ways(function, arguments, case.rule(*arrays), "streamed")
+
+    for seed in (6926250, *range(5)):
+        _, arguments = problem(seed, "epanechnikov", (H, 1), at_edges=True)
+        query, key = (np.asarray(x, "float64") for x in arguments[:2])
+        squared = np.sum((query[:, :, :, None] - key[:, :, None]) ** 2, -1)  # (B, H, T, S)
+        slope = np.max(np.where(squared < 1, 2 / np.maximum(1 - squared, 1e-6), 0.0))
+        arrays = [tf.constant(x) for x in case.arrays(np.random.default_rng(seed))]
+        here = compiled(arguments, arrays)
+        there = both_ways(function, wide(arguments), case.rule(*arrays), "dense")
+        for this, that in zip(here, there, strict=True):
+            np.testing.assert_allclose(this, that, 1e-3, 2e-4 + 2e-6 * slope)
+
+
+SIZES = cover(
+    batch=[1, 2, 6],
+    heads=[1, 3, 4, 6],
+    queries=[1, 4, 11],
+    keys=[1, 5, 11],
+    widths=[(1, 2), (7, 3), (2, 11)],
+    block=[(1, 1), (2, 5), (5, 2), (4, 4)],
+    mask=["none", "causal", "padding", "window"],
 )
-def test_output_and_every_gradient_equal_the_dense_path_in_float64(
-    seed, score, heads, mask, bias, block
-):
-    function, arguments = problem(seed, score, heads, bias)
-    rule, biased = MASKS[mask](np.random.default_rng(seed)), bias != "none"
-    here = pulled(function, arguments, rule, "streamed", biased, block)
-    assert_close(here, pulled(function, wide(arguments), rule, "dense", biased))
 
 
-@settings(max_examples=20, deadline=None)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    mask=st.sampled_from(["none", "causal", "~padded keys", "explicit by row"]),
-)
-@example(seed=6926250, mask="~padded keys")
-def test_at_the_edge_of_a_support_only_the_slope_of_the_score_multiplies_the_rounding(seed, mask):
-    function, arguments = problem(seed, "epanechnikov", (H, 1), at_edges=True)
-    query, key = (np.asarray(x, "float64") for x in arguments[:2])
-    squared = np.sum((query[:, :, :, None] - key[:, :, None]) ** 2, -1)  # (B, H, T, S)
-    slope = np.max(np.where(squared < 1, 2 / np.maximum(1 - squared, 1e-6), 0.0))
-    rule = MASKS[mask](np.random.default_rng(seed))
-    here, there = (
-        pulled(function, x, rule, path)
-        for x, path in ((arguments, "streamed"), (wide(arguments), "dense"))
-    )
-    for this, that in zip(here, there, strict=True):
-        np.testing.assert_allclose(this, that, 1e-3, 2e-4 + 2e-6 * slope)
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    sizes=st.tuples(*[st.sampled_from([1, 2, 3, 4, 6])] * 2, *[st.integers(1, 11)] * 4),
-    block=st.tuples(st.integers(1, 5), st.integers(1, 5)),
-    mask=st.sampled_from(["none", "causal", "padding", "window"]),
-)
-def test_output_of_any_shape_equals_the_oracle(seed, sizes, block, mask):
+@pytest.mark.parametrize("seed, row", rows_of(SIZES[:8], SIZES))
+def test_output_of_any_shape_equals_the_oracle(seed, row):
     rng = np.random.default_rng(seed)
-    batch, heads, queries, keys, width, value_width = sizes
+    batch, heads, queries, keys, (width, value_width), block, mask = row.values()
     query = rng.normal(size=(batch, heads, queries, width)).astype("float32")
     key = rng.normal(size=(batch, heads, keys, width)).astype("float32")
     value = rng.normal(size=(batch, heads, keys, value_width)).astype("float32")
@@ -90,16 +114,19 @@ def test_output_of_any_shape_equals_the_oracle(seed, sizes, block, mask):
         "window": (masks.window(2), reference.window(2, queries, keys)),
     }[mask]
     expected, _ = reference.attention(reference.dot_product(query, key), value, seen)
-    output = streamed.attend(
-        *map(tf.constant, (query, value, key)),
-        score_functions.scaled_dot_product,
-        mask=rule,
-        block=block,
-    )
+
+    @tf.function
+    def compiled(query, value, key):
+        with blocks_of(block):
+            return attend(query, value, key, mask=rule, path="streamed")
+
+    output = compiled(*map(tf.constant, (query, value, key)))
     np.testing.assert_allclose(output, expected, 1e-4, 1e-5)
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
+@pytest.mark.parametrize(
+    "jit", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "XLA"]
+)
 @pytest.mark.parametrize(
     ("score", "mask", "bias"),
     [
@@ -111,24 +138,51 @@ def test_output_of_any_shape_equals_the_oracle(seed, sizes, block, mask):
 )
 def test_graph_and_xla_equal_eager(score, mask, bias, jit):
     function, arguments = problem(7, score, bias=bias)
-    rule, biased = MASKS[mask](np.random.default_rng(7)), bias != "none"
-    compiled = tf.function(lambda x: pulled(function, x, rule, "streamed", biased), jit_compile=jit)
-    assert_close(compiled(arguments), pulled(function, arguments, rule, "dense", biased))
+    rule, biased = mask_of(mask, 7), bias != "none"
+    compiled = tf.function(
+        lambda x: both_ways(function, x, rule, "streamed", biased), jit_compile=jit
+    )
+    assert_close(compiled(arguments), both_ways(function, arguments, rule, "dense", biased))
 
 
-@pytest.mark.parametrize("score", ["scaled dot", "additive", "gaussian"])
-@pytest.mark.parametrize("mask", ["none", "causal", "padding by query", "explicit by row"])
+UNKNOWN = [
+    *itertools.product(["scaled dot"], ["none", "padding by query", "explicit by row"]),
+    *itertools.product(["additive", "gaussian"], ["causal", "padding by query"]),
+]
+UNKNOWN_TOO = [
+    *itertools.product(
+        ["scaled dot", "additive", "gaussian"],
+        ["none", "causal", "padding by query", "explicit by row"],
+    ),
+    *zip(itertools.cycle(SCORES), MASKS),
+]
+UNKNOWN_TOO = [row for row in dict.fromkeys(UNKNOWN_TOO) if row not in UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    "score, mask",
+    [*UNKNOWN, *(pytest.param(*row, marks=pytest.mark.slow) for row in UNKNOWN_TOO)],
+)
 def test_unknown_batch_and_lengths(score, mask):
     function, arguments = problem(11, score)
-    rule = MASKS[mask](np.random.default_rng(11))
+    case = MASKS[mask]
     shapes = [
         (None, x.shape[1], None, x.shape[3]) if x.shape.rank == 4 else x.shape for x in arguments
     ]
+    draws = [
+        [tf.constant(x) for x in case.arrays(np.random.default_rng(seed))] for seed in (11, 12, 13)
+    ]
     unknown = tf.function(
-        lambda x: pulled(function, x, rule, "streamed", block=(4, 6)),
-        input_signature=[[tf.TensorSpec(shape, "float32") for shape in shapes]],
+        lambda x, arrays: both_ways(function, x, case.rule(*arrays), "streamed"),
+        input_signature=[
+            [tf.TensorSpec(shape, "float32") for shape in shapes],
+            [tf.TensorSpec(x.shape, x.dtype) for x in draws[0]],
+        ],
     )
-    assert_close(unknown(arguments), pulled(function, arguments, rule, "dense"))
+    for seed, arrays in zip((11, 12, 13), draws, strict=True):
+        _, arguments = problem(seed, score)
+        there = both_ways(function, arguments, case.rule(*arrays), "dense")
+        assert_close(unknown(arguments, arrays), there)
 
 
 @pytest.mark.parametrize("heads", [1, H])
@@ -141,7 +195,7 @@ def test_a_mask_and_a_bias_of_no_known_size(heads):
     ]
 
     def both(path, seen, bias):
-        return pulled(function, [*arguments, bias], masks.explicit(seen), path, True)
+        return both_ways(function, [*arguments, bias], masks.explicit(seen), path, True)
 
     unknown = tf.function(
         lambda *x: both("streamed", *x),
@@ -164,8 +218,8 @@ def test_three_axes():
         function, arguments = problem(3, score, heads=(1, 1))
         arguments = [x[:, 0] if x.shape.rank == 4 else x for x in arguments]
         assert_close(
-            pulled(function, arguments, masks.causal(), "streamed"),
-            pulled(function, arguments, masks.causal(), "dense"),
+            both_ways(function, arguments, masks.causal(), "streamed"),
+            both_ways(function, arguments, masks.causal(), "dense"),
         )
 
 
@@ -175,9 +229,9 @@ def test_three_axes():
 @pytest.mark.parametrize("score", ["scaled dot", "additive"])
 def test_other_dtypes(dtype, tolerance, score):
     function, arguments = problem(13, score, dtype=dtype)
-    here = pulled(function, arguments, masks.causal(), "streamed")
+    here = both_ways(function, arguments, masks.causal(), "streamed")
     assert all(x.dtype == dtype for x in here)
-    assert_close(here, pulled(function, wide(arguments), masks.causal(), "dense"), tolerance)
+    assert_close(here, both_ways(function, wide(arguments), masks.causal(), "dense"), tolerance)
 
 
 @pytest.mark.parametrize(
@@ -186,15 +240,18 @@ def test_other_dtypes(dtype, tolerance, score):
 @pytest.mark.parametrize("bias", ["square", "by head and key"])
 def test_other_dtypes_with_a_bias(dtype, tolerance, bias):
     function, arguments = problem(13, bias=bias, dtype=dtype)
-    here = pulled(function, arguments, masks.causal(), "streamed", True)
+    here = both_ways(function, arguments, masks.causal(), "streamed", True)
     assert all(x.dtype == dtype for x in here)
-    assert_close(here, pulled(function, wide(arguments), masks.causal(), "dense", True), tolerance)
+    assert_close(
+        here, both_ways(function, wide(arguments), masks.causal(), "dense", True), tolerance
+    )
 
 
 def test_float64_keys_and_values_keep_their_digits_for_a_float32_query():
     function, (query, key, value) = problem(13)
     key, value = tf.cast(key, "float64") + 1e-9, tf.cast(value, "float64") + 1e-9
-    here = streamed.attend(query, value, key, function, block=(4, 6))
+    with blocks_of((4, 6)):
+        here = attend(query, value, key, function, path="streamed")
     assert_close(
         [here], [attend(tf.cast(query, "float64"), value, key, function, path="dense")], 1e-12
     )
@@ -204,7 +261,8 @@ def test_additive_scores_far_outside_of_the_range_of_exponentials():
     function, (query, key, value, weight) = problem(17, "additive")
     arguments = [query * 100 + 200, key * 100 - 200, value, weight]
     assert_close(
-        pulled(function, arguments, None, "streamed"), pulled(function, arguments, None, "dense")
+        both_ways(function, arguments, None, "streamed"),
+        both_ways(function, arguments, None, "dense"),
     )
 
 
@@ -217,7 +275,7 @@ def test_a_score_that_is_undefined_at_zero_meets_real_tokens_alone(heads, unknow
                          transpose_b=True)  # fmt: skip
 
     _, arguments = problem(61, heads=heads)
-    run = lambda *x: pulled(cosine, list(x), masks.causal(), "streamed")  # noqa: E731
+    run = lambda *x: both_ways(cosine, list(x), masks.causal(), "streamed")  # noqa: E731
     if unknown:
         run = tf.function(
             run,
@@ -225,7 +283,7 @@ def test_a_score_that_is_undefined_at_zero_meets_real_tokens_alone(heads, unknow
                 tf.TensorSpec((None, x.shape[1], None, x.shape[3])) for x in arguments
             ],
         )
-    assert_close(run(*arguments), pulled(cosine, arguments, masks.causal(), "dense"))
+    assert_close(run(*arguments), both_ways(cosine, arguments, masks.causal(), "dense"))
 
 
 @pytest.mark.parametrize(
@@ -270,7 +328,7 @@ def test_a_score_that_closes_over_a_variable_of_keras_is_refused():
     with pytest.raises(
         ValueError, match="`score` must take `slope` from `parameters`: closed over, it"
     ):
-        streamed.attend(*[tf.ones((1, 2, 3))] * 3, sloped)
+        attend(*[tf.ones((1, 2, 3))] * 3, sloped, path="streamed")
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
@@ -279,7 +337,7 @@ def test_a_score_that_closes_over_a_float_tensor_is_refused(compiled):
         def sloped(query, key):
             return slope * score_functions.dot_product(query, key)
 
-        return streamed.attend(x, x, x, sloped)
+        return attend(x, x, x, sloped, path="streamed")
 
     run = tf.function(outer) if compiled else outer
     with pytest.raises(
@@ -288,13 +346,84 @@ def test_a_score_that_closes_over_a_float_tensor_is_refused(compiled):
         run(tf.constant(2.0), tf.ones((1, 2, 3)))
 
 
+RELATIVE = {
+    "causal": masks.causal(),
+    "~causal": ~masks.causal(),
+    "before": Earlier(1),
+    "8 before": Earlier(8),
+    "3 after": Earlier(-3),
+    "of the square": OfTheSquare(),
+    "unbounded": Unbounded(),
+}
+# A mask, heads, queries, how many keys more, and a block.
+LENGTHS = [
+    ("causal", 2, 40, 0, (8, 8)),
+    ("causal", 2, 41, 0, (7, 7)),  # padded, with a last block of one
+    ("causal", 1, 11, 0, (13, 13)),  # one block, and nothing left
+    ("causal", 2, 21, 1, (7, 8)),  # blocks that are no squares, three of each
+    ("causal", 1, 40, -15, (8, 8)),  # queries before all keys
+    ("before", 2, 40, 0, (8, 8)),  # a query that sees nothing
+    ("8 before", 1, 40, 8, (8, 8)),  # by position the diagonal is another
+    ("~causal", 1, 40, 0, (8, 8)),
+    ("~causal", 1, 16, 0, (4, 4)),
+    ("3 after", 1, 40, -3, (8, 8)),  # queries of the last block see padding
+    ("of the square", 2, 41, 0, (4, 4)),
+    ("unbounded", 2, 41, 0, (4, 4)),
+    *(
+        tuple(row.values())
+        for row in cover(
+            mask=["causal", "~causal", "before", "8 before", "3 after"],
+            heads=[1, 3],
+            queries=[5, 23, 34],
+            more=[-4, 0, 9],
+            block=[(2, 2), (5, 5), (13, 13), (3, 11)],
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "name, heads, queries, more, block",
+    [
+        *LENGTHS[:12],
+        *(pytest.param(*row, marks=pytest.mark.slow) for row in LENGTHS[12:]),
+    ],
+)
+def test_a_mask_is_relative_of_any_lengths_and_blocks(name, heads, queries, more, block):
+    mask = RELATIVE[name]
+    arguments = operands_of((2, heads, heads, queries, queries + more), (7, 5))
+    here = with_upstream(mask, *arguments, block=block)
+    assert_close(here, with_upstream(mask, *arguments, path="dense"), 2e-5)
+    assert np.any(here[0])
+
+
+@pytest.mark.parametrize(
+    "name, sizes", [("causal", (30, 30)), ("~causal", (32, 32)), ("8 before", (40, 48))]
+)
+@pytest.mark.parametrize(
+    "jit", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "XLA"]
+)
+def test_a_mask_is_relative_in_a_graph_and_under_xla_with_a_batch_of_any_size(name, sizes, jit):
+    mask, arguments = RELATIVE[name], operands_of((3, 2, 2, *sizes))
+
+    @tf.function(
+        jit_compile=jit, input_signature=[tf.TensorSpec((None, *x.shape[1:])) for x in arguments]
+    )
+    def run(*arguments):
+        return with_upstream(mask, *arguments, block=(8, 8))
+
+    assert_close(run(*arguments), with_upstream(mask, *arguments, path="dense"), 2e-5)
+    if not jit:
+        empty = [x[:0] for x in arguments]
+        assert [x.shape for x in run(*empty)] == [empty[3].shape, *[x.shape for x in empty[:3]]]
+
+
 MEMORY = """
     import pathlib
     import resource
     import tensorflow as tf
-    from tfattn import masks
+    from tfattn import attend, masks
     from tfattn.core import scores
-    from tfattn.core.paths import blockwise as streamed
 
     def step(tokens, width, score, parameters, mask, compiled=tf.function, heads=1):
         x = [tf.random.normal((1, heads, tokens, width)) for _ in range(3)]
@@ -303,7 +432,7 @@ MEMORY = """
         def both_ways(query, key, value):
             with tf.GradientTape() as tape:
                 tape.watch([query, key, value])
-                output = streamed.attend(query, value, key, score, parameters, mask)
+                output = attend(query, value, key, score, parameters, mask, path="streamed")
             return tape.gradient(output, [query, key, value])
 
         both_ways(*x)
