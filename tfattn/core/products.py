@@ -51,8 +51,3 @@ def matmul_shared(tensor, matrix):
     flat = ops.reshape(tensor, (-1, tensor.shape[-1]))  # (B·T, D)
     product = ops.matmul(flat, matrix)  # (B·T, N)
     return ops.reshape(product, (*ops.shape(tensor)[:-1], matrix.shape[-1]))  # (..., N)
-
-
-def finite_tokens(tokens):
-    """Whether every number of a token is finite: `(..., 1)` for tokens `(..., D)`."""
-    return ops.all(ops.isfinite(tokens), axis=-1, keepdims=True)

@@ -6,18 +6,56 @@ before, by a score layer's `prepare`; what is here runs once a pair, on the whol
 block of it.
 """
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 from keras import ops
 
 from tfattn.core import products
 
-__all__ = ["additive", "dot_product", "log_kernel", "scaled_dot_product"]
+__all__ = ["Facts", "additive", "dot_product", "facts_of", "log_kernel", "scaled_dot_product"]
 
 
+class Facts(NamedTuple):
+    """What a score function says of itself, for speed; what it does not say is taken for False.
+
+    Attributes:
+        always_finite: finite operands never give −inf, which would hide a key.
+        is_product: the score is a dot product of the operands, and holds one number for each pair.
+        is_scaled: that product is divided by √D.
+        heads_independent: a head may be computed without knowing which one it is.
+        is_pure: two calls with the same arguments do the same, and nothing is closed over.
+    """
+
+    always_finite: bool = False
+    is_product: bool = False
+    is_scaled: bool = False
+    heads_independent: bool = False
+    is_pure: bool = False
+
+
+def facts_of(score: Callable[..., Any]) -> Facts:
+    return getattr(score, "facts", Facts())
+
+
+def _with(**facts):
+    def marked(score):
+        score.facts = Facts(**facts)
+        return score
+
+    return marked
+
+
+_PRODUCT = dict(always_finite=True, is_product=True, heads_independent=True, is_pure=True)
+
+
+@_with(**_PRODUCT)
 def dot_product(query, key):
     """query · key (Luong, Pham, Manning 2015, arXiv:1508.04025, equation 8, dot)."""
     return products.matmul(query, ops.swapaxes(key, -1, -2))  # (..., T, S)
 
 
+@_with(**_PRODUCT, is_scaled=True)
 def scaled_dot_product(query, key):
     """query · key / √D (Vaswani et al. 2017, arXiv:1706.03762, equation 1).
 
@@ -27,6 +65,7 @@ def scaled_dot_product(query, key):
     return dot_product(query * (query.shape[-1] ** -0.5), key)
 
 
+@_with(always_finite=True, is_pure=True)
 def additive(query, key, weight):
     """weight · tanh(query + key) (Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2).
 

@@ -1,5 +1,8 @@
 """An array as a bias."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -9,7 +12,7 @@ from tfattn.core.biases.base import Bias, registered
 from tfattn.core.floats import floating
 from tfattn.core.trees import Tensor
 
-__all__ = ["explicit"]
+__all__ = ["checked", "explicit"]
 
 
 @registered
@@ -62,3 +65,11 @@ class explicit(Bias):
     def get_config(self):
         array = ops.convert_to_numpy(self.bias)
         return {"bias": keras.saving.serialize_keras_object(array)}
+
+
+def checked(who: str, bias: Any, scores_shape: Sequence[int | None]) -> Bias:
+    """A bias object of what a caller gives as `bias`, if it fits scores of that static shape."""
+    if not isinstance(bias, Bias):
+        return explicit(pairs.checked_bias(who, bias, scores_shape))
+    bias.check(who, "bias", scores_shape)
+    return bias

@@ -6,12 +6,13 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core import masks, pairs, softmax
+from tfattn.core import biases, masks, softmax
 from tfattn.core.attend import attend
 from tfattn.core.floats import floating
+from tfattn.core.guard import zero_broken_padding, zero_hidden
 from tfattn.core.masks import hooks
 from tfattn.layers.attention import recording
-from tfattn.layers.parts import CarryMask, without_broken_padding
+from tfattn.layers.parts import CarryMask
 
 __all__ = ["AttentionLayer"]
 
@@ -43,7 +44,8 @@ class AttentionLayer(keras.layers.Layer):
             ones, so that query T−1 meets key S−1, as decoding needs.
         valid_lens: integers, `(B,)` one length a row or `(B, T)` one length a query: how many keys
             are real.
-        bias: float, added to the scores before softmax; shapes as for `attention_mask`.
+        bias: float, added to the scores before softmax; shapes as for `attention_mask`; or a bias
+            object of `tfattn.biases`.
     Returns:
         The pooled values, `(B, T, ...)`; on request also the weights, whose rows sum to 1, or to 0
         where every key is masked.
@@ -113,20 +115,20 @@ class AttentionLayer(keras.layers.Layer):
         self._check_lengths(query, value, key)
         query, value, key = (floating(x, self.compute_dtype) for x in (query, value, key))
         if bias is not None:
-            bias = pairs.checked_bias(
-                type(self).__name__, bias, self.score_shape(query.shape, key.shape)
-            )
+            shape = self.score_shape(query.shape, key.shape)
+            bias = biases.checked(type(self).__name__, bias, shape)
         mask = self._joined_mask(
             query, key, attention_mask, valid_lens, (key_mask, value_mask), use_causal_mask
         )
         if query_mask is not None:
-            query = without_broken_padding(
-                query, self._padding_mask("query_mask", query_mask, query)
-            )
+            query = zero_broken_padding(query, self._padding_mask("query_mask", query_mask, query))
         if mask is not None:
-            value, key = _without_padding(
-                value, key, hooks.seen_keys(mask, ops.shape(query)[1], ops.shape(key)[1])
-            )
+            seen = hooks.seen_keys(mask, ops.shape(query)[1], ops.shape(key)[1])
+            if seen is not None:
+                # Before the projections, whose gradients a broken token would reach.
+                same = value is key
+                value = zero_hidden(value, seen)
+                key = value if same else zero_hidden(key, seen)
         wanted = return_attention_scores or recording.active()
         dropout = self.dropout if training else 0.0
         output, weights = self.pool(query, value, key, mask, bias, dropout, wanted)
@@ -189,16 +191,3 @@ class AttentionLayer(keras.layers.Layer):
         _checks.rank(who, name, mask.shape, (2,), f"{tuple(tokens.shape[:2])}, one entry a token")
         _checks.broadcasts(who, name, mask.shape, tokens.shape[:2], "of one entry a token")
         return mask
-
-
-def _without_padding(value, key, seen):
-    """Values and keys that no query may see become zeros, before a weight meets them.
-
-    Their gradients are 0, but 0 · NaN is NaN: one broken token under a mask would otherwise reach
-    the gradient of a projection, and with it everything.
-    """
-    if seen is None:
-        return value, key
-    same = value is key
-    value = ops.where(seen[..., None], value, 0.0)
-    return value, value if same else ops.where(seen[..., None], key, 0.0)

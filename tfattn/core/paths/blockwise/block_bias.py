@@ -1,63 +1,130 @@
-"""The bias of one block of pairs and its gradient, for the streamed path."""
+"""A bias of one block of pairs, and its gradients."""
+
+from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfattn.core.paths.blockwise import loops
-from tfattn.core.paths.blockwise.blocks import size
+from tfattn.core import pairs
+from tfattn.core.biases import Bias
+from tfattn.core.paths.blockwise.loops import Size, add, size, zeros
+from tfattn.core.paths.blockwise.tiling import Tiling
 
-__all__ = ["Bias"]
+__all__ = ["AnyBias", "ArrayBias", "BlockBias"]
 
 
-class Bias:
-    """A bias `(B or 1, H or 1, T or 1, S or 1)`, by the blocks of a `Square`. Its gradient has
-    blocks of its own.
+class AnyBias:
+    """A bias object as it is, differentiated block by block."""
+
+    def __init__(self, bias: Bias, parameters: Sequence[tf.Tensor], tiling: Tiling):
+        self.bias = bias
+        self.parameters = list(parameters)
+        self.tiling = tiling
+
+    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size):
+        """The scores of a block and the bias of theirs."""
+        bias = self.bias.on(self.tiling.grid(m, i, j), *self.parameters)
+        bias = pairs.with_heads(tf.cast(bias, scores.dtype), 4)
+        return self.tiling.by_group(self.tiling.by_head(scores) + bias)
+
+    def zeros(self, dtype: tf.DType):
+        """The gradients of the parameters, for `add_gradient` to add to."""
+        return [tf.zeros_like(x) for x in self.parameters]
+
+    def add_gradient(self, sums: list, grad_scores: tf.Tensor, m: Size, i: Size, j: Size):
+        learned = [x for x in self.parameters if x.dtype.is_floating]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(learned)
+            scores = self.added(tf.zeros_like(grad_scores), m, i, j)
+        zero = tf.UnconnectedGradients.ZERO
+        found = iter(tape.gradient(scores, learned, grad_scores, zero))
+        return [x + next(found) if x.dtype.is_floating else x for x in sums]
+
+    def gradients(self, sums: list):
+        return sums
+
+
+class ArrayBias:
+    """An array `(B or 1, H or 1, T or 1, S or 1)`, by the blocks of a `Tiling`.
+
+    Its gradient has blocks of its own, of which each pass of a block adds to one: where the array
+    repeats, its gradient is a sum.
     """
 
-    def __init__(self, bias, square):
+    def __init__(self, bias: Bias, tiling: Tiling):
         self.bias = bias
-        self.square = square
+        self.tiling = tiling
 
-    def added(self, scores, grid):
+    @staticmethod
+    def expanded(bias: Bias, query: tf.Tensor, key: tf.Tensor):
+        """`bias` of 2, 3 or 4 axes as one of 4, whose sizes are each 1 or known to be the square's."""
+        if len(bias.shape) == 2:
+            bias = bias[None]
+        if len(bias.shape) == 3:
+            bias = bias[:, None]
+        if None not in bias.shape:
+            return bias
+        # A size that is not known yet may turn out to be 1, and its gradient needs to know.
+        wanted = (*(size(query, axis) for axis in range(3)), size(key, 2))
+        known = zip(tf.unstack(tf.shape(bias)), bias.shape, wanted, strict=True)
+        return _broadcast(bias, [full if static is None else now for now, static, full in known])
+
+    def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size):
         """The scores of a block and the bias of theirs."""
-        # (c or 1, H or 1, t or 1, s or 1)
+        grid = self.tiling.grid(m, i, j)
         bias = grid.columns_of(grid.rows_of(grid.batch_of(self.bias), 2), 3)
-        return self.square.fold(self.square.unfold(scores) + tf.cast(bias, scores.dtype))
+        by_head = self.tiling.by_head(scores)  # (c, H, t, s)
+        return self.tiling.by_group(by_head + tf.cast(bias, scores.dtype))
 
-    def _counts(self):
-        """Blocks of the bias's gradient over the batch, the queries and the keys; 1 where it
-        repeats.
-        """
-        square = self.square
-        counts = ((0, square.chunks), (2, square.query_blocks), (3, square.key_blocks))
-        return [1 if self.bias.shape[axis] == 1 else count for axis, count in counts]
-
-    def zeros(self, dtype):
-        """Blocks of a gradient, for `more` to be added to."""
-        square = self.square
-        full = (square.chunk, square.heads, square.rows, square.columns)
+    def zeros(self, dtype: tf.DType):
+        """Blocks of a gradient, for `add_gradient` to add to."""
+        tiling = self.tiling
+        full = (tiling.chunk, tiling.heads, tiling.rows, tiling.columns)
         shape = [1 if now == 1 else block for now, block in zip(self.bias.shape, full, strict=True)]
         chunks, rows, columns = self._counts()
-        return loops.zeros(tf.zeros([chunks * rows * columns, *shape], dtype))
+        return zeros(tf.zeros([chunks * rows * columns, *shape], dtype))
 
-    def more(self, of_scores, m, i, j):
-        """Where the gradient of the bias grows by what."""
-        of_scores = self.square.unfold(of_scores)  # (c, H, t, s)
+    def add_gradient(
+        self, blocks: tf.TensorArray, grad_scores: tf.Tensor, m: Size, i: Size, j: Size
+    ):
+        grad_scores = self.tiling.by_head(grad_scores)
         repeats = [axis for axis in range(4) if self.bias.shape[axis] == 1]
-        chunk, i, j = (
-            0 if axis in repeats else at
-            for axis, at in ((0, m // self.square.parts), (2, i), (3, j))
-        )
+        places = ((0, m // self.tiling.head_steps), (2, i), (3, j))
+        chunk, i, j = (0 if axis in repeats else at for axis, at in places)
         _, rows, columns = self._counts()
-        return (chunk * rows + i) * columns + j, tf.reduce_sum(of_scores, repeats, keepdims=True)
+        place = (chunk * rows + i) * columns + j
+        return add(blocks, place, tf.reduce_sum(grad_scores, repeats, keepdims=True))
 
-    def join(self, of_bias):
-        """The gradient of the whole bias, out of its blocks."""
-        blocks = of_bias.stack()  # (blocks, c or 1, H or 1, t or 1, s or 1)
+    def gradients(self, blocks: tf.TensorArray):
+        """The gradient of the whole array, out of its blocks."""
+        blocks = blocks.stack()  # (blocks, c or 1, H or 1, t or 1, s or 1)
         chunks, rows, columns = self._counts()
         c, heads, t, s = (size(blocks, axis) for axis in range(1, 5))
-        blocks = tf.transpose(
-            tf.reshape(blocks, [chunks, rows, columns, c, heads, t, s]), [0, 3, 4, 1, 5, 2, 6]
-        )
+        blocks = tf.reshape(blocks, [chunks, rows, columns, c, heads, t, s])
+        blocks = tf.transpose(blocks, [0, 3, 4, 1, 5, 2, 6])
         joined = tf.reshape(blocks, [chunks * c, heads, rows * t, columns * s])
         queries, keys = size(self.bias, 2), size(self.bias, 3)
-        return tf.cast(joined[:, :, :queries, :keys], self.bias.dtype)
+        return [tf.cast(joined[:, :, :queries, :keys], self.bias.dtype)]
+
+    def _counts(self):
+        """Blocks of the gradient over the batch, the queries and the keys; 1 where it repeats."""
+        tiling = self.tiling
+        chunks = tiling.batch // tiling.chunk
+        counts = ((0, chunks), (2, tiling.query_blocks), (3, tiling.key_blocks))
+        return [1 if self.bias.shape[axis] == 1 else count for axis, count in counts]
+
+
+BlockBias = AnyBias | ArrayBias
+
+
+def _broadcast(x: tf.Tensor, shape):
+    """`tf.broadcast_to`, whose own gradient asks for the shape that was given: unknown to XLA by then."""
+
+    @tf.custom_gradient
+    def function(x: tf.Tensor):
+        def vjp(grad):
+            _, repeated = tf.raw_ops.BroadcastGradientArgs(s0=tf.shape(grad), s1=tf.shape(x))
+            return tf.reshape(tf.reduce_sum(grad, repeated), tf.shape(x))
+
+        return tf.broadcast_to(x, shape), vjp
+
+    return function(tf.identity(x))  # a tensor of this graph

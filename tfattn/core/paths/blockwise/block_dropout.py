@@ -3,22 +3,24 @@
 import keras
 import tensorflow as tf
 
-__all__ = ["Dropout"]
+from tfattn.core.paths.blockwise.loops import Size
+
+__all__ = ["BlockDropout"]
 
 
-class Dropout:
+class BlockDropout:
     """Which weights of a block stay, from 16 random bits each: the same ones each time that the
     block is computed.
     """
 
-    def __init__(self, rate, key):
+    def __init__(self, rate: float, key: tf.Tensor):
         self.rate = rate
         self.threshold = min(round(rate * 65536), 65535)
         self.scale = 65536 / (65536 - self.threshold)
         self.key = key  # uint64 (1,), that of all blocks
 
     @classmethod
-    def draw(cls, rate, seed):
+    def draw(cls, rate: float, seed):
         """With a key of four words from the caller's generator."""
         words = keras.random.randint((4,), 0, 65536, dtype="int32", seed=seed)
         words = tf.bitwise.left_shift(
@@ -26,15 +28,15 @@ class Dropout:
         )
         return cls(rate, tf.reduce_sum(words, keepdims=True))
 
-    def drop(self, weights):
+    def drop(self, weights: tf.Tensor):
         """The whole square's weights, less those that do not stay; what stays grows."""
         return weights * (self.keep(0, tf.shape(weights), weights.dtype) * self.scale)
 
-    def dropped(self, weights, number):
+    def dropped(self, weights: tf.Tensor, number: Size):
         """The weights of block `number`, less those that do not stay, and without the scale."""
         return weights * self.keep(number, tf.shape(weights), weights.dtype)
 
-    def keep(self, number, shape, dtype):
+    def keep(self, number: Size, shape, dtype: tf.DType):
         """1 where a weight of block `number` stays, 0 elsewhere."""
         count = tf.reduce_prod(shape)
         counter = tf.stack([tf.zeros([], tf.uint64), tf.cast(number, tf.uint64)])

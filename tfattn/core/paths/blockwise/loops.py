@@ -1,18 +1,34 @@
-"""Loops, and sums that they add to block by block."""
+"""Sizes that may be known, loops whose state keeps its shape, and arrays of sums."""
 
 import tensorflow as tf
 
-from tfattn.core.paths.blockwise.blocks import size
+__all__ = ["Block", "Size", "add", "ceil", "loop", "same", "size", "zeros"]
 
-__all__ = ["add", "loop", "zeros"]
+# Known before the graph runs, or a scalar tensor.
+Size = int | tf.Tensor
+
+# `(t, s)`, queries and keys of a block, where the caller wants other sizes than the measured ones.
+Block = tuple[int, int] | None
 
 
-def loop(start, stop, body, *state, at_once=1):
-    """`state` after body(i, *state) for each i from start to stop: one after the other, or at most
-    so many at once.
-    """
+def size(x: tf.Tensor, axis: int) -> Size:
+    """The static size where it is known, otherwise a scalar tensor."""
+    return tf.shape(x)[axis] if x.shape[axis] is None else x.shape[axis]
 
-    def step(i, state):
+
+def ceil(a: Size, b: Size) -> Size:
+    return -(-a // b)
+
+
+def same(a: Size, b: Size) -> bool:
+    """Whether two sizes are known to be equal."""
+    return isinstance(a, int) and isinstance(b, int) and a == b
+
+
+def loop(start, stop, body, *state, at_once: int = 1):
+    """`state` after body(i, *state) for each i from start to stop, at most so many at once."""
+
+    def step(i: Size, state):
         after = tuple(body(i, *state))
         tf.nest.map_structure(_keep_shape, state, after)
         return i + 1, after
@@ -29,11 +45,11 @@ def _keep_shape(before, after):
         after.set_shape(before.shape)
 
 
-def zeros(x):
+def zeros(x: tf.Tensor):
     """An array of zeros, one for each of the first axis of x, to be added to."""
     array = tf.TensorArray(x.dtype, size(x, 0), element_shape=x.shape[1:], clear_after_read=False)
     return array.unstack(tf.zeros_like(x))
 
 
-def add(array, at, x):
+def add(array: tf.TensorArray, at: Size, x: tf.Tensor):
     return array.write(at, array.read(at) + x)

@@ -1,30 +1,21 @@
-"""Dropout of the streamed path: the same both ways, another for each block and seed, at its rate."""
+"""Dropout of the blockwise path: the same both ways, another for each block and seed, at its rate."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.streaming import UPSTREAM, B, H, S, assert_close, problem, pulled
+from tests.blockwise import UPSTREAM, B, H, S, assert_close, blocks_of, both_ways, problem
 from tfattn import MultiHeadAttention, attend, masks
-from tfattn.core import attend as engine
-from tfattn.core import scores as score_functions
-from tfattn.core.paths import blockwise as streamed
+from tfattn.core.paths import choice
 
 
 def dropped_weights(arguments, rate, seed, block):
     """The weights after dropout, read off with the identity as values."""
     query, key, _ = arguments
     identity = tf.eye(S, batch_shape=[B, H])
-    return streamed.attend(
-        query,
-        identity,
-        key,
-        score_functions.scaled_dot_product,
-        dropout=rate,
-        seed=seed,
-        block=block,
-    )
+    with blocks_of(block):
+        return attend(query, identity, key, dropout=rate, seed=seed, path="streamed")
 
 
 # of the second three rows of the batch fill a step
@@ -33,15 +24,8 @@ def dropped_weights(arguments, rate, seed, block):
 def test_no_two_blocks_share_a_dropout_pattern(rows, block):
     operands = [tf.zeros((rows, 1, n, 2)) for n in (64, 96, 96)]
     identity = tf.eye(96, batch_shape=[rows, 1])
-    weights = streamed.attend(
-        operands[0],
-        identity,
-        operands[2],
-        score_functions.dot_product,
-        dropout=0.5,
-        seed=3,
-        block=block,
-    )
+    with blocks_of(block):
+        weights = attend(operands[0], identity, operands[2], dropout=0.5, seed=3, path="streamed")
     kept = (
         np.asarray(weights > 0)
         .reshape(rows, 4, 16, 3, 32)
@@ -53,7 +37,9 @@ def test_no_two_blocks_share_a_dropout_pattern(rows, block):
     np.testing.assert_allclose(same.mean(), 0.5, atol=0.01)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "XLA"])
+@pytest.mark.parametrize(
+    "compiled", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "XLA"]
+)
 def test_dropout_is_the_same_forward_and_backward(compiled):
     function, arguments = problem(31)
     kept = tf.cast(dropped_weights(arguments, 0.3, 5, (4, 6)) > 0, "float32") / (1 - 0.3)
@@ -70,10 +56,11 @@ def test_dropout_is_the_same_forward_and_backward(compiled):
 
     run = (
         tf.function(
-            lambda x: pulled(function, x, None, "streamed", dropout=0.3, seed=5), jit_compile=True
+            lambda x: both_ways(function, x, None, "streamed", dropout=0.3, seed=5),
+            jit_compile=True,
         )
         if compiled
-        else lambda x: pulled(function, x, None, "streamed", dropout=0.3, seed=5)
+        else lambda x: both_ways(function, x, None, "streamed", dropout=0.3, seed=5)
     )
     assert_close(run(arguments), by_hand(*arguments), 1e-3)
 
@@ -91,22 +78,21 @@ def test_dropout_follows_its_seed():
 def test_dropout_drops_at_its_rate_and_keeps_the_expected_sum():
     query = tf.zeros((1, 8, 256, 4))
     value = tf.ones((1, 8, 512, 1))
-    sums = streamed.attend(
-        query,
-        value,
-        tf.zeros((1, 8, 512, 4)),
-        score_functions.dot_product,
-        dropout=0.1,
-        seed=3,
-        block=(32, 32),
-    )
+    key = tf.zeros((1, 8, 512, 4))
+
+    @tf.function
+    def sums_of(query, value, key):
+        with blocks_of((32, 32)):
+            return attend(query, value, key, dropout=0.1, seed=3, path="streamed")
+
+    sums = sums_of(query, value, key)
     sums = np.asarray(sums)
     assert abs(sums.mean() - 1.0) < 2e-3
     assert abs(sums.std() - np.sqrt(0.1 / 0.9 / 512)) < 1e-3  # of independent weights
 
 
 def test_a_shared_trace_draws_new_dropout_each_time(monkeypatch):
-    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(choice, "_is_long", lambda query, key, score: tf.shape(query)[2] > 0)
     seed = keras.random.SeedGenerator(3)
     graph = tf.function(
         lambda x: [attend(x, x, dropout=0.5, seed=seed) for _ in range(2)],
@@ -145,16 +131,23 @@ def test_dropout_of_a_graph_that_chooses_the_dense_path_keeps_its_rate_and_sum()
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_large_value_that_is_hidden_overflows_nothing_when_the_others_grow(seed):
-    score, rng = score_functions.scaled_dot_product, np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     query, key, value = (tf.constant(rng.normal(size=(1, 1, n, 3)), "float32") for n in (4, 12, 12))
     seen = np.ones((4, 12), bool)
     seen[:2, 6:] = False
     large = tf.where(tf.range(12)[:, None] < 6, value, 3.4e38)
 
     def first_rows(value):
-        found = streamed.attend(
-            query, value, key, score, (), masks.explicit(seen), None, 0.5, seed, (4, 6)
-        )
+        with blocks_of((4, 6)):
+            found = attend(
+                query,
+                value,
+                key,
+                mask=masks.explicit(seen),
+                dropout=0.5,
+                seed=seed,
+                path="streamed",
+            )
         return found[:, :, :2]
 
     assert_close([first_rows(large)], [first_rows(value)], 0)

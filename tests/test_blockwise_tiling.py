@@ -1,4 +1,4 @@
-"""How the streamed path cuts the square, and which of its blocks it computes."""
+"""How the square is tiled, and which of its blocks it computes."""
 
 import numpy as np
 import pytest
@@ -6,40 +6,49 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.streaming import (
+from tests.blockwise import (
     MASKS,
     B,
     S,
     T,
     assert_close,
+    blocks_of,
+    mask_of,
+    operands_of,
+    with_upstream,
 )
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import blockwise as streamed
-from tfattn.core.paths.blockwise import block_scores
-from tfattn.core.paths.blockwise.blocks import Square
+from tfattn.core.masks import hooks
+from tfattn.core.paths import thresholds
+from tfattn.core.paths.blockwise import additive, block_scores
+from tfattn.core.paths.blockwise.tiling import Tiling
+
+
+def tiled(query, key, mask=None, block=None):
+    """The tiling of a dot product whose heads need not be computed together."""
+    score = block_scores.Product(True)
+    return Tiling.of(query, key, score, mask, block, heads_independent=True)
 
 
 def test_run_time_lengths_fall_into_few_block_sizes():
-    cuts = []
+    sizes = []
 
     @tf.function(input_signature=[tf.TensorSpec((2, None, 256))])
-    def cut(x):
-        square = Square.cut(x[:, None], x[:, None], block_scores.Additive())
-        return square.rows, square.columns
+    def block(x):
+        tiling = Tiling.of(x[:, None], x[:, None], additive.Additive())
+        return tiling.rows, tiling.columns
 
     for length in range(512, 1024, 7):
-        cuts.append(tuple(map(int, cut(tf.zeros((2, length, 256))))))
+        sizes.append(tuple(map(int, block(tf.zeros((2, length, 256))))))
     # XLA compiles an additive score's kernels once more for each.
-    assert len(set(cuts)) <= 4
-    assert cut.experimental_get_tracing_count() == 1
+    assert len(set(sizes)) <= 4
+    assert block.experimental_get_tracing_count() == 1
 
 
 def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
     def columns(mask):
-        return Square.cut(
-            *[tf.zeros((2, 1, 4096, 8))] * 2, block_scores.Dot(True), mask, apart=True
-        ).columns
+        return tiled(*[tf.zeros((2, 1, 4096, 8))] * 2, mask).columns
 
     wide, narrow = columns(masks.causal()), columns(masks.causal() & masks.window(64))
     assert narrow < wide
@@ -53,16 +62,11 @@ def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
         assert columns(padding) == wide
 
 
-def most_numbers(mask, queries):
-    """Of a block: 1 MB of scores, and 2 MB where it is tall."""
-    return 2**19 if mask is None and queries >= 1024 else 2**18
-
-
 def test_heads_below_each_other_do_not_make_a_step_larger():
     def step(heads, groups):
         query, key = tf.zeros((1, heads, 1024, 8)), tf.zeros((1, groups, 128, 8))
-        square = Square.cut(query, key, block_scores.Dot(True), apart=True)
-        return square.heads * square.rows * square.columns
+        tiling = tiled(query, key)
+        return tiling.heads * tiling.rows * tiling.columns
 
     assert step(8, 8) == step(8, 4) == 2**18
 
@@ -70,35 +74,30 @@ def test_heads_below_each_other_do_not_make_a_step_larger():
 @pytest.mark.parametrize(
     ("shape", "groups", "mask", "sides"),
     [
-        ((1, 8, 4096, 64), 8, None, (2048, 256)),
-        ((1, 8, 2100, 64), 8, None, (1050, 234)),  # spread evenly
-        ((2, 8, 1024, 64), 8, None, (1024, 256)),
-        ((1, 8, 4096, 64), 2, None, (512, 256)),  # four heads below each other
+        ((1, 8, 4096, 64), 8, None, (512, 512)),
+        ((1, 8, 2100, 64), 8, None, (420, 420)),  # spread evenly
+        ((2, 8, 1024, 64), 8, None, (512, 512)),
+        ((1, 8, 4096, 64), 2, None, (128, 512)),  # four heads below each other
         ((4, 8, 1023, 64), 8, None, (512, 512)),
         ((4, 1, 4096, 64), 1, None, (512, 512)),  # one head
         ((1, 8, 4096, 64), 8, masks.causal(), (512, 512)),
         ((1, 8, 4096, 64), 8, masks.padding([4000]), (512, 512)),
+        ((1, 8, 4096, 64), 8, masks.causal() & masks.window(300), (256, 256)),
     ],
 )
-def test_blocks_are_tall_where_no_mask_leaves_any_of_them_out(shape, groups, mask, sides):
+def test_a_block_has_512_queries_and_keys_less_where_heads_share_a_key_head_or_see_little(
+    shape, groups, mask, sides
+):
     query, key = tf.zeros(shape), tf.zeros((shape[0], groups, *shape[2:]))
-    square = Square.cut(query, key, block_scores.Dot(True), mask, apart=True)
-    assert (square.rows, square.columns, square.chunk, square.groups) == (*sides, 1, 1)
+    tiling = tiled(query, key, mask)
+    assert (tiling.rows, tiling.columns, tiling.chunk, tiling.groups) == (*sides, 1, 1)
 
 
 @pytest.mark.parametrize("heads, groups", [(2, 2), (4, 2)])
-def test_tall_blocks_equal_the_dense_path(heads, groups):
-    shapes = (1, heads, 1030, 7), (1, groups, 300, 7), (1, groups, 300, 5)
-    arguments = [tf.random.stateless_normal(shape, (n, 2)) for n, shape in enumerate(shapes)]
-
-    def pulled(path):
-        with tf.GradientTape() as tape:
-            tape.watch(arguments)
-            query, key, value = arguments
-            output = attend(query, value, key, score_functions.scaled_dot_product, path=path)
-        return [output, *tape.gradient(output, arguments, tf.cos(output))]
-
-    assert_close(pulled("streamed"), pulled("dense"))
+def test_blocks_of_the_measured_sizes_equal_the_dense_path(heads, groups):
+    arguments = operands_of((1, heads, groups, 1030, 300), (7, 5))
+    here, there = (with_upstream(None, *arguments, path=path) for path in ("streamed", "dense"))
+    assert_close(here, there)
 
 
 @pytest.mark.parametrize(
@@ -114,10 +113,10 @@ def test_tall_blocks_equal_the_dense_path(heads, groups):
 )
 def test_a_step_has_as_many_heads_and_rows_as_fill_a_block(shape, groups, step):
     query, key = tf.zeros(shape), tf.zeros((shape[0], groups, *shape[2:]))
-    square = Square.cut(query, key, block_scores.Dot(True), apart=True)
-    assert (square.chunk, square.heads, square.groups) == step
-    assert square.steps * square.chunk * square.heads == shape[0] * shape[1]
-    assert step[0] * step[1] * square.rows * square.columns <= most_numbers(None, shape[2])
+    tiling = tiled(query, key)
+    assert (tiling.chunk, tiling.heads, tiling.groups) == step
+    assert tiling.steps * tiling.chunk * tiling.heads == shape[0] * shape[1]
+    assert step[0] * step[1] * tiling.rows * tiling.columns <= thresholds.BLOCK_SCORES
 
 
 @given(
@@ -135,27 +134,26 @@ def test_steps_have_every_head_once_and_blocks_at_most_their_numbers(
         tf.zeros((batch, groups * repeats, lengths[0], 1)),
         tf.zeros((batch, groups, lengths[1], 1)),
     )
-    square = Square.cut(query, key, block_scores.Dot(True), mask, apart=True)
-    assert square.steps * square.chunk * square.heads == batch * groups * repeats
+    tiling = tiled(query, key, mask)
+    assert tiling.steps * tiling.chunk * tiling.heads == batch * groups * repeats
     assert (
-        batch % square.chunk == 0
-        and groups % square.groups == 0
-        and square.heads == square.groups * repeats
+        batch % tiling.chunk == 0
+        and groups % tiling.groups == 0
+        and tiling.heads == tiling.groups * repeats
     )
-    assert square.chunk * square.heads * square.rows * square.columns <= most_numbers(
-        mask, lengths[0]
-    )
+    block = tiling.chunk * tiling.heads * tiling.rows * tiling.columns
+    assert block <= thresholds.BLOCK_SCORES
     assert (
-        square.query_blocks * square.rows >= lengths[0]
-        and square.key_blocks * square.columns >= lengths[1]
+        tiling.query_blocks * tiling.rows >= lengths[0]
+        and tiling.key_blocks * tiling.columns >= lengths[1]
     )
 
 
 @pytest.mark.parametrize("batch", [2, 3, 8, 64])
 def test_any_other_score_has_two_steps_to_do_at_a_time(batch):
-    for score in (block_scores.Additive(), block_scores.AnyScore(score_functions.dot_product, 4)):
-        square = Square.cut(tf.zeros((batch, 2, 64, 8)), tf.zeros((batch, 2, 64, 8)), score)
-        assert square.steps >= 2 and square.parts == 1 and square.heads == 2
+    for score in (additive.Additive(), block_scores.AnyScore(score_functions.dot_product, 4)):
+        tiling = Tiling.of(tf.zeros((batch, 2, 64, 8)), tf.zeros((batch, 2, 64, 8)), score)
+        assert tiling.steps >= 2 and tiling.head_steps == 1 and tiling.heads == 2
 
 
 def test_blocks_that_the_mask_rules_out_are_not_computed():
@@ -168,7 +166,8 @@ def test_blocks_that_the_mask_rules_out_are_not_computed():
     def blocks(mask, queries=64, keys=64):
         calls.clear()
         x, y = tf.ones((1, 1, queries, 2)), tf.ones((1, 1, keys, 2))
-        streamed.attend(x, y, y, counted, mask=mask, block=(8, 8))
+        with blocks_of((8, 8)):
+            attend(x, y, y, counted, mask=mask, path="streamed")
         return len(calls)
 
     assert blocks(None) == 64
@@ -195,17 +194,17 @@ def test_blocks_that_the_mask_rules_out_are_not_computed():
 )
 @settings(max_examples=80, deadline=None)
 def test_key_bounds_hold_for_every_query_of_a_block(seed, mask, start, queries):
-    rule = MASKS[mask](np.random.default_rng(seed))
+    rule = mask_of(mask, seed)
     queries = min(queries, T - start)
     whole = np.asarray(rule.dense(T, S))
     whole = np.broadcast_to(whole[:, 0] if whole.ndim == 4 else whole, (B, T, S))[
         :, start : start + queries
     ]
     grid = masks.Grid(T, S, start, 0, queries, S)
-    low, high = (int(x) for x in rule.key_bounds(grid))
+    low, high = (int(x) for x in hooks.key_bounds(rule, grid))
     keys = np.arange(S)
     assert not whole[:, :, (keys < low) | (keys >= high)].any()
-    low, high = (int(x) for x in rule.full_bounds(grid))
+    low, high = (int(x) for x in hooks.full_bounds(rule, grid))
     assert whole[:, :, (keys >= low) & (keys < high)].all()
 
 
@@ -218,8 +217,8 @@ def test_an_additive_block_is_cut_for_the_cores_that_the_process_may_use(monkeyp
         rows.append(left.shape[1])
         return tf.zeros((1, left.shape[1], right.shape[1]))
 
-    monkeypatch.setattr(block_scores, "_compiled_scores", compiled)
-    scores = block_scores._scores_by_strips(None, tf.zeros((1, 60, 2)), tf.zeros((1, 5, 2)), None)
+    monkeypatch.setattr(additive, "_compiled_scores", compiled)
+    scores = additive._scores_by_strips(None, tf.zeros((1, 60, 2)), tf.zeros((1, 5, 2)), None)
     assert rows == [20] * 3 and scores.shape == (1, 60, 5)
 
 
@@ -228,17 +227,17 @@ def test_an_additive_block_is_cut_for_the_cores_that_the_process_may_use(monkeyp
 )
 def test_a_strip_of_an_additive_block_has_eight_queries_or_all(rows, parts):
     x = tf.range(rows)[None]
-    strips = block_scores._strips(x, 8)
+    strips = additive._strips(x, 8)
     assert [strip.shape[1] for strip in strips] == parts
     np.testing.assert_array_equal(tf.concat(strips, 1), x)
 
 
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("size", [1.0, 60.0], ids=["exponentials", "sigmoid"])
-def test_an_additive_block_is_pulled_in_strips_that_add_up_to_the_whole(size, heads, monkeypatch):
-    kernels = {
-        name: getattr(block_scores, f"_compiled_{name}_pull") for name in ("operand", "weight")
-    }
+def test_the_gradient_of_an_additive_block_comes_in_strips_that_add_up_to_the_whole(
+    size, heads, monkeypatch
+):
+    kernels = {name: getattr(additive, f"_compiled_{name}_vjp") for name in ("operand", "weight")}
     rows = {name: [] for name in kernels}
 
     def counted(name):
@@ -249,15 +248,15 @@ def test_an_additive_block_is_pulled_in_strips_that_add_up_to_the_whole(size, he
         return kernel
 
     for name in kernels:
-        monkeypatch.setattr(block_scores, f"_compiled_{name}_pull", counted(name))
+        monkeypatch.setattr(additive, f"_compiled_{name}_vjp", counted(name))
     draw = np.random.default_rng(5).normal
     left, right, weight, gradient = (
         tf.constant(draw(size=shape), tf.float32)
         for shape in ((2, 61, 3), (2, 7, 3), (heads, 3), (2, 61, 7))
     )
     left = left * size  # at 60 times beyond what has an exponential, and so in the other branch
-    of_left, of_right, of_weight = block_scores._by_either(
-        block_scores._pull_by_strips, left, right, weight, gradient
+    of_left, of_right, of_weight = additive._by_either(
+        additive._vjp_by_strips, left, right, weight, gradient
     )
     assert (
         len(rows["operand"]) == 7

@@ -1,15 +1,15 @@
-"""Blocks of several heads and rows side by side, in squares of several blocks: the cut that they
-have by themselves.
+"""Blocks of several heads and rows side by side, in squares of several blocks: tiled as they
+are by themselves.
 """
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.streaming import assert_close
+from tests.blockwise import assert_close
 from tfattn import attend, masks
 from tfattn.core.paths.blockwise import block_scores
-from tfattn.core.paths.blockwise.blocks import Square
+from tfattn.core.paths.blockwise.tiling import Tiling
 
 B, D, V = 4, 4, 3
 LENGTHS = [4, 0, 500, 131]
@@ -23,8 +23,9 @@ MASKS = {
     ),
 }
 # (heads, key heads, queries, keys) to (rows of the batch, heads, queries and keys) of a block.
-CUTS = {
+TILINGS = {
     (2, 2, 520, 520): (1, 2, 260, 260),
+    (2, 2, 256, 256): (2, 2, 256, 256),  # one block
     (2, 2, 521, 517): (1, 2, 261, 259),  # padded in both directions
     (4, 2, 301, 517): (1, 4, 151, 259),
     (4, 4, 521, 517): (1, 2, 261, 259),  # two steps for each row of the batch
@@ -53,14 +54,15 @@ def both_ways(path, arrays, upstream, mask):
     return [output, *tape.gradient(output, arrays, upstream)]
 
 
-@pytest.mark.parametrize("shape", CUTS, ids=str)
+@pytest.mark.parametrize("shape", TILINGS, ids=str)
 @pytest.mark.parametrize("name", MASKS)
 def test_blocks_side_by_side_equal_the_dense_path(name, shape):
     arrays, upstream = operands(shape)
     mask = MASKS[name](np.random.default_rng(1), *shape[2:])
-    square = Square.cut(*arrays[:2], block_scores.Dot(True), mask, apart=True)
-    assert (square.chunk, square.heads, square.rows, square.columns) == CUTS[shape]
-    assert square.query_blocks > 1 and square.key_blocks > 1 and square.steps > 1
+    tiling = Tiling.of(*arrays[:2], block_scores.Product(True), mask, heads_independent=True)
+    assert (tiling.chunk, tiling.heads, tiling.rows, tiling.columns) == TILINGS[shape]
+    assert (tiling.query_blocks > 1 and tiling.key_blocks > 1) == (shape[2] > 256)
+    assert tiling.steps > 1
     dense, here = (both_ways(path, arrays, upstream, mask) for path in ("dense", "streamed"))
     assert_close(here, dense)
     assert np.abs(dense[0]).max() > 0.1
@@ -70,18 +72,23 @@ def test_blocks_side_by_side_equal_the_dense_path(name, shape):
 def test_blocks_side_by_side_equal_the_dense_path_where_the_run_tells_the_batch(jit):
     shape = (2, 2, 521, 517)
     arrays, upstream = operands(shape)
-    rule, cuts = masks.padding(LENGTHS) & masks.causal(), []
+    rule, tilings = masks.padding(LENGTHS) & masks.causal(), []
 
     @tf.function(
         input_signature=[tf.TensorSpec((None, *x.shape[1:])) for x in (*arrays, upstream)],
         jit_compile=jit,
     )
     def here(*tensors):
-        cuts.append(Square.cut(*tensors[:2], block_scores.Dot(True), rule, apart=True))
+        tilings.append(
+            Tiling.of(*tensors[:2], block_scores.Product(True), rule, heads_independent=True)
+        )
         return both_ways("streamed", [*tensors[:-1]], tensors[-1], rule)
 
     assert_close(here(*arrays, upstream), both_ways("dense", arrays, upstream, rule))
-    assert all((cut.chunk, cut.heads, cut.rows, cut.columns) == CUTS[shape] for cut in cuts)
+    assert all(
+        (tiling.chunk, tiling.heads, tiling.rows, tiling.columns) == TILINGS[shape]
+        for tiling in tilings
+    )
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 521, 517), (1, 1, 521, 517)], ids=str)

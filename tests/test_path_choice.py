@@ -5,26 +5,26 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.streaming import MASKS, B, D, H, S, T, V, assert_close, problem
+from tests.blockwise import MASKS, B, D, H, S, T, V, assert_close, mask_of, problem
 from tfattn import DotProductAttention, MaskedCrossentropy, TransformerDecoder, attend, masks
-from tfattn.core import attend as engine
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import blockwise as streamed
-from tfattn.core.paths.blockwise import block_scores
+from tfattn.core.paths import choice, dense, thresholds
+from tfattn.core.paths.blockwise import attend as blockwise
+from tfattn.core.paths.blockwise import block_scores, differentiation
 
 
 @pytest.fixture(autouse=True)
 def no_shared_functions(monkeypatch):
-    monkeypatch.setattr(streamed, "_shared", {})
+    monkeypatch.setattr(differentiation, "_shared", {})
 
 
 def test_attend_chooses_its_path_by_size():
-    def path(batch, heads, queries, keys, width=1):
+    def path(batch, heads, queries, keys, width=64, score=score_functions.scaled_dot_product):
         query, key = (
-            keras.KerasTensor((batch, heads, queries, 64)),
-            keras.KerasTensor((batch, heads, keys, 64)),
+            keras.KerasTensor((batch, heads, queries, width)),
+            keras.KerasTensor((batch, heads, keys, width)),
         )
-        return "streamed" if engine._long(query, key, width) else "dense"
+        return "streamed" if choice._is_long(query, key, score) else "dense"
 
     assert path(1, 8, 4096, 4096) == "streamed"
     assert path(None, 8, 1024, 1024) == "streamed"
@@ -32,7 +32,9 @@ def test_attend_chooses_its_path_by_size():
     assert path(32, 8, 128, 128) == "dense"
     assert path(1, 8, 1, 4096) == "dense"  # a step of decoding
     assert path(1, 8, 1, None) == "dense"  # which holds no choice in its graph
-    assert path(2, 1, 1024, 1024, width=256) == "streamed"
+    assert path(2, 1, 1024, 1024, width=256) == "dense"
+    assert path(2, 1, 1024, 1024, width=256, score=score_functions.additive) == "streamed"
+    assert path(2, 1, 1024, 1024, width=4, score=score_functions.additive) == "dense"
 
 
 @pytest.mark.parametrize("batch", [1, None])
@@ -81,7 +83,10 @@ CHOICES = {
 
 @pytest.mark.parametrize(
     "kind, jit",
-    [("causal", False), *((kind, True) for kind in CHOICES)],
+    [
+        ("causal", False),
+        *(pytest.param(kind, True, marks=pytest.mark.slow) for kind in CHOICES),
+    ],
     ids=lambda x: x if isinstance(x, str) else "xla" if x else "graph",
 )
 def test_both_sides_of_a_choice_equal_the_dense_path(kind, jit, monkeypatch):
@@ -102,7 +107,7 @@ def test_both_sides_of_a_choice_equal_the_dense_path(kind, jit, monkeypatch):
     def chosen(mask, *arguments):
         return loss_and_gradients(None, mask if with_tensor else rule, *arguments)
 
-    rule = MASKS[mask](np.random.default_rng(61))
+    rule = mask_of(mask, 61)
     with_tensor = mask == "explicit by row"
     given = (
         np.random.default_rng(61).random((B, T, S)) < 0.5
@@ -121,10 +126,12 @@ def test_both_sides_of_a_choice_equal_the_dense_path(kind, jit, monkeypatch):
         unknown[-1] = tf.TensorSpec([None] * len(arguments[-1].shape))
     wanted = loss_and_gradients("dense", given if with_tensor else rule, *arguments)
     signature = [tf.TensorSpec((None, None, None), bool), *unknown]
-    for least, other in ((T, (engine, "_dense")), (T + 1, (streamed, "attend"))):
+    for least, other in ((T, (dense, "attend")), (T + 1, (blockwise, "attend"))):
         with monkeypatch.context() as patch:
             patch.setattr(
-                engine, "_long", lambda query, key, width, least=least: tf.shape(query)[2] >= least
+                choice,
+                "_is_long",
+                lambda query, key, score, least=least: tf.shape(query)[2] >= least,
             )
             patch.setattr(*other, lambda query, *_, **__: 7.0 * query[..., :V])
             graph = tf.function(chosen, input_signature=signature, jit_compile=jit)
@@ -132,7 +139,7 @@ def test_both_sides_of_a_choice_equal_the_dense_path(kind, jit, monkeypatch):
 
 
 def test_a_model_of_unknown_lengths_trains_under_xla(monkeypatch):
-    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[1] > 6)
+    monkeypatch.setattr(choice, "_is_long", lambda query, key, score: tf.shape(query)[1] > 6)
     rng = np.random.default_rng(67)
     batches = [(rng.integers(0, 9, (2, length)), rng.random((2, 1))) for length in (5, 12)]
     signature = (tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None, 1)))
@@ -155,7 +162,7 @@ def test_a_model_of_unknown_lengths_trains_under_xla(monkeypatch):
 
 
 def test_a_choice_can_be_differentiated_twice(monkeypatch):
-    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[1] > 8)
+    monkeypatch.setattr(choice, "_is_long", lambda query, key, score: tf.shape(query)[1] > 8)
     function, arguments = problem(71, heads=(1, 1))
     arguments = [x[:, 0] for x in arguments]
 
@@ -179,7 +186,7 @@ def test_a_choice_can_be_differentiated_twice(monkeypatch):
 @pytest.mark.parametrize("score", ["scaled dot", "gaussian"])
 @pytest.mark.parametrize("least", [0, 99], ids=["streamed", "dense"])
 def test_a_choice_that_was_saved_has_its_gradient(score, least, monkeypatch, tmp_path):
-    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] >= least)
+    monkeypatch.setattr(choice, "_is_long", lambda query, key, score: tf.shape(query)[2] >= least)
     function, arguments = problem(73, score)
     unknown = [tf.TensorSpec((None, H, None, x.shape[-1])) for x in arguments]
 
@@ -201,14 +208,54 @@ def test_a_choice_that_was_saved_has_its_gradient(score, least, monkeypatch, tmp
     assert_close(gradients(loaded), gradients(output, path="dense"))
 
 
-@pytest.mark.parametrize("kind", MASKS)
+def drawn(*lengths, seed=4):
+    draw = np.random.default_rng(seed).normal
+    return [tf.constant(draw(size=(B, H, n, D)), tf.float32) for n in lengths]
+
+
+QUICK = ("none", "causal", "padding", "prefix | causal", "explicit by head")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in QUICK)) for kind in MASKS],
+)
+def test_calls_with_masks_of_one_kind_share_one_trace(kind):
+    for seed in (3, 5):
+        arguments, mask = drawn(T, S, S, seed=seed), mask_of(kind, seed)
+
+        def loss_and_gradients(attention, arguments=arguments, **options):
+            with tf.GradientTape() as tape:
+                tape.watch(arguments)
+                query, key, value = arguments
+                loss = tf.reduce_sum(attention(query, value, key, **options) ** 2)
+            return [loss, *tape.gradient(loss, arguments)]
+
+        rule = None if mask is None else masks.every(mask)
+        here = loss_and_gradients(
+            blockwise.attend, score=score_functions.scaled_dot_product, mask=rule, shared=True
+        )
+        assert_close(here, loss_and_gradients(attend, mask=mask, path="dense"))
+    (passes,) = differentiation._shared.values()
+    assert [function.experimental_get_tracing_count() for function in passes] == [1, 1]
+
+
+def test_calls_with_masks_of_other_kinds_or_other_scores_share_nothing():
+    x = tf.random.stateless_normal((1, 1, 6, 4), (1, 2))
+    product = score_functions.dot_product
+    rules = (None, masks.causal(), masks.window(2), masks.window(3), masks.padding([4]))
+    for rule in rules:
+        here = blockwise.attend(x, x, x, product, mask=rule, shared=True)
+        assert_close([here], [attend(x, x, x, product, mask=rule, path="dense")])
+    scaled = score_functions.scaled_dot_product
+    assert_close([blockwise.attend(x, x, x, scaled, shared=True)], [attend(x, x, path="dense")])
+    assert len(differentiation._shared) == len(rules) + 1
+
+
+@pytest.mark.parametrize("kind", ["causal", "padding"])
 def test_layers_of_one_kind_share_one_trace(kind, monkeypatch):
-    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] > 0)
-    mask = MASKS[kind](np.random.default_rng(3))
-    operands = [
-        tf.constant(np.random.default_rng(4).normal(size=(B, H, n, D)), tf.float32)
-        for n in (T, S, S)
-    ]
+    monkeypatch.setattr(choice, "_is_long", lambda query, key, score: tf.shape(query)[2] > 0)
+    mask, operands = mask_of(kind, 3), drawn(T, S, S)
 
     def loss_and_gradients(path, *operands):
         with tf.GradientTape() as tape:
@@ -224,23 +271,23 @@ def test_layers_of_one_kind_share_one_trace(kind, monkeypatch):
         lambda *operands: loss_and_gradients(None, *operands), input_signature=[unknown] * 3
     )
     assert_close(graph(*operands), loss_and_gradients("dense", *operands))
-    (walks,) = streamed._shared.values()
-    assert [walk.experimental_get_tracing_count() for walk in walks] == [1, 1]
+    (passes,) = differentiation._shared.values()
+    assert [function.experimental_get_tracing_count() for function in passes] == [1, 1]
 
 
 def test_a_process_keeps_few_shared_traces(monkeypatch):
-    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] > 0)
-    monkeypatch.setattr(streamed, "_MOST_SHARED", 2)
+    monkeypatch.setattr(choice, "_is_long", lambda query, key, score: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(thresholds, "SHARED_CALLS", 2)
     for size in (2, 3, 4, 3):
         graph = tf.function(lambda x: attend(x, x, mask=masks.causal()))
         x = tf.random.stateless_normal((1, 6, size), (1, 2))
         specs = graph.get_concrete_function(tf.TensorSpec((1, None, size)))
         assert_close([specs(x)], [attend(x, x, mask=masks.causal(), path="dense")])
-    assert len(streamed._shared) == 2
+    assert len(differentiation._shared) == 2
 
 
 def test_a_mask_of_ones_own_is_not_shared(monkeypatch):
-    monkeypatch.setattr(engine, "_long", lambda query, key, width: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(choice, "_is_long", lambda query, key, score: tf.shape(query)[2] > 0)
 
     class Even(masks.Mask):
         def on(self, grid):
@@ -251,17 +298,17 @@ def test_a_mask_of_ones_own_is_not_shared(monkeypatch):
     )
     x = tf.random.stateless_normal((1, 6, 4), (1, 2))
     assert_close([graph(x)], [attend(x, x, mask=Even(), path="dense")])
-    assert not streamed._shared
+    assert not differentiation._shared
 
 
 def test_a_transformer_trains_with_the_causal_skip_without_being_told(monkeypatch):
-    blocks, scores = [], block_scores.Dot.scores
+    blocks, scores = [], block_scores.Product.scores
 
-    def counted(self, square, query, *rest):
-        tf.py_function(lambda: blocks.append(square), [], [])
-        return scores(self, square, query, *rest)
+    def counted(self, tiling, query, *rest):
+        tf.py_function(lambda: blocks.append(tiling), [], [])
+        return scores(self, tiling, query, *rest)
 
-    monkeypatch.setattr(block_scores.Dot, "scores", counted)
+    monkeypatch.setattr(block_scores.Product, "scores", counted)
     decoder = TransformerDecoder(11, num_layers=1, width=8, num_heads=8, hidden_dim=8)
     model = keras.Sequential(
         [keras.Input((None,), dtype="int32"), OverOnes(decoder), keras.layers.Dense(11)]
@@ -271,7 +318,7 @@ def test_a_transformer_trains_with_the_causal_skip_without_being_told(monkeypatc
     model.fit(ids, ids, batch_size=4, verbose=0)
     # The square of the self-attention, and that of the attention over the memory, which has no
     # mask.
-    causal, open_ = sorted(set(blocks), key=lambda square: -square.keys)
+    causal, open_ = sorted(set(blocks), key=lambda tiling: -tiling.keys)
     assert blocks.count(open_) == open_.steps * open_.query_blocks * open_.key_blocks
     assert 0 < blocks.count(causal) < 0.8 * causal.steps * causal.query_blocks * causal.key_blocks
 

@@ -1,14 +1,11 @@
-"""Masks that the streamed path is given: of nothing, of arrays that do not fit, and rules of one's
-own.
-"""
+"""Masks by block: of nothing, of arrays that do not fit, and rules of one's own."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.streaming import B, D, H, S, T, assert_close, problem
+from tests.blockwise import B, D, H, S, T, assert_close, blocks_of, problem
 from tfattn import attend, masks
-from tfattn.core.paths import blockwise as streamed
 
 # made of an array whose sizes are known at run time alone, and by that array's sizes
 RUN_TIME_MASKS = {
@@ -33,7 +30,8 @@ def test_a_mask_of_the_wrong_run_time_length_is_refused(kind):
 
     @tf.function(input_signature=[tf.TensorSpec((None,) * rank, array(1, 1).dtype)])
     def run(array):
-        return streamed.attend(query, value, key, function, mask=make(array), block=(4, 6))
+        with blocks_of((4, 6)):
+            return attend(query, value, key, function, mask=make(array), path="streamed")
 
     for sizes in ((T, S), (1, 1)):
         dense = attend(query, value, key, function, mask=make(array(T, S)), path="dense")
@@ -48,9 +46,9 @@ def test_a_mask_of_another_length_than_the_run_time_queries_is_refused():
 
     @tf.function(input_signature=[tf.TensorSpec((B, H, None, D))])
     def run(query):
-        return streamed.attend(
-            query, value, key, function, mask=masks.explicit(np.ones((T, S), bool)), block=(4, 6)
-        )
+        mask = masks.explicit(np.ones((T, S), bool))
+        with blocks_of((4, 6)):
+            return attend(query, value, key, function, mask=mask, path="streamed")
 
     run(query)
     with pytest.raises(tf.errors.InvalidArgumentError, match="a mask must have"):
@@ -133,5 +131,6 @@ def test_a_mask_of_ones_own_may_answer_in_numpy(wrap):
         ~own,
         ~own | masks.padding([3, 5]),
     ):
-        here = streamed.attend(query, value, key, function, mask=rule, block=(4, 6))
+        with blocks_of((4, 6)):
+            here = attend(query, value, key, function, mask=rule, path="streamed")
         assert_close([here], [attend(query, value, key, function, mask=rule, path="dense")])

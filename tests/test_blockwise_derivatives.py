@@ -1,4 +1,4 @@
-"""The streamed path differentiated again, twice in one tape, and for some of its rows: as the dense
+"""The blockwise path differentiated again, twice in one tape, and for some of its rows: as the dense
 path.
 """
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.streaming import MASKS, B, D, H, T, V, assert_close, problem, pulled
+from tests.blockwise import B, D, H, T, V, assert_close, both_ways, mask_of, problem
 from tfattn import attend, masks
 
 
@@ -29,18 +29,22 @@ def test_second_use_in_one_tape():
 
 @pytest.mark.parametrize(
     "mask, compiled",
-    [("causal", False), ("padding", False), ("causal", True)],
+    [
+        ("causal", False),
+        ("padding", False),
+        pytest.param("causal", True, marks=pytest.mark.slow),
+    ],
     ids=["causal", "padding", "graph"],
 )
 @pytest.mark.parametrize("score", ["scaled dot", "additive", "gaussian"])
 def test_second_derivatives_equal_the_dense_path(score, mask, compiled):
     function, arguments = problem(43, score)
-    rule = MASKS[mask](np.random.default_rng(43))
+    rule = mask_of(mask, 43)
 
     def penalty(path, *arguments):
         with tf.GradientTape() as outer:
             outer.watch(arguments)
-            gradients = pulled(function, list(arguments), rule, path)[1:]
+            gradients = both_ways(function, list(arguments), rule, path)[1:]
             total = tf.add_n([tf.reduce_sum(tf.square(g)) for g in gradients])
         return outer.gradient(total, arguments)
 

@@ -1,0 +1,116 @@
+"""The guard: what is broken and hidden becomes zeros, and who may see it becomes NaN."""
+
+import numpy as np
+import pytest
+
+from tfattn.core.guard import guard, zero_broken_padding, zero_hidden
+
+B, H, G, T, S, D, V = 2, 6, 3, 5, 7, 11, 13
+
+
+def tokens(heads, length, width, seed=1):
+    shape = (B, length, width) if heads is None else (B, heads, length, width)
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+@pytest.mark.parametrize("heads", [None, G], ids=["three axes", "four axes"])
+@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf, 3e38])
+def test_a_token_that_no_query_may_see_becomes_zeros_whatever_it_holds(heads, broken):
+    x, seen = tokens(heads, S, D), np.ones((B, S), bool)
+    seen[0, 2] = seen[1, 5] = False
+    clean = x.copy()
+    x[0, ..., 2, :] = broken
+    x[1, ..., 5, 3] = broken  # one number of it
+    found = np.asarray(zero_hidden(x, seen))
+    clean[0, ..., 2, :] = clean[1, ..., 5, :] = 0.0
+    np.testing.assert_array_equal(found, clean)
+
+
+@pytest.mark.parametrize("heads", [None, G], ids=["three axes", "four axes"])
+def test_what_is_seen_in_every_row_may_be_told_by_one_row(heads):
+    x, seen = tokens(heads, S, D), np.arange(S)[None] != 4
+    found = np.asarray(zero_hidden(x, seen))
+    assert np.all(found[..., 4, :] == 0)
+    np.testing.assert_array_equal(np.delete(found, 4, -2), np.delete(x, 4, -2))
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
+def test_padding_of_queries_that_is_broken_becomes_zeros_and_the_rest_stays(broken):
+    x, mask = tokens(None, T, D), np.ones((B, T), bool)
+    mask[0, 3] = mask[1, 2] = False
+    x[0, 3, 4] = x[1, 1, 4] = broken  # padding, and a token that counts
+    found = np.asarray(zero_broken_padding(x, mask))
+    expected = x.copy()
+    expected[0, 3, 4] = 0.0
+    np.testing.assert_array_equal(found, expected)
+
+
+def guarded(heads, key, value, visible):
+    """`guard` where the queries see by `visible` `(B, T, S)`, and what it was asked."""
+    query, asked = tokens(None if heads is None else H, T, D, seed=2), []
+
+    def sees(broken):
+        asked.append(np.asarray(broken))
+        if heads is None:
+            return (visible & asked[0][:, None]).any(-1, keepdims=True)
+        return (visible[:, None] & asked[0][:, :, None]).any(-1, keepdims=True)
+
+    found = guard(query, key, value, sees)
+    assert len(asked) == 1
+    return query, [np.asarray(x) for x in found], asked[0]
+
+
+@pytest.mark.parametrize("heads", [None, G], ids=["three axes", "four axes"])
+@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("which", ["key", "value"])
+def test_a_broken_token_becomes_zeros_and_each_query_that_may_see_it_nan(which, broken, heads):
+    key, value = tokens(heads, S, D, 3), tokens(heads, S, V, 4)
+    there = {"key": key, "value": value}[which]
+    there[0, ..., 2, 6] = broken
+    visible = np.tril(np.ones((B, T, S), bool), S - T)  # causal: key 2 is seen by all
+    visible[0, 1, 2] = False
+    query, (new_query, new_key, new_value, poisoned, kept), asked = guarded(
+        heads, key, value, visible
+    )
+    lost = np.zeros((B, S), bool)
+    lost[0, 2] = True
+    np.testing.assert_array_equal(asked, lost if heads is None else lost[:, None])
+    for new, old in ((new_key, key), (new_value, value)):
+        assert np.all(new[0, ..., 2, :] == 0) and new.dtype == old.dtype
+        np.testing.assert_array_equal(np.delete(new, 2, -2), np.delete(old, 2, -2))
+        np.testing.assert_array_equal(new[1], old[1])
+    sees = np.broadcast_to(np.arange(T) != 1, new_query[0, ..., 0].shape)
+    assert np.isnan(new_query[0][sees]).all()
+    np.testing.assert_array_equal(new_query[0][~sees], query[0][~sees])
+    np.testing.assert_array_equal(new_query[1], query[1])
+    np.testing.assert_array_equal(
+        np.broadcast_to(poisoned, query[..., :1].shape), np.isnan(new_query[..., :1])
+    )
+    np.testing.assert_array_equal(kept[0, ..., 2, 0], np.zeros(kept[0, ..., 2, 0].shape, bool))
+    assert kept.shape == key[..., :1].shape and kept.sum() == kept.size - kept[0, ..., 2, 0].size
+
+
+def test_a_token_that_is_broken_in_one_head_alone_poisons_all_heads_and_keeps_the_others_numbers():
+    key, value = tokens(G, S, D, 3), tokens(G, S, V, 4)
+    key[0, 1, 2] = np.nan
+    query, (new_query, new_key, new_value, _, kept), asked = guarded(
+        G, key, value, np.ones((B, T, S), bool)
+    )
+    assert asked.shape == (B, 1, S) and asked.sum() == 1 and asked[0, 0, 2]
+    assert np.isnan(new_query[0]).all() and np.isfinite(new_query[1]).all()
+    np.testing.assert_array_equal(new_key[0, [0, 2]], key[0, [0, 2]])
+    np.testing.assert_array_equal(new_value[0, [0, 2]], value[0, [0, 2]])
+    assert np.all(new_key[0, 1, 2] == 0) and np.all(new_value[0, 1, 2] == 0)
+    assert not kept[0, 1, 2] and kept.sum() == kept.size - 1
+
+
+@pytest.mark.parametrize("heads", [None, G], ids=["three axes", "four axes"])
+def test_what_is_finite_stays_bit_by_bit_however_large(heads):
+    key, value = tokens(heads, S, D, 3), tokens(heads, S, V, 4)
+    key[:, ..., 2, :], value[:, ..., 3, :] = 3e38, -3e38
+    query, (new_query, new_key, new_value, poisoned, kept), _ = guarded(
+        heads, key, value, np.ones((B, T, S), bool)
+    )
+    for new, old in ((new_query, query), (new_key, key), (new_value, value)):
+        np.testing.assert_array_equal(new, old)
+    assert kept.all() and not poisoned.any()

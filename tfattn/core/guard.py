@@ -1,0 +1,69 @@
+"""What keeps NaN and infinities under a mask where they are.
+
+A weight of exactly 0 hides nothing from a product, nor from the product's gradient: 0 · NaN is NaN.
+So the rule, which every path and every layer follows, is about tokens, before they are multiplied:
+
+    1. a token that no query may see becomes zeros;
+    2. of the others, one that is not finite becomes zeros too, and each query that may see it
+       becomes NaN, as it would without a mask.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from keras import ops
+
+__all__ = ["Guarded", "guard", "zero_broken_padding", "zero_hidden"]
+
+
+def zero_hidden(tokens: Any, seen: Any) -> Any:
+    """Rule 1: `tokens` `(B, S, D)` or `(B, G, S, D)`, with zeros where `seen` `(B, S)` is False.
+
+    Zeros also for what is finite: even a finite number may overflow in a gradient.
+    """
+    seen = seen[:, None, :, None] if len(tokens.shape) == 4 else seen[..., None]
+    return ops.where(seen, tokens, 0.0)
+
+
+def zero_broken_padding(tokens: Any, mask: Any) -> Any:
+    """Padding of queries `(B, T, D)` that is not finite becomes zeros; the rest stays as it is.
+
+    Nobody reads what is computed from it, but its gradients would spread.
+    """
+    return ops.where(ops.logical_or(mask[..., None], ops.isfinite(tokens)), tokens, 0.0)
+
+
+class Guarded(NamedTuple):
+    """Operands after rule 2, and where they were replaced."""
+
+    query: Any
+    key: Any
+    value: Any
+    poisoned: Any  # bool (..., T, 1): queries that became NaN
+    kept: Any  # bool (..., S, 1): keys and values that stayed
+
+
+def guard(query: Any, key: Any, value: Any, sees: Callable[[Any], Any]) -> Guarded:
+    """Rule 2.
+
+    Args:
+        query: `(B, T, D)` or `(B, H, T, D)`.   key, value: `(B, S, ...)` or `(B, G, S, ...)`.
+        sees: function of bool `(B, S)`, or `(B, 1, S)` with heads, the tokens that are broken, to
+            bool `(..., T or 1, 1)`: the queries that may see one of them.
+    """
+    kept = ops.logical_and(_finite(key), _finite(value))  # (B, S, 1) or (B, G, S, 1)
+    broken = ops.logical_not(kept)[..., 0]
+    if len(broken.shape) == 3:
+        broken = ops.any(broken, axis=1, keepdims=True)  # (B, 1, S)
+    poisoned = sees(broken)
+    return Guarded(
+        ops.where(poisoned, float("nan"), query),
+        ops.where(kept, key, 0.0),
+        ops.where(kept, value, 0.0),
+        poisoned,
+        kept,
+    )
+
+
+def _finite(tokens):
+    return ops.all(ops.isfinite(tokens), axis=-1, keepdims=True)

@@ -1,0 +1,182 @@
+"""The additive score of a block, compiled."""
+
+import os
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tfattn.core import scores as score_functions
+from tfattn.core.paths import thresholds
+from tfattn.core.paths.blockwise.block_scores import AnyScore
+from tfattn.core.paths.blockwise.loops import size
+from tfattn.core.paths.blockwise.tiling import Tiling
+
+__all__ = ["Additive"]
+
+
+class Additive(AnyScore):
+    """weight · tanh(query + key), compiled, so that the tanh of a block's pairs and units is never
+    all in memory.
+
+        tanh(q + k) = 1 − 2 r,        r = 1 / (1 + exp(2q) · exp(2k))
+
+    The exponentials are taken once a token of a block, and a pair costs a product and a reciprocal.
+    They overflow for operands far beyond any trained layer's; a block with such a token takes r =
+    sigmoid(−2 (q + k)) instead.
+
+    XLA runs such a kernel on one core. So a block is cut into strips of queries, and TensorFlow
+    runs them side by side: on the way forward, where nothing of that size is held, as many as there
+    are cores; on the way back, where a kernel holds the r or the slope of its strip, eight. Of a
+    block's numbers an eighth is in memory then for each core at work.
+    """
+
+    block_numbers = thresholds.ADDITIVE_BLOCK_NUMBERS
+
+    def __init__(self):
+        super().__init__(score_functions.additive, rank=4)
+
+    def scores(
+        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
+    ):
+        query, key, weight = _matrices(tiling, query, key, *parameters)
+        scores = _by_either(_scores_by_strips, query, key, weight)
+        return tf.reshape(scores, [tiling.chunk, tiling.groups, -1, tiling.columns])
+
+    def vjp(
+        self,
+        tiling: Tiling,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        parameters: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+    ):
+        left, right, weight = _matrices(tiling, query, key, *parameters)
+        gradient = tf.reshape(gradient, [-1, tiling.rows, tiling.columns])  # (N, t, s)
+        grad_left, grad_right, grad_weight = _by_either(
+            _vjp_by_strips, left, right, weight, gradient
+        )
+        grad_right = tf.reshape(
+            grad_right, [tiling.chunk, tiling.groups, -1, tiling.columns, query.shape[-1]]
+        )
+        return (
+            tf.reshape(grad_left, tf.shape(query)),
+            tf.reduce_sum(grad_right, 2),  # over the heads that share a key head
+            [tf.reshape(grad_weight, parameters[0].shape)],
+        )
+
+
+def _matrices(tiling: Tiling, query: tf.Tensor, key: tf.Tensor, weight: tf.Tensor):
+    """Operands `(N, t, U)` and `(N, s, U)`, N = c·H, and the weight `(1, U)` or `(H, U)`."""
+    units = weight.shape[-2]
+    if tiling.heads != tiling.groups:
+        key = tf.repeat(key, tiling.heads // tiling.groups, axis=1)
+    left = tf.reshape(query, [tiling.chunk * tiling.heads, tiling.rows, units])
+    right = tf.reshape(key, [tiling.chunk * tiling.heads, tiling.columns, units])
+    return left, right, tf.reshape(weight, [-1, units])
+
+
+def _strips(x: tf.Tensor, count: int):
+    """So many parts of nearly the same size; fewer where it is known that they would have less than
+    8 rows.
+    """
+    rows = size(x, 1)
+    if isinstance(rows, int):
+        count = max(1, min(count, rows // 8))
+    ends = [rows * i // count for i in range(count + 1)]
+    return [x[:, start:end] for start, end in zip(ends, ends[1:], strict=False)]
+
+
+def _cores():
+    """The cores that this process may use, where the system tells; a container has often fewer than
+    the machine.
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _is_moderate(left: tf.Tensor, right: tf.Tensor):
+    """Whether no exponential overflows, and no product of two is 0 · inf."""
+    return (tf.reduce_max(tf.abs(left)) < 40.0) & (tf.reduce_max(tf.abs(right)) < 40.0)
+
+
+def _by_either(strips: Callable, left: tf.Tensor, right: tf.Tensor, *more):
+    """`strips` of the exponentials, or of the operands themselves where these are too large for it."""
+    return tf.cond(
+        _is_moderate(left, right),
+        lambda: strips(_sigmoid_of_exponentials, tf.exp(2 * left), tf.exp(2 * right), *more),
+        lambda: strips(_sigmoid, left, right, *more),
+    )
+
+
+def _sigmoid(left: tf.Tensor, right: tf.Tensor):
+    return tf.sigmoid(-2 * (left[:, :, None] + right[:, None]))  # (N, t, s, U)
+
+
+def _sigmoid_of_exponentials(left: tf.Tensor, right: tf.Tensor):
+    return tf.math.reciprocal(1 + left[:, :, None] * right[:, None])  # (N, t, s, U)
+
+
+def _scores_by_strips(sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor):
+    strips = _strips(left, min(thresholds.ADDITIVE_STRIPS, _cores()))
+    return tf.concat([_compiled_scores(sigmoid, strip, right, weight) for strip in strips], 1)
+
+
+def _vjp_by_strips(
+    sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor, gradient: tf.Tensor
+):
+    grad_left, grad_right, grad_weight = [], [], []
+    for strip, grad_strip in zip(
+        _strips(left, thresholds.ADDITIVE_STRIPS),
+        _strips(gradient, thresholds.ADDITIVE_STRIPS),
+        strict=True,
+    ):
+        arguments = (sigmoid, strip, right, weight, grad_strip)
+        # Two kernels, one after the other: one for all would hold r and the slope at once, and two
+        # at a time would too.
+        grad_operands = _compiled_operand_vjp(*arguments)
+        with tf.control_dependencies(grad_operands):
+            grad_weight.append(_compiled_weight_vjp(*arguments))
+        grad_left.append(grad_operands[0])
+        grad_right.append(grad_operands[1])
+    return tf.concat(grad_left, 1), tf.add_n(grad_right), tf.add_n(grad_weight)
+
+
+@tf.function(jit_compile=True)
+def _compiled_scores(sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor):
+    r = sigmoid(left, right)  # (N, t, s, U)
+    shape, units, heads = tf.shape(r), weight.shape[1], weight.shape[0]
+    if heads == 1:
+        sums = tf.matmul(tf.reshape(r, [-1, units]), weight, transpose_b=True)
+    else:
+        sums = tf.matmul(tf.reshape(r, [-1, heads, shape[1] * shape[2], units]), weight[..., None])
+    # (N, 1, 1): what it is with every tanh at 1
+    whole = _each_matrix(tf.reduce_sum(weight, 1), left)
+    return whole - 2 * tf.reshape(sums, shape[:3])  # (N, t, s)
+
+
+@tf.function(jit_compile=True)
+def _compiled_operand_vjp(
+    sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor, gradient: tf.Tensor
+):
+    r = sigmoid(left, right)  # (N, t, s, U)
+    # The slope of tanh is 4 (r − r²).
+    slope = gradient[..., None] * (r - tf.square(r))
+    weight = 4 * _each_matrix(weight, left)[:, 0]  # (N, 1, U)
+    return weight * tf.reduce_sum(slope, 2), weight * tf.reduce_sum(slope, 1)
+
+
+@tf.function(jit_compile=True)
+def _compiled_weight_vjp(
+    sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor, gradient: tf.Tensor
+):
+    r = sigmoid(left, right)  # (N, t, s, U)
+    sums = tf.reduce_sum(tf.matmul(gradient[:, :, None], r)[:, :, 0], 1)  # (N, U)
+    grad_weight = tf.reduce_sum(gradient, [1, 2])[:, None] - 2 * sums
+    return tf.reduce_sum(tf.reshape(grad_weight, [-1, *weight.shape]), 0)  # (1 or H, U)
+
+
+def _each_matrix(of_heads, like: tf.Tensor):
+    """`(1 or H, ...)` to `(N, 1, 1, ...)`, N = c·H: the head's own for each of the N matrices."""
+    repeated = tf.tile(
+        of_heads, [like.shape[0] // of_heads.shape[0]] + [1] * (len(of_heads.shape) - 1)
+    )
+    return repeated[:, None, None]

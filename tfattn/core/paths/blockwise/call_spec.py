@@ -1,0 +1,90 @@
+"""A call of the blockwise path as its tensors and the rest.
+
+A tensor that hangs on a mask or a dropout is an argument like the operands then: functions that are
+traced once can be called with another one, and a gradient finds it in any graph. Those of a mask of
+one's own stay where they are.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfattn.core import trees
+from tfattn.core.biases import Bias
+from tfattn.core.masks import Mask
+from tfattn.core.paths.blockwise.block_dropout import BlockDropout
+from tfattn.core.paths.blockwise.loops import Block
+from tfattn.core.scores import facts_of
+
+__all__ = ["Call", "CallSpec"]
+
+
+class Call(NamedTuple):
+    """What a pass works with, made of the tensors of a call."""
+
+    query: tf.Tensor
+    key: tf.Tensor
+    value: tf.Tensor
+    bias: Bias | None
+    bias_parameters: list
+    parameters: list
+    mask: Mask | None
+    dropout: BlockDropout | None
+
+
+class CallSpec(NamedTuple):
+    """What a call holds besides its tensors; hashable."""
+
+    score: Callable[..., tf.Tensor]
+    rank: int
+    block: Block
+    by_head: bool  # whether mask or bias may differ from head to head
+    num_parameters: int
+    bias: trees.Structure  # taken apart, as is the mask
+    num_bias_parameters: int
+    mask: trees.Structure
+    rate: float | None  # of dropout, or None
+
+    @classmethod
+    def of(
+        cls,
+        operands,
+        score: Callable[..., tf.Tensor],
+        parameters: Sequence[tf.Tensor],
+        mask: Mask | None,
+        bias: Bias | None,
+        dropout: BlockDropout | None,
+        rank: int,
+        block: Block,
+        by_head,
+    ):
+        """The spec, and the tensors: those that have gradients, then those of mask and dropout."""
+        bias_parameters = () if bias is None else bias.parameters()
+        bias_arrays, bias = trees.flatten(bias)
+        mask_arrays, mask = trees.flatten(mask)
+        tensors = [*operands, *bias_parameters, *parameters, *bias_arrays, *mask_arrays]
+        tensors = [tf.convert_to_tensor(x) for x in tensors]
+        if dropout is not None:
+            tensors.append(dropout.key)
+        rate = None if dropout is None else dropout.rate
+        counts = len(parameters), bias, len(bias_parameters)
+        return cls(score, rank, block, by_head, *counts, mask, rate), tensors
+
+    @property
+    def num_differentiable(self):
+        return 3 + self.num_bias_parameters + self.num_parameters
+
+    @property
+    def is_shareable(self):
+        """Whether two calls of one spec do the same: not where something of one's own may differ."""
+        return facts_of(self.score).is_pure and all(map(trees.is_shareable, (self.mask, self.bias)))
+
+    def call(self, tensors):
+        tensors = iter(tensors)
+        query, key, value = (next(tensors) for _ in range(3))
+        bias_parameters = [next(tensors) for _ in range(self.num_bias_parameters)]
+        parameters = [next(tensors) for _ in range(self.num_parameters)]
+        bias, mask = (trees.unflatten(x, tensors) for x in (self.bias, self.mask))
+        dropout = None if self.rate is None else BlockDropout(self.rate, next(tensors))
+        return Call(query, key, value, bias, bias_parameters, parameters, mask, dropout)

@@ -1,0 +1,204 @@
+"""The two passes as one function with a gradient of its own, to be differentiated any number of times."""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tfattn.core import biases, pairs
+from tfattn.core import scores as score_functions
+from tfattn.core.guard import guard
+from tfattn.core.paths import thresholds
+from tfattn.core.paths.blockwise.additive import Additive
+from tfattn.core.paths.blockwise.block_bias import AnyBias, ArrayBias
+from tfattn.core.paths.blockwise.block_scores import AnyScore, Product
+from tfattn.core.paths.blockwise.call_spec import Call, CallSpec
+from tfattn.core.paths.blockwise.local import LocalPasses
+from tfattn.core.paths.blockwise.loops import Size, loop
+from tfattn.core.paths.blockwise.passes import BlockwisePasses
+from tfattn.core.paths.blockwise.tiling import Tiling
+from tfattn.core.scores import facts_of
+
+__all__ = ["Differentiated", "compiled"]
+
+# Spec and shapes of a call to its two traced functions, the oldest first.
+_shared = {}
+
+
+class Differentiated:
+    """The output as a function of the tensors of a `CallSpec`, unseen by the tapes of the caller.
+
+    `tf.custom_gradient` lets the tapes record what happens inside, and so hold every block; two of
+    them, one within the other, have a graph build the gradients of every loop. Nothing that comes
+    from `tf.stop_gradient` is recorded. What no tape has seen cannot be differentiated a second
+    time, so that second derivatives do both passes again, recorded.
+    """
+
+    def __init__(self, spec: CallSpec, shared: bool = False):
+        self.spec = spec
+        self.shared = shared
+
+    def __call__(self, *tensors):
+        forward, backward = self._functions(tensors)
+        num_differentiable = self.spec.num_differentiable
+
+        @tf.custom_gradient
+        def function(*tensors):
+            output, kept = forward(*map(tf.stop_gradient, tensors))
+
+            @tf.custom_gradient
+            def vjp(grad_output: tf.Tensor, *tensors):
+                def second_vjp(*grads):
+                    return self._second_vjp(grad_output, tensors, grads)
+
+                inputs = map(tf.stop_gradient, (grad_output, *tensors))
+                return backward(kept, *inputs), second_vjp
+
+            def gradients(grad_output: tf.Tensor):
+                # Of a gather the gradient is `tf.IndexedSlices`. And each a tensor of the graph
+                # that this gradient is in: of those of the graph before, the gradient of a branch
+                # knows nothing when it is differentiated in its turn.
+                inputs = [tf.identity(tf.convert_to_tensor(x)) for x in (grad_output, *tensors)]
+                grads = [*vjp(*inputs), *[None] * (len(tensors) - num_differentiable)]
+                pairs_of = zip(tensors, grads, strict=True)
+                return [grad if x.dtype.is_floating else None for x, grad in pairs_of]
+
+            return output, gradients
+
+        # Tensors of this graph: what a function captures belongs to the graph outside.
+        return function(*map(tf.identity, tensors))
+
+    def _second_vjp(self, grad_output: tf.Tensor, tensors, grads: Sequence[tf.Tensor]):
+        # Each a tensor of its own: of one that came twice, as query and as key, a tape knows but
+        # the sum.
+        inputs = [tf.identity(x) for x in (grad_output, *tensors)]
+        sources = [x for x in inputs if x.dtype.is_floating]
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            grad_output, *tensors = inputs
+            _, kept = _forward(self.spec, *tensors)
+            first = _backward(self.spec, kept, grad_output, *tensors)
+        found = iter(tape.gradient(first, sources, grads, tf.UnconnectedGradients.ZERO))
+        return [next(found) if x.dtype.is_floating else None for x in inputs]
+
+    def _functions(self, tensors):
+        """Both passes; traced once for all calls of this kind where they do the same."""
+        spec = self.spec
+
+        def forward(*tensors):
+            return _forward(spec, *tensors)
+
+        def backward(kept: tuple, *tensors):
+            return _backward(spec, kept, *tensors)
+
+        if not (self.shared and spec.is_shareable):
+            return forward, backward
+        kind = (spec, *((x.dtype, tuple(x.shape)) for x in tensors))
+        if kind not in _shared:
+            while len(_shared) >= thresholds.SHARED_CALLS:
+                del _shared[next(iter(_shared))]  # the oldest; who calls it keeps it
+            _shared[kind] = compiled(forward), compiled(backward)
+        return _shared[kind]
+
+
+def compiled(function: Callable):
+    # Inlined, what many call would be optimised once for each call.
+    return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
+
+
+def _forward(spec: CallSpec, *tensors):
+    """The output, and what the backward pass needs of this one."""
+    call, passes, tiling = _passes(spec, tensors)
+    guarded = _guarded(call, tiling)
+    output, softmax = passes.forward(*guarded[:3])
+    return output, (guarded, output, softmax)
+
+
+def _backward(spec: CallSpec, kept: tuple, grad_output: tf.Tensor, *tensors):
+    """The gradients of those tensors that have one."""
+    _, passes, _ = _passes(spec, tensors)
+    (query, key, value, *guarded), output, softmax = kept
+    grads = passes.backward(query, key, value, output, softmax, grad_output)
+    return _unguarded(guarded, *grads)
+
+
+def _passes(spec: CallSpec, tensors):
+    """The passes of a call.
+
+    Each pass tiles the square anew, from the shapes of its own arguments: sizes that one function
+    has found are unknown to XLA in another. Both find the same, since an argument has the same
+    static shape in both.
+    """
+    call = spec.call(tensors)
+    facts = facts_of(spec.score)
+    if facts.is_product:
+        score = Product(facts.is_scaled)
+    elif spec.score is score_functions.additive and call.parameters[0].shape.is_fully_defined():
+        score = Additive()
+    else:
+        score = AnyScore(spec.score, spec.rank)
+    independent = facts.heads_independent and not spec.by_head
+    tiling = Tiling.of(call.query, call.key, score, call.mask, spec.block, independent)
+    if independent and call.bias is None:
+        local = LocalPasses.of(call.query, call.key, score, call.mask, call.dropout, spec.block)
+        if local is not None:
+            return call, local, tiling
+    bias = None
+    if isinstance(call.bias, biases.explicit):
+        bias = ArrayBias(*call.bias_parameters, tiling)
+    elif call.bias is not None:
+        bias = AnyBias(call.bias, call.bias_parameters, tiling)
+    passes = BlockwisePasses(tiling, score, call.mask, bias, call.dropout, call.parameters)
+    return call, passes, tiling
+
+
+def _guarded(call: Call, tiling: Tiling):
+    """`core.guard` on the operands, and whether there was nothing to replace."""
+    query, key, value = call.query, call.key, call.value
+    if call.mask is None:
+        return query, key, value
+    # One sum of squares tells that all is well, as it nearly always is: nothing broken, nothing
+    # that overflows.
+    clean = tf.math.is_finite(tf.nn.l2_loss(key) + tf.nn.l2_loss(value))
+    nothing = tf.zeros_like(query[..., :1], tf.bool), tf.ones_like(key[..., :1], tf.bool)
+    guarded = tf.cond(
+        clean,
+        lambda: (query, key, value, *nothing),
+        lambda: tuple(guard(query, key, value, lambda broken: _sees(call, tiling, broken))),
+    )
+    return *guarded, clean
+
+
+def _unguarded(guarded, grad_query, grad_key, grad_value, *rest):
+    """The gradients of the operands as they were: none of what was replaced."""
+    if guarded:
+        poisoned, kept, clean = guarded
+        zero = tf.zeros([], grad_key.dtype)
+        grad_query, grad_key, grad_value = tf.cond(
+            clean,
+            lambda: (grad_query, grad_key, grad_value),
+            lambda: (
+                tf.where(poisoned, zero, grad_query),
+                tf.where(kept, grad_key, zero),
+                tf.where(kept, grad_value, zero),
+            ),
+        )
+    return grad_query, grad_key, grad_value, *rest
+
+
+def _sees(call: Call, tiling: Tiling, broken: tf.Tensor):
+    """Which queries may see one of the `broken` `(B, 1, S)` keys: `(B, H, T, 1)`, row by row of blocks."""
+    heads, blocks = tiling.heads * tiling.head_steps, tiling.query_blocks
+    chunks = tiling.batch // tiling.chunk
+
+    def over_blocks(n: Size, seen):
+        grid = tiling.query_grid(n // blocks * tiling.head_steps, n % blocks)
+        visible = pairs.with_heads(call.mask.on(grid), 4)  # (c or 1, H or 1, t or 1, S)
+        rows = tf.reduce_any(visible & grid.batch_of(broken)[:, :, None], -1)
+        return (seen.write(n, tf.broadcast_to(rows, [tiling.chunk, heads, tiling.rows])),)
+
+    count = chunks * blocks
+    (seen,) = loop(0, count, over_blocks, tf.TensorArray(tf.bool, count))
+    seen = tf.reshape(seen.stack(), [chunks, blocks, tiling.chunk, heads, tiling.rows])
+    seen = tf.transpose(seen, [0, 2, 3, 1, 4])  # (B/c, c, H, blocks, t)
+    seen = tf.reshape(seen, [tiling.batch, heads, blocks * tiling.rows])
+    return seen[:, :, : tiling.queries, None]

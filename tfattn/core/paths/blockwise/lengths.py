@@ -1,0 +1,54 @@
+"""Whether the arrays of a mask are as long as the square, checked when the graph runs."""
+
+import tensorflow as tf
+
+from tfattn import _checks
+from tfattn.core import masks
+from tfattn.core.masks import Mask
+from tfattn.core.paths.blockwise.loops import size
+
+__all__ = ["check_lengths"]
+
+
+def check_lengths(mask: Mask | None, query: tf.Tensor, key: tf.Tensor):
+    """The mask on one pair of each row of the batch, once all that it holds is as long as it must be.
+
+    Asked once, before the loops: a block would take the rows of an array that is too short or too
+    long as they come.
+
+    Raises:
+        ValueError: an array of a wrong length that is known. Of one that the run alone can tell,
+            an assertion in the graph.
+    """
+    batch, queries, keys = size(query, 0), size(query, 2), size(key, 2)
+    return tf.convert_to_tensor(mask.on(_OnePair(queries, keys, 0, 0, 1, 1, 0, batch)))
+
+
+class _OnePair(masks.Grid):
+    def batch_of(self, tensor: tf.Tensor):
+        self._check(tensor, 0, self.batch)
+        return tensor
+
+    def rows_of(self, tensor: tf.Tensor, axis: int):
+        return self._first(tensor, axis, self.num_queries)
+
+    def columns_of(self, tensor: tf.Tensor, axis: int):
+        return self._first(tensor, axis, self.num_keys)
+
+    def _first(self, tensor: tf.Tensor, axis: int, wanted):
+        axis %= len(tensor.shape)
+        self._check(tensor, axis, wanted)
+        sizes = [-1] * len(tensor.shape)
+        sizes[axis] = tf.minimum(1, size(tensor, axis))
+        return tf.slice(tensor, [0] * len(sizes), sizes)
+
+    def _check(self, tensor: tf.Tensor, axis: int, wanted):
+        length = size(tensor, axis)
+        if isinstance(length, int) and isinstance(wanted, int):
+            if length not in (1, wanted):
+                expected = f"have the length {wanted} or 1 on axis {axis}"
+                _checks.fail("attend", "mask", expected, tuple(tensor.shape))
+        elif length is not wanted:
+            fits = tf.equal(length, wanted) | tf.equal(length, 1)
+            message = ["attend: a mask must have the length", wanted, "or 1. Received:", length]
+            tf.debugging.Assert(fits, message)

@@ -1,0 +1,257 @@
+"""Local attention: a mask that leaves a narrow band along the diagonal, in chunks.
+
+Under a window a block of queries sees its few neighbouring blocks of keys and no others, and under
+a relative mask all blocks see the same pattern. So a run of neighbouring blocks of queries, each
+beside a copy of the keys that it sees, is one batched product:
+
+    queries    4      5      6
+    keys     3 4 5  4 5 6  5 6 7
+
+Here every key that a query sees is at hand at once, and the softmax is the plain one. The backward
+pass computes a run again and differentiates it.
+
+Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 and appendix A.
+"""
+
+import tensorflow as tf
+
+from tfattn.core import masks
+from tfattn.core.masks import Mask, hooks, ranges
+from tfattn.core.paths import thresholds
+from tfattn.core.paths.blockwise.block_dropout import BlockDropout
+from tfattn.core.paths.blockwise.block_scores import BlockScore
+from tfattn.core.paths.blockwise.loops import Block, Size, ceil, loop, size
+from tfattn.core.paths.blockwise.online_softmax import HIDDEN
+from tfattn.core.paths.blockwise.tiling import is_narrow
+
+__all__ = ["LocalPasses"]
+
+
+class LocalPasses:
+    """The forward and the backward pass, for a `Product` score and a mask that is relative.
+
+    Shapes: N = B · G matrices, each with R/t = H/G heads that share it; n runs of r blocks of
+    t queries; a block sees `count` blocks of t keys, the first of them `first` blocks further on
+    than itself.
+    """
+
+    def __init__(
+        self,
+        score: BlockScore,
+        mask: Mask | None,
+        dropout: BlockDropout | None,
+        sizes: tuple[int, int, int],
+        side: int,
+        first: int,
+        count: int,
+    ):
+        self.score = score
+        self.dropout = dropout
+        self.queries, self.keys, self.repeats = sizes
+        self.side, self.first, self.count = side, first, count
+        blocks = ceil(self.queries, side)
+        numbers = self.repeats * side * count * side
+        run = max(1, count - 1, min(blocks, thresholds.LOCAL_SCORES // numbers))
+        self.runs = ceil(blocks, run)
+        self.run = ceil(blocks, self.runs) if ceil(blocks, self.runs) >= count - 1 else run
+        grid = masks.Grid(self.queries, self.keys, 0, first * side, side, count * side)
+        self.visible = tf.broadcast_to(mask.on(grid), [side, count * side])
+
+    @classmethod
+    def of(
+        cls,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        score: BlockScore,
+        mask: Mask | None,
+        dropout: BlockDropout | None = None,
+        block: Block = None,
+    ):
+        """These passes where the mask leaves a narrow band, known before the graph runs; else None.
+
+        Args:
+            query: `(B, H, T, X)`.   key: `(B, G, S, X)`.
+            block: `(t, s)`, where the caller wants other sizes than the measured ones; there are
+                no such passes where they differ.
+        """
+        queries, keys = size(query, 2), size(key, 2)
+        most, few = thresholds.LOCAL_MAX_KEYS, thresholds.LOCAL_FEW_KEYS
+        if mask is None or not hooks.is_relative(mask) or not is_narrow(mask, queries, keys, most):
+            return None
+        side = thresholds.LOCAL_BLOCK
+        if is_narrow(mask, queries, keys, few):
+            side = thresholds.LOCAL_SMALL_BLOCK
+        side, columns = block or (side, side)
+        blocks = ceil(queries, side)
+        if side != columns or blocks < (2 if block else thresholds.LOCAL_MIN_BLOCKS):
+            return None
+        firsts, ends, left = [], [], 0
+        for i in range(blocks):
+            grid = masks.Grid(queries, keys, i * side, 0, side, keys, aligned=True)
+            low, high = ranges.overlap(hooks.key_bounds(mask, grid), (0, keys))
+            if not (isinstance(low, int) and isinstance(high, int)):
+                return None
+            if low < high:
+                firsts.append(low // side - i)
+                ends.append(ceil(high, side) - i)
+                left += ends[-1] - firsts[-1]
+        if not firsts:
+            return None
+        first, count = min(firsts), max(ends) - min(firsts)
+        # Where most queries see nothing, the plain passes skip them.
+        if count * blocks > thresholds.LOCAL_MAX_WASTE * left:
+            return None
+        repeats = query.shape[1] // key.shape[1]
+        return cls(score, mask, dropout, (queries, keys, repeats), side, first, count)
+
+    def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
+        """The output `(B, H, T, Dv)`; nothing else is kept for `backward`."""
+        runs = self._runs(query, key, value)
+
+        def over_runs(n: Size, outputs):
+            return (outputs.write(n, self._attend(n, *runs.at(n))),)
+
+        shape = [self.repeats, self.run * self.side, value.shape[-1]]
+        outputs = tf.TensorArray(query.dtype, runs.count, element_shape=shape)
+        at_once = thresholds.STEPS_AT_ONCE
+        (outputs,) = loop(0, runs.count, over_runs, outputs, at_once=at_once)
+        return runs.merge_queries(outputs.stack()), ()
+
+    def backward(
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        output: tf.Tensor,
+        kept: tuple,
+        grad_output: tf.Tensor,
+    ):
+        """Gradients of query, key and value."""
+        runs = self._runs(query, key, value)
+        grad_outputs = runs.split_queries(grad_output)
+
+        def over_runs(n: Size, *arrays):
+            operands = runs.at(n)
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(operands)
+                output = self._attend(n, *operands)
+            zero = tf.UnconnectedGradients.ZERO
+            found = tape.gradient(output, operands, runs.query_run(grad_outputs, n), zero)
+            return [array.write(n, x) for array, x in zip(arrays, found, strict=True)]
+
+        shapes = [[self.repeats, self.run * self.side, query.shape[-1]]]
+        shapes += [[(self.run + self.count - 1) * self.side, x.shape[-1]] for x in (key, value)]
+        arrays = [tf.TensorArray(query.dtype, runs.count, element_shape=shape) for shape in shapes]
+        arrays = loop(0, runs.count, over_runs, *arrays, at_once=thresholds.STEPS_AT_ONCE)
+        grad_query, grad_key, grad_value = [array.stack() for array in arrays]
+        return (
+            runs.merge_queries(grad_query),
+            runs.merge_keys(grad_key, key),
+            runs.merge_keys(grad_value, value),
+        )
+
+    def _attend(self, n: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
+        """A run: queries `(R/t, r·t, X)` over keys `((r + count − 1)·t, X)`, `(R/t, r·t, Dv)`."""
+        run, side, count, repeats = self.run, self.side, self.count, self.repeats
+        query = tf.reshape(query * self.score.scale(query), [repeats, run, side, query.shape[-1]])
+        query = tf.transpose(query, [1, 0, 2, 3])
+        query = tf.reshape(query, [run, repeats * side, query.shape[-1]])
+        key, value = self._neighbours(key), self._neighbours(value)  # (r, count·t, ...)
+        scores = tf.matmul(query, key, transpose_b=True)  # (r, R, count·t)
+        scores = tf.reshape(scores, [run, repeats, side, count * side])
+        scores = tf.where(self.visible & self._inside(n), scores, HIDDEN)
+        row_max = tf.reduce_max(scores, -1, keepdims=True)
+        # The lowest number where all is hidden: −inf − (−inf) is NaN.
+        row_max = tf.stop_gradient(tf.maximum(row_max, scores.dtype.min))
+        weights = tf.exp(scores - row_max)
+        row_sum = tf.reduce_sum(weights, -1, keepdims=True)
+        weights = weights / tf.where(tf.equal(row_sum, 0), tf.ones_like(row_sum), row_sum)
+        if self.dropout is not None:
+            weights = self.dropout.dropped(weights, n) * self.dropout.scale
+        weights = tf.reshape(weights, [run, repeats * side, count * side])
+        output = tf.reshape(tf.matmul(weights, value), [run, repeats, side, value.shape[-1]])
+        output = tf.transpose(output, [1, 0, 2, 3])
+        return tf.reshape(output, [repeats, run * side, value.shape[-1]])
+
+    def _neighbours(self, x: tf.Tensor):
+        """The keys that each block of a run sees, `(r, count·t, X)`, of `((r + count − 1)·t, X)`."""
+        blocks = tf.reshape(x, [self.run + self.count - 1, self.side, x.shape[-1]])
+        return tf.concat([blocks[j : j + self.run] for j in range(self.count)], 1)
+
+    def _inside(self, n: Size):
+        """Which of them lie within the sequence, `(r, 1, 1, count·t)`."""
+        block = n % self.runs * self.run + tf.range(self.run) + self.first
+        keys = block[:, None] * self.side + tf.range(self.count * self.side)
+        return ((keys >= 0) & (keys < self.keys))[:, None, None]
+
+    def _runs(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
+        return _Runs(self, query, key, value)
+
+
+class _Runs:
+    """Operands cut into runs, and gradients put together again; the n-th is of matrix n // runs."""
+
+    def __init__(self, passes, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
+        self.passes = passes
+        self.batch, self.groups = size(key, 0), key.shape[1]
+        self.count = self.batch * self.groups * passes.runs
+        self.query = self.split_queries(query)
+        self.key, self.value = self._split_keys(key), self._split_keys(value)
+
+    def at(self, n: Size):
+        passes = self.passes
+        begin = [n // passes.runs, n % passes.runs * passes.run * passes.side, 0]
+        length = (passes.run + passes.count - 1) * passes.side
+        key, value = (
+            tf.slice(x, begin, [1, length, x.shape[-1]])[0] for x in (self.key, self.value)
+        )
+        return [self.query_run(self.query, n), key, value]
+
+    def split_queries(self, x: tf.Tensor):
+        """`(B, H, T, X)` to `(N, R/t, runs·r·t, X)`, padded with zeros."""
+        passes = self.passes
+        more = passes.runs * passes.run * passes.side - passes.queries
+        x = tf.reshape(x, [-1, passes.repeats, passes.queries, x.shape[-1]])
+        return tf.pad(x, [[0, 0], [0, 0], [0, more], [0, 0]])
+
+    def query_run(self, x: tf.Tensor, n: Size):
+        """The n-th run of `split_queries`, `(R/t, r·t, X)`."""
+        passes = self.passes
+        length = passes.run * passes.side
+        begin = [n // passes.runs, 0, n % passes.runs * length, 0]
+        return tf.slice(x, begin, [1, passes.repeats, length, x.shape[-1]])[0]
+
+    def merge_queries(self, x: tf.Tensor):
+        """Runs `(N·runs, R/t, r·t, X)` to `(B, H, T, X)`."""
+        passes = self.passes
+        length = passes.run * passes.side
+        x = tf.reshape(x, [-1, passes.runs, passes.repeats, length, x.shape[-1]])
+        x = tf.transpose(x, [0, 2, 1, 3, 4])
+        heads = self.groups * passes.repeats
+        x = tf.reshape(x, [self.batch, heads, passes.runs * length, x.shape[-1]])
+        return x[:, :, : passes.queries]
+
+    def _split_keys(self, x: tf.Tensor):
+        """`(B, G, S, X)` to `(N, (runs·r + count − 1)·t, X)`, from the first that a query sees."""
+        passes = self.passes
+        total = (passes.runs * passes.run + passes.count - 1) * passes.side
+        start = passes.first * passes.side
+        x = tf.reshape(x, [-1, passes.keys, x.shape[-1]])[:, max(0, start) :][
+            :, : total + min(0, start)
+        ]
+        before = max(0, -start)
+        return tf.pad(x, [[0, 0], [before, total - before - x.shape[1]], [0, 0]])
+
+    def merge_keys(self, x: tf.Tensor, like: tf.Tensor):
+        """The sum of what the runs have, `(N·runs, (r + count − 1)·t, X)`, as `(B, G, S, X)`."""
+        passes = self.passes
+        own, width = passes.run * passes.side, x.shape[-1]
+        x = tf.reshape(x, [-1, passes.runs, (passes.run + passes.count - 1) * passes.side, width])
+        # What reaches beyond a run is the beginning of the next one: it is never longer than it.
+        beyond = tf.pad(x[:, :, own:], [[0, 0], [1, 0], [0, 2 * own - x.shape[2]], [0, 0]])
+        x = tf.pad(x[:, :, :own], [[0, 0], [0, 1], [0, 0], [0, 0]]) + beyond
+        x = tf.reshape(x, [-1, (passes.runs + 1) * own, width])
+        start = passes.first * passes.side
+        x = tf.pad(x, [[0, 0], [max(0, start), max(0, start) + passes.keys], [0, 0]])
+        x = x[:, max(0, -start) :][:, : passes.keys]
+        return tf.reshape(x, [self.batch, self.groups, passes.keys, width])

@@ -1,0 +1,261 @@
+"""The forward and the backward pass over the blocks of the square.
+
+Both go over the steps of a `Tiling`, in each over its blocks of queries, and for each of these over
+the blocks of keys that the mask leaves. Two steps are under way at a time, so that one keeps the
+cores busy while the other waits; all else is serial: no more than two blocks of scores are in
+memory at once. Shape letters are those of `tiling`.
+
+The backward pass computes every block again. With weight = exp(score − row_max) / row_sum,
+
+    ∂value = Σ_queries weight · ∂output
+    ∂score = weight · (∂output · value − Σ_keys weight · ∂output · value)
+
+and the sum over keys is ∂output · output, known before the pass begins (Dao et al. 2022,
+arXiv:2205.14135, appendix B).
+"""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfattn.core import pairs
+from tfattn.core.masks import Mask
+from tfattn.core.paths import thresholds
+from tfattn.core.paths.blockwise.block_bias import BlockBias
+from tfattn.core.paths.blockwise.block_dropout import BlockDropout
+from tfattn.core.paths.blockwise.block_scores import BlockScore, append_ones, append_shift
+from tfattn.core.paths.blockwise.loops import Size, add, loop, zeros
+from tfattn.core.paths.blockwise.online_softmax import HIDDEN, OnlineSoftmax
+from tfattn.core.paths.blockwise.tiling import Tiling
+from tfattn.core.paths.blockwise.visible_keys import VisibleKeys
+
+__all__ = ["BlockwisePasses"]
+
+
+class BlockwisePasses:
+    """What both passes need besides the operands.
+
+    Args:
+        tiling: a `Tiling`.   score: a block form of `block_scores`.   mask: a mask object, or None.
+        bias: a block form of `block_bias`, or None.   dropout: a `BlockDropout`, or None.
+        parameters: the tensors that the score needs besides its operands.
+    """
+
+    def __init__(
+        self,
+        tiling: Tiling,
+        score: BlockScore,
+        mask: Mask | None = None,
+        bias: BlockBias | None = None,
+        dropout: BlockDropout | None = None,
+        parameters: Sequence[tf.Tensor] = (),
+    ):
+        self.tiling = tiling
+        self.score = score
+        self.mask = mask
+        self.bias = bias
+        self.dropout = dropout
+        self.parameters = list(parameters)
+
+    def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
+        """The output `(B, H, T, Dv)`, and row_max and row_sum for `backward`."""
+        tiling, steps = self.tiling, self.tiling.steps
+        operands = [tiling.split_steps(x) for x in (query, key, value)]
+
+        def over_steps(m: Size, *arrays):
+            output, *softmax = self._forward_step(m, *self._blocks(m, *operands))
+            parts = [tiling.merge_queries(output), *softmax]
+            return [array.write(m, part) for array, part in zip(arrays, parts, strict=True)]
+
+        shapes = [[*operands[0].shape[1:-1], value.shape[-1]], None, None]
+        arrays = [tf.TensorArray(query.dtype, steps, element_shape=shape) for shape in shapes]
+        arrays = loop(0, steps, over_steps, *arrays, at_once=thresholds.STEPS_AT_ONCE)
+        output, *softmax = [array.stack() for array in arrays]
+        return tiling.merge_steps(output, query), softmax  # of both (steps, blocks, c, G, R, 1)
+
+    def _blocks(self, m: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
+        """Blocks of step m: queries `(blocks, c, G, R, X)`, keys and values `(blocks, c, G, s, ...)`."""
+        tiling = self.tiling
+        return (
+            tiling.split_queries(query[m], copies=True) * self.score.scale(query),
+            tiling.split_keys(key[m], copies=True),
+            tiling.split_keys(value[m]),
+        )
+
+    def _forward_step(self, m: Size, queries: tf.Tensor, keys, values: tf.Tensor):
+        """Blocks of outputs `(blocks, c, G, R, Dv)`, of row_max and of row_sum `(blocks, c, G, R, 1)`."""
+        softmax = OnlineSoftmax(self.tiling.keys, self.dropout)
+        prepared = softmax.prepared(values)
+
+        def over_queries(i: Size, *arrays):
+            query, visible = queries[i], VisibleKeys.of(self.mask, self.tiling, m, i)
+
+            def over_keys(j: Size, *state):
+                scores = self.score.scores(self.tiling, query, keys[j], self.parameters)
+                if self.bias is not None:
+                    scores = self.bias.added(scores, m, i, j)
+                scores = self._masked(scores, m, i, j, visible)
+                return softmax.update(*state, scores, prepared[j], self._number(m, i, j))
+
+            state = loop(
+                visible.first, visible.end, over_keys, *softmax.start(query, values.shape[-1])
+            )
+            found = softmax.result(*state)
+            return [array.write(i, x) for array, x in zip(arrays, found, strict=True)]
+
+        blocks, steps = self.tiling.query_blocks, self.tiling.steps
+        shapes = [[*queries.shape[1:-1], width] for width in (values.shape[-1], 1, 1)]
+        arrays = [tf.TensorArray(queries.dtype, blocks, element_shape=shape) for shape in shapes]
+        # Blocks of queries take the place of steps where there is one step alone.
+        at_once = thresholds.STEPS_AT_ONCE if isinstance(steps, int) and steps == 1 else 1
+        return [array.stack() for array in loop(0, blocks, over_queries, *arrays, at_once=at_once)]
+
+    def backward(
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        output: tf.Tensor,
+        softmax: Sequence[tf.Tensor],
+        grad_output: tf.Tensor,
+    ):
+        """Gradients of query, key, value, of the bias's parameters, and of the score's."""
+        tiling, steps = self.tiling, self.tiling.steps
+        # Σ_keys weight · ∂weight, which the softmax's gradient subtracts.
+        delta = tf.reduce_sum(grad_output * output, -1, keepdims=True)  # (B, H, T, 1)
+        operands = [tiling.split_steps(x) for x in (query, key, value)]
+        gradients = [tiling.split_steps(x) for x in (grad_output, delta)]
+
+        def over_steps(m: Size, grad_query, grad_key, grad_value, *sums):
+            blocks = self._blocks(m, *operands)
+            blocks += tuple(x[m] for x in softmax)
+            blocks += tuple(tiling.split_queries(x[m]) for x in gradients)
+            queries, keys, values, *sums = self._backward_step(m, *blocks, *sums)
+            return (
+                grad_query.write(m, tiling.merge_queries(queries) * self.score.scale(query)),
+                grad_key.write(m, tiling.merge_keys(keys)),
+                grad_value.write(m, tiling.merge_keys(values)),
+                *sums,
+            )
+
+        arrays = [tf.TensorArray(query.dtype, steps, element_shape=x.shape[1:]) for x in operands]
+        grad_bias = () if self.bias is None else self.bias.zeros(query.dtype)
+        grad_parameters = [tf.zeros_like(x) for x in self.parameters]
+        *arrays, grad_bias, grad_parameters = loop(
+            0,
+            steps,
+            over_steps,
+            *arrays,
+            grad_bias,
+            grad_parameters,
+            at_once=thresholds.STEPS_AT_ONCE,
+        )
+        found = [
+            tiling.merge_steps(x.stack(), like)
+            for x, like in zip(arrays, (query, key, value), strict=True)
+        ]
+        grad_bias = [] if self.bias is None else self.bias.gradients(grad_bias)
+        return *found, *grad_bias, *grad_parameters
+
+    def _backward_step(
+        self,
+        m: Size,
+        queries: tf.Tensor,
+        keys,
+        values: tf.Tensor,
+        row_max: tf.Tensor,
+        row_sum: tf.Tensor,
+        grad_outputs,
+        deltas,
+        grad_bias,
+        grad_parameters,
+    ):
+        """Gradients of the step's blocks of queries, keys and values, and the sums after it."""
+        shifted_keys, shifted_values = self.score.shifted_keys(keys), append_ones(values)
+
+        def over_queries(i: Size, grad_queries, *state):
+            query, visible = queries[i], VisibleKeys.of(self.mask, self.tiling, m, i)
+            # Tokens are fewer than pairs: they are what is divided by row_sum.
+            grad_output, delta = grad_outputs[i] / row_sum[i], deltas[i] / row_sum[i]
+            shifted_query = self.score.shifted_query(query, row_max[i])
+            shifted_output = append_shift(grad_output, delta)
+
+            def over_keys(j: Size, grad_query, grad_keys, grad_values, grad_bias, grad_parameters):
+                if self.bias is None:
+                    scores = self.score.shifted_scores(
+                        self.tiling, shifted_query, shifted_keys[j], self.parameters
+                    )
+                else:  # in the forward pass's order: beside a large bias another rounds otherwise
+                    scores = self.score.scores(self.tiling, query, keys[j], self.parameters)
+                    scores = self.bias.added(scores, m, i, j) - row_max[i]
+                weights = tf.exp(self._masked(scores, m, i, j, visible))  # times row_sum
+                if self.dropout is None:
+                    kept = weights
+                    grad_weights = tf.matmul(shifted_output, shifted_values[j], transpose_b=True)
+                else:
+                    keep = self.dropout.keep(
+                        self._number(m, i, j), tf.shape(weights), weights.dtype
+                    )
+                    keep *= self.dropout.scale
+                    kept = weights * keep
+                    grad_weights = tf.matmul(grad_output, values[j], transpose_b=True)
+                    grad_weights = grad_weights * keep - delta
+                grad_scores = weights * grad_weights
+                grad_value = tf.matmul(kept, grad_output, transpose_a=True)
+                more_query, grad_key, more_parameters = self.score.vjp(
+                    self.tiling, query, keys[j], self.parameters, grad_scores
+                )
+                if self.bias is not None:
+                    grad_bias = self.bias.add_gradient(grad_bias, grad_scores, m, i, j)
+                return (
+                    grad_query + more_query,
+                    add(grad_keys, j, grad_key),
+                    add(grad_values, j, grad_value),
+                    grad_bias,
+                    [a + b for a, b in zip(grad_parameters, more_parameters, strict=True)],
+                )
+
+            grad_query, *state = loop(
+                visible.first, visible.end, over_keys, tf.zeros_like(query), *state
+            )
+            return grad_queries.write(i, grad_query), *state
+
+        blocks = self.tiling.query_blocks
+        grad_queries = tf.TensorArray(queries.dtype, blocks, element_shape=queries.shape[1:])
+        grad_queries, grad_keys, grad_values, *sums = loop(
+            0,
+            blocks,
+            over_queries,
+            grad_queries,
+            zeros(keys),
+            zeros(values),
+            grad_bias,
+            grad_parameters,
+        )
+        return grad_queries.stack(), grad_keys.stack(), grad_values.stack(), *sums
+
+    def _masked(self, scores: tf.Tensor, m: Size, i: Size, j: Size, visible: VisibleKeys):
+        """Scores with `HIDDEN` where the mask hides a key, or where there is only padding."""
+        tiling = self.tiling
+        if self.mask is None and not tiling.padded:
+            return scores
+
+        def partial():
+            grid = tiling.grid(m, i, j)
+            inside = grid.key_positions() < tiling.keys  # (1, s)
+            if self.mask is None:
+                seen = inside
+            else:
+                seen = pairs.with_heads(self.mask.on(grid), 4)  # broadcastable to (c, H, t, s)
+                seen = seen & inside if tiling.padded else seen
+            scores_by_head = tiling.by_head(scores)
+            return tiling.by_group(tf.where(seen, scores_by_head, HIDDEN))
+
+        full = visible.is_full(j)
+        if isinstance(full, bool):
+            return scores if full else partial()
+        return tf.cond(full, lambda: scores, partial)
+
+    def _number(self, m: Size, i: Size, j: Size):
+        """Counts the blocks of all steps, by which each has a dropout of its own."""
+        return (m * self.tiling.query_blocks + i) * self.tiling.key_blocks + j

@@ -1,0 +1,216 @@
+"""How the B × H squares of T × S pairs are tiled.
+
+A step takes some rows of the batch, or some heads of one row, and its tokens are cut into blocks.
+Lengths that a block does not divide are padded: padded keys are hidden by the passes, and padded
+queries are cut off again. Shape letters of this package:
+
+    c  rows of the batch in a step      m  counts steps
+    G  key heads in a step              i  blocks of queries, of t queries each
+    H  query heads in a step            j  blocks of keys, of s keys each
+    R  = H/G · t, rows of a block: the heads that share a key head lie below each other
+"""
+
+from math import isqrt
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfattn.core import masks
+from tfattn.core.masks import Mask, hooks
+from tfattn.core.paths import thresholds
+from tfattn.core.paths.blockwise.loops import Block, Size, ceil, same, size
+
+__all__ = ["Tiling", "is_narrow"]
+
+
+class Tiling(NamedTuple):
+    """The square and its blocks. Sizes are ints where they are known, scalar tensors elsewhere."""
+
+    batch: Size  # B
+    queries: Size  # T
+    keys: Size  # S
+    chunk: int  # c
+    head_steps: int  # steps that share a chunk, each with heads of its own
+    heads: int  # H
+    groups: int  # G, divides H
+    rows: Size  # t
+    columns: Size  # s
+
+    @classmethod
+    def of(
+        cls,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        score: Any,
+        mask: Mask | None = None,
+        block: Block = None,
+        heads_independent: bool = False,
+    ):
+        """Tiles the square of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`.
+
+        Args:
+            score: a block form of `block_scores`, which says how many numbers a block may have.
+            mask: a mask object or None; a narrow one gets narrow blocks, of which it fills more.
+            block: `(t, s)`, where the caller wants other sizes than the measured ones.
+            heads_independent: whether a head may be computed without the others.
+        """
+        batch, heads, queries = (size(query, axis) for axis in range(3))
+        groups, keys = size(key, 1), size(key, 2)
+        repeats = heads // groups
+        if heads_independent:
+            narrow = is_narrow(mask, queries, keys, thresholds.NARROW_KEYS)
+            columns = thresholds.NARROW_BLOCK_KEYS if narrow else thresholds.BLOCK_KEYS
+            rows = min(columns, thresholds.BLOCK_SCORES // (columns * repeats))
+            rows = _power_of_2(max(thresholds.MIN_BLOCK_QUERIES, rows))
+            most = block or (rows, columns)
+            rows, columns = _even(queries, most[0]), _even(keys, most[1])
+            # Several heads where one alone is less than a block.
+            sides = zip((rows, columns), most, strict=True)
+            rows_now, columns_now = (x if isinstance(x, int) else longest for x, longest in sides)
+            limit = most[0] * most[1]
+            if not block:
+                limit = min(limit, thresholds.BLOCK_SCORES // repeats)
+            fitting = limit // max(1, rows_now * columns_now)
+            part = _divisor(groups, fitting)
+            chunk = _divisor(batch, fitting // groups) if part == groups else 1
+        else:
+            part = groups
+            chunk = 1
+            if isinstance(batch, int):  # two steps at least
+                chunk = _divisor(batch, min(thresholds.MATRICES_PER_STEP // heads, batch // 2))
+            numbers = score.block_numbers // (2 * chunk * heads * score.work(query))
+            rows = _power_of_2(max(thresholds.MIN_BLOCK_QUERIES, min(512, isqrt(numbers))))
+            columns = rows if is_narrow(mask, queries, keys, 4 * rows) else 2 * rows
+            rows, columns = block or (rows, columns)
+            rows, columns = _even(queries, rows), _even(keys, columns)
+        head_steps = groups // part
+        return cls(
+            batch, queries, keys, chunk, head_steps, heads // head_steps, part, rows, columns
+        )
+
+    @property
+    def steps(self):
+        return self.batch // self.chunk * self.head_steps
+
+    @property
+    def query_blocks(self):
+        return ceil(self.queries, self.rows)
+
+    @property
+    def key_blocks(self):
+        return ceil(self.keys, self.columns)
+
+    @property
+    def padded(self):
+        """Whether the last block of keys may hold padding."""
+        return not same(self.key_blocks * self.columns, self.keys)
+
+    def grid(self, m: Size, i: Size, j: Size):
+        """The block of pairs of step m, its i-th queries and j-th keys, as masks are asked of it."""
+        return masks.Grid(
+            self.queries,
+            self.keys,
+            i * self.rows,
+            j * self.columns,
+            self.rows,
+            self.columns,
+            m // self.head_steps * self.chunk,
+            self.chunk,
+            aligned=True,
+        )
+
+    def query_grid(self, m: Size, i: Size):
+        """The i-th queries of step m and all keys."""
+        return self.grid(m, i, 0)._replace(key_start=0, keys=self.keys)
+
+    def split_steps(self, x: tf.Tensor):
+        """`(B, H or G, T or S, D)` to `(steps, c·H or c·G, T or S, D)`: the same memory."""
+        matrices = self.chunk * (size(x, 1) // self.head_steps)
+        return tf.reshape(x, [self.steps, matrices, size(x, 2), size(x, 3)])
+
+    def merge_steps(self, x: tf.Tensor, like: tf.Tensor):
+        """And back, with the heads and tokens of `like`."""
+        return tf.reshape(x, [self.batch, size(like, 1), size(like, 2), size(x, 3)])
+
+    def split_queries(self, x: tf.Tensor, copies: bool = False):
+        """A step's queries `(c·H, T, D)` as blocks `(blocks, c, G, R, D)`.
+
+        Padded with zeros, or with `copies` of the last token: a score of one's own may have no
+        value or no slope at zero, and a NaN in the padding would reach real tokens through the
+        sums of their gradients.
+        """
+        rows = self.heads // self.groups * self.rows
+        return self._split(x, self.queries, self.rows, (self.groups, rows), copies)
+
+    def split_keys(self, x: tf.Tensor, copies: bool = False):
+        """A step's keys `(c·G, S, D)` as blocks `(blocks, c, G, s, D)`, padded likewise."""
+        return self._split(x, self.keys, self.columns, (self.groups, self.columns), copies)
+
+    def merge_queries(self, x: tf.Tensor):
+        """Blocks `(blocks, c, G, R, D)` as a step's `(c·H, T, D)`."""
+        return self._merge(x, self.heads, self.queries, self.rows)
+
+    def merge_keys(self, x: tf.Tensor):
+        """Blocks `(blocks, c, G, s, D)` as a step's `(c·G, S, D)`."""
+        return self._merge(x, self.groups, self.keys, self.columns)
+
+    def by_head(self, scores: tf.Tensor):
+        """Scores `(c, G, R, s)` as `(c, H, t, s)`, as masks and biases have them: the same memory."""
+        if self.heads == self.groups:
+            return scores
+        return tf.reshape(scores, [self.chunk, self.heads, self.rows, size(scores, 3)])
+
+    def by_group(self, scores: tf.Tensor):
+        """And back."""
+        if self.heads == self.groups:
+            return scores
+        rows = self.heads // self.groups * self.rows
+        return tf.reshape(scores, [self.chunk, self.groups, rows, size(scores, 3)])
+
+    def _split(self, x: tf.Tensor, length, block: Block, shape, copies: bool):
+        width, blocks = size(x, 2), ceil(length, block)
+        if not same(blocks * block, length):
+            more = blocks * block - length
+            if copies:
+                x = tf.concat([x, tf.tile(x[:, -1:], [1, more, 1])], 1)
+            else:
+                x = tf.pad(x, [[0, 0], [0, more], [0, 0]])
+        x = tf.reshape(x, [size(x, 0), blocks, block * width])
+        return tf.reshape(tf.transpose(x, [1, 0, 2]), [blocks, self.chunk, *shape, width])
+
+    def _merge(self, x: tf.Tensor, heads, length, block: Block):
+        width, blocks = size(x, 4), ceil(length, block)
+        x = tf.reshape(x, [blocks, self.chunk * heads, block * width])
+        x = tf.reshape(tf.transpose(x, [1, 0, 2]), [self.chunk * heads, blocks * block, width])
+        return x if same(blocks * block, length) else x[:, :length]
+
+
+def _even(length, block: Block):
+    """The size at most `block` that spreads `length` evenly over as few blocks, at least 1."""
+    if isinstance(length, int):
+        return max(1, ceil(length, max(1, ceil(length, block))))
+    spread = ceil(length, tf.maximum(1, ceil(length, block)))
+    # In steps, so that the run-time lengths of a corpus make a few shapes of blocks: XLA compiles
+    # each of them anew.
+    return tf.minimum(block, tf.maximum(1, ceil(spread, 64)) * 64)
+
+
+def _divisor(of, most):
+    """The largest divisor up to `most`, at least 1; 1 where `of` is not known."""
+    if not isinstance(of, int):
+        return 1
+    return max((d for d in range(1, min(of, most) + 1) if of % d == 0), default=1)
+
+
+def _power_of_2(most):
+    return 1 << (most.bit_length() - 1)
+
+
+def is_narrow(mask: Mask | None, queries: tf.Tensor, keys, most):
+    """Whether a query in the middle is known to see fewer than `most` keys, and than half of all."""
+    if mask is None or not all(isinstance(length, int) and length for length in (queries, keys)):
+        return False
+    middle = queries - (min(queries, keys) + 1) // 2  # of those that stand among the keys
+    return hooks.max_keys(mask, masks.Grid(queries, keys, middle, 0, 1, keys)) < min(
+        most, keys // 2
+    )

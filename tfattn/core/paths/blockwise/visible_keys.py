@@ -1,0 +1,47 @@
+"""What a mask leaves of a row of blocks: which blocks of keys are skipped, and which are full."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfattn.core.masks import Mask, hooks, ranges
+from tfattn.core.paths.blockwise.loops import Size, ceil
+from tfattn.core.paths.blockwise.tiling import Tiling
+
+__all__ = ["VisibleKeys"]
+
+
+class VisibleKeys(NamedTuple):
+    """What a block of queries can see: the blocks of keys from `first` to before `end`.
+
+    A block is full where all its pairs are visible, and partial where the mask has to be asked for
+    each pair.
+    """
+
+    first: Size
+    end: Size
+    full_low: Size  # all queries of the block see the keys from here
+    full_high: Size  # to before here
+    columns: Size  # keys in a block
+
+    @classmethod
+    def of(cls, mask: Mask | None, tiling: Tiling, m: Size, i: Size) -> "VisibleKeys":
+        """Those of the i-th queries of step m; ints where the mask tells by ints."""
+        columns, keys = tiling.columns, tiling.keys
+        if mask is None:
+            return cls(0, tiling.key_blocks, 0, keys, columns)
+        grid = tiling.query_grid(m, i)
+        low, high = ranges.overlap(hooks.key_bounds(mask, grid), (0, keys))
+        full = ranges.overlap(hooks.full_bounds(mask, grid), (0, keys))
+        return cls(low // columns, ceil(high, columns), *full, columns)
+
+    def is_full(self, j: Size) -> bool | tf.Tensor:
+        """Whether the j-th block of keys is full: a bool where that is known, else a bool tensor."""
+        low, high = self.full_low, self.full_high
+        if isinstance(low, int) and isinstance(high, int):
+            if high <= low:
+                return False
+            if isinstance(self.end, int) and isinstance(self.columns, int):
+                if low <= self.first * self.columns and self.end * self.columns <= high:
+                    return True
+        return (j * self.columns >= low) & ((j + 1) * self.columns <= high)

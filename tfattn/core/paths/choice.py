@@ -1,0 +1,54 @@
+"""Which path a call of `attend` takes: the one place that chooses."""
+
+import math
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn.core.paths import blockwise, thresholds
+from tfattn.core.scores import facts_of
+
+__all__ = ["streams"]
+
+
+def streams(path, query, key, score, return_weights):
+    """Whether a call goes block by block: a bool, or a bool tensor where only the run can tell.
+
+    Args:
+        path: "dense" or "streamed" as the caller wants it, or None.
+        query, key: `(B, T, D)` or `(B, H, T, D)`, with S for T.
+    Raises:
+        ValueError: an unknown path, or one that is not to be had for this call.
+    """
+    if path not in (None, "dense", "streamed"):
+        _checks.fail("attend", "path", "be None, 'dense' or 'streamed'", path)
+    able = keras.backend.backend() in blockwise.BACKENDS and not return_weights
+    if path == "streamed" and not able:
+        expected = "be 'dense' with this backend, or where the weights are wanted"
+        _checks.fail("attend", "path", expected, path)
+    if path is not None or not able or isinstance(query, keras.KerasTensor):
+        return path == "streamed" and not isinstance(query, keras.KerasTensor)
+    return _is_long(query, key, score)
+
+
+def _is_long(query, key, score):
+    batch, *heads, queries, width = ops.shape(query)
+    lengths = (queries, ops.shape(key)[-2])
+    known = [length for length in lengths if isinstance(length, int)]
+    if known and min(known) < thresholds.MIN_TOKENS:
+        return False
+    # A batch of unknown size is seldom a single row.
+    rows = batch if len(known) < 2 or isinstance(batch, int) else thresholds.UNKNOWN_BATCH
+    numbers, least = 1, thresholds.MIN_SCORES
+    if not facts_of(score).is_product:
+        numbers, least = width, thresholds.MIN_WIDE_NUMBERS
+    # Floats, since the product of tensors of sizes would overflow 32 bits where it matters most.
+    pairs = _product(*lengths, numbers)
+    return (pairs >= thresholds.MIN_PAIRS) & (_product(pairs, rows, *heads) >= least)
+
+
+def _product(*sizes):
+    return math.prod(
+        size if isinstance(size, (int, float)) else ops.cast(size, "float32") for size in sizes
+    )

@@ -1,0 +1,36 @@
+"""All T × S scores at once."""
+
+import keras
+from keras import ops
+
+from tfattn.core import pairs, products, softmax
+from tfattn.core.guard import guard
+from tfattn.core.scores import facts_of
+
+__all__ = ["attend"]
+
+
+def attend(query, value, key, score, parameters, mask, bias, drop=None, return_weights=False):
+    """`core.attend`, once its arguments are checked; `drop` is the function that drops weights."""
+    rank, visible = len(query.shape), None
+    if mask is not None:
+        visible = mask.dense(ops.shape(query)[-2], ops.shape(key)[-2])
+        visible = pairs.with_heads(visible, rank)
+
+        def sees(broken):
+            return ops.any(ops.logical_and(visible, broken[..., None, :]), axis=-1, keepdims=True)
+
+        query, key, value, *_ = guard(query, key, value, sees)
+    scores = score(query, key, *parameters)  # (..., T, S)
+    # float32 or wider until the weights are there: half precision has too few digits for an
+    # exponent.
+    scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+    if bias is not None:
+        bias = bias.dense(ops.shape(query)[-2], ops.shape(key)[-2])
+        scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), rank)
+    if bias is not None or not facts_of(score).always_finite:
+        visible = softmax.not_hidden(scores, visible)
+    weights = ops.cast(softmax.normalise(scores, visible), value.dtype)
+    kept = drop(weights) if drop else weights
+    output = products.matmul(kept, value)  # (..., T, Dv)
+    return (output, weights) if return_weights else output
