@@ -1,5 +1,5 @@
 """What layers made of other layers share: configs and copies of parts, seeds of parts, masks that
-travel, padding that is broken.
+travel.
 """
 
 import zlib
@@ -20,7 +20,6 @@ __all__ = [
     "padding_mask",
     "part_seed",
     "serialized",
-    "without_broken_padding",
 ]
 
 
@@ -115,14 +114,6 @@ class CarryMask(keras.layers.Layer):
 
     def call(self, inputs):
         return inputs[0]
-
-
-def without_broken_padding(tokens: Any, mask: Any) -> Any:
-    """Padding `(B, T, D)` that is not finite becomes zeros.
-
-    Nobody reads what is computed from it, but its gradients would spread: 0 · NaN is NaN.
-    """
-    return ops.where(ops.logical_or(mask[..., None], ops.isfinite(tokens)), tokens, 0.0)
 
 
 def padding_mask(ids: Any) -> Any:

@@ -8,6 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._past import Past
+from tfattn.core.guard import zero_broken_padding, zero_hidden
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import (
     Template,
@@ -17,7 +18,6 @@ from tfattn.layers.parts import (
     padding_mask,
     part_seed,
     serialized,
-    without_broken_padding,
 )
 from tfattn.layers.positions.added import SinusoidalPositionalEncoding
 from tfattn.layers.transformer.block import TransformerBlock
@@ -287,8 +287,7 @@ class TransformerDecoder(_Stack):
             expected = f"be at most {self.max_length}, which the positions reach"
             _checks.fail("TransformerDecoder", "max_length", expected, max_length)
         if memory_mask is not None:
-            # nothing broken is left under the mask
-            memory = ops.where(memory_mask[..., None], memory, 0.0)
+            memory = zero_hidden(memory, memory_mask)
         return [_as_past(block.new_cache(memory, max_length, batch_size)) for block in self.blocks]
 
     def step(
@@ -324,7 +323,7 @@ class TransformerDecoder(_Stack):
         here = ops.reshape(position, (1,))
         # (B, 1, D)
         x = self.embed(ops.take(ids, here, axis=1), training=False, start_index=position)
-        x = without_broken_padding(x, ops.take(real, here, axis=1))
+        x = zero_broken_padding(x, ops.take(real, here, axis=1))
         for i, block in enumerate(self.blocks):
             x, cache = block.step(x, position, caches[i], bias, memory_bias)
             caches[i] = _as_past(cache)

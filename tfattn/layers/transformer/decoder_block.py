@@ -6,7 +6,8 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.layers.parts import CarryMask, without_broken_padding
+from tfattn.core.guard import zero_broken_padding
+from tfattn.layers.parts import CarryMask
 from tfattn.layers.transformer.block import TransformerBlock
 
 __all__ = ["TransformerDecoderBlock"]
@@ -112,7 +113,7 @@ class TransformerDecoderBlock(TransformerBlock):
             return pooled(self.cross_attention(query=x, value=memory, **of_memory, **options))
 
         if inputs_mask is not None:
-            inputs = without_broken_padding(inputs, inputs_mask)
+            inputs = zero_broken_padding(inputs, inputs_mask)
         output = self._sublayers(inputs, over_target, over_memory, training)
         if inputs_mask is not None:
             output = self.carry((output, inputs_mask))

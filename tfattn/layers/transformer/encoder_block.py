@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from tfattn.layers.parts import without_broken_padding
+from tfattn.core.guard import zero_broken_padding
 from tfattn.layers.transformer.block import TransformerBlock
 
 __all__ = ["TransformerEncoderBlock"]
@@ -87,7 +87,7 @@ class TransformerEncoderBlock(TransformerBlock):
         training: bool | None = None,
     ):
         if mask is not None:
-            inputs = without_broken_padding(inputs, mask)
+            inputs = zero_broken_padding(inputs, mask)
         x = self.self_attention_norm.pre_norm(inputs)
         attended = self.self_attention(
             query=x,
