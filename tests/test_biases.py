@@ -261,6 +261,10 @@ SHAPE = (B, H, T, S)
         (lambda: biases.alibi(5).check("it", "bias", (B, T, S)), "as many heads as the scores, 1"),
         (lambda: biases.alibi(1).check("it", "bias", SHAPE), "as many heads as the scores, 3"),
         (
+            lambda: (biases.alibi(5) + np.zeros((T, S))).check("it", "bias", SHAPE),
+            "as many heads as the scores, 3",
+        ),
+        (
             lambda: (np.zeros((T, S)) + biases.alibi(5)).check("it", "bias", SHAPE),
             "as many heads as the scores, 3",
         ),
