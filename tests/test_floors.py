@@ -226,7 +226,8 @@ def test_layers_and_models_import_no_tensorflow():
     # the reader sees an import inside a function
     assert "tfattn.data.batches" in tensorflow_users(sources)
     # no place is held for a module that is gone
-    assert MAY_USE_TENSORFLOW <= tensorflow_users(sources)
+    for place_held in MAY_USE_TENSORFLOW:
+        assert any(user.startswith(place_held) for user in tensorflow_users(sources))
 
 
 @pytest.mark.parametrize(
