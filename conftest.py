@@ -26,12 +26,10 @@ LONG = (
     "test_streamed_choice.py",
     "conformance/test_masks.py",
     "test_seq2seq.py",
-    "demos/test_course.py",
     "test_streamed_derivatives.py",
     "conformance/test_symbolic.py",
     "test_resume.py",
     "test_models_trained.py",
-    "demos/test_translation_from_files.py",
 )
 
 
