@@ -4,10 +4,9 @@ Fifty noisy points of y = 2 sin x + x^0.8 are the keys (x) and values (y); the p
 to know y are the queries. Three ways to pool the values, each a step nearer to attention as it is
 used today:
 
-  average pooling      every value counts the same
-  non-parametric       values count by how close their key lies to the query (Nadaraya and Watson,
-  1964) parametric           the same, with a bandwidth learned by predicting each point from all
-  others
+- average pooling: every value counts the same;
+- non-parametric: values count by how close their key lies to the query (Nadaraya, Watson 1964);
+- parametric: the same, with a bandwidth learned by predicting each point from all others.
 
 Readers of other write-ups of this example may stumble over three things. Some ask at the training
 points again, where the test points are meant: both are fifty, so no shape complains. Here the
@@ -17,9 +16,12 @@ does not track, so that it never moves; here it is a weight of the model, the ba
 the unit of x.
 """
 
+import argparse
+import json
+from pathlib import Path
+
 import keras
 import numpy as np
-from common import arguments, print_result
 
 import tfattn
 from tfattn import plot
@@ -28,54 +30,56 @@ NOISE = 0.5  # standard deviation
 
 
 def main():
-    options = arguments(__doc__, "out/kernel_regression").parse_args()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("out/kernel_regression"),
+        metavar="DIR",
+        help="folder for figures (default: %(default)s)",
+    )
+    options = parser.parse_args()
     keras.utils.set_random_seed(options.seed)
     options.out.mkdir(parents=True, exist_ok=True)
 
     x_train, y_train, x_test = points(options.seed)
     truth = function(x_test)
-    print(
-        f"1. Data: {len(x_train)} training points, y = 2 sin x + x^0.8 + noise of {NOISE}; {len(x_test)} test points"
-    )
-    print(
-        f"   from {x_test[0]:.1f} to {x_test[-1]:.1f}. The errors below are against the function without noise.\n"
-    )
+    print(f"1. Data: {len(x_train)} training points, y = 2 sin x + x^0.8 + noise of {NOISE};")
+    print(f"   {len(x_test)} test points from {x_test[0]:.1f} to {x_test[-1]:.1f}.")
+    print("   The errors below are against the function without noise.\n")
 
     average = average_pooling(x_test, y_train)
     mse_average = error(average, truth)
-    print(
-        f"2. Average pooling answers {average[0]:.2f} whatever it is asked. Mean squared error {mse_average:.3f}\n"
-    )
+    print(f"2. Average pooling answers {average[0]:.2f} whatever it is asked.")
+    print(f"   Mean squared error {mse_average:.3f}\n")
 
     smooth, smooth_weights = non_parametric(x_train, y_train, x_test)
     mse_smooth = error(smooth, truth)
     print("3. Attention pooling: weights = softmax over i of -(x - x_i)^2 / 2, nothing learned.")
-    print(
-        f"   Asked at x = 2.0, it looks most at x_i = {x_train[np.argmax(smooth_weights[20])]:.2f}."
-    )
-    print(
-        f"   Mean squared error {mse_smooth:.3f}, {mse_average / mse_smooth:.1f} times less than average pooling\n"
-    )
+    nearest = x_train[np.argmax(smooth_weights[20])]
+    ratio = mse_average / mse_smooth
+    print(f"   Asked at x = 2.0, it looks most at x_i = {nearest:.2f}.")
+    print(f"   Mean squared error {mse_smooth:.3f}, {ratio:.1f} times less than average pooling\n")
 
     # (2, 1, 1) -> (2,)
     means = np.matmul(np.full((2, 1, 10), 0.1), np.arange(20.0).reshape(2, 10, 1))[:, 0, 0]
+    print("4. For many queries at once, weights times values is one batched matrix product,")
     print(
-        "4. For many queries at once, weights times values is one batched matrix product, (n, a, b) by (n, b, c)."
+        "   (n, a, b) by (n, b, c). Two rows of ten weights of 0.1 over the values 0..9 and 10..19"
     )
-    print(
-        f"   Two rows of ten weights of 0.1 over the values 0..9 and 10..19 give {means[0]:.1f} and {means[1]:.1f}\n"
-    )
+    print(f"   give {means[0]:.1f} and {means[1]:.1f}\n")
 
     model, history = parametric(x_train, y_train)
     sharp, bandwidth = model.predict(x_test, verbose=0), float(model.current_bandwidth())
     mse_sharp = error(sharp, truth)
     losses = history.history["loss"]
-    print(
-        "5. Learned bandwidth: each training point is predicted from all others; that error is made small."
-    )
-    print(
-        f"   Leave-one-out error {losses[0]:.3f} -> {losses[-1]:.3f}; bandwidth 1.000 -> {bandwidth:.3f}"
-    )
+    print("5. Learned bandwidth: each training point is predicted from all others;")
+    print("   that error is made small.")
+    print(f"   Leave-one-out error {losses[0]:.3f} -> {losses[-1]:.3f};")
+    print(f"   bandwidth 1.000 -> {bandwidth:.3f}")
     print(f"   (w = 1 / bandwidth = {1 / bandwidth:.2f}). Mean squared error {mse_sharp:.3f}")
     print(f"   {verdict(mse_smooth, mse_sharp)}\n")
 
@@ -86,14 +90,13 @@ def main():
     }
     weights = [smooth_weights, model.attention_weights(x_test)]
     draw(options.out, (x_train, y_train, x_test, truth), fits, weights, history)
-    print_result(
-        {
-            "mse_average": mse_average,
-            "mse_nonparametric": mse_smooth,
-            "mse_parametric": mse_sharp,
-            "bandwidth": bandwidth,
-        }
-    )
+    result = {
+        "mse_average": mse_average,
+        "mse_nonparametric": mse_smooth,
+        "mse_parametric": mse_sharp,
+        "bandwidth": bandwidth,
+    }
+    print("result:", json.dumps(result))
 
 
 def function(x):
@@ -133,12 +136,13 @@ def parametric(x_train, y_train):
 def verdict(mse_smooth, mse_sharp):
     if mse_sharp < mse_smooth:
         return (
-            "It follows the points more closely, noise included: see its bumps. Here that pays: the fixed bandwidth\n"
-            "   was too wide, and pulled the curve towards the mean."
+            "It follows the points more closely, noise included: see its bumps. Here that pays:\n"
+            "   the fixed bandwidth was too wide, and pulled the curve towards the mean."
         )
     return (
-        "It is further from the truth than the fixed bandwidth: the training points are noisy, and a narrow kernel\n"
-        "   follows their noise more. Leave-one-out sees the noisy heights only, never the function behind them."
+        "It is further from the truth than the fixed bandwidth: the training points are noisy,\n"
+        "   and a narrow kernel follows their noise more. Leave-one-out sees the noisy heights\n"
+        "   only, never the function behind them."
     )
 
 

@@ -9,9 +9,12 @@ its first row as 0.0: it then finds 2.0, 7.0, 1.5 for the first output. With all
 1.9366, 6.6831, 1.5951.
 """
 
+import argparse
+import json
+from pathlib import Path
+
 import keras
 import numpy as np
-from common import arguments, print_result
 
 import tfattn
 from tfattn import plot
@@ -25,7 +28,18 @@ ONE_DECIMAL = np.array([[0.0, 0.5, 0.5], [0.0, 1.0, 0.0], [0.0, 0.9, 0.1]])
 
 
 def main():
-    options = arguments(__doc__, "out/self_attention_by_hand").parse_args()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=0, help="changes nothing")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("out/self_attention_by_hand"),
+        metavar="DIR",
+        help="folder for the figure (default: %(default)s)",
+    )
+    options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     weights, output = by_hand()
     layer_weights, layer_output = by_layer()
@@ -45,7 +59,8 @@ def main():
     )
     figure.savefig(options.out / "weights.png", dpi=150)
     print(f"Figure: weights.png in {options.out}")
-    print_result({"weights": layer_weights.tolist(), "output": layer_output.tolist()})
+    result = {"weights": layer_weights.tolist(), "output": layer_output.tolist()}
+    print("result:", json.dumps(result))
 
 
 def by_hand():
@@ -99,9 +114,8 @@ def by_layer():
     layer.set_weights([W_QUERY[:, None], W_KEY[:, None], W_VALUE[:, None], np.eye(3)[None]])
     # (1, 3, 3), (1, 1, 3, 3)
     output, weights = layer(query=tokens, value=tokens, return_attention_scores=True)
-    print(
-        "9. tfattn.MultiHeadAttention with these matrices, one head and scale 1, in one call on the inputs."
-    )
+    print("9. tfattn.MultiHeadAttention with these matrices, one head and scale 1,")
+    print("   in one call on the inputs.")
     return keras.ops.convert_to_numpy(weights)[0, 0], keras.ops.convert_to_numpy(output)[0]
 
 

@@ -21,6 +21,7 @@ from tfattn.data.parallel import read_parallel
 from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.subwords import SubwordVocabulary, load_vocabulary
 from tfattn.data.toy_corpus import split_pairs, toy_translation
+from tfattn.data.toy_swaps import swapped_words
 from tfattn.data.vocabulary import Vocabulary
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "load_vocabulary",
     "read_parallel",
     "split_pairs",
+    "swapped_words",
     "token_batches",
     "toy_translation",
     "translation_batches",

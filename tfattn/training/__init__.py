@@ -4,6 +4,7 @@ decoding.
 
 from tfattn.training.averaging import AveragedWeights
 from tfattn.training.backup import Backup
+from tfattn.training.best_weights import BestWeights
 from tfattn.training.bleu import ValidationBleu, corpus_bleu
 from tfattn.training.losses import MaskedCrossentropy
 from tfattn.training.metrics import MaskedAccuracy
@@ -13,6 +14,7 @@ from tfattn.training.schedules import Cooldown, InverseSquareRootSchedule, Trans
 __all__ = [
     "AveragedWeights",
     "Backup",
+    "BestWeights",
     "Cooldown",
     "InverseSquareRootSchedule",
     "MaskedAccuracy",

@@ -6,12 +6,14 @@ import os
 import pathlib
 import zipfile
 import zlib
+from collections.abc import Callable
 
 import keras
 import numpy as np
 from keras import ops
 
 from tfattn import _checks
+from tfattn.training.files import replacing
 
 __all__ = ["Backup"]
 
@@ -41,10 +43,9 @@ class Backup(keras.callbacks.Callback):
     seeds of dropout, and the logs of every epoch, with which `fit` fills the history that it
     returns. It is written beside the old one, and then takes its place at once. Pass this callback
     last, so that the logs are complete and the epoch's best weights are on disk. What other
-    callbacks remember is not kept: `ModelCheckpoint` is told by
-    `initial_value_threshold=backup.best("val_loss", min)`, `EarlyStopping` counts its patience
-    anew. Nor is torch's own generator, from which Keras's dropout draws there unless its layer has
-    a seed.
+    callbacks remember is not kept: `BestWeights` is told by `best=backup.best("val_loss", min)`,
+    `EarlyStopping` counts its patience anew. Nor is torch's own generator, from which Keras's
+    dropout draws there unless its layer has a seed.
 
     A learning rate that is a number is part of the optimizer's state: the file's takes the place of
     the program's. A schedule is the program's. Interrupted in its first epoch, of which there is no
@@ -85,7 +86,7 @@ class Backup(keras.callbacks.Callback):
     batch.
     """
 
-    def __init__(self, filepath):
+    def __init__(self, filepath: str | os.PathLike):
         super().__init__()
         self.filepath = pathlib.Path(filepath)
         self.epoch, self.history = 0, {}
@@ -93,7 +94,7 @@ class Backup(keras.callbacks.Callback):
             logs, _ = self._read()
             self.epoch, self.history = logs["epoch"], logs["history"]
 
-    def best(self, name, better=max):
+    def best(self, name: str, better: Callable = max) -> float | None:
         """The best value of a log so far, `better` being `max` or `min`; None where there is none
         yet.
         """
@@ -156,12 +157,8 @@ class Backup(keras.callbacks.Callback):
         logs = {"epoch": epoch, "history": history, "optimizer": self._optimizer()}
         arrays["logs"] = np.array(json.dumps(logs))
         self.filepath.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self.filepath.with_name(self.filepath.name + ".unfinished")
-        with open(unfinished, "wb") as file:
+        with replacing(self.filepath) as unfinished, open(unfinished, "wb") as file:
             np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())  # on disk before the old one is given up
-        os.replace(unfinished, self.filepath)
 
     def _read(self):
         # what cannot be read is not damaged: that error stays what it is

@@ -1,0 +1,53 @@
+"""Sentence pairs from files or from the grammar, and new vocabularies."""
+
+import gzip
+import types
+
+import pytest
+
+from tfattn import data
+from tfattn.translator import corpus
+
+PAIRS = [("a b a b", "c d c d"), ("b", "d")]
+
+
+def options_of(**entries):
+    nothing = {"data": None, "languages": ("en", "de"), "subwords": 0, "pairs": 70, "seed": 3}
+    return types.SimpleNamespace(**{**nothing, **entries})
+
+
+def test_without_files_a_tenth_of_the_toy_pairs_is_held_out():
+    train, validation = corpus.training_and_validation(options_of())
+    assert len(train) == 63 and len(validation) == 7
+    assert sorted(train + validation) == sorted(data.toy_translation(70, seed=3))
+
+
+def test_files_are_read_by_the_endings_of_their_languages_and_packed_ones_first(tmp_path):
+    for part in ("train", "val"):
+        (tmp_path / f"{part}.fr").write_text(f"un {part}\n")
+        (tmp_path / f"{part}.en").write_text(f"a plain {part}\n")
+    (tmp_path / "val.en.gz").write_bytes(gzip.compress(b"a packed val\n"))
+    options = options_of(data=tmp_path, languages=("fr", "en"))
+    assert corpus.training_and_validation(options) == (
+        [("un train", "a plain train")],
+        [("un val", "a packed val")],
+    )
+
+
+@pytest.mark.parametrize("folder, kept", [(None, ["a", "b"]), ("corpus", ["b"])])
+def test_of_files_words_that_occur_once_are_unknown(folder, kept):
+    options = options_of(data=folder)
+    source, target = corpus.new_vocabularies(options, [("b a", "c"), ("b", "c")])
+    assert sorted(source.words[4:]) == kept and target.words[4:] == ("c",)
+
+
+def test_subwords_are_those_of_both_languages():
+    source, target = corpus.new_vocabularies(options_of(subwords=12), PAIRS)
+    assert source is target and source.decode(source.encode("a d")) == "a d"
+
+
+def test_too_few_subwords_name_the_option():
+    with pytest.raises(
+        ValueError, match="^--subwords 5: SubwordVocabulary.from_sentences: `size` must"
+    ):
+        corpus.new_vocabularies(options_of(subwords=5), PAIRS)

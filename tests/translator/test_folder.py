@@ -1,0 +1,53 @@
+"""What a run leaves in `--out`: the record, and vocabularies that belong to their run or model."""
+
+import pytest
+
+from tfattn import data
+from tfattn.translator.folder import Folder, vocabulary_fingerprints
+
+
+def test_what_is_added_to_the_record_joins_what_is_there(tmp_path):
+    folder = Folder(tmp_path)
+    assert folder.read_record() == {}
+    folder.add_to_record(run=["a"])
+    folder.add_to_record(model=["b"])
+    assert folder.read_record() == {"run": ["a"], "model": ["b"]}
+
+
+@pytest.mark.parametrize("damaged", ['{"run": ["a"', "[]", "3", ""])
+def test_a_damaged_record_of_a_run_is_named(tmp_path, damaged):
+    folder = Folder(tmp_path)
+    folder.record.write_text(damaged)
+    with pytest.raises(ValueError, match=r"run\.json is damaged.* delete this file to go on"):
+        folder.read_record()
+
+
+@pytest.mark.parametrize("owner", ["run", "model"])
+def test_vocabularies_without_a_record_are_said_to_have_none(tmp_path, capsys, owner):
+    folder, words = Folder(tmp_path), [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
+    folder.save_vocabularies(words)
+    folder.load_vocabularies(owner)
+    said = f"tells which vocabularies its {owner} was trained with"
+    assert said in capsys.readouterr().err
+    folder.add_to_record(**{owner: vocabulary_fingerprints(words)})
+    found = folder.load_vocabularies(owner)
+    assert capsys.readouterr().err == ""
+    assert [each.words for each in found] == [each.words for each in words]
+
+
+@pytest.mark.parametrize("owner", ["run", "model"])
+def test_other_vocabularies_of_the_same_size_are_refused(tmp_path, owner):
+    folder, words = Folder(tmp_path), [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
+    folder.save_vocabularies(words)
+    folder.add_to_record(**{owner: vocabulary_fingerprints(words)})
+    data.Vocabulary(["c", "b"]).save(folder.vocabularies[1])
+    with pytest.raises(ValueError, match=f"are not those that its {owner} was trained with"):
+        folder.load_vocabularies(owner)
+
+
+def test_a_vocabulary_that_is_gone_is_named(tmp_path):
+    folder, words = Folder(tmp_path), [data.Vocabulary(["a"]), data.Vocabulary(["b"])]
+    folder.save_vocabularies(words)
+    folder.vocabularies[1].unlink()
+    with pytest.raises(FileNotFoundError, match=r"target\.vocabulary"):
+        folder.load_vocabularies("run")

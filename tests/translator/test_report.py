@@ -1,0 +1,99 @@
+"""Whether a model looked at the words that change places, which search an option stands for, and
+lines as somebody types them.
+"""
+
+import io
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from tests.translator.command import translator
+from tfattn import data
+from tfattn.decoding import beam_search, greedy_search
+from tfattn.translator import lines, report
+
+
+@pytest.mark.parametrize("shift, share", [(0, 1.0), (1, 0.0)])
+def test_swaps_are_found_where_the_heaviest_word_is_the_true_one(monkeypatch, shift, share):
+    pairs = data.toy_translation(230, seed=3)
+    words = [data.Vocabulary.from_sentences(side) for side in zip(*pairs, strict=True)]
+    left = iter(pairs)
+
+    def attention_weights(model, inputs):
+        """Two heads: one looks at the true word, or beside it, the other always at the first. And
+        another layer, which looks at none.
+        """
+        source, target_in = inputs
+        first = np.zeros((*target_in.shape, source.shape[1]))
+        first[..., 0] = 1.0
+        true = np.zeros_like(first)
+        for row in range(len(source)):
+            for t, s in data.swapped_words(*next(left)):
+                true[row, t, s + shift] = 1.0
+        heads = np.stack([first, true], axis=1)
+        return {
+            "model/decoder/block_0/cross_attention": 0 * heads,
+            "model/decoder/block_1/self_attention": 0 * heads,
+            "model/decoder/block_1/cross_attention": heads,
+        }
+
+    monkeypatch.setattr(report, "attention_weights", attention_weights)
+    assert report.swaps_found(None, pairs, words) == share
+    assert next(left, None) is None  # all of them were asked about
+
+
+def test_sentences_without_swaps_have_no_share_of_them(monkeypatch):
+    pairs = [("she is tired .", "elle est fatiguée .")]
+    words = [data.Vocabulary.from_sentences(side) for side in zip(*pairs, strict=True)]
+    monkeypatch.setattr(
+        report, "attention_weights", lambda *_: {"model/decoder": np.ones((1, 5, 5))}
+    )
+    assert report.swaps_found(None, pairs, words) is None
+
+
+def test_one_beam_is_the_greedy_search():
+    assert report.search(types.SimpleNamespace(beam=1, length_penalty=0.5)) is greedy_search
+    found = report.search(types.SimpleNamespace(beam=3, length_penalty=0.5))
+    assert found.func is beam_search and found.keywords == {"num_beams": 3, "length_penalty": 0.5}
+
+
+class Typed(io.TextIOWrapper):
+    def __init__(self, text, terminal):
+        super().__init__(io.BytesIO(text.encode()), encoding="utf-8")
+        self.isatty = lambda: terminal
+
+
+@pytest.mark.parametrize("terminal, at_once", [(True, [1, 1, 1]), (False, [2, 1])])
+def test_lines_are_answered_one_by_one_where_somebody_types_them(monkeypatch, terminal, at_once):
+    asked, written = [], io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(lines, "AT_ONCE", 2)
+    monkeypatch.setattr(sys, "stdin", Typed("a \n\nb", terminal))
+    monkeypatch.setattr(sys, "stdout", written)
+
+    def translate(model, sentences, words, search):
+        asked.append(sentences)
+        return [sentence.upper() for sentence in sentences]
+
+    monkeypatch.setattr(report, "translate", translate)
+    lines.translate_lines(None, [], greedy_search)
+    assert written.buffer.getvalue() == b"A\n\nB\n"
+    assert [len(sentences) for sentences in asked] == at_once
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--translate"], "^\nstopped$"),
+        ([], "^\nstopped; what was trained up to the last whole epoch goes on with --resume$"),
+    ],
+)
+def test_who_stops_it_reads_how_to_go_on(monkeypatch, arguments, said):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lines, "load", stop)
+    monkeypatch.setattr("tfattn.translator.__main__.Run", stop)
+    with pytest.raises(SystemExit, match=said):
+        translator(*arguments)

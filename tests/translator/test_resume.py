@@ -1,0 +1,133 @@
+"""What a run refuses to go on with, and where one that goes on ends."""
+
+import types
+
+import pytest
+
+from tfattn import data
+from tfattn.translator.folder import Folder, fingerprint, vocabulary_fingerprints
+from tfattn.translator.resume import SETTINGS, check_run, chosen_epochs, record_run
+
+WORDS = [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Folder(tmp_path / "new" / "run")
+
+
+@pytest.fixture
+def begun(folder, new_preset):
+    """The folder of a run of one epoch, of the plain preset and the sentences "a b" and "c"."""
+    record_run(options_of(epochs=12), new_preset(), folder, 0, fingerprint(["a b", "c"]), WORDS)
+    folder.best_weights.touch()
+    return folder
+
+
+def options_of(**entries):
+    none = dict.fromkeys(SETTINGS)
+    return types.SimpleNamespace(**{**none, "languages": ("en", "de"), "resume": True, **entries})
+
+
+@pytest.mark.parametrize(
+    "resume, given, done, wanted, noted",
+    [
+        (False, None, 0, 50, False),  # of the preset, whatever an earlier run in the folder had
+        (True, None, 9, 20, False),
+        (True, 30, 15, 30, False),
+        (True, 30, 16, 30, True),  # the rate has begun to go down
+        (True, 20, 18, 20, False),
+        (True, 18, 13, 18, False),
+        (True, 18, 14, 18, True),  # and would have by now
+        (True, 10, 14, 10, False),  # nothing is left to train
+    ],
+)
+def test_a_resumed_run_ends_where_it_was_to_end(
+    begun, new_preset, capsys, resume, given, done, wanted, noted
+):
+    begun.add_to_record(epochs=20)
+    options = options_of(resume=resume, epochs=given)
+    assert chosen_epochs(options, new_preset(cooldown=5), begun, done) == wanted
+    assert ("note: the run was to end after 20 epochs" in capsys.readouterr().err) == noted
+
+
+@pytest.mark.parametrize("done, wanted", [(9, 12), (12, 20), (15, 20)])
+def test_what_asks_for_a_score_alone_does_not_change_where_a_run_ends(
+    begun, new_preset, done, wanted
+):
+    begun.add_to_record(epochs=20)
+    record_run(options_of(epochs=12), new_preset(), begun, done, "", WORDS)
+    assert begun.read_record()["epochs"] == wanted
+
+
+def test_a_preset_that_stands_for_something_else_by_now_is_refused(folder, new_preset):
+    curriculum = (("plain", 2), ("bpe_dropout", 4))
+    preset = new_preset(peak=0.5, curriculum=curriculum)
+    record_run(options_of(epochs=12), preset, folder, 0, "", WORDS)
+    folder.best_weights.touch()
+    check_run(options_of(), preset._replace(epochs=7, tokens=9, subwords=3), folder, 1, "")
+    said = "--preset None: the run in .* was begun when that stood for something else"
+    for other in (preset._replace(peak=0.25), preset._replace(curriculum=())):
+        with pytest.raises(ValueError, match=said):
+            check_run(options_of(), other, folder, 1, "")
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_another_setting_is_refused_by_the_name_of_its_option(folder, new_preset, name):
+    ours, theirs = (["en", "fr"], ["fr", "en"]) if name == "languages" else ("ours", "theirs")
+    record_run(options_of(epochs=2, **{name: ours}), new_preset(), folder, 0, "", WORDS)
+    check_run(options_of(**{name: ours}), new_preset(), folder, 0, "")
+    with pytest.raises(ValueError, match=f"^--{name}: the run in .* was begun with .*, and not"):
+        check_run(options_of(**{name: theirs}), new_preset(), folder, 0, "")
+
+
+def test_other_sentences_are_refused_wherever_they_lie(begun, new_preset):
+    check_run(options_of(), new_preset(), begun, 1, fingerprint(iter(["a b", "c"])))
+    for others in (["a b c"], ["a b", "d"], ["a b", "c", ""]):
+        with pytest.raises(
+            ValueError, match="the sentences are not those that the run in .* was begun with"
+        ):
+            check_run(options_of(), new_preset(), begun, 1, fingerprint(others))
+
+
+def test_a_run_without_its_best_weights_is_refused_before_it_goes_on(folder, new_preset):
+    check_run(options_of(), new_preset(), folder, 0, "")
+    with pytest.raises(
+        ValueError, match=r"best\.weights\.h5 is not there: a run cannot be ended without its best"
+    ):
+        check_run(options_of(), new_preset(), folder, 1, "")
+
+
+def test_a_run_that_is_there_is_not_written_over(begun, new_preset):
+    with pytest.raises(ValueError, match="holds a run of 3 epochs: --resume goes on with it"):
+        check_run(options_of(resume=False), new_preset(), begun, 3, "")
+
+
+def test_a_new_run_leaves_an_older_model_its_vocabularies(begun, new_preset):
+    check_run(options_of(resume=False), new_preset(), begun, 0, "")
+    begun.model.touch()
+    with pytest.raises(ValueError, match="holds a model: --out names another folder"):
+        check_run(options_of(resume=False), new_preset(), begun, 0, "")
+
+
+@pytest.mark.parametrize("resume, noted", [(True, True), (False, False)])
+def test_a_resumed_run_that_is_not_there_is_said_to_be_new(
+    folder, new_preset, capsys, resume, noted
+):
+    check_run(options_of(resume=resume), new_preset(), folder, 0, "")
+    assert ("holds no run to go on with; a new one begins" in capsys.readouterr().err) == noted
+
+
+def test_a_run_that_has_no_epoch_yet_writes_its_words_anew(begun, new_preset):
+    others = [data.Vocabulary(["x"]), data.Vocabulary(["y"])]
+    record_run(options_of(epochs=12), new_preset(), begun, 0, "", others)
+    assert [each.words for each in begun.load_vocabularies("run")] == [
+        each.words for each in others
+    ]
+
+
+def test_a_run_that_has_epochs_keeps_the_words_on_disk(begun, new_preset):
+    data.Vocabulary(["x", "y"]).save(begun.vocabularies[1])
+    record_run(options_of(epochs=12), new_preset(), begun, 1, "", WORDS)
+    assert begun.read_record()["run"] == vocabulary_fingerprints(WORDS)
+    assert data.load_vocabulary(begun.vocabularies[1]).words[4:] == ("x", "y")

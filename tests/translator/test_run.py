@@ -1,0 +1,192 @@
+"""A run, what it leaves, how it goes on, and what one does with it later."""
+
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+from tests.processes import python
+from tests.translator.command import TOY, result, translator
+from tfattn import data
+from tfattn.translator import __main__ as command
+from tfattn.translator import report
+from tfattn.translator.presets import MODELS, PRESETS
+from tfattn.translator.run import Run
+
+OUT = ("--out", "here/and/there")
+
+
+@pytest.fixture
+def folder(trained, tmp_path):
+    """A copy of the folder of a run of one epoch."""
+    return shutil.copytree(trained.folder, tmp_path / "copy")
+
+
+@pytest.mark.slow
+def test_a_run_shows_what_it_has_done(trained):
+    numbers = result(trained.output)
+    assert {"exact_match", "bleu", "val_bleu", "val_loss", "parameters", "seconds"} <= set(numbers)
+    assert 0 <= numbers["aligned_swaps"] <= 1
+    assert numbers["scored"] == "val" and numbers["sentences"] == 40
+    assert numbers["epochs"] == numbers["best_epoch"] == 1
+    assert 0 < numbers["training_seconds"] < numbers["seconds"]
+    assert "630 pairs to learn from, 70 held out" in trained.output
+    before = float(trained.output.split("validation loss before training ")[1].split()[0])
+    assert numbers["val_loss"] < before
+    for line in ("  source     ", "  model      ", "  reference  "):
+        assert trained.output.count(line) == 5
+    out = trained.folder / "here" / "and" / "there"
+    for picture in ("attention.png", "loss.png"):
+        assert (out / picture).stat().st_size > 10_000
+    assert keras.models.load_model(out / "model.keras").count_params() == numbers["parameters"]
+    assert not list(out.glob("unfinished*"))
+
+
+@pytest.mark.slow
+def test_a_run_is_kept_and_resumed(trained, folder, ended, capsys):
+    refused = ended(*TOY, "--epochs", 1, folder=folder)  # finished, and kept all the same
+    assert "holds a run of 1 epochs: --resume goes on with it" in refused
+    refused = ended(*TOY, "--epochs", 2, "--resume", "--tokens", 512, folder=folder)
+    assert "--tokens: the run in here/and/there was begun with 768, and not with 512" in refused
+    refused = ended(*TOY, "--model", "transformer", "--resume", folder=folder)
+    assert "--model: the run in here/and/there was begun with bahdanau, and not with" in refused
+    capsys.readouterr()
+    translator(*TOY, "--epochs", 2, "--resume")
+    resumed, before = capsys.readouterr().out, result(trained.output)
+    numbers = result(resumed)
+    assert numbers["epochs"] == 2 and numbers["training_seconds"] > before["training_seconds"]
+    gained = numbers["val_bleu"] - before["val_bleu"]
+    assert gained >= 0 and numbers["best_epoch"] == (2 if gained else 1)
+    assert "Epoch 1/2" not in resumed and "Epoch 2/2" in resumed
+
+
+@pytest.mark.slow
+def test_a_trained_model_is_asked_in_a_process_of_its_own(folder):
+    lines = "she is tired .\n\na zebra ☃ \udcff sings " + "and sings " * 60 + ".\n"
+    options = ("--translate", "--beam", 2, "--length-penalty", 0.5, *OUT)
+    asked = python("-m", "tfattn.translator", *options, folder=folder, text=lines)
+    assert asked.returncode == 0, asked.stderr
+    first, second, _, rest = asked.stdout.split("\n")
+    assert first and second == "" and rest == ""
+
+
+@pytest.mark.slow
+def test_a_model_and_a_run_are_used_with_their_own_vocabularies_alone(folder, ended):
+    path = folder / "here" / "and" / "there" / "target.vocabulary"
+    *words, last, final = data.load_vocabulary(path).words[4:]
+    data.Vocabulary([*words, final, last]).save(path)  # another one of the same size
+    refused = ended("--translate", *OUT, folder=folder)
+    assert "are not those that its model was trained with" in refused
+    refused = ended(*TOY, "--epochs", 2, "--resume", folder=folder)
+    assert "are not those that its run was trained with" in refused
+
+
+def write_corpus(folder, pairs, parts):
+    for part in parts:
+        for place, language in enumerate(("en", "de")):
+            lines = "".join(pair[place] + "\n" for pair in pairs)
+            (folder / f"{part}.{language}").write_text(lines, encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_transformer_learns_from_files_in_subwords(tmp_path, new_preset, monkeypatch, capsys):
+    pairs = [("a dog barks .", "ein hund bellt ."), ("a cat sleeps .", "eine katze schläft .")] * 20
+    write_corpus(tmp_path, pairs, ("train", "val", "test"))
+    monkeypatch.chdir(tmp_path)
+    sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
+    preset = new_preset(sizes=sizes, tokens=64, subwords=60, epochs=1)
+    monkeypatch.setitem(PRESETS["transformer"], "tiny", preset)  # which is taken for files
+    translator("--data", tmp_path, "--sentences", 5, "--score", "test")
+    output = capsys.readouterr().out
+    assert "40 pairs to learn from, 40 held out" in output
+    numbers = result(output)
+    assert numbers["scored"] == "test" and numbers["sentences"] == 5
+    assert "aligned_swaps" not in numbers
+    assert (tmp_path / "out" / "translator" / "attention.png").exists()
+
+
+def word_by_word(source_size, target_size, share_embeddings, seed, dropout):
+    """A model that guesses the next word from the last one: traced in no time."""
+    source, target_in = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
+    tokens = keras.layers.Embedding(target_size, 5)(target_in)
+    tokens = keras.layers.Dropout(dropout, seed=seed)(tokens)
+    return keras.Model((source, target_in), keras.layers.Dense(target_size)(tokens))
+
+
+@pytest.fixture
+def run_of(tmp_path, new_preset, monkeypatch):
+    """Function from pairs to learn from and to validate with, and options, to the `Run` of a model
+    of few weights.
+    """
+
+    def run(train, validation, *options, **entries):
+        preset = new_preset(sizes={"dropout": 0.3}, peak=0.01, warmup=3, ema_window=2, **entries)
+        monkeypatch.setitem(PRESETS["bahdanau"], "toy", preset)
+        monkeypatch.setitem(MODELS, "bahdanau", word_by_word)
+        write_corpus(tmp_path, train, ["train"])
+        write_corpus(tmp_path, validation, ["val"])
+        common = ("--data", tmp_path, "--model", "bahdanau", "--preset", "toy")
+        options = command.parse([str(option) for option in (*common, *options)])
+        keras.utils.set_random_seed(options.seed)
+        return Run(options)
+
+    return run
+
+
+PAIRS = data.toy_translation(60, seed=0)
+
+
+@pytest.mark.slow
+def test_a_training_goes_through_its_phases_and_on_with_them(run_of, tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "translate", lambda model, sources, words: list(sources))
+    curriculum = (("plain", 1), ("bpe_dropout", 3))
+
+    def train(out, epochs, *more):
+        options = ("--subwords", 90, "--tokens", 256, "--epochs", epochs, "--sentences", 5)
+        run = run_of(PAIRS, PAIRS, *options, "--out", tmp_path / out, *more, curriculum=curriculum)
+        model, history = run.fit()
+        return history, model.get_weights()
+
+    whole, wanted = train("whole", 4)
+    train("resumed", 1)  # to the end of a phase
+    for epochs in (2, 4):  # from there, and from amid one
+        resumed, found = train("resumed", epochs, "--resume")
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for name in ("loss", "val_loss", "accuracy"):
+        np.testing.assert_array_equal(resumed[name], whole[name])
+
+
+def test_a_batch_too_small_for_a_sentence_names_the_option(run_of, tmp_path):
+    pairs = [("a " * 20, "a")] * 2
+    said = "--tokens 8, lines of at most 100 tokens: .* must be at least 24, for the longest"
+    with pytest.raises(ValueError, match=said):
+        run_of(pairs, pairs, "--tokens", 8, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_long_line_to_validate_with_needs_no_option(run_of, tmp_path):
+    words = [("a", "a")] * 2
+    run = run_of(words, [("a", "a " * 1500)], "--tokens", 64, "--out", tmp_path / "out")
+    assert [target.shape for _, target in run.held_out.as_numpy_iterator()] == [(1, 1504)]
+
+
+def test_a_run_that_goes_on_takes_the_words_that_it_was_begun_with(run_of, tmp_path, monkeypatch):
+    options = ("--tokens", 64, "--out", tmp_path / "out")
+    begun = run_of(PAIRS, PAIRS, *options)
+    begun.folder.best_weights.touch()
+    begun.folder.add_to_record(
+        sentences="others"
+    )  # whatever they are: only the words are asked for
+    monkeypatch.setattr("tfattn.translator.resume.check_run", lambda *_: None)
+    monkeypatch.setattr("tfattn.training.Backup", lambda path: Done(epoch=1, history={}))
+    found = run_of(PAIRS[:9], PAIRS, *options, "--resume")
+    assert [each.words for each in found.words] == [each.words for each in begun.words]
+
+
+class Done:
+    """Stands in for the backup of a run."""
+
+    def __init__(self, epoch, history):
+        self.epoch, self.history = epoch, history

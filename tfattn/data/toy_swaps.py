@@ -1,0 +1,51 @@
+"""Words of a toy sentence that change places on the way into French."""
+
+import itertools
+
+from tfattn.data.toy_lexicon import ADJECTIVES, NOUNS
+
+__all__ = ["swapped_words"]
+
+_ADJECTIVES = {  # those that follow their noun in French
+    form: adjective.english
+    for adjective in ADJECTIVES
+    if not adjective.precedes
+    for form in (
+        adjective.masculine,
+        adjective.feminine,
+        adjective.masculine_plural,
+        adjective.feminine_plural,
+    )
+}
+_NOUNS = {noun.french: noun.english for noun in NOUNS} | {
+    noun.french_plural: noun.english_plural for noun in NOUNS
+}
+
+
+def swapped_words(source: str, target: str) -> list[tuple[int, int]]:
+    """The nouns and adjectives of a pair of `toy_translation` that stand in the other order in
+    French.
+
+    They tell whether attention has found the word that it translates: for row t of a decoder's
+    attention over the source, the heaviest weight of a model that has learnt is at s.
+
+    Args:
+        source: Str, an English sentence of the toy grammar.
+        target: Str, its translation, or a model's.
+
+    Returns:
+        A list of `(t, s)`: word t of `target` translates word s of `source`, both counted from 0. A
+        pair of words that `source` has twice is left out.
+
+    Example:
+        >>> swapped_words("the black cat sleeps .", "le chat noir dort .")
+        [(1, 2), (2, 1)]
+    """
+    read = list(itertools.pairwise(source.split()))
+    swaps = []
+    for t, (noun, adjective) in enumerate(itertools.pairwise(target.split())):
+        translated = _ADJECTIVES.get(adjective), _NOUNS.get(noun)
+        if read.count(translated) == 1:  # where no other words could be meant
+            s = read.index(translated)
+            swaps += [(t, s + 1), (t + 1, s)]
+    return swaps

@@ -1,0 +1,74 @@
+"""The weights of the best epoch on disk, whole at every moment."""
+
+import os
+import pathlib
+from collections.abc import Callable
+
+import keras
+
+from tfattn import _checks
+from tfattn.training.files import replacing
+
+__all__ = ["BestWeights"]
+
+
+class BestWeights(keras.callbacks.Callback):
+    """Writes the model's weights at the end of each epoch that is better than all before.
+
+        backup = training.Backup("run.backup")
+        keep = training.BestWeights("best.weights.h5", best=backup.best("val_loss", min))
+        model.fit(..., initial_epoch=backup.epoch, callbacks=[keep, backup])
+        model.load_weights("best.weights.h5")
+
+    A kill in the middle of writing leaves the weights of the best epoch before. Inside
+    `AveragedWeights` it keeps the average.
+
+    Args:
+        filepath: where to write, a name that ends with ".weights.h5".
+        monitor: name of the log that tells which epoch is best.
+        better: `min` or `max`.
+        best: the best value of an earlier life of the run, as `Backup.best` gives it; None for a
+            new run.
+    Attributes:
+        best: float, the best value so far; None before the first.
+    Raises:
+        ValueError: `filepath` has another ending; `better` is neither; in `fit`, the logs have no
+            `monitor`.
+    Example:
+        >>> import os, tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "best.weights.h5")
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> keep = tfattn.training.BestWeights(path, monitor="loss")
+        >>> history = model.fit(np.ones((3, 1)), np.ones((3, 1)), epochs=4, callbacks=[keep], verbose=0).history
+        >>> keep.best == min(history["loss"]), os.path.exists(path)
+        (True, True)
+
+    Differs from `keras.callbacks.ModelCheckpoint(save_best_only=True, save_weights_only=True)`,
+    which a kill in the middle of writing leaves with half a file.
+    """
+
+    def __init__(
+        self,
+        filepath: str | os.PathLike,
+        monitor: str = "val_loss",
+        better: Callable = min,
+        best: float | None = None,
+    ):
+        super().__init__()
+        self.filepath = pathlib.Path(filepath)
+        if not self.filepath.name.endswith(".weights.h5"):
+            _checks.fail("BestWeights", "filepath", 'end with ".weights.h5"', str(filepath))
+        if better not in (min, max):
+            _checks.fail("BestWeights", "better", "be `min` or `max`", better)
+        self.monitor, self.better, self.best = monitor, better, best
+
+    def on_epoch_end(self, epoch, logs=None):
+        value = (logs or {}).get(self.monitor)
+        if value is None:
+            _checks.fail("BestWeights", "monitor", f"be one of {sorted(logs or {})}", self.monitor)
+        # A NaN is never better, and never remembered: it would never be beaten.
+        if self.best is None or (value == value and self.better(self.best, value) != self.best):
+            with replacing(self.filepath) as unfinished:
+                self.model.save_weights(unfinished)
+            self.best = float(value) if value == value else None

@@ -1,0 +1,42 @@
+"""Files that are whole at every moment: the new one takes the old one's place at once."""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator
+
+__all__ = ["replacing"]
+
+
+@contextlib.contextmanager
+def replacing(filepath: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """A path to write to; what is written there replaces the file at `filepath` when all went well.
+
+    A kill or a full disk in the middle of writing leaves the old file. The path lies beside
+    `filepath`, so that both are on one disk, and has its ending, by which Keras tells formats
+    apart.
+
+    Args:
+        filepath: where the file is, or will be; its folder is there.
+    Returns:
+        A context manager, which gives a `pathlib.Path`.
+    Raises:
+        FileNotFoundError: nothing was written.
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "notes.txt")
+        >>> with replacing(path) as unfinished:
+        ...     _ = unfinished.write_text("whole")
+        >>> path.read_text()
+        'whole'
+    """
+    filepath = pathlib.Path(filepath)
+    unfinished = filepath.with_name(f"unfinished.{filepath.name}")
+    try:
+        yield unfinished
+        with open(unfinished, "rb+") as file:
+            os.fsync(file.fileno())  # on disk before the old one is given up
+        os.replace(unfinished, filepath)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise

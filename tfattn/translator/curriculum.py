@@ -1,0 +1,84 @@
+"""What is learnt from in which epochs, and at which rate.
+
+A model learns quickest from plain batches; then some epochs of another kind keep it from learning
+few sentences by heart; and plain ones again, while the rate goes down, end the training.
+"""
+
+import argparse
+from typing import NamedTuple
+
+import keras
+
+from tfattn import data, training
+from tfattn.translator.corpus import Pairs, Words
+from tfattn.translator.presets import Preset
+
+__all__ = ["KINDS", "MAX_LENGTH", "Phase", "count_too_long", "learning_rate", "phases"]
+
+MAX_LENGTH = 100  # tokens of a training sentence, its begin or end included
+
+
+class Phase(NamedTuple):
+    """Some epochs of a training, and what is learnt from in them: a `tf.data.Dataset`."""
+
+    batches: object
+    counter: data.EpochCounter
+    epochs: range
+
+
+def phases(
+    preset: Preset, train: Pairs, words: list[Words], options: argparse.Namespace
+) -> list[Phase]:
+    """The phases of a training of `options.epochs` epochs; `words` has both vocabularies."""
+    found, begin = [], 0
+    for kind, end in (*preset.curriculum, ("plain", options.epochs)):
+        epochs = range(begin, min(end, options.epochs))
+        if epochs:
+            counter = data.EpochCounter()
+            batches = data.token_batches(
+                train,
+                *KINDS[kind](words),
+                options.tokens,
+                max_length=MAX_LENGTH,
+                shuffle_seed=options.seed,
+                epoch_counter=counter,
+            )
+            found.append(Phase(batches, counter, epochs))
+        begin = end
+    return found
+
+
+def _plain(words):
+    return words
+
+
+def _bpe_dropout(words):
+    return [
+        data.SubwordDropout(each) if isinstance(each, data.SubwordVocabulary) else each
+        for each in words
+    ]
+
+
+# Functions from both vocabularies to those that a phase makes its batches with.
+KINDS = {"plain": _plain, "bpe_dropout": _bpe_dropout}
+
+
+def count_too_long(train: Pairs, words: list[Words]) -> int:
+    """How many pairs no phase learns from."""
+
+    def is_long(side, line):
+        # Letters are quicker to count than tokens, of which there is at most one more.
+        return len(line) + 1 >= MAX_LENGTH and len(side.encode(line)) >= MAX_LENGTH
+
+    return sum(any(map(is_long, words, pair)) for pair in train)
+
+
+def learning_rate(
+    preset: Preset, updates: list[int]
+) -> keras.optimizers.schedules.LearningRateSchedule:
+    """The learning rate of a run; `updates` has the number of them in each epoch."""
+    schedule = training.InverseSquareRootSchedule(preset.peak, preset.warmup)
+    if not preset.cooldown:
+        return schedule
+    steps = sum(updates[-preset.cooldown :])
+    return training.Cooldown(schedule, start=sum(updates) - steps, steps=steps)

@@ -1,0 +1,121 @@
+"""What a run is made of, and what it refuses to go on with."""
+
+import argparse
+import json
+import sys
+
+from tfattn.translator.corpus import Words
+from tfattn.translator.folder import Folder, vocabulary_fingerprints
+from tfattn.translator.presets import Preset
+
+__all__ = ["check_run", "chosen_epochs", "record_run"]
+
+# Who goes on with a run must ask for the same.
+SETTINGS = (
+    *("model", "preset", "seed", "languages"),
+    *("pairs", "subwords", "tokens", "sentences"),
+)
+
+
+def chosen_epochs(options: argparse.Namespace, preset: Preset, folder: Folder, done: int) -> int:
+    """`--epochs`; else those that the run which goes on was to have; else the preset's.
+
+    Args:
+        done: epochs that lie behind the run.
+    """
+    earlier = folder.read_record().get("epochs") if options.resume else None
+    epochs = options.epochs or earlier or preset.epochs
+    if earlier and preset.cooldown and done < epochs != earlier:
+        if done > min(earlier, epochs) - preset.cooldown:
+            print(
+                f"note: the run was to end after {earlier} epochs; with {epochs} its rate, of "
+                "whose way down a part lies behind it, makes a jump",
+                file=sys.stderr,
+            )
+    return epochs
+
+
+def check_run(
+    options: argparse.Namespace, preset: Preset, folder: Folder, done: int, sentences: str
+) -> None:
+    """Refuses to write over a run or a model, and to go on with one that was made otherwise or of
+    which a part is gone.
+
+    Args:
+        done: epochs that lie behind the run.
+        sentences: their `fingerprint`.
+    """
+    if not options.resume:
+        if done:
+            raise ValueError(
+                f"{folder.path} holds a run of {done} epochs: --resume goes on with it, or scores "
+                "it where --epochs is reached; --out names another folder"
+            )
+        if folder.model.exists():  # which would lose its vocabularies
+            raise ValueError(f"{folder.path} holds a model: --out names another folder")
+        return
+    record = folder.read_record()
+    if not record and not done:
+        print(f"note: {folder.path} holds no run to go on with; a new one begins", file=sys.stderr)
+    if done and not folder.best_weights.exists():
+        raise ValueError(
+            f"{folder.best_weights} is not there: a run cannot be ended without its best weights; "
+            "--out names another folder"
+        )
+    earlier = record.get("settings", {})
+    for name, value in _settings(options).items():
+        if name in earlier and earlier[name] != value:
+            raise ValueError(
+                f"--{name}: the run in {folder.path} was begun with {earlier[name]}, and not with "
+                f"{value}"
+            )
+    if record.get("sentences", sentences) != sentences:
+        raise ValueError(
+            f"the sentences are not those that the run in {folder.path} was begun with"
+        )
+    if record.get("stands_for", _recipe(preset)) != _recipe(preset):
+        raise ValueError(
+            f"--preset {options.preset}: the run in {folder.path} was begun when that stood for "
+            f"something else, {record['stands_for']}, and not {_recipe(preset)}"
+        )
+
+
+def record_run(
+    options: argparse.Namespace,
+    preset: Preset,
+    folder: Folder,
+    done: int,
+    sentences: str,
+    words: list[Words],
+) -> None:
+    """Keeps what the run is made of. An `--epochs` that is reached already asks for a score, and
+    changes nothing.
+    """
+    folder.path.mkdir(parents=True, exist_ok=True)
+    if not done:
+        folder.save_vocabularies(words)
+    entries = {
+        "settings": _settings(options),
+        "stands_for": _recipe(preset),
+        "sentences": sentences,
+        "run": vocabulary_fingerprints(words),
+    }
+    if done < options.epochs or "epochs" not in folder.read_record():
+        entries["epochs"] = options.epochs
+    folder.add_to_record(**entries)
+
+
+def _settings(options):
+    return {name: getattr(options, name) for name in SETTINGS} | {
+        "languages": list(options.languages)
+    }
+
+
+def _recipe(preset):
+    """What a preset's name stands for, but for what options may say otherwise."""
+    found = {
+        name: value
+        for name, value in preset._asdict().items()
+        if name not in ("subwords", "tokens", "epochs")
+    }
+    return json.loads(json.dumps(found))  # as the file gives it back

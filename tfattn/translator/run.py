@@ -1,0 +1,154 @@
+"""A training: begun or gone on with, judged by BLEU, and ended with its best weights."""
+
+import argparse
+import time
+
+import keras
+
+from tfattn import data, plot, training
+from tfattn.training.files import replacing
+from tfattn.translator import corpus, curriculum, report, resume
+from tfattn.translator.folder import Folder, fingerprint, vocabulary_fingerprints
+from tfattn.translator.presets import MODELS, PRESETS
+
+__all__ = ["Run"]
+
+BLEU_EVERY = 5  # epochs
+
+
+class Run:
+    """One training, from its options to its model.
+
+    Args:
+        options: as `__main__.parser` reads them; `epochs` becomes the number that is trained.
+    Raises:
+        ImportError, OSError, ValueError: what a user can mend; nothing is written then.
+    """
+
+    def __init__(self, options: argparse.Namespace):
+        self._began = time.perf_counter()
+        # What is missing for pictures and scores is missed now, and not after the training.
+        plot.loss_curve([0.0])
+        training.corpus_bleu(["a"], ["a"])
+        self.options, self.preset = options, PRESETS[options.model][options.preset]
+        self.folder = Folder(options.out)
+        self.backup = training.Backup(self.folder.backup)
+        done = self.backup.epoch
+        self._seconds_before = sum(self.backup.history.get("seconds", []))  # of earlier lives
+        self.train, self.validation = corpus.training_and_validation(options)
+        self.scored = corpus.read(options, options.score) if options.score else self.validation
+        sentences = fingerprint(line for pair in (*self.train, *self.validation) for line in pair)
+        resume.check_run(options, self.preset, self.folder, done, sentences)
+        options.epochs = resume.chosen_epochs(options, self.preset, self.folder, done)
+        if done:
+            self.words = self.folder.load_vocabularies("run")
+        else:
+            self.words = corpus.new_vocabularies(options, self.train)
+        self.phases, self.held_out = self._batches()
+        resume.record_run(options, self.preset, self.folder, done, sentences, self.words)
+
+    @property
+    def seconds(self) -> float:
+        """What the run took up to now; of a life before `--resume`, its whole epochs."""
+        return self._seconds_before + time.perf_counter() - self._began
+
+    def fit(self) -> tuple[keras.Model, dict]:
+        """The model with its best weights, saved, and the history of all epochs."""
+        source_words, target_words = self.words
+        learnt = len(self.train) - curriculum.count_too_long(self.train, self.words)
+        print(
+            f"{learnt} pairs to learn from, {len(self.validation)} held out; "
+            f"vocabulary {len(source_words)}"
+            + ("" if self.options.subwords else f" + {len(target_words)} words")
+        )
+        model = self._compiled_model()
+        before = model.evaluate(self.held_out, verbose=0, return_dict=True)["loss"]
+        print(f"{model.count_params():,} parameters; validation loss before training {before:.4f}")
+        callbacks = [self._judge(), _Clock(), self.backup]
+        for phase in self.phases:
+            if self.backup.epoch < phase.epochs.stop or phase is self.phases[-1]:
+                history = model.fit(
+                    phase.batches,
+                    validation_data=self.held_out,
+                    epochs=phase.epochs.stop,
+                    initial_epoch=self.backup.epoch,
+                    shuffle=False,  # the batches shuffle themselves
+                    callbacks=[phase.counter, *callbacks],
+                ).history
+        model.load_weights(self.folder.best_weights)
+        after = history["val_loss"][-1]
+        print(f"validation loss {before:.4f} at the start, {after:.4f} in the last epoch")
+        with replacing(self.folder.model) as unfinished:
+            model.save(unfinished)
+        self.folder.add_to_record(model=vocabulary_fingerprints(self.words))
+        return model, history
+
+    def _batches(self):
+        """The phases of the training, and the batches of the validation loss."""
+        tokens = self.options.tokens
+        try:
+            phases = curriculum.phases(self.preset, self.train, self.words, self.options)
+        except ValueError as error:
+            raise ValueError(
+                f"--tokens {tokens}, lines of at most {curriculum.MAX_LENGTH} tokens: {error}"
+            ) from None
+        # No line of these is left out, however long; a row has a mark more, and is padded to a
+        # multiple of four.
+        longest = max(
+            len(side.encode(line))
+            for pair in self.validation
+            for side, line in zip(self.words, pair, strict=True)
+        )
+        tokens = max(tokens, 1024, longest + 4)
+        return phases, data.token_batches(self.validation, *self.words, tokens)
+
+    def _compiled_model(self):
+        options, preset = self.options, self.preset
+        model = MODELS[options.model](
+            *map(len, self.words),
+            share_embeddings=bool(options.subwords),
+            seed=options.seed,
+            **preset.sizes,
+        )
+        model.build(((None, None), (None, None)))
+        updates = [len(phase.batches) for phase in self.phases for _ in phase.epochs]
+        model.compile(
+            optimizer=keras.optimizers.Adam(
+                curriculum.learning_rate(preset, updates),
+                beta_2=0.98,
+                epsilon=1e-9,
+                use_ema=True,
+                ema_momentum=1 - 1 / preset.ema_window,
+            ),
+            loss=training.MaskedCrossentropy(label_smoothing=0.1),
+            metrics=[training.MaskedAccuracy(name="accuracy")],
+            jit_compile=False,  # which would compile each shape of a batch anew
+        )
+        return model
+
+    def _judge(self):
+        """BLEU of the averaged weights, and the best of them kept."""
+        sources, references = zip(*self.validation[: self.options.sentences], strict=True)
+        return training.AveragedWeights(
+            [
+                training.ValidationBleu(
+                    lambda model, sources: report.translate(model, sources, self.words),
+                    sources,
+                    references,
+                    every=BLEU_EVERY,
+                ),
+                training.BestWeights(
+                    self.folder.best_weights, "val_bleu", max, self.backup.best("val_bleu")
+                ),
+            ]
+        )
+
+
+class _Clock(keras.callbacks.Callback):
+    """Notes what each epoch took, the judging of it among it."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.began = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["seconds"] = round(time.perf_counter() - self.began, 1)
