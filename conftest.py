@@ -39,7 +39,9 @@ LEFT_OUT = pytest.StashKey[int]()
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--full", action="store_true", help="run the tests marked slow too, not the quick tier alone"
+        "--full",
+        action="store_true",
+        help="run the tests marked slow too, not the quick tier alone",
     )
 
 
