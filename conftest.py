@@ -1,5 +1,5 @@
-"""Settings for the whole suite: the longest files come first, docstring examples find their names,
-and each test starts from the same seed.
+"""Settings for the whole suite: a quick tier and a full one, the longest files first, names for
+docstring examples, and the same seed at the start of each test.
 """
 
 import os
@@ -33,6 +33,16 @@ LONG = (
     "test_models_trained.py",
 )
 
+LEFT_OUT = pytest.StashKey[int]()
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run the tests marked slow too, not the quick tier alone",
+    )
+
 
 def pytest_configure(config):
     # pytest-xdist would hand out first the files of the most tests, and last the long runs, which
@@ -41,11 +51,51 @@ def pytest_configure(config):
     gone = [name for name in LONG if not (TESTS / name).is_file()]
     if gone:
         raise pytest.UsageError(f"conftest.LONG: no such files: {', '.join(gone)}")
+    config.stash[LEFT_OUT] = 0
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     places = {TESTS / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.resolve(), len(LONG)))
+    if config.option.full or config.option.markexpr:
+        return
+    left_out = [item for item in items if item.get_closest_marker("slow") and not _named(item)]
+    config.hook.pytest_deselected(items=left_out)
+    config.stash[LEFT_OUT] = len(left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
+
+
+def _named(item):
+    """Whether the command line names this item's file, or the item: what is named runs."""
+    here = item.config.invocation_params.dir
+    for argument in item.config.args:
+        path, *parts = argument.split("::")
+        node = "::".join([str(item.path), *item.nodeid.split("::")[1:]])
+        wanted = "::".join([str((here / path).resolve()), *parts])
+        if node == wanted or node.startswith((f"{wanted}::", f"{wanted}[")):
+            return True
+    return False
+
+
+# Under pytest-xdist each process collects for itself, and tells the one that reports.
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash[LEFT_OUT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
+    node.config.stash[LEFT_OUT] = max(node.config.stash[LEFT_OUT], left_out)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if left_out := config.stash[LEFT_OUT]:
+        terminalreporter.write_line(
+            f"quick tier: {left_out} slow tests left out; pytest --full runs everything"
+        )
 
 
 @pytest.fixture(autouse=True)

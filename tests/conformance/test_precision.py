@@ -72,9 +72,14 @@ def test_large_scores_do_not_overflow_half_precision(row, policy):
     assert np.isfinite(output).all()
 
 
+@pytest.fixture(scope="module")
+def exact_regressor():
+    return Regressor.fitted()
+
+
 @pytest.mark.parametrize("policy", POLICIES)
-def test_regressor_in_half_precision_agrees_with_float32(policy):
-    exact, mixed = Regressor.fitted(), Regressor.fitted(dtype=policy)
+def test_regressor_in_half_precision_agrees_with_float32(policy, exact_regressor):
+    exact, mixed = exact_regressor, Regressor.fitted(dtype=policy)
     mixed.set_weights([np.asarray(weight.value) for weight in exact.weights])
     points = Regressor.points()
     close(numbers(mixed(points)), numbers(exact(points)), policy)

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from tests.conformance.fresh_process import ROADS
+from tests.conformance.paths import paths_of
 from tests.conformance.table import ALL, SAVED, Regressor, first_of_each_class
 
 # Keras 3.15 reads its own variables in a way that NumPy 2.4 is leaving behind; every saved model
@@ -72,7 +73,8 @@ def saved(tmp_path_factory):
     expected, errors = {}, {}
     for number, row in enumerate(SAVED):
         try:
-            expected[number] = _save(row, root / f"{number:02}")
+            with paths_of(row):
+                expected[number] = _save(row, root / f"{number:02}")
         except Exception as error:  # one row's failure is reported by that row's tests
             errors[number] = error
     home = pathlib.Path(__file__).parents[2]

@@ -2,16 +2,21 @@
 
 import pytest
 
-from tests.conformance.table import ALL, public_layers
+from tests.conformance.paths import BOTH
+from tests.conformance.table import ALL, SAVED, public_layers
+
+CLASSES = {row.cls for row in ALL}
 
 
 @pytest.mark.parametrize("cls", public_layers(), ids=lambda cls: cls.__name__)
 def test_every_public_layer_and_model_has_a_row(cls):
-    assert cls in {row.cls for row in ALL}, (
-        f"add a row for {cls.__name__} to tests/conformance/table.py"
-    )
+    assert cls in CLASSES, f"add a row for {cls.__name__} to tests/conformance/table.py"
 
 
 def test_row_names_are_unique():
     names = [row.name for row in ALL]
     assert len(set(names)) == len(names)
+
+
+def test_rows_that_trace_both_paths_are_in_the_table():
+    assert {row.name for row in SAVED} >= BOTH
