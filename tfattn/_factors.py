@@ -1,4 +1,4 @@
-"""What models and losses agree on without knowing each other: which product the logits are."""
+"""What models and losses share without knowing each other: the product that the logits are."""
 
 from typing import Any, NamedTuple
 
@@ -6,13 +6,15 @@ __all__ = ["Factors"]
 
 _NAME, _SPARED = "_tfattn_factors", "_tfattn_spared"
 
+Tensor = Any  # of any backend, for which Keras has no common type
+
 
 class Factors(NamedTuple):
-    """Logits `(..., V)` as tokens · vectorsᵀ + bias, for who can do without the logits.
+    """Logits `(..., V)` as tokens · vectorsᵀ + bias, for a loss that can do without the logits.
 
-    They travel on the logits, as Keras's masks do on its tensors, and are gone with the first
-    operation on them. On those of a TensorFlow graph alone: there the logits that nothing asks for
-    are not computed.
+    They travel on the logits, as Keras's masks do on its tensors, and the first operation on the
+    logits loses them. Only logits of a TensorFlow graph carry them: there, logits that nothing
+    asks for are not computed.
 
     Attributes:
         tokens: `(..., W)`.
@@ -20,33 +22,31 @@ class Factors(NamedTuple):
         bias: `(V,)`, or None.
     """
 
-    tokens: Any
-    vectors: Any
-    bias: Any = None
+    tokens: Tensor
+    vectors: Tensor
+    bias: Tensor | None = None
 
-    def on(self, logits):
+    def on(self, logits: Tensor) -> Tensor:
         """The same logits, with these factors on them."""
         setattr(logits, _NAME, self)
         return logits
 
     @staticmethod
-    def fit_on(logits):
+    def fit_on(logits: Tensor) -> bool:
         """Whether these logits may never be computed."""
         return hasattr(logits, "graph")
 
     @staticmethod
-    def of(logits):
+    def of(logits: Tensor) -> "Factors | None":
         """The factors on these logits, or None."""
         return getattr(logits, _NAME, None)
 
     @staticmethod
-    def spare(logits):
-        """Notes that a loss did without these logits; who else needs them would be the one that has
-        them made.
-        """
+    def spare(logits: Tensor) -> None:
+        """Notes that a loss did without these logits: whoever else reads them has them computed."""
         setattr(logits, _SPARED, True)
 
     @staticmethod
-    def are_spared(logits):
+    def are_spared(logits: Tensor) -> bool:
         """Whether a loss did without these logits."""
         return getattr(logits, _SPARED, False)

@@ -1,18 +1,19 @@
-"""Packages that only some functions need: looked up when first used, with the pip line where they
-are missing.
+"""Packages that only some functions need, imported when first used.
 
 Floor 0, beside `_checks`.
 """
 
 import importlib
+from types import ModuleType
 
 
-def find(module, extra, who):
+def find(module: str, extra: str, who: str) -> ModuleType:
     """The module of that name.
 
     Args:
-        module: name to import.   extra: the extra of this package that brings it.   who: what needs
-            it.
+        module: name to import.
+        extra: the extra of this package that installs it.
+        who: what needs it.
     Raises:
         ImportError: it is not installed; the message gives the line that installs it.
     """

@@ -1,24 +1,27 @@
-"""What models and searches agree on without knowing each other: which part of a state has an entry
-for each position.
-"""
+"""What models and searches share without knowing each other: a step, and the past in its state."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["Past"]
+__all__ = ["Past", "Step", "Tensor"]
+
+Tensor = Any  # of any backend, for which Keras has no common type
+
+# (tokens, position, state) -> (logits, state), as `tfattn.decoding` describes it.
+Step = Callable[[Tensor, Tensor, Any], tuple[Tensor, Any]]
 
 
 class Past(NamedTuple):
-    """A tensor in the state of a step with an entry for each position, such as the keys of the
-    tokens so far.
+    """A tensor in a step's state with an entry for each position, such as the keys so far.
 
-    A step writes the entry of its position, and looks at none after it. So a search may hand it
-    fewer positions than there is room for, as long as its own is among them: work and memory then
-    grow with what is written. How many there are, a step asks with `ops.shape`; it hands back as
-    many. The first step gets all of them, and so does each one where XLA might compile the search.
+    A step writes the entry of its position, and reads none after it. So a search may hand it fewer
+    positions than there is room for, as long as its own is among them: work and memory then grow
+    with what is written. A step asks with `ops.shape` how many there are, and hands back as many.
+    The first step gets all of them, and so does every step where XLA might compile the search.
     What stood after the written positions is not kept.
 
     Attributes:
         tensor: `(B, ..., L, P)`, with room for L positions.
     """
 
-    tensor: Any
+    tensor: Tensor

@@ -1,72 +1,76 @@
 """Smoothing kernels in log space.
 
 A kernel says how much a key counts at a distance. Each function here takes the squared distance in
-bandwidths, u² = ‖(query − key) / bandwidth‖², and returns log K(u) up to a constant, which the
-softmax over keys turns into the weights of Nadaraya and Watson. In log space a query far from every
-key still gets finite weights that sum to 1. A kernel of compact support returns −inf outside of it,
-which is the same as a masked pair.
+bandwidths, u² = ‖(query − key) / bandwidth‖², and returns log K(u) up to a constant. The softmax
+over keys turns that into the weights of Nadaraya and Watson. In log space a query far from every
+key still gets finite weights that sum to 1. A kernel of compact support returns −inf outside of
+it, which is the same as a masked pair.
 
-The next kernel is one more function with `@_named`; users pass a function of their own instead of a
-name.
+The next kernel is one more function with `@_named`. Users pass a function of their own instead of
+a name.
 
 Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; Wasserman, All of Nonparametric Statistics,
 4.2, for all but the triangular one. D2L calls the triangular kernel Epanechnikov.
 """
 
+from collections.abc import Callable
+
 import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn.core.floats import Tensor
 
 __all__ = ["boxcar", "epanechnikov", "gaussian", "get", "names", "triangular"]
 
-_BY_NAME = {}
+Kernel = Callable[[Tensor], Tensor]  # from u² to log K(u)
+
+_BY_NAME: dict[str, Kernel] = {}
 
 
-def _named(kernel):
+def _named(kernel: Kernel) -> Kernel:
     _BY_NAME[kernel.__name__] = kernel
     return kernel
 
 
-def _inside(squared, log_kernel):
+def _inside(squared: Tensor, log_kernel: Tensor) -> Tensor:
     """`log_kernel` where u < 1, −inf elsewhere; NaN distances stay NaN."""
-    # Written with `>=`, which is False for NaN, so that a broken input shows instead of passing for
-    # a far one.
+    # `>=` is False for NaN: a broken input shows, and does not pass for a distant one.
     return ops.where(squared >= 1.0, -float("inf"), log_kernel)
 
 
 @_named
-def gaussian(squared):
+def gaussian(squared: Tensor) -> Tensor:
     """log K = −u²/2."""
     return -0.5 * squared
 
 
 @_named
-def boxcar(squared):
+def boxcar(squared: Tensor) -> Tensor:
     """K = 1 for u ≤ 1: the plain mean of the neighbours."""
     return ops.where(squared > 1.0, -float("inf"), 0.0 * squared)
 
 
 @_named
-def triangular(squared):
+def triangular(squared: Tensor) -> Tensor:
     """K = 1 − u for u < 1."""
-    # The slope of the root is infinite at 0; a distance of 1e-6 bandwidths counts as none.
+    # The root has an infinite slope at 0: nearer than 1e-6 bandwidths, a distance is constant.
     root = ops.sqrt(ops.maximum(squared, 1e-12))
     return _inside(squared, ops.log1p(-ops.minimum(root, 1.0 - 1e-6)))
 
 
 @_named
-def epanechnikov(squared):
+def epanechnikov(squared: Tensor) -> Tensor:
     """K = 1 − u² for u < 1."""
     return _inside(squared, ops.log1p(-ops.minimum(squared, 1.0 - 1e-6)))
 
 
-def names():
+def names() -> list[str]:
     """The names that `get` knows."""
     return sorted(_BY_NAME)
 
 
-def get(kernel, who="kernels.get"):
+def get(kernel: str | Kernel, who: str = "kernels.get") -> Kernel:
     """The kernel of that name, or the callable itself.
 
     Args:
@@ -86,15 +90,18 @@ def get(kernel, who="kernels.get"):
     return _BY_NAME[kernel]
 
 
-def serialize(kernel):
+def serialize(kernel: str | Kernel) -> str | dict:
     """The name of a kernel of this module; Keras's own form for any other callable."""
-    if isinstance(kernel, str) or _BY_NAME.get(getattr(kernel, "__name__", None)) is kernel:
-        return kernel if isinstance(kernel, str) else kernel.__name__
+    if isinstance(kernel, str):
+        return kernel
+    name = getattr(kernel, "__name__", None)
+    if _BY_NAME.get(name) is kernel:
+        return name
     return keras.saving.serialize_keras_object(kernel)
 
 
-def with_kernel(config):
-    """A layer's config with its kernel made from what `serialize` wrote, where there is one."""
+def with_kernel(config: dict) -> dict:
+    """A layer's config, whose kernel is made again from what `serialize` wrote."""
     kernel = config.get("kernel")
     if not isinstance(kernel, dict):
         return config

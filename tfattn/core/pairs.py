@@ -1,20 +1,22 @@
-"""Arrays over the square of pairs, `(T, S)` with or without batch and heads: masks, biases and
-lengths as users pass them.
-"""
+"""Arrays over pairs of query and key as users pass them: masks, biases and lengths."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._checks import Shape
+from tfattn.core.floats import Tensor
 
 _FLOAT_HINT = "a float that is added to the scores, such as 0 and -1e9, goes into `bias`"
 _INT_HINT = "0 and 1 become a mask with `mask != 0`"
 
-# The shapes of a whole square, by the rank of the scores.
+# The shapes that cover all pairs, by the rank of the scores.
 SQUARES = {3: "(T, S) or (B, T, S)", 4: "(T, S), (B, T, S) or (B, H, T, S)"}
 
 
-def checked_bool(who, argument, value):
+def checked_bool(who: str, argument: str, value: Any) -> Tensor:
     """`value` as a tensor, if it is boolean."""
     value = _tensor(value)
     dtype = keras.backend.standardize_dtype(value.dtype)
@@ -22,14 +24,14 @@ def checked_bool(who, argument, value):
     return value
 
 
-def checked_int(who, argument, value):
+def checked_int(who: str, argument: str, value: Any) -> Tensor:
     """`value` as an int32 tensor, if it holds integers."""
     value = _tensor(value)
     _checks.integer_dtype(who, argument, keras.backend.standardize_dtype(value.dtype))
     return ops.cast(value, "int32")
 
 
-def checked_bias(who, bias, scores_shape):
+def checked_bias(who: str, bias: Any, scores_shape: Shape) -> Tensor:
     """`bias` as a tensor, if it holds numbers and broadcasts to scores of that static shape."""
     bias = _tensor(bias)
     if keras.backend.standardize_dtype(bias.dtype) == "bool":
@@ -39,7 +41,7 @@ def checked_bias(who, bias, scores_shape):
     return bias
 
 
-def check_square(who, argument, shape, scores_shape):
+def check_square(who: str, argument: str, shape: Shape, scores_shape: Shape) -> None:
     """Raises unless a mask or bias of that static shape broadcasts to scores of `scores_shape`."""
     letters = SQUARES[len(scores_shape)]
     _checks.rank(who, argument, shape, range(2, len(scores_shape) + 1), letters)
@@ -48,14 +50,12 @@ def check_square(who, argument, shape, scores_shape):
     _checks.broadcasts(who, argument, shape, target[-len(shape) :], letters)
 
 
-def with_heads(tensor, rank):
-    """Gives a `(B, T, S)` tensor its axis of heads where the scores have one; `(T, S)` broadcasts
-    as it is.
-    """
+def with_heads(tensor: Tensor, rank: int) -> Tensor:
+    """Gives a `(B, T, S)` tensor an axis of heads where the scores, of that rank, have one."""
     if rank == 4 and len(tensor.shape) == 3:
         return ops.expand_dims(tensor, 1)  # (B, 1, T, S)
     return tensor
 
 
-def _tensor(value):
+def _tensor(value: Any) -> Tensor:
     return value if isinstance(value, keras.KerasTensor) else ops.convert_to_tensor(value)

@@ -8,8 +8,10 @@ attention).
 import numpy as np
 from keras import ops
 
+from tfattn.core.floats import Tensor
 
-def matmul(left, right):
+
+def matmul(left: Tensor, right: Tensor) -> Tensor:
     """left · right, where `left` may have more heads than `right`.
 
     Args:
@@ -28,25 +30,24 @@ def matmul(left, right):
     return ops.reshape(product, (batch, heads, rows, ops.shape(right)[-1]))  # (B, H, T, Y)
 
 
-def repeat_heads(tensor, like):
-    """Repeats the heads of a `(B, G, S, D)` tensor until there are as many as `like` has."""
+def repeat_heads(tensor: Tensor, like: Tensor) -> Tensor:
+    """Repeats the heads of `(B, G, S, D)` until there are as many as `like` has."""
     heads, groups = _heads(like), _heads(tensor)
     if heads == groups:
         return tensor
-    # A gather, since `ops.repeat` goes through a tensor of one more axis.
+    # A gather: `ops.repeat` would go through a tensor with one more axis.
     return ops.take(tensor, np.repeat(np.arange(groups), heads // groups), axis=1)
 
 
-def _heads(tensor):
+def _heads(tensor: Tensor) -> int | None:
     return tensor.shape[1] if len(tensor.shape) == 4 else None
 
 
-def matmul_shared(tensor, matrix):
+def matmul_shared(tensor: Tensor, matrix: Tensor) -> Tensor:
     """Every token of `(..., D)` times one `(D, N)` matrix, as one flat product.
 
-    A product of rank 3 by rank 2 becomes a batched one in TensorFlow, whose gradient holds a copy
-    of the matrix for each row of the batch and sums them; the flat product does the same work in
-    one piece.
+    TensorFlow makes a batched product of rank 3 by rank 2, and its gradient holds a copy of the
+    matrix for each row of the batch. The flat product does the same work in one piece.
     """
     flat = ops.reshape(tensor, (-1, tensor.shape[-1]))  # (B·T, D)
     product = ops.matmul(flat, matrix)  # (B·T, N)

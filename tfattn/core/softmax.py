@@ -1,29 +1,32 @@
 """The softmax over keys, with a mask."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._checks import Shape
 from tfattn.core import masks, pairs
-from tfattn.core.floats import floating
+from tfattn.core.floats import Tensor, floating
 
 __all__ = ["masked_softmax"]
 
-_LOWEST = -3e38  # nearly the least number of float32
+_LOWEST = -3e38  # close to the least float32
 
 
-def masked_softmax(scores, valid_lens=None, mask=None):
+def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Tensor:
     """Softmax over the last axis, with weights of exactly 0 under the mask.
 
         weights = exp(scores) / Σ_keys exp(scores)        over the keys that the mask lets in
 
-    A row with no key let in becomes all zeros. What lies under the mask (NaN and infinities too)
-    reaches neither the weights nor a gradient. A score of −inf counts as masked. Computed in
-    float32 or wider.
+    A row that lets no key in becomes all zeros. What lies under the mask, NaN and infinities too,
+    reaches neither the weights nor a gradient. A score of −inf counts as masked. The sums are
+    taken in float32 or wider.
 
     Args:
         scores: float `(B, T, S)` or `(B, H, T, S)`.
-        valid_lens: integers `(B,)` or `(B, T)`: how many keys count, in each row of the batch or
+        valid_lens: integers, how many keys count: `(B,)` for each row of the batch, or `(B, T)`
             for each query.
         mask: bool, True = may attend, broadcastable to the scores: `(T, S)`, `(B, T, S)` or
             `(B, H, T, S)`; or a mask object of `tfattn.masks`.
@@ -38,21 +41,19 @@ def masked_softmax(scores, valid_lens=None, mask=None):
         [[0.5  0.5  0.   0.  ]
          [0.25 0.25 0.25 0.25]]
     """
-    scores = floating(scores)
-    rank = len(
-        _checks.rank("masked_softmax", "scores", scores.shape, (3, 4), "(B, T, S) or (B, H, T, S)")
-    )
-    rule = rule_of("masked_softmax", scores.shape, mask=mask, valid_lens=valid_lens)
+    who, scores = "masked_softmax", floating(scores)
+    _checks.rank(who, "scores", scores.shape, (3, 4), "(B, T, S) or (B, H, T, S)")
+    rule = rule_of(who, scores.shape, mask=mask, valid_lens=valid_lens)
     visible = None
     if rule is not None:
-        visible = pairs.with_heads(rule.dense(*ops.shape(scores)[-2:]), rank)
+        visible = pairs.with_heads(rule.dense(*ops.shape(scores)[-2:]), len(scores.shape))
     return normalise(scores, not_hidden(scores, visible))
 
 
-def rule_of(who, shape, mask=None, valid_lens=None, name="mask"):
-    """Checks `mask` and `valid_lens` against the shape of the scores, and joins them into one mask
-    object, or None.
-    """
+def rule_of(
+    who: str, shape: Shape, mask: Any = None, valid_lens: Any = None, name: str = "mask"
+) -> masks.Mask | None:
+    """One mask object of `mask` and `valid_lens`, checked against the shape of the scores."""
     lengths = None
     if valid_lens is not None:
         valid_lens = pairs.checked_int(who, "valid_lens", valid_lens)
@@ -68,30 +69,30 @@ def rule_of(who, shape, mask=None, valid_lens=None, name="mask"):
     return masks.every(mask, lengths)
 
 
-def normalise(scores, visible=None):
-    """Softmax over keys, once the mask is a tensor that broadcasts to the scores, or None where no
-    score is −inf.
+def normalise(scores: Tensor, visible: Tensor | None = None) -> Tensor:
+    """Softmax over keys under a bool tensor that broadcasts to the scores.
+
+    Without `visible` no score may be −inf.
     """
     dtype = keras.backend.standardize_dtype(scores.dtype)
     scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
     if visible is None:
         return ops.cast(_softmax(scores), dtype)
-    # A finite score for what is hidden, since a row of −inf has no softmax. A row with any visible
-    # key rounds it to a weight of exactly 0; one without is taken away as a whole.
+    # What is hidden gets a finite score, since a row of −inf has no softmax. Beside a visible key
+    # its weight rounds to exactly 0; a row without one is multiplied by 0.
     some = ops.cast(ops.any(visible, axis=-1, keepdims=True), scores.dtype)
     weights = _softmax(ops.where(visible, scores, _LOWEST)) * some
     return ops.cast(weights, dtype)
 
 
-def not_hidden(scores, visible=None):
-    """`visible`, less the pairs whose score is −inf. NaN stays visible, so that it shows."""
+def not_hidden(scores: Tensor, visible: Tensor | None = None) -> Tensor:
+    """`visible` without the pairs whose score is −inf. NaN stays visible, so that it shows."""
     finite = ops.not_equal(scores, -float("inf"))
     return finite if visible is None else ops.logical_and(visible, finite)
 
 
-def _softmax(scores):
+def _softmax(scores: Tensor) -> Tensor:
     if scores.shape[-1] == 1:
-        # The only key gets all the weight. Keras would warn of an axis of one; this keeps a NaN,
-        # too.
+        # A single key gets all the weight. Keras warns of an axis of one. NaN stays NaN.
         return ops.exp(scores - scores)
     return ops.softmax(scores, axis=-1)

@@ -1,63 +1,67 @@
 """Beam search: the best few beginnings of each sentence, carried along together."""
 
+import dataclasses
 import numbers
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.decoding.arguments import prepared
+from tfattn._past import Step, Tensor
+from tfattn.decoding.arguments import Settings, Start, checked_arguments
 from tfattn.decoding.best import best_tokens
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.loop import decode
-from tfattn.decoding.state import taken
+from tfattn.decoding.search import Found, Search
+from tfattn.decoding.state import take_rows
 
 __all__ = ["Hypotheses", "beam_search"]
 
-_NEVER = float("-inf")  # score of a beam that there is not
+_NO_SCORE = float("-inf")  # of a beam or a hypothesis that does not exist
 
 
 class Hypotheses(NamedTuple):
     """What `beam_search` found for each sentence, the best first.
 
     Attributes:
-        tokens: int32 `(B, N, L)`, up to and with the end token, then padding; without one where
-            `max_length` came first.
+        tokens: int32 `(B, N, L)`, up to and with the end token, then padding; without an end token
+            where `max_length` came first.
         scores: float32 `(B, N)`, sums of log-probabilities over the length penalty; -inf, and
             nothing but padding, where there are fewer hypotheses than asked for.
         state: None, or on request the step's state: `B·N` rows, those of a sentence together, in
             the order of `tokens`.
     """
 
-    tokens: Any
-    scores: Any
+    tokens: Tensor
+    scores: Tensor
     state: Any = None
 
 
 def beam_search(
-    step,
-    state,
-    batch_size,
-    max_length,
-    num_beams=4,
-    length_penalty=1.0,
-    num_results=1,
-    begin_id=2,
-    end_id=3,
-    padding_id=0,
-    return_state=False,
-):
+    step: Step,
+    state: Any,
+    batch_size: int | Tensor,
+    max_length: int | Sequence[int],
+    num_beams: int = 4,
+    length_penalty: float = 1.0,
+    num_results: int = 1,
+    begin_id: int = 2,
+    end_id: int = 3,
+    padding_id: int = 0,
+    return_state: bool = False,
+) -> Hypotheses:
     """Writes the hypotheses with the best scores that `num_beams` beams find.
 
-        score = (Σ log p(token | the tokens before it)) / length ** length_penalty,    the end token counted
+        score = Σ log p(token | the tokens before it) / length ** length_penalty
 
-    After every step the `num_beams` best go on. A hypothesis that has ended keeps its place among
-    them and its score, for as long as no better ones push it out. A sentence is done when none of
-    its open beams can still overtake, which no longer changes its result. At `max_length` the open
-    ones count as ended, with the score that they have there: one without an end token may come out
-    first. One beam is greedy search. Compiled like `greedy_search`; another length penalty is no
-    other compiled function.
+    The end token counts in the sum and in the length. After every step the `num_beams` best go on.
+    A hypothesis that has ended keeps its score, and its place among them until better ones push it
+    out. A sentence is done when none of its open beams can still overtake, which no longer changes
+    its result. At `max_length` the open ones count as ended, with the score that they have there:
+    one without an end token may come out first. One beam is greedy search. Compiled like
+    `greedy_search`; another length penalty is no other compiled function.
 
     Args:
         step, state, batch_size, max_length: see `greedy_search`. `state` has one row a sentence:
@@ -77,10 +81,14 @@ def beam_search(
             a `Past` less room than `max_length`.
     Example: after 2 comes 4 or 5, after 5 always the end, 3.
         >>> table = np.full((6, 6), -np.inf, "float32")
-        >>> table[2, 4], table[2, 5], table[4, 3], table[4, 4], table[5, 3] = np.log([0.6, 0.4, 0.5, 0.5, 1.0])
+        >>> table[2, 4], table[2, 5], table[5, 3] = np.log([0.6, 0.4, 1.0])
+        >>> table[4, 3], table[4, 4] = np.log([0.5, 0.5])
         >>> def step(tokens, position, state):
-        ...     return keras.ops.take(table, keras.ops.take(tokens, position, axis=1), axis=0), state
-        >>> found = beam_search(step, (), batch_size=1, max_length=3, num_beams=3, length_penalty=0.0, num_results=2)
+        ...     last = keras.ops.take(tokens, position, axis=1)
+        ...     return keras.ops.take(table, last, axis=0), state
+        >>> found = beam_search(
+        ...     step, (), batch_size=1, max_length=3, num_beams=3, length_penalty=0.0, num_results=2
+        ... )
         >>> print(found.tokens.numpy())
         [[[5 3 0]
           [4 3 0]]]
@@ -91,82 +99,94 @@ def beam_search(
     differs from it in the plain length as the base, and has no penalty for coverage.
     """
     who = "beam_search"
-    own = (
-        _checks.positive_int(who, "num_beams", num_beams),
-        _checks.positive_int(who, "num_results", num_results),
-    )
+    _checks.positive_int(who, "num_beams", num_beams)
+    _checks.positive_int(who, "num_results", num_results)
     if num_results > num_beams:
         _checks.fail(who, "num_results", f"be at most `num_beams`={num_beams}", num_results)
     if not (isinstance(length_penalty, numbers.Real) and 0 <= length_penalty < float("inf")):
         _checks.fail(who, "length_penalty", "be a finite number of at least 0", length_penalty)
     ids = (begin_id, end_id, padding_id)
-    settings, start, state = prepared(who, step, state, batch_size, max_length, *ids, return_state)
-    penalty = ops.convert_to_tensor(length_penalty, dtype="float32")
-    tokens, scores, state = compiled(_beams, step, (settings, *own))(start, state, penalty)
-    tokens = ops.reshape(tokens, (batch_size, num_results, start[0].shape[1] - 1))
+    settings, start, state = checked_arguments(
+        who, step, state, batch_size, max_length, *ids, return_state
+    )
+    settings = (settings, int(num_beams), int(num_results))
+    length_penalty = ops.convert_to_tensor(length_penalty, dtype="float32")
+    tokens, scores, state = compiled(_beams, step, settings)(start, state, length_penalty)
+    tokens = ops.reshape(tokens, (batch_size, num_results, start.tokens.shape[1] - 1))
     return Hypotheses(tokens, ops.reshape(scores, (batch_size, num_results)), state)
 
 
-def _beams(step, settings, start, state, penalty):
+def _beams(
+    step: Step,
+    settings: tuple[Settings, int, int],
+    start: Start,
+    state: Any,
+    length_penalty: Tensor,
+) -> tuple[Tensor, Tensor, Any]:
     settings, num_beams, num_results = settings
-    beams = _Beams(num_beams, num_results, penalty, settings.padding_id)
-    found, state = decode(step, beams, settings, start, state)
-    # The beams of a sentence are in order already.
-    first = ops.arange(ops.shape(start[0])[0], dtype="int32") * num_beams  # (B,)
+    search = _BeamSearch(
+        width=num_beams,
+        num_results=num_results,
+        length_penalty=length_penalty,
+        padding_id=settings.padding_id,
+    )
+    found, state = decode(step, search, settings, start, state)
+    # The beams of a sentence stand in the order of their scores.
+    first = ops.arange(ops.shape(start.tokens)[0], dtype="int32") * num_beams  # (B,)
     rows = ops.reshape(first[:, None] + ops.arange(num_results, dtype="int32"), (-1,))  # (B·N,)
-    scores = taken(beams.scores(found), rows)
-    tokens = ops.where((scores == _NEVER)[:, None], settings.padding_id, taken(found.tokens, rows))
+    scores = take_rows(search.scores(found), rows)
+    tokens = take_rows(found.tokens, rows)
+    tokens = ops.where((scores == _NO_SCORE)[:, None], settings.padding_id, tokens)
     state = keras.tree.map_structure(
-        lambda leaf: taken(leaf, rows) if ops.is_tensor(leaf) else leaf, state
+        lambda leaf: take_rows(leaf, rows) if ops.is_tensor(leaf) else leaf, state
     )
     return tokens[:, 1:], scores, state
 
 
-class _Beams:
-    def __init__(self, num_beams, num_results, penalty, padding_id):
-        self.width = num_beams
-        self.num_results = num_results
-        self.penalty = penalty
-        self.padding_id = padding_id
+@dataclasses.dataclass(kw_only=True)
+class _BeamSearch(Search):
+    width: int
+    num_results: int
+    length_penalty: Tensor
+    padding_id: int
 
     def start(self, batch):
         return {"sums": ops.zeros((batch,)), "lengths": ops.zeros((batch,))}
 
     def choose(self, logits, position, found, width):
         k, ended = self.width, found.ended[:, None]
-        # (R, K): no more than K of one beam can go on
-        gains, tokens = best_tokens(ops.cast(logits, "float32"), k)
+        # Of one beam no more than K can go on.
+        gains, tokens = best_tokens(ops.cast(logits, "float32"), k)  # (R, K)
         # What has ended goes on as itself, and as nothing else.
-        gains = ops.where(ended, ops.where(ops.arange(k) == 0, 0.0, _NEVER), gains)
+        gains = ops.where(ended, ops.where(ops.arange(k) == 0, 0.0, _NO_SCORE), gains)
         sums = found.own["sums"][:, None] + gains  # (R, K)
         lengths = found.own["lengths"] + ops.where(found.ended, 0.0, 1.0)  # (R,)
-        # (B, width·K)
-        candidates = ops.reshape(self.penalised(sums, lengths[:, None]), (-1, width * k))
+        candidates = sums / ops.power(lengths[:, None], self.length_penalty)
+        candidates = ops.reshape(candidates, (-1, width * k))  # (B, width·K)
         chosen = ops.cast(ops.top_k(candidates, k)[1], "int32")  # (B, K)
         sentences = ops.arange(ops.shape(chosen)[0], dtype="int32")[:, None]
         places = ops.reshape(chosen + sentences * (width * k), (-1,))  # (B·K,)
         rows = places // k
         sums, tokens = (ops.take(ops.reshape(each, (-1,)), places) for each in (sums, tokens))
-        # The token of a beam that there is not may lie outside of the vocabulary.
-        tokens = ops.where(sums == _NEVER, self.padding_id, tokens)
-        return tokens, rows, {"sums": sums, "lengths": taken(lengths, rows)}
+        # The token of a beam that does not exist may lie outside of the vocabulary.
+        tokens = ops.where(sums == _NO_SCORE, self.padding_id, tokens)
+        return tokens, rows, {"sums": sums, "lengths": take_rows(lengths, rows)}
 
     def done(self, found):
-        sums = ops.reshape(found.own["sums"], (-1, self.width))  # (B, K)
-        ended = ops.reshape(found.ended, (-1, self.width))
-        still_open = ops.logical_and(ops.logical_not(ended), sums > _NEVER)
-        # A sum can only fall: nothing that comes of an open beam scores more than its sum does at
-        # the greatest length.
-        greatest = ops.cast(ops.reshape(found.limits, (-1, self.width)), "float32")
-        hope = ops.max(ops.where(still_open, self.penalised(sums, greatest), _NEVER), axis=1)
-        scores = ops.where(ended, ops.reshape(self.scores(found), (-1, self.width)), _NEVER)
-        worst_result = ops.top_k(scores, self.num_results)[0][:, -1]
-        # (B,)
-        done = ops.logical_or(hope < worst_result, ops.logical_not(ops.any(still_open, axis=1)))
+        sums, ended, limits, scores = (
+            ops.reshape(tensor, (-1, self.width))  # (B, K)
+            for tensor in (found.own["sums"], found.ended, found.limits, self.scores(found))
+        )
+        still_open = ops.logical_and(ops.logical_not(ended), sums > _NO_SCORE)
+        # A sum can only fall, so no continuation of an open beam scores more than the beam's sum
+        # does at the greatest length.
+        bounds = sums / ops.power(ops.cast(limits, "float32"), self.length_penalty)
+        best_open = ops.max(ops.where(still_open, bounds, _NO_SCORE), axis=1)
+        results = ops.top_k(ops.where(ended, scores, _NO_SCORE), self.num_results)[0]  # (B, N)
+        none_open = ops.logical_not(ops.any(still_open, axis=1))
+        done = ops.logical_or(best_open < results[:, -1], none_open)  # (B,)
         return ops.repeat(done, self.width)
 
-    def scores(self, found):
-        return self.penalised(found.own["sums"], found.own["lengths"])
-
-    def penalised(self, sums, lengths):
-        return sums / ops.power(lengths, self.penalty)
+    def scores(self, found: Found) -> Tensor:
+        """Scores `(R,)` of the hypotheses, as long as they are now."""
+        return found.own["sums"] / ops.power(found.own["lengths"], self.length_penalty)

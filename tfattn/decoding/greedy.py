@@ -1,23 +1,35 @@
 """Greedy search: the best-scored token at every step."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from keras import ops
 
-from tfattn.decoding.arguments import prepared
+from tfattn._past import Step, Tensor
+from tfattn.decoding.arguments import Settings, Start, checked_arguments
 from tfattn.decoding.best import best_token
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.loop import decode
+from tfattn.decoding.search import Search
 
 __all__ = ["greedy_search"]
 
 
 def greedy_search(
-    step, state, batch_size, max_length, begin_id=2, end_id=3, padding_id=0, return_state=False
-):
+    step: Step,
+    state: Any,
+    batch_size: int | Tensor,
+    max_length: int | Sequence[int],
+    begin_id: int = 2,
+    end_id: int = 3,
+    padding_id: int = 0,
+    return_state: bool = False,
+) -> Tensor | tuple[Tensor, Any]:
     """Writes the best-scored token at every step, until each row has ended.
 
     The loop is compiled once for a step and the shapes of its state; a second call with tensors of
     the same shapes traces nothing. On TensorFlow rows that have ended leave it as soon as they are
-    a quarter (but not inside of a `tf.function` of the caller's, which XLA might compile). The ids
+    a quarter, but not inside of a `tf.function` of the caller's, which XLA might compile. The ids
     are those of `tfattn.data.Vocabulary`.
 
     Args:
@@ -39,33 +51,31 @@ def greedy_search(
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state
-        >>> print(greedy_search(step, state=(), batch_size=1, max_length=6, begin_id=2, end_id=5).numpy())
+        >>> print(greedy_search(step, (), batch_size=1, max_length=6, end_id=5).numpy())
         [[3 4 5 0 0 0]]
     """
-    ids = (begin_id, end_id, padding_id)
-    settings, start, state = prepared(
-        "greedy_search", step, state, batch_size, max_length, *ids, return_state
+    settings, start, state = checked_arguments(
+        "greedy_search",
+        step,
+        state,
+        batch_size,
+        max_length,
+        begin_id,
+        end_id,
+        padding_id,
+        return_state,
     )
     tokens, state = compiled(_greedy, step, settings)(start, state)
-    tokens = ops.reshape(
-        tokens, (batch_size, start[0].shape[1] - 1)
-    )  # the same, of known shape inside of a larger function
+    # Inside of a larger function the compiled one has lost its known shape.
+    tokens = ops.reshape(tokens, (batch_size, start.tokens.shape[1] - 1))
     return (tokens, state) if return_state else tokens
 
 
-def _greedy(step, settings, start, state):
+def _greedy(step: Step, settings: Settings, start: Start, state: Any) -> tuple[Tensor, Any]:
     found, state = decode(step, _Greedy(), settings, start, state)
     return found.tokens[:, 1:], state
 
 
-class _Greedy:
-    width = 1
-
-    def start(self, batch):
-        return {}
-
+class _Greedy(Search):
     def choose(self, logits, position, found, width):
         return best_token(logits), None, {}
-
-    def done(self, found):
-        return found.ended

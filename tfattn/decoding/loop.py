@@ -1,122 +1,91 @@
-"""The one loop that every search runs in: a step, a choice, and rows that go where the choice sends
-them.
-"""
+"""The one loop that every search runs in: a step, a choice, and rows that follow the choice."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from keras import ops
 
+from tfattn._past import Step, Tensor
+from tfattn.decoding.arguments import Settings, Start
 from tfattn.decoding.rows import loop_over_open_rows
-from tfattn.decoding.state import StateParts, taken
+from tfattn.decoding.search import Found, Search
+from tfattn.decoding.state import StateLayout, take_rows
 
-__all__ = ["Found", "decode"]
-
-
-class Found(NamedTuple):
-    """What is decided so far, a row for each hypothesis; those of one sentence stand together."""
-
-    tokens: Any  # int32 (R, 1 + L), the begin token in front
-    ended: Any  # bool (R,), whether the row has its end token, or as many tokens as it may have
-    done: Any  # bool (R,), whether nothing can change the result of the row's sentence any more
-    limits: Any  # int32 (R,), the most tokens that the row may have
-    own: dict  # tensors (R, ...) of the search
+__all__ = ["decode"]
 
 
-def decode(step, search, settings, start, state):
+def decode(
+    step: Step, search: Search, settings: Settings, start: Start, state: Any
+) -> tuple[Found, Any]:
     """Runs a search to its end.
 
-    Args:
-        step: see `tfattn.decoding`.
-        search: an object with
-            width: rows that a sentence has after the first step (before it, one);
-            start(batch): what it carries in `Found.own`;
-            choose(logits, position, found, width): the next token of each row, the row that each
-            comes from (None:
-                each from its own), and the new `own`;
-            done(found): `Found.done`.
-        settings: `Settings`.
-        start: int32 `(B, 1 + L)`, begin and padding, and the rows' limits, int32 `(B,)`.
-        state: of the step.
     Returns:
-        (`Found`, state), a row for each hypothesis.
+        (`Found`, state), a row for each hypothesis; the state is None where it is not asked for.
     """
-    tokens, limits = start
-    open_rows = ops.zeros(ops.shape(tokens)[:1], "bool")
-    found = Found(tokens, open_rows, open_rows, limits, search.start(ops.shape(tokens)[0]))
-    # The first step stands before the loop: it shows which tensors of the state a step leaves
-    # alone, and one row a sentence is enough for it.
+    batch, length = ops.shape(start.tokens)[0], ops.shape(start.tokens)[1] - 1
+    all_open = ops.zeros((batch,), "bool")
+    found = Found(start.tokens, all_open, all_open, start.limits, search.start(batch))
+    # The first step stands before the loop: it shows which tensors of the state are constants, and
+    # one row a sentence is enough for it.
     position = ops.zeros((), "int32")
-    logits, after = step(tokens[:, :-1], position, state)
-    found, rows = _chosen(search, settings, logits, position, found, width=1)
-    parts = StateParts(state, after)
-    changing, constants = parts.split()
-    changing = tuple(taken(leaf, rows) for leaf in changing)
-    constants = tuple(_repeated(leaf, search.width) for leaf in constants)
+    logits, after = step(start.tokens[:, :-1], position, state)
+    found, rows = _choose(search, settings, logits, position, found, width=1)
+    layout = StateLayout(state, after)
+    changing, constants = layout.split()
+    changing = tuple(take_rows(leaf, rows) for leaf in changing)
+    if search.width > 1:
+        constants = [
+            ops.repeat(leaf, search.width, axis=0) if len(leaf.shape) else leaf
+            for leaf in constants
+        ]
 
     def advance(position, found, changing, constants):
-        """One step for every row: the next position, what is found then, and the tensors that the
-        step changed.
-        """
-        state = parts.joined(changing, constants)
+        """One step of every row: the next (position, found, changing)."""
+        state = layout.join(changing, constants)
         logits, after = step(found.tokens[:, :-1], position, state)
-        after = parts.changed(state, after)
+        after = layout.changed(state, after)
         if settings.return_state:
-            # Who asks for the state wants it as it was when a row ended, whatever other rows went
-            # on to do.
+            # The state of a row is asked for as it was when the row ended, however long the other
+            # rows go on.
             after = [
-                _where(found.ended, old, new) for old, new in zip(changing, after, strict=True)
+                _where_rows(found.ended, old, new) for old, new in zip(changing, after, strict=True)
             ]
-        found, rows = _chosen(search, settings, logits, position, found, search.width)
-        return position + 1, found, tuple(taken(leaf, rows) for leaf in after)
+        found, rows = _choose(search, settings, logits, position, found, search.width)
+        return position + 1, found, tuple(take_rows(leaf, rows) for leaf in after)
 
-    begun = (position + 1, found, changing, constants)
+    def going_on(position, found, changing):
+        return ops.logical_and(position < length, ops.logical_not(ops.all(found.done)))
+
+    carried = (position + 1, found, changing)
     if settings.drop_done_rows:
         found, changing = loop_over_open_rows(
-            advance, *begun, past=parts.past, keep=settings.return_state
+            advance, *carried, tuple(constants), layout.is_past, keep=settings.return_state
         )
     else:
-        found, changing = _loop_over_all_rows(advance, *begun)
-    return found, parts.joined(changing, constants) if settings.return_state else None
+        found, changing = ops.while_loop(
+            going_on, lambda *carried: advance(*carried, constants), carried
+        )[1:]
+    return found, layout.join(changing, constants) if settings.return_state else None
 
 
-def _chosen(search, settings, logits, position, found, width):
-    """What is found once the search has chosen the tokens at `position + 1`, and the rows that they
-    come from.
-    """
+def _choose(
+    search: Search, settings: Settings, logits: Tensor, position: Tensor, found: Found, width: int
+) -> tuple[Found, Tensor | None]:
+    """(What is found with the tokens at `position + 1`, the rows that these come from)."""
     token, rows, own = search.choose(logits, position, found, width)
     tokens, ended, limits = (
-        taken(tensor, rows) for tensor in (found.tokens, found.ended, found.limits)
+        take_rows(tensor, rows) for tensor in (found.tokens, found.ended, found.limits)
     )
     token = ops.where(ended, settings.padding_id, token)
     here = ops.arange(ops.shape(tokens)[1], dtype="int32") == position + 1
     tokens = ops.where(here, token[:, None], tokens)
-    # At its limit a row ends without an end token, so that what it becomes hangs on no longer row
-    # beside it.
+    # At its limit a row ends without an end token, so that no longer row beside it changes it.
     ended = ops.logical_or(ended, ops.logical_or(token == settings.end_id, position + 1 >= limits))
     found = Found(tokens, ended, ended, limits, own)
     return found._replace(done=search.done(found)), rows
 
 
-def _loop_over_all_rows(advance, position, found, changing, constants):
-    length = ops.shape(found.tokens)[1] - 1
-
-    def going_on(position, found, changing):
-        return ops.logical_and(position < length, ops.logical_not(ops.all(found.done)))
-
-    def body(position, found, changing):
-        return advance(position, found, changing, constants)
-
-    return ops.while_loop(going_on, body, (position, found, changing))[1:]
-
-
-def _repeated(leaf, times):
-    return leaf if times == 1 or len(leaf.shape) == 0 else ops.repeat(leaf, times, axis=0)
-
-
-def _where(rows, these, others):
-    """`these` in the rows that are True, `others` elsewhere; a scalar has no rows and is of the
-    others.
-    """
+def _where_rows(rows: Tensor, these: Tensor, others: Tensor) -> Tensor:
+    """`these` in the rows that are True, else `others`; of scalars, without rows, `others`."""
     if len(these.shape) == 0:
         return others
     return ops.where(ops.reshape(rows, (-1,) + (1,) * (len(these.shape) - 1)), these, others)

@@ -1,115 +1,133 @@
-"""A loop on TensorFlow over what there is to do: rows that are still open, and positions that are
-written already.
-"""
+"""A loop on TensorFlow over rows that are still open, and positions that are already written."""
+
+from collections.abc import Callable, Sequence
+
+from tfattn._past import Tensor
+from tfattn.decoding.search import Found
 
 __all__ = ["loop_over_open_rows"]
 
-_STRIDE = 8  # positions by which a `Past` grows
+_STRIDE = 8  # positions by which a `Past` grows; 4 or 16 take as long
+
+Advance = Callable[..., tuple[Tensor, Found, tuple[Tensor, ...]]]
 
 
-def loop_over_open_rows(advance, position, found, changing, constants, past, keep):
-    """Calls `advance` until every row is done; drops the done ones whenever they are a quarter of
-    those that are there.
+def loop_over_open_rows(
+    advance: Advance,
+    position: Tensor,
+    found: Found,
+    changing: tuple[Tensor, ...],
+    constants: tuple[Tensor, ...],
+    is_past: Sequence[bool],
+    keep: bool,
+) -> tuple[Found, tuple[Tensor, ...]]:
+    """Calls `advance` until every row is done, and drops done rows once they are a quarter.
 
     An inner loop steps until a quarter of its rows are done, or the room of each `Past` is full.
-    Around it, another one writes all rows to their places in the result and goes on with the open
-    ones, and with more room. Measured on two cores with a small Transformer, five beams: to drop
-    rows sooner gains nothing more, at half there is less to gain; room for 4 or 16 positions at a
-    time is as good as for 8.
+    The outer one then writes all rows to their places in the result, and goes on with the open ones
+    and with more room. To drop rows sooner gains nothing; at half of them there is less to gain.
 
     Args:
         advance: function of (position, found, changing, constants) to the next (position, found,
             changing).
         position: scalar int32.
-        found: `Found`.
-        changing, constants: tuples of tensors, rows first (or scalars).
-        past: bools, whether each of `changing` is that of a `Past`.
-        keep: whether what becomes of `changing` is asked for.
+        found: what is decided so far.
+        changing, constants: tensors, rows first, or scalars.
+        is_past: whether each of `changing` is that of a `Past`.
+        keep: whether `changing` is asked for.
     Returns:
         (found, changing) of all rows; `changing` is an empty tuple where it is not asked for.
     """
     import tensorflow as tf
 
     length = tf.shape(found.tokens)[1] - 1
-    whole = [
-        tf.shape(tensor)[-2] if is_past else None
-        for tensor, is_past in zip(changing, past, strict=True)
+    full_room = [
+        tf.shape(tensor)[-2] if past else None
+        for tensor, past in zip(changing, is_past, strict=True)
     ]
 
     def any_open(position, places, results, rows):
         return (position < length) & (tf.size(places) > 0)
 
-    def cut(position, places, results, rows):
+    def advance_open_rows(position, places, results, rows):
         found, changing, constants = rows
-        room = tf.minimum(position // _STRIDE * _STRIDE + _STRIDE, length) if any(past) else length
-        changing = _with_positions(changing, [room if is_past else None for is_past in past])
-
-        def mostly_open(position, found, changing):
-            still_open = tf.math.count_nonzero(tf.logical_not(found.done), dtype="int32")
-            return (position < room) & (4 * still_open > 3 * tf.size(found.done))
-
-        def body(position, found, changing):
-            then = advance(position, found, changing, constants)
-            # A step may lose what was known of a shape, and a loop wants it unchanged.
-            return tf.nest.map_structure(
-                lambda new, old: tf.ensure_shape(new, old.shape), then, (position, found, changing)
-            )
-
-        position, found, changing = tf.while_loop(mostly_open, body, (position, found, changing))
-        results = _written(
-            results, places, (found, _with_positions(changing, whole) if keep else ())
+        grown = tf.minimum(position // _STRIDE * _STRIDE + _STRIDE, length)
+        room = grown if any(is_past) else length
+        changing = _with_room(changing, [room if past else None for past in is_past])
+        position, found, changing = _advance_while_mostly_open(
+            advance, position, found, changing, constants, room
         )
-        left = tf.where(tf.logical_not(found.done))[:, 0]
-        rows = _gathered((found, changing, constants), left)
-        return position, tf.gather(places, left), results, rows
+        results = tf.nest.map_structure(
+            lambda result, row: (
+                tf.tensor_scatter_nd_update(result, places, row) if row.shape.rank else row
+            ),
+            results,
+            (found, _with_room(changing, full_room) if keep else ()),
+        )
+        open_rows = tf.where(tf.logical_not(found.done))[:, 0]
+        rows = tf.nest.map_structure(
+            lambda row: tf.gather(row, open_rows) if row.shape.rank else row,
+            (found, changing, constants),
+        )
+        return position, tf.gather(places, open_rows), results, rows
 
     places = tf.range(tf.size(found.done))[:, None]
-    results = (found, changing) if keep else (found, ())
-    start = (position, places, results, (found, changing, constants))
-    invariants = tf.nest.map_structure(_any_number_of_rows, start)
-    found_shapes, changing_shapes, constant_shapes = invariants[-1]
-    changing_shapes = tuple(map(_any_number_of_positions, changing_shapes, past))
-    invariants = (*invariants[:-1], (found_shapes, changing_shapes, constant_shapes))
-    return tf.while_loop(any_open, cut, start, shape_invariants=invariants)[2]
+    results = (found, changing if keep else ())
+    begun = (position, places, results, (found, changing, constants))
+    *shapes, (found_shapes, _, constant_shapes) = tf.nest.map_structure(_shape_in_loop, begun)
+    changing_shapes = tuple(map(_shape_in_loop, changing, is_past))
+    invariants = (*shapes, (found_shapes, changing_shapes, constant_shapes))
+    return tf.while_loop(any_open, advance_open_rows, begun, shape_invariants=invariants)[2]
 
 
-def _written(results, places, rows):
+def _advance_while_mostly_open(
+    advance: Advance,
+    position: Tensor,
+    found: Found,
+    changing: tuple[Tensor, ...],
+    constants: tuple[Tensor, ...],
+    room: Tensor,
+) -> tuple[Tensor, Found, tuple[Tensor, ...]]:
+    """Steps until a quarter of the rows are done, or `room` positions are written."""
     import tensorflow as tf
 
-    def write(result, row):
-        return tf.tensor_scatter_nd_update(result, places, row) if row.shape.rank else row
+    def mostly_open(position, found, changing):
+        still_open = tf.math.count_nonzero(tf.logical_not(found.done), dtype="int32")
+        return (position < room) & (4 * still_open > 3 * tf.size(found.done))
 
-    return tf.nest.map_structure(write, results, rows)
+    def body(*carried):
+        # A step may lose what is known of a shape, and a loop wants it unchanged.
+        return tf.nest.map_structure(
+            lambda new, old: tf.ensure_shape(new, old.shape), advance(*carried, constants), carried
+        )
+
+    return tf.while_loop(mostly_open, body, (position, found, changing))
 
 
-def _gathered(rows, left):
+def _shape_in_loop(tensor: Tensor, is_past: bool = False) -> Tensor:
+    """A tensor's static shape with any number of rows and, in a `Past`, of positions."""
     import tensorflow as tf
 
-    return tf.nest.map_structure(lambda row: tf.gather(row, left) if row.shape.rank else row, rows)
+    sizes = list(tensor.shape)
+    if sizes:
+        sizes[0] = None
+    if is_past:
+        sizes[-2] = None
+    return tf.TensorShape(sizes)
 
 
-def _any_number_of_rows(tensor):
+def _with_room(changing: tuple[Tensor, ...], rooms: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+    """`changing` with each `Past` cut or padded with zeros to its room; others have room None."""
     import tensorflow as tf
 
-    return tf.TensorShape([None, *tensor.shape[1:]] if tensor.shape.rank else [])
-
-
-def _any_number_of_positions(shape, is_past):
-    import tensorflow as tf
-
-    return tf.TensorShape([*shape[:-2], None, shape[-1]]) if is_past else shape
-
-
-def _with_positions(changing, counts):
-    """`changing` with so many positions in each `Past`: the last ones go, or zeros are added. No
-    count, no `Past`.
-    """
-    import tensorflow as tf
-
-    def resized(tensor, count):
-        tensor = tensor[..., :count, :]
-        missing = [[0, 0]] * (tensor.shape.rank - 2) + [[0, count - tf.shape(tensor)[-2]], [0, 0]]
-        return tf.pad(tensor, missing)
-
-    pairs = zip(changing, counts, strict=True)
-    return tuple(tensor if count is None else resized(tensor, count) for tensor, count in pairs)
+    resized = []
+    for tensor, room in zip(changing, rooms, strict=True):
+        if room is not None:
+            tensor = tensor[..., :room, :]
+            missing = [[0, 0]] * (tensor.shape.rank - 2) + [
+                [0, room - tf.shape(tensor)[-2]],
+                [0, 0],
+            ]
+            tensor = tf.pad(tensor, missing)
+        resized.append(tensor)
+    return tuple(resized)

@@ -1,37 +1,43 @@
 """Sampling: each token drawn from what the step says of it."""
 
+import dataclasses
 import numbers
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.decoding.arguments import prepared
+from tfattn._past import Step, Tensor
+from tfattn.decoding.arguments import Settings, Start, checked_arguments
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.loop import decode
+from tfattn.decoding.search import Search
 
 __all__ = ["sample"]
 
 
 def sample(
-    step,
-    state,
-    batch_size,
-    max_length,
-    temperature=1.0,
-    top_k=None,
-    top_p=None,
-    seed=None,
-    begin_id=2,
-    end_id=3,
-    padding_id=0,
-    return_state=False,
-):
+    step: Step,
+    state: Any,
+    batch_size: int | Tensor,
+    max_length: int | Sequence[int],
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | keras.random.SeedGenerator | None = None,
+    begin_id: int = 2,
+    end_id: int = 3,
+    padding_id: int = 0,
+    return_state: bool = False,
+) -> Tensor | tuple[Tensor, Any]:
     """Draws a token at every step, until each row has ended.
 
-        p = softmax(logits / temperature), of the `top_k` best tokens where that is given
-        with `top_p`: of these the best ones that together reach it, the fewest possible; p in
-        proportion
+        p = softmax(logits / temperature)
+
+    With `top_k` the softmax runs over that many of the best tokens. With `top_p` only the best of
+    these can be drawn, the fewest that together reach it, in proportion to their p.
 
     Compiled like `greedy_search`; another seed, temperature or `top_p` is no other compiled
     function. A row's tokens depend on its logits, its place in the batch, the greatest `max_length`
@@ -74,64 +80,65 @@ def sample(
     if seed is not None and not isinstance(seed, keras.random.SeedGenerator):
         _checks.non_negative_int(who, "seed", seed)
     ids = (begin_id, end_id, padding_id)
-    settings, start, state = prepared(who, step, state, batch_size, max_length, *ids, return_state)
+    settings, start, state = checked_arguments(
+        who, step, state, batch_size, max_length, *ids, return_state
+    )
     # One number in [0, 1) for each token: so no seed goes into the loop, and no row's luck hangs on
     # other rows.
-    length = start[0].shape[1] - 1
+    length = start.tokens.shape[1] - 1
     draws = keras.random.uniform((batch_size, length), seed=seed, dtype="float32")
-    options = {
-        # A temperature so small that float32 has no such number is one that leaves the best token
-        # alone.
-        "temperature": ops.convert_to_tensor(max(temperature, 1e-30), dtype="float32"),
-        "top_p": None if top_p is None else ops.convert_to_tensor(top_p, dtype="float32"),
-    }
-    tokens, state = compiled(_sample, step, (settings, top_k))(start, state, draws, options)
+    # Below what float32 can hold, a temperature would be 0; this one leaves the best token alone.
+    temperature = ops.convert_to_tensor(max(temperature, 1e-30), dtype="float32")
+    if top_p is not None:
+        top_p = ops.convert_to_tensor(top_p, dtype="float32")
+    run = compiled(_sample, step, (settings, top_k))
+    tokens, state = run(start, state, draws, temperature, top_p)
     tokens = ops.reshape(tokens, (batch_size, length))
     return (tokens, state) if return_state else tokens
 
 
-def _sample(step, settings, start, state, draws, options):
+def _sample(
+    step: Step,
+    settings: tuple[Settings, int | None],
+    start: Start,
+    state: Any,
+    draws: Tensor,
+    temperature: Tensor,
+    top_p: Tensor | None,
+) -> tuple[Tensor, Any]:
     settings, top_k = settings
-    found, state = decode(step, _Sampling(draws, top_k=top_k, **options), settings, start, state)
+    search = _Sampling(draws, temperature, top_k, top_p)
+    found, state = decode(step, search, settings, start, state)
     return found.tokens[:, 1:], state
 
 
-class _Sampling:
-    width = 1
-
-    def __init__(self, draws, temperature, top_k, top_p):
-        self.draws, self.temperature, self.top_k, self.top_p = draws, temperature, top_k, top_p
+@dataclasses.dataclass
+class _Sampling(Search):
+    draws: Tensor  # float32 (B, L), in [0, 1)
+    temperature: Tensor
+    top_k: int | None
+    top_p: Tensor | None
 
     def start(self, batch):
-        return {"draws": self.draws}  # (B, L)
+        return {"draws": self.draws}
 
     def choose(self, logits, position, found, width):
         logits, ids = ops.cast(logits, "float32"), None
         if self.top_k is not None or self.top_p is not None:
-            logits, ids = ops.top_k(logits, self._size(logits))  # (B, K), best first
-        # Less the greatest, so that no temperature makes an infinity of it. The sum need not be 1.
+            size = ops.shape(logits)[-1]
+            if self.top_k is not None:
+                least = min if isinstance(size, int) else ops.minimum
+                size = least(self.top_k, size)
+            logits, ids = ops.top_k(logits, size)  # (B, K), best first
+        # The greatest comes off first: divided by a small temperature, a logit may be infinite.
         p = ops.exp((logits - ops.max(logits, axis=-1, keepdims=True)) / self.temperature)
         if self.top_p is not None:
             better = ops.cumsum(p, axis=-1) - p  # what the better tokens have together
             p = ops.where(better < self.top_p * ops.sum(p, axis=-1, keepdims=True), p, 0.0)
-        draw = ops.take(found.own["draws"], position, axis=1)
-        place = _drawn(p, draw)
-        token = place if ids is None else ops.take_along_axis(ids, place[:, None], axis=-1)[:, 0]
+        # The first place where the sum of p, which need not reach 1, exceeds the drawn part of it.
+        sums = ops.cumsum(p, axis=-1)  # (B, K)
+        drawn = ops.take(found.own["draws"], position, axis=1)[:, None] * sums[:, -1:]  # (B, 1)
+        token = ops.sum(ops.cast(sums <= drawn, "int32"), axis=-1)  # (B,)
+        if ids is not None:
+            token = ops.take_along_axis(ids, token[:, None], axis=-1)[:, 0]
         return ops.cast(token, "int32"), None, found.own
-
-    def done(self, found):
-        return found.ended
-
-    def _size(self, logits):
-        size = ops.shape(logits)[-1]
-        if self.top_k is None:
-            return size
-        return min(self.top_k, size) if isinstance(size, int) else ops.minimum(self.top_k, size)
-
-
-def _drawn(p, draw):
-    """The first place at which the sum of `p` `(B, K)` exceeds the fraction `draw` `(B,)`, below 1,
-    of the whole.
-    """
-    sums = ops.cumsum(p, axis=-1)
-    return ops.sum(ops.cast(sums <= draw[:, None] * sums[:, -1:], "int32"), axis=-1)

@@ -1,5 +1,8 @@
 """Text in, text out: whole lists of sentences through a model and a search."""
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -8,40 +11,40 @@ from tfattn.decoding.greedy import greedy_search
 
 __all__ = ["translate"]
 
-_LENGTH_MULTIPLE = 8  # so that few shapes occur
+_LENGTH_MULTIPLE = 8  # lengths are rounded up to it, so that few shapes occur
 
 
 def translate(
-    model,
-    sentences,
-    source_vocabulary,
-    target_vocabulary,
-    search=greedy_search,
-    batch_size=64,
-    max_length=None,
-    progress=False,
-):
+    model: Any,
+    sentences: Iterable[str],
+    source_vocabulary: Any,
+    target_vocabulary: Any,
+    search: Callable = greedy_search,
+    batch_size: int = 64,
+    max_length: int | None = None,
+    progress: bool = False,
+) -> list[str]:
     """Translates sentences, in batches of like lengths.
 
-    Longest first: what does not fit into memory fails at once. A batch has sentences down to half
-    the length of its longest one, padded to a multiple of 8, and as many rows as `batch_size` or a
-    power of two, so that few shapes occur.
+    The longest go first: what does not fit into memory fails at once. A batch has sentences down to
+    half the length of its longest one, padded to a multiple of 8. It has `batch_size` rows, or a
+    power of two. So few shapes occur.
 
     Args:
-        model: has `encode(source, max_length)`, from integers `(B, S)` to the state of its `step`;
-            such as `Transformer`. What it has of `max_source_length` and `max_target_length` bounds
-            both sides.
+        model: has `step`, and `encode(source, max_length)` from integers `(B, S)` to the state of
+            a step; such as `Transformer`. Its `max_source_length` and `max_target_length`, where it
+            has them, bound both sides.
         sentences: strings, as the source vocabulary takes them.
         source_vocabulary, target_vocabulary: such as `tfattn.data.Vocabulary`.
         search: called as
             `search(step, state, batch_size, max_length, begin_id=…, end_id=…, padding_id=…)`,
-            `max_length` an int or one for each row; its result, or the first part of it, holds the
-            tokens, `(B, L)` or `(B, N, L)` with the best first. `greedy_search`, or
-            `functools.partial(beam_search, num_beams=5)`.
+            where `max_length` is an int or one for each row. The result, or its first entry, holds
+            the tokens, `(B, L)` or `(B, N, L)` with the best first. Such as
+            `functools.partial(beam_search, num_beams=5)`. Defaults to `greedy_search`.
         batch_size: positive int, most sentences at a time.
-        max_length: positive int, most tokens to write for a sentence; where it is not given, half
-            as many again as the source has when it is padded to a multiple of 8, and 8, up to such
-            a multiple. Other sentences have no part in it.
+        max_length: positive int, most tokens to write for a sentence. Defaults to
+            1.5 · n + 8, where n is the length of that sentence alone; both are rounded up to a
+            multiple of 8.
         progress: whether to show a progress bar.
     Returns:
         A list of strings, in the order of `sentences`; "" for an empty one.
@@ -52,7 +55,8 @@ def translate(
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
-        >>> translations = translate(model, ["a bird sings", "", "a zebra"], words, words, max_length=5)
+        >>> sentences = ["a bird sings", "", "a zebra"]
+        >>> translations = translate(model, sentences, words, words, max_length=5)
         >>> len(translations), translations[1]
         (3, '')
     """
@@ -62,13 +66,17 @@ def translate(
         _checks.positive_int("translate", "max_length", max_length)
     _checks.boolean("translate", "progress", progress)
     encoded = [source_vocabulary.encode(sentence) for sentence in sentences]
-    reach = getattr(model, "max_source_length", None)
-    _check_lengths(sentences, encoded, reach)
+    longest = getattr(model, "max_source_length", None)
+    for i, ids in enumerate(encoded):
+        if longest is not None and len(ids) >= longest:  # the end token makes one more
+            reach = f"{longest - 1} tokens, as far as the model's positions reach"
+            expected = f"have at most {reach}, not {len(ids)}"
+            _checks.fail("translate", f"sentences[{i}]", expected, sentences[i])
     translations = [""] * len(sentences)
     bar = keras.utils.Progbar(len(sentences), unit_name="sentence", verbose=int(progress))
     done = encoded.count([])
     for batch in _batches([len(ids) for ids in encoded], batch_size):
-        ids = _padded([[*encoded[i], source_vocabulary.end_id] for i in batch], batch_size, reach)
+        ids = _padded([[*encoded[i], source_vocabulary.end_id] for i in batch], batch_size, longest)
         limits = max_length or _limits(model, ids)
         found = search(
             model.step,
@@ -79,22 +87,32 @@ def translate(
             end_id=target_vocabulary.end_id,
             padding_id=target_vocabulary.padding_id,
         )
-        for i, tokens in zip(batch, _best(found), strict=False):
+        found = keras.ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
+        best = found[:, 0] if found.ndim == 3 else found  # (B, L)
+        for i, tokens in zip(batch, best, strict=False):
             translations[i] = target_vocabulary.decode(tokens)
         done += len(batch)
         bar.update(done)
     return translations
 
 
-def _checked(model, sentences, source_vocabulary, target_vocabulary, search):
+def _checked(
+    model: Any,
+    sentences: Iterable[str],
+    source_vocabulary: Any,
+    target_vocabulary: Any,
+    search: Callable,
+) -> list[str]:
+    """The sentences as a list, once the arguments fit each other."""
     who = "translate"
     for name in ("encode", "step"):
         if not callable(getattr(model, name, None)):
             _checks.fail(who, "model", "have `encode` and `step`, see `tfattn.decoding`", model)
-    for argument, vocabulary in (
-        ("source_vocabulary", source_vocabulary),
-        ("target_vocabulary", target_vocabulary),
-    ):
+    vocabularies = {
+        "source_vocabulary": source_vocabulary,
+        "target_vocabulary": target_vocabulary,
+    }
+    for argument, vocabulary in vocabularies.items():
         size = getattr(model, f"{argument}_size", None)
         if size is not None and len(vocabulary) != size:
             _checks.fail(who, argument, f"have {size} entries, as the model's has", len(vocabulary))
@@ -103,16 +121,10 @@ def _checked(model, sentences, source_vocabulary, target_vocabulary, search):
     return _checks.strings(who, "sentences", sentences)
 
 
-def _check_lengths(sentences, encoded, reach):
-    for i, ids in enumerate(encoded):
-        if reach is not None and len(ids) >= reach:  # the end token comes to them
-            expected = f"have at most {reach - 1} tokens, as far as the model's positions reach, not {len(ids)}"
-            _checks.fail("translate", f"sentences[{i}]", expected, sentences[i])
+def _batches(lengths: list[int], batch_size: int) -> list[list[int]]:
+    """Places of the sentences that are not empty, in lists that begin with their longest.
 
-
-def _batches(lengths, batch_size):
-    """Places of the sentences that are not empty, in lists: the longest first, and none less than
-    half as long as that.
+    None is less than half as long as the first of its list.
     """
     batches = []
     for i in sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i]):
@@ -127,28 +139,21 @@ def _batches(lengths, batch_size):
     return batches
 
 
-def _padded(rows, batch_size, reach):
-    """Rows of ids as one array, of a size that occurs again; no longer than `reach`, if that is not
-    None.
-    """
+def _padded(rows: list[list[int]], batch_size: int, longest: int | None) -> np.ndarray:
+    """Rows of ids as one array, no longer than `longest`, of a size that other batches have too."""
     rows += [rows[-1]] * (min(batch_size, 1 << (len(rows) - 1).bit_length()) - len(rows))
     length = _rounded(max(map(len, rows)))
-    length = length if reach is None else min(length, reach)
+    length = length if longest is None else min(length, longest)
     return np.array([row + [0] * (length - len(row)) for row in rows], "int32")
 
 
-def _limits(model, ids):
+def _limits(model: Any, ids: np.ndarray) -> np.ndarray:
     """Most tokens to write for each row of `(B, S)` padded ids, by its own length."""
     limits = _rounded(3 * _rounded(np.count_nonzero(ids, axis=1)) // 2 + 8)
     most = getattr(model, "max_target_length", None)
     return limits if most is None else np.minimum(limits, most)
 
 
-def _rounded(length):
+def _rounded(length: Any) -> Any:
+    """An int, or an array of them, up to the next multiple."""
     return -(-length // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
-
-
-def _best(found):
-    tokens = found[0] if isinstance(found, tuple) else found
-    tokens = keras.ops.convert_to_numpy(tokens)
-    return tokens[:, 0] if tokens.ndim == 3 else tokens

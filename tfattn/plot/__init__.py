@@ -2,12 +2,11 @@
 
     from tfattn import plot
 
-    plot.heatmaps(weights, row_labels=target_words,
-    column_labels=source_words).savefig("weights.png")
+    figure = plot.heatmaps(weights, row_labels=target_words, column_labels=source_words)
+    figure.savefig("weights.png")
 
 Each function returns a `matplotlib.figure.Figure` that belongs to the caller alone: pyplot, its
-backend and its open figures stay as they are. matplotlib is looked up when the first figure is
-drawn.
+backend and its open figures stay as they are. matplotlib is imported with the first figure.
 """
 
 from tfattn.plot.heatmap import heatmaps

@@ -1,6 +1,7 @@
 """How a loss fell, as a picture."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,12 @@ __all__ = ["loss_curve"]
 _NAMES = {"loss": "training", "val_loss": "validation"}
 
 
-def loss_curve(history, x_label="Epoch", y_label="Loss", title=None):
+def loss_curve(
+    history: Any,
+    x_label: str = "Epoch",
+    y_label: str = "Loss",
+    title: str | None = None,
+) -> canvas.Figure:
     """The loss of each epoch, and the validation loss where there is one.
 
     Args:
@@ -32,24 +38,18 @@ def loss_curve(history, x_label="Epoch", y_label="Loss", title=None):
     curves = _curves(history)
     figure, axes = canvas.new_curves("loss_curve", x_label, y_label, title)
     for colour, (name, losses) in zip(canvas.COLOURS, curves.items(), strict=False):
+        epochs = np.arange(1, len(losses) + 1)
         # A single epoch is a point, which a line does not show.
         marker = "o" if len(losses) == 1 else None
-        axes.plot(
-            np.arange(1, len(losses) + 1),
-            losses,
-            color=colour,
-            linewidth=1.8,
-            marker=marker,
-            label=name,
-        )
+        axes.plot(epochs, losses, color=colour, linewidth=1.8, marker=marker, label=name)
     canvas.whole_numbers(axes.xaxis)
     if len(curves) > 1:
         axes.legend(frameon=False, fontsize=canvas.SMALL + 1)
     return figure
 
 
-def _curves(history):
-    """Losses by the name that the legend gives them."""
+def _curves(history: Any) -> dict[str, np.ndarray]:
+    """The losses by their names in the legend."""
     history = getattr(history, "history", history)
     if not isinstance(history, Mapping):
         history = {"loss": history}

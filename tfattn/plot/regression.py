@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tfattn import _checks
 from tfattn.plot import canvas
@@ -10,7 +11,16 @@ from tfattn.plot import canvas
 __all__ = ["regression_fit"]
 
 
-def regression_fit(x, y, queries, predictions, truth=None, x_label="x", y_label="y", title=None):
+def regression_fit(
+    x: ArrayLike,
+    y: ArrayLike,
+    queries: ArrayLike,
+    predictions: ArrayLike | Mapping[str, ArrayLike],
+    truth: ArrayLike | None = None,
+    x_label: str = "x",
+    y_label: str = "y",
+    title: str | None = None,
+) -> canvas.Figure:
     """Training points as dots, predictions as curves, the truth as a dashed curve.
 
     Args:
@@ -51,12 +61,12 @@ def regression_fit(x, y, queries, predictions, truth=None, x_label="x", y_label=
     return figure
 
 
-def _vector(argument, value, other_name=None, length=None):
-    vector = canvas.numbers(
-        "regression_fit", argument, value, (1,), "(N,)" if argument in ("x", "y") else "(M,)"
-    )
+def _vector(
+    argument: str, value: ArrayLike, other_name: str | None = None, length: int | None = None
+) -> np.ndarray:
+    """`value` as a float vector, as long as the argument `other_name` where one is named."""
+    who, letters = "regression_fit", "(N,)" if argument in ("x", "y") else "(M,)"
+    vector = canvas.numbers(who, argument, value, (1,), letters)
     if length is not None and len(vector) != length:
-        _checks.fail(
-            "regression_fit", argument, f"be as long as `{other_name}`, {length}", vector.shape
-        )
+        _checks.fail(who, argument, f"be as long as `{other_name}`, {length}", vector.shape)
     return vector

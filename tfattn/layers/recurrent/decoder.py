@@ -1,15 +1,19 @@
 """A recurrent network that writes a sentence, and looks back at another one before every word."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._checks import Shape
 from tfattn.core import products, softmax
+from tfattn.core.floats import Tensor
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.scores import AdditiveScore, Score
 from tfattn.layers.attention.single_head import checked_score
 from tfattn.layers.parts import padding_mask, serialized
-from tfattn.layers.recurrent.recurrence import loop, state_sizes, steps_of
+from tfattn.layers.recurrent.recurrence import loop, split_cell, state_sizes
 from tfattn.layers.recurrent.stack import RecurrentStack
 
 __all__ = ["RecurrentDecoder"]
@@ -17,15 +21,16 @@ __all__ = ["RecurrentDecoder"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class RecurrentDecoder(RecurrentStack):
-    """Target ids and an encoder's output to one vector a target token, by a recurrent network with
-    attention.
+    """Target ids and an encoder's output to one vector a target token, attending at every step.
 
-        α_t = softmax over s of score(h_{t−1}, memory_s)        the query is the top layer's last state
+        α_t = softmax over s of score(h_{t−1}, memory_s)
         c_t = Σ_s α_ts · memory_s
-        h_t = cell([embedding(ids_t); c_t], h_{t−1})            layers above the first read the one
-        below o_t = tanh(W [h_t; c_t; embedding(ids_t)])
+        h_t = cell([embedding(ids_t); c_t], h_{t−1})
+        o_t = tanh(W [h_t; c_t; embedding(ids_t)])
 
-    The keys are projected once a sentence. The alignments α are the weights of this attention.
+    The query h_{t−1} is the top layer's last state. Layers above the first read the one below
+    instead of embedding and context. The keys are projected once a sentence. The alignments α are
+    the weights of this attention.
 
     Args:
         vocabulary_size: positive int, number of target ids, padding included.
@@ -33,22 +38,22 @@ class RecurrentDecoder(RecurrentStack):
         units: positive int, features of a state.
         num_layers: positive int, recurrent layers one above the other.
         cell: class of the cells, as for `RecurrentEncoder`.
-        score: a score layer, for this layer alone: `AdditiveScore(units)` where it is not given
-            (Bahdanau); `DotProductScore(scale=1.0)` where the memory is as wide as `units`, or
-            `BilinearScore()` (Luong's dot and general).
+        score: a score layer, for this layer alone; Luong's are `BilinearScore()` (general) and, for
+            a memory as wide as `units`, `DotProductScore(scale=1.0)` (dot). Defaults to
+            Bahdanau's, `AdditiveScore(units)`.
         dropout: probability in [0, 1) on the embeddings, between layers and on the output.
-        embedding: a `keras.layers.Embedding` to share inside of one model class; one of its own
-            where it is not given.
+        embedding: a `keras.layers.Embedding` to share inside of one model class. Defaults to one of
+            its own.
         seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, T)`, the target so far, begin token first; id 0 is padding.
         memory: float `(B, S, Dm)`, the encoder's output.
         memory_mask: bool `(B, S)`, True = real token; arrives by itself where Keras carries it on
             `memory`.
-        keys: what `prepare` made of the memory, where that was done before; `memory` is then the
-            other half of it.
-        initial_state: a list of layers, each a list of the cell's states `(B, units)`; zeros where
-            it is not given.
+        keys: the keys that `prepare` gave, with the memory that it gave as `memory`. Defaults to
+            preparing both here.
+        initial_state: a list of layers, each a list of the cell's states `(B, units)`. Defaults to
+            zeros.
         return_attention_scores: whether to return the alignments too.
         return_state: whether to return the last states too, in the form of `initial_state`.
         training: whether dropout is active.
@@ -75,16 +80,16 @@ class RecurrentDecoder(RecurrentStack):
 
     def __init__(
         self,
-        vocabulary_size,
-        width=620,
-        units=1000,
-        num_layers=1,
-        cell=keras.layers.GRUCell,
-        score=None,
-        dropout=0.0,
-        embedding=None,
-        seed=None,
-        **kwargs,
+        vocabulary_size: int,
+        width: int = 620,
+        units: int = 1000,
+        num_layers: int = 1,
+        cell: type[keras.layers.Layer] = keras.layers.GRUCell,
+        score: Score | None = None,
+        dropout: float = 0.0,
+        embedding: keras.layers.Layer | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(
             vocabulary_size, width, units, num_layers, cell, dropout, embedding, seed, **kwargs
@@ -93,11 +98,12 @@ class RecurrentDecoder(RecurrentStack):
         if score is None:
             self.score = AdditiveScore(self.units, dtype=self.dtype_policy, name="score")
         elif type(score).prepare is not Score.prepare:
-            expected = "define `prepare_query` and `prepare_key`, since keys are prepared once and queries step by step"
+            reason = "keys are prepared once and queries step by step"
+            expected = f"define `prepare_query` and `prepare_key`, since {reason}"
             _checks.fail("RecurrentDecoder", "score", expected, score)
         self.output_dropout = self._make_dropout("output_dropout")
 
-    def build(self, ids_shape, memory_shape):
+    def build(self, ids_shape: Shape, memory_shape: Shape) -> None:
         if not self.embedding.built:
             self.embedding.build(ids_shape)
         memory_width = memory_shape[-1]
@@ -109,82 +115,83 @@ class RecurrentDecoder(RecurrentStack):
         )
         self.readout.build((None, self.units + memory_width + self.width))
 
-    def prepare(self, memory, memory_mask=None):
-        """What each sentence needs once: the memory `(B, S, Dm)` with zeros at its padding, and its
-        keys `(B, S, ...)`.
+    def prepare(self, memory: Tensor, memory_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What each sentence needs once: its memory without padding, and its keys.
 
         Args:
             memory, memory_mask: as in the call.
+        Returns:
+            (memory `(B, S, Dm)` with zeros at its padding, keys `(B, S, ...)`).
         Raises:
             ValueError: the mask is not boolean, or does not fit the memory.
         """
         memory = ops.cast(memory, self.compute_dtype)
         if memory_mask is not None:
-            # A weight of 0 does not hide what lies there from a product's gradient: 0 · NaN is NaN.
+            # A weight of 0 does not keep padding out of a product's gradient: 0 · NaN is NaN.
             memory = ops.where(self._checked_mask(memory_mask, memory)[..., None], memory, 0.0)
         return memory, self.score.prepare_key(memory)
 
     def call(
         self,
-        ids,
-        memory,
-        memory_mask=None,
-        keys=None,
-        initial_state=None,
-        return_attention_scores=False,
-        return_state=False,
-        training=None,
-    ):
+        ids: Tensor,
+        memory: Tensor,
+        memory_mask: Tensor | None = None,
+        keys: Tensor | None = None,
+        initial_state: list[list[Tensor]] | None = None,
+        return_attention_scores: bool = False,
+        return_state: bool = False,
+        training: bool | None = None,
+    ) -> Tensor | tuple:
         if keys is None:
             memory, keys = self.prepare(memory, memory_mask)
         elif memory_mask is not None:
             memory_mask = self._checked_mask(memory_mask, memory)
         embedded = self.embed(ids, training)  # (B, T, width)
         start = self._start(initial_state, ops.shape(ids)[0])
-        step = _Step(
-            self, memory, keys, memory_mask, start, dropout=self.layer_dropout if training else None
+        dropout = self.layer_dropout if training else None
+        step = _DecoderStep(self, memory, keys, memory_mask, start, dropout)
+        outputs, states = loop(
+            step,
+            step.prepare(embedded),
+            keras.tree.flatten(start),
+            self.dtype_policy,
+            mask=padding_mask(ids),
         )
-        real = padding_mask(ids)
-        seen, states = loop(
-            step, step.prepare(embedded), keras.tree.flatten(start), self.dtype_policy, mask=real
-        )
-        vectors = self.units + memory.shape[-1]
-        alignments = seen[..., vectors:]  # (B, T, S)
+        width = self.units + memory.shape[-1]
+        vectors = outputs[..., :width]  # (B, T, units + Dm)
+        alignments = outputs[..., width:]  # (B, T, S)
         if recording.active():
             recording.note(self.path, alignments)
-        results = [self._read_out(seen[..., :vectors], embedded, training)]
+        results = [self._read_out(vectors, embedded, training)]
         if return_attention_scores:
             results.append(alignments)
         if return_state:
             results.append(keras.tree.pack_sequence_as(start, states))
         return tuple(results) if len(results) > 1 else results[0]
 
-    def _read_out(self, seen, embedded, training):
-        """The output: `(B, T, units + Dm)` and `(B, T, width)` to `(B, T, width)`, all tokens in
-        one flat product.
-        """
-        x = ops.concatenate([seen, embedded], axis=-1)
+    def _read_out(self, vectors: Tensor, embedded: Tensor, training: bool | None) -> Tensor:
+        """`(B, T, units + Dm)` and `(B, T, width)` to the output, in one flat product."""
+        x = ops.concatenate([vectors, embedded], axis=-1)
         flat = self.readout(ops.reshape(x, (-1, self.readout.kernel.shape[0])))  # (B·T, width)
         return self.output_dropout(ops.reshape(flat, ops.shape(embedded)), training=training)
 
-    def _start(self, initial_state, batch):
-        """The states before the first step, a list of lists."""
+    def _start(
+        self, initial_state: list[list[Tensor]] | None, batch: int | Tensor
+    ) -> list[list[Tensor]]:
+        """The states before the first step, by layer."""
         zeros = [self.zero_states(cell, batch) for cell in self.cells]
         if initial_state is None:
             return zeros
         wanted = [[size] for cell in self.cells for size in state_sizes(cell)]
         given = [list(state.shape[1:]) for state in keras.tree.flatten(initial_state)]
         if given != wanted:
-            expected = f"hold, for each of {self.num_layers} layers, states (B, size) of sizes {state_sizes(self.cells[0])}"
-            _checks.fail(
-                "RecurrentDecoder",
-                "initial_state",
-                expected,
-                keras.tree.map_structure(_shape, initial_state),
-            )
+            states = f"states (B, size) of sizes {state_sizes(self.cells[0])}"
+            expected = f"hold, for each of {self.num_layers} layers, {states}"
+            shapes = keras.tree.map_structure(lambda state: tuple(state.shape), initial_state)
+            _checks.fail("RecurrentDecoder", "initial_state", expected, shapes)
         return keras.tree.pack_sequence_as(zeros, keras.tree.flatten(initial_state))
 
-    def _checked_mask(self, mask, memory):
+    def _checked_mask(self, mask: Tensor, memory: Tensor) -> Tensor:
         mask = mask if isinstance(mask, keras.KerasTensor) else ops.convert_to_tensor(mask)
         who, dtype = "RecurrentDecoder", keras.backend.standardize_dtype(mask.dtype)
         _checks.boolean_dtype(who, "memory_mask", dtype, "0 and 1 become a mask with `mask != 0`")
@@ -192,36 +199,41 @@ class RecurrentDecoder(RecurrentStack):
         _checks.broadcasts(who, "memory_mask", mask.shape, memory.shape[:2], "(B, S)")
         return mask
 
-    def compute_output_shape(self, ids_shape, memory_shape):
+    def compute_output_shape(self, ids_shape: Shape, memory_shape: Shape) -> Shape:
         return (*ids_shape, self.width)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "score": serialized(self.score)}
 
 
-class _Step:
-    """One step of the decoder, for one call: a token and the states to [h; c; α] and the states
-    after it.
-    """
+class _DecoderStep:
+    """One step of the decoder, for one call: (token, states) to ([h; c; α], states after it)."""
 
-    def __init__(self, decoder, memory, keys, memory_mask, start, dropout):
-        widths = [decoder.width] + [decoder.units] * (decoder.num_layers - 1)
-        self.cells = [
-            steps_of(cell, known) for cell, known in zip(decoder.cells, widths, strict=True)
-        ]
+    def __init__(
+        self,
+        decoder: RecurrentDecoder,
+        memory: Tensor,
+        keys: Tensor,
+        memory_mask: Tensor | None,
+        start: list[list[Tensor]],
+        dropout: keras.layers.Layer | None,
+    ):
+        known = [decoder.width] + [decoder.units] * (decoder.num_layers - 1)
+        self.cells = list(map(split_cell, decoder.cells, known))
         self.score, self.parameters = decoder.score, decoder.score.parameters()
         self.memory, self.keys, self.start = memory, keys, start
         self.visible = None if memory_mask is None else memory_mask[:, None]  # (B, 1, S)
         self.units, self.dropout = decoder.units, dropout
-        self.dropped = (
-            (decoder.num_layers - 1) * decoder.units if dropout is not None and dropout.rate else 0
-        )
+        # Features between layers, each of which dropout keeps or drops.
+        self.dropped = 0
+        if dropout is not None and dropout.rate:
+            self.dropped = (decoder.num_layers - 1) * decoder.units
 
-    def prepare(self, embedded):
+    def prepare(self, embedded: Tensor) -> Tensor:
         """What the loop runs over: `(B, T, N)`, the first cell's share of the inputs.
 
-        Where layers drop out, the factors of what they hand to the next stand before it: drawn at
-        once for all tokens, so that the loop holds no generator's state.
+        Where there is dropout between layers, its factors stand before that share. They are drawn
+        at once for all tokens, so that the loop holds no generator's state.
         """
         inputs = self.cells[0].prepare(embedded)  # (B, T, N)
         if not self.dropped:
@@ -229,9 +241,14 @@ class _Step:
         ones = ops.ones((*ops.shape(inputs)[:2], self.dropped), inputs.dtype)
         return ops.concatenate([self.dropout(ones, training=True), inputs], axis=-1)
 
-    def __call__(self, inputs, states):
+    def __call__(self, inputs: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         states, after = keras.tree.pack_sequence_as(self.start, states), []
-        weights, context = self.look(states[-1][0])
+        query = self.score.prepare_query(states[-1][0][:, None])  # (B, 1, ...)
+        scores = self.score.pairwise(query, self.keys, *self.parameters)  # (B, 1, S)
+        scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+        weights = softmax.normalise(scores, softmax.not_hidden(scores, self.visible))
+        weights = ops.cast(weights, self.memory.dtype)
+        context = products.matmul(weights, self.memory)[:, 0]  # (B, Dm)
         x, state = self.cells[0].step(inputs[:, self.dropped :], context, states[0])
         after.append(state)
         for i, cell in enumerate(self.cells[1:]):
@@ -239,17 +256,4 @@ class _Step:
                 x = x * inputs[:, i * self.units : (i + 1) * self.units]
             x, state = cell.step(cell.prepare(x), None, states[i + 1])
             after.append(state)
-        return ops.concatenate([x, context, weights], axis=-1), keras.tree.flatten(after)
-
-    def look(self, state):
-        """Weights `(B, S)` and context `(B, Dm)` of the query `(B, units)`."""
-        query = self.score.prepare_query(state[:, None])
-        scores = self.score.pairwise(query, self.keys, *self.parameters)  # (B, 1, S)
-        scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
-        weights = softmax.normalise(scores, softmax.not_hidden(scores, self.visible))
-        weights = ops.cast(weights, self.memory.dtype)
-        return weights[:, 0], products.matmul(weights, self.memory)[:, 0]
-
-
-def _shape(tensor):
-    return tuple(tensor.shape)
+        return ops.concatenate([x, context, weights[:, 0]], axis=-1), keras.tree.flatten(after)

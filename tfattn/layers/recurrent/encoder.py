@@ -1,11 +1,16 @@
 """A recurrent network that reads a sentence."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._checks import Shape
+from tfattn.core.floats import Tensor
 from tfattn.layers.parts import padding_mask
-from tfattn.layers.recurrent.recurrence import loop, steps_of
+from tfattn.layers.recurrent.recurrence import loop, split_cell
 from tfattn.layers.recurrent.stack import RecurrentStack
 
 __all__ = ["RecurrentEncoder"]
@@ -15,10 +20,11 @@ __all__ = ["RecurrentEncoder"]
 class RecurrentEncoder(RecurrentStack):
     """Token ids to one vector a token, by a recurrent network; and the states that it ends in.
 
-        h_s = cell(embedding(ids_s), h_{s−1})           read backwards too, and the two side by side, where bidirectional
+        h_s = cell(embedding(ids_s), h_{s−1})
 
-    Padding changes no state: what the network ends in is the state after the last real token (read
-    backwards, after the first), however much padding a batch has, and on whichever side.
+    A bidirectional one reads backwards too, and puts both vectors side by side. Padding changes no
+    state: the network ends in the state after the last real token (read backwards, after the
+    first), however much padding a batch has, and on whichever side.
 
     Args:
         vocabulary_size: positive int, number of ids, padding included.
@@ -27,12 +33,12 @@ class RecurrentEncoder(RecurrentStack):
         num_layers: positive int, recurrent layers one above the other.
         cell: class of the cells, `keras.layers.GRUCell`, `keras.layers.LSTMCell`, or another that
             is made by `cell(units, dtype=..., name=...)`; one of your own must be registered with
-            Keras to be saved. The two named have the products of their inputs taken out of the
-            loop.
+            Keras to be saved. Those two are the fast ones: the products of their inputs are taken
+            out of the loop.
         bidirectional: whether each layer has a second cell that reads from the end.
         dropout: probability in [0, 1) on the embeddings and between layers.
         embedding: a `keras.layers.Embedding` to share inside of one model class, as
-            `BahdanauSeq2Seq` does; one of its own where it is not given.
+            `BahdanauSeq2Seq` does. Defaults to one of its own.
         seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, S)`; id 0 is padding.
@@ -59,16 +65,16 @@ class RecurrentEncoder(RecurrentStack):
 
     def __init__(
         self,
-        vocabulary_size,
-        width=620,
-        units=1000,
-        num_layers=1,
-        cell=keras.layers.GRUCell,
-        bidirectional=False,
-        dropout=0.0,
-        embedding=None,
-        seed=None,
-        **kwargs,
+        vocabulary_size: int,
+        width: int = 620,
+        units: int = 1000,
+        num_layers: int = 1,
+        cell: type[keras.layers.Layer] = keras.layers.GRUCell,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+        embedding: keras.layers.Layer | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(
             vocabulary_size, width, units, num_layers, cell, dropout, embedding, seed, **kwargs
@@ -76,11 +82,11 @@ class RecurrentEncoder(RecurrentStack):
         self.bidirectional = _checks.boolean("RecurrentEncoder", "bidirectional", bidirectional)
 
     @property
-    def output_width(self):
+    def output_width(self) -> int:
         """Features of an output, and of each state."""
         return 2 * self.units if self.bidirectional else self.units
 
-    def build(self, ids_shape):
+    def build(self, ids_shape: Shape) -> None:
         if not self.embedding.built:
             self.embedding.build(ids_shape)
         self.forward_cells = self.make_cells("forward_cell", self.width, self.output_width)
@@ -88,7 +94,9 @@ class RecurrentEncoder(RecurrentStack):
         if self.bidirectional:
             self.backward_cells = self.make_cells("backward_cell", self.width, self.output_width)
 
-    def call(self, ids, return_state=False, training=None):
+    def call(
+        self, ids: Tensor, return_state: bool = False, training: bool | None = None
+    ) -> Tensor | tuple[Tensor, list[list[Tensor]]]:
         x, mask, finals = self.embed(ids, training), padding_mask(ids), []
         for i, forward in enumerate(self.forward_cells):
             if i:
@@ -101,22 +109,26 @@ class RecurrentEncoder(RecurrentStack):
             finals.append([_side_by_side(pair) for pair in zip(*states, strict=True)])
         return (x, finals) if return_state else x
 
-    def _read(self, cell, x, mask, go_backwards=False):
+    def _read(
+        self, cell: keras.layers.Layer, x: Tensor, mask: Tensor, go_backwards: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
         """One cell over the whole sentence: (outputs, last states)."""
-        steps = steps_of(cell, known=x.shape[-1])
-        start = self.zero_states(cell, ops.shape(x)[0])
+        split = split_cell(cell, known=x.shape[-1])
+        return loop(
+            lambda prepared, states: split.step(prepared, None, states),
+            split.prepare(x),
+            self.zero_states(cell, ops.shape(x)[0]),
+            self.dtype_policy,
+            mask,
+            go_backwards,
+        )
 
-        def step(prepared, states):
-            return steps.step(prepared, None, states)
-
-        return loop(step, steps.prepare(x), start, self.dtype_policy, mask, go_backwards)
-
-    def compute_output_shape(self, ids_shape):
+    def compute_output_shape(self, ids_shape: Shape) -> Shape:
         return (*ids_shape, self.output_width)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "bidirectional": self.bidirectional}
 
 
-def _side_by_side(tensors):
+def _side_by_side(tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else ops.concatenate(tensors, axis=-1)

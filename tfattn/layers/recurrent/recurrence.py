@@ -1,22 +1,24 @@
 """Recurrence: Keras's cells in two parts, and one loop over time.
 
-As a score does, a cell splits its work: what is known of a token before the loop begins (its share
-of the input's product, and the bias) is one flat product over all tokens; the loop does what waits
+As a score does, a cell splits its work. What depends on the token alone, its share of the input's
+product and the bias, is one flat product over all tokens before the loop. The loop does what waits
 for the state.
 """
+
+from collections.abc import Callable, Sequence
 
 import keras
 from keras import ops
 
 from tfattn import _checks
 from tfattn.core import products
+from tfattn.core.floats import Tensor
 
-__all__ = ["cell_class", "cell_name", "checked_cell", "loop", "state_sizes", "steps_of"]
+__all__ = ["cell_class", "cell_name", "checked_cell", "loop", "split_cell", "state_sizes"]
 
 
-class Steps:
-    """A cell for the time of one call. This one takes any cell, and does all of its work at the
-    step.
+class SplitCell:
+    """A cell for the time of one call. This one takes any cell, and does all in its step.
 
     Args:
         cell: a built Keras cell.
@@ -24,59 +26,57 @@ class Steps:
             the step.
     """
 
-    def __init__(self, cell, known):
+    def __init__(self, cell: keras.layers.Layer, known: int):
         self.cell = cell
 
-    def prepare(self, inputs):
-        """What can be computed of the known features before the loop: `(..., known)` to `(..., N)`."""
+    def prepare(self, inputs: Tensor) -> Tensor:
+        """What the known features `(..., known)` give before the loop, `(..., N)`."""
         return inputs
 
-    def step(self, prepared, rest, states):
+    def step(
+        self, prepared: Tensor, rest: Tensor | None, states: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
         """One step: (output, new states).
 
         Args:
-            prepared: `(B, N)`, one token of `prepare`.   rest: `(B, D - known)`, or None where all
-                is known.
-            states: list of `(B, units)`.
+            prepared: `(B, N)`, one token of `prepare`.
+            rest: `(B, D - known)`, or None where all is known.
+            states: each `(B, units)`.
         """
         inputs = prepared if rest is None else ops.concatenate([prepared, rest], axis=-1)
         return self.cell(inputs, states)
 
 
-class _SplitSteps(Steps):
-    """A cell whose input meets one kernel: its rows for the known features before the loop, the
-    others inside.
-    """
+class _KernelCell(SplitCell):
+    """A cell whose input meets one kernel: its rows for the known features come before the loop."""
 
-    def __init__(self, cell, known):
+    def __init__(self, cell: keras.layers.Layer, known: int):
         super().__init__(cell, known)
         kernel = ops.convert_to_tensor(cell.kernel)
-        # Sliced here and not at each step, where the gradient of a slice would be as large as the
-        # whole.
+        # Sliced once: at each step, the gradient of a slice would be as large as the whole.
         self.known_kernel, self.rest_kernel = kernel[:known], kernel[known:]
         self.recurrent_kernel = ops.convert_to_tensor(cell.recurrent_kernel)
-        self.bias = ops.convert_to_tensor(cell.bias)
+        self.input_bias = ops.convert_to_tensor(cell.bias)
 
     def prepare(self, inputs):
-        return products.matmul_shared(inputs, self.known_kernel) + self.input_bias()
+        return products.matmul_shared(inputs, self.known_kernel) + self.input_bias
 
-    def input_bias(self):
-        return self.bias
-
-    def joined(self, prepared, rest):
+    def from_input(self, prepared: Tensor, rest: Tensor | None) -> Tensor:
+        """What the whole input gives to the gates."""
         return prepared if rest is None else prepared + ops.matmul(rest, self.rest_kernel)
 
 
-class _GRUSteps(_SplitSteps):
-    """`keras.layers.GRUCell`, whose reset gate acts on what the state has become by its product."""
+class _GRU(_KernelCell):
+    """`keras.layers.GRUCell`, whose reset gate acts after the state's product."""
 
-    def input_bias(self):
-        return self.bias[0]
+    def __init__(self, cell, known):
+        super().__init__(cell, known)
+        self.input_bias, self.recurrent_bias = self.input_bias[0], self.input_bias[1]
 
     def step(self, prepared, rest, states):
         [state], cell = states, self.cell
-        recurrent = ops.matmul(state, self.recurrent_kernel) + self.bias[1]
-        update, reset, candidate = ops.split(self.joined(prepared, rest), 3, axis=-1)
+        recurrent = ops.matmul(state, self.recurrent_kernel) + self.recurrent_bias
+        update, reset, candidate = ops.split(self.from_input(prepared, rest), 3, axis=-1)
         recurrent_update, recurrent_reset, recurrent_candidate = ops.split(recurrent, 3, axis=-1)
         update = cell.recurrent_activation(update + recurrent_update)
         reset = cell.recurrent_activation(reset + recurrent_reset)
@@ -85,12 +85,12 @@ class _GRUSteps(_SplitSteps):
         return state, [state]
 
 
-class _LSTMSteps(_SplitSteps):
+class _LSTM(_KernelCell):
     """`keras.layers.LSTMCell`."""
 
     def step(self, prepared, rest, states):
         (state, carry), cell = states, self.cell
-        gates = self.joined(prepared, rest) + ops.matmul(state, self.recurrent_kernel)
+        gates = self.from_input(prepared, rest) + ops.matmul(state, self.recurrent_kernel)
         write, forget, candidate, read = ops.split(gates, 4, axis=-1)
         carry = cell.recurrent_activation(forget) * carry
         carry = carry + cell.recurrent_activation(write) * cell.activation(candidate)
@@ -98,37 +98,40 @@ class _LSTMSteps(_SplitSteps):
         return state, [state, carry]
 
 
-_SPLIT = {keras.layers.GRUCell: _GRUSteps, keras.layers.LSTMCell: _LSTMSteps}
-
-
-def steps_of(cell, known):
-    """The cell in its two parts; a cell of any other class, which may compute anything, stays
-    whole.
-    """
-    return _SPLIT.get(type(cell), Steps)(cell, known)
+def split_cell(cell: keras.layers.Layer, known: int) -> SplitCell:
+    """The cell in its two parts; one of any other class may compute anything, and stays whole."""
+    split = {keras.layers.GRUCell: _GRU, keras.layers.LSTMCell: _LSTM}
+    return split.get(type(cell), SplitCell)(cell, known)
 
 
 class _LoopCell:
     """What `keras.layers.RNN` asks of a cell, around a function that lives for one call."""
 
-    def __init__(self, step, state_size, compute_dtype):
+    def __init__(self, step: Callable, state_size: list[int], compute_dtype: str):
         self.step, self.state_size, self.compute_dtype = step, state_size, compute_dtype
 
-    def call(self, inputs, states):
+    def call(self, inputs: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         return self.step(inputs, list(states))
 
     __call__ = call
 
 
-def loop(step, inputs, states, dtype, mask=None, go_backwards=False):
+def loop(
+    step: Callable[[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]],
+    inputs: Tensor,
+    states: list[Tensor],
+    dtype: keras.DTypePolicy,
+    mask: Tensor | None = None,
+    go_backwards: bool = False,
+) -> tuple[Tensor, list[Tensor]]:
     """Runs a step over time: in a graph as one compiled loop, for lengths known or not.
 
-    `keras.ops.scan` would be shorter; on TensorFlow its gradient does not compile under XLA.
+    `keras.ops.scan` would be shorter, but on TensorFlow its gradient does not compile under XLA.
 
     Args:
-        step: function of `(B, D)` of the inputs and a list of states to (`(B, N)`, new states).
+        step: function of `(B, D)` of the inputs and the states to (`(B, N)`, new states).
         inputs: float `(B, T, D)`.
-        states: list of `(B, units)`, as they are before the first step.
+        states: each `(B, units)`, as they are before the first step.
         dtype: the policy of the layer that calls.
         mask: bool `(B, T)`; where it is False the states stay as they were, and the output is 0.
         go_backwards: whether to begin with the last token; the outputs keep the order of the
@@ -137,7 +140,7 @@ def loop(step, inputs, states, dtype, mask=None, go_backwards=False):
         (outputs `(B, T, N)`, states after the last step).
     """
     if inputs.shape[1] == 1:
-        # A step of decoding stands in the loop of a search, and needs none of its own.
+        # A single token, as in a step of decoding, needs no loop.
         output, after = step(inputs[:, 0], states)
         if mask is not None:
             output = ops.where(mask, output, 0.0)
@@ -156,37 +159,29 @@ def loop(step, inputs, states, dtype, mask=None, go_backwards=False):
     return (ops.flip(outputs, axis=1) if go_backwards else outputs), states
 
 
-def state_sizes(cell):
+def state_sizes(cell: keras.layers.Layer) -> list[int]:
     """Widths of a cell's states."""
     size = cell.state_size
     return [size] if isinstance(size, int) else list(size)
 
 
-def checked_cell(who, cell):
-    """The class itself, if it may be one of cells: a layer, but not the loop over one, as
-    `keras.layers.LSTM` is.
-    """
+def checked_cell(who: str, cell: type) -> type[keras.layers.Layer]:
+    """The class, if it is one of cells: a layer, and no loop over one, as `keras.layers.LSTM` is."""
     is_layer = isinstance(cell, type) and issubclass(cell, keras.layers.Layer)
     if not is_layer or issubclass(cell, keras.layers.RNN):
         _checks.fail(who, "cell", "be a class of Keras cells, such as keras.layers.LSTMCell", cell)
     return cell
 
 
-def cell_name(cell):
-    """A class as a config holds it: its name in `keras.layers`, or the one that it is registered
-    under.
-    """
+def cell_name(cell: type[keras.layers.Layer]) -> str:
+    """A class as a config holds it: the name in `keras.layers`, or the registered one."""
     return keras.saving.get_registered_name(cell)
 
 
-def cell_class(name):
+def cell_class(name: str) -> type[keras.layers.Layer]:
     """The class of that name."""
     cell = keras.saving.get_registered_object(name) or getattr(keras.layers, name, None)
     if cell is None:
-        _checks.fail(
-            "cell",
-            "name",
-            "be a cell of keras.layers, or the name under which a class is registered",
-            name,
-        )
+        expected = "be a cell of keras.layers, or the name under which a class is registered"
+        _checks.fail("cell", "name", expected, name)
     return cell

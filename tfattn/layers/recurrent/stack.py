@@ -1,9 +1,12 @@
 """What recurrent encoder and decoder share: embedding, cells, dropout and config."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn.core.floats import Tensor
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
 from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes
@@ -16,15 +19,15 @@ class RecurrentStack(keras.layers.Layer):
 
     def __init__(
         self,
-        vocabulary_size,
-        width=620,
-        units=1000,
-        num_layers=1,
-        cell=keras.layers.GRUCell,
-        dropout=0.0,
-        embedding=None,
-        seed=None,
-        **kwargs,
+        vocabulary_size: int,
+        width: int = 620,
+        units: int = 1000,
+        num_layers: int = 1,
+        cell: type[keras.layers.Layer] = keras.layers.GRUCell,
+        dropout: float = 0.0,
+        embedding: keras.layers.Layer | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         who = type(self).__name__
@@ -40,15 +43,14 @@ class RecurrentStack(keras.layers.Layer):
         elif not isinstance(embedding, keras.layers.Layer):
             _checks.fail(who, "embedding", "be a layer, or None", embedding)
         elif getattr(embedding, "output_dim", self.width) != self.width:
-            _checks.fail(
-                who, "embedding", f"have `width`={self.width} features", embedding.output_dim
-            )
+            expected = f"have `width`={self.width} features"
+            _checks.fail(who, "embedding", expected, embedding.output_dim)
         self.embedding = embedding
         self.input_dropout = self._make_dropout("input_dropout")
         self.layer_dropout = self._make_dropout("layer_dropout")
         self.supports_masking = True
 
-    def make_cells(self, name, first_width, other_width):
+    def make_cells(self, name: str, first_width: int, other_width: int) -> list[keras.layers.Layer]:
         """One built cell a layer; the widths are those of their inputs."""
         cells = []
         for i in range(self.num_layers):
@@ -57,25 +59,23 @@ class RecurrentStack(keras.layers.Layer):
             cells.append(cell)
         return cells
 
-    def embed(self, ids, training):
-        """Vectors of the ids, `(B, T, width)`; at padding exactly 0, whatever the embedding holds
-        there.
-        """
+    def embed(self, ids: Tensor, training: bool | None) -> Tensor:
+        """Vectors of the ids, `(B, T, width)`, which are exactly 0 at padding."""
         x = ops.where(padding_mask(ids)[..., None], self.embedding(ids), 0.0)
         return self.input_dropout(x, training=training)
 
-    def zero_states(self, cell, batch):
+    def zero_states(self, cell: keras.layers.Layer, batch: int | Tensor) -> list[Tensor]:
+        """The states of a cell before the first token, each `(B, units)`."""
         return [ops.zeros((batch, size), dtype=self.compute_dtype) for size in state_sizes(cell)]
 
-    def compute_mask(self, ids, previous_mask=None):
+    def compute_mask(self, ids: Tensor, previous_mask: Tensor | None = None) -> Tensor:
         return padding_mask(ids)
 
-    def compute_output_spec(self, *args, **kwargs):
-        # The call itself, traced with symbolic tensors: what it returns depends on what it is asked
-        # for.
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # What the call returns depends on what it is asked for, so it is traced symbolically.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         names = ("vocabulary_size", "width", "units", "num_layers", "dropout", "seed")
         return {
             **super().get_config(),
@@ -85,19 +85,19 @@ class RecurrentStack(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
-        return cls(
-            **deserialized({**config, "cell": cell_class(config["cell"])}, "score", "embedding")
-        )
+    def from_config(cls, config: dict) -> "RecurrentStack":
+        config = {**config, "cell": cell_class(config["cell"])}
+        return cls(**deserialized(config, "score", "embedding"))
 
-    def _make_dropout(self, name):
-        return Dropout(
-            self.dropout, seed=part_seed(self.seed, name), dtype=self.dtype_policy, name=name
-        )
+    def _make_dropout(self, name: str) -> Dropout:
+        seed = part_seed(self.seed, name)
+        return Dropout(self.dropout, seed=seed, dtype=self.dtype_policy, name=name)
 
 
-def word_embedding(vocabulary_size, width, dtype):
-    """Vectors of length about 1."""
+def word_embedding(
+    vocabulary_size: int, width: int, dtype: str | keras.DTypePolicy
+) -> keras.layers.Embedding:
+    """An embedding whose vectors begin with a length of about 1."""
     return keras.layers.Embedding(
         vocabulary_size,
         width,

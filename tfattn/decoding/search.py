@@ -1,0 +1,50 @@
+"""What a search is: how it chooses tokens, and what it has found so far."""
+
+from typing import NamedTuple
+
+from tfattn._past import Tensor
+
+__all__ = ["Found", "Search"]
+
+
+class Found(NamedTuple):
+    """What is decided so far, a row for each hypothesis; those of one sentence stand together."""
+
+    tokens: Tensor  # int32 (R, 1 + L), the begin token in front
+    ended: Tensor  # bool (R,), whether the row has its end token, or as many tokens as it may have
+    done: Tensor  # bool (R,), whether the result of the row's sentence can no longer change
+    limits: Tensor  # int32 (R,), the most tokens that the row may have
+    own: dict[str, Tensor]  # tensors (R, ...) that the search itself keeps
+
+
+class Search:
+    """How a search chooses tokens. Each one defines `choose`.
+
+    Attributes:
+        width: rows of a sentence after the first step; before it a sentence has one.
+    """
+
+    width = 1
+
+    def start(self, batch: int | Tensor) -> dict[str, Tensor]:
+        """`Found.own` before the first step. By default there is nothing to keep."""
+        return {}
+
+    def choose(
+        self, logits: Tensor, position: Tensor, found: Found, width: int
+    ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+        """The next token of each row, the row that each comes from, and the new `Found.own`.
+
+        Args:
+            logits: float `(R, V)`.
+            position: scalar int32, the last decided position.
+            found: what is decided so far.
+            width: rows of a sentence now.
+        Returns:
+            (int32 `(R,)`, int32 `(R,)` or None where each row comes from itself, dict).
+        """
+        raise NotImplementedError
+
+    def done(self, found: Found) -> Tensor:
+        """`Found.done`. By default a row's result is what the row has when it has ended."""
+        return found.ended
