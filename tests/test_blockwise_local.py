@@ -3,16 +3,13 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import assume, example, given, settings
-from hypothesis import strategies as st
-from tfattn.core.paths.blockwise.band import Band
-from tfattn.core.paths.blockwise.blocks import NUMBERS_APART
 
-from tests.blockwise import assert_close
+from tests.blockwise import OfTheSquare, assert_close, blocks_of, cover, operands_of, with_upstream
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths.blockwise import attend as streamed
-from tfattn.core.paths.blockwise import band
+from tfattn.core.paths import thresholds
+from tfattn.core.paths.blockwise import block_scores
+from tfattn.core.paths.blockwise.local import LocalPasses
 
 MASKS = {
     "window": masks.window(5),
@@ -37,7 +34,7 @@ class Beyond(masks.Mask):
         return grid.first_position() + 9, grid.last_position() + 14
 
 
-def there(mask, query, key, value, upstream):
+def by_the_dense_path(mask, query, key, value, upstream):
     """Output and gradients of the dense path, which is told no more than which pairs may attend."""
     seen = masks.explicit(mask.dense(query.shape[2], key.shape[2]))
     return with_upstream(seen, query, key, value, upstream, path="dense")
@@ -99,7 +96,7 @@ def test_local_attention_equals_the_dense_path_for_any_lengths_sides_and_runs(
     monkeypatch.setattr(thresholds, "LOCAL_SCORES", scores)
     mask, arguments = MASKS[name], operands_of((2, *heads, queries, keys))
     here = with_upstream(mask, *arguments, block=(side, side))
-    assert_close(here, there(mask, *arguments), 2e-5)
+    assert_close(here, by_the_dense_path(mask, *arguments), 2e-5)
 
 
 def test_the_shapes_above_have_masks_and_runs_of_all_kinds():
@@ -194,7 +191,7 @@ def test_local_attention_in_a_graph_and_under_xla_with_a_batch_of_any_size(
     def run(*arguments):
         return with_upstream(mask, *arguments, block=block)
 
-    assert_close(run(*arguments), there(mask, *arguments), 2e-5)
+    assert_close(run(*arguments), by_the_dense_path(mask, *arguments), 2e-5)
     if not jit:
         empty = [x[:0] for x in arguments]
         assert [x.shape for x in run(*empty)] == [empty[3].shape, *[x.shape for x in empty[:3]]]
@@ -216,7 +213,7 @@ def test_local_attention_in_other_dtypes(dtype, tolerance):
     wide = [tf.cast(x, "float64") for x in arguments]
     here = with_upstream(mask, *arguments, block=(4, 4))
     assert all(x.dtype == dtype for x in here)
-    assert_close(here, there(mask, *wide), tolerance)
+    assert_close(here, by_the_dense_path(mask, *wide), tolerance)
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), 3e38])
@@ -236,13 +233,17 @@ def test_a_broken_token_reaches_the_queries_of_local_attention_that_may_see_it_a
     sees = np.asarray(mask.dense(31, 31))[:, at]
     np.testing.assert_array_equal(output.numpy()[:, :, ~sees], clean[0].numpy()[:, :, ~sees])
     if broken != 3e38:
-        np.testing.assert_array_equal(grad_query.numpy()[:, :, ~sees], clean[1].numpy()[:, :, ~sees])
+        np.testing.assert_array_equal(
+            grad_query.numpy()[:, :, ~sees], clean[1].numpy()[:, :, ~sees]
+        )
         assert not np.isfinite(output.numpy()[:, :, sees]).any()
 
 
 def test_queries_of_local_attention_that_see_nothing_pool_to_zero_with_zero_gradients():
     mask = MASKS["later"]  # the last query sees nothing
-    output, grad_query, grad_key, grad_value = with_upstream(mask, *operands_of((2, 2, 2, 24, 24)), block=(4, 4))
+    output, grad_query, grad_key, grad_value = with_upstream(
+        mask, *operands_of((2, 2, 2, 24, 24)), block=(4, 4)
+    )
     assert np.all(output[:, :, -1] == 0) and np.all(grad_query[:, :, -1] == 0)
     # and nobody sees the first key
     assert np.all(grad_key[:, :, 0] == 0) and np.all(grad_value[:, :, 0] == 0)
@@ -250,7 +251,9 @@ def test_queries_of_local_attention_that_see_nothing_pool_to_zero_with_zero_grad
 
 
 @pytest.mark.parametrize("shift", [0.0, -30.0], ids=["overflow", "vanish"])
-def test_exponentials_of_local_attention_that_overflow_or_vanish_for_some_queries(shift, short_runs):
+def test_exponentials_of_local_attention_that_overflow_or_vanish_for_some_queries(
+    shift, short_runs
+):
     mask, (query, key, value, upstream) = MASKS["window"], operands_of((1, 2, 2, 40, 40))
     # a feature of its own moves all scores of a query: beside the others a third of them vanishes
     if shift:
@@ -268,19 +271,22 @@ def test_exponentials_of_local_attention_that_overflow_or_vanish_for_some_querie
     assert badly.any() and not badly.all()
     arguments = (query, key, value, upstream)
     here = with_upstream(mask, *arguments, block=(4, 4))
-    assert_close(here, there(mask, *arguments), 1e-3)
+    assert_close(here, by_the_dense_path(mask, *arguments), 1e-3)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
-def test_dropout_of_local_attention_is_the_same_both_ways_and_in_second_derivatives(compiled, short_runs):
+def test_dropout_of_local_attention_is_the_same_both_ways_and_in_second_derivatives(
+    compiled, short_runs
+):
     mask, (query, key, value, upstream) = MASKS["window"], operands_of((2, 2, 2, 26, 26))
-    options = {"block": (4, 4), "dropout": 0.4, "seed": 7}
     score = score_functions.scaled_dot_product
     identity = tf.eye(26, batch_shape=[2, 2])
-    kept = (
-        tf.cast(streamed.attend(query, identity, key, score, mask=mask, **options) > 0, "float32")
-        / 0.6
-    )
+
+    def dropped(query, value, key):
+        with blocks_of((4, 4)):
+            return attend(query, value, key, mask=mask, dropout=0.4, seed=7, path="streamed")
+
+    kept = tf.cast(dropped(query, identity, key) > 0, "float32") / 0.6
     seen = tf.constant(np.asarray(mask.dense(26, 26)))
     share = tf.reduce_sum(kept * 0.6) / (4 * tf.reduce_sum(tf.cast(seen, "float32")))
     assert abs(share - 0.6) < 0.06
@@ -301,11 +307,7 @@ def test_dropout_of_local_attention_is_the_same_both_ways_and_in_second_derivati
         return [output, *gradients, *outer.gradient(total, sources)]
 
     def here():
-        return penalty(
-            lambda query, key, value: streamed.attend(
-                query, value, key, score, mask=mask, **options
-            )
-        )
+        return penalty(lambda query, key, value: dropped(query, value, key))
 
     assert_close((tf.function(here) if compiled else here)(), penalty(by_hand), 1e-3)
 
@@ -315,8 +317,8 @@ def test_no_two_blocks_of_local_attention_share_a_dropout_pattern(short_runs):
     x, identity = tf.zeros((2, 1, tokens, 2)), tf.eye(tokens, batch_shape=[2, 1])
     # a block sees all of its own keys and its neighbours', and some of the two beyond
     mask = masks.window(32)
-    options = {"mask": mask, "dropout": 0.5, "seed": 3, "block": (side, side)}
-    weights = streamed.attend(x, identity, x, score_functions.dot_product, **options)
+    with blocks_of((side, side)):
+        weights = attend(x, identity, x, mask=mask, dropout=0.5, seed=3, path="streamed")
     kept = np.asarray(weights > 0).reshape(2, 9, side, 9, side)
     open_blocks = [
         kept[b, i, :, i + d].ravel() for b in range(2) for i in range(1, 8) for d in (-1, 0, 1)
