@@ -96,7 +96,6 @@ def faults(sources):
                 here == "top"
                 or FLOORS.get(there) == 0
                 or (here in SIDES and there == here)
-                or (FLOORS.get(here) == 4 and there in SIDES)
                 or (here in FLOORS and there in FLOORS and FLOORS[there] <= FLOORS[here])
                 or (FLOORS.get(here) == TOP_FLOOR and there in SIDES)
             )
@@ -170,7 +169,6 @@ def test_floor_0_knows_the_standard_library_alone():
             "tfattn._checks imports tfattn.core.masks",
         ),
         (
-<<<<<<< HEAD
             "tfattn.models.transformer",
             "from tfattn import convert",
             "tfattn.models.transformer imports tfattn.convert",
@@ -184,7 +182,8 @@ def test_floor_0_knows_the_standard_library_alone():
             "tfattn.convert",
             "from tfattn import Transformer",
             "tfattn.convert imports tfattn",
-=======
+        ),
+        (
             "tfattn.training.backup",
             "from tfattn.translator import folder",
             "tfattn.training.backup imports tfattn.translator.folder",
@@ -198,7 +197,6 @@ def test_floor_0_knows_the_standard_library_alone():
             "tfattn.translator.folder",
             "import tfattn",
             "tfattn.translator.folder imports tfattn",
->>>>>>> translator
         ),
         ("tfattn.core.masks", "from tfattn.core import softmax", "a loop: "),
     ],
