@@ -1,5 +1,7 @@
 """The linear maps into and out of heads."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -14,14 +16,14 @@ class _Projection(keras.layers.Layer):
 
     def __init__(
         self,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        bias_regularizer=None,
-        kernel_constraint=None,
-        bias_constraint=None,
-        **kwargs,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        bias_constraint: Any = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.use_bias = use_bias
@@ -32,7 +34,7 @@ class _Projection(keras.layers.Layer):
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.bias_constraint = keras.constraints.get(bias_constraint)
 
-    def add_kernel(self, shape, matrix):
+    def add_kernel(self, shape: tuple, matrix: tuple) -> None:
         """The kernel of that shape, initialised as the `matrix` (rows, columns) that it is.
 
         On three axes Keras's initializers take the first for a receptive field, and the weights
@@ -47,7 +49,7 @@ class _Projection(keras.layers.Layer):
             constraint=self.kernel_constraint,
         )
 
-    def add_bias(self, shape):
+    def add_bias(self, shape: tuple) -> None:
         self.bias = None
         if self.use_bias:
             self.bias = self.add_weight(
@@ -62,7 +64,7 @@ class _Projection(keras.layers.Layer):
 class ToHeads(_Projection):
     """`(B, T, D)` to `(B, H, T, P)`: each head's own linear map, all in one product."""
 
-    def __init__(self, num_heads, head_dim, **kwargs):
+    def __init__(self, num_heads: int, head_dim: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -72,7 +74,7 @@ class ToHeads(_Projection):
         self.add_kernel((width, self.num_heads, self.head_dim), (width, columns))
         self.add_bias((self.num_heads, self.head_dim))
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         columns = self.num_heads * self.head_dim
         matrix = ops.reshape(self.kernel, (-1, columns))  # (D, H·P)
         flat = products.matmul_shared(inputs, matrix)  # (B, T, H·P)
@@ -86,7 +88,7 @@ class ToHeads(_Projection):
 class FromHeads(_Projection):
     """`(B, H, T, P)` to `(B, T, E)`: the heads side by side, then one linear map."""
 
-    def __init__(self, width, **kwargs):
+    def __init__(self, width: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.width = width
 
@@ -95,7 +97,7 @@ class FromHeads(_Projection):
         self.add_kernel((heads, head_dim, self.width), (heads * head_dim, self.width))
         self.add_bias((self.width,))
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         _, heads, length, head_dim = ops.shape(inputs)
         # (B, T, H·P)
         rows = ops.reshape(ops.swapaxes(inputs, 1, 2), (-1, length, heads * head_dim))

@@ -1,6 +1,7 @@
 """Positional encodings: attention by itself does not know the order of its tokens."""
 
 import numbers
+from typing import Any
 
 import keras
 import numpy as np
@@ -16,18 +17,18 @@ class _PositionalEncoding(keras.layers.Layer):
     defines `encode`.
     """
 
-    def __init__(self, input_scale=1.0, **kwargs):
+    def __init__(self, input_scale: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.input_scale = _checks.positive_number(type(self).__name__, "input_scale", input_scale)
         self.supports_masking = True
 
-    def encode(self, positions, width):
+    def encode(self, positions: Any, width: int) -> Any:
         """Vectors of `positions` (int32, any shape): `(..., width)`, float32 or the weights' own
         dtype.
         """
         raise NotImplementedError
 
-    def call(self, inputs, start_index=0):
+    def call(self, inputs: Any, start_index: Any = 0) -> Any:
         who = type(self).__name__
         _checks.rank(who, "inputs", inputs.shape, (3,), "(B, T, D)")
         start = self._checked_start(who, start_index, inputs)
@@ -38,7 +39,7 @@ class _PositionalEncoding(keras.layers.Layer):
         added = ops.cast(self.encode(positions, inputs.shape[-1]), inputs.dtype)
         return inputs * self.input_scale + added
 
-    def check_reach(self, start_index, length):
+    def check_reach(self, start_index: int, length: int | None) -> None:
         """Raises where positions are known to lie past what the layer knows."""
 
     def compute_output_shape(self, inputs_shape):
@@ -62,7 +63,7 @@ class _PositionalEncoding(keras.layers.Layer):
             start = start[:, None]  # (B, 1)
         return ops.cast(start, "int32")
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "input_scale": self.input_scale}
 
 
@@ -99,13 +100,13 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.5.
     """
 
-    def __init__(self, input_scale=1.0, max_wavelength=10_000.0, **kwargs):
+    def __init__(self, input_scale: float = 1.0, max_wavelength: float = 10_000.0, **kwargs: Any):
         super().__init__(input_scale=input_scale, **kwargs)
         self.max_wavelength = _checks.positive_number(
             "SinusoidalPositionalEncoding", "max_wavelength", max_wavelength
         )
 
-    def encode(self, positions, width):
+    def encode(self, positions: Any, width: int) -> Any:
         pairs = (width + 1) // 2
         # In float64 and once, at tracing time: the frequencies are constants of the width.
         frequencies = (self.max_wavelength ** (-2.0 * np.arange(pairs) / width)).astype("float32")
@@ -114,7 +115,7 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
         flat = ops.reshape(both, (*ops.shape(positions), 2 * pairs))
         return flat[..., :width]  # (..., D)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "max_wavelength": self.max_wavelength}
 
 
@@ -127,7 +128,7 @@ class LearnedPositionalEncoding(_PositionalEncoding):
     Args:
         max_length: positive int, positions 0 … max_length − 1 can be encoded.
         input_scale: positive number that the inputs are multiplied with first.
-        initializer: of the vectors; a normal of standard deviation 0.02 where it is not given.
+        initializer: of the vectors. Defaults to a normal of standard deviation 0.02.
     Call arguments:
         inputs: float `(B, T, D)`.
         start_index: position of the first token: int, or an integer tensor `()` or `(B,)`.
@@ -142,7 +143,9 @@ class LearnedPositionalEncoding(_PositionalEncoding):
     Source: Gehring et al. 2017, arXiv:1705.03122, section 3.1.
     """
 
-    def __init__(self, max_length, input_scale=1.0, initializer=None, **kwargs):
+    def __init__(
+        self, max_length: int, input_scale: float = 1.0, initializer: Any = None, **kwargs: Any
+    ):
         _checks.positive_int("LearnedPositionalEncoding", "max_length", max_length)
         super().__init__(input_scale=input_scale, **kwargs)
         self.max_length = max_length
@@ -157,15 +160,15 @@ class LearnedPositionalEncoding(_PositionalEncoding):
             initializer=self.initializer,
         )
 
-    def encode(self, positions, width):
+    def encode(self, positions: Any, width: int) -> Any:
         return ops.take(self.embeddings, positions, axis=0)
 
-    def check_reach(self, start_index, length):
+    def check_reach(self, start_index: int, length: int | None) -> None:
         if length is not None and start_index + length > self.max_length:
             expected = f"have at most `max_length`={self.max_length} positions, counted from 0"
             _checks.fail("LearnedPositionalEncoding", "inputs", expected, start_index + length)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
             "max_length": self.max_length,

@@ -123,7 +123,6 @@ class TransformerBlock(keras.layers.Layer):
             layer.build(shape)
             return layer
         layer = self._feed_forward.copy(**options)
-        layer.supports_masking = True  # the mask goes around it, with the residual
         # Called on symbolic tokens and not only built: a layer without a `build` makes its weights
         # in its first call, and the width that comes out is known before there are numbers.
         tokens = keras.KerasTensor((None, None, shape[-1]), dtype=self.compute_dtype)

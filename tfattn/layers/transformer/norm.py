@@ -1,5 +1,7 @@
 """Layer normalisation with its gradient written out."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -25,12 +27,15 @@ class LayerNormalization(keras.layers.LayerNormalization):
     variance takes the mean for a constant. Other backends fuse what Keras does; they have Keras's
     own, and so has a norm over other axes than the last, or without one of its weights.
 
+    An RMS norm is not here, since `keras.layers.RMSNormalization` is good as it is: it squares in
+    float32, and differentiates right.
+
     Args, Call arguments, Returns: those of `keras.layers.LayerNormalization`.
 
     Source: Ba, Kiros, Hinton 2016, arXiv:1607.06450.
     """
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         last = [axis % len(inputs.shape) for axis in self.axis] == [len(inputs.shape) - 1]
         if (
             keras.backend.backend() != "tensorflow"
