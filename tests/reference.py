@@ -9,7 +9,7 @@ import numpy as np
 
 
 def softmax(scores, mask=None):
-    """Softmax over the last axis; keys that the mask hides get 0, and a row without keys is all 0."""
+    """Softmax over the last axis; hidden keys get 0, and a row without keys is all 0."""
     scores = np.asarray(scores, "float64")
     mask = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
     weights = np.zeros(scores.shape)

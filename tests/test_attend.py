@@ -98,13 +98,13 @@ def test_gradients_equal_finite_differences():
     mask = reference.causal(T, S)
 
     def oracle(**x):
-        return (reference.attention(reference.dot_product(x["query"], x["key"]) + x["bias"], x["value"], mask)[0]
-                * direction).sum()  # fmt: skip
+        scores = reference.dot_product(x["query"], x["key"]) + x["bias"]
+        return (reference.attention(scores, x["value"], mask)[0] * direction).sum()
 
     tensors = {name: tf.Variable(x) for name, x in inputs.items()}
     with tf.GradientTape() as tape:
-        total = tf.reduce_sum(attend(**{n: tf.convert_to_tensor(v) for n, v in tensors.items()}, mask=masks.causal())
-                              * direction)  # fmt: skip
+        operands = {name: tf.convert_to_tensor(variable) for name, variable in tensors.items()}
+        total = tf.reduce_sum(attend(**operands, mask=masks.causal()) * direction)
     for name, gradient in tape.gradient(total, tensors).items():
         step = rng.normal(size=inputs[name].shape)
         up, down = ({**inputs, name: inputs[name] + sign * 1e-6 * step} for sign in (1, -1))

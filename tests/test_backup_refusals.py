@@ -1,4 +1,4 @@
-"""Files that `Backup` does not go on with, and what it says; and a file that could not be written."""
+"""Files that `Backup` does not go on with and what it says; a file that could not be written."""
 
 import errno
 import io

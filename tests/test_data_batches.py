@@ -247,7 +247,10 @@ def test_max_length_leaves_out_longer_pairs_of_token_batches():
 
 def test_a_pair_beyond_the_budget_is_refused_with_what_it_needs():
     longest = max(longer_sides(MORE_PAIRS))
-    match = rf"token_batches: `tokens_per_batch` must be at least {longest}, .* unless `max_length` leaves it out"
+    match = (
+        rf"token_batches: `tokens_per_batch` must be at least {longest}, .*"
+        " unless `max_length` leaves it out"
+    )
     with pytest.raises(ValueError, match=match):
         by_tokens(tokens_per_batch=longest - 1, length_multiple=1)
     assert sorted(sentences(by_tokens(tokens_per_batch=longest, length_multiple=1))) == sorted(
@@ -313,6 +316,7 @@ def test_tensorflow_is_not_imported_before_batches_are_made():
     code = (
         "import sys; from tfattn import data; assert data.Vocabulary(['a']).encode('a') == [4];"
         "assert 'tensorflow' not in sys.modules;"
-        "data.translation_batches([('a', 'a')], *[data.Vocabulary(['a'])] * 2, 1); assert 'tensorflow' in sys.modules"
+        "data.translation_batches([('a', 'a')], *[data.Vocabulary(['a'])] * 2, 1);"
+        "assert 'tensorflow' in sys.modules"
     )
     printed("-c", code, KERAS_BACKEND="jax")

@@ -59,7 +59,7 @@ def arrays(dataset):
 
 
 def cut(word, joins, rate, generator):
-    """Algorithm 1 of the paper, for one word: `joins` has the joined parts, the first learnt first."""
+    """Algorithm 1 of the paper, for one word; `joins` in the order in which they were learnt."""
     parts = list(word)
     while True:
         places = [i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in joins]
@@ -141,7 +141,8 @@ def test_a_seed_gives_the_same_parts_in_any_process(tmp_path):
     (tmp_path / "sentences.json").write_text(json.dumps(SENTENCES))
     code = (
         "import json; from tfattn.data import *;"
-        "print(SubwordDropout(SubwordVocabulary.load('words'), 0.2).draw(json.load(open('sentences.json')), seed=1))"
+        "words = SubwordDropout(SubwordVocabulary.load('words'), 0.2);"
+        "print(words.draw(json.load(open('sentences.json')), seed=1))"
     )
     assert json.loads(printed("-c", code, folder=tmp_path, PYTHONHASHSEED="7")) == first
 

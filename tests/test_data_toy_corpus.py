@@ -43,7 +43,8 @@ ADJECTIVE_FORMS = {
     "ms": "petit grand jeune beau bel vieux vieil étrange heureux fatigué noir blanc vert",
     "fs": "petite grande jeune belle vieille étrange heureuse fatiguée noire blanche verte",
     "mp": "petits grands jeunes beaux vieux étranges heureux fatigués noirs blancs verts",
-    "fp": "petites grandes jeunes belles vieilles étranges heureuses fatiguées noires blanches vertes",
+    "fp": "petites grandes jeunes belles vieilles étranges heureuses fatiguées noires blanches "
+    "vertes",
 }
 DETERMINER_FORMS = {
     "ms": "le l' un ce cet mon de d'",

@@ -162,7 +162,10 @@ def test_a_past_of_something_else_is_refused(wrong):
 
 
 def test_a_past_with_less_room_than_there_are_positions_is_refused():
-    message = r"^beam_search: `state` must have room for `max_length`=12 positions in each `Past`. Received: state=\(2, 3, 5, 2\)$"
+    message = (
+        "^beam_search: `state` must have room for `max_length`=12 positions in each `Past`. "
+        r"Received: state=\(2, 3, 5, 2\)$"
+    )
     with pytest.raises(ValueError, match=message):
         decoding.beam_search(READER.step, READER.state(2, 5), 2, 12)
 
@@ -173,7 +176,10 @@ def test_a_past_without_an_axis_of_positions_is_refused_in_the_first_step_too():
             ops.zeros((2, 5)) + ops.cast(position, "float32")
         )
 
-    message = r"^step: `state` must have a `Past` of one tensor of rank 3 or more, \(B, ..., L, P\). Received: state=\(2, 5\)$"
+    message = (
+        r"^step: `state` must have a `Past` of one tensor of rank 3 or more, \(B, ..., L, P\). "
+        r"Received: state=\(2, 5\)$"
+    )
     with pytest.raises(ValueError, match=message):
         decoding.greedy_search(step, (), 2, 5)
 

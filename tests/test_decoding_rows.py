@@ -186,6 +186,9 @@ def test_a_state_that_does_not_stay_alike_is_refused(change, message):
 
 
 def test_a_state_of_other_than_batch_size_rows_is_refused():
-    sentence = r"^beam_search: `state` must hold `batch_size`=3 rows in each tensor. Received: state=\(2, 5\)$"
+    sentence = (
+        "^beam_search: `state` must hold `batch_size`=3 rows in each tensor. "
+        r"Received: state=\(2, 5\)$"
+    )
     with pytest.raises(ValueError, match=sentence):
         decoding.beam_search(Counter().step, {"a": np.ones((3, 5)), "b": np.ones((2, 5))}, 3, 5)

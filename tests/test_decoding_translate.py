@@ -65,10 +65,14 @@ def translate(sentences, model=None, **options):
 
 @pytest.mark.parametrize(
     "search",
-    [decoding.greedy_search, functools.partial(decoding.beam_search, num_beams=3, num_results=2),
-     functools.partial(decoding.sample, top_k=1), functools.partial(decoding.greedy_search, return_state=True)],
+    [
+        decoding.greedy_search,
+        functools.partial(decoding.beam_search, num_beams=3, num_results=2),
+        functools.partial(decoding.sample, top_k=1),
+        functools.partial(decoding.greedy_search, return_state=True),
+    ],
     ids=["greedy", "beams", "sample", "with state"],
-)  # fmt: skip
+)
 def test_each_sentence_is_translated_in_its_place(search):
     sentences = some_sentences(101)
     assert "" in sentences
@@ -143,7 +147,10 @@ def test_learned_positions_limit_what_is_read_and_what_is_written():
     # Twelve words and the end are as many as fit; a multiple of 8 would be too many.
     for words in (5, 9, 12):
         assert len(translate([" ".join(["one"] * words), "six"], model)) == 2
-    message = "translate: `sentences[1]` must have at most 12 tokens, as far as the model's positions reach, not 13."
+    message = (
+        "translate: `sentences[1]` must have at most 12 tokens, "
+        "as far as the model's positions reach, not 13."
+    )
     with pytest.raises(
         ValueError, match="^" + re.escape(message) + r" Received: sentences\[1\]='one one"
     ):
@@ -274,8 +281,12 @@ def test_a_real_model_traces_nothing_and_takes_no_memory_in_a_second_pass(name, 
 def test_a_bad_argument_is_refused_before_any_work(argument, value, expected, received):
     model = WordForWord()
     arguments = {
-        "model": model, "sentences": ["one"], "source_vocabulary": ENGLISH, "target_vocabulary": GERMAN, argument: value,
-    }  # fmt: skip
+        "model": model,
+        "sentences": ["one"],
+        "source_vocabulary": ENGLISH,
+        "target_vocabulary": GERMAN,
+        argument: value,
+    }
     sentence = f"translate: `{argument}` must {expected}. Received: {argument}={received}"
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         decoding.translate(**arguments)

@@ -883,7 +883,8 @@ def test_a_bad_mask_is_refused(act, who, argument, expected, received):
     ],
 )
 def test_an_argument_of_keras_that_is_not_covered_is_refused_by_name(argument, value):
-    pattern = rf"^MultiHeadAttention: `{argument}` must .+\. Received: {argument}={re.escape(repr(value))}$"
+    received = f"{argument}={re.escape(repr(value))}"
+    pattern = rf"^MultiHeadAttention: `{argument}` must .+\. Received: {received}$"
     with pytest.raises(ValueError, match=pattern):
         tfattn.MultiHeadAttention(2, 3, **{argument: value})
 

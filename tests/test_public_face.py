@@ -78,7 +78,8 @@ FORMULA = """
 import numpy as np
 import tfattn
 rng = np.random.default_rng(0)
-query, value = rng.normal(size=(2, 3, 5)).astype("float32"), rng.normal(size=(2, 7, 11)).astype("float32")
+query = rng.normal(size=(2, 3, 5)).astype("float32")
+value = rng.normal(size=(2, 7, 11)).astype("float32")
 layer = tfattn.MultiHeadAttention(num_heads=2, key_dim=3)
 output = np.asarray(layer(query, value, valid_lens=np.array([7, 4])))
 q, k, v, o = (np.asarray(w, "float64") for w in layer.get_weights()[::2])
@@ -203,8 +204,10 @@ def test_training_works_on_jax_without_tensorflow():
     script = """
 import keras, numpy as np
 import tfattn
-model = tfattn.Transformer(11, num_layers=1, width=8, num_heads=2, hidden_dim=16, share_embeddings=True)
-model.compile(keras.optimizers.Adam(0.01), tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()])
+sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
+model = tfattn.Transformer(11, share_embeddings=True, **sizes)
+optimizer, accuracy = keras.optimizers.Adam(0.01), tfattn.MaskedAccuracy()
+model.compile(optimizer, tfattn.MaskedCrossentropy(), metrics=[accuracy])
 ids = np.array([[2, 3, 5, 0]])
 losses = model.fit((ids, ids), ids, epochs=7, verbose=0).history["loss"]
 assert losses[-1] < losses[0]
@@ -217,7 +220,8 @@ model.compile("adam", loss)
 assert np.isfinite(model.fit((twins, twins), twins, verbose=0).history["loss"]).all()
 assert np.isfinite(model.fit((ids, ids), ids, verbose=0).history["loss"]).all()
 def searched(model):
-    return np.array(tfattn.greedy_search(model.step, model.encode(ids, max_length=9), batch_size=1, max_length=9))
+    state = model.encode(ids, max_length=9)
+    return np.array(tfattn.greedy_search(model.step, state, batch_size=1, max_length=9))
 first = searched(model)
 assert first.shape == (1, 9)
 other = tfattn.Transformer.from_config(model.get_config())

@@ -1,4 +1,4 @@
-"""Recurrent decoder, against plain NumPy that reads one sentence at a time and knows of no padding."""
+"""Recurrent decoder, against plain NumPy that reads one sentence at a time, without padding."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Recurrent encoder, against plain NumPy that reads one sentence at a time and knows of no padding."""
+"""Recurrent encoder, against plain NumPy that reads one sentence at a time, without padding."""
 
 import keras
 import numpy as np

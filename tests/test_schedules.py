@@ -48,11 +48,13 @@ def test_the_papers_schedule_is_the_one_with_its_peak():
     [
         (
             (0.0, 13),
-            "InverseSquareRootSchedule: `peak` must be a positive, finite number. Received: peak=0.0",
+            "InverseSquareRootSchedule: `peak` must be a positive, finite number. "
+            "Received: peak=0.0",
         ),
         (
             (0.005, 0),
-            "InverseSquareRootSchedule: `warmup_steps` must be a positive integer. Received: warmup_steps=0",
+            "InverseSquareRootSchedule: `warmup_steps` must be a positive integer. "
+            "Received: warmup_steps=0",
         ),
     ],
 )

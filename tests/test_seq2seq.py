@@ -410,7 +410,8 @@ def test_half_precision_agrees_with_float32_step_by_step_too(policy):
         (lambda: BahdanauSeq2Seq(5, score="additive"), "`score` must be a score layer"),
         (
             lambda: BahdanauSeq2Seq(5, 7, share_embeddings=True),
-            "`target_vocabulary_size` must be `source_vocabulary_size`=5 where embeddings are shared. Received: .*=7",
+            "`target_vocabulary_size` must be `source_vocabulary_size`=5 where embeddings are "
+            "shared. Received: .*=7",
         ),
         (
             lambda: small(score=tfattn.DotProductScore()),

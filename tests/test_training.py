@@ -1,4 +1,4 @@
-"""The loss against plain NumPy in float64, and what a compiled model keeps of it and of its metric."""
+"""The loss against NumPy in float64, and what a compiled model keeps of it and of its metric."""
 
 import re
 

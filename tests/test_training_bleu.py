@@ -81,7 +81,8 @@ def test_one_translation_a_reference_is_wanted():
     scored = training.ValidationBleu(lambda model, sources: sources[:1], REFERENCES, REFERENCES)
     with pytest.raises(
         ValueError,
-        match="corpus_bleu: `hypotheses` must hold a sentence for each of the 2 references. Received: hypotheses=1",
+        match="corpus_bleu: `hypotheses` must hold a sentence for each of the 2 references. "
+        "Received: hypotheses=1",
     ):
         fit(new_model("sgd"), [scored])
 
@@ -95,7 +96,8 @@ def test_one_translation_a_reference_is_wanted():
         ),
         (
             {"references": ["one"]},
-            "ValidationBleu: `references` must hold a sentence for each of the 2 sources. Received: references=1",
+            "ValidationBleu: `references` must hold a sentence for each of the 2 sources. "
+            "Received: references=1",
         ),
         (
             {"sources": [], "references": []},
@@ -103,7 +105,8 @@ def test_one_translation_a_reference_is_wanted():
         ),
         (
             {"references": "ab"},
-            "ValidationBleu: `references` must be a collection of strings. Received: references='ab'",
+            "ValidationBleu: `references` must be a collection of strings. "
+            "Received: references='ab'",
         ),
         (
             {"references": ["one", 2]},

@@ -32,7 +32,7 @@ def arrays(seed, count=13, size=V, width=4):
 
 
 def pulled(target, weights, tokens, vectors, bias=None, smoothing=0.1, upstream=1.0):
-    """The sum of losses, and its gradients, from a graph that knows no size but the vocabulary's."""
+    """The sum of losses and its gradients, from a graph that knows the vocabulary's size alone."""
     shapes = [(None,), (None, tokens.shape[1]), vectors.shape] + (
         [] if bias is None else [bias.shape]
     )
