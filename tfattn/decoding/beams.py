@@ -150,10 +150,12 @@ class _BeamSearch(Search):
     length_penalty: Tensor
     padding_id: int
 
-    def start(self, batch):
+    def start(self, batch: int | Tensor) -> dict[str, Tensor]:
         return {"sums": ops.zeros((batch,)), "lengths": ops.zeros((batch,))}
 
-    def choose(self, logits, position, found, width):
+    def choose(
+        self, logits: Tensor, position: Tensor, found: Found, width: int
+    ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
         k, ended = self.width, found.ended[:, None]
         # Of one beam no more than K can go on.
         gains, tokens = best_tokens(ops.cast(logits, "float32"), k)  # (R, K)
@@ -172,7 +174,7 @@ class _BeamSearch(Search):
         tokens = ops.where(sums == _NO_SCORE, self.padding_id, tokens)
         return tokens, rows, {"sums": sums, "lengths": take_rows(lengths, rows)}
 
-    def done(self, found):
+    def done(self, found: Found) -> Tensor:
         sums, ended, limits, scores = (
             ops.reshape(tensor, (-1, self.width))  # (B, K)
             for tensor in (found.own["sums"], found.ended, found.limits, self.scores(found))

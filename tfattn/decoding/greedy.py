@@ -10,7 +10,7 @@ from tfattn.decoding.arguments import Settings, Start, checked_arguments
 from tfattn.decoding.best import best_token
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.loop import decode
-from tfattn.decoding.search import Search
+from tfattn.decoding.search import Found, Search
 
 __all__ = ["greedy_search"]
 
@@ -77,5 +77,7 @@ def _greedy(step: Step, settings: Settings, start: Start, state: Any) -> tuple[T
 
 
 class _Greedy(Search):
-    def choose(self, logits, position, found, width):
+    def choose(
+        self, logits: Tensor, position: Tensor, found: Found, width: int
+    ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
         return best_token(logits), None, {}

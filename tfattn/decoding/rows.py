@@ -124,10 +124,7 @@ def _with_room(changing: tuple[Tensor, ...], rooms: Sequence[Tensor | None]) -> 
     for tensor, room in zip(changing, rooms, strict=True):
         if room is not None:
             tensor = tensor[..., :room, :]
-            missing = [[0, 0]] * (tensor.shape.rank - 2) + [
-                [0, room - tf.shape(tensor)[-2]],
-                [0, 0],
-            ]
-            tensor = tf.pad(tensor, missing)
+            missing = room - tf.shape(tensor)[-2]
+            tensor = tf.pad(tensor, [[0, 0]] * (tensor.shape.rank - 2) + [[0, missing], [0, 0]])
         resized.append(tensor)
     return tuple(resized)

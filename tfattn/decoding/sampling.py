@@ -13,7 +13,7 @@ from tfattn._past import Step, Tensor
 from tfattn.decoding.arguments import Settings, Start, checked_arguments
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.loop import decode
-from tfattn.decoding.search import Search
+from tfattn.decoding.search import Found, Search
 
 __all__ = ["sample"]
 
@@ -119,10 +119,12 @@ class _Sampling(Search):
     top_k: int | None
     top_p: Tensor | None
 
-    def start(self, batch):
+    def start(self, batch: int | Tensor) -> dict[str, Tensor]:
         return {"draws": self.draws}
 
-    def choose(self, logits, position, found, width):
+    def choose(
+        self, logits: Tensor, position: Tensor, found: Found, width: int
+    ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
         logits, ids = ops.cast(logits, "float32"), None
         if self.top_k is not None or self.top_p is not None:
             size = ops.shape(logits)[-1]

@@ -58,7 +58,7 @@ class _KernelCell(SplitCell):
         self.recurrent_kernel = ops.convert_to_tensor(cell.recurrent_kernel)
         self.input_bias = ops.convert_to_tensor(cell.bias)
 
-    def prepare(self, inputs):
+    def prepare(self, inputs: Tensor) -> Tensor:
         return products.matmul_shared(inputs, self.known_kernel) + self.input_bias
 
     def from_input(self, prepared: Tensor, rest: Tensor | None) -> Tensor:
@@ -69,11 +69,13 @@ class _KernelCell(SplitCell):
 class _GRU(_KernelCell):
     """`keras.layers.GRUCell`, whose reset gate acts after the state's product."""
 
-    def __init__(self, cell, known):
+    def __init__(self, cell: keras.layers.Layer, known: int):
         super().__init__(cell, known)
         self.input_bias, self.recurrent_bias = self.input_bias[0], self.input_bias[1]
 
-    def step(self, prepared, rest, states):
+    def step(
+        self, prepared: Tensor, rest: Tensor | None, states: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
         [state], cell = states, self.cell
         recurrent = ops.matmul(state, self.recurrent_kernel) + self.recurrent_bias
         update, reset, candidate = ops.split(self.from_input(prepared, rest), 3, axis=-1)
@@ -88,7 +90,9 @@ class _GRU(_KernelCell):
 class _LSTM(_KernelCell):
     """`keras.layers.LSTMCell`."""
 
-    def step(self, prepared, rest, states):
+    def step(
+        self, prepared: Tensor, rest: Tensor | None, states: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
         (state, carry), cell = states, self.cell
         gates = self.from_input(prepared, rest) + ops.matmul(state, self.recurrent_kernel)
         write, forget, candidate, read = ops.split(gates, 4, axis=-1)
@@ -166,7 +170,7 @@ def state_sizes(cell: keras.layers.Layer) -> list[int]:
 
 
 def checked_cell(who: str, cell: type) -> type[keras.layers.Layer]:
-    """The class, if it is one of cells: a layer, and no loop over one, as `keras.layers.LSTM` is."""
+    """The class, if it is one of cells and no loop over one, as `keras.layers.LSTM` is."""
     is_layer = isinstance(cell, type) and issubclass(cell, keras.layers.Layer)
     if not is_layer or issubclass(cell, keras.layers.RNN):
         _checks.fail(who, "cell", "be a class of Keras cells, such as keras.layers.LSTMCell", cell)
