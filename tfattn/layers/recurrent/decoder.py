@@ -17,8 +17,7 @@ __all__ = ["RecurrentDecoder"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class RecurrentDecoder(RecurrentStack):
-    """Target ids and an encoder's output to one vector a target token, by a recurrent network with
-    attention.
+    """Target ids and an encoder's output to one vector a target token, attending at every step.
 
         α_t = softmax over s of score(h_{t−1}, memory_s)        the query is the top layer's last state
         c_t = Σ_s α_ts · memory_s
