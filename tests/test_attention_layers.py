@@ -127,3 +127,43 @@ def test_a_mask_of_both_key_and_value_is_looked_at_once(monkeypatch):
     tokens, mask = np.ones((2, 7, 5), "float32"), tf.range(7) < tf.constant([[3], [7]])
     tfattn.Attention()(tokens, tokens, key_mask=mask, value_mask=mask)
     assert len(calls) == 1
+
+
+# A bias object stands for its array.
+
+BIASED = {
+    "many heads": (lambda: tfattn.MultiHeadAttention(3, 11), 3),
+    "shared key heads": (lambda: tfattn.MultiHeadAttention(6, 11, num_key_value_heads=2), 6),
+    "one head": (lambda: tfattn.AdditiveAttention(units=11), 1),
+}
+
+
+@pytest.mark.parametrize("name", BIASED)
+@pytest.mark.parametrize("way", ["eager", "functional", "loaded", "graph"])
+def test_a_layer_with_alibi_equals_the_layer_with_its_array(name, way, tmp_path):
+    make, num_heads = BIASED[name]
+    layer, alibi = make(), tfattn.biases.alibi(num_heads)
+    inputs = [draw(B, T, D), draw(B, S, D, seed=1)]
+    array = reference.alibi(num_heads, T, S).astype("float32")
+    array = array[0] if num_heads == 1 else array
+    expected = layer(*inputs, bias=array, return_attention_scores=True)
+    if way == "graph":
+        lengths = [tf.TensorSpec((None, None, D))] * 2
+        compiled = tf.function(
+            lambda *x: layer(*x, bias=alibi, return_attention_scores=True), input_signature=lengths
+        )
+        found = compiled(*inputs)
+    elif way == "eager":
+        found = layer(*inputs, bias=alibi, return_attention_scores=True)
+    else:
+        symbols = [keras.Input((None, D)), keras.Input((None, D))]
+        outputs = layer(*symbols, bias=alibi, return_attention_scores=True)
+        model = keras.Model(symbols, outputs)
+        if way == "loaded":
+            model.save(tmp_path / "model.keras")
+            model = keras.models.load_model(tmp_path / "model.keras")
+        found = model(inputs)
+    for ours, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, wanted, atol=1e-6)
+    without = layer(*inputs)
+    assert np.abs(without - expected[0]).max() > 1e-3  # the bias counts; of one head it is small

@@ -779,6 +779,29 @@ WIDTH = "be as wide as `query`, 5 (AdditiveScore and BilinearScore take other wi
         "have shape (T, S) or (B, T, S)" + HERE,
         "(2, 7)",
     ),
+    (
+        attention(bias=tfattn.biases.alibi(3)),
+        "DotProductAttention",
+        "bias",
+        "have as many heads as the scores, 1",
+        "'alibi(3)'",
+    ),
+    (
+        lambda: tfattn.MultiHeadAttention(2, 3)(QUERY, VALUE, bias=tfattn.biases.alibi(1)),
+        "MultiHeadAttention",
+        "bias",
+        "have as many heads as the scores, 2",
+        "'alibi(1)'",
+    ),
+    (
+        lambda: tfattn.MultiHeadAttention(2, 3)(
+            QUERY, VALUE, bias=tfattn.biases.explicit(np.ones((B, S), "float32"))
+        ),
+        "MultiHeadAttention",
+        "bias",
+        "have shape (T, S), (B, T, S) or (B, H, T, S)" + HERE,
+        "(2, 7)",
+    ),
 )
 def test_a_bad_tensor_is_refused(act, who, argument, expected, received):
     with pytest.raises(ValueError, match=message(who, argument, expected, received)):
@@ -980,6 +1003,15 @@ def test_an_argument_that_nobody_knows_is_refused_as_keras_does():
         "inputs",
         "have at most `max_length`=2 positions, counted from 0",
         3,
+    ),
+    (
+        lambda: tfattn.MultiHeadAttention(2, 3)(
+            keras.Input((T, D)), keras.Input((S, D)), bias=tfattn.biases.alibi(5)
+        ),
+        "MultiHeadAttention",
+        "bias",
+        "have as many heads as the scores, 2",
+        "'alibi(5)'",
     ),
 )
 def test_a_bad_shape_is_refused_symbolically_too(act, who, argument, expected, received):

@@ -2,8 +2,8 @@
 
 Each is a pure function of two operands, `(..., T, X)` and `(..., S, X)`, and of a few parameter
 tensors, and returns `(..., T, S)`. What is needed once a token (projections, scaling) is done
-before, by a score layer's `prepare`; what is here runs once a pair, on the whole square or on any
-block of it.
+before, by a score layer's `prepare`. What is here runs once a pair, on all pairs at once or on a
+block of them.
 """
 
 from collections.abc import Callable
@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from tfattn.core import products
+from tfattn.core.trees import Tensor
 
 __all__ = ["Facts", "additive", "dot_product", "facts_of", "log_kernel", "scaled_dot_product"]
 
 
 class Facts(NamedTuple):
-    """What a score function says of itself, for speed; what it does not say is taken for False.
+    """What is known of a score function, for speed. It stands on the function as `facts`.
 
     Attributes:
         always_finite: finite operands never give −inf, which would hide a key.
@@ -35,28 +36,19 @@ class Facts(NamedTuple):
 
 
 def facts_of(score: Callable[..., Any]) -> Facts:
+    """The facts that stand on a score function; of one without any, nothing is known."""
     return getattr(score, "facts", Facts())
 
 
-def _with(**facts):
-    def marked(score):
-        score.facts = Facts(**facts)
-        return score
-
-    return marked
-
-
-_PRODUCT = dict(always_finite=True, is_product=True, heads_independent=True, is_pure=True)
-
-
-@_with(**_PRODUCT)
-def dot_product(query, key):
+def dot_product(query: Tensor, key: Tensor) -> Tensor:
     """query · key (Luong, Pham, Manning 2015, arXiv:1508.04025, equation 8, dot)."""
     return products.matmul(query, ops.swapaxes(key, -1, -2))  # (..., T, S)
 
 
-@_with(**_PRODUCT, is_scaled=True)
-def scaled_dot_product(query, key):
+dot_product.facts = Facts(always_finite=True, is_product=True, heads_independent=True, is_pure=True)
+
+
+def scaled_dot_product(query: Tensor, key: Tensor) -> Tensor:
     """query · key / √D (Vaswani et al. 2017, arXiv:1706.03762, equation 1).
 
     For independent components of mean 0 and variance 1 the dot product has variance D; the scale
@@ -65,15 +57,19 @@ def scaled_dot_product(query, key):
     return dot_product(query * (query.shape[-1] ** -0.5), key)
 
 
-@_with(always_finite=True, is_pure=True)
-def additive(query, key, weight):
+scaled_dot_product.facts = dot_product.facts._replace(is_scaled=True)
+
+
+def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     """weight · tanh(query + key) (Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2).
 
     Args:
         query: `(..., T, U)`, already projected.   key: `(..., S, U)`, already projected.
         weight: `(U, 1)`, or `(H, U, 1)` with one column a head.
+    Returns:
+        Scores `(..., T, S)`.
     """
-    left, right, shape = _pairs(query, key)
+    left, right, shape = _broadcast_pairs(query, key)
     hidden = ops.tanh(left + right)  # (N, T, S, U)
     if len(weight.shape) == 2:
         return ops.reshape(products.matmul_shared(hidden, weight), shape)
@@ -82,24 +78,31 @@ def additive(query, key, weight):
     return ops.reshape(ops.matmul(hidden, weight), shape)  # (B, H, T, S)
 
 
-def log_kernel(kernel):
+additive.facts = Facts(always_finite=True, is_pure=True)
+
+
+def log_kernel(kernel: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
     """A kernel's score function: log K(‖query − key‖²), operands already divided by the bandwidth.
 
-    The differences are taken one by one: |q|² − 2 q·k + |k|² is quicker for wide keys, and loses
+    The differences are taken one by one. |q|² − 2 q·k + |k|² is quicker for wide keys, but loses
     every digit for points far from the origin, which is where regression data likes to lie.
+
+    Args:
+        kernel: function from squared distances to log weights, see `tfattn.kernels`.
+    Returns:
+        Function of query `(..., T, D)` and key `(..., S, D)` to scores `(..., T, S)`.
     """
 
-    def log_weights(query, key):
-        left, right, shape = _pairs(query, key)
+    def log_weights(query: Tensor, key: Tensor) -> Tensor:
+        left, right, shape = _broadcast_pairs(query, key)
         squared = ops.sum(ops.square(left - right), axis=-1)  # (N, T, S)
         return ops.reshape(kernel(squared), shape)  # (..., T, S)
 
     return log_weights
 
 
-def _pairs(query, key):
-    """Operands that broadcast over all pairs, `(N, T, 1, X)` and `(N, 1, S, X)`, and the shape of
-    the scores.
+def _broadcast_pairs(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, tuple]:
+    """Query `(N, T, 1, X)` and key `(N, 1, S, X)`, and the shape of the scores.
 
     Batch and heads fold into N: TensorFlow's kernels for tensors of five axes are slow where they
     exist at all.

@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from tfattn.core.trees import Tensor
+
 __all__ = ["Dropout"]
 
 
@@ -18,14 +20,18 @@ class Dropout(keras.layers.Dropout):
     Args, Call arguments, Returns: those of `keras.layers.Dropout`.
     """
 
-    def call(self, inputs, training=False):
-        if not training or not 0.0 < self.rate < 1.0 or self.noise_shape is not None:
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
+        rate = self.rate
+        if not training or not 0.0 < rate < 1.0 or self.noise_shape is not None:
             return super().call(inputs, training=training)
-        bits, dropped = _few_bits(self.rate)
+        # A feature is dropped where its number of so many bits is below `dropped`.
+        bits, dropped = 8, round(rate * 256)
+        if abs(dropped / 256 - rate) > min(rate, 1.0 - rate) / 50:
+            bits, dropped = 16, min(max(round(rate * 65536), 1), 65535)
         shape = ops.shape(inputs)
-        count, parts = math.prod(shape), 32 // bits
+        count, per_word = math.prod(shape), 32 // bits
         words = keras.random.randint(
-            ((count + parts - 1) // parts, 1),
+            ((count + per_word - 1) // per_word, 1),
             -(2**31),
             2**31 - 1,
             dtype="int32",
@@ -35,10 +41,3 @@ class Dropout(keras.layers.Dropout):
         kept = ops.reshape(numbers >= ops.cast(dropped, numbers.dtype), shape)
         scale = 2**bits / (2**bits - dropped)
         return inputs * (ops.cast(kept, inputs.dtype) * scale)
-
-
-def _few_bits(rate):
-    """(bits, n): features are dropped where a number of that many bits is below n."""
-    if abs(round(rate * 256) / 256 - rate) <= min(rate, 1.0 - rate) / 50:
-        return 8, round(rate * 256)
-    return 16, min(max(round(rate * 65536), 1), 65535)

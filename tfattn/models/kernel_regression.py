@@ -11,6 +11,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core import kernels
+from tfattn.core.trees import Shape, Tensor
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
 from tfattn.layers.attention.scores import checked_smoothing
 
@@ -30,10 +31,9 @@ class NadarayaWatsonRegressor(keras.Model):
         kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function, see
             `tfattn.kernels`. A boxcar's error does not change with a small change of its bandwidth,
             so that nothing is learned with it.
-        bandwidth: positive number, or one a dimension of x; where the learning begins, in the unit
-            of x.
-        trainable_bandwidth: whether `fit` learns; False keeps the bandwidth and only keeps the
-            points.
+        bandwidth: positive number, or one a dimension of x, in the unit of x; where the learning
+            begins.
+        trainable_bandwidth: whether `fit` learns. False: it only keeps the points.
     Call arguments:
         inputs: float `(N, D)` or `(N,)`, the points to predict at.
     Returns:
@@ -54,7 +54,7 @@ class NadarayaWatsonRegressor(keras.Model):
 
     def __init__(
         self,
-        kernel: str | Callable = "gaussian",
+        kernel: str | Callable[[Tensor], Tensor] = "gaussian",
         bandwidth: float | Sequence[float] = 1.0,
         trainable_bandwidth: bool = True,
         **kwargs: Any,
@@ -68,15 +68,15 @@ class NadarayaWatsonRegressor(keras.Model):
         self.pooling = NadarayaWatson(
             kernel, bandwidth, trainable_bandwidth, dtype=self.dtype_policy, name="pooling"
         )
-        self.points = None
-        self.heights = None
-        self.flat = False
+        self.points = None  # x, (N, D)
+        self.heights = None  # y, (N, V)
+        self.flat = False  # whether y came as a vector, and so do predictions
         self.compile(optimizer=keras.optimizers.Adam(0.05), loss="mean_squared_error")
 
     def fit(
         self,
-        x: Any,
-        y: Any,
+        x: Tensor,
+        y: Tensor,
         epochs: int = 200,
         batch_size: int = 1024,
         validation_data: tuple | None = None,
@@ -90,11 +90,21 @@ class NadarayaWatsonRegressor(keras.Model):
         Returns:
             Keras's `History`; its loss is the leave-one-out error.
         """
-        x, y = self._keep(x, y)
+        who = "NadarayaWatsonRegressor"
+        x, flat, y = _columns(x, "x"), np.ndim(y) == 1, _columns(y, "y")
+        _checks.same_size(who, "y", len(y), "x", len(x))
+        if len(x) < 2:
+            expected = "hold at least two points, since each is predicted from the others"
+            _checks.fail(who, "x", expected, len(x))
+        if self.points is None or (self.points.shape, self.heights.shape) != (x.shape, y.shape):
+            self._create_points(x.shape, y.shape)
+        self.flat = flat
+        self.points.assign(x)
+        self.heights.assign(y)
         if validation_data is not None:
             points, heights, *sample_weight = validation_data
-            validation_data = (self._asked(points), _columns(heights, "y"), *sample_weight)
-        # Each point's own number travels with it, so that it finds itself among the keys in any
+            validation_data = (self._queries(points), _columns(heights, "y"), *sample_weight)
+        # Each point's own index travels with it, so that it finds itself among the keys in any
         # shuffled batch.
         inputs = {"points": x, "left_out": np.arange(len(x), dtype="int32")}
         with warnings.catch_warnings():
@@ -109,19 +119,21 @@ class NadarayaWatsonRegressor(keras.Model):
                 **kwargs,
             )
 
-    def predict(self, x: Any, **kwargs: Any) -> np.ndarray:
+    def predict(self, x: Tensor, **kwargs: Any) -> np.ndarray:
         """Predictions at x, `(N, V)` or `(N,)`, from all training points."""
-        return super().predict(self._asked(x), **kwargs)
+        return super().predict(self._queries(x), **kwargs)
 
-    def evaluate(self, x: Any, y: Any, **kwargs: Any) -> Any:
+    def evaluate(
+        self, x: Tensor | dict[str, Tensor], y: Tensor, **kwargs: Any
+    ) -> float | list[float] | dict[str, float]:
         """As `keras.Model.evaluate`, at points that the model was not trained on."""
-        x = x if isinstance(x, dict) else self._asked(x)  # `fit` hands on what it has prepared
+        x = x if isinstance(x, dict) else self._queries(x)  # `fit` hands on what it has prepared
         return super().evaluate(x, _columns(y, "y"), **kwargs)
 
-    def attention_weights(self, x: Any) -> np.ndarray:
+    def attention_weights(self, x: Tensor) -> np.ndarray:
         """How much each training point counts at each x: NumPy `(len(x), N)`, rows sum to 1."""
-        _, weights = self._pool(self._asked(x), return_weights=True)
-        return ops.convert_to_numpy(weights)[0]
+        _, weights = self._pool(self._queries(x), return_weights=True)
+        return ops.convert_to_numpy(weights)
 
     def current_bandwidth(self) -> np.ndarray:
         """The bandwidth as training has left it, as NumPy: a scalar, or `(D,)`."""
@@ -142,46 +154,28 @@ class NadarayaWatsonRegressor(keras.Model):
         )
         return super().export(filepath, format=format, verbose=verbose, **kwargs)
 
-    def call(self, inputs: Any) -> Any:
-        if not isinstance(inputs, dict):
-            inputs = self._asked(inputs)
-        output = self._pool(inputs)
+    def call(self, inputs: Tensor | dict[str, Tensor]) -> Tensor:
+        output, _ = self._pool(inputs if isinstance(inputs, dict) else self._queries(inputs))
         return output[:, 0] if self.flat else output
 
-    def _pool(self, inputs, return_weights=False):
+    def _pool(
+        self, inputs: dict[str, Tensor], return_weights: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """The pooling layer at `inputs["points"]`, each without the point that is left out."""
         self._check_fitted()
-        query = inputs["points"][None]  # (1, n, D)
-        number = ops.arange(self.points.shape[0], dtype="int32")
-        others = ops.not_equal(inputs["left_out"][:, None], number)  # (n, N)
+        indices = ops.arange(self.points.shape[0], dtype="int32")
+        others = ops.not_equal(inputs["left_out"][:, None], indices)  # (n, N)
         result = self.pooling(
-            query=query,
+            query=inputs["points"][None],  # (1, n, D)
             value=self.heights[None],
             key=self.points[None],
             attention_mask=others,
             return_attention_scores=return_weights,
         )
-        return (result[0][0], result[1]) if return_weights else result[0]
+        return (result[0][0], result[1][0]) if return_weights else (result[0], None)
 
-    def _keep(self, x, y):
-        x, flat, y = _columns(x, "x"), np.ndim(y) == 1, _columns(y, "y")
-        who = "NadarayaWatsonRegressor"
-        _checks.same_size(who, "y", len(y), "x", len(x))
-        if len(x) < 2:
-            _checks.fail(
-                who,
-                "x",
-                "hold at least two points, since each is predicted from the others",
-                len(x),
-            )
-        if self.points is None or (self.points.shape, self.heights.shape) != (x.shape, y.shape):
-            self._make_room(x.shape, y.shape, flat)
-        self.flat = flat
-        self.points.assign(x)
-        self.heights.assign(y)
-        return x, y
-
-    def _make_room(self, points_shape, heights_shape, flat):
-        self.flat = flat
+    def _create_points(self, points_shape: Shape, heights_shape: Shape) -> None:
+        """Makes the weights that hold the training points."""
         if self.points is not None:
             # The old points go, and with them the compiled functions that hold them.
             del self.points, self.heights
@@ -199,8 +193,8 @@ class NadarayaWatsonRegressor(keras.Model):
             self.pooling.build(query_shape, (1, *heights_shape), query_shape)
         self.built = True
 
-    def _asked(self, x):
-        """Points that leave none of the training points out."""
+    def _queries(self, x: Tensor) -> dict[str, Tensor]:
+        """The model's inputs at x, where no training point is left out."""
         self._check_fitted()
         x = ops.cast(ops.convert_to_tensor(x), "float32")
         _checks.rank("NadarayaWatsonRegressor", "x", x.shape, (1, 2), "(N,) or (N, D)")
@@ -210,16 +204,17 @@ class NadarayaWatsonRegressor(keras.Model):
             _checks.fail("NadarayaWatsonRegressor", "x", expected, tuple(x.shape))
         return {"points": x, "left_out": ops.full((ops.shape(x)[0],), -1, dtype="int32")}
 
-    def _check_fitted(self):
+    def _check_fitted(self) -> None:
         if self.points is None:
             raise ValueError(
-                "NadarayaWatsonRegressor: `fit` must come before a prediction. Received: no points yet"
+                "NadarayaWatsonRegressor: `fit` must come before a prediction. "
+                "Received: no points yet"
             )
 
-    def build(self, input_shape=None):
-        """Built by `fit`, which knows how many points there are, or from a saved model."""
+    def build(self, input_shape: Shape | None = None) -> None:
+        """Does nothing: `fit` makes the weights, which knows how many points there are."""
 
-    def get_build_config(self):
+    def get_build_config(self) -> dict[str, Any] | None:
         if self.points is None:
             return None
         return {
@@ -228,10 +223,11 @@ class NadarayaWatsonRegressor(keras.Model):
             "flat": self.flat,
         }
 
-    def build_from_config(self, config):
-        self._make_room(tuple(config["points"]), tuple(config["heights"]), config["flat"])
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        self._create_points(tuple(config["points"]), tuple(config["heights"]))
+        self.flat = config["flat"]
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "kernel": kernels.serialize(self.kernel),
@@ -240,11 +236,11 @@ class NadarayaWatsonRegressor(keras.Model):
         }
 
     @classmethod
-    def from_config(cls, config: dict) -> "NadarayaWatsonRegressor":
+    def from_config(cls, config: dict[str, Any]) -> "NadarayaWatsonRegressor":
         return cls(**kernels.with_kernel(config))
 
 
-def _columns(x, name):
+def _columns(x: Tensor, name: str) -> np.ndarray:
     """Numbers as float32 `(N, D)`; a vector becomes one column."""
     x = np.asarray(x, "float32")
     _checks.rank("NadarayaWatsonRegressor", name, x.shape, (1, 2), "(N,) or (N, D)")

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn.core.trees import Shape, Tensor
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
@@ -22,14 +23,15 @@ __all__ = ["BahdanauSeq2Seq"]
 class BahdanauSeq2Seq(TokenModel):
     """Recurrent encoder and attentive recurrent decoder: translation when attention came to it.
 
-        model.compile(optimizer, MaskedCrossentropy()); model.fit(batches)      batches of ((source, target_in), target_out)
+        model.compile(optimizer, MaskedCrossentropy())
+        model.fit(batches)        with batches of ((source, target_in), target_out)
 
     Padding (id 0) is masked everywhere. `target_in` begins with the begin token, and `target_out`
     is the same sentence one token further.
 
     Args:
         source_vocabulary_size: positive int, number of source ids, padding included.
-        target_vocabulary_size: the same for the target. Defaults to the source's.
+        target_vocabulary_size: positive int, the same for the target. Defaults to the source's.
         width: positive int, features of an embedding.
         units: positive int, features of a state.
         num_layers: positive int, recurrent layers of the encoder, and of the decoder.
@@ -108,8 +110,9 @@ class BahdanauSeq2Seq(TokenModel):
             "num_layers": num_layers,
             "cell": cell,
             "dropout": dropout,
+            "embedding": shared,
+            "dtype": self.dtype_policy,
         }
-        options = {**options, "embedding": shared, "dtype": self.dtype_policy}
         self.encoder = RecurrentEncoder(
             source_vocabulary_size,
             bidirectional=bidirectional,
@@ -130,11 +133,11 @@ class BahdanauSeq2Seq(TokenModel):
         """The decoder's score layer."""
         return self.decoder.score
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple[Shape, Shape]) -> None:
         source_shape, target_shape = input_shape
         self.encoder.build(source_shape)
         self.decoder.build(target_shape, (*source_shape, self.encoder.output_width))
-        self.bridges = []
+        self.bridges = []  # from both last states of the encoder to each initial one of the decoder
         if self.bidirectional:
             sizes = [size for cell in self.decoder.cells for size in state_sizes(cell)]
             for i, size in enumerate(sizes):
@@ -146,7 +149,7 @@ class BahdanauSeq2Seq(TokenModel):
         if self.output_dense is not None:
             self.output_dense.build((None, self.width))
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: tuple[Tensor, Tensor], training: bool | None = None) -> Tensor:
         source, target = inputs
         memory, states = self.encoder(source, return_state=True, training=training)
         x = self.decoder(
@@ -158,30 +161,28 @@ class BahdanauSeq2Seq(TokenModel):
         )
         return self.logits(x)
 
-    def _initial_state(self, states):
+    def _initial_state(self, states: list) -> list:
         """The decoder's states before its first step, from the encoder's after its last."""
         if not self.bridges:
             return states
-        mapped = [
-            bridge(state)
-            for bridge, state in zip(self.bridges, keras.tree.flatten(states), strict=True)
-        ]
+        bridged = zip(self.bridges, keras.tree.flatten(states), strict=True)
+        mapped = [bridge(state) for bridge, state in bridged]
         return keras.tree.pack_sequence_as(states, mapped)
 
-    def logits(self, x: Any) -> Any:
-        """Scores over the vocabulary from the decoder's vectors: `(..., width)` to
-        `(..., vocabulary)`.
-        """
+    def logits(self, x: Tensor) -> Tensor:
+        """Scores over the vocabulary V from the decoder's vectors: `(..., width)` to `(..., V)`."""
         return output.logits(x, self.output_dense, self.decoder.embedding)
 
-    def encode(self, source: Any, max_length: int | None = None, alignments: bool = False) -> dict:
+    def encode(
+        self, source: Tensor, max_length: int | None = None, alignments: bool = False
+    ) -> dict[str, Any]:
         """What decoding needs of the source sentences: the state of `step`.
 
         Args:
             source: integers `(B, S)`.
-            max_length: positive int L, most tokens to decode. Only the alignments need to know it.
-            alignments: whether to keep them: `state["alignments"]` is then `(B, L, S)`, in whose
-                row `position` a step writes where it looked for the token at `position + 1`.
+            max_length: positive int L, the most tokens to decode. Only `alignments` needs it.
+            alignments: whether to keep the weights of the attention. `state["alignments"]` is then
+                `(B, L, S)`; a step writes those for the token at `position + 1` to row `position`.
         Returns:
             dict of tensors with the batch as first axis, or lists of such.
         Raises:
@@ -205,9 +206,12 @@ class BahdanauSeq2Seq(TokenModel):
             state["alignments"] = ops.zeros((batch, max_length, length), memory.dtype)
         return state
 
-    def step(self, tokens: Any, position: Any, state: dict) -> tuple[Any, dict]:
-        """Scores of the token after `position`, the contract of `tfattn.decoding`; as much work at
-        every position.
+    def step(
+        self, tokens: Tensor, position: int | Tensor, state: dict[str, Any]
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Scores of the token after `position`, by the contract of `tfattn.decoding`.
+
+        Takes as much work at every position.
 
         Args:
             tokens: integers `(B, L)`, the target so far; what lies before `position` is in the
@@ -229,34 +233,30 @@ class BahdanauSeq2Seq(TokenModel):
         )
         state = {**state, "hidden": hidden}
         if "alignments" in state:
-            # Not by `ops.slice_update`, which TensorFlow compiles for each number of rows that it
-            # meets.
+            # Not by `ops.slice_update`, which TensorFlow compiles anew for each number of rows.
             here = ops.arange(ops.shape(state["alignments"])[1], dtype="int32") == position
             state["alignments"] = ops.where(here[:, None], alignments, state["alignments"])
         return self.logits(x)[:, 0], state
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple[Shape, Shape]) -> Shape:
         return (*input_shape[1], self.target_vocabulary_size)
 
-    def get_config(self) -> dict:
-        names = (
-            "source_vocabulary_size",
-            "target_vocabulary_size",
-            "width",
-            "units",
-            "num_layers",
-            "bidirectional",
-        )
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            **{
-                name: getattr(self, name)
-                for name in (*names, "dropout", "share_embeddings", "seed")
-            },
+            "source_vocabulary_size": self.source_vocabulary_size,
+            "target_vocabulary_size": self.target_vocabulary_size,
+            "width": self.width,
+            "units": self.units,
+            "num_layers": self.num_layers,
             "cell": cell_name(self.cell),
+            "bidirectional": self.bidirectional,
             "score": serialized(self.score),
+            "dropout": self.dropout,
+            "share_embeddings": self.share_embeddings,
+            "seed": self.seed,
         }
 
     @classmethod
-    def from_config(cls, config: dict) -> "BahdanauSeq2Seq":
+    def from_config(cls, config: dict[str, Any]) -> "BahdanauSeq2Seq":
         return cls(**deserialized({**config, "cell": cell_class(config["cell"])}, "score"))

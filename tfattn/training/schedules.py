@@ -10,8 +10,7 @@ __all__ = ["Cooldown", "InverseSquareRootSchedule", "TransformerSchedule"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """Warm-up to a peak: the rate rises in a straight line, then falls with the inverse square root
-    of the step.
+    """Linear warm-up to a peak, then decay with the inverse square root of the step.
 
         rate = peak · min(n / warmup_steps, √(warmup_steps / n)),   n = step + 1
 

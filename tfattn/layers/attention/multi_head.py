@@ -7,7 +7,9 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core import pairs
-from tfattn.core.masks import Grid
+from tfattn.core.biases import Bias
+from tfattn.core.masks import Grid, Mask
+from tfattn.core.trees import Shape, Tensor
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.projection import FromHeads, ToHeads
 from tfattn.layers.attention.scores import Score
@@ -51,33 +53,40 @@ class MultiHeadAttention(AttentionLayer):
         positions: a layer that turns the heads of queries and keys by their positions or biases
             their scores, see `tfattn.layers.positions.base.HeadPositions`. Defaults to none. With
             fewer queries than keys the queries are the last ones.
-        kernel_initializer, bias_initializer, kernel_regularizer, bias_regularizer,
-        kernel_constraint,
-        bias_constraint: as in Keras, for the four linear maps.
+        kernel_initializer, kernel_regularizer, kernel_constraint: as in Keras, for the matrices of
+            the four linear maps.
+        bias_initializer, bias_regularizer, bias_constraint: likewise, for their biases.
         output_kernel_initializer: for the output map. Defaults to `kernel_initializer`.
         seed: int, for the dropout.
     Call arguments: those of every attention layer, see
     `tfattn.layers.attention.base.AttentionLayer`; the main ones:
-        query: float `(B, T, Dq)`.   value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; else
-            `value`.
+        query: float `(B, T, Dq)`.
+        value: float `(B, S, Dv)`.
+        key: float `(B, S, Dk)`. Defaults to `value`.
         attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object; True = may
             attend.
+        bias: float `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats, added to the
+            scores before the softmax; or a bias object. `tfattn.biases.alibi(num_heads)` is ALiBi,
+            a penalty on distance that is steeper in some heads than in others.
     Returns:
         `(B, T, E)`, E the query's width or `output_shape`; on request also the weights
         `(B, H, T, S)`: each row sums to 1, or to 0 where every key is masked (the output there is
         the bias of the output map).
     Raises:
-        ValueError: sizes are no positive ints, heads do not divide, an argument of Keras's layer
-            that is not covered.
+        ValueError: sizes are no positive ints, heads do not divide, `bias` is for another number of
+            heads, or an argument of Keras's layer is not covered.
     Example:
         >>> tokens = np.ones((2, 7, 16), "float32")
         >>> MultiHeadAttention(num_heads=4, key_dim=4)(tokens, tokens, use_causal_mask=True).shape
         TensorShape([2, 7, 16])
+        >>> layer = MultiHeadAttention(num_heads=4, key_dim=4)
+        >>> layer(tokens, tokens, use_causal_mask=True, bias=tfattn.biases.alibi(4)).shape
+        TensorShape([2, 7, 16])
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared key heads, Ainslie et al.
     2023, arXiv:2305.13245. Differs from Keras's layer in its first weights, which follow the
-    paper's 2-D matrices, in `use_causal_mask` with T < S, which lines up at the end here and at the
-    start there, and in fully masked queries.
+    paper's 2-D matrices; in `use_causal_mask` with T < S, which lines up at the end here and at the
+    start there; and in fully masked queries.
     """
 
     def __init__(
@@ -109,18 +118,17 @@ class MultiHeadAttention(AttentionLayer):
         super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.num_heads = _checks.positive_int(who, "num_heads", num_heads)
         self.key_dim = _checks.positive_int(who, "key_dim", key_dim)
-        self.value_dim = (
-            self.key_dim if value_dim is None else _checks.positive_int(who, "value_dim", value_dim)
-        )
-        self.num_key_value_heads = self.num_heads
-        if num_key_value_heads is not None:
-            self.num_key_value_heads = _checks.positive_int(
-                who, "num_key_value_heads", num_key_value_heads
-            )
-            _checks.divides(who, "num_key_value_heads", num_key_value_heads, "num_heads", num_heads)
-        # Not `self.output_shape`: Keras's models look for that name on their layers and read it as
-        # another thing.
-        self._output_shape = _width(who, output_shape)
+        value_dim = key_dim if value_dim is None else value_dim
+        self.value_dim = _checks.positive_int(who, "value_dim", value_dim)
+        groups = num_heads if num_key_value_heads is None else num_key_value_heads
+        self.num_key_value_heads = _checks.positive_int(who, "num_key_value_heads", groups)
+        _checks.divides(who, "num_key_value_heads", groups, "num_heads", num_heads)
+        if isinstance(output_shape, (tuple, list)) and len(output_shape) == 1:
+            output_shape = output_shape[0]  # Keras's layer takes it so
+        if output_shape is not None:
+            output_shape = _checks.positive_int(who, "output_shape", output_shape)
+        # Not `self.output_shape`, which Keras's models look for and read as another thing.
+        self._output_shape = output_shape
         self.use_bias = _checks.boolean(who, "use_bias", use_bias)
         self.score = score_or_default(who, score, self.dtype_policy)
         if positions is not None and not isinstance(positions, HeadPositions):
@@ -135,40 +143,60 @@ class MultiHeadAttention(AttentionLayer):
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.bias_constraint = keras.constraints.get(bias_constraint)
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         key_shape = value_shape if key_shape is None else key_shape
-        groups = self.num_key_value_heads
-        # In this order, which is the order of `get_weights()` in Keras's layer.
-        self.query_dense = self._projection(
-            ToHeads, "query", query_shape, self.num_heads, self.key_dim
-        )
-        self.key_dense = self._projection(ToHeads, "key", key_shape, groups, self.key_dim)
-        self.value_dense = self._projection(ToHeads, "value", value_shape, groups, self.value_dim)
-        pooled_shape = (query_shape[0], self.num_heads, query_shape[1], self.value_dim)
+        heads, groups = self.num_heads, self.num_key_value_heads
+        options = {
+            "use_bias": self.use_bias,
+            "kernel_initializer": self.kernel_initializer,
+            "bias_initializer": self.bias_initializer,
+            "kernel_regularizer": self.kernel_regularizer,
+            "bias_regularizer": self.bias_regularizer,
+            "kernel_constraint": self.kernel_constraint,
+            "bias_constraint": self.bias_constraint,
+            "dtype": self.dtype_policy,
+        }
+        self.query_dense = ToHeads(heads, self.key_dim, name="query", **options)
+        self.key_dense = ToHeads(groups, self.key_dim, name="key", **options)
+        self.value_dense = ToHeads(groups, self.value_dim, name="value", **options)
+        if self.output_kernel_initializer is not None:
+            options["kernel_initializer"] = self.output_kernel_initializer
         width = self._output_shape or query_shape[-1]
-        self.output_dense = self._projection(
-            FromHeads,
-            "attention_output",
-            pooled_shape,
-            width,
-            initializer=self.output_kernel_initializer,
-        )
-        query_heads = (query_shape[0], self.num_heads, query_shape[1], self.key_dim)
+        self.output_dense = FromHeads(width, name="attention_output", **options)
+        # In this order, which is that of `get_weights()` in Keras's layer.
+        self.query_dense.build(query_shape)
+        self.key_dense.build(key_shape)
+        self.value_dense.build(value_shape)
+        self.output_dense.build((query_shape[0], heads, query_shape[1], self.value_dim))
+        query_heads = (query_shape[0], heads, query_shape[1], self.key_dim)
         key_heads = (key_shape[0], groups, key_shape[1], self.key_dim)
         for part in (self.score, self.positions):
             if part is not None and not part.built:
                 part.build(query_heads, key_heads)
 
-    def pool(self, query, value, key, mask, bias, dropout, return_weights):
+    def pool(
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        dropout: float,
+        return_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         keys, values = self.project_keys(value, key)
         return self.attend_projected(query, keys, values, mask, bias, dropout, return_weights)
 
-    def project_keys(self, value: Any, key: Any = None, start: Any = 0) -> tuple[Any, Any]:
-        """Keys and values in heads: what is needed once a token, whichever query asks. Decoding
-        keeps it between steps.
+    def project_keys(
+        self, value: Tensor, key: Tensor | None = None, start: int | Tensor = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values in heads: what a token needs once, whichever query asks.
+
+        Decoding keeps them between steps.
 
         Args:
-            value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`. Defaults to `value`.
+            value: float `(B, S, Dv)`.
+            key: float `(B, S, Dk)`. Defaults to `value`.
             start: position of the first key, int or scalar integer tensor.
         Returns:
             keys `(B, G, S, P)` and values `(B, G, S, V)`, G key heads.
@@ -180,20 +208,21 @@ class MultiHeadAttention(AttentionLayer):
 
     def attend_projected(
         self,
-        query: Any,
-        keys: Any,
-        values: Any,
-        mask: Any = None,
-        bias: Any = None,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | Mask | None = None,
+        bias: Tensor | Bias | None = None,
         dropout: float = 0.0,
         return_weights: bool = False,
-        start: Any = None,
-    ) -> tuple[Any, Any]:
+        start: int | Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
         """Attention over what `project_keys` has made: the rest of a call.
 
         Args:
             query: float `(B, T, Dq)`.   keys, values: of `project_keys`.
-            mask: a mask object or a bool array, as in `tfattn.attend`.   bias: float, likewise.
+            mask: a mask object or a bool array, as in `tfattn.attend`.
+            bias: a bias object or a float array, likewise. With `start`, an array.
             dropout: probability in [0, 1) of dropping a weight.
             return_weights: whether weights are wanted.
             start: position of the first query on the keys' axis, for the layer's `positions`: int
@@ -204,16 +233,21 @@ class MultiHeadAttention(AttentionLayer):
         query = self.query_dense(query)  # (B, H, T, P)
         if self.positions is not None:
             num_queries, num_keys = ops.shape(query)[2], ops.shape(keys)[2]
-            at = num_keys - num_queries if start is None else start
-            query = self.positions.turn(query, at)
-            bias = self._with_positions(bias, num_queries, num_keys, start)
+            first = num_keys - num_queries if start is None else start
+            query = self.positions.turn(query, first)
+            bias = self._add_bias_of_positions(bias, num_queries, num_keys, start)
         output, weights = self.attend(
             query, values, keys, self.score, mask, bias, dropout, return_weights
         )
         return self.output_dense(output), weights
 
-    def _with_positions(self, bias, num_queries, num_keys, start):
-        """The call's bias and that of the positions."""
+    def _add_bias_of_positions(
+        self,
+        bias: Tensor | Bias | None,
+        num_queries: int | Tensor,
+        num_keys: int | Tensor,
+        start: int | Tensor | None,
+    ) -> Tensor | Bias | None:
         added = self.positions.bias()
         if added is None:
             return bias
@@ -224,13 +258,15 @@ class MultiHeadAttention(AttentionLayer):
             bias = None if bias is None else pairs.with_heads(ops.convert_to_tensor(bias), 4)
         return added if bias is None else added + bias
 
-    def score_shape(self, query_shape, key_shape):
+    def score_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
         return (query_shape[0], self.num_heads, query_shape[1], key_shape[1])
 
-    def compute_output_shape(self, query_shape, value_shape, key_shape=None):
+    def compute_output_shape(
+        self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
+    ) -> Shape:
         return (*query_shape[:-1], self._output_shape or query_shape[-1])
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,
@@ -253,27 +289,5 @@ class MultiHeadAttention(AttentionLayer):
         }
 
     @classmethod
-    def from_config(cls, config: dict) -> "MultiHeadAttention":
+    def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
         return cls(**deserialized(config, "score", "positions"))
-
-    def _projection(self, kind, name, input_shape, *sizes, initializer=None):
-        layer = kind(
-            *sizes,
-            use_bias=self.use_bias,
-            kernel_initializer=initializer or self.kernel_initializer,
-            bias_initializer=self.bias_initializer,
-            kernel_regularizer=self.kernel_regularizer,
-            bias_regularizer=self.bias_regularizer,
-            kernel_constraint=self.kernel_constraint,
-            bias_constraint=self.bias_constraint,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        layer.build(input_shape)
-        return layer
-
-
-def _width(who, output_shape):
-    if isinstance(output_shape, (tuple, list)) and len(output_shape) == 1:
-        output_shape = output_shape[0]
-    return None if output_shape is None else _checks.positive_int(who, "output_shape", output_shape)

@@ -1,10 +1,16 @@
 """Nadaraya–Watson kernel regression: the first attention."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
 from tfattn import _checks
 from tfattn.core import kernels, masks
+from tfattn.core.biases import Bias
+from tfattn.core.masks import Mask
+from tfattn.core.trees import Tensor
 from tfattn.layers.attention.scores import KernelScore, checked_smoothing
 from tfattn.layers.attention.single_head import NamedAttention
 
@@ -25,17 +31,18 @@ class NadarayaWatson(NamedAttention):
         kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function from squared
             distances in bandwidths to log weights (see `tfattn.kernels`).
         bandwidth: positive number, or a sequence of them, one a dimension; in the unit of query and
-            key. The posts' learned parameter w is 1 / bandwidth.
-        trainable_bandwidth: whether training moves the bandwidth; it stays positive by
-            construction. `current_bandwidth()` tells where it is.
+            key. D2L's learned parameter w is 1 / bandwidth.
+        trainable_bandwidth: whether training moves the bandwidth, which stays positive whatever the
+            optimizer does. `current_bandwidth()` tells where it is.
         leave_one_out: whether query i is kept from key i, so that a training point is predicted
             from all others. Query and key are then the same points in the same order.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
     Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`:
-        query: float `(B, T, D)`.   value: float `(B, S, Dv)`.   key: float `(B, S, D)`; else
-            `value`.
+    `tfattn.layers.attention.base.AttentionLayer`; the main ones:
+        query: float `(B, T, D)`.
+        value: float `(B, S, Dv)`.
+        key: float `(B, S, D)`. Defaults to `value`.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`.
     Raises:
@@ -53,13 +60,13 @@ class NadarayaWatson(NamedAttention):
 
     def __init__(
         self,
-        kernel="gaussian",
-        bandwidth=1.0,
-        trainable_bandwidth=False,
-        leave_one_out=False,
-        dropout=0.0,
-        seed=None,
-        **kwargs,
+        kernel: str | Callable[[Tensor], Tensor] = "gaussian",
+        bandwidth: float | Sequence[float] = 1.0,
+        trainable_bandwidth: bool = False,
+        leave_one_out: bool = False,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
     ):
         kernel, bandwidth = checked_smoothing("NadarayaWatson", kernel, bandwidth)
         _checks.boolean("NadarayaWatson", "trainable_bandwidth", trainable_bandwidth)
@@ -75,11 +82,20 @@ class NadarayaWatson(NamedAttention):
         self.trainable_bandwidth = trainable_bandwidth
         self.leave_one_out = _checks.boolean("NadarayaWatson", "leave_one_out", leave_one_out)
 
-    def current_bandwidth(self):
+    def current_bandwidth(self) -> Tensor:
         """The bandwidth as training has left it: a scalar, or `(D,)`."""
         return self.score.current_bandwidth()
 
-    def pool(self, query, value, key, mask, bias, dropout, return_weights):
+    def pool(
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        dropout: float,
+        return_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         if self.leave_one_out:
             _checks.same_size("NadarayaWatson", "query", query.shape[1], "key", key.shape[1])
             # The window of one token is the diagonal.
@@ -87,7 +103,7 @@ class NadarayaWatson(NamedAttention):
         value = ops.cast(value, self.compute_dtype)
         return super().pool(query, value, key, mask, bias, dropout, return_weights)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "kernel": kernels.serialize(self.kernel),
@@ -97,5 +113,5 @@ class NadarayaWatson(NamedAttention):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "NadarayaWatson":
         return cls(**kernels.with_kernel(config))

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from tfattn.core import products
+from tfattn.core.trees import Shape, Tensor
 from tfattn.layers.parts import own_initializer
 
 __all__ = ["FromHeads", "ToHeads"]
@@ -34,8 +35,10 @@ class _Projection(keras.layers.Layer):
         self.kernel_constraint = keras.constraints.get(kernel_constraint)
         self.bias_constraint = keras.constraints.get(bias_constraint)
 
-    def add_kernel(self, shape: tuple, matrix: tuple) -> None:
-        """The kernel of that shape, initialised as the `matrix` (rows, columns) that it is.
+    def add_kernel_and_bias(
+        self, kernel_shape: Shape, matrix_shape: Shape, bias_shape: Shape
+    ) -> None:
+        """Makes the weights; the kernel is initialised as a matrix of `matrix_shape`.
 
         On three axes Keras's initializers take the first for a receptive field, and the weights
         come out too small: by √(D · (H + P) / (D + H·P)), six times at width 512 with 8 heads.
@@ -43,18 +46,18 @@ class _Projection(keras.layers.Layer):
         initializer = own_initializer(self.kernel_initializer)
         self.kernel = self.add_weight(
             name="kernel",
-            shape=shape,
-            initializer=lambda shape, dtype: ops.reshape(initializer(matrix, dtype=dtype), shape),
+            shape=kernel_shape,
+            initializer=lambda shape, dtype: ops.reshape(
+                initializer(matrix_shape, dtype=dtype), shape
+            ),
             regularizer=self.kernel_regularizer,
             constraint=self.kernel_constraint,
         )
-
-    def add_bias(self, shape: tuple) -> None:
         self.bias = None
         if self.use_bias:
             self.bias = self.add_weight(
                 name="bias",
-                shape=shape,
+                shape=bias_shape,
                 initializer=self.bias_initializer,
                 regularizer=self.bias_regularizer,
                 constraint=self.bias_constraint,
@@ -69,20 +72,19 @@ class ToHeads(_Projection):
         self.num_heads = num_heads
         self.head_dim = head_dim
 
-    def build(self, input_shape):
-        width, columns = input_shape[-1], self.num_heads * self.head_dim
-        self.add_kernel((width, self.num_heads, self.head_dim), (width, columns))
-        self.add_bias((self.num_heads, self.head_dim))
+    def build(self, input_shape: Shape) -> None:
+        width, heads = input_shape[-1], (self.num_heads, self.head_dim)
+        self.add_kernel_and_bias((width, *heads), (width, self.num_heads * self.head_dim), heads)
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Tensor) -> Tensor:
         columns = self.num_heads * self.head_dim
         matrix = ops.reshape(self.kernel, (-1, columns))  # (D, H·P)
         flat = products.matmul_shared(inputs, matrix)  # (B, T, H·P)
         if self.bias is not None:
             flat = flat + ops.reshape(self.bias, (columns,))
         length = ops.shape(inputs)[1]
-        # (B, H, T, P)
-        return ops.swapaxes(ops.reshape(flat, (-1, length, self.num_heads, self.head_dim)), 1, 2)
+        heads = ops.reshape(flat, (-1, length, self.num_heads, self.head_dim))  # (B, T, H, P)
+        return ops.swapaxes(heads, 1, 2)  # (B, H, T, P)
 
 
 class FromHeads(_Projection):
@@ -92,15 +94,16 @@ class FromHeads(_Projection):
         super().__init__(**kwargs)
         self.width = width
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         _, heads, _, head_dim = input_shape
-        self.add_kernel((heads, head_dim, self.width), (heads * head_dim, self.width))
-        self.add_bias((self.width,))
+        self.add_kernel_and_bias(
+            (heads, head_dim, self.width), (heads * head_dim, self.width), (self.width,)
+        )
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: Tensor) -> Tensor:
         _, heads, length, head_dim = ops.shape(inputs)
-        # (B, T, H·P)
-        rows = ops.reshape(ops.swapaxes(inputs, 1, 2), (-1, length, heads * head_dim))
-        # (B, T, E)
-        output = products.matmul_shared(rows, ops.reshape(self.kernel, (-1, self.width)))
+        tokens = ops.swapaxes(inputs, 1, 2)  # (B, T, H, P)
+        rows = ops.reshape(tokens, (-1, length, heads * head_dim))  # (B, T, H·P)
+        matrix = ops.reshape(self.kernel, (-1, self.width))  # (H·P, E)
+        output = products.matmul_shared(rows, matrix)  # (B, T, E)
         return output if self.bias is None else output + self.bias

@@ -1,18 +1,22 @@
 """Attention weights out of any model, in one call."""
 
-import contextlib
 import contextvars
+from typing import Any
 
+import keras
+import numpy as np
 from keras import ops
+
+from tfattn.core.trees import Tensor
 
 __all__ = ["attention_weights"]
 
-_notes = contextvars.ContextVar("tfattn_notes", default=None)
+# The weights by path, while a call of `attention_weights` runs.
+_recorded = contextvars.ContextVar("tfattn_recorded", default=None)
 
 
-def attention_weights(model, *inputs, **kwargs):
-    """Runs a model once and returns the attention weights of every layer in it, by the layer's
-    path.
+def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) -> dict[str, Any]:
+    """Runs a model once and returns the attention weights of every layer in it, by path.
 
     Works on any Keras model or layer with attention layers of this collection inside, also on a
     loaded one.
@@ -20,7 +24,7 @@ def attention_weights(model, *inputs, **kwargs):
     Args:
         model: a `keras.Model` or layer.
         *inputs: what the model is called with.
-        **kwargs: likewise; `training` is False unless it is given.
+        **kwargs: likewise. `training` defaults to False.
     Returns:
         dict from path to a NumPy array, `(B, T, S)` or `(B, H, T, S)`, in the order of the calls. A
         layer that is called more than once appears again as `path:1`, `path:2` and so on.
@@ -28,44 +32,39 @@ def attention_weights(model, *inputs, **kwargs):
         ValueError: no attention layer of this collection ran eagerly.
     Example:
         >>> layer = DotProductAttention(name="attention")
-        >>> weights = attention_weights(layer, np.ones((1, 2, 4), "float32"), np.ones((1, 3, 4), "float32"))
-        >>> print(weights["attention"].shape)
+        >>> query, value = np.ones((1, 2, 4), "float32"), np.ones((1, 3, 4), "float32")
+        >>> print(attention_weights(layer, query, value)["attention"].shape)
         (1, 2, 3)
     """
     kwargs.setdefault("training", False)
-    with _recording() as notes:
-        model(*inputs, **kwargs)
-    if not notes:
-        raise ValueError(
-            "attention_weights: `model` must run attention layers of this collection eagerly (a `call` under tf.function "
-            f"hides them). Received: model={model!r}"
-        )
-    return notes
-
-
-@contextlib.contextmanager
-def _recording():
-    token = _notes.set({})
+    weights: dict[str, np.ndarray] = {}
+    token = _recorded.set(weights)
     try:
-        yield _notes.get()
+        model(*inputs, **kwargs)
     finally:
-        _notes.reset(token)
+        _recorded.reset(token)
+    if not weights:
+        raise ValueError(
+            "attention_weights: `model` must run attention layers of this collection eagerly (a "
+            f"`call` under tf.function hides them). Received: model={model!r}"
+        )
+    return weights
 
 
-def active():
-    """Whether weights are being collected."""
-    return _notes.get() is not None
+def active() -> bool:
+    """Whether weights are being recorded."""
+    return _recorded.get() is not None
 
 
-def note(path, weights):
-    """Keeps the weights of one call, if somebody collects them."""
-    notes = _notes.get()
-    if notes is None:
+def note(path: str, weights: Tensor) -> None:
+    """Records the weights of one call of the layer at that path, if anybody asked for them."""
+    recorded = _recorded.get()
+    if recorded is None:
         return
     try:
         weights = ops.convert_to_numpy(weights)
     except (NotImplementedError, TypeError):
         # No numbers to keep: some models are traced once to be built, before they run.
         return
-    again = sum(1 for known in notes if known == path or known.startswith(f"{path}:"))
-    notes[f"{path}:{again}" if again else path] = weights
+    again = sum(1 for known in recorded if known == path or known.startswith(f"{path}:"))
+    recorded[f"{path}:{again}" if again else path] = weights

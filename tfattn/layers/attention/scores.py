@@ -1,16 +1,19 @@
-"""Score layers: how well a query and a key go together, as a Keras layer that any attention layer
-takes.
+"""Score layers: how well a query and a key go together; any attention layer takes one.
 
 A score splits its work in two. `prepare` runs once a token and holds the weights; `pairwise` is a
-pure function that the engine runs once a pair, on the whole square of scores or block by block. The
-next score is one more subclass of `Score`.
+pure function that the engine runs once a pair, on all pairs at once or block by block. The next
+score is one more subclass of `Score`.
 """
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
 from tfattn import _checks
 from tfattn.core import kernels, products, scores
+from tfattn.core.trees import Shape, Tensor
 
 __all__ = [
     "AdditiveScore",
@@ -25,13 +28,15 @@ __all__ = [
 class Score(keras.layers.Layer):
     """Base of all scores. Called on a query and a key it returns the scores before softmax.
 
-    A subclass defines `prepare_query` and `prepare_key`, chooses its `pairwise` function from
-    `tfattn.core.scores` (or brings its own), and lists in `parameters` the tensors that this
-    function needs besides the operands; one that it closed over would get no gradient on the
-    streamed path. Where the two operands need each other it may define `prepare` as a whole; a
-    decoder that prepares its keys once a sentence and a query at each step does not take such a
-    score.
+    A subclass defines `prepare_query` and `prepare_key`, and chooses its `pairwise` function from
+    `tfattn.core.scores`, or brings its own. In `parameters` it lists the tensors that this function
+    needs besides the operands: one that it closed over would get no gradient on the streamed path.
+    Where the two operands need each other it may define `prepare` as a whole; a decoder that
+    prepares its keys once a sentence and a query at each step does not take such a score.
 
+    Attributes:
+        pairwise: function of the two operands, and of `parameters`, to the scores.
+        same_width: whether query and key must have one width, which `build` checks.
     Call arguments:
         query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with heads.
         key: float `(B, S, Dk)`, or `(B, G, S, Dk)` with G key heads, G a divisor of H.
@@ -49,58 +54,51 @@ class Score(keras.layers.Layer):
         TensorShape([1, 2, 1])
     """
 
-    pairwise = staticmethod(scores.dot_product)
+    pairwise: Callable[..., Tensor] = staticmethod(scores.dot_product)
+    same_width: bool = False
 
-    def build(self, query_shape, key_shape):
-        """Makes the weights, for operands of those shapes; a score without weights has nothing to
-        make.
-        """
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
+        """Makes the weights, where the score has any, for operands of those shapes."""
+        if self.same_width and query_shape[-1] != key_shape[-1]:
+            others = "(AdditiveScore and BilinearScore take other widths)"
+            expected = f"be as wide as `query`, {query_shape[-1]} {others}"
+            _checks.fail(type(self).__name__, "key width", expected, key_shape[-1])
 
-    def prepare(self, query, key):
+    def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Turns query and key, token by token, into the operands of `pairwise`."""
         return self.prepare_query(query), self.prepare_key(key)
 
-    def prepare_query(self, query):
+    def prepare_query(self, query: Tensor) -> Tensor:
         """The query's half of `prepare`."""
         return query
 
-    def prepare_key(self, key):
+    def prepare_key(self, key: Tensor) -> Tensor:
         """The key's half of `prepare`."""
         return key
 
-    def parameters(self):
+    def parameters(self) -> tuple[Tensor, ...]:
         """The tensors that `pairwise` takes after its operands."""
         return ()
 
-    def compute_output_spec(self, *args, **kwargs):
-        # The call itself, traced with symbolic tensors: some scores are wider than the policy's
-        # compute type.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    def call(self, query, key):
+    def call(self, query: Tensor, key: Tensor) -> Tensor:
         return self.pairwise(*self.prepare(query, key), *self.parameters())
 
-    def compute_output_shape(self, query_shape, key_shape):
+    def compute_output_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
         return (*query_shape[:-1], key_shape[-2])
 
-    def _same_width(self, query_shape, key_shape):
-        if query_shape[-1] != key_shape[-1]:
-            expected = f"be as wide as `query`, {query_shape[-1]} (AdditiveScore and BilinearScore take other widths)"
-            _checks.fail(type(self).__name__, "key width", expected, key_shape[-1])
+    # The call itself, traced with symbolic tensors: some scores are wider than the policy's compute
+    # dtype.
+    compute_output_spec = keras.Operation.compute_output_spec
 
 
-def _registered(cls):
-    return keras.saving.register_keras_serializable("tfattn")(cls)
-
-
-@_registered
+@keras.saving.register_keras_serializable("tfattn")
 class DotProductScore(Score):
     """The dot product of query and key, scaled.
 
         score = scale · (query · key)
 
     Args:
-        scale: number, or None for 1/√D. `scale=1.0` is the unscaled product.
+        scale: positive number; 1.0 is the unscaled product. Defaults to 1/√D.
     Call arguments, Returns: see `Score`; query and key are of one width D.
     Raises:
         ValueError: `scale` is no number above 0; query and key differ in width.
@@ -113,25 +111,24 @@ class DotProductScore(Score):
     arXiv:1508.04025, equation 8.
     """
 
-    def __init__(self, scale=None, **kwargs):
+    same_width = True
+
+    def __init__(self, scale: float | None = None, **kwargs: Any):
         super().__init__(**kwargs)
-        self.scale = (
-            scale if scale is None else _checks.positive_number("DotProductScore", "scale", scale)
-        )
+        if scale is not None:
+            scale = _checks.positive_number("DotProductScore", "scale", scale)
+        self.scale = scale
 
-    def build(self, query_shape, key_shape):
-        self._same_width(query_shape, key_shape)
-
-    def prepare_query(self, query):
+    def prepare_query(self, query: Tensor) -> Tensor:
         # Scaling the query costs T · D; scaling the scores would cost T · S, and overflows sooner
         # in half precision.
         return query * (query.shape[-1] ** -0.5 if self.scale is None else self.scale)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "scale": self.scale}
 
 
-@_registered
+@keras.saving.register_keras_serializable("tfattn")
 class AdditiveScore(Score):
     """A small network with one hidden layer, for queries and keys of any widths.
 
@@ -149,35 +146,35 @@ class AdditiveScore(Score):
         >>> AdditiveScore(units=8)(query, key).shape
         TensorShape([2, 1, 10])
 
-    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2; without biases, as in D2L
-    11.3.
+    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2. Differs from it in having
+    no biases.
     """
 
     pairwise = staticmethod(scores.additive)
 
-    def __init__(self, units, **kwargs):
+    def __init__(self, units: int, **kwargs: Any):
         super().__init__(**kwargs)
         self.units = _checks.positive_int("AdditiveScore", "units", units)
 
-    def build(self, query_shape, key_shape):
-        self.query_kernel = _matrix(self, "query_kernel", query_shape, self.units)
-        self.key_kernel = _matrix(self, "key_kernel", key_shape, self.units)
-        self.score_kernel = _matrix(self, "score_kernel", (*query_shape[:-1], self.units), 1)
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
+        self.query_kernel = _add_matrix(self, "query_kernel", query_shape, self.units)
+        self.key_kernel = _add_matrix(self, "key_kernel", key_shape, self.units)
+        self.score_kernel = _add_matrix(self, "score_kernel", (*query_shape[:-1], self.units), 1)
 
-    def prepare_query(self, query):
+    def prepare_query(self, query: Tensor) -> Tensor:
         return _times(query, self.query_kernel)
 
-    def prepare_key(self, key):
+    def prepare_key(self, key: Tensor) -> Tensor:
         return _times(key, self.key_kernel)
 
-    def parameters(self):
+    def parameters(self) -> tuple[Tensor, ...]:
         return (ops.convert_to_tensor(self.score_kernel),)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "units": self.units}
 
 
-@_registered
+@keras.saving.register_keras_serializable("tfattn")
 class BilinearScore(Score):
     """A matrix between query and key, which may differ in width ("general" in Luong's paper).
 
@@ -194,14 +191,14 @@ class BilinearScore(Score):
     Source: Luong, Pham, Manning 2015, arXiv:1508.04025, equation 8, general.
     """
 
-    def build(self, query_shape, key_shape):
-        self.kernel = _matrix(self, "kernel", query_shape, key_shape[-1])
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
+        self.kernel = _add_matrix(self, "kernel", query_shape, key_shape[-1])
 
-    def prepare_query(self, query):
+    def prepare_query(self, query: Tensor) -> Tensor:
         return _times(query, self.kernel)
 
 
-@_registered
+@keras.saving.register_keras_serializable("tfattn")
 class CosineScore(Score):
     """The cosine of the angle between query and key, over a temperature.
 
@@ -218,35 +215,34 @@ class CosineScore(Score):
         >>> print(CosineScore(temperature=0.5)(query, -query).numpy())
         [[[-2.]]]
 
-    Source: Graves, Wayne, Danihelka 2014, arXiv:1410.5401, equations 5 and 6, with temperature =
+    Source: Graves, Wayne, Danihelka 2014, arXiv:1410.5401, equations 5 and 6; the temperature is
     1/β.
     """
 
-    def __init__(self, temperature=1.0, **kwargs):
+    same_width = True
+
+    def __init__(self, temperature: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.temperature = _checks.positive_number("CosineScore", "temperature", temperature)
 
-    def build(self, query_shape, key_shape):
-        self._same_width(query_shape, key_shape)
-
-    def prepare_query(self, query):
+    def prepare_query(self, query: Tensor) -> Tensor:
         return _unit(query) / self.temperature
 
-    def prepare_key(self, key):
+    def prepare_key(self, key: Tensor) -> Tensor:
         return _unit(key)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "temperature": self.temperature}
 
 
-@_registered
+@keras.saving.register_keras_serializable("tfattn")
 class KernelScore(Score):
     """The logarithm of a smoothing kernel of the distance between query and key.
 
         score = log K(‖(query − key) / bandwidth‖)        so that softmax over keys gives K / Σ K
 
     The bandwidth is a softplus of the weight that is trained, and so stays positive whatever the
-    optimizer does. The posts' parameter w is 1 / bandwidth.
+    optimizer does. D2L's parameter w is 1 / bandwidth.
 
     Args:
         kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function from squared
@@ -254,7 +250,8 @@ class KernelScore(Score):
             saved).
         bandwidth: positive number, or a sequence of them, one a dimension of the keys; in the unit
             of the inputs.
-        trainable_bandwidth: whether training moves the bandwidth.
+        trainable_bandwidth: whether training moves the bandwidth. `current_bandwidth()` tells where
+            it is.
     Call arguments, Returns: see `Score`; query and key are of one width.
     Raises:
         ValueError: an unknown kernel; a bandwidth that is not positive, or not one a dimension.
@@ -267,7 +264,15 @@ class KernelScore(Score):
     4.2, which has no triangular one.
     """
 
-    def __init__(self, kernel="gaussian", bandwidth=1.0, trainable_bandwidth=False, **kwargs):
+    same_width = True
+
+    def __init__(
+        self,
+        kernel: str | Callable[[Tensor], Tensor] = "gaussian",
+        bandwidth: float | Sequence[float] = 1.0,
+        trainable_bandwidth: bool = False,
+        **kwargs: Any,
+    ):
         super().__init__(**kwargs)
         self.kernel, self.bandwidth = checked_smoothing("KernelScore", kernel, bandwidth)
         self.trainable_bandwidth = _checks.boolean(
@@ -275,12 +280,14 @@ class KernelScore(Score):
         )
         self.pairwise = scores.log_kernel(kernels.get(kernel))
 
-    def build(self, query_shape, key_shape):
-        self._same_width(query_shape, key_shape)
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
+        super().build(query_shape, key_shape)
         if isinstance(self.bandwidth, list) and len(self.bandwidth) != key_shape[-1]:
             expected = f"be one number, or one a dimension of the keys, {key_shape[-1]}"
             _checks.fail("KernelScore", "bandwidth", expected, self.bandwidth)
-        initial = _inverse_softplus(self.bandwidth)
+        # The inverse of softplus, log(exp(h) − 1), in a form that does not overflow for a wide h.
+        h = ops.convert_to_tensor(self.bandwidth, "float32")
+        initial = h + ops.log(-ops.expm1(-h))
         # Distances are compared in float32 or wider in every policy: a bandwidth of few digits
         # would bend the curve.
         self.raw_bandwidth = self.add_weight(
@@ -291,23 +298,20 @@ class KernelScore(Score):
             autocast=False,
         )
 
-    def current_bandwidth(self):
+    def current_bandwidth(self) -> Tensor:
         """The bandwidth as training has left it: a scalar, or `(D,)`."""
         # Far below 0 the softplus rounds to 0 in float32.
         return ops.maximum(ops.softplus(self.raw_bandwidth), 1e-12)
 
-    def prepare_query(self, query):
-        return self._in_bandwidths(query)
-
-    def prepare_key(self, key):
-        return self._in_bandwidths(key)
-
-    def _in_bandwidths(self, tokens):
+    def prepare_query(self, query: Tensor) -> Tensor:
         bandwidth = self.current_bandwidth()
-        dtype = keras.backend.result_type(tokens.dtype, bandwidth.dtype)
-        return ops.cast(tokens, dtype) / ops.cast(bandwidth, dtype)
+        dtype = keras.backend.result_type(query.dtype, bandwidth.dtype)
+        return ops.cast(query, dtype) / ops.cast(bandwidth, dtype)
 
-    def get_config(self):
+    def prepare_key(self, key: Tensor) -> Tensor:
+        return self.prepare_query(key)  # in bandwidths too
+
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "kernel": kernels.serialize(self.kernel),
@@ -316,33 +320,30 @@ class KernelScore(Score):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "KernelScore":
         return cls(**kernels.with_kernel(config))
 
 
-def checked_smoothing(who, kernel, bandwidth):
+def checked_smoothing(
+    who: str, kernel: str | Callable, bandwidth: float | Sequence[float]
+) -> tuple[str | Callable, float | list[float]]:
     """A kernel that is known, and its bandwidth as a positive number or a list of them."""
     kernels.get(kernel, who)
     if not isinstance(bandwidth, (list, tuple)) and not getattr(bandwidth, "shape", ()):
         return kernel, _checks.positive_number(who, "bandwidth", bandwidth)
-    numbers = [_checks.positive_number(who, "bandwidth", h) for h in bandwidth]
-    return kernel, numbers or _checks.fail(who, "bandwidth", "hold at least one number", bandwidth)
+    if len(bandwidth) == 0:
+        _checks.fail(who, "bandwidth", "hold at least one number", bandwidth)
+    return kernel, [_checks.positive_number(who, "bandwidth", h) for h in bandwidth]
 
 
-def _inverse_softplus(bandwidth):
-    # log(exp(h) − 1) overflows for a wide bandwidth; this form of it does not.
-    h = ops.convert_to_tensor(bandwidth, "float32")
-    return h + ops.log(-ops.expm1(-h))
-
-
-def _unit(tensor):
+def _unit(tensor: Tensor) -> Tensor:
     """Each token over its length, computed in float32 or wider; a token of length 0 stays 0."""
     wide = ops.cast(tensor, keras.backend.result_type(tensor.dtype, "float32"))
     squared = ops.sum(ops.square(wide), axis=-1, keepdims=True)
     return ops.cast(wide * ops.rsqrt(ops.maximum(squared, 1e-12)), tensor.dtype)
 
 
-def _matrix(layer, name, shape, width):
+def _add_matrix(score: Score, name: str, shape: Shape, width: int) -> keras.Variable:
     """One matrix `(D, width)`, or one a head, `(H, D, width)`, for tokens of that shape.
 
     Glorot's bound is written out: on three axes Keras's initializer takes the heads for a receptive
@@ -350,14 +351,14 @@ def _matrix(layer, name, shape, width):
     """
     bound = (6.0 / (shape[-1] + width)) ** 0.5
     heads = shape[1:2] if len(shape) == 4 else ()
-    return layer.add_weight(
+    return score.add_weight(
         name=name,
         shape=(*heads, shape[-1], width),
         initializer=keras.initializers.RandomUniform(-bound, bound),
     )
 
 
-def _times(tensor, matrix):
-    """Tokens times the layer's one matrix, or each head's tokens times its own."""
+def _times(tensor: Tensor, matrix: Tensor) -> Tensor:
+    """Tokens times the score's one matrix, or each head's tokens times its own."""
     product = products.matmul_shared if len(matrix.shape) == 2 else ops.matmul
     return product(tensor, ops.cast(matrix, tensor.dtype))

@@ -1,8 +1,13 @@
 """Attention over any score, and the layers named after their scores."""
 
+from typing import Any
+
 import keras
 
 from tfattn import _checks
+from tfattn.core.biases import Bias
+from tfattn.core.masks import Mask
+from tfattn.core.trees import Shape, Tensor
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.scores import AdditiveScore, BilinearScore, DotProductScore, Score
 from tfattn.layers.parts import deserialized, serialized
@@ -18,21 +23,24 @@ class Attention(AttentionLayer):
         output  = weights · value
 
     Args:
-        score: a score layer, for this layer alone (Keras cannot load a model in which two layers
-            share one); `DotProductScore()` where it is not given.
+        score: a score layer, for this layer alone: Keras cannot load a model in which two layers
+            share one. Defaults to `DotProductScore()`.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
     Call arguments: those of every attention layer, see
     `tfattn.layers.attention.base.AttentionLayer`; the main ones:
-        query: float `(B, T, Dq)`.   value: float `(B, S, Dv)`.   key: float `(B, S, Dk)`; else
-            `value`.
+        query: float `(B, T, Dq)`.
+        value: float `(B, S, Dv)`.
+        key: float `(B, S, Dk)`. Defaults to `value`.
         attention_mask: bool, broadcastable to `(B, T, S)`, or a mask object; True = may attend.
-        valid_lens: integers `(B,)` or `(B, T)`.
+        valid_lens: integers `(B,)` or `(B, T)`: how many keys are real.
+        bias: float, broadcastable to `(B, T, S)`, or a bias object such as
+            `tfattn.biases.alibi(1)`; added to the scores before the softmax.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
         every key is masked.
     Raises:
-        ValueError: `score` is no score layer; shapes do not fit.
+        ValueError: `score` is no score layer; shapes do not fit; `bias` is for several heads.
     Example:
         >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 5), "float32")
         >>> Attention(score=CosineScore(temperature=0.1))(query, value).shape
@@ -41,47 +49,62 @@ class Attention(AttentionLayer):
     Source: Nadaraya 1964; Watson 1964; the score decides the rest.
     """
 
-    def __init__(self, score=None, dropout=0.0, seed=None, **kwargs):
+    def __init__(
+        self,
+        score: Score | None = None,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.score = score_or_default(type(self).__name__, score, self.dtype_policy)
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         if not self.score.built:
             self.score.build(query_shape, value_shape if key_shape is None else key_shape)
 
-    def pool(self, query, value, key, mask, bias, dropout, return_weights):
+    def pool(
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        dropout: float,
+        return_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
         return self.attend(query, value, key, self.score, mask, bias, dropout, return_weights)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "score": serialized(self.score)}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "Attention":
         return cls(**deserialized(config, "score"))
 
 
-def checked_score(who, score):
+def checked_score(who: str, score: Any) -> Score | None:
     """The score itself, if it is a score layer or None."""
     if score is not None and not isinstance(score, Score):
         _checks.fail(who, "score", "be a score layer, such as tfattn.AdditiveScore(units=8)", score)
     return score
 
 
-def score_or_default(who, score, dtype):
-    """The score layer, or the scaled dot product where none is given."""
+def score_or_default(who: str, score: Any, dtype: keras.DTypePolicy) -> Score:
+    """The score layer itself; of None the scaled dot product."""
     return checked_score(who, score) or DotProductScore(dtype=dtype, name="score")
 
 
 class NamedAttention(Attention):
     """An attention layer whose score is made from its own arguments, and not passed in."""
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         del config["score"]
         return config
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "NamedAttention":
         return cls(**config)
 
 
@@ -92,11 +115,12 @@ class DotProductAttention(NamedAttention):
         weights = softmax(scale · query · keyᵀ)
 
     Args:
-        scale: number, or None for 1/√D; 1.0 is the unscaled product.
+        scale: positive number; 1.0 is the unscaled product. Defaults to 1/√D.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
     Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`; query and key are of one width D. Returns:
+    `tfattn.layers.attention.base.AttentionLayer`; query and key are of one width D.
+    Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
         every key is masked.
     Raises:
@@ -110,14 +134,20 @@ class DotProductAttention(NamedAttention):
     Source: Vaswani et al. 2017, arXiv:1706.03762, equation 1.
     """
 
-    def __init__(self, scale=None, dropout=0.0, seed=None, **kwargs):
+    def __init__(
+        self,
+        scale: float | None = None,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
         if scale is not None:
             _checks.positive_number("DotProductAttention", "scale", scale)
         score = DotProductScore(scale, dtype=kwargs.get("dtype"), name="score")
         super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
         self.scale = scale
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "scale": self.scale}
 
 
@@ -132,7 +162,8 @@ class AdditiveAttention(NamedAttention):
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
     Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`. Returns:
+    `tfattn.layers.attention.base.AttentionLayer`.
+    Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
         every key is masked.
     Raises:
@@ -149,13 +180,13 @@ class AdditiveAttention(NamedAttention):
     `keras.layers.AdditiveAttention`, which has no projections.
     """
 
-    def __init__(self, units, dropout=0.0, seed=None, **kwargs):
+    def __init__(self, units: int, dropout: float = 0.0, seed: int | None = None, **kwargs: Any):
         _checks.positive_int("AdditiveAttention", "units", units)
         score = AdditiveScore(units, dtype=kwargs.get("dtype"), name="score")
         super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
         self.units = units
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "units": self.units}
 
 
@@ -169,7 +200,8 @@ class BilinearAttention(NamedAttention):
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
     Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`. Returns:
+    `tfattn.layers.attention.base.AttentionLayer`.
+    Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
         every key is masked.
     Example:
@@ -180,6 +212,6 @@ class BilinearAttention(NamedAttention):
     Source: Luong, Pham, Manning 2015, arXiv:1508.04025, equation 8, general.
     """
 
-    def __init__(self, dropout=0.0, seed=None, **kwargs):
+    def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any):
         score = BilinearScore(dtype=kwargs.get("dtype"), name="score")
         super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)

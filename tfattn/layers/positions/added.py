@@ -8,62 +8,58 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
+from tfattn.core.trees import Shape, Tensor
 
 __all__ = ["LearnedPositionalEncoding", "SinusoidalPositionalEncoding"]
 
 
 class _PositionalEncoding(keras.layers.Layer):
-    """Adds a vector for each position to scaled inputs, and passes their mask on. A subclass
-    defines `encode`.
+    """Adds a vector for each position to scaled inputs; a subclass defines `encode`.
+
+    Attributes:
+        max_length: the positions that can be encoded, from 0 on; None where any can.
     """
+
+    max_length: int | None = None
 
     def __init__(self, input_scale: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.input_scale = _checks.positive_number(type(self).__name__, "input_scale", input_scale)
         self.supports_masking = True
 
-    def encode(self, positions: Any, width: int) -> Any:
-        """Vectors of `positions` (int32, any shape): `(..., width)`, float32 or the weights' own
-        dtype.
-        """
+    def encode(self, positions: Tensor, width: int) -> Tensor:
+        """Vectors `(..., width)` of int32 positions `(...)`, in float32 or the weights' dtype."""
         raise NotImplementedError
 
-    def call(self, inputs: Any, start_index: Any = 0) -> Any:
-        who = type(self).__name__
+    def call(self, inputs: Tensor, start_index: int | Tensor = 0) -> Tensor:
+        who, letters = type(self).__name__, "() or (B,)"
         _checks.rank(who, "inputs", inputs.shape, (3,), "(B, T, D)")
-        start = self._checked_start(who, start_index, inputs)
-        positions = start + ops.arange(ops.shape(inputs)[1], dtype="int32")  # (T,) or (B, T)
-        if isinstance(start_index, numbers.Integral):
-            self.check_reach(int(start_index), inputs.shape[1])
-        # (T, D) or (B, T, D)
-        added = ops.cast(self.encode(positions, inputs.shape[-1]), inputs.dtype)
-        return inputs * self.input_scale + added
-
-    def check_reach(self, start_index: int, length: int | None) -> None:
-        """Raises where positions are known to lie past what the layer knows."""
-
-    def compute_output_shape(self, inputs_shape):
-        return tuple(inputs_shape)
-
-    def compute_output_spec(self, *args, **kwargs):
-        # The call itself, traced with symbolic tensors, so that its checks come before there are
-        # numbers.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    @staticmethod
-    def _checked_start(who, start_index, inputs):
-        """`start_index` as int32, `()` or `(B, 1)`."""
         if isinstance(start_index, numbers.Number):
             _checks.non_negative_int(who, "start_index", start_index)
         start = ops.convert_to_tensor(start_index)
         _checks.integer_dtype(who, "start_index", keras.backend.standardize_dtype(start.dtype))
-        _checks.rank(who, "start_index", start.shape, (0, 1), "() or (B,)")
+        _checks.rank(who, "start_index", start.shape, (0, 1), letters)
         if len(start.shape) == 1:
-            _checks.broadcasts(who, "start_index", start.shape, inputs.shape[:1], "() or (B,)")
+            _checks.broadcasts(who, "start_index", start.shape, inputs.shape[:1], letters)
             start = start[:, None]  # (B, 1)
-        return ops.cast(start, "int32")
+        _, length, width = inputs.shape
+        if None not in (self.max_length, length) and isinstance(start_index, numbers.Integral):
+            if start_index + length > self.max_length:
+                expected = f"have at most `max_length`={self.max_length} positions, counted from 0"
+                _checks.fail(who, "inputs", expected, int(start_index) + length)
+        tokens = ops.arange(ops.shape(inputs)[1], dtype="int32")
+        positions = ops.cast(start, "int32") + tokens  # (T,) or (B, T)
+        vectors = ops.cast(self.encode(positions, width), inputs.dtype)  # (T, D) or (B, T, D)
+        return inputs * self.input_scale + vectors
 
-    def get_config(self) -> dict:
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
+        return tuple(inputs_shape)
+
+    # The call itself, traced with symbolic tensors, so that its checks come before there are
+    # numbers.
+    compute_output_spec = keras.Operation.compute_output_spec
+
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "input_scale": self.input_scale}
 
 
@@ -81,8 +77,8 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
 
     Args:
         input_scale: positive number that the inputs are multiplied with first; the Transformer
-            takes √D. Here and not outside, since `embedding * scale` would lose the mask that Keras
-            carries on the embedding.
+            takes √D. It stands here, since `embedding * scale` outside would lose the mask that
+            Keras carries on the embedding.
         max_wavelength: positive number; wavelengths run from 2π to 2π times this.
     Call arguments:
         inputs: float `(B, T, D)`; odd widths end with a sine.
@@ -93,7 +89,8 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
     Raises:
         ValueError: rank is not 3; `start_index` is below 0; a number is not above 0.
     Example:
-        >>> print(SinusoidalPositionalEncoding()(np.zeros((1, 2, 4), "float32"))[0].numpy().round(4))
+        >>> tokens = np.zeros((1, 2, 4), "float32")
+        >>> print(SinusoidalPositionalEncoding()(tokens)[0].numpy().round(4))
         [[0.     1.     0.     1.    ]
          [0.8415 0.5403 0.01   1.    ]]
 
@@ -106,7 +103,7 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
             "SinusoidalPositionalEncoding", "max_wavelength", max_wavelength
         )
 
-    def encode(self, positions: Any, width: int) -> Any:
+    def encode(self, positions: Tensor, width: int) -> Tensor:
         pairs = (width + 1) // 2
         # In float64 and once, at tracing time: the frequencies are constants of the width.
         frequencies = (self.max_wavelength ** (-2.0 * np.arange(pairs) / width)).astype("float32")
@@ -115,7 +112,7 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
         flat = ops.reshape(both, (*ops.shape(positions), 2 * pairs))
         return flat[..., :width]  # (..., D)
 
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "max_wavelength": self.max_wavelength}
 
 
@@ -144,7 +141,11 @@ class LearnedPositionalEncoding(_PositionalEncoding):
     """
 
     def __init__(
-        self, max_length: int, input_scale: float = 1.0, initializer: Any = None, **kwargs: Any
+        self,
+        max_length: int,
+        input_scale: float = 1.0,
+        initializer: str | keras.initializers.Initializer | None = None,
+        **kwargs: Any,
     ):
         _checks.positive_int("LearnedPositionalEncoding", "max_length", max_length)
         super().__init__(input_scale=input_scale, **kwargs)
@@ -153,22 +154,17 @@ class LearnedPositionalEncoding(_PositionalEncoding):
             initializer or keras.initializers.RandomNormal(stddev=0.02)
         )
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.max_length, inputs_shape[-1]),
             initializer=self.initializer,
         )
 
-    def encode(self, positions: Any, width: int) -> Any:
+    def encode(self, positions: Tensor, width: int) -> Tensor:
         return ops.take(self.embeddings, positions, axis=0)
 
-    def check_reach(self, start_index: int, length: int | None) -> None:
-        if length is not None and start_index + length > self.max_length:
-            expected = f"have at most `max_length`={self.max_length} positions, counted from 0"
-            _checks.fail("LearnedPositionalEncoding", "inputs", expected, start_index + length)
-
-    def get_config(self) -> dict:
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "max_length": self.max_length,
