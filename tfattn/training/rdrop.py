@@ -16,7 +16,7 @@ class RDropCrossentropy(MaskedCrossentropy):
 
         loss = −log p[target] + weight / 2 · ½ (KL(p ‖ q) + KL(q ‖ p))        p of a token, q of its twin
 
-    It is taken where the second half of a batch has the targets of the first, as `data.twice` makes
+    It is taken where the second half of a batch has the targets of the first, as `data.rdrop_batches` makes
     it, or chance: two sources of one target, alone in a batch, are taken for twins. Any other
     batch, as validation has them, has the cross-entropy alone. Under `tf.distribute`, which cuts
     batches in parts of its own, twins are parted and not found.
