@@ -16,9 +16,9 @@ V = 11
 def blocks(numbers=3 * V, rows=1):
     """Blocks of a few tokens, for a vocabulary of a few words."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(losses, "_LEAST_VOCABULARY", 1)
-        patch.setattr(streamed, "_LEAST_ROWS", rows)
-        patch.setattr(streamed, "_NUMBERS", numbers)
+        patch.setattr(losses, "_MIN_VOCABULARY", 1)
+        patch.setattr(streamed, "_MIN_ROWS", rows)
+        patch.setattr(streamed, "_BLOCK_LOGITS", numbers)
         yield
 
 

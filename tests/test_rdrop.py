@@ -211,11 +211,15 @@ def test_a_model_learns_with_it_from_doubled_batches_and_is_judged_without():
         len(words), num_layers=1, width=8, num_heads=2, hidden_dim=8, dropout=0.3, seed=0
     )
     model.compile(keras.optimizers.Adam(0.01), RDropCrossentropy(5.0), jit_compile=False)
-    losses = model.fit(data.twice(batches), epochs=4, shuffle=False, verbose=0).history["loss"]
+    losses = model.fit(data.rdrop_batches(batches), epochs=4, shuffle=False, verbose=0).history[
+        "loss"
+    ]
     assert losses[-1] < losses[0]
     in_order = data.token_batches(pairs, words, words, 96)
     judged = model.evaluate(in_order, verbose=0)
-    np.testing.assert_allclose(model.evaluate(data.twice(in_order), verbose=0), judged, rtol=1e-5)
+    np.testing.assert_allclose(
+        model.evaluate(data.rdrop_batches(in_order), verbose=0), judged, rtol=1e-5
+    )
     model.compile("adam", tfattn.MaskedCrossentropy(), jit_compile=False)
     np.testing.assert_allclose(model.evaluate(in_order, verbose=0), judged, rtol=1e-5)
 
@@ -224,7 +228,7 @@ def test_every_row_comes_twice_one_half_after_the_other():
     pairs = data.toy_translation(30, seed=0)
     words = data.Vocabulary.from_sentences([sentence for pair in pairs for sentence in pair])
     batches = data.token_batches(pairs, words, words, 64)
-    doubled = data.twice(batches)
+    doubled = data.rdrop_batches(batches)
     assert len(doubled) == len(batches)
     for batch, double in zip(batches, doubled, strict=True):
         for rows, both in zip(tf.nest.flatten(batch), tf.nest.flatten(double), strict=True):
@@ -233,11 +237,11 @@ def test_every_row_comes_twice_one_half_after_the_other():
 
 def test_a_dataset_of_another_structure_keeps_it():
     rows = tf.data.Dataset.from_tensor_slices({"a": [[1, 2]], "b": [[3]]})
-    ((found,), (double,)) = (list(dataset) for dataset in (rows, data.twice(rows)))
+    ((found,), (double,)) = (list(dataset) for dataset in (rows, data.rdrop_batches(rows)))
     assert found.keys() == double.keys()
     np.testing.assert_array_equal(double["a"], [1, 2, 1, 2])
-    with pytest.raises(ValueError, match="twice: `batches` must be a tf.data.Dataset"):
-        data.twice([1, 2])
+    with pytest.raises(ValueError, match="rdrop_batches: `batches` must be a tf.data.Dataset"):
+        data.rdrop_batches([1, 2])
 
 
 def test_its_errors_have_its_name():

@@ -7,15 +7,14 @@
     french = data.Vocabulary.from_sentences(target for _, target in train)
     batches = data.translation_batches(train, english, french, batch_size=64, shuffle_seed=0)
 
-Sentences travel as a list of `(source, target)` pairs of strings, whether they
-come from the toy grammar or from files. `Vocabulary` knows whole words,
-`SubwordVocabulary` parts of words; either may go wherever the other does.
-`token_batches` puts sentences of similar length together; given a `SubwordDropout`
-it cuts words in other ways in each epoch. TensorFlow is imported
-only when batches are made, sentencepiece only for subwords.
+Sentences are a list of `(source, target)` pairs of strings, whether they come from the toy grammar
+or from files. `Vocabulary` knows whole words, `SubwordVocabulary` parts of words; either may go
+wherever the other does. `token_batches` puts sentences of similar length together; given a
+`SubwordDropout` it has BPE dropout, other in each epoch. `rdrop_batches` has each pair twice.
+TensorFlow is imported only when batches are made, sentencepiece only for subwords.
 """
 
-from tfattn.data.batches import token_batches, translation_batches, twice
+from tfattn.data.batches import rdrop_batches, token_batches, translation_batches
 from tfattn.data.epochs import EpochCounter
 from tfattn.data.parallel import read_parallel
 from tfattn.data.subword_dropout import SubwordDropout
@@ -30,11 +29,11 @@ __all__ = [
     "SubwordVocabulary",
     "Vocabulary",
     "load_vocabulary",
+    "rdrop_batches",
     "read_parallel",
     "split_pairs",
     "swapped_words",
     "token_batches",
     "toy_translation",
     "translation_batches",
-    "twice",
 ]

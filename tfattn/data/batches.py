@@ -1,18 +1,22 @@
 """Sentence pairs as padded batches of ids, in the form that `fit` takes."""
 
 import functools
-from collections.abc import Iterable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from tfattn import _checks
-from tfattn.data.epochs import EpochCounter, Plan, by_epoch, shuffled
+from tfattn.data.epochs import Dataset, EpochCounter, Plan, Tensor, per_epoch
 from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.vocabulary import Vocabulary
 
-__all__ = ["token_batches", "translation_batches", "twice"]
+__all__ = ["rdrop_batches", "token_batches", "translation_batches"]
 
-_AUTO = -1  # `tf.data.AUTOTUNE`, without importing TensorFlow
+Sides = Sequence[Sequence[Sequence[int]]]  # source and target, each a list of rows of ids
+Vocabularies = tuple[Vocabulary | SubwordDropout, Vocabulary | SubwordDropout]
+
+_AUTOTUNE = -1  # `tf.data.AUTOTUNE`, without importing TensorFlow
 
 
 def translation_batches(
@@ -23,37 +27,37 @@ def translation_batches(
     max_length: int | None = None,
     shuffle_seed: int | None = None,
     length_multiple: int = 8,
-):
+) -> Dataset:
     """Makes a `tf.data.Dataset` for teacher forcing out of sentence pairs.
 
-    An element is `((source, target_in), target_out)`. For the pair ("a cat", "un
-    chat") its rows read
+    An element is `((source, target_in), target_out)`. For the pair ("a cat", "un chat") its rows
+    read
 
         source      a    cat   <eos>
         target_in   <bos>  un  chat
         target_out  un   chat  <eos>
 
-    so that `target_out[t]` is what to say after `target_in[: t + 1]`. The order is
-    made here: `model.fit(dataset, shuffle=False)` spares the warning that Keras gives
-    when it would shuffle and cannot.
+    so that `target_out[t]` is what to say after `target_in[: t + 1]`. The dataset is shuffled
+    already: `model.fit(dataset, shuffle=False)` spares the warning that Keras gives when it would
+    shuffle and cannot.
 
     Args:
         pairs: Iterable of `(source, target)` strings.
         source_vocabulary: `Vocabulary` of the source side.
         target_vocabulary: `Vocabulary` of the target side.
         batch_size: Positive int, B; the last batch holds what is left.
-        max_length: Positive int, the most ids in a row, its begin or end included; a
-            pair with a longer row on either side is left out. None keeps all.
-        shuffle_seed: Non-negative int: each epoch has its own order, and the same
-            seed gives the same orders (TensorFlow mixes in its global seed where one
-            is set). None keeps the order of `pairs`, as evaluation wants it.
-        length_multiple: Positive int. A batch is padded with 0 to its longest row,
-            and on to the next multiple of this, so that XLA, which compiles once a
-            shape, meets few shapes. 1 pads no more than the rows need.
+        max_length: Positive int, the most ids in a row, its begin or end included. A pair with a
+            longer row on either side is left out. Defaults to None, which keeps all.
+        shuffle_seed: Non-negative int. Each epoch has its own order, and the same seed gives the
+            same orders (TensorFlow mixes in its global seed where one is set). Defaults to None,
+            which keeps the order of `pairs`, as evaluation needs it.
+        length_multiple: Positive int. A batch is padded with 0 to its longest row, and on to the
+            next multiple of this. XLA compiles once for each shape, and so meets few. 1 pads no
+            more than the rows need. Defaults to 8.
 
     Returns:
-        A `tf.data.Dataset` of known cardinality. Its elements are int32: source
-        `(B, S)`, target_in `(B, T)`, target_out `(B, T)`.
+        A `tf.data.Dataset` of known cardinality. Its elements are int32: source `(B, S)`, target_in
+        `(B, T)`, target_out `(B, T)`.
 
     Raises:
         ValueError: a size is no positive int; `pairs` holds something else; no pair is left to
@@ -72,27 +76,22 @@ def translation_batches(
         [[6 4 3 0]
          [5 7 4 3]]
     """
-    import tensorflow as tf  # in functions alone: the rest of the package's data needs none
+    import tensorflow as tf  # here, since the rest of `tfattn.data` does without
 
     who = "translation_batches"
     _checks.positive_int(who, "batch_size", batch_size)
     _check_options(who, max_length, shuffle_seed, length_multiple)
     vocabularies = (source_vocabulary, target_vocabulary)
-    for name, vocabulary in zip(
-        ("source_vocabulary", "target_vocabulary"), vocabularies, strict=True
-    ):
+    for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
         if isinstance(vocabulary, SubwordDropout):
-            _checks.fail(
-                who,
-                name,
-                "encode alike in each epoch: `token_batches` takes a SubwordDropout",
-                vocabulary,
-            )
-    sides = _marked(_kept(who, pairs, vocabularies, max_length)[1], vocabularies)
-    rows = tf.data.Dataset.range(len(sides[0]))
+            expected = "encode alike in each epoch: `token_batches` takes a SubwordDropout"
+            _checks.fail(who, f"{side}_vocabulary", expected, vocabulary)
+    _, ids = _encode(who, pairs, vocabularies, max_length)
+    rows = tf.data.Dataset.range(len(ids[0]))
     if shuffle_seed is not None:
-        rows = rows.shuffle(len(sides[0]), seed=shuffle_seed)
-    return _gathered(map(_ragged, sides), rows.batch(batch_size), length_multiple).prefetch(_AUTO)
+        rows = rows.shuffle(len(ids[0]), seed=shuffle_seed)
+    batches = _gather(_flat_sides(ids, vocabularies), rows.batch(batch_size), length_multiple)
+    return batches.prefetch(_AUTOTUNE)
 
 
 def token_batches(
@@ -104,22 +103,21 @@ def token_batches(
     shuffle_seed: int | None = None,
     length_multiple: int = 4,
     epoch_counter: EpochCounter | None = None,
-):
-    """Makes a `tf.data.Dataset` for teacher forcing whose batches hold pairs of similar length, as
-    many as fit.
+) -> Dataset:
+    """Makes a `tf.data.Dataset` for teacher forcing in batches of pairs of similar length.
 
     Elements are those of `translation_batches`. A batch has as many rows as `tokens_per_batch`
     allows on its longer side: B · max(S, T) <= tokens_per_batch, padding included.
 
-    Pairs are ordered by their padded lengths, longest first, and cut into batches once. An epoch
-    then exchanges pairs whose two padded lengths are equal, and shuffles the batches. So every
-    epoch has other company for each pair, while the number of batches and their shapes stay: `fit`
-    knows how far it is, and XLA, which compiles once a shape, meets each shape in the first epoch.
+    Pairs are ordered by their padded lengths, longest first, and split into batches once. An epoch
+    then exchanges pairs whose two padded lengths are equal, and shuffles the batches. So each pair
+    is with others in every epoch, while the number of batches and their shapes stay: `fit` knows
+    how far it is, and XLA, which compiles once for each shape, meets all shapes in the first epoch.
 
-    With a `SubwordDropout` an epoch cuts words in ways of its own, and makes batches of what comes
-    of it: their number stays, a hundredth above what the first needs, their shapes do not. A pair
-    that would come out too long for `max_length` or for a batch is cut as without dropout; so is,
-    should that number not suffice it, an epoch.
+    With a `SubwordDropout` each epoch splits words in its own ways, and makes batches of what comes
+    of it. The number of batches stays, a hundredth above what the first epoch needs; the shapes do
+    not. A pair that would be too long for `max_length` or for a batch is encoded without dropout.
+    So is a whole epoch that would need more batches than there are.
 
     Args:
         pairs: Iterable of `(source, target)` strings.
@@ -127,15 +125,16 @@ def token_batches(
             `SubwordDropout`.
         target_vocabulary: The same of the target side.
         tokens_per_batch: Positive int, the most ids in a batch, padding included, on either side.
-        max_length: Positive int, the most ids in a row, its begin or end included; a pair with a
-            longer row on either side is left out. None keeps all.
-        shuffle_seed: Non-negative int: the order of an epoch, and how it cuts words, is a function
-            of this and of the epoch's number alone, whatever TensorFlow's global seed. None gives
-            the longest pairs first, always in the same order.
+        max_length: Positive int, the most ids in a row, its begin or end included. A pair with a
+            longer row on either side is left out. Defaults to None, which keeps all.
+        shuffle_seed: Non-negative int. The order of an epoch, and its BPE dropout, are a function
+            of this and of the epoch's number alone, whatever TensorFlow's global seed. Defaults to
+            None, which gives the longest pairs first, always in the same order.
         length_multiple: Positive int. Lengths are padded with 0 to a multiple of this. A larger one
             gives fewer shapes and more pairs that an epoch may exchange; a smaller one pads less.
-        epoch_counter: `EpochCounter` that tells the number of an epoch when a pass over the dataset
-            begins. None counts the passes from 0.
+            Defaults to 4.
+        epoch_counter: `EpochCounter` that gives the epoch's number when a pass over the dataset
+            begins. Defaults to None, which counts the passes from 0.
 
     Returns:
         A `tf.data.Dataset` of known cardinality. Its elements are int32: source `(B, S)`, target_in
@@ -162,33 +161,37 @@ def token_batches(
     if not isinstance(epoch_counter, EpochCounter | None):
         _checks.fail(who, "epoch_counter", "be an EpochCounter, or None", epoch_counter)
     vocabularies = (source_vocabulary, target_vocabulary)
-    drawn = any(isinstance(vocabulary, SubwordDropout) for vocabulary in vocabularies)
-    if drawn and shuffle_seed is None:
+    redrawn = any(isinstance(vocabulary, SubwordDropout) for vocabulary in vocabularies)
+    if redrawn and shuffle_seed is None:
         _checks.fail(who, "shuffle_seed", "be given where words are cut by chance", shuffle_seed)
-    sentences, ids = _kept(who, pairs, vocabularies, max_length)
-    plan_of = functools.partial(
-        Plan.of, tokens_per_batch=tokens_per_batch, length_multiple=length_multiple
+    sentences, ids = _encode(who, pairs, vocabularies, max_length)
+    make_plan = functools.partial(
+        Plan.for_rows, tokens_per_batch=tokens_per_batch, length_multiple=length_multiple
     )
-    # the plan finds the pair that is too long
-    plan, counter = plan_of(ids), epoch_counter or EpochCounter()
-    if drawn:
-        longest = min(
-            max_length or tokens_per_batch, tokens_per_batch // length_multiple * length_multiple
-        )
-        draw = functools.partial(_drawn, sentences, ids, vocabularies, longest, shuffle_seed)
-        batches = _drawn_epochs(
-            draw, ids, plan, plan_of, vocabularies, shuffle_seed, counter, length_multiple
+    plan = make_plan(ids)
+    counter = epoch_counter or EpochCounter()
+    if redrawn:
+        longest = tokens_per_batch // length_multiple * length_multiple
+        longest = min(max_length or tokens_per_batch, longest)
+        redraw = functools.partial(_redraw, sentences, ids, vocabularies, longest, shuffle_seed)
+        batches = _redrawn_epochs(
+            redraw, make_plan, ids, plan, vocabularies, shuffle_seed, counter, length_multiple
         )
     else:
-        sides = map(_ragged, _marked(ids, vocabularies))
-        rows = plan.in_order() if shuffle_seed is None else plan.epochs(shuffle_seed, counter)
-        batches = _gathered(sides, rows, length_multiple)
-    return batches.prefetch(_AUTO)
+        import tensorflow as tf
+
+        if shuffle_seed is None:
+            rows = tf.RaggedTensor.from_row_starts(plan.order, plan.starts)
+            rows = tf.data.Dataset.from_tensor_slices(rows)
+        else:
+            shuffled = functools.partial(plan.shuffled, shuffle_seed)
+            rows = per_epoch(shuffled, counter, len(plan.starts))
+        batches = _gather(_flat_sides(ids, vocabularies), rows, length_multiple)
+    return batches.prefetch(_AUTOTUNE)
 
 
-def twice(batches):
-    """Each batch with its rows twice, one half after the other: what `training.RDropCrossentropy`
-    compares.
+def rdrop_batches(batches: Dataset) -> Dataset:
+    """Each batch with its rows twice, one half after the other, for `training.RDropCrossentropy`.
 
     Args:
         batches: `tf.data.Dataset` of nested tensors, the batch as first axis.
@@ -201,8 +204,8 @@ def twice(batches):
 
     Example:
         >>> words = Vocabulary(["a", "b"])
-        >>> dataset = twice(token_batches([("a b", "b")], words, words, tokens_per_batch=8, length_multiple=1))
-        >>> [((source, target_in), target_out)] = dataset.as_numpy_iterator()
+        >>> batches = token_batches([("a b", "b")], words, words, 8, length_multiple=1)
+        >>> [((source, target_in), target_out)] = rdrop_batches(batches).as_numpy_iterator()
         >>> print(source)
         [[4 5 3]
          [4 5 3]]
@@ -210,11 +213,11 @@ def twice(batches):
     import tensorflow as tf
 
     if not isinstance(batches, tf.data.Dataset):
-        _checks.fail("twice", "batches", "be a tf.data.Dataset", batches)
-    parts = isinstance(batches.element_spec, tuple)  # which `map` hands over one by one
+        _checks.fail("rdrop_batches", "batches", "be a tf.data.Dataset", batches)
+    is_tuple = isinstance(batches.element_spec, tuple)  # `map` passes its members one by one
     double = functools.partial(tf.nest.map_structure, lambda rows: tf.concat([rows, rows], axis=0))
     return batches.map(
-        lambda *batch: double(batch if parts else batch[0]), num_parallel_calls=_AUTO
+        lambda *batch: double(batch if is_tuple else batch[0]), num_parallel_calls=_AUTOTUNE
     )
 
 
@@ -229,24 +232,13 @@ def _check_options(
             _checks.fail(who, "shuffle_seed", "be below 2**63", shuffle_seed)
 
 
-def _kept(who: str, pairs, vocabularies, max_length: int | None):
-    """(sentences, ids), each a list for either side, of the pairs that are not too long, marks not
-    included.
-    """
-    pairs = _checked_pairs(who, pairs)
-    rows = [
-        (pair, [words.encode(side) for words, side in zip(vocabularies, pair, strict=True)])
-        for pair in pairs
-    ]
-    if max_length is not None:
-        rows = [row for row in rows if max(map(len, row[1])) + 1 <= max_length]
-    if not rows:
-        _checks.fail(who, "max_length", "leave at least one pair", max_length)
-    sentences, ids = zip(*rows, strict=True)
-    return list(zip(*sentences, strict=True)), list(zip(*ids, strict=True))
-
-
-def _checked_pairs(who: str, pairs) -> list[tuple[str, str]]:
+def _encode(
+    who: str,
+    pairs: Iterable[tuple[str, str]],
+    vocabularies: Vocabularies,
+    max_length: int | None,
+) -> tuple[list[Sequence[str]], Sides]:
+    """(sentences, ids) of the pairs that are not too long, each with one list for either side."""
     if isinstance(pairs, str) or not isinstance(pairs, Iterable):
         _checks.fail(who, "pairs", "be pairs of strings", pairs)
     checked = []
@@ -257,103 +249,114 @@ def _checked_pairs(who: str, pairs) -> list[tuple[str, str]]:
         checked.append(sides)
     if not checked:
         _checks.fail(who, "pairs", "hold at least one pair", checked)
-    return checked
-
-
-def _drawn(sentences, ids, vocabularies, longest: int, seed: int, epoch: int):
-    """`ids`, those of a `SubwordDropout` drawn anew; a pair that would be longer than `longest`,
-    its mark included, stays.
-    """
-
-    def side(number):
-        if not isinstance(vocabularies[number], SubwordDropout):
-            return ids[number]
-        own_seed = np.random.SeedSequence((seed, epoch, number)).generate_state(1)[0] >> 1
-        return vocabularies[number].draw(sentences[number], int(own_seed))
-
-    drawn, plain = zip(side(0), side(1), strict=True), zip(*ids, strict=True)
     rows = [
-        new if max(map(len, new)) < longest else own for new, own in zip(drawn, plain, strict=True)
+        (pair, [words.encode(side) for words, side in zip(vocabularies, pair, strict=True)])
+        for pair in checked
     ]
-    return list(zip(*rows, strict=True))
+    if max_length is not None:
+        rows = [row for row in rows if max(map(len, row[1])) + 1 <= max_length]
+    if not rows:
+        _checks.fail(who, "max_length", "leave at least one pair", max_length)
+    sentences, ids = zip(*rows, strict=True)
+    return list(zip(*sentences, strict=True)), list(zip(*ids, strict=True))
 
 
-def _marked(ids, vocabularies) -> tuple[list[list[int]], ...]:
-    """(source, target_in, target_out): rows of ids, marks included."""
+def _redraw(
+    sentences: Sequence[Sequence[str]],
+    ids: Sides,
+    vocabularies: Vocabularies,
+    longest: int,
+    seed: int,
+    epoch: int,
+) -> Sides:
+    """The ids with BPE dropout of an epoch.
+
+    A pair keeps its `ids` where the new ones, with their begin or end, are longer than `longest`.
+    """
+    sides = list(ids)
+    for side, vocabulary in enumerate(vocabularies):
+        if isinstance(vocabulary, SubwordDropout):
+            own_seed = np.random.SeedSequence((seed, epoch, side)).generate_state(1)[0] >> 1
+            sides[side] = vocabulary.draw(sentences[side], int(own_seed))
+    pairs = [
+        drawn if max(map(len, drawn)) < longest else plain
+        for drawn, plain in zip(zip(*sides, strict=True), zip(*ids, strict=True), strict=True)
+    ]
+    return list(zip(*pairs, strict=True))
+
+
+def _redrawn_epochs(
+    redraw: Callable[[int], Sides],
+    make_plan: Callable[[Sides], Plan],
+    ids: Sides,
+    plan: Plan,
+    vocabularies: Vocabularies,
+    seed: int,
+    counter: EpochCounter,
+    length_multiple: int,
+) -> Dataset:
+    """A dataset whose every pass has the ids that `redraw` gives for its epoch.
+
+    `ids` and `plan` are those without dropout. `fit` takes the number of batches of the first epoch
+    for that of all, and schedules are made from it. So each epoch has as many: a hundredth more
+    than the first one needs.
+    """
+    import tensorflow as tf
+
+    first = len(make_plan(redraw(0)).starts)
+    num_batches = min(max(len(plan.starts), first + -(-first // 100)), len(ids[0]))
+
+    def arrays(epoch):
+        drawn_ids = redraw(int(epoch))
+        drawn_plan = make_plan(drawn_ids)
+        if len(drawn_plan.starts) > num_batches:
+            drawn_ids, drawn_plan = ids, plan
+        flat_sides = itertools.chain.from_iterable(_flat_sides(drawn_ids, vocabularies))
+        return (*flat_sides, *drawn_plan.split_into(num_batches))
+
+    def dataset(epoch):
+        types = [tf.int32, tf.int64] * 3 + [tf.int64, tf.float64, tf.int64]
+        found = tf.numpy_function(arrays, [epoch], types)
+        found = [tf.ensure_shape(array, [None]) for array in found]
+        flat_sides = [found[i : i + 2] for i in (0, 2, 4)]
+        return _gather(flat_sides, Plan(*found[6:]).shuffled(seed, epoch), length_multiple)
+
+    return per_epoch(dataset, counter, num_batches)
+
+
+def _flat_sides(ids: Sides, vocabularies: Vocabularies) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Source, target_in and target_out, each as (ids of all rows in one array, lengths of rows)."""
     source, target = vocabularies
-    return (
+    sides = (
         [[*row, source.end_id] for row in ids[0]],
         [[target.begin_id, *row] for row in ids[1]],
         [[*row, target.end_id] for row in ids[1]],
     )
+    return [
+        (
+            np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int32),
+            np.fromiter(map(len, rows), dtype=np.int64),
+        )
+        for rows in sides
+    ]
 
 
-def _drawn_epochs(
-    draw, ids, plain, plan_of, vocabularies, seed: int, counter: EpochCounter, length_multiple: int
-):
-    """The dataset whose passes have the rows that `draw` gives for their epoch, in batches as
-    `plan_of` has them.
-
-    `ids` and `plain` are the rows without dropout, and their plan.
-
-    `fit` takes the first epoch's number of batches for that of all, and schedules are made from it:
-    so each has as many, a hundredth more than the first has need of.
-    """
+def _gather(
+    flat_sides: Sequence[tuple[Tensor, Tensor]], rows: Dataset, length_multiple: int
+) -> Dataset:
+    """The batches of `flat_sides` whose row numbers are the elements of `rows`."""
     import tensorflow as tf
 
-    first = len(plan_of(draw(0)).starts)
-    number_of_batches = min(max(len(plain.starts), first + -(-first // 100)), len(ids[0]))
+    sides = [tf.RaggedTensor.from_row_lengths(*side, validate=False) for side in flat_sides]
 
-    def arrays(epoch):
-        rows = draw(int(epoch))
-        plan = plan_of(rows)
-        if len(plan.starts) > number_of_batches:
-            rows, plan = ids, plain
-        flat = [array for side in _marked(rows, vocabularies) for array in _flat(side)]
-        return (*flat, *plan.cut(number_of_batches))
-
-    def dataset(epoch):
-        types = [tf.int32, tf.int64] * 3 + [tf.int64, tf.float64, tf.int64]
-        found = [
-            tf.ensure_shape(array, [None]) for array in tf.numpy_function(arrays, [epoch], types)
-        ]
-        sides = [
-            tf.RaggedTensor.from_row_lengths(*found[i : i + 2], validate=False) for i in (0, 2, 4)
-        ]
-        rows = tf.data.Dataset.from_tensor_slices(shuffled(*found[6:], (seed, epoch)))
-        return _gathered(sides, rows, length_multiple)
-
-    return by_epoch(dataset, counter, number_of_batches)
-
-
-def _gathered(sides, batches, length_multiple: int):
-    """The dataset of the rows that `batches`, a dataset of row numbers, names; `sides` are ragged
-    tensors.
-    """
-    import tensorflow as tf
-
-    sides = list(sides)
-
-    def padded(rows):
-        dense = rows.to_tensor(default_value=0)  # (B, T)
+    def padded(side, indices):
+        dense = tf.gather(side, indices).to_tensor(default_value=0)  # (B, T)
         return tf.pad(dense, [[0, 0], [0, -tf.shape(dense)[1] % length_multiple]])
 
-    def gather(indices):
-        source, target_in, target_out = (padded(tf.gather(side, indices)) for side in sides)
+    def batch(indices):
+        source, target_in, target_out = (padded(side, indices) for side in sides)
         return (source, target_in), target_out
 
-    # Row numbers are shuffled and batched, and whole batches gathered: many times
-    # faster than passing each sentence through the pipeline by itself.
-    return batches.map(gather, num_parallel_calls=_AUTO)
-
-
-def _ragged(rows: list[list[int]]):
-    import tensorflow as tf
-
-    return tf.RaggedTensor.from_row_lengths(*_flat(rows))
-
-
-def _flat(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """(the ids of all rows, one after the other; the length of each row)."""
-    values = np.fromiter((index for row in rows for index in row), dtype=np.int32)
-    return values, np.fromiter(map(len, rows), dtype=np.int64)
+    # Row numbers are shuffled and batched, and whole batches gathered: much faster than sentences
+    # that pass through the pipeline one by one.
+    return rows.map(batch, num_parallel_calls=_AUTOTUNE)

@@ -1,6 +1,7 @@
 """The batches of an epoch as row numbers: which pairs go together, and in which order."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -9,24 +10,31 @@ from tfattn import _checks
 
 __all__ = ["EpochCounter"]
 
+Tensor = Any  # a TensorFlow tensor
+Dataset = Any  # a tf.data.Dataset: TensorFlow is imported only when one is made
+
 
 class EpochCounter(keras.callbacks.Callback):
-    """Tells `token_batches` which epoch it is, so that a run that was killed goes on with the
-    orders of one that was not.
+    """Tells `token_batches` which epoch it is, also where a killed run was resumed.
 
         counter, backup = data.EpochCounter(), training.Backup("run.backup")
         batches = data.token_batches(..., shuffle_seed=0, epoch_counter=counter)
-        model.fit(batches, initial_epoch=backup.epoch, epochs=40, shuffle=False, callbacks=[counter,
-        ..., backup])
+        model.fit(
+            batches,
+            initial_epoch=backup.epoch,
+            epochs=40,
+            shuffle=False,
+            callbacks=[counter, ..., backup],
+        )
 
-    Each pass over a dataset counts one epoch. As a callback of `fit` the counter takes the epoch's
-    number from there instead: where `training.Backup` has brought a run back to its fifth epoch,
-    the fifth epoch's order follows, and whoever looks into the dataset in between changes nothing.
-    Each dataset needs a counter of its own. An epoch of `fit` must be a whole pass: with
-    `steps_per_epoch`, the numbers would no longer be those of passes.
+    Each pass over a dataset counts one epoch. As a callback of `fit` the counter takes the number
+    of the epoch from `fit` instead. So a run that `training.Backup` brought back to its fifth epoch
+    gets the fifth epoch's order, and reading from the dataset between epochs changes nothing. Each
+    dataset needs a counter of its own. An epoch of `fit` must be a whole pass: with
+    `steps_per_epoch`, the two numbers would differ.
 
     Args:
-        epoch: Int of at least 0, the number of the first epoch.
+        epoch: Int of at least 0, the number of the first epoch. Defaults to 0.
 
     Raises:
         ValueError: `epoch` is no such int.
@@ -48,37 +56,41 @@ class EpochCounter(keras.callbacks.Callback):
         with tf.device("CPU:0"):  # where pipelines run
             self._next = tf.Variable(epoch, dtype=tf.int64, trainable=False)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._next.assign(epoch)
 
-    def count(self):
-        """The number of the epoch that begins now, a scalar int64 tensor; the next call's is one
-        more.
-        """
+    def count(self) -> Tensor:
+        """The number of the epoch that begins now, a scalar int64; the next call gives one more."""
         return self._next.assign_add(1, read_value=True) - 1
 
 
 class Plan(NamedTuple):
     """How pairs of similar length fill the batches of `token_batches`.
 
-    `order` (N,) has the rows' numbers, longest first; `starts` (batches,) says where each batch
-    begins in it. `cells` (N,) numbers the places: rows whose two padded lengths are equal share a
-    number, and may change places.
+    Attributes:
+        order: `(N,)`, the numbers of the rows, longest first.
+        groups: `(N,)`, the group of each place in `order`. Rows whose two padded lengths are equal
+            are one group, and may change places.
+        starts: `(batches,)`, where in `order` each batch begins.
     """
 
-    order: np.ndarray
-    cells: np.ndarray
-    starts: np.ndarray
+    order: np.ndarray | Tensor
+    groups: np.ndarray | Tensor
+    starts: np.ndarray | Tensor
 
     @classmethod
-    def of(cls, sides, tokens_per_batch: int, length_multiple: int) -> "Plan":
-        """The plan for two sides of rows, each one mark short of its whole length.
+    def for_rows(
+        cls,
+        sides: Sequence[Sequence[Sequence[int]]],
+        tokens_per_batch: int,
+        length_multiple: int,
+    ) -> "Plan":
+        """The plan for the rows of two sides, given without their begin or end.
 
         Raises:
             ValueError: a row alone is too long.
         """
-        # in multiples
-        lengths = np.array(
+        lengths = np.array(  # (2, N), in multiples, begin or end included
             [[-(-(len(row) + 1) // length_multiple) for row in side] for side in sides]
         )
         longer = lengths.max(axis=0)
@@ -90,65 +102,43 @@ class Plan(NamedTuple):
             _checks.fail("token_batches", "tokens_per_batch", expected, tokens_per_batch)
         order = np.lexsort((lengths[0] - lengths[1], -longer))
         changes = np.any(lengths[:, order[1:]] != lengths[:, order[:-1]], axis=0)
-        cells = np.concatenate([[0.0], np.cumsum(changes)])
-        starts = _starts(longer[order] * length_multiple, tokens_per_batch)
-        return cls(order, cells, np.array(starts))
+        groups = np.concatenate([[0.0], np.cumsum(changes)])
+        # Rows get shorter, so the first row of a batch gives its width.
+        widths, starts = longer[order] * length_multiple, [0]
+        while (end := starts[-1] + tokens_per_batch // widths[starts[-1]]) < len(widths):
+            starts.append(int(end))
+        return cls(order, groups, np.array(starts))
 
-    def cut(self, batches: int) -> "Plan":
-        """The same in so many batches, where they are fewer: the one with the most rows is halved,
-        until they are enough.
-        """
+    def split_into(self, num_batches: int) -> "Plan":
+        """The same plan in at least `num_batches` batches: the largest is halved until it is."""
         starts = list(self.starts)
-        while len(starts) < batches:
+        while len(starts) < num_batches:
             sizes = np.diff([*starts, len(self.order)])
             largest = int(np.argmax(sizes))
             starts.insert(largest + 1, starts[largest] + int(sizes[largest]) // 2)
         return self._replace(starts=np.array(starts))
 
-    def in_order(self):
-        """The dataset of all batches, longest first."""
+    def shuffled(self, seed: int, epoch: Tensor) -> Dataset:
+        """The batches of an epoch: rows exchanged within their groups, batches in another order."""
         import tensorflow as tf
 
-        return tf.data.Dataset.from_tensor_slices(
-            tf.RaggedTensor.from_row_starts(self.order, self.starts)
+        num_rows = tf.size(self.order)
+        noise = tf.random.stateless_uniform(
+            [num_rows + tf.size(self.starts)],
+            tf.stack((seed, epoch)),
+            dtype=tf.float64,
+            alg="philox",
         )
-
-    def epochs(self, seed: int, counter: EpochCounter):
-        """The dataset of all batches, in another order each pass."""
-        import tensorflow as tf
-
-        def epoch(number):
-            return tf.data.Dataset.from_tensor_slices(shuffled(*self, (seed, number)))
-
-        return by_epoch(epoch, counter, len(self.starts))
+        places = tf.argsort(self.groups + noise[:num_rows])  # noise below 1 leaves no group
+        batches = tf.RaggedTensor.from_row_starts(tf.gather(self.order, places), self.starts)
+        return tf.data.Dataset.from_tensor_slices(tf.gather(batches, tf.argsort(noise[num_rows:])))
 
 
-def by_epoch(dataset, counter: EpochCounter, batches: int):
-    """The dataset that each pass is `dataset` of the epoch's number, of so many batches."""
+def per_epoch(
+    make_dataset: Callable[[Tensor], Dataset], counter: EpochCounter, num_batches: int
+) -> Dataset:
+    """A dataset of `num_batches` whose every pass is `make_dataset` of the epoch's number."""
     import tensorflow as tf
 
-    passes = tf.data.Dataset.range(1).flat_map(lambda _: dataset(counter.count()))
-    return passes.apply(tf.data.experimental.assert_cardinality(batches))
-
-
-def shuffled(order, cells, starts, key):
-    """A plan's batches `(batches, None)`, shuffled, rows exchanged within their cells; `key` is
-    (seed, epoch).
-    """
-    import tensorflow as tf
-
-    rows = tf.size(order)
-    noise = tf.random.stateless_uniform(
-        [rows + tf.size(starts)], tf.stack(key), dtype=tf.float64, alg="philox"
-    )
-    places = tf.argsort(cells + noise[:rows])  # noise below 1 keeps a row within its cell
-    batches = tf.RaggedTensor.from_row_starts(tf.gather(order, places), starts)
-    return tf.gather(batches, tf.argsort(noise[rows:]))
-
-
-def _starts(widths: np.ndarray, tokens_per_batch: int) -> list[int]:
-    """Where each batch begins among rows of falling width: the first row's width rules its batch."""
-    starts = [0]
-    while (following := starts[-1] + tokens_per_batch // widths[starts[-1]]) < len(widths):
-        starts.append(int(following))
-    return starts
+    passes = tf.data.Dataset.range(1).flat_map(lambda _: make_dataset(counter.count()))
+    return passes.apply(tf.data.experimental.assert_cardinality(num_batches))

@@ -1,5 +1,6 @@
 """Parallel text files: line n of one file translates line n of the other."""
 
+import codecs
 import gzip
 import os
 import zlib
@@ -16,10 +17,9 @@ def read_parallel(
 ) -> list[tuple[str, str]]:
     r"""Reads two UTF-8 text files whose lines are translations of each other.
 
-    Each file may be plain or compressed with gzip; its content tells which. A line
-    ends at "\n" or "\r\n" and nowhere else: other characters that Unicode counts as
-    line ends stay in the sentence, so the two files cannot slip against each other.
-    Empty lines are kept, for the same reason.
+    Each file may be plain or compressed with gzip; its content tells which. A line ends at "\n" or
+    "\r\n" and nowhere else: other characters that Unicode counts as line ends stay in the sentence,
+    so that lines of the two files keep their numbers. Empty lines are kept, for the same reason.
 
     Args:
         source_path: Path of the file to translate from.
@@ -30,8 +30,8 @@ def read_parallel(
 
     Raises:
         FileNotFoundError: one of the files does not exist.
-        ValueError: the files differ in their number of lines, or one of them is
-            empty, not UTF-8, or damaged gzip data.
+        ValueError: the files differ in their number of lines, or one of them is empty, not UTF-8,
+            or damaged gzip data.
 
     Example:
         >>> import pathlib, tempfile
@@ -56,7 +56,15 @@ def _read_lines(argument: str, path: str | os.PathLike) -> list[str]:
         lines.pop()
     if not lines:
         _checks.fail("read_parallel", argument, "name a file with at least one line", str(path))
-    return [_decode(argument, path, number, line) for number, line in enumerate(lines, start=1)]
+    lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)  # some editors write one; no word has it
+    sentences = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            sentences.append(line.removesuffix(b"\r").decode("utf-8"))
+        except UnicodeDecodeError:
+            expected = f"be UTF-8 text (line {number} is not)"
+            _checks.fail("read_parallel", argument, expected, str(path))
+    return sentences
 
 
 def _read_bytes(argument: str, path: str | os.PathLike) -> bytes:
@@ -71,13 +79,3 @@ def _read_bytes(argument: str, path: str | os.PathLike) -> bytes:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error):
         return _checks.fail("read_parallel", argument, "hold undamaged gzip data", str(path))
-
-
-def _decode(argument: str, path: str | os.PathLike, number: int, line: bytes) -> str:
-    # Some editors open a file with a byte order mark; it belongs to no word.
-    encoding = "utf-8-sig" if number == 1 else "utf-8"
-    try:
-        return line.removesuffix(b"\r").decode(encoding)
-    except UnicodeDecodeError:
-        expected = f"be UTF-8 text (line {number} is not)"
-        return _checks.fail("read_parallel", argument, expected, str(path))

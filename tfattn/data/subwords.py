@@ -1,5 +1,6 @@
 """A vocabulary of parts of words, by sentencepiece: sentences to integer ids and back."""
 
+import contextlib
 import io
 import os
 from collections.abc import Iterable
@@ -16,21 +17,20 @@ _SPECIAL_IDS = (
     Vocabulary.end_id,
 )
 
-# How sentencepiece writes a space; it keeps a second block character for itself. Text may use
-# neither.
-SPACE = "▁"
+SPACE = "▁"  # how sentencepiece writes a space
+# The two characters that sentencepiece keeps for itself. Text has "_" instead.
 _RESERVED = str.maketrans("▁▅", "__")
 
 
 class SubwordVocabulary:
-    """Parts of words as integer ids: byte-pair encoding, in which frequent words stay whole and no
-    word is unknown.
+    """Parts of words as integer ids, by byte-pair encoding (BPE).
 
-    A drop-in for `Vocabulary`: the same methods and the same ids 0 to 3 for padding, the unknown,
-    begin and end. Only a character that the vocabulary was never shown is unknown. Text cannot
-    forge the special ids: "<eos>" in a sentence becomes parts like "<" and "eos", or unknown.
+    Frequent words stay whole, and no word is unknown: only a character that the vocabulary was
+    never shown is. It may go wherever `Vocabulary` does: it has the same methods and the same ids 0
+    to 3 for padding, the unknown, begin and end. Text cannot forge these: "<eos>" in a sentence
+    becomes parts like "<" and "eos", or unknown.
 
-    A joint vocabulary is one that was made from both languages' sentences; a model whose two sides
+    A joint vocabulary is one that was made from both languages' sentences. A model whose two sides
     share it can share its embeddings too.
 
     Args:
@@ -46,10 +46,12 @@ class SubwordVocabulary:
         ImportError: sentencepiece is not installed.
 
     Example:
-        >>> vocabulary = SubwordVocabulary.from_sentences(["low lower lowest", "new newer newest"], size=100)
-        >>> [vocabulary.words[index] for index in vocabulary.encode("newest slow")]
+        >>> sentences = ["low lower lowest", "new newer newest"]
+        >>> vocabulary = SubwordVocabulary.from_sentences(sentences, size=100)
+        >>> ids = vocabulary.encode("newest slow")
+        >>> [vocabulary.words[index] for index in ids]
         ['▁newest', '▁', 's', 'low']
-        >>> vocabulary.decode([*vocabulary.encode("newest slow"), vocabulary.end_id, vocabulary.padding_id])
+        >>> vocabulary.decode([*ids, vocabulary.end_id, vocabulary.padding_id])
         'newest slow'
 
     Source: Sennrich, Haddow, Birch 2016, arXiv:1508.07909, algorithm 1; Kudo, Richardson 2018,
@@ -60,35 +62,35 @@ class SubwordVocabulary:
     padding_id, unknown_id, begin_id, end_id = _SPECIAL_IDS
 
     def __init__(self, model: bytes):
-        self._processor = _processor(model)
-        if self._processor is None:
+        sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
+        processor, ids = None, None
+        if isinstance(model, bytes) and model:  # sentencepiece 0.1 crashes on an empty one
+            with contextlib.suppress(RuntimeError):
+                processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        if processor is not None:
+            ids = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
+        if ids != _SPECIAL_IDS:
             expected = (
                 f"be a sentencepiece model whose padding, unknown, begin and end are {_SPECIAL_IDS}"
             )
-            _checks.fail(
-                "SubwordVocabulary",
-                "model",
-                expected,
-                model[:20] if isinstance(model, bytes) else model,
-            )
-        self.words = tuple(
-            self._processor.id_to_piece(index) for index in range(self._processor.get_piece_size())
-        )
+            received = model[:20] if isinstance(model, bytes) else model
+            _checks.fail("SubwordVocabulary", "model", expected, received)
+        self._processor = processor
+        self.words = tuple(map(processor.id_to_piece, range(processor.get_piece_size())))
 
     @classmethod
     def from_sentences(cls, sentences: Iterable[str], size: int) -> "SubwordVocabulary":
-        """Learns the parts of words from some sentences, by joining what most often stands side by
-        side.
+        """Learns a vocabulary from sentences, by merging the parts that are neighbours most often.
 
         The text is taken as it is: nothing is normalised but white space, and white space alone
         bounds a part, so that "&apos;s" or "t-shirt" may become one. Every character gets an id,
-        but nothing is learnt from a text's "<eos>" and its like. The same sentences give the same
-        ids.
+        but nothing is learnt from "<eos>" and the like in the text. The same sentences give the
+        same ids.
 
         Args:
             sentences: Iterable of str; chain two languages' for a joint vocabulary.
             size: Positive int, the greatest `len` of the result, its four special entries included.
-                It has fewer where the sentences have no more to join.
+                It has fewer where the sentences have no more to merge.
 
         Returns:
             A `SubwordVocabulary`.
@@ -107,12 +109,13 @@ class SubwordVocabulary:
         _checks.positive_int(who, "size", size)
         lines = [plain_text(sentence) for sentence in sentences]
         characters = {SPACE}.union(*lines) - {" "}
-        if size < len(_SPECIAL_IDS) + len(characters):
-            expected = f"be at least {len(_SPECIAL_IDS) + len(characters)}, for each character of the sentences"
+        least = len(_SPECIAL_IDS) + len(characters)
+        if size < least:
+            expected = f"be at least {least}, for each character of the sentences"
             _checks.fail(who, "size", expected, size)
         try:
-            return cls(_trained(lines, size))
-        except RuntimeError:  # sentencepiece has found nothing to learn from
+            return cls(_train(lines, size))
+        except RuntimeError:  # sentencepiece found nothing to learn from
             return _checks.fail(who, "sentences", "hold some words", lines[:3])
 
     def __len__(self) -> int:
@@ -122,7 +125,7 @@ class SubwordVocabulary:
         """The ids of a sentence's parts, without begin or end.
 
         Args:
-            sentence: Str, words separated by white space. The block characters "▁" and "▅", which
+            sentence: Str, words separated by white space. The characters "▁" and "▅", which
                 sentencepiece keeps for itself, are read as "_".
 
         Returns:
@@ -135,10 +138,10 @@ class SubwordVocabulary:
         return self._processor.encode(plain_text(sentence))
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The sentence that some ids stand for: what `encode` read, but for white space and unknown
-        characters.
+        """The sentence that some ids stand for.
 
-        Reads up to the first end, and leaves out padding and begin.
+        It is what `encode` read, but for white space and unknown characters. Reads up to the first
+        end, and leaves out padding and begin.
 
         Args:
             ids: Iterable of int: a list, an array or a row of a tensor.
@@ -150,15 +153,15 @@ class SubwordVocabulary:
             ValueError: an id lies outside the vocabulary.
 
         Example:
-            >>> SubwordVocabulary.from_sentences(["a b"], size=9).decode([2, 4, 6, 1, 4, 8, 3, 5, 0])
+            >>> vocabulary = SubwordVocabulary.from_sentences(["a b"], size=9)
+            >>> vocabulary.decode([2, 4, 6, 1, 4, 8, 3, 5, 0])
             'a <unk> ab'
         """
         parts = []
         for index in map(int, ids):
             if not 0 <= index < len(self.words):
-                _checks.fail(
-                    "SubwordVocabulary.decode", "ids", f"lie in [0, {len(self.words)})", index
-                )
+                expected = f"lie in [0, {len(self.words)})"
+                _checks.fail("SubwordVocabulary.decode", "ids", expected, index)
             if index == self.end_id:
                 break
             if index not in (self.padding_id, self.begin_id):
@@ -198,7 +201,7 @@ class SubwordVocabulary:
             ValueError: the file holds something else.
             ImportError: sentencepiece is not installed.
         """
-        content = _content("SubwordVocabulary.load", path)
+        content = _read("SubwordVocabulary.load", path)
         try:
             return cls(content)
         except ValueError:
@@ -207,7 +210,7 @@ class SubwordVocabulary:
 
 
 def load_vocabulary(path: str | os.PathLike) -> Vocabulary | SubwordVocabulary:
-    """Reads a vocabulary of either kind: whole words or parts of words, whichever lies there.
+    """Reads a vocabulary of either kind, whole words or parts of words.
 
     Args:
         path: A file that `Vocabulary.save` or `SubwordVocabulary.save` wrote.
@@ -228,8 +231,8 @@ def load_vocabulary(path: str | os.PathLike) -> Vocabulary | SubwordVocabulary:
         ...     load_vocabulary(path).encode("a cat")
         [4, 5]
     """
-    words_are_whole = _content("load_vocabulary", path).lstrip().startswith(b"{")  # JSON
-    kind = Vocabulary if words_are_whole else SubwordVocabulary
+    is_json = _read("load_vocabulary", path).lstrip().startswith(b"{")
+    kind = Vocabulary if is_json else SubwordVocabulary
     try:
         return kind.load(path)
     except ValueError:
@@ -237,27 +240,22 @@ def load_vocabulary(path: str | os.PathLike) -> Vocabulary | SubwordVocabulary:
         return _checks.fail("load_vocabulary", "path", expected, str(path))
 
 
-def made_by_byte_pairs(vocabulary: SubwordVocabulary) -> bool:
-    """Whether a part joins before all parts of a higher id, as byte-pair encoding numbers them, and
-    not by likelihood.
-    """
-    scores = [
-        vocabulary._processor.get_score(index)
-        for index in range(len(_SPECIAL_IDS), len(vocabulary))
-    ]
+def is_byte_pair(vocabulary: SubwordVocabulary) -> bool:
+    """Whether the ids are the order of merges, as in BPE, and not one of likelihood."""
+    ids = range(len(_SPECIAL_IDS), len(vocabulary))
+    scores = [vocabulary._processor.get_score(index) for index in ids]
     return scores == [-float(rank) for rank in range(len(scores))]
 
 
 def plain_text(sentence: str) -> str:
     """The sentence with single spaces, in characters that sentencepiece takes."""
-    # A half of a character, as a terminal of another encoding may pass in, is no UTF-8: it becomes
-    # "?".
-    return " ".join(
-        sentence.translate(_RESERVED).encode("utf-8", "replace").decode("utf-8").split()
-    )
+    sentence = sentence.translate(_RESERVED)
+    # Half of a surrogate pair, as a terminal of another encoding may pass in, becomes "?".
+    return " ".join(sentence.encode("utf-8", "replace").decode("utf-8").split())
 
 
-def _trained(lines: list[str], size: int) -> bytes:
+def _train(lines: list[str], size: int) -> bytes:
+    """A sentencepiece model of byte pairs, learnt from `lines`."""
     sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
     model = io.BytesIO()
     pad_piece, unk_piece, bos_piece, eos_piece = Vocabulary([]).words
@@ -270,8 +268,7 @@ def _trained(lines: list[str], size: int) -> bytes:
         character_coverage=1.0,
         normalization_rule_name="identity",
         split_by_unicode_script=False,
-        # in bytes; a longer one would be left out
-        max_sentence_length=4 * max(map(len, lines), default=1),
+        max_sentence_length=4 * max(map(len, lines), default=1),  # in bytes, to leave out none
         pad_id=Vocabulary.padding_id,
         unk_id=Vocabulary.unknown_id,
         bos_id=Vocabulary.begin_id,
@@ -285,22 +282,7 @@ def _trained(lines: list[str], size: int) -> bytes:
     return model.getvalue()
 
 
-def _processor(model: bytes):
-    """sentencepiece's processor for a model with the ids of this package, or None where `model` is
-    none.
-    """
-    sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
-    if not isinstance(model, bytes) or not model:  # sentencepiece 0.1 crashes on an empty one
-        return None
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
-        return None
-    ids = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
-    return processor if ids == _SPECIAL_IDS else None
-
-
-def _content(who: str, path: str | os.PathLike) -> bytes:
+def _read(who: str, path: str | os.PathLike) -> bytes:
     if not os.path.isfile(path):
         _checks.fail(who, "path", "name an existing file", str(path), error=FileNotFoundError)
     with open(path, "rb") as file:

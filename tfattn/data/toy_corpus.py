@@ -1,8 +1,8 @@
 """A toy corpus, English to French, in which attention has something to find.
 
-A word-by-word dictionary does not solve it: adjectives change sides, articles and
-adjectives agree with a noun that stands elsewhere, negation wraps the verb. A small
-Transformer does, within minutes.
+A word-by-word dictionary does not solve it: adjectives change sides, articles and adjectives agree
+with a noun that stands elsewhere, negation wraps the verb. A small Transformer does, within
+minutes.
 """
 
 import random
@@ -37,24 +37,22 @@ _T = TypeVar("_T")
 def toy_translation(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
     """Draws different sentences of a toy grammar with their French translations.
 
-    All is lower case, and single spaces separate the words and the full stop, so
-    `str.split` is the tokeniser. An elided French word is a word of its own that
-    keeps its apostrophe: "l' oiseau", "n' entend pas", "j' attends", "d' images".
-    An English sentence has exactly one translation ("you" is always "vous", "they"
-    always "ils"), and no two English sentences share one. English sentences have 3
-    to 15 words and French ones 3 to 13, the full stop included.
+    All is lower case, and single spaces separate the words and the full stop, so `str.split` is the
+    tokeniser. An elided French word is a word of its own that keeps its apostrophe: "l' oiseau",
+    "n' entend pas", "j' attends", "d' images". An English sentence has exactly one translation
+    ("you" is always "vous", "they" always "ils"), and no two English sentences share one. English
+    sentences have 3 to 15 words and French ones 3 to 13, the full stop included.
 
     Args:
-        num_pairs: Positive int, how many pairs to draw. The grammar has over a
-            hundred million; any number that fits in memory is there.
-        seed: Int; the same seed gives the same pairs on every platform.
+        num_pairs: Positive int, how many pairs to draw. The grammar has over a hundred million; any
+            number that fits in memory is there.
+        seed: Int; the same seed gives the same pairs on every platform. Defaults to 0.
 
     Returns:
         A list of `num_pairs` tuples `(english, french)`, no two alike.
 
     Raises:
-        ValueError: `num_pairs` is no positive int, or exceeds the grammar's size;
-            `seed` is no int.
+        ValueError: `num_pairs` is no positive int, or exceeds the grammar's size; `seed` is no int.
 
     Example:
         >>> for source, target in toy_translation(3, seed=0):
@@ -82,22 +80,22 @@ def split_pairs(
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Splits pairs at random so that no sentence, on either side, is in both parts.
 
-    Pairs that share a sentence, directly or through other pairs, stay together.
-    Where all sentences differ, as in `toy_translation`, the held-out part has
-    exactly `round(fraction * len(pairs))` pairs; elsewhere it may have fewer.
+    Pairs that share a sentence, directly or through other pairs, stay together. Where all sentences
+    differ, as in `toy_translation`, the held-out part has exactly `round(fraction * len(pairs))`
+    pairs; elsewhere it may have fewer.
 
     Args:
         pairs: Sequence of `(source, target)` strings.
-        fraction: Float in (0, 1), the share of the pairs to hold out.
-        seed: Int; the same seed gives the same split on every platform.
+        fraction: Float in (0, 1), the share of the pairs to hold out. Defaults to 0.1.
+        seed: Int; the same seed gives the same split on every platform. Defaults to 0.
 
     Returns:
-        `(train, held_out)`: two lists of pairs, each in the order of `pairs`, which
-        together hold every pair.
+        `(train, held_out)`: two lists of pairs, each in the order of `pairs`, which together hold
+        every pair.
 
     Raises:
-        ValueError: `fraction` is not between 0 and 1; `seed` is no int; the pairs
-            leave nothing to one of the two parts.
+        ValueError: `fraction` is not between 0 and 1; `seed` is no int; the pairs leave nothing to
+            one of the two parts.
 
     Example:
         >>> train, held_out = split_pairs(toy_translation(50), fraction=0.2)
@@ -108,10 +106,12 @@ def split_pairs(
         _checks.fail("split_pairs", "fraction", "be a number between 0 and 1", fraction)
     _check_seed("split_pairs", seed)
     wanted = round(fraction * len(pairs))
+    groups, generator = _linked_groups(pairs), random.Random(seed)
+    keys = [generator.random() for _ in groups]
     held_out: set[int] = set()
-    for group in _shuffled(_linked_groups(pairs), random.Random(seed)):
-        if len(held_out) + len(group) <= wanted:
-            held_out.update(group)
+    for number in sorted(range(len(groups)), key=keys.__getitem__):
+        if len(held_out) + len(groups[number]) <= wanted:
+            held_out.update(groups[number])
     if not 0 < len(held_out) < len(pairs):
         expected = f"leave pairs to both parts (of {len(pairs)} pairs, {len(held_out)} held out)"
         _checks.fail("split_pairs", "fraction", expected, fraction)
@@ -124,7 +124,8 @@ def _draw_sentence(generator: random.Random) -> Sentence:
     shape = generator.random()
     if shape < 0.15:
         subject = _draw_subject(generator, _PREDICATE_PRONOUNS)
-        adjective = _pick(_predicates(subject), generator)
+        kind = "person" if isinstance(subject, Pronoun) else subject.noun.kind
+        adjective = _pick(_predicates(kind), generator)
         return Sentence(subject, COPULA, negated, adjective)
     subject = _draw_subject(generator, PRONOUNS)
     if shape < 0.75:
@@ -160,8 +161,7 @@ def _adjectives(kind: str, precedes: bool) -> list[Adjective]:
     return [word for word in ADJECTIVES if kind in word.kinds and word.precedes == precedes]
 
 
-def _predicates(subject: NounPhrase | Pronoun) -> list[Adjective]:
-    kind = "person" if isinstance(subject, Pronoun) else subject.noun.kind
+def _predicates(kind: str) -> list[Adjective]:
     return [word for word in ADJECTIVES if kind in word.kinds]
 
 
@@ -169,8 +169,8 @@ def _grammar_size() -> int:
     """Counts the sentences that `_draw_sentence` can reach."""
     subjects = _count_phrases(_LIVING) + len(PRONOUNS)
     objects, places = _count_phrases(NOUNS), _count_phrases(_PLACES)
-    predicates = sum(_count_phrases([noun]) * _count_predicates(noun.kind) for noun in _LIVING)
-    predicates += len(_PREDICATE_PRONOUNS) * _count_predicates("person")
+    predicates = sum(_count_phrases([noun]) * len(_predicates(noun.kind)) for noun in _LIVING)
+    predicates += len(_PREDICATE_PRONOUNS) * len(_predicates("person"))
     transitive = subjects * len(TRANSITIVE_VERBS) * objects
     intransitive = subjects * len(INTRANSITIVE_VERBS) * (1 + len(PREPOSITIONS) * places)
     return 2 * (predicates + transitive + intransitive)  # each affirmed and negated
@@ -186,17 +186,13 @@ def _count_phrases(nouns: Sequence[Noun]) -> int:
     )
 
 
-def _count_predicates(kind: str) -> int:
-    return sum(kind in word.kinds for word in ADJECTIVES)
-
-
 def _linked_groups(pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
     """Indices of pairs, grouped so that no sentence occurs in two groups."""
     parent = list(range(len(pairs)))
 
     def root(index: int) -> int:
         while parent[index] != index:
-            parent[index] = parent[parent[index]]  # halves the path for the next walk
+            parent[index] = parent[parent[index]]  # halves the path for the next search
             index = parent[index]
         return index
 
@@ -210,15 +206,10 @@ def _linked_groups(pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
     return list(groups.values())
 
 
-# `random.Random.random` is the one method whose sequence Python promises to keep for a
-# seed, so every choice here is made from it alone.
+# `random.Random.random` is the one method whose sequence Python promises to keep for a seed, so
+# every choice in this file is made from it alone.
 def _pick(options: Sequence[_T], generator: random.Random) -> _T:
     return options[int(generator.random() * len(options))]
-
-
-def _shuffled(items: list[_T], generator: random.Random) -> list[_T]:
-    keys = [generator.random() for _ in items]
-    return [items[index] for index in sorted(range(len(items)), key=keys.__getitem__)]
 
 
 def _check_seed(who: str, seed: int) -> None:

@@ -1,18 +1,17 @@
 """Sentence trees of the toy grammar, and how each language says them.
 
-A `Sentence` is one meaning. `english` and `french` each turn it into words, so a
-pair is a translation by construction, and which French word came from which part
-of the tree stays known up to the last step.
+A `Sentence` is one meaning. `english` and `french` each turn it into words, so a pair is a
+translation by construction.
 
-What French asks for beyond word by word:
+What French needs beyond a translation word by word:
 
 - agreement: article and adjective take the noun's gender and number;
 - sides: most adjectives follow the noun, a few common ones precede it;
 - negation around the verb: "ne voit pas";
-- "des" becomes "de" before an adjective, and after a negated verb the indefinite
-  article of the object becomes "de": "ne voit pas de chat";
-- elision before a vowel: "l' oiseau", "n' entend pas", "j' attends", and the forms
-  cet, mon, bel, vieil that French uses to avoid the clash.
+- "des" becomes "de" before an adjective, and after a negated verb the indefinite article of the
+  object becomes "de": "ne voit pas de chat";
+- elision before a vowel: "l' oiseau", "n' entend pas", "j' attends", and the forms cet, mon, bel
+  and vieil, which stand before a vowel.
 """
 
 from typing import NamedTuple
@@ -47,8 +46,8 @@ class NounPhrase(NamedTuple):
 class Sentence(NamedTuple):
     """A subject, a verb, and what completes it.
 
-    The complement of the copula is an adjective, that of a transitive verb its
-    object, that of an intransitive verb a place with its preposition, or None.
+    The complement of the copula is an adjective, that of a transitive verb its object, that of an
+    intransitive verb a place with its preposition, or None.
     """
 
     subject: NounPhrase | Pronoun
@@ -89,19 +88,23 @@ def english(sentence: Sentence) -> str:
 
 def french(sentence: Sentence) -> str:
     """The French sentence, words and full stop separated by single spaces."""
-    if isinstance(sentence.subject, Pronoun):
-        words = [sentence.subject.french]
+    subject = sentence.subject
+    if isinstance(subject, Pronoun):
+        words, gender, plural = [subject.french], subject.gender, subject.person >= 2
     else:
-        words = _french_phrase(sentence.subject)
+        words, gender, plural = _french_phrase(subject), subject.noun.gender, subject.plural
     verb = sentence.verb.french[sentence.person]
     words += ["ne", verb, "pas"] if sentence.negated else [verb]
     if sentence.preposition is not None:
         words.append(sentence.preposition.french)
     if isinstance(sentence.complement, Adjective):
-        words.append(_agreed_with_subject(sentence.complement, sentence.subject))
+        words.append(_agreed(sentence.complement, gender, plural))
     elif sentence.complement is not None:
         words += _french_phrase(sentence.complement, sentence.negates_object)
-    return " ".join([*_elide(words), "."])
+    for index, following in enumerate(words[1:]):
+        if _starts_with_vowel(following):
+            words[index] = _ELIDED.get(words[index], words[index])
+    return " ".join([*words, "."])
 
 
 def _english_phrase(phrase: NounPhrase, negates_object: bool = False) -> list[str]:
@@ -152,20 +155,6 @@ def _agreed(adjective: Adjective, gender: str, plural: bool, next_word: str = ""
     if adjective.before_vowel and _starts_with_vowel(next_word):
         return adjective.before_vowel
     return adjective.masculine
-
-
-def _agreed_with_subject(adjective: Adjective, subject: NounPhrase | Pronoun) -> str:
-    if isinstance(subject, Pronoun):
-        return _agreed(adjective, subject.gender, plural=subject.person >= 2)
-    return _agreed(adjective, subject.noun.gender, subject.plural)
-
-
-def _elide(words: list[str]) -> list[str]:
-    following = [*words[1:], ""]
-    return [
-        _ELIDED.get(word, word) if _starts_with_vowel(after) else word
-        for word, after in zip(words, following, strict=True)
-    ]
 
 
 def _starts_with_vowel(word: str) -> bool:

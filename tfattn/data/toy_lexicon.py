@@ -1,8 +1,8 @@
 """The words of the toy grammar, English beside French.
 
-Every form is written out: a reader can check it against a dictionary, and no
-rule of spelling hides in the code. `kind` keeps sentences sensible (a book is never
-tired) and clear of set phrases ("vieille fille" is a spinster, no old girl).
+Every form is written out: a reader can check it against a dictionary, and no rule of spelling hides
+in the code. `kind` keeps sentences sensible (a book is never tired) and clear of set phrases
+("vieille fille" is a spinster, no old girl).
 """
 
 from typing import NamedTuple
@@ -132,8 +132,8 @@ INTRANSITIVE_VERBS = (
 
 COPULA = Verb("are", "is", ("suis", "est", "sommes", "êtes", "sont"))
 
-# "you" is always the polite or plural "vous", and "they" always "ils", so that an
-# English sentence has one translation.
+# "you" is always the polite or plural "vous", and "they" always "ils", so that an English sentence
+# has one translation.
 PRONOUNS = (
     Pronoun("i", "je", 0, "m"),
     Pronoun("he", "il", 1, "m"),

@@ -23,14 +23,13 @@ _NOUNS = {noun.french: noun.english for noun in NOUNS} | {
 
 
 def swapped_words(source: str, target: str) -> list[tuple[int, int]]:
-    """The nouns and adjectives of a pair of `toy_translation` that stand in the other order in
-    French.
+    """The nouns and adjectives of a toy pair that stand in the other order in French.
 
-    They tell whether attention has found the word that it translates: for row t of a decoder's
-    attention over the source, the heaviest weight of a model that has learnt is at s.
+    They show whether attention finds the word that it translates: in row t of the decoder's
+    attention over the source, a model that has learnt has its largest weight at s.
 
     Args:
-        source: Str, an English sentence of the toy grammar.
+        source: Str, an English sentence of `toy_translation`.
         target: Str, its translation, or a model's.
 
     Returns:
@@ -41,11 +40,11 @@ def swapped_words(source: str, target: str) -> list[tuple[int, int]]:
         >>> swapped_words("the black cat sleeps .", "le chat noir dort .")
         [(1, 2), (2, 1)]
     """
-    read = list(itertools.pairwise(source.split()))
+    source_pairs = list(itertools.pairwise(source.split()))
     swaps = []
     for t, (noun, adjective) in enumerate(itertools.pairwise(target.split())):
         translated = _ADJECTIVES.get(adjective), _NOUNS.get(noun)
-        if read.count(translated) == 1:  # where no other words could be meant
-            s = read.index(translated)
+        if source_pairs.count(translated) == 1:  # no other words can be meant
+            s = source_pairs.index(translated)
             swaps += [(t, s + 1), (t + 1, s)]
     return swaps

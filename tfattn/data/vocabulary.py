@@ -15,24 +15,24 @@ _SPECIAL_WORDS = ("<pad>", "<unk>", "<bos>", "<eos>")  # a word's place is its i
 class Vocabulary:
     """Whole words, separated by white space, as integer ids.
 
-    Ids 0 to 3 are padding, the unknown word, begin and end; the words follow. Text
-    cannot forge them: a word of the text that is spelt "<eos>" is an unknown word.
+    Ids 0 to 3 are padding, the unknown word, begin and end; the words follow. Text cannot forge
+    them: a word of the text that is spelt "<eos>" is an unknown word.
 
-    Other vocabularies may take this one's place wherever the package asks for a
-    vocabulary. They need `encode`, `decode`, `len`, `save` and `load`, and the four
-    ids `padding_id` (always 0), `unknown_id`, `begin_id` and `end_id`.
+    Other vocabularies may take this one's place wherever the package asks for a vocabulary. They
+    need `encode`, `decode`, `len`, `save` and `load`, and the four ids `padding_id` (always 0),
+    `unknown_id`, `begin_id` and `end_id`.
 
     Args:
-        words: Sequence of different words, none with white space and none spelt like
-            a special one. The first gets id 4. See also `from_sentences`.
+        words: Sequence of different words, none with white space and none spelt like a special one.
+            The first gets id 4. See also `from_sentences`.
 
     Attributes:
-        words: Tuple of str, every entry in the order of the ids, so that `words[i]`
-            is how id `i` is written, special ones included.
+        words: Tuple of str, every entry in the order of the ids, so that `words[i]` is how id `i`
+            is written, special ones included.
 
     Raises:
-        ValueError: `words` is a single string, or holds something else than
-            different, ordinary words.
+        ValueError: `words` is a single string, or holds something else than different, ordinary
+            words.
 
     Example:
         >>> vocabulary = Vocabulary.from_sentences(["a cat sees a bird .", "a bird sings ."])
@@ -66,21 +66,20 @@ class Vocabulary:
     ) -> "Vocabulary":
         """Collects the words of some sentences, the most frequent first.
 
-        Words of equal count stand in the order of their characters, so the same
-        sentences in any order give the same ids.
+        Words of equal count stand in the order of their characters, so the same sentences in any
+        order give the same ids.
 
         Args:
             sentences: Iterable of str.
-            min_count: Positive int; a rarer word is left out, and so unknown.
-            max_size: Int above 4, the greatest `len` of the result, its four special
-                entries included; None sets no bound.
+            min_count: Positive int; a rarer word is left out, and so unknown. Defaults to 1.
+            max_size: Int above 4, the greatest `len` of the result, its four special entries
+                included. Defaults to None, which sets no bound.
 
         Returns:
             A `Vocabulary`.
 
         Raises:
-            ValueError: `sentences` is a single string; `min_count` or `max_size` is
-                out of range.
+            ValueError: `sentences` is a single string; `min_count` or `max_size` is out of range.
 
         Example:
             >>> Vocabulary.from_sentences(["b a", "a c"], max_size=6).words[4:]
@@ -120,10 +119,9 @@ class Vocabulary:
             >>> Vocabulary(["a", "cat"]).encode("a cat <eos>")
             [4, 5, 1]
         """
-        # The special entries are in `_ids` too, and must not be reached from text.
-        first = len(_SPECIAL_WORDS)
         ids = (self._ids.get(word, self.unknown_id) for word in sentence.split())
-        return [index if index >= first else self.unknown_id for index in ids]
+        # `_ids` has the special entries too, which text must not reach.
+        return [index if index >= len(_SPECIAL_WORDS) else self.unknown_id for index in ids]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The sentence that some ids stand for.

@@ -1,6 +1,4 @@
-"""Side floor: losses, metrics, schedules and callbacks. Knows no layer, no model, no data and no
-decoding.
-"""
+"""Losses, metrics, schedules and callbacks, which know no layer, model, data or decoding."""
 
 from tfattn.training.averaging import AveragedWeights
 from tfattn.training.backup import Backup

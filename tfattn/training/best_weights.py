@@ -3,6 +3,7 @@
 import os
 import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -25,10 +26,10 @@ class BestWeights(keras.callbacks.Callback):
 
     Args:
         filepath: where to write, a name that ends with ".weights.h5".
-        monitor: name of the log that tells which epoch is best.
-        better: `min` or `max`.
-        best: the best value of an earlier life of the run, as `Backup.best` gives it; None for a
-            new run.
+        monitor: name of the log that tells which epoch is best. Defaults to "val_loss".
+        better: `min` or `max`. Defaults to `min`.
+        best: the best value before the run was resumed, as `Backup.best` gives it. Defaults to
+            None, for a new run.
     Attributes:
         best: float, the best value so far; None before the first.
     Raises:
@@ -40,7 +41,8 @@ class BestWeights(keras.callbacks.Callback):
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
         >>> keep = tfattn.training.BestWeights(path, monitor="loss")
-        >>> history = model.fit(np.ones((3, 1)), np.ones((3, 1)), epochs=4, callbacks=[keep], verbose=0).history
+        >>> x = np.ones((3, 1))
+        >>> history = model.fit(x, x, epochs=4, callbacks=[keep], verbose=0).history
         >>> keep.best == min(history["loss"]), os.path.exists(path)
         (True, True)
 
@@ -52,7 +54,7 @@ class BestWeights(keras.callbacks.Callback):
         self,
         filepath: str | os.PathLike,
         monitor: str = "val_loss",
-        better: Callable = min,
+        better: Callable[..., Any] = min,
         best: float | None = None,
     ):
         super().__init__()
@@ -63,7 +65,7 @@ class BestWeights(keras.callbacks.Callback):
             _checks.fail("BestWeights", "better", "be `min` or `max`", better)
         self.monitor, self.better, self.best = monitor, better, best
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         value = (logs or {}).get(self.monitor)
         if value is None:
             _checks.fail("BestWeights", "monitor", f"be one of {sorted(logs or {})}", self.monitor)

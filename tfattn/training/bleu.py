@@ -1,5 +1,8 @@
 """BLEU, by sacrebleu: of two lists of sentences, and of a model while it trains."""
 
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
 import keras
 
 from tfattn import _checks, _optional
@@ -7,9 +10,10 @@ from tfattn import _checks, _optional
 __all__ = ["ValidationBleu", "corpus_bleu"]
 
 
-def corpus_bleu(hypotheses, references):
-    """BLEU of tokenised sentences: geometric mean of the 1- to 4-gram precisions, times the brevity
-    penalty.
+def corpus_bleu(hypotheses: Iterable[str], references: Iterable[str]) -> float:
+    """BLEU of tokenised sentences.
+
+        BLEU = 100 · brevity penalty · geometric mean of the 1- to 4-gram precisions
 
     Args:
         hypotheses: list of strings, tokens split by spaces; compared as they are (sacrebleu with
@@ -29,15 +33,11 @@ def corpus_bleu(hypotheses, references):
     who = "corpus_bleu"
     references = _checks.strings(who, "references", references)
     hypotheses = _checks.strings(who, "hypotheses", hypotheses)
-    _checked_number(who, "hypotheses", hypotheses, "references", references)
+    _check_count(who, "hypotheses", hypotheses, "references", references)
     sacrebleu = _optional.find("sacrebleu", "text", "corpus_bleu")
     # `force` keeps sacrebleu from warning that the text looks tokenised, which it is.
-    return round(
-        sacrebleu.metrics.BLEU(tokenize="none", force=True)
-        .corpus_score(hypotheses, [references])
-        .score,
-        6,
-    )
+    metric = sacrebleu.metrics.BLEU(tokenize="none", force=True)
+    return round(metric.corpus_score(hypotheses, [references]).score, 6)
 
 
 class ValidationBleu(keras.callbacks.Callback):
@@ -51,10 +51,10 @@ class ValidationBleu(keras.callbacks.Callback):
             source, in order.
         sources: list of sentences in the form that `translate` takes.
         references: as many strings, tokens split by spaces, as in `corpus_bleu`.
-        every: positive int n: after the first epoch and the last of `epochs`, and after epochs n,
-            2n, 3n and so on, counted from 1. Between them the last value stands, so that whoever
-            monitors it always finds one.
-        name: its name in the logs.
+        every: positive int n: BLEU is computed after the first epoch and the last of `epochs`, and
+            after epochs n, 2n, 3n and so on, counted from 1. Between them the last value is
+            repeated, so that those who monitor it always find one. Defaults to 1.
+        name: its name in the logs. Defaults to "val_bleu".
     Raises:
         ValueError: `translate` cannot be called; there are no `sources`; `references` are not as
             many, or no strings; `every` is no positive int.
@@ -62,23 +62,31 @@ class ValidationBleu(keras.callbacks.Callback):
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
-        >>> echo = ValidationBleu(lambda model, sources: sources, ["a small cat sleeps"], ["a small cat sleeps"])
-        >>> model.fit(np.ones((3, 1)), np.ones((3, 1)), callbacks=[echo], verbose=0).history["val_bleu"]
+        >>> x, sentences = np.ones((3, 1)), ["a small cat sleeps"]
+        >>> echo = ValidationBleu(lambda model, sources: sources, sentences, sentences)
+        >>> model.fit(x, x, callbacks=[echo], verbose=0).history["val_bleu"]
         [100.0]
     """
 
-    def __init__(self, translate, sources, references, every=1, name="val_bleu"):
+    def __init__(
+        self,
+        translate: Callable[[keras.Model, list], Iterable[str]],
+        sources: Iterable[Any],
+        references: Iterable[str],
+        every: int = 1,
+        name: str = "val_bleu",
+    ):
         super().__init__()
         if not callable(translate):
             _checks.fail("ValidationBleu", "translate", "be callable", translate)
         self.translate, self.sources = translate, list(sources)
         self.references = _checks.strings("ValidationBleu", "references", references)
-        _checked_number("ValidationBleu", "references", self.references, "sources", self.sources)
+        _check_count("ValidationBleu", "references", self.references, "sources", self.sources)
         self.every = _checks.positive_int("ValidationBleu", "every", every)
         self.name = name
-        _optional.find("sacrebleu", "text", "ValidationBleu")  # now, and not after an epoch
+        _optional.find("sacrebleu", "text", "ValidationBleu")  # fails now, not after an epoch
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         earlier = self.model.history.history.get(self.name)
         last = epoch + 1 == self.params.get("epochs")
         if not earlier or last or (epoch + 1) % self.every == 0:
@@ -87,13 +95,11 @@ class ValidationBleu(keras.callbacks.Callback):
             logs[self.name] = earlier[-1]
 
 
-def _checked_number(who, argument, sentences, other_name, others):
+def _check_count(
+    who: str, argument: str, sentences: Sequence[str], other_name: str, others: Sequence[Any]
+) -> None:
     if not others:
         _checks.fail(who, other_name, "hold at least one sentence", others)
     if len(sentences) != len(others):
-        _checks.fail(
-            who,
-            argument,
-            f"hold a sentence for each of the {len(others)} {other_name}",
-            len(sentences),
-        )
+        expected = f"hold a sentence for each of the {len(others)} {other_name}"
+        _checks.fail(who, argument, expected, len(sentences))

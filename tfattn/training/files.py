@@ -1,4 +1,4 @@
-"""Files that are whole at every moment: the new one takes the old one's place at once."""
+"""Files that are whole at every moment: a new one replaces the old one at once."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ __all__ = ["replacing"]
 
 @contextlib.contextmanager
 def replacing(filepath: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """A path to write to; what is written there replaces the file at `filepath` when all went well.
+    """A path to write to; at the end, what was written replaces the file at `filepath`.
 
     A kill or a full disk in the middle of writing leaves the old file. The path lies beside
     `filepath`, so that both are on one disk, and has its ending, by which Keras tells formats
@@ -35,7 +35,7 @@ def replacing(filepath: str | os.PathLike) -> Iterator[pathlib.Path]:
     try:
         yield unfinished
         with open(unfinished, "rb+") as file:
-            os.fsync(file.fileno())  # on disk before the old one is given up
+            os.fsync(file.fileno())  # on disk before the old one is gone
         os.replace(unfinished, filepath)
     except BaseException:
         unfinished.unlink(missing_ok=True)

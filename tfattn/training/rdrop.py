@@ -1,29 +1,31 @@
-"""Two dropouts, one prediction: R-Drop."""
+"""R-Drop: predictions with two draws of dropout are to agree."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.training.losses import MaskedCrossentropy
+from tfattn.training.losses import MaskedCrossentropy, Tensor
 
 __all__ = ["RDropCrossentropy"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
 class RDropCrossentropy(MaskedCrossentropy):
-    """Cross-entropy, and how far two predictions for the same tokens differ where dropout alone
-    tells them apart.
+    """Cross-entropy, and the divergence of two predictions for the same tokens.
 
-        loss = −log p[target] + weight / 2 · ½ (KL(p ‖ q) + KL(q ‖ p))        p of a token, q of its twin
+        loss = −log p[target] + weight / 2 · ½ (KL(p ‖ q) + KL(q ‖ p))
 
-    It is taken where the second half of a batch has the targets of the first, as `data.twice` makes
-    it, or chance: two sources of one target, alone in a batch, are taken for twins. Any other
-    batch, as validation has them, has the cross-entropy alone. Under `tf.distribute`, which cuts
-    batches in parts of its own, twins are parted and not found.
+    The predictions p of a token and q of its twin differ by dropout alone. Twins are found where
+    the second half of a batch has the targets of the first, as in `data.rdrop_batches`. (Two
+    sources of one target, alone in a batch, are taken for twins too.) Any other batch, as in
+    validation, has the cross-entropy alone. `tf.distribute` splits batches in another way: there,
+    twins are not found.
 
     Args:
-        weight: number of at least 0, the paper's α.
-        label_smoothing, padding_id, reduction, name, **kwargs: as in `MaskedCrossentropy`.
+        weight: number of at least 0, the paper's α. Defaults to 5.
+        label_smoothing, padding_id, name, **kwargs: as in `MaskedCrossentropy`.
     Call arguments, Returns: those of `MaskedCrossentropy`.
     Raises:
         ValueError: `weight` is negative; those of `MaskedCrossentropy`.
@@ -39,40 +41,43 @@ class RDropCrossentropy(MaskedCrossentropy):
     """
 
     def __init__(
-        self, weight=5.0, label_smoothing=0.0, padding_id=0, name="rdrop_crossentropy", **kwargs
+        self,
+        weight: float = 5.0,
+        label_smoothing: float = 0.0,
+        padding_id: int = 0,
+        name: str = "rdrop_crossentropy",
+        **kwargs: Any,
     ):
         super().__init__(
             label_smoothing=label_smoothing, padding_id=padding_id, name=name, **kwargs
         )
         self.weight = _checks.non_negative_number("RDropCrossentropy", "weight", weight)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Loss of each token, `(B, T)`, 0 at padding."""
         losses = super().call(y_true, y_pred)
-        y_true, scores = ops.cast(y_true, "int32"), ops.cast(y_pred, "float32")
+        y_true, logits = ops.cast(y_true, "int32"), ops.cast(y_pred, "float32")
         rows = ops.shape(y_true)[0]
         half = rows // 2
         twins = ops.logical_and(rows == 2 * half, ops.all(y_true[:half] == y_true[half : 2 * half]))
 
-        def with_distances():
-            return losses + self.weight / 2 * _distances(scores, y_true != self.padding_id)
+        def with_divergence():
+            return losses + self.weight / 2 * _divergence(logits, y_true != self.padding_id)
 
-        return ops.cond(twins, with_distances, lambda: losses)
+        return ops.cond(twins, with_divergence, lambda: losses)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "weight": self.weight}
 
 
-def _distances(logits, real):
-    """½ (KL(p ‖ q) + KL(q ‖ p)) of each token and its twin, half a batch away: `(B, T)`, 0 at
-    padding.
-    """
-    # Hidden before the softmax: what padding holds, NaN among it, has no gradient then.
+def _divergence(logits: Tensor, real: Tensor) -> Tensor:
+    """½ (KL(p ‖ q) + KL(q ‖ p)) of tokens and twins, half a batch away: `(B, T)`, 0 at padding."""
+    # Masked before the softmax: so padding has no gradient, even where it holds NaN.
     log_p = ops.log_softmax(ops.where(real[..., None], logits, 0.0), axis=-1)  # (B, T, V)
     p = ops.exp(log_p)
-    # Rolled, and not cut in two: XLA does not differentiate slices within a branch, and compiles it
-    # for odd batches too.
+    # Rolled, not sliced: XLA compiles this branch for odd batches too, and does not differentiate
+    # slices in a branch.
     q, log_q = (ops.roll(x, ops.shape(logits)[0] // 2, axis=0) for x in (p, log_p))
-    # A word that both rule out is no difference, and not −∞ + ∞.
+    # For a word that both rule out, −∞ + ∞ would be NaN.
     ratio = ops.where(p == q, 0.0, log_p - log_q)
     return ops.sum((p - q) * ratio, axis=-1) / 2

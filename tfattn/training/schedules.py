@@ -1,11 +1,15 @@
 """Learning rates over time."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from tfattn import _checks
 
 __all__ = ["Cooldown", "InverseSquareRootSchedule", "TransformerSchedule"]
+
+Tensor = Any  # of any backend, for which Keras has no common type
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -14,13 +18,13 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
 
         rate = peak · min(n / warmup_steps, √(warmup_steps / n)),   n = step + 1
 
-    So the first update, step 0, has peak / warmup_steps and already moves; step warmup_steps − 1
-    has the peak; four times as far it is half of that. With `gradient_accumulation_steps=N` Keras
+    So the first update, step 0, has peak / warmup_steps; step warmup_steps − 1 has the peak; after
+    four times as many updates the rate is half of that. With `gradient_accumulation_steps=N` Keras
     counts batches and not updates: the same curve then needs N · warmup_steps.
 
     Args:
         peak: positive number, the highest rate.
-        warmup_steps: positive int, the updates up to the peak.
+        warmup_steps: positive int, the updates up to the peak. Defaults to 4000.
     Call arguments:
         step: integer, updates done so far.
     Returns:
@@ -32,19 +36,19 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         >>> print([round(float(schedule(step)), 7) for step in (0, 1999, 7999)])
         [2.5e-06, 0.005, 0.0025]
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3, the peak said outright and not by way
-    of the width.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3, which has the peak follow from the
+    model's width.
     """
 
-    def __init__(self, peak, warmup_steps=4000):
+    def __init__(self, peak: float, warmup_steps: int = 4000):
         self.peak = _checks.positive_number(type(self).__name__, "peak", peak)
         self.warmup_steps = _checks.positive_int(type(self).__name__, "warmup_steps", warmup_steps)
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor | int) -> Tensor:
         step = ops.cast(step, "float32") + 1.0
         return self.peak * ops.minimum(step / self.warmup_steps, ops.sqrt(self.warmup_steps / step))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"peak": self.peak, "warmup_steps": self.warmup_steps}
 
 
@@ -56,9 +60,9 @@ class TransformerSchedule(InverseSquareRootSchedule):
 
     Args:
         width: positive int, the model's width.
-        warmup_steps: positive int, the updates up to the highest rate, scale / √(width ·
-            warmup_steps).
-        scale: positive number.
+        warmup_steps: positive int, the updates up to the highest rate, which is
+            scale / √(width · warmup_steps). Defaults to 4000.
+        scale: positive number. Defaults to 1.
     Call arguments:
         step: integer, updates done so far.
     Returns:
@@ -73,31 +77,31 @@ class TransformerSchedule(InverseSquareRootSchedule):
     Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3.
     """
 
-    def __init__(self, width, warmup_steps=4000, scale=1.0):
+    def __init__(self, width: int, warmup_steps: int = 4000, scale: float = 1.0):
         self.width = _checks.positive_int("TransformerSchedule", "width", width)
         self.scale = _checks.positive_number("TransformerSchedule", "scale", scale)
         warmup_steps = _checks.positive_int("TransformerSchedule", "warmup_steps", warmup_steps)
         super().__init__(self.scale * (self.width * warmup_steps) ** -0.5, warmup_steps)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"width": self.width, "warmup_steps": self.warmup_steps, "scale": self.scale}
 
 
 @keras.saving.register_keras_serializable("tfattn")
 class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
-    """Another schedule, and at its end a straight way down to zero.
+    """Another schedule, with a linear decay to zero at its end.
 
         rate = schedule(step) · min(1, max(0, (start + steps − step) / steps))
 
-    A rate that is still high when training stops leaves the weights shaking around where they would
-    settle; the way down lets them. The updates before `start` are those of the schedule alone: one
-    long run can be cooled down from any of its backups.
+    With a rate that is still high, the weights oscillate around a minimum; the decay lets them
+    settle there. The updates before `start` are those of the schedule alone: one long run can be
+    cooled down from any of its backups.
 
     Args:
         schedule: a `keras.optimizers.schedules.LearningRateSchedule`.
-        start: non-negative int, the updates before the rate is taken down.
-        steps: positive int, the updates of the way down; the last of them has 1 / steps of its
-            rate, and all after it 0.
+        start: non-negative int, the updates before the decay.
+        steps: positive int, the updates of the decay. The last of them has 1 / steps of its rate,
+            and all after it 0.
     Call arguments:
         step: integer, updates done so far.
     Returns:
@@ -106,30 +110,32 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
         ValueError: `schedule` is no schedule; `start` is no int of at least 0; `steps` is no
             positive int.
     Example:
-        >>> schedule = Cooldown(InverseSquareRootSchedule(peak=0.005, warmup_steps=2000), start=8000, steps=500)
+        >>> warmup = InverseSquareRootSchedule(peak=0.005, warmup_steps=2000)
+        >>> schedule = Cooldown(warmup, start=8000, steps=500)
         >>> print([round(float(schedule(step)), 7) for step in (1999, 8000, 8250, 8499, 8500)])
         [0.005, 0.0024998, 0.0012308, 4.9e-06, 0.0]
 
     Source: Hägele et al. 2024, arXiv:2405.18392, section 2 (there on top of a constant rate).
     """
 
-    def __init__(self, schedule, start, steps):
+    def __init__(
+        self, schedule: keras.optimizers.schedules.LearningRateSchedule, start: int, steps: int
+    ):
         if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
             _checks.fail("Cooldown", "schedule", "be a Keras LearningRateSchedule", schedule)
         self.schedule = schedule
         self.start = _checks.non_negative_int("Cooldown", "start", start)
         self.steps = _checks.positive_int("Cooldown", "steps", steps)
 
-    def __call__(self, step):
-        left = (self.start + self.steps - ops.cast(step, "float32")) / self.steps
-        return self.schedule(step) * ops.clip(left, 0.0, 1.0)
+    def __call__(self, step: Tensor | int) -> Tensor:
+        remaining = (self.start + self.steps - ops.cast(step, "float32")) / self.steps
+        return self.schedule(step) * ops.clip(remaining, 0.0, 1.0)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         schedule = keras.saving.serialize_keras_object(self.schedule)
         return {"schedule": schedule, "start": self.start, "steps": self.steps}
 
     @classmethod
-    def from_config(cls, config):
-        return cls(
-            **{**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])}
-        )
+    def from_config(cls, config: dict[str, Any]) -> "Cooldown":
+        schedule = keras.saving.deserialize_keras_object(config["schedule"])
+        return cls(**{**config, "schedule": schedule})

@@ -1,43 +1,41 @@
 """Losses and predictions over a vocabulary, without its logits. TensorFlow only.
 
-The logits of N tokens are N × V numbers, of a few sentences and a common vocabulary hundreds of
-megabytes, and their softmax and its gradient are as large. Here a block of tokens at a time gets
-its logits. A weighted sum of losses is linear in each token's loss, so that the walk which finds
-the losses can add up both gradients as well, but for one factor: no product is done twice, and what
-a block holds stays in the cache. The loss leaves out tokens that count for nothing, padding above
-all.
+The logits of N tokens are N × V numbers: hundreds of megabytes for a few sentences and a common
+vocabulary. Their softmax and its gradient are as large. Here only a block of tokens at a time has
+logits. The weighted sum of losses is linear in the loss of each token, so the pass that computes
+the losses can also add up both gradients, up to one factor: no product is computed twice, and a
+block stays in the cache. Tokens of weight 0, padding above all, are left out.
 
 Source: Wijmans et al. 2024, "Cut Your Losses in Large-Vocabulary Language Models",
-arXiv:2411.09009, whose second walk for the gradients is not needed here.
+arXiv:2411.09009. It has a second pass for the gradients, which is not needed here.
 """
 
 import tensorflow as tf
 
+from tfattn._factors import Factors
+
 __all__ = ["best_ids", "pays", "weighted_loss"]
 
-# Logits of a block, 40 MB. Blocks of a quarter of it, two at a time, took a training step 1.03
-# times as long.
-_NUMBERS = 10_000_000
-_LEAST_ROWS = 32  # of which a matrix product is still a quick one
-# Of exponentials as they are: what vanishes beside the least has a weight below 1e-33, and at the
-# most no product with vectors of trained sizes overflows.
-_LEAST_TOTAL, _MOST_TOTAL = 1e-4, 1e25
+_BLOCK_LOGITS = 10_000_000  # logits of a block: 40 MB
+_MIN_ROWS = 32  # fewer rows make a slow matrix product
+# The row sums of exponentials that need no row maximum. Above the least, what underflowed has a
+# weight below 1e-33; below the most, no product with vectors of trained sizes overflows.
+_MIN_ROW_SUM, _MAX_ROW_SUM = 1e-4, 1e25
 
 
-def pays():
-    """Whether the logits are worth avoiding on this machine. A GPU, not measured, may like larger
-    blocks, or none.
-    """
+def pays() -> bool:
+    """Whether to avoid the logits on this machine: not on a GPU, where it was not measured."""
     return not tf.config.list_physical_devices("GPU")
 
 
-def weighted_loss(factors, target, weights, smoothing):
+def weighted_loss(
+    factors: Factors, target: tf.Tensor, weights: tf.Tensor, smoothing: float
+) -> tf.Tensor:
     """Σ weights · loss, with the loss of `MaskedCrossentropy`.
 
     Args:
         factors: `Factors` in float32, of logits `(..., V)`.
-        target: int32, `(...)`. What is none of the vocabulary's ids has a loss of NaN, and no
-            gradient.
+        target: int32, `(...)`. An id outside the vocabulary has a loss of NaN, and no gradient.
         weights: float32, `(...)`. Where they are 0, target and token may be anything.
         smoothing: ε in [0, 1).
     Returns:
@@ -45,205 +43,203 @@ def weighted_loss(factors, target, weights, smoothing):
     """
 
     @tf.custom_gradient
-    def total(weights, *factors):
-        losses, *of_factors = _losses(target, weights, smoothing, *factors)
+    def weighted_sum(weights, *factors):
+        losses, *grad_factors = _losses_and_grads(target, weights, smoothing, *factors)
         losses = tf.where(weights == 0, 0.0, losses)
 
-        def gradient(upstream):
-            return [upstream * x for x in (losses, *of_factors)]
+        def vjp(upstream):
+            return [upstream * grad for grad in (losses, *grad_factors)]
 
-        return tf.reduce_sum(losses * weights), gradient
+        return tf.reduce_sum(losses * weights), vjp
 
-    tokens, *others = _given(factors)
-    # flat ones would be paired all the same
-    fits = "MaskedCrossentropy: `y_true` must have the shape of the tokens"
-    tf.debugging.assert_equal(tf.shape(target), tf.shape(tokens)[:-1], fits)
+    tokens, *others = [factor for factor in factors if factor is not None]
+    # Once flat, other shapes with as many tokens would pass.
+    message = "MaskedCrossentropy: `y_true` must have the shape of the tokens"
+    tf.debugging.assert_equal(tf.shape(target), tf.shape(tokens)[:-1], message)
     target, weights = tf.reshape(target, (-1,)), tf.reshape(weights, (-1,))
-    # Each a tensor of the graph that this is called in: what a function captures belongs to the
-    # graph outside.
-    return total(weights, _flat(tokens), *map(tf.identity, others))
+    tokens = tf.reshape(tokens, (-1, tokens.shape[-1]))
+    # `identity` makes tensors of this graph: the function would capture those of an outer one.
+    return weighted_sum(weights, tokens, *map(tf.identity, others))
 
 
-def best_ids(factors):
+def best_ids(factors: Factors) -> tf.Tensor:
     """The id with the highest logit, the lowest of equal ones: int32 `(...)`."""
-    tokens, *others = map(tf.stop_gradient, _given(factors))
-    blocks = _blocks(_flat(tokens), others[0])
+    tokens, *others = [tf.stop_gradient(factor) for factor in factors if factor is not None]
+    shape, width = tf.shape(tokens)[:-1], tokens.shape[-1]
+    tokens = tf.reshape(tokens, (-1, width))
+    num_tokens = tf.shape(tokens)[0]
+    num_blocks, rows = _block_sizes(num_tokens, others[0].shape[0])
+    blocks = _append_zeros(tokens, num_blocks * rows - num_tokens)
+    blocks = tf.reshape(blocks, (num_blocks, rows, width))
 
     def body(at, ids):
         best = tf.math.top_k(_logits(blocks[at], *others), 1).indices  # (R, 1)
         return at + 1, ids.write(at, best[:, 0])
 
-    count = tf.shape(blocks)[0]
-    ids = tf.TensorArray(tf.int32, count, element_shape=[None])
-    _, ids = tf.while_loop(lambda at, _: at < count, body, (0, ids), parallel_iterations=1)
-    shape = tf.shape(tokens)[:-1]
-    return tf.reshape(tf.reshape(ids.stack(), (-1,))[: tf.reduce_prod(shape)], shape)
+    ids = tf.TensorArray(tf.int32, num_blocks, element_shape=[None])
+    _, ids = tf.while_loop(lambda at, _: at < num_blocks, body, (0, ids), parallel_iterations=1)
+    return tf.reshape(tf.reshape(ids.stack(), (-1,))[:num_tokens], shape)
 
 
-def _losses(target, weights, smoothing, tokens, vectors, *bias):
-    """Losses `(N,)`, and the gradients of their weighted sum: `(N, W)`, `(V, W)`, and `(V,)` where
-    there is a bias.
+def _losses_and_grads(
+    target: tf.Tensor,
+    weights: tf.Tensor,
+    smoothing: float,
+    tokens: tf.Tensor,
+    vectors: tf.Tensor,
+    *bias: tf.Tensor,
+) -> tuple[tf.Tensor, ...]:
+    """Losses `(N,)`, and the gradients of their weighted sum.
+
+    These are `(N, W)` for the tokens, `(V, W)` for the vectors, and `(V,)` for a bias.
     """
     size, width = vectors.shape
-    word, counted = (target >= 0) & (target < size), weights != 0
-    target = tf.where(word, target, 0)
-    tokens = tf.where(counted[:, None], tokens, 0.0)
-    pulling = tf.where(word, weights, 0.0)[:, None]  # (N, 1); of a NaN, no gradient
+    is_word, counts = (target >= 0) & (target < size), weights != 0
+    target = tf.where(is_word, target, 0)
+    tokens = tf.where(counts[:, None], tokens, 0.0)
+    grad_losses = tf.where(is_word, weights, 0.0)[:, None]  # (N, 1)
 
-    # The softmax's part of all gradients, block by block. What is left are few numbers, and none
-    # for each pair.
-    normaliser, at_target, of_tokens, of_rows = _softmax_part(
-        counted, tokens, pulling, target, vectors, *bias
+    # The gradients come in two parts: that of the log-normaliser, block by block, and that of the
+    # target's logit and the mean of all logits, which needs no logits.
+    log_normaliser, target_logit, grad_tokens, grad_rows = _log_normaliser_and_grads(
+        counts, tokens, grad_losses, target, vectors, *bias
     )
-    losses = normaliser - (1.0 - smoothing) * at_target
-    # what the softmax's mean of the vectors is to become
-    wanted = (1.0 - smoothing) * tf.gather(vectors, target)
-    pulled = pulling * _with_one(tokens, *bias)
-    of_rows -= (1.0 - smoothing) * tf.math.unsorted_segment_sum(pulled, target, size)
+    losses = log_normaliser - (1.0 - smoothing) * target_logit
+    expected = (1.0 - smoothing) * tf.gather(vectors, target)  # vectors, by the smoothed target
+    grad_logits = grad_losses * _append_ones(tokens, *bias)
+    grad_rows -= (1.0 - smoothing) * tf.math.unsorted_segment_sum(grad_logits, target, size)
     if smoothing:
         mean = tf.reduce_mean(vectors, 0)  # (W,)
         losses -= smoothing * (tf.linalg.matvec(tokens, mean) + sum(map(tf.reduce_mean, bias)))
-        wanted += smoothing * mean
-        of_rows -= smoothing / size * tf.reduce_sum(pulled, 0)
-    losses = tf.where(word, losses, float("nan"))
-    return (
-        losses,
-        of_tokens - pulling * wanted,
-        of_rows[:, :width],
-        *([of_rows[:, width]] if bias else []),
-    )
+        expected += smoothing * mean
+        grad_rows -= smoothing / size * tf.reduce_sum(grad_logits, 0)
+    losses = tf.where(is_word, losses, float("nan"))
+    grad_tokens -= grad_losses * expected
+    return losses, grad_tokens, grad_rows[:, :width], *([grad_rows[:, width]] if bias else [])
 
 
-def _softmax_part(counted, tokens, pulling, target, vectors, *bias):
-    """log Σ exp(logits) and the target's logit, `(N,)`, and of Σ pulling · log Σ exp(logits) the
-    gradients of the tokens, `(N, W)`, and of the rows that are multiplied with `_with_one` of them;
-    zeros for tokens that do not count.
+def _log_normaliser_and_grads(
+    counts: tf.Tensor,
+    tokens: tf.Tensor,
+    grad_losses: tf.Tensor,
+    target: tf.Tensor,
+    vectors: tf.Tensor,
+    *bias: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """log Σ exp(logits) and the target's logit, `(N,)`, and two gradients of the first.
 
-    Those come last, and no block has them: whole blocks of tokens that count, and then smaller ones
-    for the rest of these.
+    They are those of Σ grad_losses · log Σ exp(logits): by the tokens, `(N, W)`, and by the rows of
+    vectors and bias, `(V, W)` or `(V, W + 1)`. Tokens that do not count have zeros.
     """
-    order, places, number = _counted_first(counted)
+    # Tokens that count come first, in whole blocks, then in smaller ones for what is left. The
+    # others come last, and are in no block.
+    up_to = tf.cumsum(tf.cast(counts, tf.int32))  # (N,)
+    number, at = tf.reduce_sum(tf.cast(counts, tf.int32)), tf.range(tf.shape(counts)[0])
+    places = tf.where(counts, up_to - 1, number + at - up_to)
+    order = tf.scatter_nd(places[:, None], at, tf.shape(at))
+
     length = tf.shape(target)[0]
-    count, rows = _cut(length, vectors.shape[0])
-    few = tf.minimum(tf.maximum(-(-rows // 4), _LEAST_ROWS), rows)
-    laid = [
-        _padded(tf.gather(x, order), count * rows + few - length) for x in (tokens, pulling, target)
+    num_blocks, rows = _block_sizes(length, vectors.shape[0])
+    few = tf.minimum(tf.maximum(-(-rows // 4), _MIN_ROWS), rows)
+    sorted_inputs = [
+        _append_zeros(tf.gather(x, order), num_blocks * rows + few - length)
+        for x in (tokens, grad_losses, target)
     ]
-    of_rows, whole = tf.zeros((vectors.shape[0], vectors.shape[1] + len(bias))), number // rows
-    of_rows, found = _walked(of_rows, laid, 0, rows, whole, count, vectors, *bias)
+    # What each block adds to `grad_rows`, and what each token has.
+    whole = number // rows
     rest = -(-(number - whole * rows) // few)
-    of_rows, more = _walked(of_rows, laid, whole * rows, few, rest, -(-rows // few), vectors, *bias)
-    both = [_padded(tf.concat(parts, 0), 1) for parts in zip(found, more, strict=True)]
-    places = tf.where(places < whole * rows, places, places + (count - whole) * rows)
-    places = tf.where(counted, places, tf.shape(both[0])[0] - 1)
-    return *(tf.gather(x, places) for x in both), of_rows
+    grad_rows = tf.zeros((vectors.shape[0], vectors.shape[1] + len(bias)))
+    grad_rows, found = _pass_over_blocks(
+        grad_rows, sorted_inputs, 0, rows, whole, num_blocks, vectors, *bias
+    )
+    grad_rows, more = _pass_over_blocks(
+        grad_rows, sorted_inputs, whole * rows, few, rest, -(-rows // few), vectors, *bias
+    )
+    both = [_append_zeros(tf.concat(parts, 0), 1) for parts in zip(found, more, strict=True)]
+    places = tf.where(places < whole * rows, places, places + (num_blocks - whole) * rows)
+    places = tf.where(counts, places, tf.shape(both[0])[0] - 1)
+    return *(tf.gather(x, places) for x in both), grad_rows
 
 
-def _walked(of_rows, laid, start, rows, stop, most, vectors, *bias):
-    """`stop` of at most `most` blocks from token `start` on: what they add to `of_rows`, and what
-    each token has.
+def _pass_over_blocks(
+    grad_rows: tf.Tensor,
+    inputs: list[tf.Tensor],
+    start: tf.Tensor | int,
+    rows: tf.Tensor,
+    num_blocks: tf.Tensor,
+    max_blocks: tf.Tensor,
+    vectors: tf.Tensor,
+    *bias: tf.Tensor,
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """`grad_rows` after `num_blocks` blocks of `rows` tokens, and what each token has.
+
+    `inputs` are tokens, gradients of losses and targets; the first block begins at `start`. The
+    results have room for `max_blocks`.
     """
 
-    def body(at, of_rows, *arrays):
-        # (R, W), (R, 1), (R,)
-        block, pulls, targets = (_cut_out(x, start + at * rows, rows) for x in laid)
-        logits = _logits(block, vectors, *bias)  # (R, V)
-        at_target = tf.gather(logits, targets, batch_dims=1)
-        # Nobody else reads the logits by then: what follows is done in their place, without memory
-        # of its own.
-        with tf.control_dependencies([at_target]):
+    def body(at, grad_rows, *arrays):
+        # `tf.slice`: of an index, XLA would have to know both ends, and not the size alone.
+        tokens, grad_losses, target = (  # (R, W), (R, 1), (R,)
+            tf.slice(x, [start + at * rows, *[0] * (len(x.shape) - 1)], [rows, *x.shape[1:]])
+            for x in inputs
+        )
+        logits = _logits(tokens, vectors, *bias)  # (R, V)
+        target_logit = tf.gather(logits, target, batch_dims=1)
+        # Nothing else reads the logits after this: `exp` is computed in their memory.
+        with tf.control_dependencies([target_logit]):
             exponentials = tf.exp(logits)
-        total = tf.reduce_sum(exponentials, -1, keepdims=True)  # (R, 1)
+        row_sum = tf.reduce_sum(exponentials, -1, keepdims=True)  # (R, 1)
 
-        def less_largest():
-            logits = _logits(block, vectors, *bias)
-            largest = tf.reduce_max(logits, -1, keepdims=True)
-            exponentials = tf.exp(logits - largest)
-            return exponentials, tf.reduce_sum(exponentials, -1, keepdims=True), largest
+        def less_row_max():
+            logits = _logits(tokens, vectors, *bias)
+            row_max = tf.reduce_max(logits, -1, keepdims=True)
+            exponentials = tf.exp(logits - row_max)
+            return exponentials, tf.reduce_sum(exponentials, -1, keepdims=True), row_max
 
-        # As the logits are, exponentials may overflow or vanish. In training they do not, and two
-        # passes are saved.
-        well = tf.reduce_all((total > _LEAST_TOTAL) & (total < _MOST_TOTAL))
-        as_they_are = exponentials, total, tf.zeros_like(total)
-        exponentials, total, largest = tf.cond(well, lambda: as_they_are, less_largest)
-        scale = pulls / total
-        found = (
-            (largest + tf.math.log(total))[:, 0],
-            at_target,
-            tf.matmul(exponentials, vectors) * scale,
+        # Without the row maximum exponentials may overflow or underflow. In training they do not,
+        # and two passes are saved.
+        in_range = tf.reduce_all((row_sum > _MIN_ROW_SUM) & (row_sum < _MAX_ROW_SUM))
+        as_they_are = exponentials, row_sum, tf.zeros_like(row_sum)
+        exponentials, row_sum, row_max = tf.cond(in_range, lambda: as_they_are, less_row_max)
+        scale = grad_losses / row_sum
+        log_normaliser = (row_max + tf.math.log(row_sum))[:, 0]
+        grad_tokens = tf.matmul(exponentials, vectors) * scale
+        found = log_normaliser, target_logit, grad_tokens
+        grad_rows += tf.matmul(exponentials, _append_ones(tokens, *bias) * scale, transpose_a=True)
+        arrays = [array.write(at, x) for array, x in zip(arrays, found, strict=True)]
+        return at + 1, grad_rows, *arrays
+
+    # Zeros, since some blocks may not be written to.
+    arrays = [
+        tf.TensorArray(tf.float32, max_blocks, element_shape=[None, *shape]).unstack(
+            tf.zeros((max_blocks, rows, *shape))
         )
-        of_rows += tf.matmul(exponentials, _with_one(block, *bias) * scale, transpose_a=True)
-        return (
-            at + 1,
-            of_rows,
-            *(array.write(at, x) for array, x in zip(arrays, found, strict=True)),
-        )
-
-    arrays = [_zeros(most, rows), _zeros(most, rows), _zeros(most, rows, vectors.shape[1])]
-    state = (0, of_rows, *arrays)
-    _, of_rows, *arrays = tf.while_loop(
-        lambda at, *_: at < stop, body, state, parallel_iterations=1
+        for shape in [(), (), (vectors.shape[1],)]
+    ]
+    _, grad_rows, *arrays = tf.while_loop(
+        lambda at, *_: at < num_blocks, body, (0, grad_rows, *arrays), parallel_iterations=1
     )
-    return of_rows, [tf.reshape(x.stack(), (most * rows, *x.element_shape[1:])) for x in arrays]
+    return grad_rows, [
+        tf.reshape(x.stack(), (max_blocks * rows, *x.element_shape[1:])) for x in arrays
+    ]
 
 
-def _with_one(tokens, *bias):
-    """What the rows of vectors and bias are multiplied with."""
+def _append_ones(tokens: tf.Tensor, *bias: tf.Tensor) -> tf.Tensor:
+    """The tokens, with a column of ones for a bias."""
     return tf.concat([tokens, tf.ones_like(tokens[:, :1])], -1) if bias else tokens
 
 
-def _logits(tokens, vectors, *bias):
+def _logits(tokens: tf.Tensor, vectors: tf.Tensor, *bias: tf.Tensor) -> tf.Tensor:
     logits = tf.matmul(tokens, vectors, transpose_b=True)
     return logits + bias[0] if bias else logits
 
 
-def _given(factors):
-    return [x for x in factors if x is not None]
+def _block_sizes(num_tokens: tf.Tensor, vocabulary_size: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """How many blocks so many tokens are split into, and how many tokens each has."""
+    most = max(_BLOCK_LOGITS // vocabulary_size, _MIN_ROWS)
+    num_blocks = tf.maximum(-(-num_tokens // most), 1)
+    return num_blocks, tf.maximum(-(-num_tokens // num_blocks), 1)
 
 
-def _flat(tokens):
-    return tf.reshape(tokens, (-1, tokens.shape[-1]))
-
-
-def _blocks(x, vectors):
-    """`(N, ...)` as `(blocks, R, ...)`, filled up with zeros."""
-    length = tf.shape(x)[0]
-    count, rows = _cut(length, vectors.shape[0])
-    return tf.reshape(_padded(x, count * rows - length), (count, rows, *x.shape[1:]))
-
-
-def _cut(length, size):
-    """How many blocks so many tokens are cut into, and the tokens of each, for a vocabulary of that
-    size.
-    """
-    most = max(_NUMBERS // size, _LEAST_ROWS)
-    count = tf.maximum(-(-length // most), 1)
-    return count, tf.maximum(-(-length // count), 1)
-
-
-def _cut_out(x, first, rows):
-    """So many rows from the first on: by `tf.slice`, of which XLA must know the size alone, and of
-    an index both ends.
-    """
-    return tf.slice(x, [first, *[0] * (len(x.shape) - 1)], [rows, *x.shape[1:]])
-
-
-def _padded(x, rows):
-    """With so many rows of zeros more."""
+def _append_zeros(x: tf.Tensor, rows: tf.Tensor | int) -> tf.Tensor:
     return tf.pad(x, [[0, rows], *[[0, 0]] * (len(x.shape) - 1)])
-
-
-def _counted_first(counted):
-    """The order `(N,)` in which tokens that count come before the others, the place of each in it,
-    and how many they are.
-    """
-    up_to = tf.cumsum(tf.cast(counted, tf.int32))  # (N,)
-    number, at = tf.reduce_sum(tf.cast(counted, tf.int32)), tf.range(tf.shape(counted)[0])
-    places = tf.where(counted, up_to - 1, number + at - up_to)
-    return tf.scatter_nd(places[:, None], at, tf.shape(at)), places, number
-
-
-def _zeros(count, *shape):
-    """An array of so many tensors, of which not all may be written to."""
-    array = tf.TensorArray(tf.float32, count, element_shape=[None, *shape[1:]])
-    return array.unstack(tf.zeros((count, *shape)))
