@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
+import pytest
 
 import tfattn
 from tests.rotary import Rotary
@@ -512,6 +513,7 @@ class Regressor:
 ALL = (*ROWS, Regressor)
 
 
+@functools.cache
 def first_of_each_class():
     """One row a class, for what is too slow to do with all."""
     return {row.cls: row for row in reversed(ALL)}.values()
@@ -538,8 +540,16 @@ SAVED = (
 
 
 def named(rows):
-    """Arguments of `pytest.mark.parametrize` that give each test its row's name."""
-    return {"argnames": "row", "argvalues": rows, "ids": [row.name for row in rows]}
+    """Arguments of `pytest.mark.parametrize` that give each test its row's name; the quick tier
+    takes one row a class.
+    """
+    quick = {row.name for row in first_of_each_class()}
+    marks = [() if row.name in quick else pytest.mark.slow for row in rows]
+    params = zip(rows, marks, strict=True)
+    return {
+        "argnames": "row",
+        "argvalues": [pytest.param(row, id=row.name, marks=mark) for row, mark in params],
+    }
 
 
 def public_layers():
