@@ -20,6 +20,7 @@ TESTS = Path(__file__).resolve().parent / "tests"
 # busy and the others idle.
 LONG = (
     "demos/test_translation.py",
+    "translator/test_run.py",
     "test_streamed.py",
     "conformance/test_saving.py",
     "conformance/test_graph.py",

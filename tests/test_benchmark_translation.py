@@ -15,7 +15,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 @pytest.fixture
 def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
-    for name in ("translation", "turns"):  # demos have a translation.py too
+    for name in ("translation", "turns"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield importlib.import_module("translation")
     sys.modules.pop("translation", None)

@@ -1,32 +1,31 @@
-"""Demos run as a reader runs them: in a process of their own, from a folder of the reader's."""
+"""Demos, run as scripts in this process: another one would take most of its time to import
+TensorFlow.
+"""
 
+import contextlib
+import io
 import json
+import runpy
+import sys
 from pathlib import Path
 
-from tests.processes import python
+import pytest
 
-ROOT = Path(__file__).parents[2]
-TRANSLATORS = ["transformer_translation", "bahdanau_translation"]
-
-
-def run(name, *arguments, folder, text=None):
-    """The finished process of a demo of this checkout; `text` is its standard input."""
-    return python(ROOT / "demos" / f"{name}.py", *arguments, folder=folder, text=text)
+DEMOS = Path(__file__).parents[2] / "demos"
 
 
-def printed(name, *arguments, folder):
-    """What a demo prints that ends well."""
-    done = run(name, *arguments, folder=folder)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def run(name, *arguments, folder):
+    """(what a demo prints that is started in `folder`, its variables at the end)."""
+    output = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", [f"{name}.py", *map(str, arguments)])
+        variables = runpy.run_path(str(DEMOS / f"{name}.py"), run_name="__main__")
+    return output.getvalue(), variables
 
 
 def result(output):
     """The numbers of a demo's last line."""
-    label, _, numbers = last_line(output).partition(" ")
+    label, _, numbers = output.strip().splitlines()[-1].partition(" ")
     assert label == "result:"
     return json.loads(numbers)
-
-
-def last_line(output):
-    return output.strip().splitlines()[-1]

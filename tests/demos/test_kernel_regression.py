@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.demos.running import printed, result
+from tests.demos.running import result, run
 
 NAME = "kernel_regression"
 
@@ -12,7 +12,8 @@ NAME = "kernel_regression"
 def story(tmp_path_factory):
     """(what was printed, the folder of the figures) with the default seed."""
     folder = tmp_path_factory.mktemp("kernel_regression")
-    return printed(NAME, "--out", "new/figures", folder=folder), folder / "new" / "figures"
+    output, _ = run(NAME, "--out", "new/figures", folder=folder)
+    return output, folder / "new" / "figures"
 
 
 def by_numpy(bandwidth):
@@ -72,10 +73,3 @@ def test_the_figures_are_in_the_folder(story):
         "weights.png",
     ]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in story[1].iterdir())
-
-
-def test_help_names_the_options(ended, tmp_path):
-    status, shown = ended(NAME, "--help", folder=tmp_path)
-    assert status == 0
-    assert "--seed" in shown and "--out DIR" in shown
-    assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.demos.running import printed, result
+from tests.demos.running import result, run
 
 NAME = "self_attention_by_hand"
 
@@ -12,7 +12,8 @@ NAME = "self_attention_by_hand"
 def story(tmp_path_factory):
     """(what was printed, the folder that it was run in)."""
     folder = tmp_path_factory.mktemp("self_attention_by_hand")
-    return printed(NAME, "--seed", "3", folder=folder), folder
+    output, _ = run(NAME, "--seed", "3", folder=folder)
+    return output, folder
 
 
 @pytest.mark.slow
@@ -57,10 +58,3 @@ def test_the_figure_is_in_the_default_folder(story):
     figures = story[1] / "out" / "self_attention_by_hand"
     assert [path.name for path in figures.iterdir()] == ["weights.png"]
     assert (figures / "weights.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_help_names_the_options(ended, tmp_path):
-    status, shown = ended(NAME, "--help", folder=tmp_path)
-    assert status == 0
-    assert "--seed" in shown and "--out DIR" in shown
-    assert list(tmp_path.iterdir()) == []

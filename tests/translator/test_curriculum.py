@@ -12,6 +12,7 @@ from tfattn.translator import curriculum
 UPDATES = [3, 3, 11, 7, 5]  # in each epoch
 CURRICULUM = (("plain", 2), ("bpe_dropout", 4))
 PAIRS = data.toy_translation(60, seed=0)
+SENTENCES = [sentence for pair in PAIRS for sentence in pair]
 
 
 @pytest.mark.parametrize("cooldown, start", [(0, None), (2, 17), (9, 0)])
@@ -48,8 +49,7 @@ def test_pairs_too_long_to_learn_from_are_counted(letters, tokens):
     ],
 )
 def test_phases_follow_the_curriculum_of_the_preset(new_preset, epochs, wanted):
-    sentences = [sentence for pair in PAIRS for sentence in pair]
-    words = data.SubwordVocabulary.from_sentences(sentences, 90)
+    words = data.SubwordVocabulary.from_sentences(SENTENCES, 90)
     options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs)
 
     def sources(batches):
@@ -70,7 +70,7 @@ def test_phases_follow_the_curriculum_of_the_preset(new_preset, epochs, wanted):
 
 
 def test_whole_words_are_not_cut(new_preset):
-    words = data.Vocabulary.from_sentences([sentence for pair in PAIRS for sentence in pair])
+    words = data.Vocabulary.from_sentences(SENTENCES)
     options = types.SimpleNamespace(tokens=256, seed=0, epochs=4)
     preset = new_preset(curriculum=CURRICULUM)
     phases = curriculum.phases(preset, PAIRS, [words, words], options)

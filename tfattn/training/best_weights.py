@@ -69,8 +69,8 @@ class BestWeights(keras.callbacks.Callback):
         value = (logs or {}).get(self.monitor)
         if value is None:
             _checks.fail("BestWeights", "monitor", f"be one of {sorted(logs or {})}", self.monitor)
-        # A NaN is never better, and is not kept as the best: nothing would be better than it.
+        # A NaN is never better than a number, and each number is better than it.
         if self.best is None or (value == value and self.better(self.best, value) != self.best):
             with replacing(self.filepath) as unfinished:
                 self.model.save_weights(unfinished)
-            self.best = float(value) if value == value else None
+            self.best = float(value)

@@ -1,0 +1,52 @@
+"""What holds for each demo, read from its text or from its help."""
+
+import ast
+import sys
+
+import pytest
+
+from tests.demos.running import DEMOS, run
+
+NAMES = sorted(path.stem for path in DEMOS.iterdir() if path.suffix == ".py")
+
+
+def test_every_file_is_a_demo_of_its_own():
+    assert NAMES == [
+        "bahdanau_translation",
+        "kernel_regression",
+        "self_attention_by_hand",
+        "transformer_translation",
+    ]
+    for name in NAMES:
+        tree = ast.parse((DEMOS / f"{name}.py").read_text(encoding="utf-8"))
+        imported = {
+            name.split(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for name in (
+                [node.module]
+                if isinstance(node, ast.ImportFrom)
+                else [alias.name for alias in node.names]
+            )
+        }
+        assert imported <= sys.stdlib_module_names | {"keras", "numpy", "tfattn"}
+
+
+@pytest.mark.parametrize("name", ["transformer_translation", "bahdanau_translation"])
+def test_a_lesson_is_read_from_top_to_bottom(name):
+    tree = ast.parse((DEMOS / f"{name}.py").read_text(encoding="utf-8"))
+    defined = (ast.FunctionDef, ast.ClassDef, ast.If, ast.While, ast.Try)
+    assert not [node for node in ast.walk(tree) if isinstance(node, defined)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_names_the_options(name, tmp_path, capsys, monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        "argparse.ArgumentParser._print_message", lambda _, text, *__: shown.append(text)
+    )
+    with pytest.raises(SystemExit) as end:
+        run(name, "--help", folder=tmp_path)
+    assert end.value.code == 0
+    assert "--seed" in shown[0] and "--out DIR" in shown[0]
+    assert list(tmp_path.iterdir()) == []
