@@ -5,19 +5,21 @@
     python benchmarks/attention.py --case window --peer torch
 
 Whole layer against whole layer, projections included, in graph mode and float32. Each peer of a
-case lives in a process of its own; their steps are taken in turns, so that what else the machine
-does falls on both. A ratio is tfattn's over the peer's: of the median times, and of the growth of
-peak memory from before the first step to after the last. Keras's layer has tfattn's weights and
-inputs, and what the two give is compared at tokens from all over the sequence before anything is
-timed. Torch has weights and inputs of the same sizes, but of its own numbers: its outputs are not
-compared.
+case has its own process; they take their steps in turns, so that what else the machine does slows
+both. A ratio is tfattn's over the peer's: of the median times, and of the growth of peak memory
+from before the first step to after the last. Keras's layer has tfattn's weights and inputs, and the
+two outputs are compared at tokens from the whole sequence before anything is timed. Torch has
+weights and inputs of the same sizes, but other numbers: its outputs are not compared.
 """
 
 import argparse
 import os
-from typing import NamedTuple
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
 
-from turns import measure, print_header, print_row, serve, with_goal
+import numpy as np
+from turns import Peer, measure, print_header, print_row, serve, with_goal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -35,11 +37,11 @@ class Case(NamedTuple):
     layer: str = "multi_head"  # or "additive"
     time_goal: float | None = None
     memory_goal: float | None = None
-    peers: tuple = ("keras", "torch")
+    peers: tuple[str, ...] = ("keras", "torch")
     quick: bool = False
 
     @property
-    def features(self):
+    def features(self) -> int:
         return self.width if self.layer == "additive" else self.heads * self.width
 
 
@@ -80,7 +82,7 @@ CASES = [
     Case("causal B 32 T 128", 32, 128, 8, 64, "causal", time_goal=1.0),
     Case("B 64 T 24", 64, 24, 4, 32, time_goal=0.80, quick=True),
 ]
-# A straight line: each length against half of it.
+# Linear time: each length against half of it.
 CASES += [
     Case(
         f"window 256 T {2**n}",
@@ -98,10 +100,8 @@ CASES += [
 WINDOW = 256
 
 
-def keras_step(case, ours):
-    """(step, weights' owner): one step of the Keras or tfattn layer as a function without
-    arguments.
-    """
+def keras_step(case: Case, ours: bool) -> Callable[[], np.ndarray]:
+    """One step of the layer of Keras or, where `ours`, of tfattn."""
     import keras
     import tensorflow as tf
 
@@ -128,7 +128,7 @@ def keras_step(case, ours):
         with tf.GradientTape() as tape:
             tape.watch(x)
             loss = tf.reduce_sum(tf.square(call(x)))
-        # All of them leave the function: what nobody asks for, TensorFlow would not compute.
+        # The function returns all of them: TensorFlow would not compute the others.
         return tape.gradient(loss, [x, *layer.trainable_variables])
 
     if case.backward:
@@ -136,7 +136,8 @@ def keras_step(case, ours):
     return lambda: forward(inputs).numpy()
 
 
-def _layer(case, tfattn, keras):
+def _layer(case: Case, tfattn: ModuleType | None, keras: ModuleType) -> tuple[Any, dict[str, Any]]:
+    """The layer, and what it is called with beside its inputs."""
     if case.layer == "additive":
         return (
             tfattn.AdditiveAttention(units=case.width)
@@ -151,14 +152,11 @@ def _layer(case, tfattn, keras):
     return tfattn.MultiHeadAttention(case.heads, case.width), {**causal, **window}
 
 
-def _weights(case, layer, ours):
+def _weights(case: Case, layer: Any, ours: bool) -> list[np.ndarray]:
     """The same numbers for both layers."""
-    import numpy as np
-
     generator = np.random.default_rng(3)
     if case.layer == "additive":
-        # Keras's layer takes its inputs as projected already; ours gets the identity as
-        # projections.
+        # Keras's layer has no projections; ours are the identity.
         scale = generator.normal(size=case.width, scale=0.1)
         shapes = [weight.shape for weight in layer.get_weights()]
         return [
@@ -168,9 +166,8 @@ def _weights(case, layer, ours):
     return [generator.normal(size=weight.shape, scale=0.05) for weight in layer.get_weights()]
 
 
-def torch_step(case):
-    """The same layer with torch's fused attention."""
-    import numpy as np
+def torch_step(case: Case) -> Callable[[], np.ndarray]:
+    """One step of the same layer with torch's fused attention."""
     import torch
 
     generator = torch.Generator().manual_seed(1)
@@ -206,17 +203,17 @@ def torch_step(case):
     return both_ways if case.backward else without_gradient
 
 
-def worker(case, peer):
-    """One peer's process."""
+def worker(case: Case, peer: str) -> None:
+    """The process of a peer."""
     if peer.startswith("T "):
         case = case._replace(tokens=int(peer[2:]))
     step = torch_step(case) if peer == "torch" else keras_step(case, ours=peer != "keras")
-    # The first step traces and compiles. Its numbers are taken all over the sequence: the first
-    # tokens of a causal one see hardly a key, and the last ones see every block.
+    # The first step traces and compiles. Its numbers come from the whole sequence: the first tokens
+    # of a causal one see few keys, and the last ones see every block.
     serve([step], lambda: [float(x) for x in step()[:, :: max(1, case.tokens // 16), :8].ravel()])
 
 
-def available(peer):
+def available(peer: str) -> bool:
     if peer != "torch":
         return True
     import importlib.util
@@ -224,7 +221,7 @@ def available(peer):
     return importlib.util.find_spec("torch") is not None
 
 
-def row(case, name, ours, peer):
+def row(case: Case, name: str, ours: Peer, peer: Peer) -> list[str]:
     first = name == case.peers[0]
     time_ratio = with_goal(ours.seconds / peer.seconds, case.time_goal if first else None)
     memory_ratio = with_goal(
@@ -235,7 +232,7 @@ def row(case, name, ours, peer):
     return [*cells, f"{ours.growth:.2f} GB", f"{peer.growth:.2f} GB", memory_ratio]
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

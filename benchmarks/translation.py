@@ -1,40 +1,39 @@
-"""Time of a Transformer's training step and of its beam search, against the same model made of
-KerasHub's layers.
+"""A Transformer's training step and beam search against the same model of KerasHub's layers.
 
     python benchmarks/translation.py                every case, about half an hour
     python benchmarks/translation.py --quick        the main ones on few batches, under 2 minutes
     python benchmarks/translation.py --case beam
     python benchmarks/translation.py --data DIR     on real sentences: train.en, train.de,
-    test_2016.en, test_2016.de
+                                                    test_2016.en, test_2016.de
 
 Needs the extra `bench`. Without `--data` sentences are rows of random ids, as long as those of
-Multi30k are in subwords. Both models have the same weights, in float32, and see the same batches;
-before anything is timed, their losses without dropout, or the scores of their best hypotheses, are
-compared. Each lives in a process of its own, and they take turns batch by batch. A time is the sum
-over the batches of each one's median.
+Multi30k are in subwords. Both models have the same weights, in float32, and see the same batches.
+Before anything is timed, their losses without dropout, or the scores of their best hypotheses, are
+compared. Each has its own process, and they take turns batch by batch. A time is the sum of the
+medians of the batches.
 
 Training: batches of `token_batches`, up to 4,096 tokens on a side; forward, backward and Adam,
-compiled for batches of any size as `fit` does it. Both have tfattn's `MaskedCrossentropy`, which
-does without the logits of our model: there is a case in which they are held, so that the layers
-alone differ, and two in which KerasHub's model has what Keras has for this: of smoothed labels
-`CategoricalCrossentropy` of one-hot rows, of others `SparseCategoricalCrossentropy`. A process's
-growth is that of its peak memory from before the first batch to after the last, tracing included.
-KerasHub's layers drop attention weights at the rate of everything else, so ours do too, but for the
-case that says otherwise.
+compiled for batches of any size as in `fit`. Both have tfattn's `MaskedCrossentropy`, which does
+without the logits of our model. One case holds them, so that the layers alone differ. Two give
+KerasHub's model the loss of Keras: `CategoricalCrossentropy` of one-hot rows for smoothed labels,
+`SparseCategoricalCrossentropy` for others. A process's growth is that of its peak memory from
+before the first batch to after the last, tracing included. KerasHub's layers drop attention weights
+at the rate of everything else, so ours do too, but for the case that says otherwise.
 
 Beam search: batches of `translate`, 64 sentences each. Both rank by the sum of log-probabilities.
-Weights that nobody has trained end no sentence: in both models the logits of the end are set so
-that a sentence ends, in all of its beams, where its reference does. (With weights that somebody has
-trained the beams of a sentence end here and there, and `BeamSampler` waits until all of them have.)
-KerasHub's models generate by XLA unless they are told not to.
+Untrained weights end no sentence: in both models the logits of the end are set so that a sentence
+ends, in all of its beams, where its reference does. (With trained weights the beams of a sentence
+end at different lengths, and `BeamSampler` waits until all of them have.) KerasHub's models
+generate by XLA unless they are told not to.
 """
 
 import argparse
 import importlib.util
 import os
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -47,6 +46,9 @@ from turns import measure, print_header, print_row, serve, with_goal
 import tfattn
 from tfattn import data
 from tfattn.decoding import beam_search, translate
+
+Tensor = Any
+Batch = Sequence[np.ndarray]
 
 VOCABULARY_SIZE = 9900
 SIZES = {
@@ -101,8 +103,8 @@ CASES = [
 ]
 
 
-def worker(case, file, name):
-    """One peer's process."""
+def worker(case: Case, file: str, name: str) -> None:
+    """The process of a peer."""
     keras.utils.set_random_seed(1)  # the same first weights in each
     ours = name == "tfattn"
     kind = HoldingLogits if case.holds_logits else tfattn.Transformer
@@ -129,13 +131,19 @@ def worker(case, file, name):
 
 
 class HoldingLogits(tfattn.Transformer):
-    """A loss that is given a copy of the logits knows nothing of how they came about."""
+    """The copy of the logits is not marked with the product that they are."""
 
-    def logits(self, x):
+    def logits(self, x: Tensor) -> Tensor:
         return tf.identity(super().logits(x))
 
 
-def _serve_training(model, loss, labels, jit, batches):
+def _serve_training(
+    model: keras.Model,
+    loss: keras.losses.Loss,
+    labels: Callable[[Tensor], tuple[Tensor, ...]],
+    jit: bool,
+    batches: list[Batch],
+) -> None:
     optimizer = keras.optimizers.Adam(1e-3, beta_2=0.98, epsilon=1e-9)
     model.compile(optimizer, loss)
     optimizer.build(model.trainable_variables)
@@ -155,15 +163,13 @@ def _serve_training(model, loss, labels, jit, batches):
     serve(steps, lambda: [loss_without_dropout(*batch) for batch in some])
 
 
-def _own_loss(smoothing):
-    """The loss, and what it takes for ids: the ids."""
+def _own_loss(smoothing: float) -> tuple[keras.losses.Loss, Callable]:
+    """tfattn's loss, and its labels for ids: the ids."""
     return tfattn.MaskedCrossentropy(label_smoothing=smoothing), lambda ids: (ids,)
 
 
-def _keras_loss(smoothing):
-    """Keras's way to the same loss, and what it takes for ids: weights, and the ids where labels
-    are not smoothed, else one-hot rows.
-    """
+def _keras_loss(smoothing: float) -> tuple[keras.losses.Loss, Callable]:
+    """Keras's loss, and its labels for ids: the ids, or one-hot rows if smoothed, and weights."""
     options = {"from_logits": True, "reduction": "mean_with_sample_weight"}
     if smoothing:
         loss = keras.losses.CategoricalCrossentropy(label_smoothing=smoothing, **options)
@@ -177,7 +183,7 @@ def _keras_loss(smoothing):
     return loss, labels
 
 
-def _serve_decoding(case, translator, batches):
+def _serve_decoding(case: Case, translator: Callable, batches: list[Batch]) -> None:
     def step(source, lengths, max_length):
         return translator(source, lengths if case.ends else lengths + max_length, int(max_length))
 
@@ -188,73 +194,76 @@ def _serve_decoding(case, translator, batches):
 
 
 class Translator:
-    """Source ids to the best hypotheses, by `beam_search`: tokens `(B, max_length)` and scores
-    `(B,)`.
-    """
+    """The best hypotheses by `beam_search`: tokens `(B, max_length)` and scores `(B,)`."""
 
-    def __init__(self, model):
+    def __init__(self, model: tfattn.Transformer):
         self.model = model
 
-    def __call__(self, source, lengths, max_length):
+    def __call__(
+        self, source: Tensor, lengths: Tensor, max_length: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         state = {"model": self.model.encode(source, max_length=max_length), "lengths": lengths}
         found = beam_search(
             self.step, state, len(source), max_length, num_beams=BEAMS, length_penalty=0.0
         )
         return found.tokens[:, 0].numpy(), found.scores[:, 0].numpy()
 
-    def step(self, tokens, position, state):
+    def step(
+        self, tokens: Tensor, position: Tensor, state: dict[str, Any]
+    ) -> tuple[Tensor, dict[str, Any]]:
         logits, after = self.model.step(tokens, position, state["model"])
         return ending(logits, position + 1, state["lengths"]), {**state, "model": after}
 
 
-def ending(logits, length, lengths):
-    """Logits `(R, V)` that end a sentence when it has the length that it is to have, `(R,)`, and
-    not before.
-    """
+def ending(logits: Tensor, length: Tensor, lengths: Tensor) -> Tensor:
+    """Logits `(R, V)` that end each sentence at its length of `lengths`, `(R,)`."""
     end = ops.where(length >= lengths, 1e4, -1e4)
     return ops.where(ops.arange(VOCABULARY_SIZE) == Ids.end_id, end[:, None], logits)
 
 
 class Ids:
-    """The vocabulary of sentences that are ids already."""
+    """A vocabulary for sentences that are ids, written as numbers."""
 
     padding_id, unknown_id, begin_id, end_id = 0, 1, 2, 3
 
-    def __len__(self):
+    def __len__(self) -> int:
         return VOCABULARY_SIZE
 
-    def encode(self, sentence):
+    def encode(self, sentence: str) -> list[int]:
         return [int(word) for word in sentence.split()]
 
-    def decode(self, ids):
+    def decode(self, ids: Sequence[int]) -> str:
         return " ".join(map(str, ids))
 
 
 class Recorder:
-    """Stands in for a model and its search, to learn of the batches that `translate` makes.
+    """In place of a model and its search, records the batches that `translate` makes.
 
     Args:
         lengths: dict, ids of a sentence to the length of its translation.
     """
 
-    def __init__(self, lengths):
+    def __init__(self, lengths: dict[tuple[int, ...], int]):
         self.lengths, self.batches = lengths, []
 
-    def encode(self, source, max_length):
+    def encode(self, source: np.ndarray, max_length: Any) -> np.ndarray:
         return source
 
-    def step(self, tokens, position, state):
+    def step(self, tokens: Any, position: Any, state: Any) -> None:
         """Not called."""
 
-    def search(self, step, source, batch_size, max_length, **ids):
+    def search(
+        self, step: Any, source: np.ndarray, batch_size: int, max_length: Any, **ids: int
+    ) -> np.ndarray:
         lengths = [self.lengths[tuple(row[: row.tolist().index(Ids.end_id)])] for row in source]
         self.batches.append((source, np.array(lengths, "int32"), np.max(max_length)))
         return np.zeros((batch_size, 1), "int32")
 
 
-def prepare(file, folder, quick):
-    """Writes the batches for all processes to a file: `training_i_j` and `decoding_i_j`, part j of
-    batch i.
+def prepare(file: Path, folder: Path | None, quick: bool) -> None:
+    """Writes the batches for all processes to a file.
+
+    `training_i_j` and `decoding_i_j` are part j of batch i.
     """
     if folder is None:
         generator = np.random.default_rng(5)
@@ -271,7 +280,7 @@ def prepare(file, folder, quick):
         (*inputs, target_out)
         for inputs, target_out in data.token_batches(train, words, words, 4096).as_numpy_iterator()
     ]
-    # of the range from long sentences to short ones, and the middle of each
+    # Batches go from long sentences to short ones: the middle of each part of that range.
     parts = 3 if quick else 12
     training = [training[(2 * i + 1) * len(training) // (2 * parts)] for i in range(parts)]
     recorder = Recorder(
@@ -293,15 +302,11 @@ def prepare(file, folder, quick):
     )
 
 
-def _made_up(count, generator):
-    """Pairs of sentences, their lengths spread as in Multi30k."""
+def _made_up(count: int, generator: np.random.Generator) -> list[tuple[str, str]]:
+    """Pairs of sentences whose lengths are distributed as in Multi30k."""
     source = generator.normal(2.57, 0.31, size=count)
-    lengths = (
-        np.exp([source, source + generator.normal(0.0, 0.17, size=count)])
-        .round()
-        .astype(int)
-        .clip(4, 45)
-    )
+    target = source + generator.normal(0.0, 0.17, size=count)
+    lengths = np.exp([source, target]).round().astype(int).clip(4, 45)
 
     def sentence(length):
         return " ".join(map(str, generator.integers(Ids.end_id + 1, VOCABULARY_SIZE, size=length)))
@@ -309,7 +314,7 @@ def _made_up(count, generator):
     return [tuple(map(sentence, pair)) for pair in lengths.T]
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

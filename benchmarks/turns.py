@@ -1,7 +1,6 @@
-"""What the benchmarks share: two peers, each in a process of its own, that take their steps in
-turns.
+"""What the benchmarks share: two peers, each in its own process, that take their steps in turns.
 
-So what else the machine does falls on both, and neither one's memory or threads are the other's.
+So what else the machine does slows both, and they share no memory and no threads.
 """
 
 import json
@@ -12,20 +11,29 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TextIO
 
 
-def measure(case, names, arguments, rounds, tolerance=None):
-    """Both peers, after at least `rounds` rounds of steps in turns, or 2 seconds of them.
+def measure(
+    case: str,
+    names: tuple[str, str],
+    arguments: Sequence[Any],
+    rounds: int,
+    tolerance: float | None = None,
+) -> tuple["Peer", "Peer"]:
+    """Both peers, after at least `rounds` rounds of steps in turns, and 2 seconds of them.
 
     Args:
         case: for messages.
         names: of the two peers, ours first.
-        arguments: of the running script, with which, a peer's name behind them, it calls `serve`.
-        rounds: positive int. In a round each part of the work is done by the one and then by the
-            other; one round goes ahead of the others.
+        arguments: of the running script. With these, and a peer's name after them, it calls
+            `serve`.
+        rounds: positive int. In a round our peer and then the other does each part of the work;
+            one more round goes ahead.
         tolerance: how far the peers' samples may be apart, as a fraction of the greatest number in
-            them; None for peers that are not to be compared.
+            them. Defaults to None, for peers that are not compared.
     """
     with Peer(case, names[0], arguments) as ours, Peer(case, names[1], arguments) as peer:
         if tolerance is not None:
@@ -40,13 +48,13 @@ def measure(case, names, arguments, rounds, tolerance=None):
     return ours, peer
 
 
-def _round(ours, peer):
+def _round(ours: "Peer", peer: "Peer") -> None:
     for part in range(len(ours.times)):
         ours.step(part)
         peer.step(part)
 
 
-def _check_alike(case, ours, peer, tolerance):
+def _check_alike(case: str, ours: "Peer", peer: "Peer", tolerance: float) -> None:
     difference = max(abs(a - b) for a, b in zip(ours.sample, peer.sample, strict=True))
     scale = max(abs(b) for b in peer.sample)
     if not difference <= tolerance * scale:
@@ -58,58 +66,59 @@ def _check_alike(case, ours, peer, tolerance):
 class Peer:
     """A process that takes steps when it is told to."""
 
-    def __init__(self, case, name, arguments):
+    def __init__(self, case: str, name: str, arguments: Sequence[Any]):
         self.name = name
         command = [sys.executable, sys.argv[0], *map(str, arguments), name]
         pipe = subprocess.PIPE
-        # TensorFlow logs much; shown only where the process dies
+        # TensorFlow logs much; shown only where the process dies.
         errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
         self.failure = lambda: f"{case}: the process of {name} died\n{_end_of(errors)}"
         parts, self.sample = self._answer()
         self.times, self.growth = [[] for _ in range(parts)], 0.0
 
-    def step(self, part):
+    def step(self, part: int) -> None:
         self.process.stdin.write(f"{part}\n")
         self.process.stdin.flush()
         seconds, self.growth = self._answer()
         self.times[part].append(seconds)
 
-    def forget(self):
+    def forget(self) -> None:
         self.times = [[] for _ in self.times]
 
     @property
-    def seconds(self):
-        """Of the whole: the sum over its parts, each one's median."""
+    def seconds(self) -> float:
+        """Time of the whole work: the sum of the medians of its parts."""
         return sum(map(statistics.median, self.times))
 
-    def _answer(self):
+    def _answer(self) -> list:
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(self.failure())
         return json.loads(line)
 
-    def __enter__(self):
+    def __enter__(self) -> "Peer":
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self.process.stdin.close()
         self.process.wait()
 
 
-def _end_of(file):
+def _end_of(file: TextIO) -> str:
     file.seek(0)
     return file.read()[-2000:]
 
 
-def serve(steps, sample):
-    """The process's side: answers each line of input, the number of a part, with its seconds and
-    the growth of memory.
+def serve(steps: Sequence[Callable[[], Any]], sample: Callable[[], list[float]]) -> None:
+    """The process of a peer: takes a step for each line of input.
+
+    A line is the number of a part; the answer has its seconds and the growth of memory.
 
     Args:
         steps: list of functions without arguments, the parts of the work.
-        sample: function without arguments to a list of floats, by which the peers are compared
-            before anything is timed; the memory that it takes counts.
+        sample: function without arguments that returns a list of floats, by which the peers are
+            compared before anything is timed. The memory that it takes counts.
     """
     before = _peak_memory()
     print(json.dumps([len(steps), sample()]), flush=True)
@@ -119,26 +128,27 @@ def serve(steps, sample):
         print(json.dumps([time.perf_counter() - start, _peak_memory() - before]), flush=True)
 
 
-def _peak_memory():
+def _peak_memory() -> float:
     """Peak resident memory of this process, in GB."""
     status = Path("/proc/self/status")
-    # `ru_maxrss` there is no less than that of the process which started this one
+    # On Linux `ru_maxrss` is no less than that of the process which started this one.
     if status.exists():
         return int(re.search(r"VmHWM:\s*(\d+) kB", status.read_text())[1]) * 1024 / 1e9
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
-def with_goal(ratio, goal):
+def with_goal(ratio: float, goal: float | None) -> str:
+    """The ratio as text, with its goal where it has one."""
     if goal is None:
         return f"{ratio:.3g}"
     return f"{ratio:.3g} (goal {goal:g}{'' if ratio <= goal else ', missed'})"
 
 
-def print_header(*cells):
+def print_header(*cells: str) -> None:
     print_row(*cells)
     print("|" + "---|" * len(cells), flush=True)
 
 
-def print_row(*cells):
+def print_row(*cells: str) -> None:
     print("| " + " | ".join(cells) + " |", flush=True)

@@ -8,10 +8,10 @@ that it let pass, so that a constructor can write
 """
 
 import numbers
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any, NoReturn
 
-Shape = Sequence[int | None]  # a static shape: None where only the run knows the size
+from tfattn._types import Shape
 
 
 def fail(

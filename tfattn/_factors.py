@@ -1,12 +1,12 @@
 """What models and losses share without knowing each other: the product that the logits are."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from tfattn._types import Tensor
 
 __all__ = ["Factors"]
 
 _NAME, _SPARED = "_tfattn_factors", "_tfattn_spared"
-
-Tensor = Any  # of any backend, for which Keras has no common type
 
 
 class Factors(NamedTuple):

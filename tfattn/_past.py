@@ -1,14 +1,10 @@
-"""What models and searches share without knowing each other: a step, and the past in its state."""
+"""What models and searches share without knowing each other: the past in the state of a step."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-__all__ = ["Past", "Step", "Tensor"]
+from tfattn._types import Tensor
 
-Tensor = Any  # of any backend, for which Keras has no common type
-
-# (tokens, position, state) -> (logits, state), as `tfattn.decoding` describes it.
-Step = Callable[[Tensor, Tensor, Any], tuple[Tensor, Any]]
+__all__ = ["Past"]
 
 
 class Past(NamedTuple):

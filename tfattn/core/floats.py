@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-Tensor = Any  # of any backend, for which Keras has no common type
+from tfattn._types import Tensor
 
 
 def floating(x: Any, dtype: str | None = None) -> Tensor:

@@ -19,7 +19,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core.floats import Tensor
+from tfattn._types import Tensor
 
 __all__ = ["boxcar", "epanechnikov", "gaussian", "get", "names", "triangular"]
 

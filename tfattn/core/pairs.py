@@ -6,8 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._checks import Shape
-from tfattn.core.floats import Tensor
+from tfattn._types import Shape, Tensor
 
 _FLOAT_HINT = "a float that is added to the scores, such as 0 and -1e9, goes into `bias`"
 _INT_HINT = "0 and 1 become a mask with `mask != 0`"

@@ -8,7 +8,7 @@ attention).
 import numpy as np
 from keras import ops
 
-from tfattn.core.floats import Tensor
+from tfattn._types import Tensor
 
 
 def matmul(left: Tensor, right: Tensor) -> Tensor:

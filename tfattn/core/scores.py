@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from tfattn._types import Tensor
 from tfattn.core import products
-from tfattn.core.trees import Tensor
 
 __all__ = ["Facts", "additive", "dot_product", "facts_of", "log_kernel", "scaled_dot_product"]
 

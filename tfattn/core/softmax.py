@@ -6,9 +6,9 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._checks import Shape
+from tfattn._types import Shape, Tensor
 from tfattn.core import masks, pairs
-from tfattn.core.floats import Tensor, floating
+from tfattn.core.floats import floating
 
 __all__ = ["masked_softmax"]
 

@@ -19,15 +19,14 @@ own class and no subclass, which may hold more: an object whose class defines no
 stays whole.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
 from keras import ops
 
-__all__ = ["Leaf", "Node", "Shape", "Structure", "Tensor", "flatten", "is_shareable", "unflatten"]
+from tfattn._types import Tensor
 
-Tensor = Any  # of any backend, for which Keras has no common type
-Shape = Sequence[int | None]  # a static shape; None where only the run knows the size
+__all__ = ["Leaf", "Node", "Structure", "flatten", "is_shareable", "unflatten"]
 
 
 class Leaf:

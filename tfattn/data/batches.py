@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from tfattn import _checks
-from tfattn.data.epochs import Dataset, EpochCounter, Plan, Tensor, per_epoch
+from tfattn._types import Tensor
+from tfattn.data.epochs import Dataset, EpochCounter, Plan, per_epoch
 from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.vocabulary import Vocabulary
 

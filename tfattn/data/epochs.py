@@ -7,10 +7,10 @@ import keras
 import numpy as np
 
 from tfattn import _checks
+from tfattn._types import Tensor
 
 __all__ = ["EpochCounter"]
 
-Tensor = Any  # a TensorFlow tensor
 Dataset = Any  # a tf.data.Dataset: TensorFlow is imported only when one is made
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
-from tfattn._past import Step, Tensor
+from tfattn._types import Step, Tensor
 from tfattn.decoding.state import paths_of_pasts
 
 __all__ = ["Settings", "Start", "checked_arguments"]

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._past import Step, Tensor
+from tfattn._types import Step, Tensor
 from tfattn.decoding.arguments import Settings, Start, checked_arguments
 from tfattn.decoding.best import best_tokens
 from tfattn.decoding.compiling import compiled

@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from tfattn._past import Tensor
+from tfattn._types import Tensor
 
 __all__ = ["best_token", "best_tokens"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from tfattn import _checks
-from tfattn._past import Step
+from tfattn._types import Step
 
 __all__ = ["compiled"]
 

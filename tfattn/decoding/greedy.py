@@ -5,7 +5,7 @@ from typing import Any
 
 from keras import ops
 
-from tfattn._past import Step, Tensor
+from tfattn._types import Step, Tensor
 from tfattn.decoding.arguments import Settings, Start, checked_arguments
 from tfattn.decoding.best import best_token
 from tfattn.decoding.compiling import compiled

@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from tfattn._past import Step, Tensor
+from tfattn._types import Step, Tensor
 from tfattn.decoding.arguments import Settings, Start
 from tfattn.decoding.rows import loop_over_open_rows
 from tfattn.decoding.search import Found, Search

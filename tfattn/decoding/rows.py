@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from tfattn._past import Tensor
+from tfattn._types import Tensor
 from tfattn.decoding.search import Found
 
 __all__ = ["loop_over_open_rows"]

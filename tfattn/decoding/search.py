@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from tfattn._past import Tensor
+from tfattn._types import Tensor
 
 __all__ = ["Found", "Search"]
 

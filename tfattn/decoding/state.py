@@ -7,7 +7,8 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._past import Past, Tensor
+from tfattn._past import Past
+from tfattn._types import Tensor
 
 __all__ = ["StateLayout", "paths_of_pasts", "take_rows"]
 

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from tfattn.core.trees import Tensor
+from tfattn._types import Tensor
 
 __all__ = ["Dropout"]
 

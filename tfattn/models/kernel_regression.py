@@ -10,8 +10,8 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Shape, Tensor
 from tfattn.core import kernels
-from tfattn.core.trees import Shape, Tensor
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
 from tfattn.layers.attention.scores import checked_smoothing
 

@@ -5,8 +5,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._factors import Factors
+from tfattn._types import Tensor
 from tfattn.core import products
-from tfattn.core.trees import Tensor
 
 
 def check_shared(who: str, source_vocabulary_size: int, target_vocabulary_size: int) -> None:

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core.trees import Shape, Tensor
+from tfattn._types import Shape, Tensor
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
 from tfattn.layers.recurrent.decoder import RecurrentDecoder

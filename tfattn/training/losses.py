@@ -7,10 +7,10 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._factors import Factors
+from tfattn._types import Tensor
 
 __all__ = ["MaskedCrossentropy"]
 
-Tensor = Any  # of any backend, for which Keras has no common type
 
 _MIN_VOCABULARY = 512  # a smaller one has logits too small to be worth avoiding
 _REDUCTIONS = ("sum_over_batch_size", "sum", "none", None)

@@ -7,7 +7,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._factors import Factors
-from tfattn.training.losses import Tensor, check_logits, streamable, token_weights
+from tfattn._types import Tensor
+from tfattn.training.losses import check_logits, streamable, token_weights
 
 __all__ = ["MaskedAccuracy"]
 

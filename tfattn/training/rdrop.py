@@ -6,7 +6,8 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.training.losses import MaskedCrossentropy, Tensor
+from tfattn._types import Tensor
+from tfattn.training.losses import MaskedCrossentropy
 
 __all__ = ["RDropCrossentropy"]
 

@@ -6,10 +6,9 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Tensor
 
 __all__ = ["Cooldown", "InverseSquareRootSchedule", "TransformerSchedule"]
-
-Tensor = Any  # of any backend, for which Keras has no common type
 
 
 @keras.saving.register_keras_serializable("tfattn")

@@ -5,8 +5,8 @@ from typing import Any
 
 import keras
 
-from tfattn.core.masks.grid import Grid, Size
-from tfattn.core.trees import Tensor
+from tfattn._types import Size, Tensor
+from tfattn.core.masks.grid import Grid
 
 __all__ = ["OPERATORS", "Bias", "registered"]
 

@@ -7,10 +7,10 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Tensor
 from tfattn.core import pairs
 from tfattn.core.biases.base import Bias, registered
 from tfattn.core.floats import floating
-from tfattn.core.trees import Tensor
 
 __all__ = ["checked", "explicit"]
 

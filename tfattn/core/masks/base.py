@@ -7,9 +7,9 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core.masks.grid import Grid, Size
+from tfattn._types import Size, Tensor
+from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
-from tfattn.core.trees import Tensor
 
 __all__ = ["OPERATORS", "Mask", "refuse_symbols", "registered", "saved"]
 

@@ -4,11 +4,9 @@ from typing import NamedTuple
 
 from keras import ops
 
-from tfattn.core.trees import Tensor
+from tfattn._types import Size, Tensor
 
-__all__ = ["Grid", "Size"]
-
-Size = int | Tensor  # a tensor, a scalar of integers, where only the run can tell
+__all__ = ["Grid"]
 
 
 class Grid(NamedTuple):

@@ -6,11 +6,11 @@ second key of those. So nobody calls a hook of a mask. These functions do, and w
 newer one they give the answer of `Mask`, which is right of any.
 """
 
+from tfattn._types import Size, Tensor
 from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask
-from tfattn.core.masks.grid import Grid, Size
+from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
-from tfattn.core.trees import Tensor
 
 __all__ = ["common_keys", "full_bounds", "is_relative", "key_bounds", "max_keys", "seen_keys"]
 

@@ -3,10 +3,10 @@
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
-from tfattn.core.trees import Tensor
 
 __all__ = ["prefix"]
 

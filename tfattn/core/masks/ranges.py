@@ -7,8 +7,7 @@ import numbers
 
 from keras import ops
 
-from tfattn.core.masks.grid import Size
-from tfattn.core.trees import Tensor
+from tfattn._types import Size, Tensor
 
 __all__ = ["Range", "ends", "greatest", "hull", "least", "left_over", "longer", "overlap"]
 

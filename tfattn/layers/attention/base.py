@@ -6,13 +6,13 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Shape, Tensor
 from tfattn.core import biases, masks, softmax
 from tfattn.core.attend import attend
 from tfattn.core.biases import Bias
 from tfattn.core.floats import floating
 from tfattn.core.guard import zero_broken_padding, zero_hidden
 from tfattn.core.masks import Mask, hooks
-from tfattn.core.trees import Shape, Tensor
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.parts import CarryMask

@@ -6,10 +6,10 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Shape, Tensor
 from tfattn.core import pairs
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Grid, Mask
-from tfattn.core.trees import Shape, Tensor
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.projection import FromHeads, ToHeads
 from tfattn.layers.attention.scores import Score

@@ -7,10 +7,10 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Tensor
 from tfattn.core import kernels, masks
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Mask
-from tfattn.core.trees import Tensor
 from tfattn.layers.attention.scores import KernelScore, checked_smoothing
 from tfattn.layers.attention.single_head import NamedAttention
 

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfattn._types import Shape, Tensor
 from tfattn.core import products
-from tfattn.core.trees import Shape, Tensor
 from tfattn.layers.parts import own_initializer
 
 __all__ = ["FromHeads", "ToHeads"]

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tfattn.core.trees import Tensor
+from tfattn._types import Tensor
 
 __all__ = ["attention_weights"]
 

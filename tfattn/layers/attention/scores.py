@@ -12,8 +12,8 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Shape, Tensor
 from tfattn.core import kernels, products, scores
-from tfattn.core.trees import Shape, Tensor
 
 __all__ = [
     "AdditiveScore",

@@ -5,9 +5,9 @@ from typing import Any
 import keras
 
 from tfattn import _checks
+from tfattn._types import Shape, Tensor
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Mask
-from tfattn.core.trees import Shape, Tensor
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.scores import AdditiveScore, BilinearScore, DotProductScore, Score
 from tfattn.layers.parts import deserialized, serialized

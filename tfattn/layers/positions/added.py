@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core.trees import Shape, Tensor
+from tfattn._types import Shape, Tensor
 
 __all__ = ["LearnedPositionalEncoding", "SinusoidalPositionalEncoding"]
 

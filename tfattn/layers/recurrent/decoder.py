@@ -6,9 +6,8 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._checks import Shape
+from tfattn._types import Shape, Tensor
 from tfattn.core import products, softmax
-from tfattn.core.floats import Tensor
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.scores import AdditiveScore, Score
 from tfattn.layers.attention.single_head import checked_score

@@ -7,8 +7,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._checks import Shape
-from tfattn.core.floats import Tensor
+from tfattn._types import Shape, Tensor
 from tfattn.layers.parts import padding_mask
 from tfattn.layers.recurrent.recurrence import loop, split_cell
 from tfattn.layers.recurrent.stack import RecurrentStack

@@ -11,8 +11,8 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Tensor
 from tfattn.core import products
-from tfattn.core.floats import Tensor
 
 __all__ = ["cell_class", "cell_name", "checked_cell", "loop", "split_cell", "state_sizes"]
 

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core.floats import Tensor
+from tfattn._types import Tensor
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
 from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
+from tfattn._types import Tensor
 from tfattn.core import products
-from tfattn.core.trees import Tensor
 
 __all__ = ["LayerNormalization"]
 
