@@ -7,7 +7,6 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import pairs
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Grid, Mask
 from tfattn.layers.attention.base import AttentionLayer
@@ -222,41 +221,29 @@ class MultiHeadAttention(AttentionLayer):
         Args:
             query: float `(B, T, Dq)`.   keys, values: of `project_keys`.
             mask: a mask object or a bool array, as in `tfattn.attend`.
-            bias: a bias object or a float array, likewise. With `start`, an array.
+            bias: a bias object or a float array, likewise.
             dropout: probability in [0, 1) of dropping a weight.
             return_weights: whether weights are wanted.
-            start: position of the first query on the keys' axis, for the layer's `positions`: int
+            start: position of the first query on the keys' axis, for positions and bias objects: int
                 or scalar integer tensor. Defaults to S − T: the last query meets the last key.
         Returns:
             (output, weights), as in a call; weights are None where they are not wanted.
         """
         query = self.query_dense(query)  # (B, H, T, P)
+        num_queries, num_keys = ops.shape(query)[2], ops.shape(keys)[2]
         if self.positions is not None:
-            num_queries, num_keys = ops.shape(query)[2], ops.shape(keys)[2]
             first = num_keys - num_queries if start is None else start
             query = self.positions.turn(query, first)
-            bias = self._add_bias_of_positions(bias, num_queries, num_keys, start)
+            added = self.positions.bias()
+            if added is not None:
+                bias = added if bias is None else added + bias
+        if start is not None and isinstance(bias, Bias):
+            # The engine lines queries up at the end; these stand elsewhere.
+            bias = bias.on(Grid.whole(num_queries, num_keys, offset=start), *bias.parameters())
         output, weights = self.attend(
             query, values, keys, self.score, mask, bias, dropout, return_weights
         )
         return self.output_dense(output), weights
-
-    def _add_bias_of_positions(
-        self,
-        bias: Tensor | Bias | None,
-        num_queries: int | Tensor,
-        num_keys: int | Tensor,
-        start: int | Tensor | None,
-    ) -> Tensor | Bias | None:
-        added = self.positions.bias()
-        if added is None:
-            return bias
-        if start is not None:
-            # The engine lines queries up at the end; these stand elsewhere.
-            grid = Grid.whole(num_queries, num_keys, offset=start)
-            added = pairs.with_heads(added.on(grid, *added.parameters()), 4)
-            bias = None if bias is None else pairs.with_heads(ops.convert_to_tensor(bias), 4)
-        return added if bias is None else added + bias
 
     def score_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
         return (query_shape[0], self.num_heads, query_shape[1], key_shape[1])
