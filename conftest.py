@@ -20,14 +20,14 @@ TESTS = Path(__file__).resolve().parent / "tests"
 # busy and the others idle.
 LONG = (
     "demos/test_translation.py",
-    "test_streamed.py",
+    "test_blockwise.py",
     "conformance/test_saving.py",
     "conformance/test_graph.py",
-    "test_streamed_choice.py",
+    "test_path_choice.py",
     "conformance/test_masks.py",
     "test_seq2seq.py",
     "demos/test_course.py",
-    "test_streamed_derivatives.py",
+    "test_blockwise_derivatives.py",
     "conformance/test_symbolic.py",
     "test_resume.py",
     "test_models_trained.py",
