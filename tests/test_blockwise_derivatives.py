@@ -31,7 +31,7 @@ def test_second_use_in_one_tape():
     "mask, compiled",
     [
         ("causal", False),
-        ("padding", False),
+        pytest.param("padding", False, marks=pytest.mark.slow),
         pytest.param("causal", True, marks=pytest.mark.slow),
     ],
     ids=["causal", "padding", "graph"],
@@ -73,7 +73,9 @@ def test_second_derivatives_of_scores_that_differ_by_less_than_their_weights_can
     assert_close([second("streamed", query)], [second("dense", query)], 1e-4)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize(
+    "compiled", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "graph"]
+)
 def test_second_derivatives_where_one_tensor_comes_twice_and_the_upstream_gradient_has_one_too(
     compiled,
 ):
@@ -97,7 +99,9 @@ def test_second_derivatives_where_one_tensor_comes_twice_and_the_upstream_gradie
         np.testing.assert_allclose(this, that, 1e-3, 1e-4 * np.abs(that).max())
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize(
+    "compiled", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "graph"]
+)
 def test_the_gradient_of_some_rows_alone(compiled):
     function, arguments = problem(53)
 

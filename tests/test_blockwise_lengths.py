@@ -119,7 +119,9 @@ class InNumpy(masks.Mask):
 
 
 @pytest.mark.parametrize(
-    "wrap", [np.int64, lambda x: tf.cast(x, tf.int64)], ids=["NumPy", "int64 tensor"]
+    "wrap",
+    [pytest.param(np.int64, marks=pytest.mark.slow), lambda x: tf.cast(x, tf.int64)],
+    ids=["NumPy", "int64 tensor"],
 )
 def test_a_mask_of_ones_own_may_answer_in_numpy(wrap):
     function, (query, key, value) = problem(73)

@@ -1,5 +1,7 @@
 """Local attention, whose blocks of queries come in runs: the same as the dense path in all."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -178,7 +180,9 @@ def test_attention_is_local_where_the_mask_goes_by_distance_and_leaves_little():
         ("causal window", (2, 2), (520, 520), None),
     ],
 )
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
+@pytest.mark.parametrize(
+    "jit", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "XLA"]
+)
 def test_local_attention_in_a_graph_and_under_xla_with_a_batch_of_any_size(
     name, heads, sizes, block, jit, short_runs
 ):
@@ -216,6 +220,12 @@ def test_local_attention_in_other_dtypes(dtype, tolerance):
     assert_close(here, by_the_dense_path(mask, *wide), tolerance)
 
 
+@functools.cache
+def causal_window():
+    """Both ways under that mask, in the runs of the first who asks."""
+    return tf.function(lambda *x: with_upstream(MASKS["causal window"], *x, block=(4, 4)))
+
+
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), 3e38])
 @pytest.mark.parametrize("at", [0, 17, 30])
 @pytest.mark.parametrize("which", ["key", "value"])
@@ -223,13 +233,14 @@ def test_a_broken_token_reaches_the_queries_of_local_attention_that_may_see_it_a
     which, at, broken, short_runs
 ):
     mask, (query, key, value, upstream) = MASKS["causal window"], operands_of((1, 2, 2, 31, 31))
-    clean = with_upstream(mask, query, key, value, upstream, block=(4, 4))
+    run = causal_window()
+    clean = run(query, key, value, upstream)
     there = tf.range(31)[:, None] == at
     key, value = (
         tf.where(there, broken, x) if name == which else x
         for name, x in (("key", key), ("value", value))
     )
-    output, grad_query, *_ = with_upstream(mask, query, key, value, upstream, block=(4, 4))
+    output, grad_query, *_ = run(query, key, value, upstream)
     sees = np.asarray(mask.dense(31, 31))[:, at]
     np.testing.assert_array_equal(output.numpy()[:, :, ~sees], clean[0].numpy()[:, :, ~sees])
     if broken != 3e38:
@@ -274,7 +285,9 @@ def test_exponentials_of_local_attention_that_overflow_or_vanish_for_some_querie
     assert_close(here, by_the_dense_path(mask, *arguments), 1e-3)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "graph"])
+@pytest.mark.parametrize(
+    "compiled", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["eager", "graph"]
+)
 def test_dropout_of_local_attention_is_the_same_both_ways_and_in_second_derivatives(
     compiled, short_runs
 ):

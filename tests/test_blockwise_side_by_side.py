@@ -2,6 +2,8 @@
 are by themselves.
 """
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -54,8 +56,17 @@ def both_ways(path, arrays, upstream, mask):
     return [output, *tape.gradient(output, arrays, upstream)]
 
 
-@pytest.mark.parametrize("shape", TILINGS, ids=str)
-@pytest.mark.parametrize("name", MASKS)
+# Each shape and each mask once, quickly.
+QUICK = [*zip(TILINGS, [*MASKS, "causal"], strict=True)]
+
+
+@pytest.mark.parametrize(
+    "shape, name",
+    [
+        pytest.param(*row, id=str(row), marks=[pytest.mark.slow] * (row not in QUICK))
+        for row in itertools.product(TILINGS, MASKS)
+    ],
+)
 def test_blocks_side_by_side_equal_the_dense_path(name, shape):
     arrays, upstream = operands(shape)
     mask = MASKS[name](np.random.default_rng(1), *shape[2:])
@@ -68,7 +79,9 @@ def test_blocks_side_by_side_equal_the_dense_path(name, shape):
     assert np.abs(dense[0]).max() > 0.1
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
+@pytest.mark.parametrize(
+    "jit", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "XLA"]
+)
 def test_blocks_side_by_side_equal_the_dense_path_where_the_run_tells_the_batch(jit):
     shape = (2, 2, 521, 517)
     arrays, upstream = operands(shape)

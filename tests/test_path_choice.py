@@ -37,7 +37,7 @@ def test_attend_chooses_its_path_by_size():
     assert path(2, 1, 1024, 1024, width=4, score=score_functions.additive) == "dense"
 
 
-@pytest.mark.parametrize("batch", [1, None])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.slow), None])
 def test_a_graph_of_unknown_lengths_chooses_when_it_runs(batch):
     blocks = []
 
@@ -138,6 +138,7 @@ def test_both_sides_of_a_choice_equal_the_dense_path(kind, jit, monkeypatch):
             assert_close(graph(given, *arguments), wanted)
 
 
+@pytest.mark.slow
 def test_a_model_of_unknown_lengths_trains_under_xla(monkeypatch):
     monkeypatch.setattr(choice, "_is_long", lambda query, key, score: tf.shape(query)[1] > 6)
     rng = np.random.default_rng(67)
@@ -161,6 +162,7 @@ def test_a_model_of_unknown_lengths_trains_under_xla(monkeypatch):
     assert_close(trained(True), trained(False))
 
 
+@pytest.mark.slow
 def test_a_choice_can_be_differentiated_twice(monkeypatch):
     monkeypatch.setattr(choice, "_is_long", lambda query, key, score: tf.shape(query)[1] > 8)
     function, arguments = problem(71, heads=(1, 1))
@@ -183,8 +185,10 @@ def test_a_choice_can_be_differentiated_twice(monkeypatch):
         assert_close(graph(*operands), penalty("dense", *operands), 1e-3)
 
 
-@pytest.mark.parametrize("score", ["scaled dot", "gaussian"])
-@pytest.mark.parametrize("least", [0, 99], ids=["streamed", "dense"])
+@pytest.mark.parametrize("score", ["scaled dot", pytest.param("gaussian", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "least", [0, pytest.param(99, marks=pytest.mark.slow)], ids=["streamed", "dense"]
+)
 def test_a_choice_that_was_saved_has_its_gradient(score, least, monkeypatch, tmp_path):
     monkeypatch.setattr(choice, "_is_long", lambda query, key, score: tf.shape(query)[2] >= least)
     function, arguments = problem(73, score)
@@ -252,7 +256,7 @@ def test_calls_with_masks_of_other_kinds_or_other_scores_share_nothing():
     assert len(differentiation._shared) == len(rules) + 1
 
 
-@pytest.mark.parametrize("kind", ["causal", "padding"])
+@pytest.mark.parametrize("kind", [pytest.param("causal", marks=pytest.mark.slow), "padding"])
 def test_layers_of_one_kind_share_one_trace(kind, monkeypatch):
     monkeypatch.setattr(choice, "_is_long", lambda query, key, score: tf.shape(query)[2] > 0)
     mask, operands = mask_of(kind, 3), drawn(T, S, S)
