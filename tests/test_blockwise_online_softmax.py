@@ -78,7 +78,7 @@ def test_a_row_with_nothing_gives_zero_and_its_weights_come_back_as_zero(splits)
     scores[:, :, 1] = HIDDEN
     output, row_max, row_sum = pooled(scores, values, splits)
     assert np.all(output[:, :, 1] == 0) and np.all(row_sum[:, :, 1] == 1)
-    # by any score that a float may have, and not only by −inf
+    # whatever the score, and not only by −inf
     for score in (0.0, 1e29, HIDDEN):
         assert np.all(np.exp(score - row_max[:, :, 1]) == 0)
     assert np.isfinite(row_max).all()

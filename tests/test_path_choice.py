@@ -14,8 +14,17 @@ from tfattn.core.paths.blockwise import block_scores, differentiation
 
 
 @pytest.fixture(autouse=True)
-def no_shared_functions(monkeypatch):
+def made(monkeypatch):
+    """The shared functions that a test makes; it begins with none."""
+    functions, compiled = [], differentiation.compiled
+
+    def noted(function):
+        functions.append(compiled(function))
+        return functions[-1]
+
     monkeypatch.setattr(differentiation, "_shared", {})
+    monkeypatch.setattr(differentiation, "compiled", noted)
+    return functions
 
 
 def test_attend_chooses_its_path_by_size():
@@ -224,7 +233,7 @@ QUICK = ("none", "causal", "padding", "prefix | causal", "explicit by head")
     "kind",
     [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in QUICK)) for kind in MASKS],
 )
-def test_calls_with_masks_of_one_kind_share_one_trace(kind):
+def test_calls_with_masks_of_one_kind_share_one_trace(kind, made):
     for seed in (3, 5):
         arguments, mask = drawn(T, S, S, seed=seed), mask_of(kind, seed)
 
@@ -240,8 +249,7 @@ def test_calls_with_masks_of_one_kind_share_one_trace(kind):
             blockwise.attend, score=score_functions.scaled_dot_product, mask=rule, shared=True
         )
         assert_close(here, loss_and_gradients(attend, mask=mask, path="dense"))
-    (passes,) = differentiation._shared.values()
-    assert [function.experimental_get_tracing_count() for function in passes] == [1, 1]
+    assert [function.experimental_get_tracing_count() for function in made] == [1, 1]
 
 
 def test_calls_with_masks_of_other_kinds_or_other_scores_share_nothing():
@@ -257,7 +265,7 @@ def test_calls_with_masks_of_other_kinds_or_other_scores_share_nothing():
 
 
 @pytest.mark.parametrize("kind", [pytest.param("causal", marks=pytest.mark.slow), "padding"])
-def test_layers_of_one_kind_share_one_trace(kind, monkeypatch):
+def test_layers_of_one_kind_share_one_trace(kind, monkeypatch, made):
     monkeypatch.setattr(choice, "_is_long", lambda query, key, score: tf.shape(query)[2] > 0)
     mask, operands = mask_of(kind, 3), drawn(T, S, S)
 
@@ -275,8 +283,7 @@ def test_layers_of_one_kind_share_one_trace(kind, monkeypatch):
         lambda *operands: loss_and_gradients(None, *operands), input_signature=[unknown] * 3
     )
     assert_close(graph(*operands), loss_and_gradients("dense", *operands))
-    (passes,) = differentiation._shared.values()
-    assert [function.experimental_get_tracing_count() for function in passes] == [1, 1]
+    assert [function.experimental_get_tracing_count() for function in made] == [1, 1]
 
 
 def test_a_process_keeps_few_shared_traces(monkeypatch):
@@ -302,7 +309,7 @@ def test_a_mask_of_ones_own_is_not_shared(monkeypatch):
     )
     x = tf.random.stateless_normal((1, 6, 4), (1, 2))
     assert_close([graph(x)], [attend(x, x, mask=Even(), path="dense")])
-    assert not differentiation._shared
+    assert not differentiation._shared and not made
 
 
 def test_a_transformer_trains_with_the_causal_skip_without_being_told(monkeypatch):
