@@ -174,7 +174,9 @@ def window(size, num_queries, num_keys):
 
 
 def alibi(num_heads, num_queries, num_keys):
-    """`(1, H, T, S)`: minus the distance of a pair, times the slope of the head (Press et al. 2022)."""
+    """`(1, H, T, S)`: minus the distance of a pair, times the slope of the head (Press et al.
+    2022).
+    """
 
     def slopes_of(heads):  # a power of two: 2^(−8/H), and each next one smaller by as much
         return [(2.0 ** (-8.0 / heads)) ** (head + 1) for head in range(heads)]

@@ -293,8 +293,11 @@ def test_additive_scores_far_outside_of_the_range_of_exponentials():
 def test_a_score_that_is_undefined_at_zero_meets_real_tokens_alone(heads, unknown):
     def cosine(query, key):
         key = tf.repeat(key, query.shape[1] // key.shape[1], axis=1)
-        return tf.matmul(query / tf.norm(query, axis=-1, keepdims=True), key / tf.norm(key, axis=-1, keepdims=True),
-                         transpose_b=True)  # fmt: skip
+        return tf.matmul(
+            query / tf.norm(query, axis=-1, keepdims=True),
+            key / tf.norm(key, axis=-1, keepdims=True),
+            transpose_b=True,
+        )
 
     _, arguments = problem(61, heads=heads)
     run = lambda *x: both_ways(cosine, list(x), masks.causal(), "streamed")  # noqa: E731

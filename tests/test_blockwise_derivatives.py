@@ -1,5 +1,5 @@
-"""The blockwise path differentiated again, twice in one tape, and for some of its rows: as the dense
-path.
+"""The blockwise path differentiated again, twice in one tape, and for some of its rows: as the
+dense path.
 """
 
 import numpy as np

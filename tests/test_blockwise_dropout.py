@@ -1,4 +1,4 @@
-"""Dropout of the blockwise path: the same both ways, another for each block and seed, at its rate."""
+"""Dropout of the blockwise path: the same both ways, another a block and a seed, at its rate."""
 
 import keras
 import numpy as np

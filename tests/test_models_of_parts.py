@@ -153,5 +153,7 @@ def test_a_file_of_a_plain_model_from_before_blocks_were_passed_in_loads(cls):
     model = cls(V, num_layers=1, width=WIDTH, num_heads=HEADS, hidden_dim=HIDDEN)
     config = {name: part for name, part in model.get_config().items() if name != "block"}
     assert cls.from_config({**config, **FORMER}).get_config() == model.get_config()
-    with pytest.raises(ValueError, match="Unrecognized keyword arguments .*norm_first"):
+    with pytest.raises(
+        ValueError, match="`norm_first` must be given to `block`: build the layer so"
+    ):
         cls.from_config({**config, **FORMER, "norm_first": True})

@@ -1,4 +1,4 @@
-"""Layer normalisation with its gradient written out, against its formula and against Keras's layer."""
+"""Layer normalisation with its gradient written out, against its formula and Keras's layer."""
 
 import keras
 import numpy as np

@@ -78,9 +78,12 @@ def test_the_example_of_the_book_gives_the_means_of_equal_keys():
     expected = [[[2, 3, 4, 5]], [[10, 11, 12, 13]]]
     additive = tfattn.AdditiveAttention(units=8, dropout=0.1)
     output, weights = additive(
-        draw(2, 1, 20), value, np.ones((2, 10, 2), "float32"), valid_lens=np.array([2, 6]),
+        draw(2, 1, 20),
+        value,
+        np.ones((2, 10, 2), "float32"),
+        valid_lens=np.array([2, 6]),
         return_attention_scores=True,
-    )  # fmt: skip
+    )
     np.testing.assert_allclose(output, expected, rtol=1e-5)
     np.testing.assert_allclose(weights[0, 0], [1 / 2] * 2 + [0] * 8, rtol=1e-5)
     np.testing.assert_allclose(weights[1, 0], [1 / 6] * 6 + [0] * 4, rtol=1e-5)

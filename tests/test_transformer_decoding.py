@@ -337,10 +337,14 @@ def test_more_tokens_than_there_is_room_for_are_refused():
     state = model.encode(source, max_length=T - 1)
     with pytest.raises(
         ValueError,
-        match="TransformerDecoder: `ids` must have at most the `max_length`=4 positions of its caches",
+        match="TransformerDecoder: `ids` must have at most the `max_length`=4 positions "
+        "of its caches",
     ):
         model.step(target, 0, state)
-    message = r"greedy_search: `state` must have room for `max_length`=5 positions in each `Past`.*\(3, 5, 4, 2\)"
+    message = (
+        r"greedy_search: `state` must have room for `max_length`=5 positions in each `Past`"
+        r".*\(3, 5, 4, 2\)"
+    )
     with pytest.raises(ValueError, match=message):
         tfattn.greedy_search(model.step, state, B, T)
 

@@ -28,6 +28,8 @@ from tfattn.layers.attention.single_head import (
     DotProductAttention,
 )
 from tfattn.layers.positions.added import LearnedPositionalEncoding, SinusoidalPositionalEncoding
+from tfattn.layers.positions.alibi import AlibiPositions
+from tfattn.layers.positions.base import HeadPositions
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
 from tfattn.layers.transformer.add_norm import AddNorm
@@ -48,6 +50,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AddNorm",
+    "AlibiPositions",
     "AdditiveAttention",
     "AdditiveScore",
     "Attention",
@@ -59,6 +62,7 @@ __all__ = [
     "DotProductAttention",
     "DotProductScore",
     "GatedFeedForward",
+    "HeadPositions",
     "InverseSquareRootSchedule",
     "KernelScore",
     "LearnedPositionalEncoding",

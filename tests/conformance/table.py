@@ -226,59 +226,117 @@ ROWS = (
     _attention("Attention[cosine]", _over(lambda: tfattn.CosineScore(temperature=0.5))),
     _attention("Attention[kernel]", _over(lambda: tfattn.KernelScore("gaussian", bandwidth=2.0))),
     _attention("DotProductAttention", _with(tfattn.DotProductAttention, scale=0.7, dropout=0.3)),
-    _attention("AdditiveAttention", _with(tfattn.AdditiveAttention, units=13, dropout=0.3, seed=3), key=7),
+    _attention(
+        "AdditiveAttention", _with(tfattn.AdditiveAttention, units=13, dropout=0.3, seed=3), key=7
+    ),
     _attention("BilinearAttention", _with(tfattn.BilinearAttention, dropout=0.3), key=7),
-    _attention("MultiHeadAttention", _heads(), query=11, value=13, key=7, output=11, weights=_OVER_HEADS),
+    _attention(
+        "MultiHeadAttention", _heads(), query=11, value=13, key=7, output=11, weights=_OVER_HEADS
+    ),
     _attention(
         "MultiHeadAttention[additive]",
         _heads(score=lambda: tfattn.AdditiveScore(units=3), dropout=0.3),
-        query=11, value=13, key=7, output=11, weights=_OVER_HEADS,
+        query=11,
+        value=13,
+        key=7,
+        output=11,
+        weights=_OVER_HEADS,
     ),
     _attention(
         "MultiHeadAttention[kernel]",
-        _heads(score=lambda: tfattn.KernelScore("gaussian", bandwidth=2.0, trainable_bandwidth=True)),
-        query=11, value=13, key=7, output=11, weights=_OVER_HEADS,
+        _heads(
+            score=lambda: tfattn.KernelScore("gaussian", bandwidth=2.0, trainable_bandwidth=True)
+        ),
+        query=11,
+        value=13,
+        key=7,
+        output=11,
+        weights=_OVER_HEADS,
     ),
     _attention(
         "MultiHeadAttention[grouped]",
         _heads(num_heads=2 * HEADS, num_key_value_heads=HEADS),
-        query=11, value=13, key=7, output=11, weights=("B", 2 * HEADS, "T", "S"),
+        query=11,
+        value=13,
+        key=7,
+        output=11,
+        weights=("B", 2 * HEADS, "T", "S"),
     ),
     _attention(
-        "MultiHeadAttention[positions]", _heads(key_dim=4, positions=Rotary),
-        query=11, value=13, key=7, output=11, weights=_OVER_HEADS,
+        "MultiHeadAttention[positions]",
+        _heads(key_dim=4, positions=Rotary),
+        query=11,
+        value=13,
+        key=7,
+        output=11,
+        weights=_OVER_HEADS,
+    ),
+    _attention(
+        "MultiHeadAttention[alibi]",
+        _heads(positions=tfattn.AlibiPositions),
+        query=11,
+        value=13,
+        key=7,
+        output=11,
+        weights=_OVER_HEADS,
     ),
     _attention(
         "MultiHeadAttention[widths]",
         _heads(value_dim=3, output_shape=17, use_bias=False, seed=3, dropout=0.3),
-        query=11, value=13, key=7, output=17, weights=_OVER_HEADS,
+        query=11,
+        value=13,
+        key=7,
+        output=17,
+        weights=_OVER_HEADS,
     ),
     _attention(
         "NadarayaWatson[gaussian]",
         _with(tfattn.NadarayaWatson, bandwidth=[1.3, 2.1], trainable_bandwidth=True),
-        query=2, key=2,
+        query=2,
+        key=2,
     ),
-    _attention("NadarayaWatson[boxcar]", _with(tfattn.NadarayaWatson, kernel="boxcar", bandwidth=2.5), query=2, key=2),
+    _attention(
+        "NadarayaWatson[boxcar]",
+        _with(tfattn.NadarayaWatson, kernel="boxcar", bandwidth=2.5),
+        query=2,
+        key=2,
+    ),
     _attention(
         "NadarayaWatson[triangular]",
         _with(tfattn.NadarayaWatson, kernel="triangular", bandwidth=2.5, trainable_bandwidth=True),
-        query=2, key=2,
+        query=2,
+        key=2,
     ),
     _attention(
         "NadarayaWatson[epanechnikov]",
-        _with(tfattn.NadarayaWatson, kernel="epanechnikov", bandwidth=2.5, trainable_bandwidth=True),
-        query=2, key=2,
+        _with(
+            tfattn.NadarayaWatson, kernel="epanechnikov", bandwidth=2.5, trainable_bandwidth=True
+        ),
+        query=2,
+        key=2,
     ),
     _attention(
         "NadarayaWatson[leave_one_out]",
-        _with(tfattn.NadarayaWatson, bandwidth=1.5, leave_one_out=True, dropout=0.3, trainable_bandwidth=True),
-        query=2, key=2, query_length="S", weights=("B", "S", "S"),
+        _with(
+            tfattn.NadarayaWatson,
+            bandwidth=1.5,
+            leave_one_out=True,
+            dropout=0.3,
+            trainable_bandwidth=True,
+        ),
+        query=2,
+        key=2,
+        query_length="S",
+        weights=("B", "S", "S"),
     ),
     _score("DotProductScore", _with(tfattn.DotProductScore, scale=0.7)),
     _score("AdditiveScore", _with(tfattn.AdditiveScore, units=13), key=11),
     _score("BilinearScore", tfattn.BilinearScore, key=11),
     _score("CosineScore", _with(tfattn.CosineScore, temperature=0.5)),
-    _score("KernelScore", _with(tfattn.KernelScore, bandwidth=[1.0, 1.5, 2.0, 2.5, 3.0], trainable_bandwidth=True)),
+    _score(
+        "KernelScore",
+        _with(tfattn.KernelScore, bandwidth=[1.0, 1.5, 2.0, 2.5, 3.0], trainable_bandwidth=True),
+    ),
     Row(
         "SinusoidalPositionalEncoding",
         _with(tfattn.SinusoidalPositionalEncoding, input_scale=3.0),
@@ -293,7 +351,12 @@ ROWS = (
         ("B", "T", 11),
         options=(("start_index", 2),),
     ),
-    Row("AddNorm", _with(tfattn.AddNorm, dropout=0.3), (Tokens("T", 11), Tokens("T", 11)), ("B", "T", 11)),
+    Row(
+        "AddNorm",
+        _with(tfattn.AddNorm, dropout=0.3),
+        (Tokens("T", 11), Tokens("T", 11)),
+        ("B", "T", 11),
+    ),
     Row(
         "AddNorm[pre-norm]",
         _with(tfattn.AddNorm, norm_first=True),
@@ -302,13 +365,21 @@ ROWS = (
     ),
     Row(
         "AddNorm[RMS]",
-        lambda **options: tfattn.AddNorm(norm=keras.layers.RMSNormalization(epsilon=1e-5), **options),
+        lambda **options: tfattn.AddNorm(
+            norm=keras.layers.RMSNormalization(epsilon=1e-5), **options
+        ),
         (Tokens("T", 11), Tokens("T", 11)),
         ("B", "T", 11),
     ),
     Row(
         "PositionwiseFeedForward",
-        _with(tfattn.PositionwiseFeedForward, hidden_dim=13, output_dim=5, activation="gelu", dropout=0.3),
+        _with(
+            tfattn.PositionwiseFeedForward,
+            hidden_dim=13,
+            output_dim=5,
+            activation="gelu",
+            dropout=0.3,
+        ),
         (Tokens("T", 11),),
         ("B", "T", 5),
     ),
@@ -326,7 +397,13 @@ ROWS = (
     ),
     Row(
         "TransformerEncoderBlock",
-        _with(tfattn.TransformerEncoderBlock, num_heads=HEADS, hidden_dim=11, dropout=0.3, attention_dropout=0.2),
+        _with(
+            tfattn.TransformerEncoderBlock,
+            num_heads=HEADS,
+            hidden_dim=11,
+            dropout=0.3,
+            attention_dropout=0.2,
+        ),
         (Tokens("T", 10),),
         ("B", "T", 10),
         weights=(_SELF,),
@@ -382,7 +459,10 @@ ROWS = (
     Row(
         "TransformerEncoder[learned]",
         lambda **options: tfattn.TransformerEncoder(
-            vocabulary_size=17, positions=tfattn.LearnedPositionalEncoding(max_length=13), **_STACK, **options
+            vocabulary_size=17,
+            positions=tfattn.LearnedPositionalEncoding(max_length=13),
+            **_STACK,
+            **options,
         ),
         (Tokens("T", vocabulary=17),),
         ("B", "T", 10),
@@ -429,12 +509,23 @@ ROWS = (
         ("B", "T", 17),
         "model",
     ),
-    Row("RecurrentEncoder", _with(tfattn.RecurrentEncoder, **_RECURRENT), (Tokens("T", vocabulary=17),), ("B", "T", 11)),
+    Row(
+        "RecurrentEncoder",
+        _with(tfattn.RecurrentEncoder, **_RECURRENT),
+        (Tokens("T", vocabulary=17),),
+        ("B", "T", 11),
+    ),
     Row(
         "RecurrentEncoder[bidirectional]",
         _with(
             tfattn.RecurrentEncoder,
-            **{**_RECURRENT, "num_layers": 2, "cell": keras.layers.LSTMCell, "bidirectional": True, "dropout": 0.3},
+            **{
+                **_RECURRENT,
+                "num_layers": 2,
+                "cell": keras.layers.LSTMCell,
+                "bidirectional": True,
+                "dropout": 0.3,
+            },
         ),
         (Tokens("T", vocabulary=17),),
         ("B", "T", 22),
@@ -450,7 +541,13 @@ ROWS = (
         "RecurrentDecoder[bilinear]",
         lambda **options: tfattn.RecurrentDecoder(
             score=tfattn.BilinearScore(),
-            **{**_RECURRENT, "num_layers": 2, "cell": keras.layers.LSTMCell, "dropout": 0.3, **options},
+            **{
+                **_RECURRENT,
+                "num_layers": 2,
+                "cell": keras.layers.LSTMCell,
+                "dropout": 0.3,
+                **options,
+            },
         ),
         (Tokens("T", vocabulary=17), Tokens("S", 13)),
         ("B", "T", 5),
@@ -458,7 +555,13 @@ ROWS = (
     ),
     Row(
         "BahdanauSeq2Seq",
-        _with(tfattn.BahdanauSeq2Seq, source_vocabulary_size=17, target_vocabulary_size=19, width=5, units=11),
+        _with(
+            tfattn.BahdanauSeq2Seq,
+            source_vocabulary_size=17,
+            target_vocabulary_size=19,
+            width=5,
+            units=11,
+        ),
         (Tokens("S", vocabulary=17), Tokens("T", vocabulary=19)),
         ("B", "T", 19),
         "model",
@@ -467,15 +570,20 @@ ROWS = (
     Row(
         "BahdanauSeq2Seq[shared]",
         lambda **options: tfattn.BahdanauSeq2Seq(
-            17, width=5, units=11, bidirectional=False, share_embeddings=True,
-            score=tfattn.DotProductScore(scale=1.0), **options,
+            17,
+            width=5,
+            units=11,
+            bidirectional=False,
+            share_embeddings=True,
+            score=tfattn.DotProductScore(scale=1.0),
+            **options,
         ),
         (Tokens("S", vocabulary=17), Tokens("T", vocabulary=17)),
         ("B", "T", 17),
         "model",
         pair=True,
     ),
-)  # fmt: skip
+)
 
 ATTENTION = tuple(row for row in ROWS if row.kind == "attention")
 WITH_WEIGHTS = tuple(row for row in ROWS if row.weights)

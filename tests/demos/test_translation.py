@@ -11,7 +11,9 @@ from tfattn.translator.report import swaps_found
 
 
 def run_on(num_pairs, name, folder):
-    """(what the demo prints, its variables, the folder of its figures), learning from so many pairs."""
+    """(what the demo prints, its variables, the folder of its figures), learning from so many
+    pairs.
+    """
     fewer = functools.partial(_fewer, num_pairs, data.toy_translation)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(data, "toy_translation", fewer)

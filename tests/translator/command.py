@@ -1,4 +1,4 @@
-"""The command line in this process: another one would take most of its time to import TensorFlow."""
+"""The command line in this process: another would spend its time on importing TensorFlow."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A preset of no size, a call of the command line that ends at once, and a folder that a run left."""
+"""A preset of no size, a call of the command line that ends, and a folder that a run left."""
 
 import contextlib
 import io

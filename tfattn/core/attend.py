@@ -41,8 +41,8 @@ def attend(
     value that is not finite becomes NaN.
 
     There are two paths to the same result. The dense one holds all T × S scores. The streamed one
-    (TensorFlow) goes block by block: it holds two blocks of scores at a time, skips those that the
-    mask hides, and computes them again in the backward pass, so that memory grows with T + S. Left
+    (TensorFlow) goes block by block: it holds a few blocks of scores at a time, skips those that
+    the mask hides, and computes them again in the backward pass: memory grows with T + S. Left
     to itself, `attend` streams long sequences: from 64 queries and keys, 512² pairs a head, and 2²³
     scores (32 MB) in all rows and heads on. Under a causal mask or a window that is quicker, too.
     Without a mask it is about as quick on some machines and up to a sixth slower on others, and

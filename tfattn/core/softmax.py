@@ -7,7 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import masks, pairs
+from tfattn.core import biases, masks, pairs
 from tfattn.core.floats import floating
 
 __all__ = ["masked_softmax"]
@@ -61,6 +61,8 @@ def rule_of(
         lengths = masks.padding(valid_lens)
         lengths.check(who, "valid_lens", shape)
     if mask is not None:
+        if isinstance(mask, biases.Bias):
+            _checks.fail(who, name, "be boolean or a mask object (a bias object is a bias)", mask)
         if not isinstance(mask, masks.Mask):
             mask = pairs.checked_bool(who, name, mask)
             pairs.check_square(who, name, mask.shape, shape)

@@ -14,9 +14,9 @@ structure without any, which can be hashed and compared.
 
 A class takes part by two methods. `flatten()` gives `(children, static)`: the tensors and the
 objects inside, and what else the object is made of, as something hashable. The class method
-`unflatten(static, children)` makes the object again of what came out. As in JAX they speak for their
-own class and no subclass, which may hold more: an object whose class defines no `flatten` itself
-stays whole.
+`unflatten(static, children)` makes the object again of what came out. As in JAX they speak for
+their own class and no subclass, which may hold more: an object whose class defines no `flatten`
+itself stays whole.
 """
 
 from collections.abc import Hashable, Iterable

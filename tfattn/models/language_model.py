@@ -21,8 +21,8 @@ class CausalLM(TokenModel):
 
         p(token_t | tokens before t) = softmax(W · decoder(tokens)_{t−1})
 
-        model.compile(optimizer, MaskedCrossentropy()); model.fit(batches)      batches of (ids_in, ids_out)
-        greedy_search(model.step, model.encode(prompt, max_length), batch_size, max_length)
+        model.compile(optimizer, MaskedCrossentropy()); model.fit(batches)      batches of (ids_in,
+        ids_out) greedy_search(model.step, model.encode(prompt, max_length), batch_size, max_length)
 
     Padding (id 0) is masked everywhere. `ids_in` begins with the begin token, and `ids_out` is the
     same text one token further. A search writes the prompt first and goes on from there.
@@ -46,7 +46,8 @@ class CausalLM(TokenModel):
         >>> model(np.array([[2, 4, 7]])).shape
         TensorShape([1, 3, 11])
         >>> prompts = np.array([[4, 7, 5], [6, 0, 0]])
-        >>> written = greedy_search(model.step, model.encode(prompts, max_length=9), 2, max_length=9)
+        >>> state = model.encode(prompts, max_length=9)
+        >>> written = greedy_search(model.step, state, 2, max_length=9)
         >>> print(written.shape, written[0, :3].numpy(), written[1, :1].numpy())
         (2, 9) [4 7 5] [6]
 

@@ -18,8 +18,10 @@ from tfattn.layers.parts import (
     padding_mask,
     part_seed,
     serialized,
+    without_former_arguments,
 )
 from tfattn.layers.positions.added import SinusoidalPositionalEncoding
+from tfattn.layers.positions.base import HeadPositions
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
@@ -65,6 +67,12 @@ class _Stack(keras.layers.Layer):
                 who, "embedding", f"have `width`={self.width} features", embedding.output_dim
             )
         self.positions = checked_layer(who, "positions", positions)
+        if isinstance(positions, HeadPositions):
+            expected = (
+                "be added to the inputs; those within attention go into "
+                "`block=...(attention=MultiHeadAttention(positions=...))`"
+            )
+            _checks.fail(who, "positions", expected, positions)
         if positions is None:
             self.positions = SinusoidalPositionalEncoding(
                 input_scale=self.width**0.5, dtype=self.dtype_policy, name="positions"
@@ -157,7 +165,14 @@ class _Stack(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict) -> "_Stack":
-        return cls(**deserialized(known(config), "block", "positions", "embedding"))
+        return cls(
+            **deserialized(
+                without_former_arguments(cls.__name__, config, FORMER, "block"),
+                "block",
+                "positions",
+                "embedding",
+            )
+        )
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -243,7 +258,8 @@ class TransformerDecoder(_Stack):
         ValueError: a size is no positive int; heads do not divide `width`; `num_heads`,
             `hidden_dim` or `dropout` other than the block's.
     Example:
-        >>> decoder = TransformerDecoder(vocabulary_size=11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
+        >>> sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
+        >>> decoder = TransformerDecoder(vocabulary_size=11, **sizes)
         >>> decoder(np.array([[2, 5, 0]]), np.ones((1, 4, 8), "float32")).shape
         TensorShape([1, 3, 8])
 
@@ -356,13 +372,7 @@ def token_embedding(vocabulary_size, width, dtype):
     )
 
 
-# Entries of a config that a block has now. A file from before says that they are as in the paper.
-_OF_BLOCKS = ("attention_dropout", "norm_first", "score")
-
-
-def known(config):
-    """`config` without what is a block's and as it is in the default block."""
-    return {name: value for name, value in config.items() if value or name not in _OF_BLOCKS}
+FORMER = {"attention_dropout": 0.0, "norm_first": False, "score": None}
 
 
 def _as_past(cache):
@@ -374,5 +384,5 @@ def _as_tensors(cache):
 
 
 def _hiding(mask):
-    """The bias that hides keys: `(B, 1, S)`, 0 where the mask `(B, S)` is True and −inf elsewhere."""
+    """A bias `(B, 1, S)` that hides keys: 0 where the mask `(B, S)` is True, −inf elsewhere."""
     return ops.where(mask, 0.0, -float("inf"))[:, None]

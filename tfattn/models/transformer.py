@@ -13,14 +13,15 @@ from tfattn.layers.parts import (
     padding_mask,
     part_seed,
     serialized,
+    without_former_arguments,
 )
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models import output
 from tfattn.models.base import TokenModel
 from tfattn.models.stacks import (
+    FORMER,
     TransformerDecoder,
     TransformerEncoder,
-    known,
     token_embedding,
 )
 
@@ -31,7 +32,8 @@ __all__ = ["Transformer", "TransformerDecoder", "TransformerEncoder"]
 class Transformer(TokenModel):
     """The encoder–decoder Transformer, with the paper's base model as defaults.
 
-        model.compile(optimizer, MaskedCrossentropy()); model.fit(batches)      batches of ((source, target_in), target_out)
+        model.compile(optimizer, MaskedCrossentropy())
+        model.fit(batches)                                  # of ((source, target_in), target_out)
 
     Padding (id 0) is masked in every attention. Target position t sees the target up to t:
     `target_in` begins with the begin token, and `target_out` is the same sentence one token
@@ -53,7 +55,8 @@ class Transformer(TokenModel):
         Scores before softmax (logits) over the target vocabulary, `(B, T, target_vocabulary_size)`.
     Raises:
         ValueError: a size is no positive int; heads do not divide `width`; `num_heads`,
-            `hidden_dim` or `dropout` other than the block's; shared embeddings with vocabularies of two sizes.
+            `hidden_dim` or `dropout` other than the block's; shared embeddings with vocabularies of
+            two sizes.
     Example:
         >>> model = Transformer(11, 13, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> model((np.array([[3, 5, 0]]), np.array([[2, 4]]))).shape
@@ -225,4 +228,10 @@ class Transformer(TokenModel):
 
     @classmethod
     def from_config(cls, config: dict) -> "Transformer":
-        return cls(**deserialized(known(config), "block", "positions"))
+        return cls(
+            **deserialized(
+                without_former_arguments(cls.__name__, config, FORMER, "block"),
+                "block",
+                "positions",
+            )
+        )

@@ -40,35 +40,66 @@ PRESETS = {
     "transformer": {
         "toy": Preset(
             {"num_layers": 2, "width": 128, "num_heads": 4, "hidden_dim": 256, "dropout": 0.1},
-            subwords=0, tokens=768, epochs=5, peak=0.0018, warmup=400, ema_window=100,
+            subwords=0,
+            tokens=768,
+            epochs=5,
+            peak=0.0018,
+            warmup=400,
+            ema_window=100,
         ),
         # Wu et al. 2021 ("Good for Misconceived Reasons"): 41.02 BLEU on the test set of 2016 of
         # Multi30k, English to German.
         "tiny": Preset(
             {"num_layers": 4, "width": 128, "num_heads": 4, "hidden_dim": 256, "dropout": 0.3},
-            subwords=9900, tokens=4096, epochs=95, peak=0.005, warmup=2000, ema_window=500,
-            cooldown=15, curriculum=(("plain", 50), ("bpe_dropout", 75)),
+            subwords=9900,
+            tokens=4096,
+            epochs=95,
+            peak=0.005,
+            warmup=2000,
+            ema_window=500,
+            cooldown=15,
+            curriculum=(("plain", 50), ("bpe_dropout", 75)),
         ),
         # Vaswani et al. 2017, table 3, base.
         "base": Preset(
             {"num_layers": 6, "width": 512, "num_heads": 8, "hidden_dim": 2048, "dropout": 0.1},
-            subwords=32_000, tokens=4096, epochs=20, peak=0.0007, warmup=4000, ema_window=500,
+            subwords=32_000,
+            tokens=4096,
+            epochs=20,
+            peak=0.0007,
+            warmup=4000,
+            ema_window=500,
         ),
     },
     "bahdanau": {
         "toy": Preset(
             {"width": 64, "units": 128, "dropout": 0.1},
-            subwords=0, tokens=768, epochs=5, peak=0.003, warmup=200, ema_window=100,
+            subwords=0,
+            tokens=768,
+            epochs=5,
+            peak=0.003,
+            warmup=200,
+            ema_window=100,
         ),
         "tiny": Preset(
             {"width": 128, "units": 256, "dropout": 0.4},
-            subwords=9900, tokens=2048, epochs=28, peak=0.002, warmup=1000, ema_window=500,
+            subwords=9900,
+            tokens=2048,
+            epochs=28,
+            peak=0.002,
+            warmup=1000,
+            ema_window=500,
             cooldown=6,
         ),
         # The paper's sizes: embeddings of 620, states of 1000.
         "base": Preset(
             {"dropout": 0.2},
-            subwords=32_000, tokens=4096, epochs=20, peak=0.0007, warmup=4000, ema_window=500,
+            subwords=32_000,
+            tokens=4096,
+            epochs=20,
+            peak=0.0007,
+            warmup=4000,
+            ema_window=500,
         ),
     },
-}  # fmt: skip
+}

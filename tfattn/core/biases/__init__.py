@@ -13,7 +13,8 @@ The next bias is a class with one method, `on(grid, *parameters)`, in a file of 
 
 from tfattn.core.biases.alibi import alibi
 from tfattn.core.biases.base import Bias
-from tfattn.core.biases.explicit import checked, explicit
+from tfattn.core.biases.explicit import checked as checked
+from tfattn.core.biases.explicit import explicit
 from tfattn.core.biases.sums import _Sum as _Sum  # so that `+` is there
 
-__all__ = ["Bias", "alibi", "checked", "explicit"]
+__all__ = ["Bias", "alibi", "explicit"]

@@ -35,11 +35,11 @@ class Bias:
       repeats. The engine casts it to the dtype of the scores.
     - A rectangle may reach beyond the square. What a bias says there is added to scores that are
       thrown away, and must be finite.
-    - The gradient of a parameter is added up block by block: a tape over `on(grid, *parameters)`,
-      pulled by the gradient of that block's scores, summed over the axes where the bias repeats and
-      cast to its dtype. So a bias needs no code for gradients where `on` is made of differentiable
-      operations. A parameter that is no float gets none, nor does a tensor that `parameters` leaves
-      out.
+    - The gradient of a parameter is added up block by block: the vjp of `on(grid, *parameters)`
+      with the gradient of that block's scores, summed over the axes where the bias repeats and cast
+      to its dtype. So a bias needs no code for gradients where `on` is made of differentiable
+      operations. A parameter that is no float gets none. A variable that `on` reads and
+      `parameters` leaves out is refused when streamed.
     - `flatten` may give the parameters too, among its children. The engine passes both.
 
     Attributes:

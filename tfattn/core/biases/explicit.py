@@ -11,6 +11,7 @@ from tfattn._types import Tensor
 from tfattn.core import pairs
 from tfattn.core.biases.base import Bias, registered
 from tfattn.core.floats import floating
+from tfattn.core.masks.base import Mask
 
 __all__ = ["checked", "explicit"]
 
@@ -69,6 +70,8 @@ class explicit(Bias):
 
 def checked(who: str, bias: Any, scores_shape: Sequence[int | None]) -> Bias:
     """A bias object of what a caller gives as `bias`, if it fits scores of that static shape."""
+    if isinstance(bias, Mask):
+        _checks.fail(who, "bias", "be numbers or a bias object (a mask object is a mask)", bias)
     if not isinstance(bias, Bias):
         return explicit(pairs.checked_bias(who, bias, scores_shape))
     bias.check(who, "bias", scores_shape)

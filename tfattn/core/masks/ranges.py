@@ -22,7 +22,7 @@ def ends(bounds: Range) -> Range:
 
 
 def greatest(counts: Tensor) -> Tensor:
-    """The greatest of some numbers of keys; 0 of none, as a batch or a sequence without tokens has."""
+    """The greatest of some numbers of keys; 0 of none, as an empty batch has."""
     return ops.max(counts, initial=0)
 
 

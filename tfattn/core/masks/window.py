@@ -14,8 +14,8 @@ class window(Mask):
 
         may attend = |position of the key − position of the query| < size
 
-    `window(1)` is the diagonal. Joined with `causal()` it is the sliding window of autoregressive models. The same reach as
-    `sliding_window` of `keras.layers.MultiHeadAttention`.
+    `window(1)` is the diagonal. Joined with `causal()` it is the sliding window of autoregressive
+    models. The same reach as `sliding_window` of `keras.layers.MultiHeadAttention`.
 
     Args:
         size: Positive int, in tokens; the query's own position counts.

@@ -224,8 +224,8 @@ class MultiHeadAttention(AttentionLayer):
             bias: a bias object or a float array, likewise.
             dropout: probability in [0, 1) of dropping a weight.
             return_weights: whether weights are wanted.
-            start: position of the first query on the keys' axis, for positions and bias objects: int
-                or scalar integer tensor. Defaults to S − T: the last query meets the last key.
+            start: position of the first query on the keys' axis, for positions and bias objects:
+                int or scalar integer tensor. Defaults to S − T: the last query meets the last key.
         Returns:
             (output, weights), as in a call; weights are None where they are not wanted.
         """

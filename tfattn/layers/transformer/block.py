@@ -6,7 +6,14 @@ import keras
 
 from tfattn import _checks
 from tfattn.layers.attention.multi_head import MultiHeadAttention
-from tfattn.layers.parts import Template, checked_layer, deserialized, part_seed, serialized
+from tfattn.layers.parts import (
+    Template,
+    checked_layer,
+    deserialized,
+    part_seed,
+    serialized,
+    without_former_arguments,
+)
 from tfattn.layers.transformer.add_norm import AddNorm
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 from tfattn.layers.transformer.norm import LayerNormalization
@@ -158,11 +165,8 @@ class TransformerBlock(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict) -> "TransformerBlock":
-        config = {
-            name: value
-            for name, value in config.items()
-            if name not in _FORMER or value != _FORMER[name]
-        }
+        parts = "attention` or `feed_forward"
+        config = without_former_arguments(cls.__name__, config, _FORMER, parts)
         return cls(**deserialized(config, "attention", "feed_forward", "norm"))
 
     def _options(self, name):

@@ -130,7 +130,7 @@ class TransformerDecoderBlock(TransformerBlock):
             _checks.fail(type(self).__name__, "memory", expected, shape)
 
     def _sublayers(self, inputs, over_target, over_memory, training):
-        """The sublayers, each within its residual; the two attentions are functions of the queries."""
+        """The sublayers within their residuals; the two attentions are functions of queries."""
         norm = self.self_attention_norm
         x = norm(inputs, over_target(norm.pre_norm(inputs)), training=training)
         if self.cross_attention is not None:

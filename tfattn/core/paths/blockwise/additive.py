@@ -99,7 +99,7 @@ def _is_moderate(left: tf.Tensor, right: tf.Tensor):
 
 
 def _by_either(strips: Callable, left: tf.Tensor, right: tf.Tensor, *more):
-    """`strips` of the exponentials, or of the operands themselves where these are too large for it."""
+    """`strips` of the exponentials, or of the operands where these are too large for it."""
     return tf.cond(
         _is_moderate(left, right),
         lambda: strips(_sigmoid_of_exponentials, tf.exp(2 * left), tf.exp(2 * right), *more),

@@ -26,7 +26,7 @@ def attend(
     parameters: Sequence[tf.Tensor] = (),
     mask: Mask | None = None,
     bias: Bias | None = None,
-    dropout: BlockDropout | None = 0.0,
+    dropout: float | BlockDropout | None = 0.0,
     seed=None,
     block: Block = None,
     shared: bool = False,

@@ -50,13 +50,13 @@ class ArrayBias:
     repeats, its gradient is a sum.
     """
 
-    def __init__(self, bias: Bias, tiling: Tiling):
+    def __init__(self, bias: tf.Tensor, tiling: Tiling):
         self.bias = bias
         self.tiling = tiling
 
     @staticmethod
-    def expanded(bias: Bias, query: tf.Tensor, key: tf.Tensor):
-        """`bias` of 2, 3 or 4 axes as one of 4, whose sizes are each 1 or known to be the square's."""
+    def expanded(bias: tf.Tensor, query: tf.Tensor, key: tf.Tensor):
+        """`bias` of 2 to 4 axes as one of 4, whose sizes are 1 or known to be the square's."""
         if len(bias.shape) == 2:
             bias = bias[None]
         if len(bias.shape) == 3:
@@ -117,7 +117,9 @@ BlockBias = AnyBias | ArrayBias
 
 
 def _broadcast(x: tf.Tensor, shape):
-    """`tf.broadcast_to`, whose own gradient asks for the shape that was given: unknown to XLA by then."""
+    """`tf.broadcast_to`, whose own gradient asks for the shape that was given: unknown to XLA by
+    then.
+    """
 
     @tf.custom_gradient
     def function(x: tf.Tensor):

@@ -77,7 +77,7 @@ class CallSpec(NamedTuple):
 
     @property
     def is_shareable(self):
-        """Whether two calls of one spec do the same: not where something of one's own may differ."""
+        """Whether two calls of one spec do the same: not where an own object may differ."""
         return facts_of(self.score).is_pure and all(map(trees.is_shareable, (self.mask, self.bias)))
 
     def call(self, tensors):

@@ -1,9 +1,12 @@
-"""The two passes as one function with a gradient of its own, to be differentiated any number of times."""
+"""The two passes as one function with a gradient of its own, to be differentiated any number of
+times.
+"""
 
 from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tfattn import _checks
 from tfattn.core import biases, pairs
 from tfattn.core import scores as score_functions
 from tfattn.core.guard import guard
@@ -43,7 +46,7 @@ class Differentiated:
 
         @tf.custom_gradient
         def function(*tensors):
-            output, kept = forward(*map(tf.stop_gradient, tensors))
+            output, saved = forward(*map(tf.stop_gradient, tensors))
 
             @tf.custom_gradient
             def vjp(grad_output: tf.Tensor, *tensors):
@@ -51,7 +54,7 @@ class Differentiated:
                     return self._second_vjp(grad_output, tensors, grads)
 
                 inputs = map(tf.stop_gradient, (grad_output, *tensors))
-                return backward(kept, *inputs), second_vjp
+                return backward(saved, *inputs), second_vjp
 
             def gradients(grad_output: tf.Tensor):
                 # Of a gather the gradient is `tf.IndexedSlices`. And each a tensor of the graph
@@ -59,13 +62,19 @@ class Differentiated:
                 # knows nothing when it is differentiated in its turn.
                 inputs = [tf.identity(tf.convert_to_tensor(x)) for x in (grad_output, *tensors)]
                 grads = [*vjp(*inputs), *[None] * (len(tensors) - num_differentiable)]
-                pairs_of = zip(tensors, grads, strict=True)
-                return [grad if x.dtype.is_floating else None for x, grad in pairs_of]
+                both = zip(tensors, grads, strict=True)
+                return [grad if x.dtype.is_floating else None for x, grad in both]
 
             return output, gradients
 
-        # Tensors of this graph: what a function captures belongs to the graph outside.
-        return function(*map(tf.identity, tensors))
+        try:
+            # Tensors of this graph: what a function captures belongs to the graph outside.
+            return function(*map(tf.identity, tensors))
+        except TypeError as error:
+            if "variables" not in str(error):
+                raise
+            expected = "get their variables from `parameters`: read within, they have no gradient"
+            _checks.fail("attend", "score and bias", expected, self.spec.score)
 
     def _second_vjp(self, grad_output: tf.Tensor, tensors, grads: Sequence[tf.Tensor]):
         # Each a tensor of its own: of one that came twice, as query and as key, a tape knows but
@@ -75,8 +84,8 @@ class Differentiated:
         with tf.GradientTape() as tape:
             tape.watch(sources)
             grad_output, *tensors = inputs
-            _, kept = _forward(self.spec, *tensors)
-            first = _backward(self.spec, kept, grad_output, *tensors)
+            _, saved = _forward(self.spec, *tensors)
+            first = _backward(self.spec, saved, grad_output, *tensors)
         found = iter(tape.gradient(first, sources, grads, tf.UnconnectedGradients.ZERO))
         return [next(found) if x.dtype.is_floating else None for x in inputs]
 
@@ -87,8 +96,8 @@ class Differentiated:
         def forward(*tensors):
             return _forward(spec, *tensors)
 
-        def backward(kept: tuple, *tensors):
-            return _backward(spec, kept, *tensors)
+        def backward(saved: tuple, *tensors):
+            return _backward(spec, saved, *tensors)
 
         if not (self.shared and spec.is_shareable):
             return forward, backward
@@ -113,10 +122,10 @@ def _forward(spec: CallSpec, *tensors):
     return output, (guarded, output, softmax)
 
 
-def _backward(spec: CallSpec, kept: tuple, grad_output: tf.Tensor, *tensors):
+def _backward(spec: CallSpec, saved: tuple, grad_output: tf.Tensor, *tensors):
     """The gradients of those tensors that have one."""
     _, passes, _ = _passes(spec, tensors)
-    (query, key, value, *guarded), output, softmax = kept
+    (query, key, value, *guarded), output, softmax = saved
     grads = passes.backward(query, key, value, output, softmax, grad_output)
     return _unguarded(guarded, *grads)
 
@@ -186,7 +195,9 @@ def _unguarded(guarded, grad_query, grad_key, grad_value, *rest):
 
 
 def _sees(call: Call, tiling: Tiling, broken: tf.Tensor):
-    """Which queries may see one of the `broken` `(B, 1, S)` keys: `(B, H, T, 1)`, row by row of blocks."""
+    """Which queries may see one of the `broken` `(B, 1, S)` keys: `(B, H, T, 1)`, row by row of
+    blocks.
+    """
     heads, blocks = tiling.heads * tiling.head_steps, tiling.query_blocks
     chunks = tiling.batch // tiling.chunk
 

@@ -10,8 +10,9 @@ from tfattn.core.paths.blockwise.loops import size
 __all__ = ["check_lengths"]
 
 
-def check_lengths(mask: Mask | None, query: tf.Tensor, key: tf.Tensor):
-    """The mask on one pair of each row of the batch, once all that it holds is as long as it must be.
+def check_lengths(mask: Mask, query: tf.Tensor, key: tf.Tensor):
+    """The mask on one pair of each row of the batch, once all that it holds is as long as it must
+    be.
 
     Asked once, before the loops: a block would take the rows of an array that is too short or too
     long as they come.

@@ -38,7 +38,7 @@ class LocalPasses:
     def __init__(
         self,
         score: BlockScore,
-        mask: Mask | None,
+        mask: Mask,
         dropout: BlockDropout | None,
         sizes: tuple[int, int, int],
         side: int,
@@ -174,7 +174,7 @@ class LocalPasses:
         return tf.reshape(output, [repeats, run * side, value.shape[-1]])
 
     def _neighbours(self, x: tf.Tensor):
-        """The keys that each block of a run sees, `(r, count·t, X)`, of `((r + count − 1)·t, X)`."""
+        """The keys `(r, count·t, X)` that each block of a run sees, of `((r + count − 1)·t, X)`."""
         blocks = tf.reshape(x, [self.run + self.count - 1, self.side, x.shape[-1]])
         return tf.concat([blocks[j : j + self.run] for j in range(self.count)], 1)
 

@@ -27,7 +27,9 @@ _BEYOND_ANY_SCORE = 1e30
 
 
 class OnlineSoftmax:
-    """The state of a block of queries: `pooled` `(c, G, R, Dv)`, `row_max` and `row_sum` `(c, G, R, 1)`."""
+    """The state of a block of queries: `pooled` `(c, G, R, Dv)`, `row_max` and `row_sum`
+    `(c, G, R, 1)`.
+    """
 
     def __init__(self, num_keys: Size, dropout: BlockDropout | None = None):
         # Values are divided by the number of keys before they are summed up: a sum of numbers near
@@ -52,7 +54,7 @@ class OnlineSoftmax:
         values: tf.Tensor,
         block_number: Size,
     ):
-        """The state with the scores `(c, G, R, s)` and prepared values `(c, G, s, Dv)` of a block."""
+        """The state with a block's scores `(c, G, R, s)` and prepared values `(c, G, s, Dv)`."""
         new_max = tf.maximum(row_max, tf.reduce_max(scores, -1, keepdims=True))
         # The result does not depend on the maximum, so that no derivative goes through it.
         new_max = tf.stop_gradient(new_max)

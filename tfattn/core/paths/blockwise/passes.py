@@ -2,8 +2,8 @@
 
 Both go over the steps of a `Tiling`, in each over its blocks of queries, and for each of these over
 the blocks of keys that the mask leaves. Two steps are under way at a time, so that one keeps the
-cores busy while the other waits; all else is serial: no more than two blocks of scores are in
-memory at once. Shape letters are those of `tiling`.
+cores busy while the other waits; all else is serial: no more than the blocks of two steps are
+in memory at once. Shape letters are those of `tiling`.
 
 The backward pass computes every block again. With weight = exp(score − row_max) / row_sum,
 
@@ -74,7 +74,9 @@ class BlockwisePasses:
         return tiling.merge_steps(output, query), softmax  # of both (steps, blocks, c, G, R, 1)
 
     def _blocks(self, m: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
-        """Blocks of step m: queries `(blocks, c, G, R, X)`, keys and values `(blocks, c, G, s, ...)`."""
+        """Blocks of step m: queries `(blocks, c, G, R, X)`, keys and values
+        `(blocks, c, G, s, ...)`.
+        """
         tiling = self.tiling
         return (
             tiling.split_queries(query[m], copies=True) * self.score.scale(query),
@@ -83,7 +85,9 @@ class BlockwisePasses:
         )
 
     def _forward_step(self, m: Size, queries: tf.Tensor, keys, values: tf.Tensor):
-        """Blocks of outputs `(blocks, c, G, R, Dv)`, of row_max and of row_sum `(blocks, c, G, R, 1)`."""
+        """Blocks of outputs `(blocks, c, G, R, Dv)`, of row_max and of row_sum
+        `(blocks, c, G, R, 1)`.
+        """
         softmax = OnlineSoftmax(self.tiling.keys, self.dropout)
         prepared = softmax.prepared(values)
 

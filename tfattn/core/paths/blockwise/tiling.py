@@ -106,7 +106,7 @@ class Tiling(NamedTuple):
         return not same(self.key_blocks * self.columns, self.keys)
 
     def grid(self, m: Size, i: Size, j: Size):
-        """The block of pairs of step m, its i-th queries and j-th keys, as masks are asked of it."""
+        """The pairs of step m, its i-th queries and j-th keys, as a mask is asked about them."""
         return masks.Grid(
             self.queries,
             self.keys,
@@ -155,7 +155,7 @@ class Tiling(NamedTuple):
         return self._merge(x, self.groups, self.keys, self.columns)
 
     def by_head(self, scores: tf.Tensor):
-        """Scores `(c, G, R, s)` as `(c, H, t, s)`, as masks and biases have them: the same memory."""
+        """Scores `(c, G, R, s)` as masks and biases have them, `(c, H, t, s)`: the same memory."""
         if self.heads == self.groups:
             return scores
         return tf.reshape(scores, [self.chunk, self.heads, self.rows, size(scores, 3)])
@@ -167,7 +167,7 @@ class Tiling(NamedTuple):
         rows = self.heads // self.groups * self.rows
         return tf.reshape(scores, [self.chunk, self.groups, rows, size(scores, 3)])
 
-    def _split(self, x: tf.Tensor, length, block: Block, shape, copies: bool):
+    def _split(self, x: tf.Tensor, length, block: Size, shape, copies: bool):
         width, blocks = size(x, 2), ceil(length, block)
         if not same(blocks * block, length):
             more = blocks * block - length
@@ -178,14 +178,14 @@ class Tiling(NamedTuple):
         x = tf.reshape(x, [size(x, 0), blocks, block * width])
         return tf.reshape(tf.transpose(x, [1, 0, 2]), [blocks, self.chunk, *shape, width])
 
-    def _merge(self, x: tf.Tensor, heads, length, block: Block):
+    def _merge(self, x: tf.Tensor, heads, length, block: Size):
         width, blocks = size(x, 4), ceil(length, block)
         x = tf.reshape(x, [blocks, self.chunk * heads, block * width])
         x = tf.reshape(tf.transpose(x, [1, 0, 2]), [self.chunk * heads, blocks * block, width])
         return x if same(blocks * block, length) else x[:, :length]
 
 
-def _even(length, block: Block):
+def _even(length, block: Size):
     """The size at most `block` that spreads `length` evenly over as few blocks, at least 1."""
     if isinstance(length, int):
         return max(1, ceil(length, max(1, ceil(length, block))))
@@ -206,8 +206,8 @@ def _power_of_2(most):
     return 1 << (most.bit_length() - 1)
 
 
-def is_narrow(mask: Mask | None, queries: tf.Tensor, keys, most):
-    """Whether a query in the middle is known to see fewer than `most` keys, and than half of all."""
+def is_narrow(mask: Mask | None, queries: Size, keys, most):
+    """Whether a query in the middle is known to see fewer than `most` keys and half of all."""
     if mask is None or not all(isinstance(length, int) and length for length in (queries, keys)):
         return False
     middle = queries - (min(queries, keys) + 1) // 2  # of those that stand among the keys

@@ -36,7 +36,7 @@ class VisibleKeys(NamedTuple):
         return cls(low // columns, ceil(high, columns), *full, columns)
 
     def is_full(self, j: Size) -> bool | tf.Tensor:
-        """Whether the j-th block of keys is full: a bool where that is known, else a bool tensor."""
+        """Whether the j-th block of keys is full: a bool where that is known, or a bool tensor."""
         low, high = self.full_low, self.full_high
         if isinstance(low, int) and isinstance(high, int):
             if high <= low:
