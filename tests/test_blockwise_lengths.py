@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tests.blockwise import B, D, H, S, T, assert_close, blocks_of, problem
 from tfattn import attend, masks
+from tfattn.core.paths.blockwise import attend as blockwise
 
 # made of an array whose sizes are known at run time alone, and by that array's sizes
 RUN_TIME_MASKS = {
@@ -30,8 +31,7 @@ def test_a_mask_of_the_wrong_run_time_length_is_refused(kind):
 
     @tf.function(input_signature=[tf.TensorSpec((None,) * rank, array(1, 1).dtype)])
     def run(array):
-        with blocks_of((4, 6)):
-            return attend(query, value, key, function, mask=make(array), path="streamed")
+        return blockwise.attend(query, value, key, function, mask=make(array), block=(4, 6))
 
     for sizes in ((T, S), (1, 1)):
         dense = attend(query, value, key, function, mask=make(array(T, S)), path="dense")
@@ -47,8 +47,7 @@ def test_a_mask_of_another_length_than_the_run_time_queries_is_refused():
     @tf.function(input_signature=[tf.TensorSpec((B, H, None, D))])
     def run(query):
         mask = masks.explicit(np.ones((T, S), bool))
-        with blocks_of((4, 6)):
-            return attend(query, value, key, function, mask=mask, path="streamed")
+        return blockwise.attend(query, value, key, function, mask=mask, block=(4, 6))
 
     run(query)
     with pytest.raises(tf.errors.InvalidArgumentError, match="a mask must have"):

@@ -58,34 +58,25 @@ def short_runs(monkeypatch):
 # A mask, heads, key heads, queries, keys, the side of a block, and scores of a run.
 SHAPES = [
     # seen from the second block on, by fewer blocks than there are keys
-    ("later", (1, 1), 9, 12, 4, 1000),
+    ("later", (1, 1), 19, 22, 4, 1000),
     ("beyond", (2, 1), 40, 40, 4, 500),
     ("of the square", (1, 1), 41, 41, 4, 150),  # one query alone in the last block
     ("window", (1, 1), 40, 40, 4, 1),  # three blocks are seen, in runs of two
     ("one's own", (3, 1), 37, 37, 4, 150),
-    ("window", (1, 1), 60, 40, 4, 200),  # queries before all keys
+    ("window", (1, 1), 48, 40, 4, 200),  # queries before all keys
     ("causal window", (4, 2), 22, 57, 4, 400),  # and many keys before all queries
     *(
         tuple(row.values())
         for row in cover(
-            name=[*MASKS],
+            name=[name for name in MASKS if name != "beyond"],
             heads=[(1, 1), (3, 3), (4, 2), (3, 1)],
-            queries=[5, 23, 48],
-            keys=[31, 44],
+            queries=[37, 40],
+            keys=[44, 57],
             side=[2, 5, 8],
             scores=[1, 500, 10**6],
         )
     ),
 ]
-
-
-def are_local(shape):
-    name, heads, queries, keys, side, _ = shape
-    query, key, *_ = operands_of((2, *heads, queries, keys))
-    return local_of(MASKS[name], query, key, (side, side)) is not None
-
-
-SHAPES = [shape for shape in SHAPES if are_local(shape)]
 
 
 @pytest.mark.parametrize(
@@ -97,13 +88,12 @@ def test_local_attention_equals_the_dense_path_for_any_lengths_sides_and_runs(
 ):
     monkeypatch.setattr(thresholds, "LOCAL_SCORES", scores)
     mask, arguments = MASKS[name], operands_of((2, *heads, queries, keys))
+    assert local_of(mask, *arguments[:2], (side, side)) is not None
     here = with_upstream(mask, *arguments, block=(side, side))
     assert_close(here, by_the_dense_path(mask, *arguments), 2e-5)
 
 
-def test_the_shapes_above_have_masks_and_runs_of_all_kinds():
-    assert {shape[0] for shape in SHAPES} == set(MASKS)
-    assert len(SHAPES) >= 20
+def test_the_shapes_above_have_one_run_and_several_with_padding_and_without():
     counts = set()
     for name, heads, queries, keys, side, scores in SHAPES:
         query, key, *_ = operands_of((2, *heads, queries, keys))
