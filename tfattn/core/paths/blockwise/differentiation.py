@@ -77,16 +77,22 @@ class Differentiated:
             _checks.fail("attend", "score and bias", expected, self.spec.score)
 
     def _second_vjp(self, grad_output: tf.Tensor, tensors, grads: Sequence[tf.Tensor]):
-        # Each a tensor of its own: of one that came twice, as query and as key, a tape knows but
-        # the sum.
-        inputs = [tf.identity(x) for x in (grad_output, *tensors)]
-        sources = [x for x in inputs if x.dtype.is_floating]
-        with tf.GradientTape() as tape:
-            tape.watch(sources)
-            grad_output, *tensors = inputs
-            _, saved = _forward(self.spec, *tensors)
-            first = _backward(self.spec, saved, grad_output, *tensors)
-        found = iter(tape.gradient(first, sources, grads, tf.UnconnectedGradients.ZERO))
+        def pulled_back(inputs, grads):
+            # Each a tensor of its own: of one that came twice, as query and as key, a tape knows
+            # but the sum.
+            inputs = [tf.identity(x) for x in inputs]
+            sources = [x for x in inputs if x.dtype.is_floating]
+            with tf.GradientTape() as tape:
+                tape.watch(sources)
+                grad_output, *tensors = inputs
+                _, saved = _forward(self.spec, *tensors)
+                first = _backward(self.spec, saved, grad_output, *tensors)
+            return tape.gradient(first, sources, grads, tf.UnconnectedGradients.ZERO)
+
+        inputs = [grad_output, *tensors]
+        # A graph differentiates the branches of a choice several times over; a call, once.
+        function = compiled(pulled_back) if self.shared else pulled_back
+        found = iter(function(inputs, list(grads)))
         return [next(found) if x.dtype.is_floating else None for x in inputs]
 
     def _functions(self, tensors):
