@@ -2,6 +2,7 @@
 docstring examples, and the same seed at the start of each test.
 """
 
+import gc
 import os
 from pathlib import Path
 
@@ -97,6 +98,24 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.write_line(
             f"quick tier: {left_out} slow tests left out; pytest --full runs everything"
         )
+
+
+def pytest_collection_finish():
+    _freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _freeze_what_a_file_leaves():
+    yield
+    _freeze()
+
+
+def _freeze():
+    """Takes what is alive out of later collections: modules, layers that tests share, compiled
+    functions. They would be looked through again and again, a quarter of the time.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
