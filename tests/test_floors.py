@@ -121,6 +121,7 @@ def test_floor_0_knows_the_standard_library_alone():
         assert roots <= sys.stdlib_module_names | {"tfattn"}, name
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "module, line, fault",
     [
@@ -196,6 +197,7 @@ def out_of_place(sources):
     ]
 
 
+@pytest.mark.slow
 def test_layers_and_models_import_no_tensorflow():
     sources = modules()
     assert out_of_place(sources) == []
@@ -205,6 +207,7 @@ def test_layers_and_models_import_no_tensorflow():
     assert MAY_USE_TENSORFLOW <= tensorflow_users(sources)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "module",
     ["tfattn.core.masks", "tfattn.core.streamed_too", "tfattn.layers.attention.single_head"],
@@ -239,6 +242,7 @@ def private_keras(source):
     return found
 
 
+@pytest.mark.slow
 def test_keras_is_used_through_its_public_api_alone():
     assert {
         name: private_keras(source) for name, source in modules().items() if private_keras(source)

@@ -6,6 +6,8 @@ import pytest
 
 import tfattn
 
+pytestmark = pytest.mark.usefixtures("dense_path")
+
 IDS = np.random.default_rng(1).integers(1, 11, (4, 5))
 LAYERS = {"num_layers": 1, "width": 8, "seed": 1}
 SIZES = {
@@ -27,6 +29,7 @@ def compiled(model, optimizer="adam"):
     return model
 
 
+@pytest.mark.slow
 def test_a_training_step_is_traced_once(public):
     traces = []
 
@@ -44,6 +47,7 @@ def test_a_training_step_is_traced_once(public):
     assert int(model.optimizer.iterations) == 6
 
 
+@pytest.mark.slow
 def test_frozen_weights_stay_as_they_are(public):
     model = public[0](11, 13, **public[1])
     model.build(((None, None), (None, None)))
@@ -64,6 +68,7 @@ def test_frozen_weights_stay_as_they_are(public):
     assert len(model.optimizer.variables) == 2 + len(model.trainable_variables)
 
 
+@pytest.mark.slow
 def test_a_subclass_may_build_layers_of_its_own_in_its_call(public):
     class Longer(public[0]):
         def __init__(self, *args, **kwargs):
@@ -80,6 +85,7 @@ def test_a_subclass_may_build_layers_of_its_own_in_its_call(public):
     assert not np.array_equal(model.extra.kernel.numpy(), before)
 
 
+@pytest.mark.slow(keep=1)
 def test_without_a_step_no_average_is_taken_for_weights(public):
     model = public[0](11, 13, **public[1])
     model.build(((None, None), (None, None)))
