@@ -2,6 +2,8 @@
 docstring examples, and the same seed at the start of each test.
 """
 
+import collections
+import gc
 import os
 from pathlib import Path
 
@@ -59,10 +61,20 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: places.get(item.path.resolve(), len(LONG)))
     if config.option.full or config.option.markexpr:
         return
-    left_out = [item for item in items if item.get_closest_marker("slow") and not _named(item)]
+    quick, left_out, kept = [], [], collections.Counter()
+    for item in items:
+        slow = item.get_closest_marker("slow")
+        function = item.nodeid.partition("[")[0]
+        if slow is None or _named(item):
+            quick.append(item)
+        elif kept[function] < slow.kwargs.get("keep", 0):
+            kept[function] += 1
+            quick.append(item)
+        else:
+            left_out.append(item)
     config.hook.pytest_deselected(items=left_out)
     config.stash[LEFT_OUT] = len(left_out)
-    items[:] = [item for item in items if item not in set(left_out)]
+    items[:] = quick
 
 
 def _named(item):
@@ -98,9 +110,36 @@ def pytest_terminal_summary(terminalreporter, config):
         )
 
 
+def pytest_collection_finish():
+    _freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _freeze_what_a_file_leaves():
+    yield
+    _freeze()
+
+
+def _freeze():
+    """Takes what is alive out of later collections: modules, layers that tests share, compiled
+    functions. They would be looked through again and again, a quarter of the time.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _same_seed_for_every_test():
     keras.utils.set_random_seed(20170612)
+
+
+@pytest.fixture
+def dense_path():
+    """For tests whose graphs need not hold both paths of the engine, see `tests.paths`."""
+    from tests import paths
+
+    with paths.dense():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -186,7 +186,8 @@ BREAKS = [
         "tfattn/layers/recurrent/recurrence.py",
         "update * state + (1 - update) * candidate",
         "update * candidate + (1 - update) * state",
-        "tests/test_recurrent_encoder.py::test_encoder_equals_keras_own_layer_with_the_same_weights",
+        "tests/test_recurrent_encoder.py::"
+        "test_encoder_equals_keras_own_layer_with_the_same_weights",
         "a GRU's update gate is turned around",
     ),
     Break(
@@ -454,6 +455,321 @@ BREAKS = [
         "tests/test_plot.py::"
         "test_a_fit_is_drawn_from_left_to_right_whatever_the_order_of_the_queries",
         "a curve runs to and fro",
+    ),
+    # The blockwise path.
+    Break(
+        "blockwise-row-max-not-rescaled",
+        "tfattn/core/paths/blockwise/online_softmax.py",
+        "pooled = pooled * rescale + tf",
+        "pooled = pooled + tf",
+        "tests/test_blockwise_online_softmax.py::"
+        "test_blocks_in_any_split_pool_as_the_oracle_does[[3, 6, 9]]",
+        "row_max not rescaled",
+    ),
+    Break(
+        "blockwise-row-sum-not-rescaled",
+        "tfattn/core/paths/blockwise/online_softmax.py",
+        "row_sum * rescale + _row",
+        "row_sum + _row",
+        "tests/test_blockwise_online_softmax.py::"
+        "test_a_maximum_that_rises_and_one_that_comes_first[rising]",
+        "row_sum not rescaled",
+    ),
+    Break(
+        "blockwise-start-at-inf",
+        "tfattn/core/paths/blockwise/online_softmax.py",
+        "zero + zero.dtype.min, zero",
+        "zero - float('inf'), zero",
+        "tests/test_blockwise_online_softmax.py::"
+        "test_hidden_keys_weigh_exactly_nothing_whatever_block_they_are_in",
+        "start at -inf",
+    ),
+    Break(
+        "blockwise-values-not-divided-before",
+        "tfattn/core/paths/blockwise/online_softmax.py",
+        "return values / tf.cast(tf.maximum(1, self.num_keys), values.dtype)",
+        "return values",
+        "tests/test_blockwise_online_softmax.py::"
+        "test_values_as_large_as_a_float_can_be_pool_to_their_mean[-3.4e+38]",
+        "values not divided before",
+    ),
+    Break(
+        "blockwise-empty-row-s-maximum-stays",
+        "tfattn/core/paths/blockwise/online_softmax.py",
+        "row_max = tf.where(nothing, tf.constant(_BEYOND_ANY_SCORE, row_max.dtype), row_max)",
+        "",
+        "tests/test_blockwise_online_softmax.py::"
+        "test_a_row_with_nothing_gives_zero_and_its_weights_come_back_as_zero[three]",
+        "empty row's maximum stays",
+    ),
+    Break(
+        "blockwise-a-block-skipped",
+        "tfattn/core/paths/blockwise/visible_keys.py",
+        "return cls(low // columns, ceil(high, columns)",
+        "return cls(low // columns, high // columns",
+        "tests/test_blockwise_visible_keys.py::"
+        "test_what_any_mask_skips_is_hidden_and_what_it_calls_full_is_visible[block0-ca"
+        "usal]",
+        "a block skipped",
+    ),
+    Break(
+        "blockwise-nothing-skipped",
+        "tfattn/core/paths/blockwise/visible_keys.py",
+        "return cls(low // columns, ceil(high, columns)",
+        "return cls(0, tiling.key_blocks",
+        "tests/test_blockwise_tiling.py::test_blocks_that_the_mask_rules_out_are_not_computed",
+        "nothing skipped",
+    ),
+    Break(
+        "blockwise-full-block-off-by-one",
+        "tfattn/core/paths/blockwise/visible_keys.py",
+        "((j + 1) * self.columns <= high)",
+        "(j * self.columns <= high)",
+        "tests/test_blockwise_visible_keys.py::"
+        "test_what_any_mask_skips_is_hidden_and_what_it_calls_full_is_visible[block0-ca"
+        "usal]",
+        "full block off by one",
+    ),
+    Break(
+        "blockwise-dropout-number-changed-on-the-way-back",
+        "tfattn/core/paths/blockwise/passes.py",
+        "                        self._number(m, i, j), tf.shape",
+        "                        self._number(m, j, i), tf.shape",
+        "tests/test_blockwise_dropout.py::test_dropout_is_the_same_forward_and_backward[eager]",
+        "dropout number changed on the way back",
+    ),
+    Break(
+        "blockwise-all-blocks-share-a-number",
+        "tfattn/core/paths/blockwise/passes.py",
+        "return (m * self.tiling.query_blocks + i) * self.tiling.key_blocks + j",
+        "return m * self.tiling.query_blocks + i",
+        "tests/test_blockwise_dropout.py::test_no_two_blocks_share_a_dropout_pattern[1-block0]",
+        "all blocks share a number",
+    ),
+    Break(
+        "blockwise-guard-removed",
+        "tfattn/core/paths/blockwise/differentiation.py",
+        "    if call.mask is None:\n        return query, key, value\n",
+        "    return query, key, value\n",
+        "tests/test_blockwise_hidden.py::"
+        "test_a_query_that_may_see_a_broken_key_becomes_nan_and_no_other_does",
+        "guard removed",
+    ),
+    Break(
+        "blockwise-gradients-of-what-was-replaced-stay",
+        "tfattn/core/paths/blockwise/differentiation.py",
+        "tf.where(poisoned, zero, grad_query)",
+        "grad_query",
+        "tests/test_blockwise_hidden.py::"
+        "test_a_broken_token_and_those_who_may_see_it_have_gradients_of_zero",
+        "gradients of what was replaced stay",
+    ),
+    Break(
+        "blockwise-guard-in-the-wrong-row-of-the-batch",
+        "tfattn/core/paths/blockwise/differentiation.py",
+        "grid = tiling.query_grid(n // blocks * tiling.head_steps, n % blocks)",
+        "grid = tiling.query_grid(0, n % blocks)",
+        "tests/test_blockwise_side_by_side.py::"
+        "test_what_is_broken_reaches_those_who_see_it_side_by_side[(2, 2, 521, 517)]",
+        "guard in the wrong row of the batch",
+    ),
+    Break(
+        "blockwise-rule-1-left-out",
+        "tfattn/core/attend.py",
+        "    if seen is not None:\n",
+        "    if False:\n",
+        "tests/test_blockwise_hidden.py::"
+        "test_what_lies_under_the_mask_reaches_nothing[scaled dot-3e+38]",
+        "rule 1 left out",
+    ),
+    Break(
+        "blockwise-guard-the-query-stays",
+        "tfattn/core/guard.py",
+        'ops.where(poisoned, float("nan"), query)',
+        "query",
+        "tests/test_guard.py::"
+        "test_a_broken_token_becomes_zeros_and_each_query_that_may_see_it_nan[key-nan-t"
+        "hree axes]",
+        "guard: the query stays",
+    ),
+    Break(
+        "blockwise-guard-any-head",
+        "tfattn/core/guard.py",
+        "broken = ops.any(broken, axis=1, keepdims=True)",
+        "broken = ops.all(broken, axis=1, keepdims=True)",
+        "tests/test_guard.py::"
+        "test_a_token_that_is_broken_in_one_head_alone_poisons_all_heads_and_keeps_the_"
+        "others_numbers",
+        "guard: any head",
+    ),
+    Break(
+        "blockwise-rule-1-on-the-heads",
+        "tfattn/core/guard.py",
+        "seen[:, None, :, None] if len(tokens.shape) == 4",
+        "seen[..., None] if len(tokens.shape) == 4",
+        "tests/test_guard.py::"
+        "test_a_token_that_no_query_may_see_becomes_zeros_whatever_it_holds[nan-four ax"
+        "es]",
+        "rule 1 on the heads",
+    ),
+    Break(
+        "blockwise-bias-gradient-block-index-wrong",
+        "tfattn/core/paths/blockwise/block_bias.py",
+        "place = (chunk * rows + i) * columns + j",
+        "place = (chunk * rows + i) * rows + j",
+        "tests/test_blockwise.py::test_other_dtypes_with_a_bias[square-float16-0.004]",
+        "bias gradient block index wrong",
+    ),
+    Break(
+        "blockwise-delta-left-out",
+        "tfattn/core/paths/blockwise/passes.py",
+        "delta = tf.reduce_sum(grad_output * output, -1, keepdims=True)",
+        "delta = 0 * tf.reduce_sum(grad_output * output, -1, keepdims=True)",
+        "tests/test_blockwise.py::test_three_axes",
+        "delta left out",
+    ),
+    Break(
+        "blockwise-shared-cache-key-without-mask",
+        "tfattn/core/paths/blockwise/differentiation.py",
+        "kind = (spec, *((x.dtype",
+        "kind = (spec._replace(mask=None), *((x.dtype",
+        "tests/test_path_choice.py::"
+        "test_calls_with_masks_of_other_kinds_or_other_scores_share_nothing",
+        "shared cache key without mask",
+    ),
+    Break(
+        "blockwise-shared-functions-never-dropped",
+        "tfattn/core/paths/blockwise/differentiation.py",
+        ">= thresholds.SHARED_CALLS",
+        ">= 64",
+        "tests/test_path_choice.py::test_a_process_keeps_few_shared_traces",
+        "shared functions never dropped",
+    ),
+    Break(
+        "blockwise-what-is-not-pure-is-shared",
+        "tfattn/core/paths/blockwise/call_spec.py",
+        "return facts_of(self.score).is_pure and all(map(trees.is_sha"
+        "reable, (self.mask, self.bias)))",
+        "return True",
+        "tests/test_path_choice.py::test_a_mask_of_ones_own_is_not_shared",
+        "what is not pure is shared",
+    ),
+    Break(
+        "blockwise-lengths-are-not-checked",
+        "tfattn/core/paths/blockwise/lengths.py",
+        "        self._check(tensor, axis, wanted)\n",
+        "",
+        "tests/test_blockwise_lengths.py::"
+        "test_an_array_of_the_wrong_length_in_a_mask_of_ones_own_is_refused[lengths1]",
+        "lengths are not checked",
+    ),
+    Break(
+        "blockwise-choice-turned-round",
+        "tfattn/core/paths/choice.py",
+        "_product(pairs, rows, *heads) >= least",
+        "_product(pairs, rows, *heads) < least",
+        "tests/test_path_choice.py::test_attend_chooses_its_path_by_size",
+        "choice turned round",
+    ),
+    Break(
+        "blockwise-additive-the-wrong-branch",
+        "tfattn/core/paths/blockwise/additive.py",
+        "return (tf.reduce_max(tf.abs(left)) < 40.0) & (tf.reduce_max(tf.abs(right)) < 40.0)",
+        "return tf.constant(True)",
+        "tests/test_blockwise.py::test_additive_scores_far_outside_of_the_range_of_exponentials",
+        "additive: the wrong branch",
+    ),
+    Break(
+        "blockwise-padding-of-zeros-not-of-copies",
+        "tfattn/core/paths/blockwise/passes.py",
+        "tiling.split_keys(key[m], copies=True)",
+        "tiling.split_keys(key[m])",
+        "tests/test_blockwise.py::"
+        "test_a_score_that_is_undefined_at_zero_meets_real_tokens_alone[own-eager]",
+        "padding of zeros, not of copies",
+    ),
+    Break(
+        "blockwise-second-derivative-without-the-upstream-s",
+        "tfattn/core/paths/blockwise/differentiation.py",
+        "sources = [x for x in inputs if x.dtype.is_floating]",
+        "sources = [inputs[0], *[tf.identity(x) for x in inputs[1:] if x.dtype.is_floating]]",
+        "tests/test_blockwise_derivatives.py::"
+        "test_second_derivatives_equal_the_dense_path[scaled dot-causal]",
+        "second derivative without the upstream's",
+    ),
+    Break(
+        "blockwise-mask-not-applied-to-partial-blocks",
+        "tfattn/core/paths/blockwise/passes.py",
+        "tf.where(seen, scores_by_head, HIDDEN))",
+        "scores_by_head)",
+        "tests/test_blockwise.py::"
+        "test_a_relative_mask_of_any_lengths_and_blocks[causal-2-41-0-block1]",
+        "mask not applied to partial blocks",
+    ),
+    Break(
+        "blockwise-padding-of-keys-not-hidden",
+        "tfattn/core/paths/blockwise/passes.py",
+        "seen = seen & inside if tiling.padded else seen",
+        "seen = seen",
+        "tests/test_blockwise.py::"
+        "test_a_relative_mask_of_any_lengths_and_blocks[3 after-1-40--3-block9]",
+        "padding of keys not hidden",
+    ),
+    Break(
+        "blockwise-local-first-off-by-one",
+        "tfattn/core/paths/blockwise/local.py",
+        "(queries, keys, repeats), side, first, count)",
+        "(queries, keys, repeats), side, first + 1, count)",
+        "tests/test_blockwise_local.py::"
+        "test_every_pair_that_the_mask_leaves_is_in_one_run_and_no_other_is[window]",
+        "local first off by one",
+    ),
+    Break(
+        "blockwise-local-keys-outside-of-the-sequence-seen",
+        "tfattn/core/paths/blockwise/local.py",
+        "return ((keys >= 0) & (keys < self.keys))[:, None, None]",
+        "return (keys >= 0)[:, None, None]",
+        "tests/test_blockwise_local.py::"
+        "test_local_attention_equals_the_dense_path_for_any_lengths_sides_and_runs[of t"
+        "he square-heads2-41-41-4-150]",
+        "local: keys outside of the sequence seen",
+    ),
+    Break(
+        "blockwise-local-what-reaches-beyond-a-run-is-lost",
+        "tfattn/core/paths/blockwise/local.py",
+        "[0, 0], [0, 0]]) + beyond",
+        "[0, 0], [0, 0]]) + 0 * beyond",
+        "tests/test_blockwise_local.py::"
+        "test_local_attention_equals_the_dense_path_for_any_lengths_sides_and_runs[wind"
+        "ow-heads3-40-40-4-1]",
+        "local: what reaches beyond a run is lost",
+    ),
+    Break(
+        "blockwise-nothing-shared",
+        "tfattn/core/paths/blockwise/differentiation.py",
+        "if kind not in _shared:",
+        "if True:",
+        "tests/test_path_choice.py::test_layers_of_one_kind_share_one_trace[padding]",
+        "nothing shared",
+    ),
+    Break(
+        "blockwise-heads-of-a-step-confused",
+        "tfattn/core/paths/blockwise/tiling.py",
+        "m // self.head_steps * self.chunk,",
+        "m * self.chunk,",
+        "tests/test_blockwise_side_by_side.py::"
+        "test_blocks_side_by_side_equal_the_dense_path[((4, 4, 521, 517), 'padding')]",
+        "heads of a step confused",
+    ),
+    Break(
+        "blockwise-local-count-off-by-one",
+        "tfattn/core/paths/blockwise/local.py",
+        "first, count = min(firsts), max(ends) - min(firsts)",
+        "first, count = min(firsts), max(ends) - min(firsts) - 1",
+        "tests/test_blockwise_local.py::"
+        "test_every_pair_that_the_mask_leaves_is_in_one_run_and_no_other_is[causal wind"
+        "ow]",
+        "local count off by one",
     ),
 ]
 

@@ -31,6 +31,7 @@ def scored(name, query, key, rng):
     return score_functions.log_kernel(kernel), (), reference.log_kernel(query, key)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -209,6 +210,7 @@ def ops_of(function):
     return {op.type for op in concrete.graph.get_operations()}, max(ranks)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("groups", [4, 2])
 @pytest.mark.parametrize("score", ["dot", "additive", "gaussian"])
 def test_products_are_batched_and_no_tensor_has_five_axes(score, groups):
@@ -276,6 +278,7 @@ def test_key_heads_that_do_not_divide_are_refused():
         attend(query, key)
 
 
+@pytest.mark.slow
 def test_runs_under_xla_with_unknown_shapes():
     spec = tf.TensorSpec((None, None, D))
 

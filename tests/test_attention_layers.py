@@ -67,6 +67,7 @@ def test_ambiguous_mask_of_two_axes_is_queries_by_keys():
     np.testing.assert_array_equal(weights_of(tokens, tokens, attention_mask=mask) != 0, seen)
 
 
+@pytest.mark.slow
 def test_mask_object_survives_a_functional_model_on_disk(tmp_path):
     query, value = keras.Input((None, D)), keras.Input((None, D))
     mask = tfattn.masks.causal() & ~tfattn.masks.window(2)

@@ -37,6 +37,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_file_is_refused_with_a_sentence(tmp_path, damage):
     path = tmp_path / "run.backup"
@@ -73,6 +74,7 @@ def test_another_file_of_numpys_is_refused(tmp_path):
         training.Backup(tmp_path / "other.npz")
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "other", [lambda: small_model("sgd"), lambda: small_model("adamax"), lambda: wider_model()]
 )
@@ -94,6 +96,7 @@ def test_the_optimizer_within_one_that_scales_is_told_apart_too(tmp_path):
         fit(seeded(scaled(keras.optimizers.Adamax())), training.Backup(path), 2)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("epochs", [0, 2])
 def test_a_file_that_another_run_has_written_to_since_is_refused(tmp_path, epochs):
     path = tmp_path / "run.backup"
@@ -107,6 +110,7 @@ def test_a_file_that_another_run_has_written_to_since_is_refused(tmp_path, epoch
     assert training.Backup(path).epoch == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [0, 2])
 def test_a_backup_that_could_not_be_written_is_written_by_the_next_fit(
     tmp_path, monkeypatch, epochs

@@ -21,6 +21,7 @@ def benchmark(monkeypatch):
     sys.modules.pop("translation", None)
 
 
+@pytest.mark.slow
 def test_our_peer_takes_the_batches_that_are_prepared(benchmark, monkeypatch, tmp_path):
     monkeypatch.setattr(benchmark, "VOCABULARY_SIZE", 50)
     made_up = benchmark._made_up

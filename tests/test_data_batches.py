@@ -56,6 +56,7 @@ def test_target_out_is_target_in_one_step_later(make):
         assert np.all((shifted == target_out[:, :-1]) | (shifted == 0))
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("make", [batches, by_tokens])
 @pytest.mark.parametrize("shuffle_seed", [None, 3])
 def test_elements_are_int32_of_unknown_size(make, shuffle_seed):
@@ -84,6 +85,7 @@ def test_every_pair_comes_once_in_each_shuffled_epoch():
     assert first != PAIRS and first != second
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [batches, by_tokens])
 def test_same_seed_gives_the_same_epochs(make):
     def epochs(seed):
@@ -152,6 +154,7 @@ def test_shuffle_seed_must_be_an_integer(make):
         make(shuffle_seed=2**63)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("shuffle_seed", [None, 3])
 @pytest.mark.parametrize("length_multiple", [1, 4])
 def test_token_batches_are_as_full_as_the_budget_allows(shuffle_seed, length_multiple):
@@ -162,6 +165,7 @@ def test_token_batches_are_as_full_as_the_budget_allows(shuffle_seed, length_mul
     assert sum(rows != 211 // max(lengths) for rows, *lengths in found) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle_seed", [None, 3])
 def test_a_token_batch_is_no_longer_than_its_pairs_need(shuffle_seed):
     first, again = (by_tokens(shuffle_seed=shuffle_seed, length_multiple=4) for _ in range(2))
@@ -172,6 +176,7 @@ def test_a_token_batch_is_no_longer_than_its_pairs_need(shuffle_seed):
             assert length == -(-longest // 4) * 4
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("shuffle_seed", [None, 3])
 def test_pairs_of_a_token_batch_have_similar_lengths(shuffle_seed):
     dataset = by_tokens(shuffle_seed=shuffle_seed, length_multiple=1)
@@ -193,18 +198,21 @@ def test_similar_lengths_pad_less_than_pairs_as_they_come():
     )
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("shuffle_seed", [None, 3])
 def test_every_token_batch_of_an_epoch_is_counted_beforehand(shuffle_seed):
     dataset = by_tokens(shuffle_seed=shuffle_seed)
     assert [len(shapes(dataset)) for _ in range(3)] == [int(dataset.cardinality())] * 3
 
 
+@pytest.mark.slow
 def test_every_pair_comes_once_in_each_epoch_of_token_batches():
     dataset = by_tokens(shuffle_seed=0)
     for _ in range(3):
         assert sorted(sentences(dataset)) == sorted(MORE_PAIRS)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("length_multiple", [1, 2])
 def test_epochs_of_token_batches_have_the_same_shapes_in_another_order(length_multiple):
     # every pair of lengths, seven times
@@ -215,6 +223,7 @@ def test_epochs_of_token_batches_have_the_same_shapes_in_another_order(length_mu
     assert first != second and sorted(first) == sorted(second)
 
 
+@pytest.mark.slow
 def test_epochs_of_token_batches_give_each_pair_other_company():
     dataset = by_tokens(shuffle_seed=0)
     first, second = ({frozenset(company) for company in companies(dataset)} for _ in range(2))
@@ -229,6 +238,7 @@ def test_token_batches_without_a_seed_come_longest_first_and_always_alike():
     assert companies(dataset) == companies(dataset)
 
 
+@pytest.mark.slow
 def test_orders_of_token_batches_do_not_hang_on_tensorflows_global_seed():
     first = sentences(by_tokens(shuffle_seed=5))
     keras.utils.set_random_seed(99)
@@ -260,11 +270,13 @@ def test_a_pair_beyond_the_budget_is_refused_with_what_it_needs():
         by_tokens(length_multiple=100, tokens_per_batch=99)
 
 
+@pytest.mark.slow
 def test_one_pair_makes_one_token_batch():
     dataset = by_tokens(MORE_PAIRS[:1], shuffle_seed=0)
     assert sentences(dataset) == sentences(dataset) == MORE_PAIRS[:1]
 
 
+@pytest.mark.slow
 def test_an_iterator_outlives_its_dataset_and_counter():
     iterator = iter(by_tokens(shuffle_seed=0))
     gc.collect()
@@ -287,6 +299,7 @@ def test_pairs_are_pairs_of_strings(make, pairs):
         make(pairs)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("make", [batches, by_tokens])
 @pytest.mark.parametrize("form", [iter, np.array, lambda pairs: map(list, pairs)])
 def test_pairs_may_be_any_iterable(make, form):
@@ -311,6 +324,7 @@ def test_a_vocabulary_around_another_encodes_in_its_own_way(make):
     assert source.tolist() == [[4, 5, 3]]
 
 
+@pytest.mark.slow
 def test_tensorflow_is_not_imported_before_batches_are_made():
     # On Keras's TensorFlow backend it always is.
     code = (

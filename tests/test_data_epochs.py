@@ -8,6 +8,7 @@ from tests.batching import FRENCH, MORE_PAIRS, by_tokens, companies
 from tfattn.data import EpochCounter
 
 
+@pytest.mark.slow
 def test_a_counter_starts_the_epochs_where_it_is_told():
     unbroken = by_tokens(shuffle_seed=7)
     epochs = [companies(unbroken) for _ in range(5)]
@@ -15,6 +16,7 @@ def test_a_counter_starts_the_epochs_where_it_is_told():
     assert [companies(resumed) for _ in range(2)] == epochs[3:]
 
 
+@pytest.mark.slow
 def test_a_counter_takes_the_number_of_the_epoch_from_fit():
     unbroken = by_tokens(shuffle_seed=7)
     epochs = [companies(unbroken) for _ in range(3)]
@@ -30,6 +32,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_the_orders_that_it_would_have_had(tmp_path):
     def run(killed_in=None):
         counter, losses = EpochCounter(), []

@@ -12,6 +12,7 @@ def pairs():
     return toy_translation(40_000, seed=11)
 
 
+@pytest.mark.slow
 def test_split_shares_no_sentence(pairs):
     train, held_out = split_pairs(pairs, fraction=0.1, seed=5)
     assert len(held_out) == 4000

@@ -102,6 +102,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 @hypothesis.settings(deadline=None)
 @hypothesis.given(
     hypothesis.strategies.lists(
@@ -134,6 +135,7 @@ def test_more_dropout_makes_more_parts():
     assert all(shorter < 0.97 * longer for shorter, longer in itertools.pairwise(lengths))
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_parts_in_any_process(tmp_path):
     first = DRAWN.draw(SENTENCES, seed=1)
     assert DRAWN.draw(SENTENCES, seed=1) == first != DRAWN.draw(SENTENCES, seed=2)
@@ -147,6 +149,7 @@ def test_a_seed_gives_the_same_parts_in_any_process(tmp_path):
     assert json.loads(printed("-c", code, folder=tmp_path, PYTHONHASHSEED="7")) == first
 
 
+@pytest.mark.slow
 def test_a_long_word_costs_no_more_than_its_letters():
     long = "thecatsleeps" * 200
     assert WORDS.decode(DRAWN.draw([*SENTENCES, long], seed=0)[-1]) == long
@@ -227,6 +230,7 @@ def test_whole_words_have_no_parts():
         SubwordDropout(Vocabulary(["a"]))
 
 
+@pytest.mark.slow
 def test_each_epoch_has_every_pair_once_in_parts_of_its_own():
     dataset = by_tokens()
     first, second = rows(dataset), rows(dataset)
@@ -234,11 +238,13 @@ def test_each_epoch_has_every_pair_once_in_parts_of_its_own():
     assert texts(dataset) == texts(dataset) == sorted(PAIRS)
 
 
+@pytest.mark.slow
 def test_the_sides_are_drawn_apart():
     pairs = [(sentence, sentence) for sentence in SENTENCES]
     assert sum(source == target for source, target in rows(by_tokens(pairs))) < 0.2 * len(pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [0, 1])
 def test_one_side_may_be_drawn_alone(side):
     dataset = by_tokens(**{("source", "target")[1 - side]: WORDS})
@@ -249,6 +255,7 @@ def test_one_side_may_be_drawn_alone(side):
     ) < 0.3 * len(PAIRS)
 
 
+@pytest.mark.slow
 def test_an_epoch_is_a_function_of_the_seed_and_its_number():
     unbroken = by_tokens(shuffle_seed=5)
     epochs = [arrays(unbroken) for _ in range(3)]
@@ -258,6 +265,7 @@ def test_an_epoch_is_a_function_of_the_seed_and_its_number():
     assert arrays(by_tokens(shuffle_seed=6)) != epochs[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length_multiple", [1, 4])
 def test_batches_keep_the_budget_and_their_number(length_multiple):
     dataset = by_tokens(length_multiple=length_multiple)
@@ -280,6 +288,7 @@ class Moody(SubwordDropout):
         return SubwordDropout(self.vocabulary, 0.9 * (seed % 2)).draw(sentences, seed)
 
 
+@pytest.mark.slow
 def test_an_epoch_that_needs_more_batches_than_the_first_is_cut_as_without_dropout():
     plain = sorted(
         (tuple(WORDS.encode(source)), tuple(WORDS.encode(target))) for source, target in PAIRS
@@ -292,6 +301,7 @@ def test_an_epoch_that_needs_more_batches_than_the_first_is_cut_as_without_dropo
         assert texts(dataset) == sorted(PAIRS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"max_length": 40}, {"tokens_per_batch": 40}])
 def test_pairs_that_would_be_too_long_are_cut_as_without_dropout(options):
     longest = max(len(WORDS.encode(sentence)) for sentence in SENTENCES) + 1
@@ -309,11 +319,13 @@ def test_pairs_that_would_be_too_long_are_cut_as_without_dropout(options):
     assert 0 < len(plain & {*found}) < len(PAIRS)
 
 
+@pytest.mark.slow
 def test_one_pair_makes_one_batch():
     dataset = by_tokens(PAIRS[:1])
     assert int(dataset.cardinality()) == 1 and texts(dataset) == texts(dataset) == PAIRS[:1]
 
 
+@pytest.mark.slow
 def test_fit_takes_every_batch_of_every_epoch():
     dataset = by_tokens().map(lambda inputs, target_out: (inputs[1], target_out))
     model = keras.Sequential([keras.Input((None,)), keras.layers.Embedding(len(WORDS), 1)])

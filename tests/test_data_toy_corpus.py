@@ -82,6 +82,7 @@ def matches(pattern, pairs):
     return [target for _, target in pairs if re.search(pattern, target)]
 
 
+@pytest.mark.slow
 def test_exact_number_of_different_pairs(pairs):
     assert len(pairs) == 40_000
     assert len({source for source, _ in pairs}) == 40_000

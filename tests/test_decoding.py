@@ -13,6 +13,8 @@ import tfattn
 from tests.refusals import message
 from tfattn import decoding
 
+pytestmark = pytest.mark.usefixtures("dense_path")
+
 V = 11
 
 
@@ -46,6 +48,7 @@ def test_nothing_is_written_past_max_length():
     assert written.tolist() == [[3, 4, 5]] * 2
 
 
+@pytest.mark.slow
 def test_each_row_may_have_its_own_max_length():
     script = np.array([[4, 5, 3, 6, 7], [4, 4, 4, 4, 4], [4, 5, 6, 7, 8], [5, 5, 5, 5, 5]])
     # with finished rows dropped, and with all kept
@@ -68,6 +71,7 @@ def test_each_row_may_have_its_own_max_length():
             tfattn.greedy_search(scripted, script, 4, max_length=bad)
 
 
+@pytest.mark.slow
 def test_begin_end_and_padding_may_be_other_ids():
     written = tfattn.greedy_search(
         counting, (), batch_size=1, max_length=5, begin_id=5, end_id=8, padding_id=9
@@ -126,6 +130,7 @@ def test_the_state_is_returned_as_it_was_when_each_row_ended():
     assert state["nothing"] is None and state["word"] == "word"
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("state", [(), {}, None, {"cache": None}], ids=str)
 def test_a_state_without_tensors_is_fine(state):
     assert numpy(tfattn.greedy_search(counting, state, 1, 3, end_id=5)).tolist() == [[3, 4, 5]]
@@ -153,6 +158,7 @@ def test_one_trace_serves_many_prompts_of_a_shape():
     assert counter.calls == first
 
 
+@pytest.mark.slow
 def test_a_few_traces_serve_prompts_of_every_shape():
     counter = Counter()
     tfattn.greedy_search(counter.step, ops.ones((2, 3)), 2, 7)
@@ -162,6 +168,7 @@ def test_a_few_traces_serve_prompts_of_every_shape():
     assert counter.calls <= 4 * first
 
 
+@pytest.mark.slow
 def test_other_settings_are_other_searches_of_the_same_step():
     counter = Counter()
     for max_length in (3, 5, 3, 5):
@@ -172,6 +179,7 @@ def test_other_settings_are_other_searches_of_the_same_step():
     assert counter.calls == calls
 
 
+@pytest.mark.slow
 def test_few_traces_serve_every_max_length():
     counter = Counter()
     decoding.greedy_search(counter.step, (), 2, 7, end_id=10)
@@ -182,6 +190,7 @@ def test_few_traces_serve_every_max_length():
     assert counter.calls <= 2 * first
 
 
+@pytest.mark.slow
 def test_searches_of_many_models_warn_of_no_retracing():
     warnings = []
     handler = logging.Handler()
@@ -222,6 +231,7 @@ def transformer_and_state():
     return model, model.encode(np.array([[4, 5]]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [lambda: (Counter(), ()), transformer_and_state], ids=["toy", "transformer"]
 )
@@ -245,6 +255,7 @@ def test_a_search_works_inside_a_tf_function():
     assert numpy(search(tf.constant([[9, 9, 9, 9]]))).tolist() == [[9, 9, 9]]
 
 
+@pytest.mark.slow
 def test_a_search_can_be_compiled_by_xla_and_exported(tmp_path):
     def search(script):
         return tfattn.greedy_search(scripted, script, 2, 3)
@@ -275,6 +286,7 @@ def greedily_in_python(model, source, max_length):
     return sentences
 
 
+@pytest.mark.slow
 def test_greedy_search_writes_what_a_plain_loop_over_the_transformer_writes():
     model, rng = small_transformer(), np.random.default_rng(5)
     source = rng.integers(4, 13, size=(7, 7))
@@ -295,6 +307,7 @@ def test_greedy_search_writes_what_a_plain_loop_over_the_transformer_writes():
     assert len(lengths) > 2 and len({tuple(row) for row in written}) > 3
 
 
+@pytest.mark.slow
 def test_the_logits_of_a_step_are_those_of_the_full_forward_pass():
     model = small_transformer()
     source, target = (

@@ -14,6 +14,8 @@ from keras import ops
 import tfattn
 from tfattn import decoding
 
+pytestmark = pytest.mark.usefixtures("dense_path")
+
 BEGIN, END, PAD = 1, 2, 0
 IDS = {"begin_id": BEGIN, "end_id": END, "padding_id": PAD}
 PENALTIES = [0.0, 0.6, 1.0, 2.0]
@@ -93,6 +95,7 @@ def assert_same(found, wanted, row=0):
     assert (tokens[len(wanted) :] == PAD).all() and (scores[len(wanted) :] == -np.inf).all()
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("penalty", PENALTIES)
 @pytest.mark.parametrize("seed", range(2))
 def test_enough_beams_find_what_trying_everything_finds(seed, penalty):
@@ -107,6 +110,7 @@ def test_enough_beams_find_what_trying_everything_finds(seed, penalty):
 
 
 # One step for all examples: another table is another state of the same compiled search.
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10_000),
@@ -129,6 +133,7 @@ def test_few_beams_find_what_the_search_in_python_finds(
         )
 
 
+@pytest.mark.slow
 def test_one_beam_is_greedy_search():
     table = tables(7, batch=23, size=13)
     for penalty in PENALTIES:
@@ -140,6 +145,7 @@ def test_one_beam_is_greedy_search():
         )
 
 
+@pytest.mark.slow
 def test_one_beam_is_greedy_search_where_rounding_makes_two_sums_equal():
     # 1e-6 between two logits is lost when it is added to a sum of about -1000.
     logits = np.zeros((7, 8), "float32")
@@ -157,6 +163,7 @@ def test_one_beam_is_greedy_search_where_rounding_makes_two_sums_equal():
     assert found.tokens[0, 0, 1] == 6
 
 
+@pytest.mark.slow
 def test_one_beam_is_greedy_search_on_a_transformer():
     model = tfattn.Transformer(13, 11, num_layers=1, width=10, num_heads=2, hidden_dim=14)
     rng = np.random.default_rng(3)
@@ -173,6 +180,7 @@ def test_one_beam_is_greedy_search_on_a_transformer():
     ).numpy().any()
 
 
+@pytest.mark.slow
 def test_beams_that_there_are_not_are_padding_with_score_minus_infinity():
     # Three hypotheses in all: END; 3 END; 4, which then has nothing that may follow.
     table = np.full((1, 3, 6, 6, 6), -np.inf, "float32")
@@ -184,6 +192,7 @@ def test_beams_that_there_are_not_are_padding_with_score_minus_infinity():
     assert_same(found, [(np.log(0.5), (3, END)), (np.log(0.2), (END,))])
 
 
+@pytest.mark.slow
 def test_no_hypothesis_comes_twice_and_none_is_no_number():
     table = tables(5, batch=5, size=5)
     table[0] = np.where(np.isfinite(table[0]), 0.0, -np.inf)  # ties everywhere
@@ -197,12 +206,14 @@ def test_no_hypothesis_comes_twice_and_none_is_no_number():
     assert (found.tokens[2] == PAD).numpy().all()
 
 
+@pytest.mark.slow
 def test_of_two_equal_beams_the_one_with_the_lower_ids_comes_first():
     table = np.where(np.isfinite(tables(0, 1, 6)), 0.0, -np.inf)
     found = decoding.beam_search(trigram, table, 1, 2, num_beams=4, num_results=4, **IDS)
     assert found.tokens.numpy().tolist() == [[[END, 0], [3, END], [3, 3], [3, 4]]]
 
 
+@pytest.mark.slow
 def test_a_float16_step_is_summed_in_float32():
     def half(tokens, position, table):
         return ops.cast(trigram(tokens, position, table)[0], "float16"), table
@@ -216,6 +227,7 @@ def test_a_float16_step_is_summed_in_float32():
     assert found.scores.dtype == "float32"
 
 
+@pytest.mark.slow
 def test_a_sentence_is_done_when_no_open_beam_can_overtake():
     # The end has probability 0.9, every other way 0.05 a token: after the first step nothing can
     # come close.
@@ -258,6 +270,7 @@ def reading_state(table, length):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_a_function", [False, True], ids=["rows dropped", "all rows"])
 def test_the_state_comes_out_in_the_order_of_the_results(in_a_function):
     def search(state):
@@ -277,6 +290,7 @@ def test_the_state_comes_out_in_the_order_of_the_results(in_a_function):
         assert seen == [BEGIN, *written[: length - 1], *[-1] * (7 - length)]
 
 
+@pytest.mark.slow
 def test_no_state_is_returned_unasked():
     assert decoding.beam_search(trigram, tables(0, 1, 5), 1, 2, **IDS).state is None
 
@@ -302,6 +316,7 @@ def test_what_a_step_leaves_alone_is_not_gathered_at_every_step():
     )
 
 
+@pytest.mark.slow
 def test_a_state_may_hold_none_words_scalars_and_what_the_first_step_makes():
     def step(tokens, position, state):
         assert state["none"] is None and state["word"] == "word" and state["number"] == 3
@@ -334,6 +349,7 @@ def test_a_state_may_hold_none_words_scalars_and_what_the_first_step_makes():
 # One compiled loop.
 
 
+@pytest.mark.slow
 def test_another_prompt_or_length_penalty_is_no_new_trace_and_other_shapes_few():
     def step(tokens, position, state):
         calls.append(1)
@@ -350,6 +366,7 @@ def test_another_prompt_or_length_penalty_is_no_new_trace_and_other_shapes_few()
     assert len(calls) <= 4 * one_trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_beam_search_works_inside_a_tf_function(jit_compile):
     @tf.function(jit_compile=jit_compile)
@@ -362,6 +379,7 @@ def test_a_beam_search_works_inside_a_tf_function(jit_compile):
         assert_same(found, beams_in_python(table[row], 5, 1.0, 3)[:2], row)
 
 
+@pytest.mark.slow
 def test_a_sentence_finds_the_same_alone_and_among_others():
     table = tables(19, batch=11, size=7, scale=4.0)
     together = decoding.beam_search(trigram, table, 11, 9, num_results=4, **IDS)

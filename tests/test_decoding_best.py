@@ -36,6 +36,7 @@ def some_logits(kind, size):
     return logits.astype("float32")
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("k", [1, 5, 11])
 @pytest.mark.parametrize("kind", ["normal", "ties", "few", "large"])
 @pytest.mark.parametrize("size", [3, 97, 2048, 2053, 2079])

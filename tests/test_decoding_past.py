@@ -10,6 +10,8 @@ from keras import ops
 import tfattn
 from tfattn import decoding
 
+pytestmark = pytest.mark.usefixtures("dense_path")
+
 BEGIN, END, PAD, V = 1, 2, 0, 7
 IDS = {"begin_id": BEGIN, "end_id": END, "padding_id": PAD}
 
@@ -66,6 +68,7 @@ def plainly(tokens, position, state):
 READER = Reader()  # one for all examples: one compiled search
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(
     batch=st.sampled_from([1, 5, 17]),
@@ -94,6 +97,7 @@ def test_each_hypothesis_finds_its_own_past(batch, length, beams_and_results):
     )
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("length", [3, 8, 9, 21])
 def test_a_step_gets_room_for_a_few_positions_more_than_are_written(length):
     reader = Reader()
@@ -110,6 +114,7 @@ def test_a_step_gets_room_for_a_few_positions_more_than_are_written(length):
     assert int(reader.positions) == room
 
 
+@pytest.mark.slow
 def test_inside_of_a_function_of_the_callers_every_position_is_there():
     outer = tf.function(
         lambda: decoding.greedy_search(READER.step, READER.state(5, 21), 5, 21, **IDS)
@@ -122,6 +127,7 @@ def test_inside_of_a_function_of_the_callers_every_position_is_there():
     )
 
 
+@pytest.mark.slow
 def test_samples_are_those_of_a_step_without_a_past():
     found = decoding.sample(READER.step, READER.state(17, 21), 17, 21, seed=3, **IDS)
     np.testing.assert_array_equal(
@@ -184,6 +190,7 @@ def test_a_past_without_an_axis_of_positions_is_refused_in_the_first_step_too():
         decoding.greedy_search(step, (), 2, 5)
 
 
+@pytest.mark.slow
 def test_beams_of_a_transformer_are_the_same_with_and_without_caches():
     model, rng = (
         tfattn.Transformer(13, 11, num_layers=2, width=10, num_heads=5, hidden_dim=14),

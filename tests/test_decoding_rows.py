@@ -68,6 +68,7 @@ def rows_that_remain(ends):
 many_ends = st.lists(st.integers(0, L + 5), min_size=1, max_size=41)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(ends=many_ends)
 def test_rows_that_are_done_cost_no_step_once_they_are_a_quarter(ends):
@@ -98,6 +99,7 @@ def test_a_batch_of_mixed_lengths_costs_far_less_than_all_its_rows():
     assert int(counter.rows) < 0.5 * 64 * int(counter.steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_the_beams_of_a_sentence_leave_together(num_beams):
     ends = [2, 19, 5, 7, 2, 11, 3, 3, 4, 5]
@@ -111,6 +113,7 @@ def test_the_beams_of_a_sentence_leave_together(num_beams):
     np.testing.assert_array_equal(found.state["changing_name"], np.arange(10))
 
 
+@pytest.mark.slow
 def test_samples_are_those_of_a_loop_that_keeps_every_row():
     ends = [2, 19, 5, 7, 2, 11, 3, 3, 4, 5]
     counter, logits = Counter(), np.random.default_rng(0).normal(size=(10, L, V)).astype("float32")
@@ -136,6 +139,7 @@ def counting(tokens, position):
     return ops.one_hot(ops.take(tokens, position, axis=1) + 1, V)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "width",
     [
@@ -154,6 +158,7 @@ def test_a_step_may_lose_what_is_known_of_a_shape(width):
     )
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "change, message",
     [

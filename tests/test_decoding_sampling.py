@@ -10,6 +10,8 @@ from keras import ops
 
 from tfattn import decoding
 
+pytestmark = pytest.mark.usefixtures("dense_path")
+
 ROWS = 5000
 LOGITS = np.array([-np.inf, 1.3, -np.inf, -np.inf, 0.2, 0.9, -1.0, 2.0, -np.inf], "float32")
 
@@ -39,6 +41,7 @@ def probabilities(temperature=1.0, top_k=None, top_p=None):
     return p / p.sum()
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "options, kinds",
     [
@@ -83,6 +86,7 @@ def test_each_token_is_drawn_anew_from_what_the_step_says_of_it():
     np.testing.assert_allclose(pairs, [[0.27, 0.03], [0.14, 0.56]], atol=0.02)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "options",
     [{"top_k": 1}, {"top_p": 1e-9}, {"temperature": 1e-45}, {"temperature": 1e-3}],
@@ -110,6 +114,7 @@ def test_a_row_ends_with_its_end_token_and_padding_after_it():
     assert 20 < (written[:, 0] == 2).sum() < 60
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("draw", [0.0, 1 - 2**-24], ids=["least", "greatest"])
 @pytest.mark.parametrize("options", [{}, {"top_k": 7}, {"top_p": 1.0}, {"top_p": 0.9}], ids=str)
 def test_no_draw_reaches_a_token_without_a_probability(draw, options, monkeypatch):
@@ -169,6 +174,7 @@ def test_a_row_does_not_depend_on_when_others_end():
 # One compiled loop.
 
 
+@pytest.mark.slow
 def test_another_seed_temperature_or_top_p_is_no_new_trace():
     def step(tokens, position, state):
         calls.append(1)
@@ -184,6 +190,7 @@ def test_another_seed_temperature_or_top_p_is_no_new_trace():
     assert len(calls) == 2  # the first step, and the step in the loop
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_sampling_works_inside_a_tf_function(jit_compile):
     @tf.function(jit_compile=jit_compile)

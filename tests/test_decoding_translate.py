@@ -13,6 +13,8 @@ from keras import ops
 import tfattn
 from tfattn import data, decoding
 
+pytestmark = pytest.mark.usefixtures("dense_path")
+
 ENGLISH = data.Vocabulary(["one", "two", "three", "four", "five"])
 GERMAN = data.Vocabulary(["fünf", "vier", "drei", "zwei", "eins"])
 SPECIAL = 4
@@ -63,6 +65,7 @@ def translate(sentences, model=None, **options):
     return decoding.translate(model or WordForWord(), sentences, ENGLISH, GERMAN, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "search",
     [
@@ -97,6 +100,7 @@ def test_a_generator_of_sentences_is_fine():
     assert translate(sentence for sentence in ("two", "one")) == ["zwei", "eins"]
 
 
+@pytest.mark.slow
 def test_a_line_much_longer_than_the_others_is_a_batch_of_its_own():
     model, long = WordForWord(), " ".join(["three"] * 501)
     assert translate(["one", long, "two one"], model, batch_size=8) == [
@@ -108,6 +112,7 @@ def test_a_line_much_longer_than_the_others_is_a_batch_of_its_own():
     assert model.shapes == [(1, 504, 768), (2, 8, 24)]
 
 
+@pytest.mark.slow
 def test_batches_are_full_like_in_length_and_of_few_shapes():
     model = WordForWord()
     translate(some_sentences(1000, longest=40), model, batch_size=32)
@@ -140,6 +145,7 @@ def test_a_sentence_gets_room_by_its_own_length_and_no_more_than_the_model_has()
     assert [length for *_, length in model.shapes] == [32, 27]
 
 
+@pytest.mark.slow
 def test_learned_positions_limit_what_is_read_and_what_is_written():
     positions = tfattn.LearnedPositionalEncoding(13)
     model = transformer(positions=positions)
@@ -173,6 +179,7 @@ def test_begin_end_and_padding_are_those_of_the_target_vocabulary():
     ]
 
 
+@pytest.mark.slow
 def test_a_progress_bar_counts_the_sentences(capsys):
     translate(["one", "", "two three"] * 5, progress=True, batch_size=4)
     assert "15/15" in capsys.readouterr().out
@@ -201,6 +208,7 @@ def recurrent():
 MODELS = {"transformer": transformer, "recurrent": recurrent}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("num_beams", [None, 3], ids=["greedy", "beams"])
 def test_how_a_batch_is_padded_changes_no_translation(num_beams, name):
@@ -219,6 +227,7 @@ def test_how_a_batch_is_padded_changes_no_translation(num_beams, name):
     assert translate(sentences, model, batch_size=1, **options) == together
 
 
+@pytest.mark.slow
 def test_a_second_pass_of_a_thousand_sentences_traces_nothing_and_keeps_nothing():
     def objects():
         gc.collect()

@@ -10,6 +10,7 @@ from tfattn.layers.dropout import Dropout
 ONES = np.ones((101, 103, 97), "float32")
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("rate", [0.001, 0.03, 0.1, 0.15, 0.3, 0.5, 0.9, 0.999])
 def test_the_rate_is_met_and_the_expected_sum_stays(rate):
     output = np.asarray(Dropout(rate, seed=3)(ONES, training=True))
@@ -47,6 +48,7 @@ def test_the_gradient_goes_where_the_output_does():
     np.testing.assert_array_equal(tape.gradient(total, x), output)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", [False, True])
 def test_unknown_shapes_and_sizes_that_no_word_divides(jit):
     layer = Dropout(0.3, seed=1)

@@ -453,6 +453,7 @@ KEYS = "have as many tokens as `value`, which has 7"
 WIDTH = "be as wide as `query`, 5 (AdditiveScore and BilinearScore take other widths)"
 
 
+@pytest.mark.slow(keep=1)
 @table(
     # Ranks, lengths, widths.
     (attention(query=QUERY[0]), "DotProductAttention", "query", "have shape (B, T, D)", "(3, 5)"),

@@ -126,6 +126,7 @@ def test_floor_0_knows_the_standard_library_alone():
         assert roots <= sys.stdlib_module_names | {"tfattn"}, name
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "module, line, fault",
     [
@@ -237,6 +238,7 @@ def out_of_place(sources):
     ]
 
 
+@pytest.mark.slow
 def test_layers_and_models_import_no_tensorflow():
     sources = modules()
     assert out_of_place(sources) == []
@@ -247,6 +249,7 @@ def test_layers_and_models_import_no_tensorflow():
         assert any(user.startswith(place_held) for user in tensorflow_users(sources))
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "module",
     ["tfattn.core.masks", "tfattn.core.streamed_too", "tfattn.layers.attention.single_head"],
@@ -281,6 +284,7 @@ def private_keras(source):
     return found
 
 
+@pytest.mark.slow
 def test_keras_is_used_through_its_public_api_alone():
     assert {
         name: private_keras(source) for name, source in modules().items() if private_keras(source)

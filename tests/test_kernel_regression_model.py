@@ -31,6 +31,8 @@ def fitted(x, y, epochs=2, bandwidth=0.5, **options):
     return model
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("dense_path")
 def test_fit_lowers_the_leave_one_out_error():
     x, y = data()
     model = tfattn.NadarayaWatsonRegressor(bandwidth=3.0)
@@ -48,6 +50,7 @@ def test_fit_lowers_the_leave_one_out_error():
     assert last < 1.05 * min(errors)
 
 
+@pytest.mark.slow
 def test_predictions_are_the_pooled_training_values():
     x, y = data()
     model = fitted(x, y)
@@ -56,8 +59,10 @@ def test_predictions_are_the_pooled_training_values():
     np.testing.assert_allclose(model.predict(asked, verbose=0), wanted, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape_x", [(N,), (N, 1), (N, 3)])
 @pytest.mark.parametrize("shape_y", [(N,), (N, 1), (N, 2)])
+@pytest.mark.usefixtures("dense_path")
 def test_predictions_have_the_shape_of_y(shape_x, shape_y):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=shape_x), rng.normal(size=shape_y)
@@ -66,7 +71,9 @@ def test_predictions_have_the_shape_of_y(shape_x, shape_y):
         assert model.predict(points, verbose=0).shape == (len(points), *shape_y[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [(), (1,), (2,)])
+@pytest.mark.usefixtures("dense_path")
 def test_a_call_gives_the_shape_that_predict_gives(columns):
     x, y = data()
     model = fitted(x, np.zeros((N, *columns)), epochs=1)
@@ -84,6 +91,8 @@ def test_keeping_a_given_bandwidth_warns_of_nothing():
     )
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("dense_path")
 def test_weights_are_rows_that_sum_to_1_and_make_the_prediction():
     x, y = data()
     model = fitted(x, y)
@@ -95,6 +104,7 @@ def test_weights_are_rows_that_sum_to_1_and_make_the_prediction():
     np.testing.assert_allclose(rows @ y, model.predict(asked, verbose=0), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_training_point_is_left_out_in_fit_and_in_nothing_else():
     x, y = data()
     model = fitted(x, y, bandwidth=0.01, trainable_bandwidth=False)
@@ -102,6 +112,7 @@ def test_a_training_point_is_left_out_in_fit_and_in_nothing_else():
     assert np.diagonal(model.attention_weights(x)).min() > 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 7, N, 1024])
 def test_batches_and_shuffling_change_no_leave_one_out_error(batch_size):
     x, y = data()
@@ -117,11 +128,14 @@ def test_batches_and_shuffling_change_no_leave_one_out_error(batch_size):
     )
 
 
+@pytest.mark.slow
 def test_a_bandwidth_that_is_not_trained_stays_where_it_is():
     model = fitted(*data(), bandwidth=0.37, trainable_bandwidth=False)
     np.testing.assert_allclose(model.current_bandwidth(), 0.37, rtol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("dense_path")
 def test_each_dimension_learns_a_bandwidth_of_its_own():
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (101, 2))
@@ -132,6 +146,7 @@ def test_each_dimension_learns_a_bandwidth_of_its_own():
     assert telling < 0.4 and empty > 2 * telling
 
 
+@pytest.mark.slow
 def test_validation_points_are_predicted_from_the_training_points():
     x, y = data()
     new_x, new_y = data(17, seed=1)
@@ -142,6 +157,7 @@ def test_validation_points_are_predicted_from_the_training_points():
     np.testing.assert_allclose(model.evaluate(new_x, new_y, verbose=0), wanted, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_another_optimizer_and_metrics_are_compiled_as_in_keras():
     x, y = data()
     model = tfattn.NadarayaWatsonRegressor(bandwidth=1.0)
@@ -150,6 +166,7 @@ def test_another_optimizer_and_metrics_are_compiled_as_in_keras():
     assert history["loss"][-1] < history["loss"][0] and len(history["mean_absolute_error"]) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [(), (2,)])
 def test_a_saved_model_is_whole(tmp_path, columns):
     rng = np.random.default_rng(0)
@@ -164,6 +181,7 @@ def test_a_saved_model_is_whole(tmp_path, columns):
     np.testing.assert_array_equal(loaded.current_bandwidth(), model.current_bandwidth())
 
 
+@pytest.mark.slow
 def test_a_loaded_model_can_be_fitted_again(tmp_path):
     x, y = data()
     fitted(x, y, epochs=3).save(tmp_path / "model.keras")
@@ -173,7 +191,9 @@ def test_a_loaded_model_can_be_fitted_again(tmp_path):
     assert np.isfinite(losses).all() and loaded.current_bandwidth() != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [N, 31, 101])
+@pytest.mark.usefixtures("dense_path")
 def test_a_second_fit_forgets_the_first_points(n):
     x, y = data()
     model = fitted(x, y, trainable_bandwidth=False)
@@ -188,6 +208,8 @@ def test_a_second_fit_forgets_the_first_points(n):
     assert len(model.weights) == 3  # points, heights and the bandwidth
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("dense_path")
 def test_a_model_that_was_fitted_twice_is_saved_whole(tmp_path):
     x, y = data()
     model = fitted(x, y)
@@ -197,11 +219,13 @@ def test_a_model_that_was_fitted_twice_is_saved_whole(tmp_path):
     np.testing.assert_array_equal(loaded.predict(x, verbose=0), model.predict(x, verbose=0))
 
 
+@pytest.mark.slow
 def test_lists_and_float64_are_fine():
     model = fitted([0.0, 1.0, 2.0], [0.0, 1.0, 4.0], epochs=1)
     assert model.predict([1.0, 1.5], verbose=0).shape == (2,)
 
 
+@pytest.mark.slow
 def test_a_compact_kernel_predicts_0_where_no_point_is_near():
     x, y = data()
     model = tfattn.NadarayaWatsonRegressor("epanechnikov", bandwidth=1.0, trainable_bandwidth=False)
@@ -209,6 +233,7 @@ def test_a_compact_kernel_predicts_0_where_no_point_is_near():
     assert model.predict(np.array([50.0]), verbose=0)[0] == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("far", [1e3, -1e6])
 def test_predictions_far_from_the_data_are_finite(far):
     x, y = data()
@@ -216,6 +241,7 @@ def test_predictions_far_from_the_data_are_finite(far):
     assert np.isfinite(prediction).all() and y.min() - 1e-3 <= prediction[0] <= y.max() + 1e-3
 
 
+@pytest.mark.slow
 def test_only_the_bandwidth_is_trained():
     x, y = data()
     model = fitted(x, y)
@@ -265,6 +291,7 @@ def test_bad_training_points_are_refused(act, who, argument, expected, received)
         act()
 
 
+@pytest.mark.slow
 def test_points_of_other_dimensions_are_refused():
     model = tfattn.NadarayaWatsonRegressor()
     model.fit(X, X, epochs=1, verbose=0)

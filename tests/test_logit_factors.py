@@ -11,6 +11,8 @@ import tfattn
 from tests.small_vocabulary import V, assert_alike, blocks
 from tfattn._factors import Factors
 
+pytestmark = pytest.mark.usefixtures("dense_path")
+
 B, S, T = 3, 5, 7
 
 
@@ -75,6 +77,7 @@ def without_logits(monkeypatch, streams):
     assert seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, share_embeddings", [("Transformer", True), ("BahdanauSeq2Seq", False)]
 )
@@ -84,12 +87,14 @@ def test_models_train_and_are_judged_without_logits(name, share_embeddings, requ
     assert_alike(trained(new_model(name, share_embeddings=share_embeddings)), wanted, 1e-4, 1e-5)
 
 
+@pytest.mark.slow
 def test_a_model_inside_a_functional_one_needs_no_logits_either(without_logits):
     source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
     outer = keras.Model([source, target], new_model()((source, target)))
     assert np.isfinite(trained(outer)[0]).all()
 
 
+@pytest.mark.slow
 def test_logits_that_are_asked_for_are_computed(without_logits):
     model, any_shape = new_model(), tf.TensorSpec((None, None), tf.int32)
     function = tf.function(lambda *inputs: model(inputs), input_signature=[any_shape] * 2)
@@ -103,6 +108,7 @@ def factors_in_a_graph(model):
     return found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float64"])
 @pytest.mark.parametrize("output", [None, "float32"], ids=["throughout", "but for the output"])
 def test_other_precisions_keep_their_logits(dtype, output):
@@ -117,12 +123,14 @@ class Doubling(keras.layers.Dense):
         return 2.0 * super().call(inputs)
 
 
+@pytest.mark.slow
 def test_an_output_layer_of_ones_own_gives_no_factors():
     model = MODELS["Transformer"]()
     model.output_dense = Doubling(V)
     assert factors_in_a_graph(model) is None
 
 
+@pytest.mark.slow
 def test_an_adapted_output_layer_gives_the_adapted_matrix():
     model = new_model()
     model.output_dense.enable_lora(2)
@@ -138,12 +146,14 @@ def test_an_adapted_output_layer_gives_the_adapted_matrix():
     assert_alike(*([x] for x in tf.function(function)(batch()[0])), 1e-4, 1e-5)
 
 
+@pytest.mark.slow
 def test_eager_logits_carry_no_factors():
     model = new_model()
     assert Factors.of(model(batch()[0])) is None
     assert factors_in_a_graph(model) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["activation", "quantization"])
 def test_an_output_layer_that_is_not_linear_gives_no_factors(change):
     model = new_model()
@@ -154,12 +164,14 @@ def test_an_output_layer_that_is_not_linear_gives_no_factors(change):
     assert factors_in_a_graph(model) is None
 
 
+@pytest.mark.slow
 def test_an_output_layer_without_bias_has_factors_without_one():
     model = new_model()
     model.output_dense.bias = None
     assert factors_in_a_graph(model).bias is None
 
 
+@pytest.mark.slow
 def test_accuracy_of_logits_that_exist_anyway_is_theirs(without_logits):
     model, metric = new_model(), tfattn.MaskedAccuracy()
     inputs, target, _ = batch()

@@ -8,6 +8,8 @@ import pytest
 
 import tfattn
 
+pytestmark = pytest.mark.usefixtures("dense_path")
+
 IDS = np.random.default_rng(1).integers(1, 11, (4, 5))
 LAYERS = {"num_layers": 1, "width": 8, "seed": 1}
 PARTS = {
@@ -56,6 +58,7 @@ def compiled(model, optimizer="adam"):
     return model
 
 
+@pytest.mark.slow
 def test_a_training_step_is_traced_once(case):
     traces = []
 
@@ -73,6 +76,7 @@ def test_a_training_step_is_traced_once(case):
     assert int(model.optimizer.iterations) == 6
 
 
+@pytest.mark.slow
 def test_frozen_weights_stay_as_they_are(case):
     model = case.make()
     model.build_for_any()
@@ -94,6 +98,7 @@ def test_frozen_weights_stay_as_they_are(case):
     assert len(model.optimizer.variables) == 2 + len(model.trainable_variables)
 
 
+@pytest.mark.slow
 def test_a_subclass_may_build_layers_of_its_own_in_its_call(case):
     class Longer(case.cls):
         def __init__(self, *args, **kwargs):
@@ -110,6 +115,7 @@ def test_a_subclass_may_build_layers_of_its_own_in_its_call(case):
     assert not np.array_equal(model.extra.kernel.numpy(), before)
 
 
+@pytest.mark.slow(keep=1)
 def test_without_a_step_no_average_is_taken_for_weights(case):
     model = case.make()
     model.build_for_any()

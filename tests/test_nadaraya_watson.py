@@ -31,6 +31,7 @@ def regression(query, key, value, kernel="gaussian", bandwidth=1.0, mask=True):
     return weights @ value, weights
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("bandwidth", [0.8, 2.3, [0.9, 1.4, 2.2]])
 def test_the_layer_is_kernel_regression(kernel, bandwidth):
@@ -136,6 +137,7 @@ def test_the_bandwidths_gradient_is_the_slope_of_the_error(kernel):
     np.testing.assert_allclose(gradient, slopes, rtol=2e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_training_moves_the_bandwidth_towards_the_right_one():
     x = np.linspace(0, 5, 53, dtype="float32").reshape(1, 53, 1)
     inputs = keras.Input((53, 1))

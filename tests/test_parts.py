@@ -22,6 +22,7 @@ def half_precision_everywhere():
     keras.config.set_dtype_policy("float32")
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "make", [tfattn.DotProductAttention, lambda **o: tfattn.MultiHeadAttention(2, 3, **o)]
 )
@@ -68,6 +69,7 @@ def dropouts(layer):
     ]
 
 
+@pytest.mark.slow
 def test_one_seed_drops_other_features_in_each_part():
     model = tfattn.Transformer(
         11, num_layers=2, width=D, num_heads=2, hidden_dim=7, dropout=0.5, seed=1
@@ -97,6 +99,7 @@ MASKS = {
 }
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("path", [None, "streamed"])
 @pytest.mark.parametrize("broken", [np.nan, np.inf, 3e38])
 @pytest.mark.parametrize("name", MASKS)
@@ -112,6 +115,7 @@ def test_keys_that_a_rule_hides_from_all_reach_no_gradient(name, broken, path):
         assert np.isfinite(gradient).all()
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 def test_broken_padding_of_a_block_reaches_no_gradient(broken, norm_first):
@@ -158,6 +162,7 @@ def test_the_two_steps_of_a_pre_norm_residual_survive_a_functional_model_on_disk
     )
 
 
+@pytest.mark.slow
 def test_axes_that_repeat_at_run_time_alone_broadcast():
     layer = tfattn.DotProductAttention()
     tokens = tf.TensorSpec((None, None, D))
@@ -250,6 +255,7 @@ def test_bad_parts_are_refused(make, message):
         make()
 
 
+@pytest.mark.slow
 def test_learned_positions_fit_a_whole_transformer():
     positions = tfattn.LearnedPositionalEncoding(max_length=6, input_scale=10**0.5)
     model = tfattn.Transformer(

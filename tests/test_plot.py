@@ -103,6 +103,7 @@ def test_in_a_grid_words_stand_at_the_outer_edges_alone():
     assert texts(figure.texts) == ["Keys", "Queries"]
 
 
+@pytest.mark.slow
 def test_nothing_overlaps_in_a_grid_of_long_words():
     long_words = [f"extraordinary{i}" for i in range(12)]
     figure = plot.heatmaps(
@@ -263,12 +264,14 @@ DRAWINGS = {
 }
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("name", plot.__all__)
 def test_a_figure_is_written_to_a_file(name, tmp_path):
     DRAWINGS[name]().savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("name", plot.__all__)
 def test_pyplot_stays_as_it_was(name, tmp_path):
     before = matplotlib.pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)

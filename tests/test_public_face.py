@@ -165,6 +165,7 @@ def test_every_public_class_is_registered(name):
     assert keras.saving.get_registered_name(getattr(tfattn, name)) == f"tfattn>{name}"
 
 
+@pytest.mark.slow
 def test_an_import_asks_for_nothing_optional():
     # Keras itself looks for matplotlib: so not what is loaded counts, but what tfattn asks for, and
     # that it can do without.
@@ -174,6 +175,7 @@ def test_an_import_asks_for_nothing_optional():
     assert "keras" in asked
 
 
+@pytest.mark.slow
 def test_layers_are_used_and_trained_without_asking_for_tensorflow():
     script = """
 import keras, numpy as np
@@ -188,6 +190,7 @@ print("asked", *sorted(set(asked)))
     assert "keras" in asked and "tensorflow" not in asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["numpy", "jax"])
 def test_multi_head_attention_gives_the_formulas_numbers_without_tensorflow(backend):
     # Keras's NumPy backend is itself made with SciPy and JAX.
@@ -198,6 +201,7 @@ def test_multi_head_attention_gives_the_formulas_numbers_without_tensorflow(back
     fresh(FORMULA, backend, blocked=("tensorflow",))
 
 
+@pytest.mark.slow
 def test_training_works_on_jax_without_tensorflow():
     if importlib.util.find_spec("jax") is None:
         pytest.skip("needs jax")

@@ -21,6 +21,7 @@ def small(kind, share_embeddings=True):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 @pytest.mark.parametrize("kind", SMALL)
 def test_words_are_scored_by_the_vectors_that_they_are_looked_up_as(kind, mode):
@@ -34,6 +35,7 @@ def test_words_are_scored_by_the_vectors_that_they_are_looked_up_as(kind, mode):
     np.testing.assert_allclose(quantized(INPUTS), plain(INPUTS), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share_embeddings", [False, True])
 def test_a_quantised_transformer_says_nearly_the_same(share_embeddings):
     model = small(Transformer, share_embeddings)

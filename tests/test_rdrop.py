@@ -9,6 +9,8 @@ import tfattn
 from tfattn import data
 from tfattn.training import RDropCrossentropy
 
+pytestmark = pytest.mark.usefixtures("dense_path")
+
 B, T, V = 3, 5, 7  # a half of a batch
 
 
@@ -68,6 +70,7 @@ def test_half_the_papers_loss():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("jit", [False, True])
 def test_its_gradient_is_that_of_the_formula(jit, weighted):
@@ -124,6 +127,7 @@ def value_and_gradient(loss, ids, logits):
     return value, tape.gradient(value, logits)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize(
     "rows", [slice(None, -1), slice(1, None), slice(1), slice(0), [0, 0, 0]], ids=str
@@ -140,6 +144,7 @@ def test_a_batch_without_twins_has_the_cross_entropy_alone(rows, road):
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("road", ROADS)
 def test_twins_are_found_on_every_road(road):
     ids, logits = case()
@@ -164,6 +169,7 @@ def test_a_word_that_both_rule_out_is_no_difference():
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jit", [False, True])
 def test_rows_that_chance_leaves_alone_are_trained_on_and_judged(jit):
     ids = np.random.default_rng(0).integers(1, V, size=(7, T))
@@ -203,6 +209,7 @@ def test_what_padding_holds_reaches_nothing(garbage):
     np.testing.assert_allclose(results[0][1], results[1][1], atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_model_learns_with_it_from_doubled_batches_and_is_judged_without():
     pairs = data.toy_translation(40, seed=0)
     words = data.Vocabulary.from_sentences([sentence for pair in pairs for sentence in pair])

@@ -10,6 +10,7 @@ from tests.recurrent import MEMORY, UNITS, B, S, T, decoder, encoder, memories, 
 from tfattn import RecurrentDecoder, RecurrentEncoder
 
 
+@pytest.mark.slow
 def test_one_trace_of_unknown_shapes_serves_all_and_xla_compiles_it():
     read = encoder(cell=keras.layers.LSTMCell, bidirectional=True)
     layer = decoder(2 * UNITS, cell=keras.layers.LSTMCell, num_layers=2)
@@ -43,6 +44,7 @@ class Doubling(keras.layers.SimpleRNNCell):
         return super().call(2 * inputs, states, training)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("cell", [keras.layers.LSTMCell, keras.layers.SimpleRNNCell, Doubling])
 def test_the_class_of_the_cells_survives_the_config(cell):
     for layer in (encoder(cell=cell), decoder(cell=cell)):
@@ -142,6 +144,7 @@ def test_bad_arguments_are_refused(make, message):
         make()
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -50,6 +50,7 @@ def assert_equals_oracle(layer, ids, memory, mask, start):
     )
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("score", SCORES)
 def test_decoder_with_any_score_equals_the_oracle(score):
     width = UNITS if score in ("dot", "cosine", "kernel") else MEMORY
@@ -68,6 +69,7 @@ def test_a_score_of_minus_infinity_counts_as_masked():
     assert np.isfinite(outputs).all()
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("num_layers", [1, 2])
 @pytest.mark.parametrize("cell", CELLS)
 def test_decoder_with_either_cell_equals_the_oracle(cell, num_layers):
@@ -82,6 +84,7 @@ def test_the_default_score_is_additive_as_wide_as_the_state():
     assert type(layer.score) is tfattn.AdditiveScore and layer.score.units == UNITS
 
 
+@pytest.mark.slow
 def test_without_an_initial_state_the_decoder_begins_at_zero():
     layer = decoder(cell=keras.layers.LSTMCell)
     zero = keras.tree.map_structure(np.zeros_like, states(1, 2))
@@ -95,6 +98,7 @@ def test_without_an_initial_state_the_decoder_begins_at_zero():
         np.testing.assert_array_equal(np.any(moved != wanted, axis=-1), sentences(T) != 0)
 
 
+@pytest.mark.slow
 def test_the_mask_that_an_encoder_puts_on_its_output_arrives_by_itself():
     read, layer = encoder(), decoder(UNITS)
     memory = read(sentences())
@@ -103,6 +107,7 @@ def test_the_mask_that_an_encoder_puts_on_its_output_arrives_by_itself():
     assert np.any(layer(sentences(T), memory.numpy()) != by_hand)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("score", SCORES)
 def test_a_memory_of_padding_alone_gives_zero_alignments_and_finite_outputs(score):
     width = UNITS if score in ("dot", "cosine", "kernel") else MEMORY
@@ -116,6 +121,7 @@ def test_a_memory_of_padding_alone_gives_zero_alignments_and_finite_outputs(scor
     np.testing.assert_allclose(layer(sentences(T), np.zeros_like(memory))[1], outputs[1], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", CELLS)
 def test_garbage_under_the_padding_of_the_memory_reaches_no_output_and_no_gradient(cell):
     layer = decoder(cell=CELLS[cell], num_layers=2)
@@ -159,6 +165,7 @@ def test_keys_are_prepared_once_a_call_and_not_at_all_where_they_are_given():
     assert layer.score.calls == 0
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("cell", [*CELLS.values(), keras.layers.SimpleRNNCell])
 def test_one_token_at_a_time_equals_all_at_once(cell):
     layer = decoder(cell=cell, num_layers=2)
@@ -200,6 +207,7 @@ def test_alignments_are_collected_with_all_other_attention_weights():
 # Both.
 
 
+@pytest.mark.slow
 def test_dropout_is_off_at_inference_and_new_in_every_training_step():
     for layer, inputs in (
         (encoder(num_layers=2, dropout=0.5, seed=1), [sentences()]),
@@ -211,6 +219,7 @@ def test_dropout_is_off_at_inference_and_new_in_every_training_step():
         assert np.isfinite(run()).all()
 
 
+@pytest.mark.slow
 def test_dropout_between_the_decoders_layers_draws_anew_at_every_token():
     layer = decoder(num_layers=2, dropout=0.5, seed=1)
     layer.input_dropout.rate = layer.output_dropout.rate = 0.0
@@ -230,6 +239,7 @@ def test_dropout_between_the_decoders_layers_draws_anew_at_every_token():
     assert len(np.unique(moving.round(4), axis=0)) > 20
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_agrees_with_float32(policy):
     exact, half = decoder(), decoder(dtype=policy)

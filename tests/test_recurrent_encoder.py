@@ -22,6 +22,7 @@ from tests.recurrent import (
 )
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("num_layers", [1, 2])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("cell", CELLS)
@@ -38,6 +39,7 @@ def test_encoder_equals_the_oracle_that_knows_no_padding(cell, bidirectional, nu
         )
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("name", ["GRU", "LSTM", "SimpleRNN"])
 def test_encoder_equals_keras_own_layer_with_the_same_weights(name):
     layer = encoder(cell=getattr(keras.layers, f"{name}Cell"))
@@ -56,6 +58,7 @@ def test_encoder_equals_keras_own_layer_with_the_same_weights(name):
     np.testing.assert_allclose(finals, wanted_states, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cell", CELLS)
 def test_padding_a_sentence_differently_changes_no_output_and_no_state(cell):
     layer = encoder(cell=CELLS[cell], bidirectional=True, num_layers=2)
@@ -69,6 +72,7 @@ def test_padding_a_sentence_differently_changes_no_output_and_no_state(cell):
         )
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_the_outputs_carry_the_mask_of_the_ids(bidirectional):
     outputs, [[state]] = encoder(bidirectional=bidirectional)(sentences(), return_state=True)
@@ -78,6 +82,7 @@ def test_the_outputs_carry_the_mask_of_the_ids(bidirectional):
     np.testing.assert_array_equal(written._keras_mask, sentences(T) != 0)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("cell", CELLS)
 def test_what_the_embedding_holds_for_padding_reaches_no_output_and_no_gradient(cell):
     layer = encoder(cell=CELLS[cell], bidirectional=True)

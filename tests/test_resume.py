@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tfattn
+from tests import paths
 from tests.processes import python
 from tests.resuming import (
     SEED,
@@ -23,6 +24,8 @@ from tests.resuming import (
     whole_and_resumed,
 )
 from tfattn import data, training
+
+pytestmark = pytest.mark.usefixtures("dense_path")
 
 IDS = 40  # of a vocabulary
 
@@ -138,6 +141,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_weights_optimizer_and_seeds_go_on_bit_for_bit(tmp_path, name):
     (model, whole), (resumed, history) = whole_and_resumed(
@@ -148,12 +152,14 @@ def test_weights_optimizer_and_seeds_go_on_bit_for_bit(tmp_path, name):
     assert history.history == whole.history
 
 
+@pytest.mark.slow
 def test_weights_in_bfloat16_go_on_bit_for_bit(tmp_path):
     (model, _), (resumed, _) = whole_and_resumed(tmp_path, lambda: seeded("adam", "bfloat16"))
     assert model.weights[0].dtype == "bfloat16"
     assert_same(everything(resumed), everything(model))
 
 
+@pytest.mark.slow
 def test_a_rate_that_was_lowered_stays_lowered(tmp_path):
     lower = lambda: keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate / 2)  # noqa: E731
     (model, _), (resumed, _) = whole_and_resumed(
@@ -167,6 +173,7 @@ class Killed(BaseException):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["half written", "before it takes the other's place"])
 def test_a_kill_during_a_backup_leaves_the_one_before(tmp_path, monkeypatch, when):
     path, savez = tmp_path / "run.backup", np.savez
@@ -194,6 +201,7 @@ def test_a_kill_during_a_backup_leaves_the_one_before(tmp_path, monkeypatch, whe
     assert sorted(os.listdir(tmp_path)) == ["run.backup", "whole"]
 
 
+@pytest.mark.slow
 def test_the_history_of_a_resumed_run_is_that_of_all_its_lives(tmp_path):
     def unsure():
         return keras.callbacks.LambdaCallback(
@@ -207,6 +215,7 @@ def test_the_history_of_a_resumed_run_is_that_of_all_its_lives(tmp_path):
     assert training.Backup(tmp_path / "cut").history == whole.history
 
 
+@pytest.mark.slow
 def test_a_bleu_that_stands_between_two_translations_stands_in_the_next_life(tmp_path):
     sentence = "a b c d e f g h i j k l m"
 
@@ -223,6 +232,7 @@ def test_a_bleu_that_stands_between_two_translations_stands_in_the_next_life(tmp
     assert history.history == whole.history
 
 
+@pytest.mark.slow
 def test_a_finished_run_has_nothing_to_do_and_keeps_its_history(tmp_path):
     path = tmp_path / "run.backup"
     model, again = seeded("adam"), seeded("adam")
@@ -231,6 +241,7 @@ def test_a_finished_run_has_nothing_to_do_and_keeps_its_history(tmp_path):
     assert_same(again.weights, model.weights)
 
 
+@pytest.mark.slow
 def test_one_object_serves_two_fits(tmp_path):
     (model, _), _ = whole_and_resumed(tmp_path, lambda: seeded("adam"))
     backup, twice = training.Backup(tmp_path / "twice"), seeded("adam")
@@ -239,6 +250,7 @@ def test_one_object_serves_two_fits(tmp_path):
     assert_same(everything(twice), everything(model))
 
 
+@pytest.mark.slow
 def test_an_epoch_cut_up_by_steps_goes_on_with_the_next_batch(tmp_path):
     whole, cut = seeded("adam"), seeded("adam")
     fit(whole, training.Backup(tmp_path / "whole"), 10, data=small_batches(), steps_per_epoch=2)
@@ -248,6 +260,7 @@ def test_an_epoch_cut_up_by_steps_goes_on_with_the_next_batch(tmp_path):
     assert_same(everything(cut), everything(whole))
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_the_best_weights_of_its_earlier_life(tmp_path):
     path, best = tmp_path / "run.backup", {}
 
@@ -278,4 +291,5 @@ def test_a_resumed_run_keeps_the_best_weights_of_its_earlier_life(tmp_path):
 
 
 if __name__ == "__main__":
-    train_transformer(new_transformer(), pathlib.Path(sys.argv[1]), Murder())
+    with paths.dense():
+        train_transformer(new_transformer(), pathlib.Path(sys.argv[1]), Murder())

@@ -43,6 +43,7 @@ ANY_WIDTH = {
 }
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("name", SAME_WIDTH | ANY_WIDTH)
 def test_scores_and_attention_equal_the_oracle(name):
     layer = (SAME_WIDTH | ANY_WIDTH)[name]()

@@ -61,6 +61,7 @@ def steps(model, source, target, max_length=None):
     return np.stack(logits, axis=1), state
 
 
+@pytest.mark.slow
 def test_the_alignments_of_beams_come_with_them():
     model, (source, _) = small(), sentences()
     for weight in model.trainable_weights:  # far from each other, so that the beams part
@@ -118,6 +119,7 @@ def test_the_number_of_parameters_is_the_formulas():
     assert counted == embeddings + encoder + attention + decoder + bridge + WIDTH * TARGET + TARGET
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("case", CASES)
 def test_steps_give_the_logits_of_teacher_forcing_at_every_position(case):
     model = small(**CASES[case])
@@ -126,6 +128,7 @@ def test_steps_give_the_logits_of_teacher_forcing_at_every_position(case):
     np.testing.assert_allclose(logits, model((source, target)), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_steps_compile_into_one_loop_for_all_lengths():
     model = small(cell=keras.layers.LSTMCell)
 
@@ -168,6 +171,7 @@ def test_what_a_step_does_not_change_comes_back_as_the_same_object():
             assert new.shape == old.shape and new.dtype == old.dtype and np.any(new != old)
 
 
+@pytest.mark.slow
 def test_keys_are_prepared_once_a_sentence_and_not_at_each_step():
     model = small(score=CountingScore())
     for run in (lambda: model(sentences()), lambda: steps(model, *sentences())):
@@ -176,6 +180,7 @@ def test_keys_are_prepared_once_a_sentence_and_not_at_each_step():
         assert model.score.calls == 1
 
 
+@pytest.mark.slow
 def test_a_step_looks_at_its_own_token_alone():
     model = small()
     source, target = sentences()
@@ -186,6 +191,7 @@ def test_a_step_looks_at_its_own_token_alone():
     np.testing.assert_array_equal(model.step(other, 1, state)[0], wanted)
 
 
+@pytest.mark.slow
 def test_steps_write_their_alignments_row_by_row():
     model = small()
     source, target = sentences()
@@ -208,6 +214,7 @@ def test_an_unbuilt_model_encodes():
     )
 
 
+@pytest.mark.slow
 def test_greedy_search_writes_what_steps_by_hand_write():
     model = small()
     source, _ = sentences()
@@ -220,6 +227,7 @@ def test_greedy_search_writes_what_steps_by_hand_write():
         np.testing.assert_array_equal(written, tokens[:, 1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_padding_a_batch_differently_changes_no_real_scores(case):
     model = small(**CASES[case])
@@ -231,6 +239,7 @@ def test_padding_a_batch_differently_changes_no_real_scores(case):
     np.testing.assert_allclose(alone[0], wanted[0], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_every_source_token_matters_to_every_target_position():
     model = small()
     source, target = sentences()
@@ -244,6 +253,7 @@ def test_every_source_token_matters_to_every_target_position():
         np.testing.assert_array_equal(output[[0, 2]], wanted[[0, 2]])
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("cell", [keras.layers.GRUCell, keras.layers.LSTMCell])
 def test_a_bidirectional_encoders_last_states_pass_through_a_tanh_map(cell):
     model = small(cell=cell, num_layers=2)
@@ -262,6 +272,7 @@ def test_a_forward_encoders_last_states_are_the_decoders_first():
     keras.tree.map_structure(np.testing.assert_array_equal, hidden, states)
 
 
+@pytest.mark.slow
 def test_shared_embeddings_are_one_matrix_also_in_a_saved_model(tmp_path):
     model = small(share_embeddings=True, target_vocabulary_size=None)
     wanted = model(sentences()).numpy()
@@ -278,6 +289,7 @@ def test_shared_embeddings_are_one_matrix_also_in_a_saved_model(tmp_path):
     np.testing.assert_allclose(wanted, x @ model.encoder.embedding.get_weights()[0].T, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["lstm, two layers", "any cell", "dot, forward only"])
 def test_a_loaded_model_decodes_as_the_saved_one(case, tmp_path):
     model = small(**CASES[case])
@@ -289,6 +301,7 @@ def test_a_loaded_model_decodes_as_the_saved_one(case, tmp_path):
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.slow
 def test_weights_alone_load_into_a_new_model(tmp_path):
     model, other = small(num_layers=2), small(num_layers=2, seed=5)
     other.encoder.embedding.set_weights([0 * model.encoder.embedding.get_weights()[0]])
@@ -320,12 +333,14 @@ def fitted(compiled, steps, epochs, **options):
     return model.fit(batches, epochs=epochs, shuffle=False, verbose=0).history
 
 
+@pytest.mark.slow
 def test_fit_learns_to_turn_words_around():
     history = fitted({"jit_compile": False}, steps=60, epochs=2, dropout=0.05)
     assert np.isfinite(history["loss"]).all()
     assert history["masked_accuracy"][-1] > 0.9
 
 
+@pytest.mark.slow
 def test_fit_under_xla_takes_the_same_steps():
     roads = {"run_eagerly": True}, {"jit_compile": True}
     wanted, got = (fitted(road, steps=1, epochs=4, bidirectional=False)["loss"] for road in roads)
@@ -333,6 +348,7 @@ def test_fit_under_xla_takes_the_same_steps():
     np.testing.assert_allclose(got, wanted, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_dropout_is_off_at_inference_and_follows_the_seed():
     model, same = small(seed=3), small(seed=3)
     np.testing.assert_array_equal(model(sentences()), model(sentences(), training=False))
@@ -342,6 +358,7 @@ def test_dropout_is_off_at_inference_and_follows_the_seed():
     assert np.any(model(sentences(), training=True) != first)
 
 
+@pytest.mark.slow
 def test_a_sentence_of_padding_alone_gives_finite_scores_and_gradients():
     model = small(dropout=0.0)
     source, target = sentences()
@@ -354,6 +371,7 @@ def test_a_sentence_of_padding_alone_gives_finite_scores_and_gradients():
         assert np.isfinite(tf.convert_to_tensor(gradient)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_agrees_with_float32_step_by_step_too(policy):
     wide, model = small(), small(dtype=policy)
@@ -372,6 +390,7 @@ def test_half_precision_agrees_with_float32_step_by_step_too(policy):
     }
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     ("make", "message"),
     [

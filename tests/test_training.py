@@ -137,6 +137,7 @@ SIGNATURE = [
 ]
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_on_every_road_the_gradient_is_weighted_like_the_loss(road, smoothing):
@@ -155,6 +156,7 @@ def test_on_every_road_the_gradient_is_weighted_like_the_loss(road, smoothing):
     np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("wrong", [-1, -100, V])
 def test_an_id_that_is_no_word_shows_in_the_loss_and_has_no_gradient(road, wrong):
@@ -280,6 +282,7 @@ def test_large_logits_in_half_precision_overflow_nothing():
     np.testing.assert_allclose(loss, expected_mean(ids, logits, 0.1), rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
 def test_fit_lowers_the_loss_and_reports_both_numbers(policy):
     ids, _ = draw()
@@ -343,6 +346,7 @@ def test_loss_metric_and_schedule_come_back_from_their_configs():
         assert back.get_config() == part.get_config()
 
 
+@pytest.mark.slow
 def test_a_compiled_model_comes_back_with_its_loss_metric_and_schedule(tmp_path):
     ids, _ = draw()
     model = keras.Sequential(

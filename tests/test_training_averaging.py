@@ -28,6 +28,7 @@ def assert_close(ours, theirs):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("steps", [None, 2])
 def test_the_callbacks_in_it_see_the_average_and_those_after_it_the_weights(steps):
     seen, after = Weights(), Weights()
@@ -40,6 +41,7 @@ def test_the_callbacks_in_it_see_the_average_and_those_after_it_the_weights(step
     assert seen.batches == []
 
 
+@pytest.mark.slow
 def test_the_callbacks_in_it_hear_of_training_and_epochs_as_others_do():
     def listening(heard):
         def hear(name):
@@ -57,6 +59,7 @@ def test_the_callbacks_in_it_hear_of_training_and_epochs_as_others_do():
     assert inside.params == outside.params and inside.model is outside.model
 
 
+@pytest.mark.slow
 def test_it_finds_the_average_of_a_scaled_optimizer():
     inner = keras.optimizers.Adam(0.1, use_ema=True, ema_momentum=MOMENTUM)
     seen, after = Weights(), Weights()
@@ -67,6 +70,7 @@ def test_it_finds_the_average_of_a_scaled_optimizer():
     assert_close(seen.epochs[2], averages(after.batches)[8])
 
 
+@pytest.mark.slow
 def test_validation_measures_the_average():
     after, model = Weights(), new_model()
     history = fit(model, [training.AveragedWeights(), after], validation_data=HELD_OUT).history
@@ -77,6 +81,7 @@ def test_validation_measures_the_average():
     np.testing.assert_allclose(history["val_loss"], wanted, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_validating_and_keeping_the_average_leaves_training_as_it_was_to_the_last_bit(tmp_path):
     plain, judged = new_model(), new_model()
     fit(plain, [])
@@ -86,6 +91,7 @@ def test_validating_and_keeping_the_average_leaves_training_as_it_was_to_the_las
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_the_checkpoint_in_it_keeps_the_averaged_weights_of_the_best_epoch(tmp_path):
     seen = Weights()
     keep = keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", save_best_only=True)
@@ -96,6 +102,7 @@ def test_the_checkpoint_in_it_keeps_the_averaged_weights_of_the_best_epoch(tmp_p
     assert_equal(keras.models.load_model(tmp_path / "best.keras").get_weights(), seen.epochs[best])
 
 
+@pytest.mark.slow
 def test_stopped_early_a_model_is_left_with_its_average():
     seen, model = Weights(), new_model()
     stop = keras.callbacks.EarlyStopping(monitor="loss", mode="max", patience=2)
@@ -104,6 +111,7 @@ def test_stopped_early_a_model_is_left_with_its_average():
     assert_equal(model.get_weights(), seen.epochs[-1])
 
 
+@pytest.mark.slow
 def test_the_best_average_is_put_back_where_stopping_asks_for_it():
     seen, model = Weights(), new_model()
     stop = keras.callbacks.EarlyStopping(
@@ -113,6 +121,7 @@ def test_the_best_average_is_put_back_where_stopping_asks_for_it():
     assert_equal(model.get_weights(), seen.epochs[0])
 
 
+@pytest.mark.slow
 def test_an_error_in_a_callback_leaves_the_weights_of_training_in_the_model():
     def fail(epoch, logs):
         raise KeyError("nothing")
@@ -126,6 +135,7 @@ def test_an_error_in_a_callback_leaves_the_weights_of_training_in_the_model():
     assert_equal(model.get_weights(), after.batches[-1])
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_its_own_weights_after_an_interrupted_validation():
     def stop(batch, logs):
         if len(seen.batches) == 6:
@@ -147,6 +157,7 @@ def test_training_goes_on_from_its_own_weights_after_an_interrupted_validation()
     assert_equal(begun[0], seen.batches[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", [False, True])
 def test_weights_that_were_put_in_since_an_interruption_stay(other):
     def stop(batch, logs):
@@ -173,6 +184,7 @@ def test_weights_that_were_put_in_since_an_interruption_stay(other):
     assert_equal(begun[0], weights)
 
 
+@pytest.mark.slow
 def test_another_model_is_judged_by_its_own_average_after_an_interruption():
     def stop(batch, logs):
         raise KeyboardInterrupt
@@ -223,6 +235,7 @@ def test_before_training_there_is_no_average_to_judge():
         model.evaluate(*HELD_OUT, callbacks=[training.AveragedWeights()], verbose=0)
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_keeps_no_average_is_refused():
     model, message = (
         new_model(keras.optimizers.Adam()),

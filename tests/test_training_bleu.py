@@ -46,6 +46,7 @@ def test_bleu_joins_the_logs_of_each_epoch():
     assert asked == [(model, ["ein", "zwei"])] * 3
 
 
+@pytest.mark.slow
 def test_the_callbacks_behind_it_monitor_bleu(tmp_path):
     translate, _ = scripted(0.6, 1.0, 0.8, 0.8, 0.8)
     seen = Weights()
@@ -60,6 +61,7 @@ def test_the_callbacks_behind_it_monitor_bleu(tmp_path):
     assert_equal(keras.models.load_model(tmp_path / "2.keras").get_weights(), seen.epochs[1])
 
 
+@pytest.mark.slow
 def test_between_two_translations_the_last_value_stands_and_the_last_epoch_is_judged():
     translate, asked = scripted(0.6, 0.8, 1.0, 0.4)
     scored = training.ValidationBleu(translate, REFERENCES, REFERENCES, every=3, name="bleu")
@@ -69,6 +71,7 @@ def test_between_two_translations_the_last_value_stands_and_the_last_epoch_is_ju
     assert len(asked) == 4
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("verbose", [1, 2])
 def test_the_progress_bar_shows_bleu_at_the_end_of_its_line(capsys, verbose):
     translate, _ = scripted(1.0)

@@ -49,6 +49,7 @@ def pulled(target, weights, tokens, vectors, bias=None, smoothing=0.1, upstream=
     return function(tf.constant(target, tf.int32), *inputs)
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 999),
     count=st.integers(0, 17),
@@ -69,6 +70,7 @@ def test_loss_and_gradients_are_the_oracles(seed, count, size, width, numbers, s
         np.testing.assert_allclose(found, -3.0 * expected, rtol=1e-4, atol=2e-5)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("size", [1e-3, 30.0, 1e4])
 def test_tokens_of_any_size(streams, size):
     target, weights, tokens, *others = arrays(0)
@@ -81,6 +83,7 @@ def test_tokens_of_any_size(streams, size):
         np.testing.assert_allclose(found, one, rtol=1e-4, atol=1e-5 * max(1.0, np.abs(one).max()))
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("shift", [-200.0, -30.0, 70.0, 200.0])
 def test_logits_may_be_shifted_to_where_exponentials_overflow_or_vanish(streams, shift):
     target, weights, tokens, vectors, bias = arrays(4)
@@ -93,6 +96,7 @@ def test_logits_may_be_shifted_to_where_exponentials_overflow_or_vanish(streams,
         np.testing.assert_allclose(found, one, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_counts_for_nothing_may_hold_anything(streams):
     target, weights, tokens, *others = arrays(1)
     clean = pulled(target, weights, tokens, *others)
@@ -103,6 +107,7 @@ def test_what_counts_for_nothing_may_hold_anything(streams):
     assert not np.any(found[1][1].numpy()[weights == 0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counting", [0, 1, 5, 16, 17, 40, 64])
 def test_padding_is_left_out(counting, monkeypatch):
     target, _, tokens, *others = arrays(5, 64)
@@ -128,6 +133,7 @@ def test_padding_is_left_out(counting, monkeypatch):
     assert seen == [5]
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("wrong", [-1, V])
 def test_an_id_that_is_no_word_shows_in_the_loss_and_has_no_gradient(streams, wrong):
     target, weights, tokens, *others = arrays(2)
@@ -143,6 +149,7 @@ def test_an_id_that_is_no_word_shows_in_the_loss_and_has_no_gradient(streams, wr
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_a_word_that_a_bias_rules_out_gets_no_gradient(streams, smoothing):
     target, weights, tokens, vectors, bias = arrays(5)
@@ -211,15 +218,18 @@ LOSSES = {
 }
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss_is_that_of_the_logits(streams, loss):
     assert_alike(judged(LOSSES[loss]()), judged(LOSSES[loss](), marked=False))
 
 
+@pytest.mark.slow
 def test_xla_compiles_it(streams):
     assert_alike(judged(LOSSES["mean"](), jit_compile=True), judged(LOSSES["mean"](), marked=False))
 
 
+@pytest.mark.slow
 def test_logits_that_were_worked_on_are_what_counts(streams):
     found, wanted = (
         judged(LOSSES["mean"](), lambda x: x / 2.0, marked) for marked in (True, False)
@@ -228,6 +238,7 @@ def test_logits_that_were_worked_on_are_what_counts(streams):
     assert abs(found[0] - judged(LOSSES["mean"]())[0]) > 0.1
 
 
+@pytest.mark.slow
 def test_scores_that_do_not_fit_the_ids_are_refused(streams):
     with pytest.raises(
         ValueError, match=r"MaskedCrossentropy: `y_pred` must have shape \(2, 7\), as `y_true`"
@@ -235,6 +246,7 @@ def test_scores_that_do_not_fit_the_ids_are_refused(streams):
         judged(LOSSES["mean"](), lambda logits: Factors.of(logits).on(logits[:1]))
 
 
+@pytest.mark.slow
 def test_xla_holds_no_logits(streams):
     loss, target = tfattn.MaskedCrossentropy(0.1), np.ones((1, 14))
 
@@ -268,6 +280,7 @@ def test_a_gpu_keeps_its_logits(streams, monkeypatch):
     assert losses.streamable(logits) is None
 
 
+@pytest.mark.slow
 def test_lengths_that_only_the_run_knows_must_fit_too(streams):
     loss = tfattn.MaskedCrossentropy()
     specs = (
@@ -285,6 +298,7 @@ def test_lengths_that_only_the_run_knows_must_fit_too(streams):
         function(tf.ones((5, 3), tf.int32), tf.ones((3, 5, 4)), tf.ones((V, 4)))
 
 
+@pytest.mark.slow
 def test_logits_of_the_graph_outside_reach_a_branch(streams):
     target, _, tokens, vectors, bias = arrays(6)
     loss, factors = (
@@ -306,6 +320,7 @@ def test_logits_of_the_graph_outside_reach_a_branch(streams):
     assert all(np.any(x) for x in found[1:])
 
 
+@pytest.mark.slow
 def test_the_gradient_has_a_gradient(streams):
     target, weights, *factors = arrays(4, count=7)
     weights, *factors = (tf.constant(x, tf.float32) for x in (weights, *factors))

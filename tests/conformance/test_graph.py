@@ -40,6 +40,7 @@ def test_one_trace_of_unknown_shapes_serves_all_and_equals_eager(row):
     assert len(traces) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(**named(TRAINED))
 def test_jit_equals_eager_in_output_and_every_gradient(row):
     layer = row.shared()
@@ -124,6 +125,7 @@ def fitted(request):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(**named(FITTED))
 def test_one_step_of_fit_moves_every_trainable_weight_to_a_finite_value(row, fitted):
     layers, before, losses = fitted

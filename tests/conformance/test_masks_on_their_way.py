@@ -105,6 +105,7 @@ def test_later_target_tokens_change_nothing_before_them_in_a_transformer():
     np.testing.assert_array_equal(model((source, other))[:, :3], model((source, target))[:, :3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("norm", BLOCKS)
 def test_blocks_with_rows_of_nothing_but_padding_stay_finite(norm, policy):

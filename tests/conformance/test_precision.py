@@ -77,6 +77,7 @@ def exact_regressor():
     return Regressor.fitted()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_regressor_in_half_precision_agrees_with_float32(policy, exact_regressor):
     exact, mixed = exact_regressor, Regressor.fitted(dtype=policy)

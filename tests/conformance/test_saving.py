@@ -85,6 +85,7 @@ def saved(tmp_path_factory):
         return expected, dict(outputs), errors, json.loads((root / "errors.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "road"), CASES)
 def test_fresh_process_computes_the_same_bits(number, road, saved):
     expected, outputs, errors, load_errors = saved

@@ -1,0 +1,19 @@
+"""One of the engine's paths alone, for tests of something else.
+
+A graph of unknown lengths holds both, and takes more than twice as long to trace. At the sizes of
+tests the dense one runs. Graphs that hold both are those of the engine's own tests, of the rows
+that `tests/conformance/paths.py` names, and of a Transformer that learns to copy.
+"""
+
+import functools
+import unittest.mock
+
+import tfattn
+from tfattn.layers.attention import base
+
+
+def dense():
+    """A context in which layers trace the dense path alone."""
+    return unittest.mock.patch.object(
+        base, "attend", functools.partial(tfattn.attend, path="dense")
+    )
