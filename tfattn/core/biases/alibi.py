@@ -1,9 +1,14 @@
 """A penalty that grows with distance, steeper in some heads than in others."""
 
+from collections.abc import Hashable
+from typing import Any
+
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Shape, Tensor
 from tfattn.core.biases.base import Bias, registered
+from tfattn.core.masks.grid import Grid
 
 __all__ = ["alibi"]
 
@@ -41,13 +46,13 @@ class alibi(Bias):
     def differs_by_head(self) -> bool:
         return self.num_heads > 1
 
-    def check(self, who, argument, shape):
+    def check(self, who: str, argument: str, shape: Shape) -> None:
         heads = shape[1] if len(shape) == 4 else 1
         if heads not in (None, self.num_heads):
             expected = f"have as many heads as the scores, {heads}"
             _checks.fail(who, argument, expected, f"alibi({self.num_heads})")
 
-    def on(self, grid):
+    def on(self, grid: Grid) -> Tensor:
         distance = ops.abs(grid.key_positions() - grid.query_positions())  # (t, s)
         distance = ops.cast(distance, "float32")
         if self.num_heads == 1:
@@ -62,8 +67,8 @@ class alibi(Bias):
         exponents += [4 * (2 * j + 1) / power for j in range(self.num_heads - power)]
         return [2.0**-exponent for exponent in exponents]
 
-    def flatten(self):
+    def flatten(self) -> tuple[tuple, Hashable]:
         return (), (self.num_heads,)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"num_heads": self.num_heads}

@@ -1,17 +1,18 @@
 """An array as a bias."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Tensor
+from tfattn._types import Shape, Tensor
 from tfattn.core import pairs
 from tfattn.core.biases.base import Bias, registered
 from tfattn.core.floats import floating
 from tfattn.core.masks.base import Mask
+from tfattn.core.masks.grid import Grid
 
 __all__ = ["checked", "explicit"]
 
@@ -47,23 +48,23 @@ class explicit(Bias):
     def differs_by_head(self) -> bool:
         return len(self.bias.shape) == 4 and self.bias.shape[1] != 1
 
-    def check(self, who, argument, shape):
+    def check(self, who: str, argument: str, shape: Shape) -> None:
         if isinstance(self.bias, keras.KerasTensor):
             expected = "hold no symbolic tensor inside of a bias object: pass the tensor itself"
             _checks.fail(who, argument, expected, self.bias)
         pairs.check_square(who, argument, self.bias.shape, shape)
 
-    def parameters(self):
+    def parameters(self) -> tuple[Tensor, ...]:
         return (floating(self.bias),)
 
-    def on(self, grid, bias):
+    def on(self, grid: Grid, bias) -> Tensor:
         bias = bias if len(bias.shape) == 2 else grid.batch_of(bias)
         return grid.columns_of(grid.rows_of(bias, -2), -1)
 
-    def flatten(self):
+    def flatten(self) -> tuple[tuple, Hashable]:
         return self.parameters(), ()
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         array = ops.convert_to_numpy(self.bias)
         return {"bias": keras.saving.serialize_keras_object(array)}
 

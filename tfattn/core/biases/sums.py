@@ -1,10 +1,15 @@
 """The sum of two biases."""
 
+from collections.abc import Hashable
+from typing import Any
+
 import keras
 
+from tfattn._types import Shape, Tensor
 from tfattn.core import pairs
 from tfattn.core.biases.base import OPERATORS, Bias, registered
 from tfattn.core.biases.explicit import explicit
+from tfattn.core.masks.grid import Grid
 
 __all__: list[str] = []
 
@@ -21,14 +26,14 @@ class _Sum(Bias):
     def differs_by_head(self):
         return self.left.differs_by_head or self.right.differs_by_head
 
-    def check(self, who, argument, shape):
+    def check(self, who: str, argument: str, shape: Shape) -> None:
         self.left.check(who, argument, shape)
         self.right.check(who, argument, shape)
 
-    def parameters(self):
+    def parameters(self) -> tuple[Tensor, ...]:
         return (*self.left.parameters(), *self.right.parameters())
 
-    def on(self, grid, *parameters):
+    def on(self, grid: Grid, *parameters) -> Tensor:
         of_left = len(self.left.parameters())
         left = self.left.on(grid, *parameters[:of_left])
         right = self.right.on(grid, *parameters[of_left:])
@@ -39,10 +44,10 @@ class _Sum(Bias):
         )
         return left + right
 
-    def flatten(self):
+    def flatten(self) -> tuple[tuple, Hashable]:
         return (self.left, self.right), ()
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         serialize = keras.saving.serialize_keras_object
         return {"left": serialize(self.left), "right": serialize(self.right)}
 

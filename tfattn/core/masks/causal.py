@@ -1,6 +1,11 @@
 """A query sees nothing after itself."""
 
+from collections.abc import Hashable
+
+from tfattn._types import Tensor
 from tfattn.core.masks.base import Mask, registered
+from tfattn.core.masks.grid import Grid
+from tfattn.core.masks.ranges import Range
 
 __all__ = ["causal"]
 
@@ -21,14 +26,14 @@ class causal(Mask):
 
     is_relative = True
 
-    def on(self, grid):
+    def on(self, grid: Grid) -> Tensor:
         return grid.key_positions() <= grid.query_positions()  # (t, s)
 
-    def key_bounds(self, grid):
+    def key_bounds(self, grid: Grid) -> Range:
         return 0, grid.last_position() + 1
 
-    def full_bounds(self, grid):
+    def full_bounds(self, grid: Grid) -> Range:
         return 0, grid.first_position() + 1
 
-    def flatten(self):
+    def flatten(self) -> tuple[tuple, Hashable]:
         return (), ()

@@ -1,12 +1,17 @@
 """A boolean array as a mask."""
 
+from collections.abc import Hashable
+from typing import Any
+
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Tensor
+from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
+from tfattn.core.masks.grid import Grid
+from tfattn.core.masks.ranges import Range
 
 __all__ = ["explicit"]
 
@@ -32,23 +37,23 @@ class explicit(Mask):
         self.mask = pairs.checked_bool("masks.explicit", "mask", mask)
         _checks.rank("masks.explicit", "mask", self.mask.shape, (2, 3, 4), pairs.SQUARES[4])
 
-    def check(self, who, argument, shape):
+    def check(self, who: str, argument: str, shape: Shape) -> None:
         refuse_symbols(who, argument, self.mask)
         pairs.check_square(who, argument, self.mask.shape, shape)
 
-    def on(self, grid):
+    def on(self, grid: Grid) -> Tensor:
         return grid.columns_of(grid.rows_of(self._rows_of_the_batch(grid), -2), -1)
 
     # One row for all queries is the padding of the keys: cheap to look at, and worth it. Of more
     # rows these hooks say what `Mask` says.
-    def key_bounds(self, grid):
+    def key_bounds(self, grid: Grid) -> Range:
         if self.mask.shape[-2] != 1:
             return super().key_bounds(grid)
         keys, seen = ops.arange(grid.num_keys, dtype="int32"), self._row(grid, ops.any)
         low = ranges.least(ops.where(seen, keys, grid.num_keys), grid.num_keys)
         return low, ranges.greatest(ops.where(seen, keys + 1, 0))
 
-    def full_bounds(self, grid):
+    def full_bounds(self, grid: Grid) -> Range:
         if self.mask.shape[-2] != 1:
             return super().full_bounds(grid)
         keys, seen = ops.arange(grid.num_keys, dtype="int32"), self._row(grid, ops.all)
@@ -56,19 +61,19 @@ class explicit(Mask):
         after = ops.where(ops.logical_or(seen, keys < low), grid.num_keys, keys)
         return low, ranges.least(after, grid.num_keys)
 
-    def _row(self, grid, reduce):
+    def _row(self, grid: Grid, reduce):
         """Which keys some or all rows of the batch and heads see, `(S,)`."""
         mask = self._rows_of_the_batch(grid)
         keys = reduce(mask, axis=tuple(range(len(mask.shape) - 1)))  # (S,) or (1,)
         return ops.broadcast_to(keys, (grid.num_keys,))
 
-    def _rows_of_the_batch(self, grid):
+    def _rows_of_the_batch(self, grid: Grid):
         return self.mask if len(self.mask.shape) == 2 else grid.batch_of(self.mask)
 
-    def seen_keys(self, num_queries, num_keys):
+    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return self._over_queries(ops.any)
 
-    def common_keys(self, num_queries, num_keys):
+    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return self._over_queries(ops.all)
 
     def _over_queries(self, reduce):
@@ -77,8 +82,8 @@ class explicit(Mask):
             return keys[None]
         return reduce(keys, axis=1) if len(keys.shape) == 3 else keys
 
-    def flatten(self):
+    def flatten(self) -> tuple[tuple, Hashable]:
         return (self.mask,), ()
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"mask": saved(self.mask)}

@@ -1,15 +1,18 @@
 """Masks made of masks: `&`, `|`, `~`, and `every`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import keras
 from keras import ops
 
+from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import hooks, ranges
 from tfattn.core.masks.base import OPERATORS, Mask, registered
 from tfattn.core.masks.explicit import explicit
+from tfattn.core.masks.grid import Grid
+from tfattn.core.masks.ranges import Range
 
 __all__ = ["every"]
 
@@ -38,16 +41,16 @@ class _Pair(Mask):
     def is_relative(self):
         return hooks.is_relative(self.left) and hooks.is_relative(self.right)
 
-    def check(self, who, argument, shape):
+    def check(self, who: str, argument: str, shape: Shape) -> None:
         self.left.check(who, argument, shape)
         self.right.check(who, argument, shape)
 
-    def on(self, grid):
+    def on(self, grid: Grid) -> Tensor:
         left, right = self.left.on(grid), self.right.on(grid)
         rank = max(len(left.shape), len(right.shape))
         return self._join(pairs.with_heads(left, rank), pairs.with_heads(right, rank))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         serialize = keras.saving.serialize_keras_object
         return {"left": serialize(self.left), "right": serialize(self.right)}
 
@@ -59,23 +62,23 @@ class _Pair(Mask):
 class _Both(_Pair):
     _join = staticmethod(ops.logical_and)
 
-    def key_bounds(self, grid):
+    def key_bounds(self, grid: Grid) -> Range:
         return ranges.overlap(*self._of_both(hooks.key_bounds, grid))
 
-    def full_bounds(self, grid):
+    def full_bounds(self, grid: Grid) -> Range:
         return ranges.overlap(*self._of_both(hooks.full_bounds, grid))
 
-    def max_keys(self, grid):
+    def max_keys(self, grid: Grid) -> int:
         # Each side by itself: padding, whose bounds are tensors, does not make a window wider.
         return min(self._of_both(hooks.max_keys, grid))
 
-    def seen_keys(self, num_queries, num_keys):
+    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return _known(ops.logical_and, *self._of_both(hooks.seen_keys, num_queries, num_keys))
 
-    def common_keys(self, num_queries, num_keys):
+    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return _if_both(ops.logical_and, *self._of_both(hooks.common_keys, num_queries, num_keys))
 
-    def flatten(self):
+    def flatten(self) -> tuple[tuple, Hashable]:
         return (self.left, self.right), ()
 
 
@@ -83,19 +86,19 @@ class _Both(_Pair):
 class _Either(_Pair):
     _join = staticmethod(ops.logical_or)
 
-    def key_bounds(self, grid):
+    def key_bounds(self, grid: Grid) -> Range:
         return ranges.hull(*self._of_both(hooks.key_bounds, grid))
 
-    def full_bounds(self, grid):
+    def full_bounds(self, grid: Grid) -> Range:
         return ranges.longer(*self._of_both(hooks.full_bounds, grid))
 
-    def seen_keys(self, num_queries, num_keys):
+    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return _if_both(ops.logical_or, *self._of_both(hooks.seen_keys, num_queries, num_keys))
 
-    def common_keys(self, num_queries, num_keys):
+    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return _known(ops.logical_or, *self._of_both(hooks.common_keys, num_queries, num_keys))
 
-    def flatten(self):
+    def flatten(self) -> tuple[tuple, Hashable]:
         return (self.left, self.right), ()
 
 
@@ -108,30 +111,30 @@ class _Not(Mask):
     def is_relative(self):
         return hooks.is_relative(self.inner)
 
-    def check(self, who, argument, shape):
+    def check(self, who: str, argument: str, shape: Shape) -> None:
         self.inner.check(who, argument, shape)
 
-    def on(self, grid):
+    def on(self, grid: Grid) -> Tensor:
         return ops.logical_not(self.inner.on(grid))
 
-    def key_bounds(self, grid):
+    def key_bounds(self, grid: Grid) -> Range:
         return ranges.left_over(hooks.full_bounds(self.inner, grid), grid.num_keys)
 
-    def full_bounds(self, grid):
+    def full_bounds(self, grid: Grid) -> Range:
         """The longer of the two ranges outside of what the inner mask lets in."""
         low, high = hooks.key_bounds(self.inner, grid)
         return ranges.longer((0, low), (high, grid.num_keys))
 
-    def seen_keys(self, num_queries, num_keys):
+    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return _flipped(hooks.common_keys(self.inner, num_queries, num_keys))
 
-    def common_keys(self, num_queries, num_keys):
+    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return _flipped(hooks.seen_keys(self.inner, num_queries, num_keys))
 
-    def flatten(self):
+    def flatten(self) -> tuple[tuple, Hashable]:
         return (self.inner,), ()
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"inner": keras.saving.serialize_keras_object(self.inner)}
 
 

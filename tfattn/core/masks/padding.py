@@ -1,12 +1,17 @@
 """The first keys of each row are real, the others padding."""
 
+from collections.abc import Hashable
+from typing import Any
+
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Tensor
+from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
+from tfattn.core.masks.grid import Grid
+from tfattn.core.masks.ranges import Range
 
 __all__ = ["padding"]
 
@@ -32,41 +37,41 @@ class padding(Mask):
         self.valid_lens = pairs.checked_int("masks.padding", "valid_lens", valid_lens)
         _checks.rank("masks.padding", "valid_lens", self.valid_lens.shape, (1, 2), "(B,) or (B, T)")
 
-    def check(self, who, argument, shape):
+    def check(self, who: str, argument: str, shape: Shape) -> None:
         refuse_symbols(who, argument, self.valid_lens)
         target = (shape[0], shape[-2])[: len(self.valid_lens.shape)]
         _checks.broadcasts(who, argument, self.valid_lens.shape, target, "(B,) or (B, T)")
 
-    def on(self, grid):
+    def on(self, grid: Grid) -> Tensor:
         return grid.key_positions() < self._lengths(grid)  # (B, 1 or t, s)
 
-    def _lengths(self, grid):
+    def _lengths(self, grid: Grid):
         lengths = ops.expand_dims(grid.batch_of(self.valid_lens), -1)  # (B, 1) or (B, T, 1)
         if len(lengths.shape) == 2:
             lengths = ops.expand_dims(lengths, -1)  # (B, 1, 1)
         return grid.rows_of(lengths, 1)  # (B, 1 or t, 1)
 
-    def key_bounds(self, grid):
+    def key_bounds(self, grid: Grid) -> Range:
         return 0, ranges.greatest(self._lengths(grid))
 
-    def full_bounds(self, grid):
+    def full_bounds(self, grid: Grid) -> Range:
         return 0, ranges.least(self._lengths(grid), grid.num_keys)
 
-    def seen_keys(self, num_queries, num_keys):
+    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return self._first_keys(lambda lengths: ops.max(lengths, axis=1, initial=0), num_keys)
 
-    def common_keys(self, num_queries, num_keys):
+    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return self._first_keys(
             lambda lengths: ops.min(lengths, axis=1, initial=num_keys), num_keys
         )
 
-    def _first_keys(self, of_row, num_keys):
+    def _first_keys(self, of_row, num_keys: Size):
         # (B,)
         lengths = self.valid_lens if len(self.valid_lens.shape) == 1 else of_row(self.valid_lens)
         return ops.arange(num_keys, dtype="int32") < lengths[:, None]  # (B, S)
 
-    def flatten(self):
+    def flatten(self) -> tuple[tuple, Hashable]:
         return (self.valid_lens,), ()
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"valid_lens": saved(self.valid_lens)}

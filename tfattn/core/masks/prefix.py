@@ -1,12 +1,17 @@
 """The first keys are open to every query."""
 
+from collections.abc import Hashable
+from typing import Any
+
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Tensor
+from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
+from tfattn.core.masks.grid import Grid
+from tfattn.core.masks.ranges import Range
 
 __all__ = ["prefix"]
 
@@ -41,35 +46,35 @@ class prefix(Mask):
             # of one number a row of the batch that repeats
             self.length = ops.reshape(length, (-1,))
 
-    def check(self, who, argument, shape):
+    def check(self, who: str, argument: str, shape: Shape) -> None:
         if not isinstance(self.length, int):
             refuse_symbols(who, argument, self.length)
             _checks.broadcasts(who, argument, self.length.shape, shape[:1], "() or (B,)")
 
-    def on(self, grid):
+    def on(self, grid: Grid) -> Tensor:
         length = self.length
         if not isinstance(length, int):
             length = grid.batch_of(length)[:, None, None]  # (B, 1, 1)
         return grid.key_positions() < length  # (1, s) or (B, 1, s)
 
-    def seen_keys(self, num_queries, num_keys):
+    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         # (1 or B, S)
         return ops.arange(num_keys, dtype="int32")[None] < ops.reshape(self.length, (-1, 1))
 
     common_keys = seen_keys
 
-    def key_bounds(self, grid):
+    def key_bounds(self, grid: Grid) -> Range:
         if isinstance(self.length, int):
             return 0, self.length
         return 0, ranges.greatest(grid.batch_of(self.length))
 
-    def full_bounds(self, grid):
+    def full_bounds(self, grid: Grid) -> Range:
         if isinstance(self.length, int):
             return 0, self.length
         return 0, ranges.least(grid.batch_of(self.length), grid.num_keys)
 
-    def flatten(self):
+    def flatten(self) -> tuple[tuple, Hashable]:
         return ((), (self.length,)) if isinstance(self.length, int) else ((self.length,), ())
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"length": saved(self.length)}

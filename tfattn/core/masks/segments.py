@@ -1,11 +1,15 @@
 """Sequences packed into one row stay apart."""
 
+from collections.abc import Hashable
+from typing import Any
+
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Tensor
+from tfattn._types import Shape, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
+from tfattn.core.masks.grid import Grid
 
 __all__ = ["segments"]
 
@@ -37,29 +41,29 @@ class segments(Mask):
         self.key_segments = self._ids("key_segments", key_segments)
 
     @staticmethod
-    def _ids(argument, ids):
+    def _ids(argument: str, ids):
         ids = pairs.checked_int("masks.segments", argument, ids)
         _checks.rank("masks.segments", argument, ids.shape, (2,), "(B, T) or (B, S)")
         return ids
 
-    def check(self, who, argument, shape):
+    def check(self, who: str, argument: str, shape: Shape) -> None:
         refuse_symbols(who, argument, self.query_segments, self.key_segments)
         _checks.broadcasts(
             who, argument, self.query_segments.shape, (shape[0], shape[-2]), "(B, T)"
         )
         _checks.broadcasts(who, argument, self.key_segments.shape, (shape[0], shape[-1]), "(B, S)")
 
-    def on(self, grid):
+    def on(self, grid: Grid) -> Tensor:
         # (B, t, 1)
         of_query = ops.expand_dims(grid.rows_of(grid.batch_of(self.query_segments), 1), 2)
         # (B, 1, s)
         of_key = ops.expand_dims(grid.columns_of(grid.batch_of(self.key_segments), 1), 1)
         return of_query == of_key  # (B, t, s)
 
-    def flatten(self):
+    def flatten(self) -> tuple[tuple, Hashable]:
         return (self.query_segments, self.key_segments), ()
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "query_segments": saved(self.query_segments),
             "key_segments": saved(self.key_segments),

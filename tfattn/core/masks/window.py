@@ -1,9 +1,15 @@
 """A query sees its neighbourhood."""
 
+from collections.abc import Hashable
+from typing import Any
+
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Tensor
 from tfattn.core.masks.base import Mask, registered
+from tfattn.core.masks.grid import Grid
+from tfattn.core.masks.ranges import Range
 
 __all__ = ["window"]
 
@@ -35,17 +41,17 @@ class window(Mask):
     def __init__(self, size: int):
         self.size = _checks.positive_int("masks.window", "size", size)
 
-    def on(self, grid):
+    def on(self, grid: Grid) -> Tensor:
         return ops.abs(grid.key_positions() - grid.query_positions()) < self.size  # (t, s)
 
-    def key_bounds(self, grid):
+    def key_bounds(self, grid: Grid) -> Range:
         return grid.first_position() - self.size + 1, grid.last_position() + self.size
 
-    def full_bounds(self, grid):
+    def full_bounds(self, grid: Grid) -> Range:
         return grid.last_position() - self.size + 1, grid.first_position() + self.size
 
-    def flatten(self):
+    def flatten(self) -> tuple[tuple, Hashable]:
         return (), (self.size,)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {"size": self.size}

@@ -48,5 +48,5 @@ class HeadPositions(keras.layers.Layer):
         return heads
 
     def bias(self) -> Any:
-        """A bias object of `tfattn.core.biases` that is added to the scores, or None."""
+        """A bias object of `tfattn.biases` that is added to the scores, or None."""
         return None
