@@ -27,7 +27,9 @@ def test_eager_weights_have_the_shape_of_the_table(row):
     assert facts(row.call(row.shared(), row.arrays(), **SCORES)) == expected
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("mixed_bfloat16", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(**named(ROWS))
 def test_symbolic_output_equals_eager_output(row, dtype):
     layer = row.shared(dtype)
