@@ -51,9 +51,10 @@ PUBLIC = {
     "data": {"data"},
     "plot": {"plot"},
     # Beyond the table: the base that a score of one's own is made from, and field note 11.
-    "more": {"Score", "attention_weights"},
+    "more": {"AlibiPositions", "HeadPositions", "Score", "attention_weights"},
 }
 
+BASES = {"HeadPositions", "Score"}
 CLASSES = sorted(name for name in tfattn.__all__ if inspect.isclass(getattr(tfattn, name)))
 CALLABLES = sorted(name for name in tfattn.__all__ if callable(getattr(tfattn, name)))
 LAYERS = [name for name in CLASSES if issubclass(getattr(tfattn, name), keras.layers.Layer)]
@@ -125,8 +126,8 @@ def test_a_public_docstring_ends_its_first_line_and_has_an_example(name):
     assert "Example" in text and ">>>" in text
 
 
-# the base of scores has no paper
-@pytest.mark.parametrize("name", [name for name in LAYERS if name != "Score"])
+# the bases of scores and positions have no paper
+@pytest.mark.parametrize("name", [name for name in LAYERS if name not in BASES])
 def test_a_layer_names_its_source(name):
     assert "\nSource: " in inspect.getdoc(getattr(tfattn, name))
 
@@ -160,7 +161,7 @@ def test_every_registered_name_begins_with_the_package():
 
 
 # abstract: nobody saves one
-@pytest.mark.parametrize("name", [name for name in CLASSES if name != "Score"])
+@pytest.mark.parametrize("name", [name for name in CLASSES if name not in BASES])
 def test_every_public_class_is_registered(name):
     assert keras.saving.get_registered_name(getattr(tfattn, name)) == f"tfattn>{name}"
 

@@ -50,9 +50,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AddNorm",
-    "AlibiPositions",
     "AdditiveAttention",
     "AdditiveScore",
+    "AlibiPositions",
     "Attention",
     "BahdanauSeq2Seq",
     "BilinearAttention",

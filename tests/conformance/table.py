@@ -666,5 +666,10 @@ def public_layers():
     layers = [
         thing for thing in found if inspect.isclass(thing) and issubclass(thing, keras.layers.Layer)
     ]
-    # A base for layers of one's own: made by nobody, and checked through its subclasses.
-    return [cls for cls in layers if cls is not tfattn.Score]
+    # A base for layers of one's own is made by nobody, and checked through its subclasses; positions
+    # within attention are checked through the attention that has them.
+    return [
+        cls
+        for cls in layers
+        if cls is not tfattn.Score and not issubclass(cls, tfattn.HeadPositions)
+    ]
