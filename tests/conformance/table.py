@@ -666,8 +666,8 @@ def public_layers():
     layers = [
         thing for thing in found if inspect.isclass(thing) and issubclass(thing, keras.layers.Layer)
     ]
-    # A base for layers of one's own is made by nobody, and checked through its subclasses; positions
-    # within attention are checked through the attention that has them.
+    # A base for layers of one's own is made by nobody, and checked through its subclasses;
+    # positions within attention are checked through the attention that has them.
     return [
         cls
         for cls in layers
