@@ -771,6 +771,25 @@ BREAKS = [
         "ow]",
         "local count off by one",
     ),
+    Break(
+        "blockwise-local-queries-that-see-nothing-have-gradients",
+        "tfattn/core/paths/blockwise/local.py",
+        "(tf.where(sees, self._blocks(x), 0.0) for x in (grad_output, delta))",
+        "(self._blocks(x) for x in (grad_output, delta))",
+        "tests/test_blockwise_local.py::"
+        "test_local_attention_equals_the_dense_path_for_any_lengths_sides_and_runs"
+        "[beyond-heads1-40-40-4-500]",
+        "local: queries that see nothing have gradients",
+    ),
+    Break(
+        "blockwise-local-hidden-scores-of-nothing-are-infinite",
+        "tfattn/core/paths/blockwise/local.py",
+        "hidden = tf.where(sees, tf.constant(HIDDEN, scores.dtype), 0.0)",
+        "hidden = tf.constant(HIDDEN, scores.dtype)",
+        "tests/test_blockwise_local.py::"
+        "test_queries_of_local_attention_that_see_nothing_pool_to_zero_with_zero_gradients",
+        "local: all keys hidden make NaN",
+    ),
 ]
 
 

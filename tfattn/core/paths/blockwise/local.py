@@ -8,7 +8,7 @@ beside a copy of the keys that it sees, is one batched product:
     keys     3 4 5  4 5 6  5 6 7
 
 Here every key that a query sees is at hand at once, and the softmax is the plain one. The backward
-pass computes a run again and differentiates it.
+pass computes the weights of a run again.
 
 Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 and appendix A.
 """
@@ -19,7 +19,7 @@ from tfattn.core import masks
 from tfattn.core.masks import Mask, hooks, ranges
 from tfattn.core.paths import thresholds
 from tfattn.core.paths.blockwise.block_dropout import BlockDropout
-from tfattn.core.paths.blockwise.block_scores import BlockScore
+from tfattn.core.paths.blockwise.block_scores import BlockScore, append_ones, append_shift
 from tfattn.core.paths.blockwise.loops import Block, Size, ceil, loop, size
 from tfattn.core.paths.blockwise.online_softmax import HIDDEN
 from tfattn.core.paths.blockwise.tiling import is_narrow
@@ -126,17 +126,15 @@ class LocalPasses:
         kept: tuple,
         grad_output: tf.Tensor,
     ):
-        """Gradients of query, key and value."""
+        """Gradients of query, key and value, by the formulas of `passes`."""
         runs = self._runs(query, key, value)
-        grad_outputs = runs.split_queries(grad_output)
+        # Σ_keys weight · ∂weight, which the softmax's gradient subtracts.
+        delta = tf.reduce_sum(grad_output * output, -1, keepdims=True)  # (B, H, T, 1)
+        grad_outputs, deltas = runs.split_queries(grad_output), runs.split_queries(delta)
 
         def over_runs(n: Size, *arrays):
-            operands = runs.at(n)
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(operands)
-                output = self._attend(n, *operands)
-            zero = tf.UnconnectedGradients.ZERO
-            found = tape.gradient(output, operands, runs.query_run(grad_outputs, n), zero)
+            grads = runs.query_run(grad_outputs, n), runs.query_run(deltas, n)
+            found = self._gradients(n, *runs.at(n), *grads)
             return [array.write(n, x) for array, x in zip(arrays, found, strict=True)]
 
         shapes = [[self.repeats, self.run * self.side, query.shape[-1]]]
@@ -152,31 +150,75 @@ class LocalPasses:
 
     def _attend(self, n: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
         """A run: queries `(R/t, r·t, X)` over keys `((r + count − 1)·t, X)`, `(R/t, r·t, Dv)`."""
-        run, side, count, repeats = self.run, self.side, self.count, self.repeats
-        query = tf.reshape(query * self.score.scale(query), [repeats, run, side, query.shape[-1]])
-        query = tf.transpose(query, [1, 0, 2, 3])
-        query = tf.reshape(query, [run, repeats * side, query.shape[-1]])
-        key, value = self._neighbours(key), self._neighbours(value)  # (r, count·t, ...)
-        scores = tf.matmul(query, key, transpose_b=True)  # (r, R, count·t)
-        scores = tf.reshape(scores, [run, repeats, side, count * side])
-        scores = tf.where(self.visible & self._inside(n), scores, HIDDEN)
-        row_max = tf.reduce_max(scores, -1, keepdims=True)
-        # The lowest number where all is hidden: −inf − (−inf) is NaN.
-        row_max = tf.stop_gradient(tf.maximum(row_max, scores.dtype.min))
-        weights = tf.exp(scores - row_max)
-        row_sum = tf.reduce_sum(weights, -1, keepdims=True)
-        weights = weights / tf.where(tf.equal(row_sum, 0), tf.ones_like(row_sum), row_sum)
+        query = self._blocks(query * self.score.scale(query))
+        weights, sees = self._weights(n, query, self._neighbours(key))
         if self.dropout is not None:
             weights = self.dropout.dropped(weights, n) * self.dropout.scale
-        weights = tf.reshape(weights, [run, repeats * side, count * side])
-        output = tf.reshape(tf.matmul(weights, value), [run, repeats, side, value.shape[-1]])
-        output = tf.transpose(output, [1, 0, 2, 3])
-        return tf.reshape(output, [repeats, run * side, value.shape[-1]])
+        output = tf.matmul(weights, self._neighbours(value))
+        return self._merged(tf.where(sees, output, 0.0))
+
+    def _gradients(self, n: Size, query, key, value, grad_output, delta):
+        """Of a run's queries, keys and values, in their shapes."""
+        scale = self.score.scale(query)
+        query = self._blocks(query * scale)
+        key, value = self._neighbours(key), self._neighbours(value)
+        weights, sees = self._weights(n, query, key)
+        grad_output, delta = (tf.where(sees, self._blocks(x), 0.0) for x in (grad_output, delta))
+        if self.dropout is None:
+            kept = weights
+            grad_weights = tf.matmul(
+                append_shift(grad_output, delta), append_ones(value), transpose_b=True
+            )
+        else:
+            keep = self.dropout.keep(n, tf.shape(weights), weights.dtype) * self.dropout.scale
+            kept = weights * keep
+            grad_weights = tf.matmul(grad_output, value, transpose_b=True) * keep - delta
+        grad_scores = weights * grad_weights
+        return (
+            self._merged(tf.matmul(grad_scores, key)) * scale,
+            self._overlapped(tf.matmul(grad_scores, query, transpose_a=True)),
+            self._overlapped(tf.matmul(kept, grad_output, transpose_a=True)),
+        )
+
+    def _weights(self, n: Size, query: tf.Tensor, key: tf.Tensor):
+        """The weights `(r, R, count·t)` of a run's blocks, and which queries `(r, R, 1)` see a key.
+
+        Those that see none have weights all the same, of scores that are all 0: finite, so that
+        nothing else needs to be known of them than that their output is 0.
+        """
+        run, side, count, repeats = self.run, self.side, self.count, self.repeats
+        visible = self.visible & self._inside(n)  # (r, 1, t, count·t)
+        sees = tf.reduce_any(visible, -1, keepdims=True)
+        scores = tf.matmul(query, key, transpose_b=True)  # (r, R, count·t)
+        scores = tf.reshape(scores, [run, repeats, side, count * side])
+        hidden = tf.where(sees, tf.constant(HIDDEN, scores.dtype), 0.0)
+        scores = tf.where(visible, scores, hidden)
+        weights = tf.reshape(tf.nn.softmax(scores), [run, repeats * side, count * side])
+        sees = tf.reshape(tf.repeat(sees, repeats, axis=1), [run, repeats * side, 1])
+        return weights, sees
+
+    def _blocks(self, x: tf.Tensor):
+        """A run's queries `(R/t, r·t, X)` as blocks `(r, R, X)`; `_merged` is the way back."""
+        x = tf.reshape(x, [self.repeats, self.run, self.side, x.shape[-1]])
+        x = tf.transpose(x, [1, 0, 2, 3])
+        return tf.reshape(x, [self.run, self.repeats * self.side, x.shape[-1]])
+
+    def _merged(self, x: tf.Tensor):
+        x = tf.reshape(x, [self.run, self.repeats, self.side, x.shape[-1]])
+        x = tf.transpose(x, [1, 0, 2, 3])
+        return tf.reshape(x, [self.repeats, self.run * self.side, x.shape[-1]])
 
     def _neighbours(self, x: tf.Tensor):
         """The keys `(r, count·t, X)` that each block of a run sees, of `((r + count − 1)·t, X)`."""
         blocks = tf.reshape(x, [self.run + self.count - 1, self.side, x.shape[-1]])
         return tf.concat([blocks[j : j + self.run] for j in range(self.count)], 1)
+
+    def _overlapped(self, x: tf.Tensor):
+        """The sum over blocks of what `_neighbours` copied: `(r, count·t, X)` back to its shape."""
+        blocks = tf.reshape(x, [self.run, self.count, self.side, x.shape[-1]])
+        after = self.count - 1
+        parts = [tf.pad(blocks[:, j], [[j, after - j], [0, 0], [0, 0]]) for j in range(self.count)]
+        return tf.reshape(tf.add_n(parts), [(self.run + after) * self.side, x.shape[-1]])
 
     def _inside(self, n: Size):
         """Which of them lie within the sequence, `(r, 1, 1, count·t)`."""
