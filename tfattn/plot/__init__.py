@@ -9,8 +9,24 @@ Each function returns a `matplotlib.figure.Figure` that belongs to the caller al
 backend and its open figures stay as they are. matplotlib is imported with the first figure.
 """
 
+from tfattn.plot.bars import bars
+from tfattn.plot.curves import curves
+from tfattn.plot.flow import flow
+from tfattn.plot.heads import head_grid
 from tfattn.plot.heatmap import heatmaps
 from tfattn.plot.loss import loss_curve
+from tfattn.plot.masks import mask_pictures
+from tfattn.plot.positions import positions
 from tfattn.plot.regression import regression_fit
 
-__all__ = ["heatmaps", "loss_curve", "regression_fit"]
+__all__ = [
+    "bars",
+    "curves",
+    "flow",
+    "head_grid",
+    "heatmaps",
+    "loss_curve",
+    "mask_pictures",
+    "positions",
+    "regression_fit",
+]

@@ -1,23 +1,34 @@
-"""What every figure shares: how it is made, its sizes, the arrays that it takes."""
+"""What every figure shares: how it is made, its sizes and colours, the arrays that it takes."""
 
-from collections.abc import Collection
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tfattn import _checks, _optional
+from tfattn.plot import fonts
 
 # matplotlib's own classes, which have no names here: it is imported with the first figure.
 Figure = Any
 Axes = Any
 Axis = Any
-Image = Any
 
 SMALL, MEDIUM = 8, 10  # points: words along an axis; axis names and titles
+LETTER = 0.07  # inches that a letter takes along an axis
 
-# Told apart by most readers with a colour vision deficiency, and in grey (Okabe and Ito, 2008).
+# Told apart by most readers with a colour vision deficiency (Okabe and Ito, 2008). In grey some are
+# alike, so that each comes with a dash, a marker and a hatch of its own.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+DASHES = ("-", (0, (6, 2)), "-.", (0, (2, 1)), (0, (6, 1, 1, 1, 1, 1)), (0, (10, 2)), (0, (4, 4)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++")
+
+
+def pick(choices: Sequence, number: int) -> Any:
+    """The choice of that number, round and round."""
+    return choices[number % len(choices)]
 
 
 def new_figure(who: str, width: float, height: float) -> Figure:
@@ -26,17 +37,40 @@ def new_figure(who: str, width: float, height: float) -> Figure:
     return figure.Figure(figsize=(width, height), layout="constrained")
 
 
-def new_curves(who: str, x_label: str, y_label: str, title: str | None) -> tuple[Figure, Axes]:
-    """An empty figure for curves, and its one pair of axes."""
-    figure = new_figure(who, 6.4, 4.0)
-    axes = figure.add_subplot()
+def axes_of(who: str, ax: Axes | None, width: float, height: float) -> Axes:
+    """The caller's axes, or those of a new figure of that size in inches."""
+    if ax is None:
+        return new_figure(who, width, height).add_subplot()
+    if not hasattr(ax, "imshow"):
+        _checks.fail(who, "ax", "be matplotlib axes, one of them", ax)
+    return ax
+
+
+def curve_axes(
+    who: str, x_label: str, y_label: str, title: str | None, ax: Axes | None, width: float = 6.4
+) -> Axes:
+    """Axes for curves or bars, with their names and faint lines behind."""
+    axes = axes_of(who, ax, width, 4.0)
     axes.set_xlabel(x_label, fontsize=MEDIUM)
     axes.set_ylabel(y_label, fontsize=MEDIUM)
     axes.set_title(title or "", fontsize=MEDIUM)
+    axes.tick_params(labelsize=SMALL + 1)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="0.92")
     axes.set_axisbelow(True)
-    return figure, axes
+    return axes
+
+
+def finished(*drawn: Any) -> Figure:
+    """The figure of what was drawn, every word in it in a font that has its characters."""
+    for artist in drawn:
+        fonts.fit(artist)
+    return drawn[0].figure.figure
+
+
+def legend(axes: Axes) -> None:
+    """A legend in the emptiest corner."""
+    axes.legend(frameon=False, fontsize=SMALL + 1, handlelength=3.2)
 
 
 def whole_numbers(axis: Axis) -> None:
@@ -44,6 +78,37 @@ def whole_numbers(axis: Axis) -> None:
     ticker = _optional.find("matplotlib.ticker", "plot", "tfattn.plot")
     # A single cell or epoch shows one whole number; asked for two ticks, the locator takes halves.
     axis.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+
+
+def word_ticks(axis: Axis, labels: Sequence[str], size: float = SMALL) -> None:
+    """Words along an axis, a step of 1 apart; long ones along the x axis are turned."""
+    long = axis.axis_name == "x" and longest(labels) > 2
+    turned = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if long else {}
+    # Words are no formulas, whatever dollars are in them.
+    axis.set_ticks(range(len(labels)), labels, parse_math=False, **turned)
+    axis.set_tick_params(labelsize=size, length=2)
+
+
+def letters(words: str) -> int:
+    """How many letters wide some words are: a Chinese character takes two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in words)
+
+
+def longest(words: Iterable[str] | None) -> int:
+    """The letters of the longest of some words."""
+    return max(map(letters, words or ()), default=0)
+
+
+def labels(
+    who: str, argument: str, value: Iterable | None, count: int, of_what: str
+) -> list[str] | None:
+    """`value` as strings, a label for each of `count`."""
+    if value is None:
+        return None
+    found = [str(label) for label in value]
+    if len(found) != count:
+        _checks.fail(who, argument, f"hold a label a {of_what}, {count} of them", found)
+    return found
 
 
 def numbers(
@@ -58,3 +123,14 @@ def numbers(
     if not array.size:
         _checks.fail(who, argument, "hold at least one number", array.shape)
     return array
+
+
+def named_vectors(
+    who: str, argument: str, value: ArrayLike | Mapping[str, ArrayLike], name: str
+) -> dict[str, np.ndarray]:
+    """A dict from name to vector; a vector alone gets `name`."""
+    if not isinstance(value, Mapping):
+        value = {name: value}
+    if not value:
+        _checks.fail(who, argument, "hold at least one name", value)
+    return {str(key): numbers(who, argument, one, (1,), "(N,)") for key, one in value.items()}

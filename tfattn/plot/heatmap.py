@@ -5,10 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tfattn import _checks, _optional
-from tfattn.plot import canvas
+from tfattn import _checks
+from tfattn.plot import canvas, cells
 
 __all__ = ["heatmaps"]
+
+WHO = "heatmaps"
 
 
 def heatmaps(
@@ -21,11 +23,16 @@ def heatmaps(
     bar_label: str = "Attention weight",
     columns: int = 4,
     number_format: str | None = None,
-    colour_map: str = "magma_r",
+    colour_map: str | None = None,
+    row_values: ArrayLike | None = None,
+    column_values: ArrayLike | None = None,
+    centre: float | None = None,
+    ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
     """Matrices as grids of coloured cells, all on one colour scale with one bar.
 
-    The scale begins at 0, or at the least number if that is negative.
+    The scale begins at 0, or at the least number if that is negative. With `centre` it reaches as
+    far below that number as above it.
 
     Args:
         matrices: `(T, S)` for one heatmap; `(H, T, S)` for one a head; `(R, C, T, S)` for R rows of
@@ -36,12 +43,17 @@ def heatmaps(
         x_label, y_label, bar_label: names of the columns, the rows and the colour scale.
         columns: positive int, most heatmaps side by side for `(H, T, S)`.
         number_format: such as ".2f", to write each number into its cell; None writes none.
-        colour_map: name of a matplotlib colour map.
+        colour_map: name of a matplotlib colour map. Defaults to "magma_r", or "RdBu_r" with a
+            `centre`. The first is as easily read in grey, the second is not.
+        row_values, column_values: `(T,)` and `(S,)`, numbers that increase, such as the x of
+            queries and keys. Each cell then lies at its number, and rows go upwards.
+        centre: number in the middle of the colour scale, such as 0.0 for numbers of both signs.
+        ax: matplotlib axes to draw one heatmap into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
         ValueError: `matrices` has another rank or no cells; there is not a label a row, a column or
-            a heatmap.
+            a heatmap; values do not increase; `ax` comes with more than one heatmap.
         ImportError: matplotlib is not installed.
     Example:
         >>> figure = tfattn.plot.heatmaps(np.eye(3), column_labels=["a", "small", "cat"])
@@ -50,46 +62,48 @@ def heatmaps(
         >>> len(tfattn.plot.heatmaps(np.ones((2, 3, 4, 5))).axes)  # six heatmaps and the bar
         7
     """
-    who, letters = "heatmaps", "(T, S), (H, T, S) or (R, C, T, S)"
-    _checks.positive_int(who, "columns", columns)
-    matrices = canvas.numbers(who, "matrices", matrices, (2, 3, 4), letters)
+    _checks.positive_int(WHO, "columns", columns)
+    matrices = canvas.numbers(
+        WHO, "matrices", matrices, (2, 3, 4), "(T, S), (H, T, S) or (R, C, T, S)"
+    )
     panels = matrices.reshape(-1, *matrices.shape[-2:])  # (N, T, S)
-    columns = matrices.shape[1] if matrices.ndim == 4 else min(columns, len(panels))
-    row_labels = _labels("row_labels", row_labels, panels.shape[1], "row")
-    column_labels = _labels("column_labels", column_labels, panels.shape[2], "column")
-    titles = _labels("titles", None if titles is None else np.ravel(titles), len(panels), "heatmap")
-    with_text = bool(row_labels or column_labels or number_format)
-    size = _figure_size(panels.shape, columns, row_labels, column_labels, titles, with_text)
-    figure = canvas.new_figure(who, *size)
-    images = _draw(figure, panels, columns, colour_map)
-    for number, image in enumerate(images):
-        axes = image.axes
+    count, num_rows, num_columns = panels.shape
+    columns = matrices.shape[1] if matrices.ndim == 4 else min(columns, count)
+    row_labels = canvas.labels(WHO, "row_labels", row_labels, num_rows, "row")
+    column_labels = canvas.labels(WHO, "column_labels", column_labels, num_columns, "column")
+    titles = None if titles is None else np.ravel(titles)
+    titles = canvas.labels(WHO, "titles", titles, count, "heatmap")
+    row_values = cells.increasing(WHO, "row_values", row_values, num_rows, "row")
+    column_values = cells.increasing(WHO, "column_values", column_values, num_columns, "column")
+    if ax is not None and count > 1:
+        _checks.fail(WHO, "ax", "be None for more than one heatmap", ax)
+    if ax is None:
+        with_text = bool(row_labels or column_labels or number_format)
+        size = _figure_size(panels.shape, columns, row_labels, column_labels, titles, with_text)
+        figure = canvas.new_figure(WHO, *size)
+        grid = [figure.add_subplot(-(-count // columns), columns, n + 1) for n in range(count)]
+    else:
+        grid = [canvas.axes_of(WHO, ax, 0, 0)]
+        figure = ax.figure
+
+    colour_map = colour_map or (cells.SEQUENTIAL if centre is None else cells.DIVERGING)
+    limits = cells.scale(panels, centre)
+    for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
+        drawn = cells.draw(WHO, axes, panel, limits, colour_map, row_values, column_values)
         axes.set_title(titles[number] if titles else "", fontsize=canvas.MEDIUM)
-        _tick(axes.yaxis, row_labels, shown=number % columns == 0)
+        _tick(axes.yaxis, row_labels, row_values, shown=number % columns == 0)
         # The last row may be short: above its gap, the lowest heatmap of a column has the labels.
-        _tick(axes.xaxis, column_labels, shown=number + columns >= len(images))
+        _tick(axes.xaxis, column_labels, column_values, shown=number + columns >= count)
         if number_format:
-            _write_numbers(image, number_format)
-    if len(images) == 1:
-        axes.set_xlabel(x_label, fontsize=canvas.MEDIUM)
-        axes.set_ylabel(y_label, fontsize=canvas.MEDIUM)
+            _write_numbers(drawn, panel, number_format, row_values, column_values)
+    if count == 1:
+        grid[0].set_xlabel(x_label, fontsize=canvas.MEDIUM)
+        grid[0].set_ylabel(y_label, fontsize=canvas.MEDIUM)
     else:
         figure.supxlabel(x_label, fontsize=canvas.MEDIUM)
         figure.supylabel(y_label, fontsize=canvas.MEDIUM)
-    bar = figure.colorbar(images[0], ax=[image.axes for image in images], label=bar_label)
-    bar.ax.tick_params(labelsize=canvas.SMALL)
-    return figure
-
-
-def _labels(
-    argument: str, labels: Sequence[str] | None, count: int, of_what: str
-) -> list[str] | None:
-    if labels is None:
-        return None
-    labels = [str(label) for label in labels]
-    if len(labels) != count:
-        _checks.fail("heatmaps", argument, f"hold a label a {of_what}, {count} of them", labels)
-    return labels
+    bar = cells.bar(figure, drawn, grid, bar_label)
+    return canvas.finished(*([figure] if ax is None else [ax, bar]))
 
 
 def _figure_size(
@@ -100,67 +114,51 @@ def _figure_size(
     titles: list[str] | None,
     with_text: bool,
 ) -> tuple[float, float]:
-    """Width and height in inches, with room for the words.
-
-    A letter takes about 0.07 along an axis, 0.08 in a title.
-    """
+    """Width and height in inches, with room for the words."""
 
     def room(labels):
-        return 0.35 + 0.07 * max(map(len, labels or ["00"]))
+        return 0.35 + canvas.LETTER * canvas.longest(labels or ["00"])
 
     count, *matrix = shape
     cell = min(3.0 / max(matrix), 0.6)
     if with_text:
         cell = max(cell, 0.19)  # in less, words along an axis run into each other
     height, width = (max(cell * cells, 0.5) for cells in matrix)  # square cells, but no sliver
-    width = max(width + 0.15, 0.08 * max(map(len, titles or [""])))
+    width = max(width + 0.15, 0.08 * canvas.longest(titles))
     rows = -(-count // columns)
     width = columns * width + room(row_labels) + 1.2
     height = rows * (height + 0.4) + room(column_labels) + 0.25
     return max(width, 2.5), max(height, 1.8)
 
 
-def _draw(
-    figure: canvas.Figure, panels: np.ndarray, columns: int, colour_map: str
-) -> list[canvas.Image]:
-    """One image for each of `(N, T, S)`, on one scale."""
-    finite = np.ma.masked_invalid(panels)
-    lowest, highest = (0.0, 1.0) if finite.count() == 0 else (min(finite.min(), 0.0), finite.max())
-    known = _optional.find("matplotlib", "plot", "heatmaps").colormaps
-    if colour_map not in known:
-        _checks.fail("heatmaps", "colour_map", "be the name of a matplotlib colour map", colour_map)
-    rows = -(-len(panels) // columns)
-    images = []
-    for number, panel in enumerate(finite):
-        image = figure.add_subplot(rows, columns, number + 1).imshow(
-            panel,
-            cmap=known[colour_map].with_extremes(bad="0.8"),
-            vmin=lowest,
-            vmax=highest if highest > lowest else lowest + 1.0,
-            aspect="auto",
-            interpolation="nearest",
-        )
-        images.append(image)
-    return images
-
-
-def _tick(axis: canvas.Axis, labels: list[str] | None, shown: bool) -> None:
+def _tick(
+    axis: canvas.Axis, labels: list[str] | None, values: np.ndarray | None, shown: bool
+) -> None:
     if labels:
-        long = axis.axis_name == "x" and max(map(len, labels)) > 2
-        turned = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if long else {}
-        # Words are no formulas, whatever dollars are in them.
-        axis.set_ticks(range(len(labels)), labels, parse_math=False, **turned)
-    else:
+        canvas.word_ticks(axis, labels)
+        if values is not None:
+            axis.set_ticks(values)
+    elif values is None:
         canvas.whole_numbers(axis)
     axis.set_tick_params(labelsize=canvas.SMALL, length=2, labelleft=shown, labelbottom=shown)
 
 
-def _write_numbers(image: canvas.Image, number_format: str) -> None:
-    for (row, column), number in np.ndenumerate(image.get_array().data):
+def _write_numbers(
+    drawn: cells.Cells,
+    panel: np.ndarray,
+    number_format: str,
+    row_values: np.ndarray | None,
+    column_values: np.ndarray | None,
+) -> None:
+    for (row, column), number in np.ndenumerate(panel):
         # Brightness as the eye weighs it, so that the text shows on any colour map.
-        brightness = np.dot(image.cmap(image.norm(number))[:3], (0.299, 0.587, 0.114))
-        colour = "black" if brightness > 0.5 else "white"
-        text = format(number, number_format)
-        image.axes.text(
-            column, row, text, ha="center", va="center", color=colour, fontsize=canvas.SMALL
+        brightness = np.dot(drawn.cmap(drawn.norm(number))[:3], (0.299, 0.587, 0.114))
+        drawn.axes.text(
+            column if column_values is None else column_values[column],
+            row if row_values is None else row_values[row],
+            format(number, number_format),
+            ha="center",
+            va="center",
+            color="black" if brightness > 0.5 else "white",
+            fontsize=canvas.SMALL,
         )

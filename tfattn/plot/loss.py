@@ -18,6 +18,7 @@ def loss_curve(
     x_label: str = "Epoch",
     y_label: str = "Loss",
     title: str | None = None,
+    ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
     """The loss of each epoch, and the validation loss where there is one.
 
@@ -25,6 +26,7 @@ def loss_curve(
         history: what `fit` returns, its dict with "loss" and perhaps "val_loss", or a sequence of
             numbers.
         x_label, y_label, title: words on the axes and above them.
+        ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
@@ -36,16 +38,21 @@ def loss_curve(
         ['training', 'validation']
     """
     curves = _curves(history)
-    figure, axes = canvas.new_curves("loss_curve", x_label, y_label, title)
-    for colour, (name, losses) in zip(canvas.COLOURS, curves.items(), strict=False):
-        epochs = np.arange(1, len(losses) + 1)
-        # A single epoch is a point, which a line does not show.
-        marker = "o" if len(losses) == 1 else None
-        axes.plot(epochs, losses, color=colour, linewidth=1.8, marker=marker, label=name)
+    axes = canvas.curve_axes("loss_curve", x_label, y_label, title, ax)
+    for number, (name, losses) in enumerate(curves.items()):
+        axes.plot(
+            np.arange(1, len(losses) + 1),
+            losses,
+            color=canvas.pick(canvas.COLOURS, number),
+            linestyle=canvas.pick(canvas.DASHES, number),
+            linewidth=1.8,
+            marker="o" if len(losses) == 1 else None,  # a line does not show a single epoch
+            label=name,
+        )
     canvas.whole_numbers(axes.xaxis)
     if len(curves) > 1:
-        axes.legend(frameon=False, fontsize=canvas.SMALL + 1)
-    return figure
+        canvas.legend(axes)
+    return canvas.finished(axes)
 
 
 def _curves(history: Any) -> dict[str, np.ndarray]:

@@ -20,8 +20,9 @@ def regression_fit(
     x_label: str = "x",
     y_label: str = "y",
     title: str | None = None,
+    ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """Training points as dots, predictions as curves, the truth as a dashed curve.
+    """Training points as dots, predictions as curves, the truth as a dotted one.
 
     Args:
         x, y: `(N,)`, the training points.
@@ -29,6 +30,7 @@ def regression_fit(
         predictions: `(M,)`, or a dict from name to `(M,)` for several curves.
         truth: `(M,)`, the function without noise at the queries.
         x_label, y_label, title: words on the axes and above them.
+        ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
@@ -49,16 +51,22 @@ def regression_fit(
         for name, curve in predictions.items()
     }
     order = np.argsort(queries, kind="stable")
-    figure, axes = canvas.new_curves("regression_fit", x_label, y_label, title)
+    axes = canvas.curve_axes("regression_fit", x_label, y_label, title, ax)
     axes.scatter(x, y, s=18, color="0.6", linewidths=0, label="training points")
     if truth is not None:
         truth = _vector("truth", truth, "queries", len(queries))
-        axes.plot(queries[order], truth[order], "--", color="0.1", linewidth=1.5, label="truth")
+        axes.plot(queries[order], truth[order], ":", color="0.1", linewidth=1.8, label="truth")
     for number, (name, curve) in enumerate(curves.items()):
-        colour = canvas.COLOURS[number % len(canvas.COLOURS)]
-        axes.plot(queries[order], curve[order], color=colour, linewidth=1.8, label=name)
-    axes.legend(frameon=False, fontsize=canvas.SMALL + 1)
-    return figure
+        axes.plot(
+            queries[order],
+            curve[order],
+            color=canvas.pick(canvas.COLOURS, number),
+            linestyle=canvas.pick(canvas.DASHES, number),
+            linewidth=1.8,
+            label=name,
+        )
+    canvas.legend(axes)
+    return canvas.finished(axes)
 
 
 def _vector(

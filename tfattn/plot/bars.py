@@ -1,0 +1,85 @@
+"""Bars, one a label or some side by side."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tfattn import _checks
+from tfattn.plot import canvas
+
+__all__ = ["bars"]
+
+WHO = "bars"
+
+
+def bars(
+    labels: Sequence[str],
+    series: ArrayLike | Mapping[str, ArrayLike],
+    x_label: str,
+    y_label: str,
+    title: str | None = None,
+    number_format: str | None = None,
+    ax: canvas.Axes | None = None,
+) -> canvas.Figure:
+    """A bar a label, or a group of bars, one a name. Names differ in colour and hatch.
+
+    Args:
+        labels: N words beneath the bars.
+        series: `(N,)`, how tall the bars are; or a dict from name to `(N,)`.
+        x_label, y_label, title: words on the axes and above them.
+        number_format: such as ".2f", to write each number at its bar; None writes none.
+        ax: matplotlib axes to draw into. Defaults to those of a new figure.
+    Returns:
+        `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
+    Raises:
+        ValueError: there is not a number a label.
+        ImportError: matplotlib is not installed.
+    Example:
+        >>> weights = {"without a query": [0.2, 0.8], "with a query": [0.9, 0.1]}
+        >>> figure = tfattn.plot.bars(["book", "cup"], weights, "Things", "Weight")
+        >>> len(figure.axes[0].patches)
+        4
+    """
+    named = canvas.named_vectors(WHO, "series", series, y_label)
+    count = len(next(iter(named.values())))
+    labels = canvas.labels(WHO, "labels", labels, count, "bar")
+    for name, numbers in named.items():
+        if len(numbers) != count:
+            _checks.fail(WHO, "series", f"hold a number a label, {count}", {name: numbers.shape})
+    width = 0.8 / len(named)
+    room = max(0.19, 0.8 * canvas.LETTER * canvas.longest(_written(named, number_format)))
+    inches = max(6.4 if len(labels) > 3 else 4.8, 1.0 + room * len(named) * count / 0.8)
+    axes = canvas.curve_axes(WHO, x_label, y_label, title, ax, inches)
+    axes.grid(visible=False, axis="x")
+    for number, (name, heights) in enumerate(named.items()):
+        drawn = axes.bar(
+            np.arange(count) + (number - (len(named) - 1) / 2) * width,
+            heights,
+            width,
+            color=canvas.pick(canvas.COLOURS, number),
+            hatch=canvas.pick(canvas.HATCHES, number),
+            edgecolor="white",
+            linewidth=0.8,
+            label=name,
+        )
+        if number_format:
+            written = [format(height, number_format) for height in heights]
+            axes.bar_label(drawn, written, padding=2, fontsize=canvas.SMALL)
+    if min(map(np.nanmin, named.values())) < 0:
+        axes.axhline(0.0, color="0.2", linewidth=0.8)
+    canvas.word_ticks(axes.xaxis, labels, canvas.SMALL + 1)
+    if canvas.longest(labels) * canvas.LETTER * 1.1 < (inches - 0.8) / count:
+        axes.tick_params(axis="x", rotation=0)
+        for label in axes.get_xticklabels():
+            label.set_horizontalalignment("center")
+    if isinstance(series, Mapping):
+        canvas.legend(axes)
+    return canvas.finished(axes)
+
+
+def _written(named: dict[str, np.ndarray], number_format: str | None) -> list[str]:
+    """Every number as it is written at its bar."""
+    if number_format is None:
+        return []
+    return [format(number, number_format) for heights in named.values() for number in heights]

@@ -1,0 +1,89 @@
+"""Grids of coloured cells, which several figures are made of."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tfattn import _checks, _optional
+from tfattn.plot import canvas
+
+Cells = Any  # matplotlib's image, or its mesh where cells have places
+
+SEQUENTIAL, DIVERGING = "magma_r", "RdBu_r"
+
+
+def scale(numbers: np.ndarray, centre: float | None = None) -> tuple[float, float]:
+    """Both ends of a colour scale: from 0, or the least number if that is negative, to the largest;
+    or as far below `centre` as above.
+    """
+    finite = numbers[np.isfinite(numbers)]
+    if centre is not None:
+        reach = np.abs(finite - centre).max(initial=0.0) or 1.0
+        return centre - reach, centre + reach
+    if not finite.size:
+        return 0.0, 1.0
+    lowest, highest = min(finite.min(), 0.0), finite.max()
+    return lowest, highest if highest > lowest else lowest + 1.0
+
+
+def draw(
+    who: str,
+    axes: canvas.Axes,
+    panel: np.ndarray,
+    limits: tuple[float, float],
+    colour_map: str,
+    row_values: np.ndarray | None = None,
+    column_values: np.ndarray | None = None,
+) -> Cells:
+    """A matrix as cells; row 0 on top, or at the least of `row_values`. What is not finite is grey.
+
+    Cells with values reach half way to their neighbours.
+    """
+    known = _optional.find("matplotlib", "plot", who).colormaps
+    if colour_map not in known:
+        _checks.fail(who, "colour_map", "be the name of a matplotlib colour map", colour_map)
+    lowest, highest = limits
+    options = {"cmap": known[colour_map].with_extremes(bad="0.8"), "vmin": lowest, "vmax": highest}
+    panel = np.ma.masked_invalid(panel)
+    if row_values is None and column_values is None:
+        return axes.imshow(panel, aspect="auto", interpolation="nearest", **options)
+    rows, columns = (
+        np.arange(size, dtype="float64") if values is None else values
+        for size, values in zip(panel.shape, (row_values, column_values), strict=True)
+    )
+    axes.set_facecolor("0.8")  # a mesh leaves out what is masked
+    mesh = axes.pcolormesh(edges(columns), edges(rows), panel, rasterized=True, **options)
+    if row_values is None:
+        axes.invert_yaxis()
+    return mesh
+
+
+def edges(centres: np.ndarray) -> np.ndarray:
+    """The N + 1 edges of N cells, half way between their centres."""
+    if len(centres) == 1:
+        return centres[0] + np.array([-0.5, 0.5])
+    middles = (centres[1:] + centres[:-1]) / 2
+    return np.concatenate([[2 * centres[0] - middles[0]], middles, [2 * centres[-1] - middles[-1]]])
+
+
+def increasing(
+    who: str, argument: str, value: ArrayLike | None, count: int, of_what: str
+) -> np.ndarray | None:
+    """`value` as `count` numbers of which none is below the one before it, and not all are one."""
+    if value is None:
+        return None
+    vector = canvas.numbers(who, argument, value, (1,), "(N,)")
+    if len(vector) != count:
+        _checks.fail(who, argument, f"hold a number a {of_what}, {count} of them", vector.shape)
+    if not np.all(np.diff(vector) >= 0) or (count > 1 and vector[0] == vector[-1]):
+        _checks.fail(who, argument, "increase", value)
+    return vector
+
+
+def bar(figure: canvas.Figure, cells: Cells, axes: Any, label: str) -> canvas.Axes:
+    """The colour scale beside some axes."""
+    found = figure.colorbar(cells, ax=axes)
+    found.set_label(label, fontsize=canvas.MEDIUM)
+    found.ax.tick_params(labelsize=canvas.SMALL)
+    return found.ax

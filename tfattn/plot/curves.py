@@ -1,0 +1,122 @@
+"""Curves over one axis, a name each."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tfattn import _checks
+from tfattn.plot import canvas
+
+__all__ = ["curves"]
+
+WHO = "curves"
+DOTS = 8  # markers on a long curve
+
+
+def curves(
+    x: ArrayLike | Mapping[str, ArrayLike],
+    series: ArrayLike | Mapping[str, ArrayLike],
+    x_label: str,
+    y_label: str,
+    title: str | None = None,
+    log_x: bool = False,
+    log_y: bool = False,
+    marked: Mapping[str, float] | None = None,
+    ax: canvas.Axes | None = None,
+) -> canvas.Figure:
+    """Curves with a legend. They differ in colour, dash and marker, so that grey tells them apart.
+
+    Args:
+        x: `(N,)`, where the curves are known; or a dict from the names of `series` to `(N,)`.
+        series: a dict from name to `(N,)`, a curve each; or `(N,)` for one curve.
+        x_label, y_label, title: words on the axes and above them.
+        log_x, log_y: whether that axis is logarithmic.
+        marked: a dict from the name of a curve to an x, where the curve gets a large dot and the
+            number beside it. Where there is one curve, any words do, and stand beside the dot.
+        ax: matplotlib axes to draw into. Defaults to those of a new figure.
+    Returns:
+        `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
+    Raises:
+        ValueError: lengths or names differ; something is no vector of numbers.
+        ImportError: matplotlib is not installed.
+    Example:
+        >>> n = np.array([16, 64, 256])
+        >>> operations = {"self-attention": n**2, "recurrence": 64 * n}
+        >>> figure = tfattn.plot.curves(n, operations, "Tokens", "Operations", log_x=True)
+        >>> [line.get_label() for line in figure.axes[0].get_lines()]
+        ['self-attention', 'recurrence']
+    """
+    named = canvas.named_vectors(WHO, "series", series, y_label)
+    places = _places(x, named)
+    axes = canvas.curve_axes(WHO, x_label, y_label, title, ax)
+    if log_x:
+        axes.set_xscale("log")
+    if log_y:
+        axes.set_yscale("log")
+    for number, (name, curve) in enumerate(named.items()):
+        axes.plot(
+            places[name],
+            curve,
+            color=canvas.pick(canvas.COLOURS, number),
+            linestyle=canvas.pick(canvas.DASHES, number),
+            linewidth=1.8,
+            marker=canvas.pick(canvas.MARKERS, number),
+            markersize=5,
+            markevery=_markers(len(curve), number, len(named)),
+            label=name,
+        )
+    for words, at in (marked or {}).items():
+        _mark(axes, places, named, words, at)
+    if isinstance(series, Mapping):
+        canvas.legend(axes)
+    return canvas.finished(axes)
+
+
+def _places(
+    x: ArrayLike | Mapping[str, ArrayLike], named: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The x of each curve, by its name."""
+    if not isinstance(x, Mapping):
+        x = dict.fromkeys(named, x)
+    missing = [name for name in named if name not in x]
+    if missing:
+        _checks.fail(WHO, "x", f"have the names of `series`, {missing} too", sorted(x))
+    places = {name: canvas.numbers(WHO, "x", x[name], (1,), "(N,)") for name in named}
+    for name, curve in named.items():
+        if len(curve) != len(places[name]):
+            expected = f"be as long as `x`, {len(places[name])}"
+            _checks.fail(WHO, "series", expected, {name: curve.shape})
+    return places
+
+
+def _markers(length: int, number: int, count: int) -> slice:
+    """Which points get a marker: each, or some of a long curve, at other places in each curve."""
+    step = max(1, length // DOTS)
+    return slice(number * step // count, None, step)
+
+
+def _mark(
+    axes: canvas.Axes,
+    places: dict[str, np.ndarray],
+    named: dict[str, np.ndarray],
+    words: str,
+    at: float,
+) -> None:
+    name = words if words in named else next(iter(named))
+    if words not in named and len(named) > 1:
+        _checks.fail(WHO, "marked", f"name curves, of {list(named)}", words)
+    order = np.argsort(places[name], kind="stable")
+    height = np.interp(at, places[name][order], named[name][order])
+    colour = canvas.pick(canvas.COLOURS, list(named).index(name))
+    axes.plot([at], [height], "o", color=colour, markersize=9, markeredgecolor="black", zorder=5)
+    axes.annotate(
+        f"{at:.3g}" if words in named else words,
+        (at, height),
+        xytext=(0, 9),
+        textcoords="offset points",
+        ha="center",
+        fontsize=canvas.SMALL + 1,
+        zorder=6,
+        bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"},
+    )

@@ -1,0 +1,137 @@
+"""Fonts for the characters that matplotlib's own font lacks, such as Chinese ones."""
+
+import functools
+import unicodedata
+import warnings
+from typing import Any
+
+from tfattn import _optional
+
+__all__ = ["fit"]
+
+# Have Chinese, and most other characters of East Asia: the ones to take before any other.
+PREFERRED = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",  # the name that matplotlib finds in the file that holds all of them
+    "Noto Sans SC",
+    "Source Han Sans SC",
+    "Source Han Sans CN",
+    "PingFang SC",
+    "Hiragino Sans GB",
+    "Heiti SC",
+    "Heiti TC",
+    "STHeiti",
+    "Microsoft YaHei",
+    "SimHei",
+    "DengXian",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "Arial Unicode MS",
+    "SimSun",
+    "AR PL UMing CN",
+)
+
+INSTALL = (
+    "Noto Sans CJK SC (Debian and Ubuntu: apt install fonts-noto-cjk) or WenQuanYi Zen Hei "
+    "(fonts-wqy-zenhei) has the Chinese ones"
+)
+
+
+def fit(artist: Any) -> None:
+    """Gives every text inside of an artist, and those alone that need it, a font that has its
+    characters, after the font that it has.
+
+    Where no installed font has them, a warning names one to install.
+    """
+    text = _optional.find("matplotlib.text", "plot", "tfattn.plot")
+    lacking = set()
+    for words in artist.findobj(text.Text):
+        if words.get_text().isascii():
+            continue
+        missing = _drawn(words.get_text()) - _known(words.get_fontproperties())
+        families, left = _families("".join(sorted(missing)))
+        if families:
+            words.set_fontfamily([*words.get_fontfamily(), *families])
+        lacking |= left
+    if lacking:
+        found = "".join(sorted(lacking))
+        message = f"tfattn.plot: no installed font has {found!r}. Install one that has: {INSTALL}."
+        warnings.warn(message, UserWarning, stacklevel=4)
+
+
+def _drawn(words: str) -> frozenset[str]:
+    """The characters that need a glyph: no spaces and no line breaks."""
+    return frozenset(
+        letter for letter in words if not letter.isspace() and unicodedata.category(letter) != "Cf"
+    )
+
+
+def _known(properties: Any) -> frozenset[str]:
+    """The characters of the fonts of a text."""
+    manager = _optional.find("matplotlib.font_manager", "plot", "tfattn.plot")
+    known: frozenset[str] = frozenset()
+    for family in properties.get_family():
+        one = properties.copy()
+        one.set_family([family])
+        try:
+            known |= _characters(manager.findfont(one, fallback_to_default=False))
+        except ValueError:  # not installed: matplotlib goes on to the next one too
+            continue
+    return known or _characters(manager.findfont(properties))
+
+
+@functools.lru_cache(maxsize=64)
+def _characters(path: str) -> frozenset[str]:
+    """The characters of a font file, none where it cannot be read."""
+    ft2font = _optional.find("matplotlib.ft2font", "plot", "tfattn.plot")
+    try:
+        return frozenset(map(chr, ft2font.FT2Font(path).get_charmap()))
+    except (OSError, RuntimeError):  # no such file any more; a font of pictures
+        return frozenset()
+
+
+@functools.lru_cache(maxsize=256)
+def _families(missing: str) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Installed families that have the characters between them, and the characters that none has.
+
+    Preferred fonts come first, and then any.
+    """
+    left, families = set(missing), []
+    for fresh in (False, True):
+        for family, path in _installed(fresh) if left else ():
+            found = left & _characters(path)
+            if found:
+                families.append(family)
+                left -= found
+            if not left:
+                break
+    return tuple(families), frozenset(left)
+
+
+def _installed(fresh: bool) -> list[tuple[str, str]]:
+    """`(family, path)` of the upright fonts that matplotlib knows, the preferred ones first.
+
+    matplotlib keeps a list of them in a file. Where `fresh`, what was installed since is added.
+    """
+    manager = _optional.find("matplotlib.font_manager", "plot", "tfattn.plot")
+    known = manager.fontManager
+    if fresh:
+        for path in {*manager.findSystemFonts()} - {font.fname for font in known.ttflist}:
+            try:
+                known.addfont(path)
+            except (OSError, RuntimeError):
+                continue
+    places = {family: place for place, family in enumerate(PREFERRED)}
+    fonts = [
+        (places.get(font.name, len(places)), abs(_weight(font.weight) - 400), font.name, font.fname)
+        for font in known.ttflist
+        if font.style == "normal" and "last resort" not in font.name.lower()
+    ]
+    return [(family, path) for _, _, family, path in sorted(fonts)]
+
+
+def _weight(weight: int | str) -> int:
+    """How bold a font is, as a number: 400 is a regular one."""
+    names = _optional.find("matplotlib.font_manager", "plot", "tfattn.plot").weight_dict
+    return weight if isinstance(weight, int) else names.get(weight, 400)

@@ -1,0 +1,116 @@
+"""Every head of every layer at a glance."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tfattn import _checks
+from tfattn.plot import canvas, cells
+
+__all__ = ["head_grid"]
+
+WHO = "head_grid"
+
+
+def head_grid(
+    weights: ArrayLike | Mapping[str, ArrayLike],
+    row_labels: Sequence[str] | None = None,
+    column_labels: Sequence[str] | None = None,
+    title: str | None = None,
+) -> canvas.Figure:
+    """Small heatmaps on one colour scale: a row of them for each layer, a column for each head.
+
+    Args:
+        weights: `(L, H, T, S)`; or a dict from the path of a layer to `(H, T, S)`, such as what
+            `attention_weights` gives for one sentence of the batch.
+        row_labels: T words that look, the queries. Defaults to numbers.
+        column_labels: S words that are looked at, the keys. Defaults to numbers. Of long sentences
+            only every second word is written, or fewer.
+        title: words above the grid.
+    Returns:
+        `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
+    Raises:
+        ValueError: a layer's weights have another rank, or other T and S than the first layer's;
+            there is not a label a row or a column.
+        ImportError: matplotlib is not installed.
+    Example:
+        >>> layer = tfattn.TransformerEncoderBlock(num_heads=2, hidden_dim=8)
+        >>> recorded = tfattn.attention_weights(layer, np.ones((1, 3, 4), "float32"))
+        >>> weights = {path: array[0] for path, array in recorded.items()}
+        >>> figure = tfattn.plot.head_grid(weights, ["a", "small", "cat"], ["a", "small", "cat"])
+        >>> [axes.get_title() for axes in figure.axes[:2]]
+        ['head 0', 'head 1']
+    """
+    layers = _layers(weights)
+    rows, columns = next(iter(layers.values())).shape[1:]
+    row_labels = canvas.labels(WHO, "row_labels", row_labels, rows, "row")
+    column_labels = canvas.labels(WHO, "column_labels", column_labels, columns, "column")
+    heads = max(map(len, layers.values()))
+    height, width = (min(max(0.16 * count, 0.9), 2.4) for count in (rows, columns))
+    figure = canvas.new_figure(
+        WHO,
+        heads * (width + 0.1) + 1.4 + canvas.LETTER * canvas.longest(row_labels),
+        len(layers) * (height + 0.1) + 0.7 + canvas.LETTER * canvas.longest(column_labels),
+    )
+    grid = figure.subplots(len(layers), heads, squeeze=False)
+    limits = cells.scale(np.concatenate([layer.ravel() for layer in layers.values()]))
+    for line, (name, layer) in zip(grid, layers.items(), strict=True):
+        line[0].set_ylabel(name, fontsize=canvas.SMALL + 1)
+        for head, axes in enumerate(line):
+            if head >= len(layer):
+                axes.set_axis_off()
+                continue
+            drawn = cells.draw(WHO, axes, layer[head], limits, cells.SEQUENTIAL)
+            _tick(axes.yaxis, row_labels, height / rows, shown=head == 0)
+            _tick(axes.xaxis, column_labels, width / columns, shown=line is grid[-1])
+    for head, axes in enumerate(grid[0]):
+        axes.set_title(f"head {head}", fontsize=canvas.SMALL + 1)
+    figure.suptitle(title or "", fontsize=canvas.MEDIUM + 1)
+    cells.bar(figure, drawn, list(grid.ravel()), "Attention weight")
+    return canvas.finished(figure)
+
+
+def _layers(weights: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+    """The weights of each layer, `(H, T, S)`, by its name."""
+    if not isinstance(weights, Mapping):
+        array = canvas.numbers(WHO, "weights", weights, (4,), "(L, H, T, S), or be a dict")
+        return {f"layer {number}": layer for number, layer in enumerate(array)}
+    if not weights:
+        _checks.fail(WHO, "weights", "hold at least one layer", weights)
+    short = _short(list(map(str, weights)))
+    letters = "(H, T, S) a layer, one sentence of the batch"
+    layers = {
+        name: canvas.numbers(WHO, "weights", layer, (3,), letters)
+        for name, layer in zip(short, weights.values(), strict=True)
+    }
+    size = next(iter(layers.values())).shape[1:]
+    for layer in layers.values():
+        if layer.shape[1:] != size:
+            expected = f"have the T and S of the first layer, {size}, in each layer"
+            _checks.fail(WHO, "weights", expected, layer.shape)
+    return layers
+
+
+def _short(paths: list[str]) -> list[str]:
+    """Paths without the parts that all of them begin and end with."""
+    parts = [path.split("/") for path in paths]
+    if len(paths) == 1:
+        return [parts[0][-1]]
+    while min(map(len, parts)) > 1 and len({path[0] for path in parts}) == 1:
+        parts = [path[1:] for path in parts]
+    while min(map(len, parts)) > 1 and len({path[-1] for path in parts}) == 1:
+        parts = [path[:-1] for path in parts]
+    return ["/".join(path) for path in parts]
+
+
+def _tick(axis: canvas.Axis, labels: list[str] | None, inches: float, shown: bool) -> None:
+    if labels:
+        step = max(1, int(np.ceil(0.13 / inches)))  # words that would run into each other
+        kept = [label if place % step == 0 else "" for place, label in enumerate(labels)]
+        canvas.word_ticks(axis, kept, canvas.SMALL - 1)
+        axis.set_ticks(range(0, len(labels), step), kept[::step], parse_math=False)
+    else:
+        canvas.whole_numbers(axis)
+    size = canvas.SMALL - 1
+    axis.set_tick_params(labelsize=size, length=2, labelleft=shown, labelbottom=shown)

@@ -1,0 +1,118 @@
+"""Masks as pictures."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tfattn import _checks, _optional
+from tfattn.plot import canvas, cells
+
+__all__ = ["mask_pictures"]
+
+WHO = "mask_pictures"
+MAY, MAY_NOT = "#0072b2", "#e4e4e4"
+
+
+def mask_pictures(
+    masks: Any,
+    queries: int | None = None,
+    keys: int | None = None,
+    titles: Sequence[str] | None = None,
+    columns: int = 4,
+) -> canvas.Figure:
+    """Masks as grids of cells: dark where a query may attend to a key, light where it may not.
+
+    Args:
+        masks: a mask of `tfattn.masks`, a bool array, or a sequence of these. Arrays broadcast to
+            `(T, S)`, `(B, T, S)` or `(B, H, T, S)`; a mask of a batch or of heads gives a picture
+            for each of them.
+        queries: T, positive int. Defaults to the rows of the first mask, if that is an array.
+        keys: S, positive int. Defaults to the columns of that array, or to `queries`.
+        titles: a string a picture.
+        columns: positive int, most pictures side by side.
+    Returns:
+        `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
+    Raises:
+        ValueError: a mask is no mask or has another size; there is not a title a picture.
+        ImportError: matplotlib is not installed.
+    Example:
+        >>> from tfattn import masks
+        >>> rules = [masks.causal(), masks.window(2), masks.causal() & masks.window(2)]
+        >>> figure = tfattn.plot.mask_pictures(rules, 8, titles=["causal", "window", "both"])
+        >>> [axes.get_title() for axes in figure.axes]
+        ['causal', 'window', 'both']
+    """
+    _checks.positive_int(WHO, "columns", columns)
+    pictures = _pictures(masks, queries, keys)  # (N, T, S)
+    count, num_queries, num_keys = pictures.shape
+    titles = canvas.labels(WHO, "titles", titles, count, "picture")
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    side = min(max(0.16 * max(num_queries, num_keys), 1.5), 3.2 if count > 1 else 4.0)
+    height, width = (max(side * n / max(num_queries, num_keys), 0.6) for n in pictures.shape[1:])
+    width = max(width + 0.3, 0.085 * canvas.longest(titles))
+    figure = canvas.new_figure(WHO, columns * width + 0.7, rows * (height + 0.45) + 0.9)
+    for number, picture in enumerate(pictures):
+        axes = figure.add_subplot(rows, columns, number + 1)
+        _draw(axes, picture)
+        axes.set_title(titles[number] if titles else "", fontsize=canvas.MEDIUM)
+        shown = {"labelleft": number % columns == 0, "labelbottom": number + columns >= count}
+        axes.tick_params(labelsize=canvas.SMALL, length=2, **shown)
+    figure.supxlabel("Keys", fontsize=canvas.MEDIUM)
+    figure.supylabel("Queries", fontsize=canvas.MEDIUM)
+    patches = _optional.find("matplotlib.patches", "plot", WHO)
+    meanings = {"may attend": MAY, "may not": MAY_NOT}
+    handles = [patches.Patch(color=colour, label=words) for words, colour in meanings.items()]
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        fontsize=canvas.SMALL + 1,
+    )
+    return canvas.finished(figure)
+
+
+def _pictures(masks: Any, queries: int | None, keys: int | None) -> np.ndarray:
+    """Every mask as bool `(N, T, S)`."""
+    if hasattr(masks, "dense") or not isinstance(masks, list | tuple) or _is_matrix(masks):
+        masks = [masks]
+    if not masks:
+        _checks.fail(WHO, "masks", "hold at least one mask", masks)
+    shape = () if hasattr(masks[0], "dense") else np.shape(masks[0])
+    if queries is None and len(shape) >= 2:
+        queries = shape[-2]
+    if keys is None:
+        keys = shape[-1] if len(shape) >= 2 else queries
+    size = _checks.positive_int(WHO, "queries", queries), _checks.positive_int(WHO, "keys", keys)
+    found = [_dense(mask, *size) for mask in masks]
+    return np.concatenate([one.reshape(-1, *size) for one in found])
+
+
+def _is_matrix(masks: Sequence) -> bool:
+    """Whether these are the rows of one array and no masks."""
+    return bool(masks) and not hasattr(masks[0], "dense") and np.ndim(masks[0]) == 1
+
+
+def _dense(mask: Any, queries: int, keys: int) -> np.ndarray:
+    array = np.asarray(mask.dense(queries, keys) if hasattr(mask, "dense") else mask)
+    _checks.boolean_dtype(WHO, "masks", str(array.dtype), "or be masks of `tfattn.masks`")
+    wanted = (*array.shape[:-2], queries, keys)
+    _checks.broadcasts(WHO, "masks", array.shape, wanted, "(T, S), (B, T, S) or (B, H, T, S)")
+    return np.broadcast_to(array, wanted)
+
+
+def _draw(axes: canvas.Axes, picture: np.ndarray) -> None:
+    colours = _optional.find("matplotlib.colors", "plot", WHO)
+    shades = colours.ListedColormap([MAY_NOT, MAY])
+    axes.imshow(picture, cmap=shades, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+    rows, columns = picture.shape
+    if max(rows, columns) <= 32:  # lines between the cells, as long as there is room for them
+        axes.set_xticks(cells.edges(np.arange(columns)), minor=True)
+        axes.set_yticks(cells.edges(np.arange(rows)), minor=True)
+        axes.grid(which="minor", color="white", linewidth=0.8)
+        axes.tick_params(which="minor", length=0)
+    for axis in (axes.xaxis, axes.yaxis):
+        canvas.whole_numbers(axis)
+    axes.spines[:].set_visible(False)

@@ -1,0 +1,74 @@
+"""Positional encodings as pictures."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tfattn import _checks
+from tfattn.plot import canvas, cells
+
+__all__ = ["positions"]
+
+WHO = "positions"
+
+
+def positions(
+    table: ArrayLike, dimensions: Sequence[int] = (4, 5, 6, 7), title: str | None = None
+) -> canvas.Figure:
+    """A table of positions: some of its dimensions as curves, and beneath them all as a heatmap.
+
+    Positions run from left to right in both.
+
+    Args:
+        table: `(P, D)`, a vector for each of P positions.
+        dimensions: which of the D are drawn as curves.
+        title: words above the curves.
+    Returns:
+        `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
+    Raises:
+        ValueError: `table` is no matrix of numbers; a dimension is not in it.
+        ImportError: matplotlib is not installed.
+    Example:
+        >>> layer = tfattn.SinusoidalPositionalEncoding()
+        >>> table = layer(np.zeros((1, 60, 32), "float32"))[0]  # added to zeros: itself
+        >>> figure = tfattn.plot.positions(table)
+        >>> [line.get_label() for line in figure.axes[0].get_lines()]
+        ['4', '5', '6', '7']
+    """
+    table = canvas.numbers(WHO, "table", table, (2,), "(P, D)")
+    length, width = table.shape
+    dimensions = [_checks.non_negative_int(WHO, "dimensions", number) for number in dimensions]
+    if not dimensions or max(dimensions) >= width:
+        _checks.fail(WHO, "dimensions", f"hold numbers below the width, {width}", dimensions)
+    figure = canvas.new_figure(WHO, 6.8, 5.6)
+    upper, lower = figure.subplots(2, sharex=True, height_ratios=(2, 3))
+    canvas.curve_axes(WHO, "", "Value", title, upper)
+    for number, dimension in enumerate(dimensions):
+        upper.plot(
+            np.arange(length),
+            table[:, dimension],
+            color=canvas.pick(canvas.COLOURS, number),
+            linestyle=canvas.pick(canvas.DASHES, number),
+            linewidth=1.8,
+            label=str(dimension),
+        )
+    upper.legend(
+        title="Dimension",
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        frameon=False,
+        fontsize=canvas.SMALL + 1,
+        title_fontsize=canvas.SMALL + 1,
+        handlelength=3.2,
+    )
+    # One colour scale from dark to light, so that the sign shows in grey too.
+    reach = np.abs(table[np.isfinite(table)]).max(initial=0.0) or 1.0
+    drawn = cells.draw(WHO, lower, table.T, (-reach, reach), "cividis")
+    for axis in (lower.xaxis, lower.yaxis):
+        canvas.whole_numbers(axis)
+    lower.set_xlabel("Position", fontsize=canvas.MEDIUM)
+    lower.set_ylabel("Dimension", fontsize=canvas.MEDIUM)
+    lower.tick_params(labelsize=canvas.SMALL + 1)
+    cells.bar(figure, drawn, [lower], "Value")
+    return canvas.finished(figure)
