@@ -1,0 +1,156 @@
+"""
+Convolution, recurrence or attention?
+=====================================
+
+All three turn n vectors into n vectors. They differ in how much they compute, in how many steps
+have to wait for one another, and in how far a signal travels between two tokens. We tabulate all
+of it, measure layers on sequences that grow, and lay the predicted slopes beside the times.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import tfattn
+
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
+parser.add_argument(
+    "--out",
+    type=Path,
+    default="out/convolution_recurrence_attention",
+    metavar="DIR",
+    help="folder for figures",
+)
+parser.add_argument(
+    "--longest",
+    type=int,
+    default=16_384,
+    metavar="N",
+    help="tokens of the longest sequence that is measured, from 1024 on (default: %(default)s)",
+)
+options = parser.parse_args()
+options.out.mkdir(parents=True, exist_ok=True)
+keras.utils.set_random_seed(options.seed)
+
+# %%
+# Three questions
+# ---------------
+# For n tokens of width d, a kernel over k tokens, and a window in which a query sees r keys:
+#
+# - **Operations.** Self-attention scores every pair, :math:`n^2 d`. A recurrence multiplies each
+#   state by a matrix, :math:`n d^2`; a convolution does so for each token under its kernel,
+#   :math:`k n d^2`. A separable one takes one weight a column first, :math:`k n d + n d^2`. With a
+#   window, attention scores :math:`r n` pairs.
+# - **Sequential steps.** A recurrence needs the state before it, n times. All others compute every
+#   token at once.
+# - **Longest path.** To learn what the first token has to do with the last, a gradient must get
+#   from one to the other. Self-attention joins them in one step, a recurrence in n. Convolutions
+#   are stacked until their kernels reach, :math:`n / k` layers; if each is dilated k times as far
+#   as the one below, :math:`\log_k n` do. Windows are stacked likewise, :math:`n / r`.
+#
+# The function has the leading terms of the well-known table, for any sizes.
+d, k, r = 128, 3, 127
+table = tfattn.complexity(n=1024, d=d, kernel_size=k, window=r)
+print(f"1024 tokens of width {d}     operations  sequential steps  longest path")
+for name, cost in table.items():
+    print(f"{name:24}{cost.operations:14,d}{cost.sequential_steps:18,d}{cost.longest_path:14,d}")
+
+# %%
+# Which one computes most?
+# ------------------------
+# That depends on which is longer, the text or the vector. Self-attention and recurrence meet at the
+# dot, where n is d: for a sentence of 30 tokens attention is by far the cheapest, for a book it is
+# by far the dearest. A window takes the square away. Lines lie on one another: dilated and plain
+# convolution, and with this width and this window also recurrence, separable convolution and
+# windowed attention.
+lengths = 2 ** np.arange(4, 15)
+tables = [tfattn.complexity(n=int(n), d=d, kernel_size=k, window=r) for n in lengths]
+operations = {name: [one[name].operations for one in tables] for name in table}
+figure = tfattn.plot.curves(
+    lengths, operations, "Tokens", "Operations", log_x=True, log_y=True, marked={"recurrence": d}
+)
+figure.savefig(options.out / "operations.png", dpi=150)
+figure
+
+# %%
+# How far apart are two tokens?
+# -----------------------------
+# Here attention is at its best: one step, however long the text. The square is the price of that.
+# Dilated convolutions come close.
+paths = {name: [one[name].longest_path for one in tables] for name in table}
+figure = tfattn.plot.curves(lengths, paths, "Tokens", "Longest path", log_x=True, log_y=True)
+figure.savefig(options.out / "paths.png", dpi=150)
+figure
+
+# %%
+# And on this machine?
+# --------------------
+# Each layer reads one sequence, and the next is twice as long. On two logarithmic axes a power of n
+# is a straight line, and its slope is the power. The thin lines have the predicted slopes, 2 for
+# self-attention and 1 for all others. A layer comes near its slope once it is busy enough: below,
+# the time goes into calling it. The windowed layer computes short sequences whole and long ones
+# block by block, without the blocks that the window hides.
+#
+# What the slope does not show is the height. A recurrence computes as little as any, and is among
+# the slowest, since its n steps wait for one another and each is too small for the processor. A
+# convolution computes more, all at once.
+sizes = [n for n in 512 * 2 ** np.arange(10) if n <= options.longest]
+layers = {
+    "self-attention": tfattn.DotProductAttention(),
+    "recurrence": keras.layers.GRU(d, return_sequences=True),
+    "convolution": keras.layers.Conv1D(d, k, padding="same"),
+    "dilated convolution": keras.layers.Conv1D(d, k, padding="same", dilation_rate=k),
+    "separable convolution": keras.layers.SeparableConv1D(d, k, padding="same"),
+    "windowed self-attention": tfattn.DotProductAttention(),
+}
+masks = {"self-attention": None, "windowed self-attention": tfattn.masks.window(r // 2 + 1)}
+tokens = keras.Input((None, d), batch_size=1)
+seconds, measured, predicted = {}, {}, {}
+for name, layer in layers.items():
+    if name in masks:
+        output = layer(query=tokens, value=tokens, attention_mask=masks[name])
+    else:
+        output = layer(tokens)
+    model = keras.Model(tokens, output)
+    model.compile(jit_compile=False)  # XLA would compile each length anew
+    seconds[name] = []
+    for n in sizes:
+        batch = np.random.default_rng(options.seed).normal(size=(1, n, d)).astype("float32")
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            model.predict_on_batch(batch)
+            times.append(time.perf_counter() - start)
+        seconds[name].append(np.median(times[1:]))  # the first call prepares the others
+    costs = [tfattn.complexity(int(n), d, kernel_size=k, window=r)[name].operations for n in sizes]
+    # slopes over the longest sequences, where the layer has enough to do
+    power = np.polyfit(np.log(sizes[-3:]), np.log([seconds[name][-3:], costs[-3:]]).T, 1)[0]
+    measured[name], predicted[name] = power.tolist()
+    print(f"{name:24} {seconds[name][-1] * 1e3:7.1f} ms for {sizes[-1]} tokens,", end=" ")
+    print(f"slope {measured[name]:.2f}, predicted {predicted[name]:.0f}")
+
+figure = tfattn.plot.curves(sizes, seconds, "Tokens", "Seconds", log_x=True, log_y=True)
+for name, times in seconds.items():
+    straight = times[-1] * (np.array(sizes) / sizes[-1]) ** predicted[name]
+    figure.axes[0].plot(sizes, straight, color="0.5", linewidth=0.8, zorder=0)
+figure.savefig(options.out / "times.png", dpi=150)
+figure
+
+# %%
+# With this package
+# -----------------
+# The table for any sizes, and a window for any attention layer, whose hidden blocks are skipped.
+print(tfattn.complexity(n=4096, d=512, window=255)["windowed self-attention"])
+local = tfattn.MultiHeadAttention(num_heads=8, key_dim=64)
+x = np.ones((1, 300, 512), "float32")
+print("Output", tuple(local(query=x, value=x, attention_mask=tfattn.masks.window(128)).shape))
+
+result = {"measured_slopes": measured, "predicted_slopes": predicted}
+print("result:", json.dumps(result))
