@@ -83,7 +83,10 @@ def increasing(
 
 def bar(figure: canvas.Figure, cells: Cells, axes: Any, label: str) -> canvas.Axes:
     """The colour scale beside some axes."""
-    found = figure.colorbar(cells, ax=axes)
+    width, height = figure.get_size_inches() if hasattr(figure, "get_size_inches") else (6.4, 4.8)
+    # As wide, and as near, whatever the size of the figure.
+    sizes = {"fraction": 0.9 / width, "pad": 0.12 / width, "aspect": max(20.0, height / 0.2)}
+    found = figure.colorbar(cells, ax=axes, **(sizes if width > 6.0 else {}))
     found.set_label(label, fontsize=canvas.MEDIUM)
     found.ax.tick_params(labelsize=canvas.SMALL)
     return found.ax
