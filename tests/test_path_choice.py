@@ -249,7 +249,11 @@ def test_calls_with_masks_of_one_kind_share_one_trace(kind, made):
             blockwise.attend, score=score_functions.scaled_dot_product, mask=rule, shared=True
         )
         assert_close(here, loss_and_gradients(attend, mask=mask, path="dense"))
-    assert [function.experimental_get_tracing_count() for function in made] == [1, 1]
+    assert [function.experimental_get_tracing_count() for function in made] == [
+        1,
+        1,
+        0,
+    ]  # twice differentiated, no one has
 
 
 def test_calls_with_masks_of_other_kinds_or_other_scores_share_nothing():
@@ -283,7 +287,7 @@ def test_layers_of_one_kind_share_one_trace(kind, monkeypatch, made):
         lambda *operands: loss_and_gradients(None, *operands), input_signature=[unknown] * 3
     )
     assert_close(graph(*operands), loss_and_gradients("dense", *operands))
-    assert [function.experimental_get_tracing_count() for function in made] == [1, 1]
+    assert [function.experimental_get_tracing_count() for function in made] == [1, 1, 0]
 
 
 def test_a_process_keeps_few_shared_traces(monkeypatch):
