@@ -5,12 +5,14 @@
     figure = plot.heatmaps(weights, row_labels=target_words, column_labels=source_words)
     figure.savefig("weights.png")
 
-Each function returns a `matplotlib.figure.Figure` that belongs to the caller alone: pyplot, its
-backend and its open figures stay as they are. matplotlib is imported with the first figure.
+Each function of a figure returns a `matplotlib.figure.Figure` that belongs to the caller alone:
+pyplot, its backend and its open figures stay as they are. matplotlib is imported with the first
+figure. `viewer` and `save_viewer` need no matplotlib: they make a page to explore in a browser.
 """
 
 from tfattn.plot.heatmap import heatmaps
 from tfattn.plot.loss import loss_curve
 from tfattn.plot.regression import regression_fit
+from tfattn.plot.viewer import Viewer, save_viewer, viewer
 
-__all__ = ["heatmaps", "loss_curve", "regression_fit"]
+__all__ = ["Viewer", "heatmaps", "loss_curve", "regression_fit", "save_viewer", "viewer"]
