@@ -97,7 +97,7 @@ def viewer(
         >>> page.save("viewer.html")  # doctest: +SKIP
     """
     words = _words(source, target, target_in)
-    data = {"words": words, "views": _views(_matrices(weights, row), words, target is None)}
+    data = {"words": words, "views": _views(_matrices(weights, row), words)}
     return Viewer(_page(data, str(title)))
 
 
@@ -128,17 +128,19 @@ def save_viewer(
 def _words(
     source: Sequence[str], target: Sequence[str] | None, target_in: Sequence[str] | None
 ) -> dict[str, list[str]]:
-    """The three sentences by name; those that are not given are others."""
-    words = {"source": _checks.strings(WHO, "source", source)}
-    words["target"] = words["source"] if target is None else _checks.strings(WHO, "target", target)
-    words["target_in"] = (
-        words["target"] if target_in is None else _checks.strings(WHO, "target_in", target_in)
-    )
+    """The sentences that are given, by name."""
+    given = {"source": source, "target": target, "target_in": target_in}
+    words = {
+        argument: _checks.strings(WHO, argument, sentence)
+        for argument, sentence in given.items()
+        if sentence is not None or argument == "source"
+    }
     for argument, sentence in words.items():
         if not sentence:
             _checks.fail(WHO, argument, "hold at least one word", sentence)
-    if len(words["target_in"]) != len(words["target"]):
-        expected = f"have as many words as `target`, {len(words['target'])}"
+    if "target_in" in words and len(words["target_in"]) != len(words.get("target", [])):
+        count = len(words.get("target", []))
+        expected = f"have as many words as `target`, which has {count}"
         _checks.fail(WHO, "target_in", expected, words["target_in"])
     return words
 
@@ -167,17 +169,19 @@ def _matrices(weights: Mapping[str, ArrayLike], row: int) -> dict[str, np.ndarra
     return matrices
 
 
-def _views(
-    matrices: dict[str, np.ndarray], words: dict[str, list[str]], single: bool
-) -> list[dict]:
+def _views(matrices: dict[str, np.ndarray], words: dict[str, list[str]]) -> list[dict]:
     """What the page shows: the layers of each view, without their padding."""
-    kinds = _kinds(matrices, len(words["source"]), len(words["target"]), single)
+    target = "target" if "target" in words else "source"
+    names = {"source": "source", "target": target}
+    names["target_in"] = "target_in" if "target_in" in words else target
+    kinds = _kinds(matrices, single="target" not in words)
     views = {}
     for (path, matrix), kind in zip(matrices.items(), kinds, strict=True):
-        name, queries, keys = VIEWS[kind]
+        name, *sides = VIEWS[kind]
+        queries, keys = (names[side] for side in sides)
         for argument, size in ((queries, matrix.shape[1]), (keys, matrix.shape[2])):
             if len(words[argument]) > size:
-                expected = f"have at most {size} words, which is what {path!r} has weights for"
+                expected = f"have at most {size} words, as {path!r} has weights for no more"
                 _checks.fail(WHO, argument, expected, words[argument])
         matrix = matrix[:, : len(words[queries]), : len(words[keys])]
         thousandths = np.rint(matrix * 1000).astype(int).reshape(len(matrix), -1)
@@ -187,25 +191,25 @@ def _views(
     return [views[kind] for kind in VIEWS if kind in views]
 
 
-def _kinds(matrices: dict[str, np.ndarray], source: int, target: int, single: bool) -> list[str]:
+def _kinds(matrices: dict[str, np.ndarray], single: bool) -> list[str]:
     """The view of each layer: by size, then by path, then by order."""
+    if single:
+        return [_kind_by_path(path, single) or "self" for path in matrices]
     shapes = [matrix.shape[1:] for matrix in matrices.values()]
     # Oblong weights go from target to source, and tell the sizes with their padding.
-    sizes = next((shape for shape in shapes if shape[0] != shape[1]), (target, source))
+    sizes = next((shape for shape in shapes if shape[0] != shape[1]), ())
     kinds = []
     for path, shape in zip(matrices, shapes, strict=True):
         if shape[0] != shape[1]:
             kinds.append("between")
-        elif sizes[0] != sizes[1] and shape[0] in sizes:
+        elif shape[0] in sizes:
             kinds.append("decoder" if shape[0] == sizes[0] else "encoder")
         else:
             kinds.append(_kind_by_path(path, single))
-    if None not in kinds:
-        return kinds
-    if not single and set(kinds) == {None} and len(kinds) % 3 == 0:
+    if set(kinds) == {None} and len(kinds) % 3 == 0:
         third = len(kinds) // 3
         return ["encoder"] * third + ["decoder", "between"] * third
-    return [kind or ("self" if single else "between") for kind in kinds]
+    return [kind or "between" for kind in kinds]
 
 
 def _kind_by_path(path: str, single: bool) -> str | None:
