@@ -13,7 +13,10 @@ NAMES = sorted(path.stem for path in DEMOS.iterdir() if path.suffix == ".py")
 def test_every_file_is_a_demo_of_its_own():
     assert NAMES == [
         "bahdanau_translation",
+        "hard_attention",
         "kernel_regression",
+        "masked_attention",
+        "residuals_and_norms",
         "self_attention_by_hand",
         "transformer_translation",
     ]
@@ -29,7 +32,13 @@ def test_every_file_is_a_demo_of_its_own():
                 else [alias.name for alias in node.names]
             )
         }
-        assert imported <= sys.stdlib_module_names | {"keras", "numpy", "tfattn"}
+        assert imported <= sys.stdlib_module_names | {
+            "keras",
+            "matplotlib",
+            "numpy",
+            "tensorflow",
+            "tfattn",
+        }
 
 
 @pytest.mark.parametrize("name", ["transformer_translation", "bahdanau_translation"])
