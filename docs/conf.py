@@ -9,8 +9,9 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import tfattn  # noqa: E402
 from extensions import gallery  # noqa: E402
+
+import tfattn  # noqa: E402
 
 project = "tfattn"
 author = "the authors of tfattn"

@@ -170,7 +170,8 @@ def _page(name):
 def _index():
     lines = ["API", "===", "", _INDEX, "", ".. currentmodule:: tfattn", ""]
     for title, (words, names) in groups().items():
-        lines += [title, "-" * len(title), "", words, "", ".. autosummary::", "   :nosignatures:", ""]
+        lines += [title, "-" * len(title), "", words, ""]
+        lines += [".. autosummary::", "   :nosignatures:", ""]
         lines += [f"   {name}" for name in names]
         lines += ["", ".. toctree::", "   :hidden:", f"   :caption: {title}", ""]
         lines += [f"   {short(name)} <tfattn.{name}>" for name in names]
