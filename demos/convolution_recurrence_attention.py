@@ -45,8 +45,8 @@ keras.utils.set_random_seed(options.seed)
 # - *operations*: how many multiplications, as leading terms;
 # - *sequential steps*: how many of them have to wait for one another. A recurrent layer reads token
 #   by token; the others take all tokens at once;
-# - *longest path*: through how many layers or steps a signal has to pass between the two tokens that
-#   are farthest apart. The shorter it is, the easier is it to learn what belongs together.
+# - *longest path*: how many layers or steps a signal passes between the two tokens that are
+#   farthest apart. The shorter it is, the easier is it to learn what belongs together.
 #
 # Self-attention is the one with a short path *and* no waiting. Its price is :math:`n^2`.
 table = tfattn.complexity(n=1000, d=64, kernel_size=3, window=100)

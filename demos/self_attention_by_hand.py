@@ -21,7 +21,11 @@ parser = argparse.ArgumentParser(
 )
 parser.add_argument("--seed", type=int, default=0, help="changes nothing, as nothing is random")
 parser.add_argument(
-    "--out", type=Path, default="out/self_attention_by_hand", metavar="DIR", help="folder for figures"
+    "--out",
+    type=Path,
+    default="out/self_attention_by_hand",
+    metavar="DIR",
+    help="folder for figures",
 )
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
