@@ -12,11 +12,17 @@ NAMES = sorted(path.stem for path in DEMOS.iterdir() if path.suffix == ".py")
 
 def test_every_file_is_a_demo_of_its_own():
     assert NAMES == [
+        "attention_cues",
         "bahdanau_translation",
+        "batched_matmul",
+        "convolution_recurrence_attention",
         "hard_attention",
         "kernel_regression",
         "masked_attention",
+        "multi_head",
+        "positions",
         "residuals_and_norms",
+        "scoring_functions",
         "self_attention_by_hand",
         "transformer_translation",
     ]

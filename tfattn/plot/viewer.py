@@ -163,8 +163,9 @@ def _matrices(weights: Mapping[str, ArrayLike], row: int) -> dict[str, np.ndarra
         if row >= len(array):
             _checks.fail(WHO, "row", f"be below the batch size of {argument}, {len(array)}", row)
         matrix = array[row]
-        if not np.all(np.isfinite(matrix)) or np.any(matrix < 0):
-            _checks.fail(WHO, argument, "hold finite numbers of at least 0", matrix)
+        wrong = matrix[~np.isfinite(matrix) | (matrix < 0)]
+        if wrong.size:
+            _checks.fail(WHO, argument, "hold finite numbers of at least 0", float(wrong[0]))
         matrices[str(path)] = matrix[np.newaxis] if matrix.ndim == 2 else matrix
     return matrices
 
