@@ -106,8 +106,8 @@ print(f"BLEU on {len(sources)} held-out sentences: {bleu:.2f}; {exact:.1%} are r
 # ------------------------
 # One call runs the model and returns the weights of all its attention layers, by path. We take the
 # longest of the five sentences. First the encoder, where English words look at English words: a row
-# of pictures for each layer, a column for each head. Heads do different work: some look at a
-# neighbour, some at the word itself, some far away.
+# of pictures for each layer, a column for each head. Heads do different work: compare how far from
+# the diagonal their dark cells lie.
 source, translation = max(zip(sources[:5], translations[:5], strict=True), key=lambda p: len(p[0]))
 source_ids = [*english.encode(source), english.end_id]
 target_ids = [*french.encode(translation), french.end_id]
