@@ -33,7 +33,7 @@ random = np.random.default_rng(options.seed)
 # --------------
 # Whatever the score :math:`a`, attention is
 #
-# .. math:: f(q, (k_1, v_1), \dots, (k_m, v_m)) = \sum_i \alpha_i v_i, \quad
+# .. math:: f(q, (k_1, v_1), \ldots, (k_m, v_m)) = \sum_i \alpha_i v_i, \quad
 #           \alpha_i = \mathrm{softmax}_i \; a(q, k_i)
 #
 # Sentences of a batch differ in length, and what fills them up must get a weight of 0. One length a
