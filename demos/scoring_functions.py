@@ -33,7 +33,7 @@ random = np.random.default_rng(options.seed)
 # --------------
 # Whatever the score :math:`a`, attention is
 #
-# .. math:: f(q, (k_1, v_1), \dots, (k_m, v_m)) = \sum_i \alpha_i v_i, \quad
+# .. math:: f(q, (k_1, v_1), \ldots, (k_m, v_m)) = \sum_i \alpha_i v_i, \quad
 #           \alpha_i = \mathrm{softmax}_i \; a(q, k_i)
 #
 # Sentences of a batch differ in length, and what fills them up must get a weight of 0. One length a
@@ -73,7 +73,9 @@ outputs = {}
 outputs["additive"], weights = tfattn.AdditiveAttention(units=8, dropout=0.1)(
     query=query, key=key, value=value, valid_lens=valid_lens, return_attention_scores=True
 )
-figure = tfattn.plot.heatmaps(weights[:, 0], titles="Equal keys, lengths 2 and 6")
+figure = tfattn.plot.heatmaps(
+    weights[:, 0], titles="Equal keys, lengths 2 and 6", number_format=".2f"
+)
 figure.savefig(options.out / "weights.png", dpi=150)
 figure
 
