@@ -50,8 +50,8 @@ PUBLIC = {
     },
     "data": {"data"},
     "plot": {"plot"},
-    # Beyond the table: the base that a score of one's own is made from, and field note 11.
-    "more": {"AlibiPositions", "HeadPositions", "Score", "attention_weights"},
+    # Beyond the table: the base that a score of one's own is made from, field note 11, and step 15.
+    "more": {"AlibiPositions", "HeadPositions", "Score", "attention_weights", "complexity"},
 }
 
 BASES = {"HeadPositions", "Score"}

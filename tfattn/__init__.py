@@ -8,6 +8,7 @@ output  = weights · values
 from tfattn import data, plot, training
 from tfattn.core import biases, kernels, masks
 from tfattn.core.attend import attend
+from tfattn.core.complexity import complexity
 from tfattn.core.softmax import masked_softmax
 from tfattn.decoding import beam_search, greedy_search, sample, translate
 from tfattn.layers.attention.multi_head import MultiHeadAttention
@@ -86,6 +87,7 @@ __all__ = [
     "attention_weights",
     "beam_search",
     "biases",
+    "complexity",
     "data",
     "greedy_search",
     "kernels",

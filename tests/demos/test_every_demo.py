@@ -12,8 +12,17 @@ NAMES = sorted(path.stem for path in DEMOS.iterdir() if path.suffix == ".py")
 
 def test_every_file_is_a_demo_of_its_own():
     assert NAMES == [
+        "attention_cues",
         "bahdanau_translation",
+        "batched_matmul",
+        "convolution_recurrence_attention",
+        "hard_attention",
         "kernel_regression",
+        "masked_attention",
+        "multi_head",
+        "positions",
+        "residuals_and_norms",
+        "scoring_functions",
         "self_attention_by_hand",
         "transformer_translation",
     ]
@@ -29,7 +38,13 @@ def test_every_file_is_a_demo_of_its_own():
                 else [alias.name for alias in node.names]
             )
         }
-        assert imported <= sys.stdlib_module_names | {"keras", "numpy", "tfattn"}
+        assert imported <= sys.stdlib_module_names | {
+            "keras",
+            "matplotlib",
+            "numpy",
+            "tensorflow",
+            "tfattn",
+        }
 
 
 @pytest.mark.parametrize("name", ["transformer_translation", "bahdanau_translation"])

@@ -29,12 +29,14 @@ def by_numpy(bandwidth):
 
 
 @pytest.mark.slow
-def test_the_last_line_holds_the_four_numbers(story):
+def test_the_last_line_holds_its_numbers(story):
     assert list(result(story[0])) == [
         "mse_average",
         "mse_nonparametric",
         "mse_parametric",
         "bandwidth",
+        "best_bandwidth",
+        "slope",
     ]
 
 
@@ -61,15 +63,25 @@ def test_the_learned_bandwidth_is_sharper(story):
 
 
 @pytest.mark.slow
-def test_the_story_gives_the_batched_product_that_readers_know(story):
-    assert "give 4.5 and 14.5" in story[0]
+def test_training_finds_the_bandwidth_of_the_least_leave_one_out_error(story):
+    numbers = result(story[0])
+    step = (2.0 / 0.05) ** (1 / 59)  # of the bandwidths that were tried
+    assert abs(np.log(numbers["bandwidth"] / numbers["best_bandwidth"])) < 2 * np.log(step)
+
+
+@pytest.mark.slow
+def test_the_error_falls_with_the_points_as_the_theory_says(story):
+    # n^(-2/5), and a tenth for twenty random draws of each of seven numbers of points
+    assert result(story[0])["slope"] == pytest.approx(-0.4, abs=0.1)
 
 
 @pytest.mark.slow
 def test_the_figures_are_in_the_folder(story):
     assert sorted(path.name for path in story[1].iterdir()) == [
+        "bandwidths.png",
+        "consistency.png",
         "fits.png",
-        "loss.png",
+        "kernels.png",
         "weights.png",
     ]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in story[1].iterdir())
