@@ -63,11 +63,12 @@ for number, axes in enumerate(figure.subplots(1, 2)):
     ]:
         rows, columns = matrix.shape
         box = (left_end, left_end + columns, rows / 2, -rows / 2)
-        axes.imshow(matrix, cmap="Blues", vmin=0, vmax=40 if matrix.max() > 1 else 0.4, extent=box)
+        shade = {"vmin": -8, "vmax": 40} if matrix.max() > 1 else {"vmin": 0, "vmax": 0.4}
+        axes.imshow(matrix, cmap="Blues", extent=box, **shade)
         for (row, column), entry in np.ndenumerate(matrix):
             written = f"{entry:.1f}".removeprefix("0") if entry % 1 else f"{entry:.0f}"
             place = (left_end + column + 0.5, row - rows / 2 + 0.5)
-            axes.text(*place, written, ha="center", va="center", fontsize=8)
+            axes.text(*place, written, ha="center", va="center", fontsize=7.5)
         axes.text(left_end + columns / 2, -rows / 2 - 0.3, name, ha="center", fontsize=8)
     axes.text(10.75, 0, "·", ha="center", va="center")
     axes.text(13.5, 0, "=", ha="center", va="center")

@@ -73,7 +73,9 @@ outputs = {}
 outputs["additive"], weights = tfattn.AdditiveAttention(units=8, dropout=0.1)(
     query=query, key=key, value=value, valid_lens=valid_lens, return_attention_scores=True
 )
-figure = tfattn.plot.heatmaps(weights[:, 0], titles="Equal keys, lengths 2 and 6")
+figure = tfattn.plot.heatmaps(
+    weights[:, 0], titles="Equal keys, lengths 2 and 6", number_format=".2f"
+)
 figure.savefig(options.out / "weights.png", dpi=150)
 figure
 
