@@ -126,16 +126,16 @@ figure
 # %%
 # Heads that share the work
 # -------------------------
-# One head puts about half of its weight on each of the two letters. It takes their mean, and from a
-# mean it has to guess which letter was which. Of two heads one looks at the letter before and the
-# other at the marked one. Nobody told them so: that is how the loss falls. Which head takes which
-# work is left to chance. The star is the mark.
+# One head has to divide its weight between the two letters. What it gets is their mean, and from a
+# mean it can only guess which letter was which. Of two heads, one looks at the letter before and
+# the other at the marked one. Nobody told them so: that is how the loss falls. Which head takes
+# which work is left to chance. The star is the mark.
 row = int(np.argmax(marked[held_out] == 4))
 words = [chr(ord("A") + letter) for letter in ids[row]]
 words[marked[row]] += "*"
 panels = np.concatenate([each[row] for each in weights.values()])  # (5, 8, 8)
 titles = [f"{name}, {head + 1}" for name in layers for head in range(layers[name].num_heads)]
-figure = tfattn.plot.heatmaps(panels, words, words, titles=titles, columns=5)
+figure = tfattn.plot.heatmaps(panels, words, words, titles=titles, columns=3)
 figure.savefig(options.out / "heads.png", dpi=150)
 
 # A head's weight on the letter before and on the marked one, where these are two places.
