@@ -2,10 +2,10 @@
 Attention as kernel regression
 ==============================
 
-Fifty noisy points of a curve, and three ways to guess the curve from them: the plain mean, a mean
-weighted by distance (Nadaraya and Watson, 1964), and the same with a learned bandwidth. The second
-is attention already: the places where we ask are the queries, the x of the points are the keys,
-their heights are the values.
+Fifty noisy points of a curve are keys (x) and values (y); the places where we want to know the
+curve are queries. We pool the values with equal weights, with weights by distance, and with a
+learned bandwidth, each a step nearer to attention as it is used today. Then we compare five
+kernels, choose a bandwidth, and watch the error fall as points are added.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from matplotlib.figure import Figure
 
 import tfattn
 
@@ -28,78 +29,91 @@ options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
 keras.utils.set_random_seed(options.seed)
 
-
 # %%
 # Data
 # ----
-# :math:`y = 2 \sin x + x^{0.8} + \varepsilon`, where the noise has a standard deviation of 0.5:
-# fifty training points, sorted, and fifty test points at 0, 0.1, ... 4.9. Errors below are against
-# the function without noise.
-def points(count, random):
-    x = np.sort(random.uniform(0.0, 5.0, count))
-    return x, 2 * np.sin(x) + x**0.8 + random.normal(0.0, 0.5, count)
-
-
-x_train, y_train = points(50, np.random.default_rng(options.seed))
+# :math:`y = 2 \sin x + x^{0.8} + \varepsilon`, with normal noise of standard deviation 0.5. Fifty
+# training points are spread at random over [0, 5) and sorted; fifty test points go from 0 to 4.9.
+# All errors below are mean squared errors against the curve without noise.
+random = np.random.default_rng(options.seed)
+x_train = np.sort(random.uniform(0.0, 5.0, 50))
+y_train = 2 * np.sin(x_train) + x_train**0.8 + random.normal(0.0, 0.5, 50)
 x_test = np.arange(50) / 10
 truth = 2 * np.sin(x_test) + x_test**0.8
 
 # %%
 # Average pooling
 # ---------------
-# Every value counts the same, whatever is asked.
+# Without asking where, every value counts the same: a flat line.
 average = np.full(50, y_train.mean())
 mse_average = float(np.mean((average - truth) ** 2))
-print(f"Average pooling: mean squared error {mse_average:.3f}")
+print(f"Average pooling answers {average[0]:.2f} whatever it is asked. Error {mse_average:.3f}")
 
 # %%
 # Attention pooling
 # -----------------
-# Values count by how close their key lies to the query:
+# Nadaraya and Watson (1964): a value counts by how close its key lies to the query. With a Gaussian
+# kernel, that is a softmax over the keys:
 #
-# .. math:: f(x) = \sum_i \alpha_i y_i, \qquad
-#           \alpha_i = \mathrm{softmax}_i \left( -\tfrac{1}{2} (x - x_i)^2 \right)
+# .. math:: \hat y(x) = \sum_i \alpha_i y_i, \quad
+#           \alpha_i = \mathrm{softmax}_i \left( -\frac{(x - x_i)^2}{2} \right)
 #
-# Readers of other write-ups may stumble over two things. Some ask at the training points again,
-# where the test points are meant; both are fifty, so no shape complains. And some drop the minus
-# sign, without which far points would count most.
+# Two slips are common in write-ups of this example, and easily made. One is to lose the minus sign:
+# far points would then count most. The other is to ask at the training points where the test points
+# are meant: both are fifty, so that no shape complains.
 query, key, value = (x[None, :, None].astype("float32") for x in (x_test, x_train, y_train))
 layer = tfattn.NadarayaWatson(kernel="gaussian", bandwidth=1.0)
-output, weights = layer(query=query, key=key, value=value, return_attention_scores=True)
-smooth = keras.ops.convert_to_numpy(output)[0, :, 0]  # (50,)
-smooth_weights = keras.ops.convert_to_numpy(weights)[0]  # (50, 50), a row a query
+smooth, smooth_weights = layer(query=query, key=key, value=value, return_attention_scores=True)
+smooth = keras.ops.convert_to_numpy(smooth)[0, :, 0]  # (1, 50, 1) -> (50,)
 mse_smooth = float(np.mean((smooth - truth) ** 2))
-print(f"Attention pooling: mean squared error {mse_smooth:.3f}")
+nearest = x_train[np.argmax(smooth_weights[0, 20])]
+print(f"Attention pooling: asked at x = 2.0, it looks most at x_i = {nearest:.2f}.")
+print(f"Error {mse_smooth:.3f}, {mse_average / mse_smooth:.1f} times less than average pooling")
+
+# %%
+# For all queries at once, weights times values is one batched matrix product. Two rows of ten
+# weights of 0.1 over the values 0 … 9 and 10 … 19 show it.
+means = np.matmul(np.full((2, 1, 10), 0.1), np.arange(20.0).reshape(2, 10, 1))  # (2, 1, 1)
+print(f"Two rows of weights give {means[0, 0, 0]:.1f} and {means[1, 0, 0]:.1f}")
 
 # %%
 # A learned bandwidth
 # -------------------
-# Divide the distances by a bandwidth, and learn it: each training point is predicted from all
-# others, and that leave-one-out error is made small. (With itself among them, a point would be
-# predicted best by looking at nothing else.) The :math:`w` of the textbooks is 1 / bandwidth. Some
-# write-ups keep it in a bare ``tf.Variable``, which Keras 3 does not track, so that it never moves.
+# How close is close? The bandwidth h says, :math:`K((x - x_i) / h)`; it is 1 above. Now it is
+# learned: each training point is predicted from all others, and that error is made small. (With
+# itself among them, a point would be predicted best by looking at nothing else.) Other write-ups
+# learn :math:`w = 1 / h`. Kept in a bare ``tf.Variable``, w never moves, since Keras 3
+# does not track such variables; here it is a weight of the model.
 model = tfattn.NadarayaWatsonRegressor(kernel="gaussian", bandwidth=1.0)
 history = model.fit(x_train, y_train, epochs=200, verbose=0)
 sharp, bandwidth = model.predict(x_test, verbose=0), float(model.current_bandwidth())
 mse_sharp = float(np.mean((sharp - truth) ** 2))
-print(f"Learned bandwidth {bandwidth:.3f}: mean squared error {mse_sharp:.3f}")
-fits = {
-    "average pooling": average,
-    "Gaussian, bandwidth 1": smooth,
-    f"Gaussian, learned bandwidth {bandwidth:.2f}": sharp,
-}
-figure = tfattn.plot.regression_fit(x_train, y_train, x_test, fits, truth)
+losses = history.history["loss"]
+print(f"Leave-one-out error {losses[0]:.3f} -> {losses[-1]:.3f};")
+print(f"bandwidth 1 -> {bandwidth:.3f} (w = {1 / bandwidth:.2f}). Error {mse_sharp:.3f}")
+
+# %%
+# The learned curve follows the points more closely, noise included: see its bumps. It pays all the
+# same, since a bandwidth of 1 pulls the curve towards the mean.
+figure = tfattn.plot.regression_fit(
+    x_train,
+    y_train,
+    x_test,
+    {"average": average, "bandwidth 1": smooth, f"learned, {bandwidth:.2f}": sharp},
+    truth,
+    title="Three ways to pool the same values",
+)
 figure.savefig(options.out / "fits.png", dpi=150)
 figure
 
 # %%
-# The narrow kernel follows the points more closely, noise included: see its bumps. Where it looks
-# is sharper too. Queries and keys are sorted, so the weights lie along the diagonal.
+# The weights lie along the diagonal, where the key is near the query. With the learned bandwidth
+# they are sharper, and largest where few points share them.
 figure = tfattn.plot.heatmaps(
-    [smooth_weights, model.attention_weights(x_test)],
-    titles=["bandwidth 1", "learned bandwidth"],
-    x_label="x of the training points (keys)",
-    y_label="x that is asked (queries)",
+    [keras.ops.convert_to_numpy(smooth_weights)[0], model.attention_weights(x_test)],
+    titles=["bandwidth 1", f"learned, {bandwidth:.2f}"],
+    x_label="x of training points (keys)",
+    y_label="x of test points (queries)",
     row_values=x_test,
     column_values=x_train,
 )
@@ -109,72 +123,78 @@ figure
 # %%
 # Five kernels
 # ------------
-# Any function that falls with the distance makes weights. Four have names; the constant one, which
-# does not fall at all, is passed in as a function, and gives average pooling back. The triangular
-# kernel is the one that some books call Epanechnikov. A kernel that ends gives a query without
-# neighbours nothing to look at, hence 0.
-kernels = ["gaussian", "epanechnikov", "triangular", "boxcar", keras.ops.zeros_like]
-names = [*kernels[:4], "constant"]
-by_kernel = {}
-for name, kernel in zip(names, kernels, strict=True):
-    layer = tfattn.NadarayaWatson(kernel=kernel, bandwidth=0.4 if name == "gaussian" else 0.8)
-    pooled = layer(query=query, key=key, value=value)
-    by_kernel[name] = keras.ops.convert_to_numpy(pooled)[0, :, 0]
-figure = tfattn.plot.regression_fit(x_train, y_train, x_test, by_kernel, truth)
+# A kernel is any function of the distance. All but the Gaussian are 0 beyond some distance; some
+# write-ups call the triangular one Epanechnikov. The constant one is average pooling again. At one
+# bandwidth, here 1, the Gaussian is wider than the three after it and flattens the curve more:
+# width matters more than shape.
+kernels = ["gaussian", "boxcar", "triangular", "epanechnikov", keras.ops.zeros_like]  # log 1 = 0
+names = ["Gaussian", "boxcar", "triangular", "Epanechnikov", "constant"]
+distance = np.linspace(-2.5, 2.5, 201)
+figure = Figure(figsize=(10, 4.4), layout="constrained")
+grid = figure.subplots(2, 5, sharex="row", sharey="row")
+mse_kernels = {}
+for name, kernel, upper, lower in zip(names, kernels, *grid, strict=True):
+    pooled = tfattn.NadarayaWatson(kernel)(query=query, key=key, value=value)[0, :, 0]
+    mse_kernels[name] = float(np.mean((pooled - truth) ** 2))
+    upper.plot(distance, np.exp(tfattn.kernels.get(kernel)(distance**2)), color="black")
+    upper.set_title(name, fontsize=10)
+    lower.plot(x_train, y_train, ".", color="0.7")
+    lower.plot(x_test, truth, ":", x_test, pooled, color="black")
+    lower.set_title(f"error {mse_kernels[name]:.2f}", fontsize=9)
+    print(f"{name}: error {mse_kernels[name]:.3f}")
+grid[0, 0].set_ylabel("K(u)")
+grid[1, 0].set_ylabel("y")
+figure.supxlabel("Above: u, the distance in bandwidths. Below: x; dotted, the truth", fontsize=9)
 figure.savefig(options.out / "kernels.png", dpi=150)
 figure
 
 # %%
-# Choosing the bandwidth
-# ----------------------
-# The leave-one-out error over all bandwidths: too narrow follows the noise, too wide flattens the
-# curve. The dot is the one that training has found.
+# Which bandwidth?
+# ----------------
+# One number to choose, so we can try them all. A narrow kernel follows the noise (variance), a wide
+# one flattens the curve (bias). The dot is what ``fit`` has found: the bottom of the leave-one-out
+# error. The noise, 0.25, is part of that error, and no part of the error against the truth.
 bandwidths = np.geomspace(0.05, 2.0, 60)
-others = ~np.eye(50, dtype=bool)
-errors = []
-for candidate in bandwidths:
-    layer = tfattn.NadarayaWatson(kernel="gaussian", bandwidth=float(candidate))
-    pooled = layer(query=key, key=key, value=value, attention_mask=others)
-    errors.append(np.mean((keras.ops.convert_to_numpy(pooled)[0, :, 0] - y_train) ** 2))
-best_bandwidth = float(bandwidths[np.argmin(errors)])
+errors = {"leave-one-out": [], "against the truth": []}
+for h in bandwidths:
+    others = tfattn.NadarayaWatson(bandwidth=h, leave_one_out=True)
+    left_out = others(query=key, key=key, value=value)[0, :, 0]
+    pooled = tfattn.NadarayaWatson(bandwidth=h)(query=query, key=key, value=value)[0, :, 0]
+    errors["leave-one-out"].append(np.mean((left_out - y_train) ** 2))
+    errors["against the truth"].append(np.mean((pooled - truth) ** 2))
+best_bandwidth = float(bandwidths[np.argmin(errors["leave-one-out"])])
+print(f"Of {len(bandwidths)} bandwidths, {best_bandwidth:.3f} has the least leave-one-out error")
+marked = {"leave-one-out": bandwidth}
 figure = tfattn.plot.curves(
-    bandwidths,
-    {"leave-one-out error": np.array(errors)},
-    "Bandwidth",
-    "Leave-one-out mean squared error",
-    log_x=True,
-    marked={f"learned: {bandwidth:.2f}": bandwidth},
+    bandwidths, errors, "Bandwidth", "Mean squared error", log_x=True, marked=marked
 )
 figure.savefig(options.out / "bandwidths.png", dpi=150)
 figure
 
 # %%
-# More data, less error
-# ---------------------
-# With more points and a bandwidth that shrinks as :math:`n^{-1/5}`, the estimate comes ever closer
-# to the truth: it is *consistent*. The root of the mean squared error falls about as
-# :math:`n^{-2/5}`, here measured away from the ends of the interval, where a point has neighbours
-# on one side only.
-counts = np.array([50, 100, 200, 400, 800, 1600, 3200])
-inner = (x_test >= 1) & (x_test <= 4)
-roots = []
-for count in counts.tolist():
-    squares = []
-    for repeat in range(20):
-        x, y = points(count, np.random.default_rng([options.seed, count, repeat]))
-        layer = tfattn.NadarayaWatson(kernel="gaussian", bandwidth=0.7 * count**-0.2)
-        arrays = (a[None, :, None].astype("float32") for a in (x_test, x, y))
-        pooled = layer(**dict(zip(("query", "key", "value"), arrays, strict=True)))
-        pooled = keras.ops.convert_to_numpy(pooled)[0, :, 0]
-        squares.append(np.mean((pooled - truth)[inner] ** 2))
-    roots.append(np.sqrt(np.mean(squares)))
-slope = float(np.polyfit(np.log(counts), np.log(roots), 1)[0])
-print(f"The error falls as n to the power of {slope:.2f}; the theory says -0.4")
+# More points
+# -----------
+# Kernel regression is *consistent*: with enough points it finds any smooth curve. The best
+# bandwidth shrinks like :math:`n^{-1/5}`, and the root mean squared error falls like
+# :math:`n^{-2/5}`. For each n, a hundred draws of n points are pooled in one call, and asked
+# between 1 and 4, away from the ends of the data.
+sizes = 100 * 2 ** np.arange(7)  # 100 ... 6400
+inside = np.linspace(1.0, 4.0, 31)
+rmse = []
+for n in sizes:
+    x = random.uniform(0.0, 5.0, (100, n, 1))
+    y = 2 * np.sin(x) + x**0.8 + random.normal(0.0, 0.5, x.shape)
+    asked = np.tile(inside[:, None], (100, 1, 1))  # (100, 31, 1)
+    pooling = tfattn.NadarayaWatson(bandwidth=0.7 * n**-0.2)
+    pooled = pooling(*(a.astype("float32") for a in (asked, y, x)))  # query, value, key
+    rmse.append(np.sqrt(np.mean((pooled - 2 * np.sin(asked) - asked**0.8) ** 2)))
+slope = float(np.polyfit(np.log(sizes), np.log(rmse), 1)[0])
+print(f"{sizes[0]} points: error {rmse[0]:.3f}; {sizes[-1]}: {rmse[-1]:.3f}. Slope {slope:.2f}")
 figure = tfattn.plot.curves(
-    counts,
-    {"error": np.array(roots), "as n to the power of -2/5": roots[0] * (counts / 50) ** -0.4},
+    sizes,
+    {"measured": rmse, "n^(-2/5)": rmse[0] * (sizes / sizes[0]) ** -0.4},
     "Training points n",
-    "Root of the mean squared error",
+    "Root mean squared error",
     log_x=True,
     log_y=True,
 )
@@ -182,13 +202,13 @@ figure.savefig(options.out / "consistency.png", dpi=150)
 figure
 
 # %%
+# The measured slope is a little steeper than :math:`-2/5`, which is the limit for many points.
+
+# %%
 # With this package
 # -----------------
-# ``NadarayaWatsonRegressor`` learns its bandwidth in ``fit`` and predicts like any Keras model:
-model = tfattn.NadarayaWatsonRegressor(bandwidth=bandwidth)
-model.fit(x_train, y_train, epochs=1, verbose=0)
-print("At x = 2:", model.predict(np.array([2.0]), verbose=0))
-
+# ``tfattn.NadarayaWatsonRegressor().fit(x, y)`` learns the bandwidth, and one a dimension if asked;
+# ``tfattn.NadarayaWatson`` is the layer. From here to a Transformer only the score changes.
 result = {
     "mse_average": mse_average,
     "mse_nonparametric": mse_smooth,

@@ -47,7 +47,17 @@ def test_every_file_is_a_demo_of_its_own():
         }
 
 
-@pytest.mark.parametrize("name", ["transformer_translation", "bahdanau_translation"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attention_cues",
+        "bahdanau_translation",
+        "batched_matmul",
+        "kernel_regression",
+        "scoring_functions",
+        "transformer_translation",
+    ],
+)
 def test_a_lesson_is_read_from_top_to_bottom(name):
     tree = ast.parse((DEMOS / f"{name}.py").read_text(encoding="utf-8"))
     defined = (ast.FunctionDef, ast.ClassDef, ast.If, ast.While, ast.Try)
