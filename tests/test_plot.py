@@ -268,7 +268,7 @@ DRAWINGS = {
     "positions": lambda: plot.positions(weights(7, 11)),
     "regression_fit": lambda: plot.regression_fit(X, X, QUERIES, QUERIES),
 }
-PAGES = {"save_viewer", "viewer"}  # HTML, without matplotlib
+PAGES = {"Viewer", "save_viewer", "viewer"}  # HTML, without matplotlib
 
 
 def test_every_public_function_that_draws_is_drawn_here():
