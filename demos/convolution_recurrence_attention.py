@@ -127,6 +127,11 @@ for name in calls:
     predicted[name] = float(np.log2(more.operations / fewer.operations))
     print(f"{name:24} slope {slopes[name]:.2f}, predicted {predicted[name]:.2f}")
 milliseconds = {name: 1000 * np.array(each) for name, each in seconds.items()}
+# Lines of the predicted slopes, through the longest sequence.
+for name, label in (("self-attention", "slope 2"), ("windowed self-attention", "slope 1")):
+    timed[label] = timed[name]
+    fewer = timed[name] / timed[name][-1]
+    milliseconds[label] = milliseconds[name][-1] * fewer ** predicted[name]
 figure = tfattn.plot.curves(
     timed, milliseconds, "Tokens n", "Milliseconds a sequence", log_x=True, log_y=True
 )
