@@ -13,11 +13,16 @@ def blocks(page: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
+def run(page: Path) -> int:
+    """Runs the blocks of a page, and returns how many there are."""
+    variables = {"__name__": "__main__"}
+    for block in blocks(page):
+        exec(compile(block, str(page), "exec"), variables)
+    return len(blocks(page))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pages", nargs="+", type=Path)
     for path in parser.parse_args().pages:
-        variables = {"__name__": "__main__"}
-        for block in blocks(path):
-            exec(compile(block, str(path), "exec"), variables)
-        print(f"{path}: {len(blocks(path))} blocks ran")
+        print(f"{path}: {run(path)} blocks ran")

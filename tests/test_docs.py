@@ -17,8 +17,8 @@ DOCS = ROOT / "docs"
 DEMOS = sorted(path.stem for path in (ROOT / "demos").glob("*.py"))
 
 
-def _stamp():
-    spec = importlib.util.spec_from_file_location("stamp", DOCS / "stamp.py")
+def _script(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -33,7 +33,7 @@ def _constant(path, name):
 
 
 ORDER = _constant(DOCS / "extensions" / "gallery.py", "ORDER")
-stamp = _stamp()
+stamp, run_blocks = _script("stamp"), _script("run_blocks")
 WRITTEN = sorted(
     path
     for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "demos" / "README.rst"]
@@ -106,3 +106,15 @@ def _leads(folder, target):
         picture = re.fullmatch(r"sphx_glr_(\w+)_\d{3}\.png", path.name)
         return picture is not None and picture[1] in ORDER
     return path.parent == DOCS / "api" and (name == "index" or name.startswith("tfattn."))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", ["start", "zh/start", "coming-from-keras", "coming-from-d2l", "coming-from-pytorch"]
+)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_blocks.run(DOCS / f"{page}.md") > 0
+    if page.endswith("start"):
+        assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
+        assert (tmp_path / "model.keras").is_file()
