@@ -1,11 +1,11 @@
-"""Bahdanau's translator: a recurrent model, and where it looked before each word.
+"""
+Bahdanau's translator
+=====================
 
 This is how attention came to translation, in 2014. A recurrent network that reads a sentence into
 one vector forgets; here the decoder looks back at every word that was read, before each word that
-it writes. It learns the same sentences as `transformer_translation.py`, takes a minute or two on
-two cores, and writes its figures to `out/bahdanau_translation`.
-
-`python -m tfattn.translator --model bahdanau` trains such models with files of your own.
+it writes. It learns the same sentences as the Transformer's demo, in a minute or two on two cores,
+and we see which English word each French word came from.
 """
 
 import argparse
@@ -18,18 +18,24 @@ import numpy as np
 
 import tfattn
 
-parser = argparse.ArgumentParser(description=__doc__)
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
 parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
-parser.add_argument("--out", type=Path, default="out/bahdanau_translation", metavar="DIR")
+parser.add_argument(
+    "--out", type=Path, default="out/bahdanau_translation", metavar="DIR", help="folder for figures"
+)
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
 keras.utils.set_random_seed(options.seed)
 began = time.perf_counter()
 
 # %%
-# **Data.** English sentences of a small grammar and their French translations, a tenth of them held
-# out. An element of `batches` is `((source, target_in), target_out)`: the English sentence, the
-# French words so far, and at each place the French word that comes next.
+# Data
+# ----
+# English sentences of a small grammar and their French translations, a tenth of them held out. An
+# element of ``batches`` is ``((source, target_in), target_out)``: the English sentence, the French
+# words so far, and at each place the French word that comes next.
 train, held_out = tfattn.data.split_pairs(tfattn.data.toy_translation(14_000, options.seed))
 english, french = map(tfattn.data.Vocabulary.from_sentences, zip(*train, strict=True))
 batches = tfattn.data.token_batches(train, english, french, 768, shuffle_seed=options.seed)
@@ -39,15 +45,22 @@ print("  " + " | ".join(train[0]))
 print(f"{len(english)} English and {len(french)} French words and marks")
 
 # %%
-# **Model.** One recurrent layer reads the sentence forwards, another backwards; their states, one
-# a word, are the memory. At each step the decoder's state is the query: the score of a word is
-# v · tanh(W query + U key), additive attention.
+# Model
+# -----
+# One recurrent layer reads the sentence forwards, another backwards; their states :math:`h_s`, one
+# a word, are the memory. Before it writes word :math:`t`, the decoder looks at them all. The query
+# is its state after the word before, and the score is additive. The context :math:`c_t`, the
+# weighted mean of the memory, goes into the next state together with the last word.
+#
+# .. math:: a_{ts} = v \cdot \tanh(W q_{t-1} + U h_s), \quad c_t = \sum_s \alpha_{ts} h_s
 model = tfattn.BahdanauSeq2Seq(len(english), len(french), width=64, units=128, dropout=0.1)
 
 # %%
-# **Training.** The learning rate rises for 200 steps, then falls. Adam averages the weights over
-# about a hundred steps; validation looks at the average, which `fit` leaves in the model. The
-# smoothed loss asks for 0.9 of the probability on the right word, so it never comes near zero.
+# Training
+# --------
+# The learning rate rises for 200 steps, then falls. Adam averages the weights over about a hundred
+# steps; validation looks at the average, which ``fit`` leaves in the model. The smoothed loss asks
+# for 0.9 of the probability on the right word, so it never comes near zero.
 rate = tfattn.InverseSquareRootSchedule(peak=0.003, warmup_steps=200)
 model.compile(
     keras.optimizers.Adam(rate, beta_2=0.98, epsilon=1e-9, use_ema=True, ema_momentum=0.99),
@@ -62,11 +75,15 @@ history = model.fit(
     shuffle=False,  # the batches shuffle themselves
     callbacks=[tfattn.training.AveragedWeights()],
 )
-tfattn.plot.loss_curve(history).savefig(options.out / "loss.png", dpi=150)
+figure = tfattn.plot.loss_curve(history)
+figure.savefig(options.out / "loss.png", dpi=150)
+figure
 
 # %%
-# **Translation.** Each time the likeliest word, until the model says that the sentence ends. BLEU
-# counts the runs of one to four words that a translation shares with its reference.
+# Translation
+# -----------
+# Each time the likeliest word, until the model says that the sentence ends. BLEU counts the runs of
+# one to four words that a translation shares with its reference.
 sources, references = zip(*held_out, strict=True)
 translations = tfattn.translate(model, sources, english, french)
 bleu = tfattn.training.corpus_bleu(translations, references)
@@ -77,22 +94,49 @@ for source, translation, reference in list(zip(sources, translations, references
 print(f"BLEU on {len(sources)} held-out sentences: {bleu:.2f}; {exact:.1%} are right to the letter")
 
 # %%
-# **Where it looked.** The alignment: for each French word that is written (a row), the weights over
-# the English words (columns). Where an adjective changes sides, the diagonal has a knot.
+# Where it looked
+# ---------------
+# The alignment: for each French word that is written (a row), the weights over the English words
+# (columns). Where an adjective changes sides, the diagonal has a knot. Nobody told the model which
+# words belong together; it found them on its way to the right translation.
 source, translation = max(zip(sources[:5], translations[:5], strict=True), key=lambda p: len(p[0]))
 source_ids = [*english.encode(source), english.end_id]
 target_ids = [*french.encode(translation), french.end_id]
-target_in = [french.begin_id, *target_ids[:-1]]
-weights = tfattn.attention_weights(model, (np.array([source_ids]), np.array([target_in])))
-(alignment,) = weights.values()  # the one layer that attends: (1, T, S)
-tfattn.plot.heatmaps(
-    alignment[0],
-    row_labels=[french.words[i] for i in target_ids],
-    column_labels=[english.words[i] for i in source_ids],
-    x_label="read (keys)",
-    y_label="written (queries)",
-).savefig(options.out / "attention.png", dpi=150)
-print(f"Figures: attention.png, loss.png in {options.out}")
+target_in_ids = [french.begin_id, *target_ids[:-1]]
+read = [english.words[i] for i in source_ids]
+written = [french.words[i] for i in target_ids]
+weights = tfattn.attention_weights(model, (np.array([source_ids]), np.array([target_in_ids])))
+((alignment,),) = weights.values()  # of the one layer that attends, the one sentence: (T, S)
+figure = tfattn.plot.heatmaps(
+    alignment, written, read, x_label="read (keys)", y_label="written (queries)"
+)
+figure.savefig(options.out / "attention.png", dpi=150)
+figure
+
+# %%
+# The same as lines: a crossing is a pair of words that change places.
+figure = tfattn.plot.flow(alignment, written, read)
+figure.savefig(options.out / "flow.png", dpi=150)
+figure
+
+# %%
+# Word by word
+# ------------
+# The alignment is a dictionary of this sentence: for each French word the English one that it
+# looked at most.
+for word, looked_at, weight in zip(
+    written, np.argmax(alignment, axis=1), np.max(alignment, axis=1), strict=True
+):
+    print(f"  {word:12} {read[looked_at]:12} {weight:.2f}")
+
+# %%
+# With this package
+# -----------------
+# ``attention_weights`` and a viewer: point at a word and see where it looks. To train with files of
+# your own, see ``python -m tfattn.translator --model bahdanau --help``.
+viewer = tfattn.plot.viewer(weights, read, written, title=source)
+viewer.save(options.out / "viewer.html")
+print(f"Figures and viewer.html in {options.out}")
 
 result = {
     "exact_match": round(float(exact), 4),
@@ -102,3 +146,4 @@ result = {
     "seconds": round(time.perf_counter() - began, 1),
 }
 print("result:", json.dumps(result))
+viewer

@@ -1,19 +1,11 @@
-"""Attention as kernel regression: from the mean of everything to a learned bandwidth.
+"""
+Attention as kernel regression
+==============================
 
-Fifty noisy points of y = 2 sin x + x^0.8 are the keys (x) and values (y); the places where we want
-to know y are the queries. Three ways to pool the values, each a step nearer to attention as it is
-used today:
-
-- average pooling: every value counts the same;
-- non-parametric: values count by how close their key lies to the query (Nadaraya, Watson 1964);
-- parametric: the same, with a bandwidth learned by predicting each point from all others.
-
-Readers of other write-ups of this example may stumble over three things. Some ask at the training
-points again, where the test points are meant: both are fifty, so no shape complains. Here the
-queries are the test points. Some drop the minus sign before (x - x_i)^2 / 2, without which far
-points would count most. And some keep the learned parameter w in a bare tf.Variable, which Keras 3
-does not track, so that it never moves; here it is a weight of the model, the bandwidth 1 / w, in
-the unit of x.
+Fifty noisy points of a curve are keys (x) and values (y); the places where we want to know the
+curve are queries. We pool the values with equal weights, with weights by distance, and with a
+learned bandwidth, each a step nearer to attention as it is used today. Then we compare five
+kernels, choose a bandwidth, and watch the error fall as points are added.
 """
 
 import argparse
@@ -22,150 +14,207 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from matplotlib.figure import Figure
 
 import tfattn
-from tfattn import plot
 
-NOISE = 0.5  # standard deviation
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
+parser.add_argument(
+    "--out", type=Path, default="out/kernel_regression", metavar="DIR", help="folder for figures"
+)
+options = parser.parse_args()
+options.out.mkdir(parents=True, exist_ok=True)
+keras.utils.set_random_seed(options.seed)
 
+# %%
+# Data
+# ----
+# :math:`y = 2 \sin x + x^{0.8} + \varepsilon`, with normal noise of standard deviation 0.5. Fifty
+# training points are spread at random over [0, 5) and sorted; fifty test points go from 0 to 4.9.
+# All errors below are mean squared errors against the curve without noise.
+random = np.random.default_rng(options.seed)
+x_train = np.sort(random.uniform(0.0, 5.0, 50))
+y_train = 2 * np.sin(x_train) + x_train**0.8 + random.normal(0.0, 0.5, 50)
+x_test = np.arange(50) / 10
+truth = 2 * np.sin(x_test) + x_test**0.8
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("out/kernel_regression"),
-        metavar="DIR",
-        help="folder for figures (default: %(default)s)",
-    )
-    options = parser.parse_args()
-    keras.utils.set_random_seed(options.seed)
-    options.out.mkdir(parents=True, exist_ok=True)
+# %%
+# Average pooling
+# ---------------
+# Without asking where, every value counts the same: a flat line.
+average = np.full(50, y_train.mean())
+mse_average = float(np.mean((average - truth) ** 2))
+print(f"Average pooling answers {average[0]:.2f} whatever it is asked. Error {mse_average:.3f}")
 
-    x_train, y_train, x_test = points(options.seed)
-    truth = function(x_test)
-    print(f"1. Data: {len(x_train)} training points, y = 2 sin x + x^0.8 + noise of {NOISE};")
-    print(f"   {len(x_test)} test points from {x_test[0]:.1f} to {x_test[-1]:.1f}.")
-    print("   The errors below are against the function without noise.\n")
+# %%
+# Attention pooling
+# -----------------
+# Nadaraya and Watson (1964): a value counts by how close its key lies to the query. With a Gaussian
+# kernel, that is a softmax over the keys:
+#
+# .. math:: \hat y(x) = \sum_i \alpha_i y_i, \quad
+#           \alpha_i = \mathrm{softmax}_i \left( -\frac{(x - x_i)^2}{2} \right)
+#
+# Two slips are common in write-ups of this example, and easily made. One is to lose the minus sign:
+# far points would then count most. The other is to ask at the training points where the test points
+# are meant: both are fifty, so that no shape complains.
+query, key, value = (x[None, :, None].astype("float32") for x in (x_test, x_train, y_train))
+layer = tfattn.NadarayaWatson(kernel="gaussian", bandwidth=1.0)
+smooth, smooth_weights = layer(query=query, key=key, value=value, return_attention_scores=True)
+smooth = keras.ops.convert_to_numpy(smooth)[0, :, 0]  # (1, 50, 1) -> (50,)
+mse_smooth = float(np.mean((smooth - truth) ** 2))
+nearest = x_train[np.argmax(smooth_weights[0, 20])]
+print(f"Attention pooling: asked at x = 2.0, it looks most at x_i = {nearest:.2f}.")
+print(f"Error {mse_smooth:.3f}, {mse_average / mse_smooth:.1f} times less than average pooling")
 
-    average = average_pooling(x_test, y_train)
-    mse_average = error(average, truth)
-    print(f"2. Average pooling answers {average[0]:.2f} whatever it is asked.")
-    print(f"   Mean squared error {mse_average:.3f}\n")
+# %%
+# For all queries at once, weights times values is one batched matrix product. Two rows of ten
+# weights of 0.1 over the values 0 … 9 and 10 … 19 show it.
+means = np.matmul(np.full((2, 1, 10), 0.1), np.arange(20.0).reshape(2, 10, 1))  # (2, 1, 1)
+print(f"Two rows of weights give {means[0, 0, 0]:.1f} and {means[1, 0, 0]:.1f}")
 
-    smooth, smooth_weights = non_parametric(x_train, y_train, x_test)
-    mse_smooth = error(smooth, truth)
-    print("3. Attention pooling: weights = softmax over i of -(x - x_i)^2 / 2, nothing learned.")
-    nearest = x_train[np.argmax(smooth_weights[20])]
-    ratio = mse_average / mse_smooth
-    print(f"   Asked at x = 2.0, it looks most at x_i = {nearest:.2f}.")
-    print(f"   Mean squared error {mse_smooth:.3f}, {ratio:.1f} times less than average pooling\n")
+# %%
+# A learned bandwidth
+# -------------------
+# How close is close? The bandwidth h says, :math:`K((x - x_i) / h)`; it is 1 above. Now it is
+# learned: each training point is predicted from all others, and that error is made small. (With
+# itself among them, a point would be predicted best by looking at nothing else.) Other write-ups
+# learn :math:`w = 1 / h`. Kept in a bare ``tf.Variable``, w never moves, since Keras 3
+# does not track such variables; here it is a weight of the model.
+model = tfattn.NadarayaWatsonRegressor(kernel="gaussian", bandwidth=1.0)
+history = model.fit(x_train, y_train, epochs=200, verbose=0)
+sharp, bandwidth = model.predict(x_test, verbose=0), float(model.current_bandwidth())
+mse_sharp = float(np.mean((sharp - truth) ** 2))
+losses = history.history["loss"]
+print(f"Leave-one-out error {losses[0]:.3f} -> {losses[-1]:.3f};")
+print(f"bandwidth 1 -> {bandwidth:.3f} (w = {1 / bandwidth:.2f}). Error {mse_sharp:.3f}")
 
-    # (2, 1, 1) -> (2,)
-    means = np.matmul(np.full((2, 1, 10), 0.1), np.arange(20.0).reshape(2, 10, 1))[:, 0, 0]
-    print("4. For many queries at once, weights times values is one batched matrix product,")
-    print(
-        "   (n, a, b) by (n, b, c). Two rows of ten weights of 0.1 over the values 0..9 and 10..19"
-    )
-    print(f"   give {means[0]:.1f} and {means[1]:.1f}\n")
+# %%
+# The learned curve follows the points more closely, noise included: see its bumps. It pays all the
+# same, since a bandwidth of 1 pulls the curve towards the mean.
+figure = tfattn.plot.regression_fit(
+    x_train,
+    y_train,
+    x_test,
+    {"average": average, "bandwidth 1": smooth, f"learned, {bandwidth:.2f}": sharp},
+    truth,
+    title="Three ways to pool the same values",
+)
+figure.savefig(options.out / "fits.png", dpi=150)
+figure
 
-    model, history = parametric(x_train, y_train)
-    sharp, bandwidth = model.predict(x_test, verbose=0), float(model.current_bandwidth())
-    mse_sharp = error(sharp, truth)
-    losses = history.history["loss"]
-    print("5. Learned bandwidth: each training point is predicted from all others;")
-    print("   that error is made small.")
-    print(f"   Leave-one-out error {losses[0]:.3f} -> {losses[-1]:.3f};")
-    print(f"   bandwidth 1.000 -> {bandwidth:.3f}")
-    print(f"   (w = 1 / bandwidth = {1 / bandwidth:.2f}). Mean squared error {mse_sharp:.3f}")
-    print(f"   {verdict(mse_smooth, mse_sharp)}\n")
+# %%
+# The weights lie along the diagonal, where the key is near the query. With the learned bandwidth
+# they are sharper, and largest where few points share them.
+figure = tfattn.plot.heatmaps(
+    [keras.ops.convert_to_numpy(smooth_weights)[0], model.attention_weights(x_test)],
+    titles=["bandwidth 1", f"learned, {bandwidth:.2f}"],
+    x_label="x of training points (keys)",
+    y_label="x of test points (queries)",
+    row_values=x_test,
+    column_values=x_train,
+)
+figure.savefig(options.out / "weights.png", dpi=150)
+figure
 
-    fits = {
-        "average pooling": average,
-        "Gaussian, bandwidth 1": smooth,
-        f"Gaussian, learned bandwidth {bandwidth:.2f}": sharp,
-    }
-    weights = [smooth_weights, model.attention_weights(x_test)]
-    draw(options.out, (x_train, y_train, x_test, truth), fits, weights, history)
-    result = {
-        "mse_average": mse_average,
-        "mse_nonparametric": mse_smooth,
-        "mse_parametric": mse_sharp,
-        "bandwidth": bandwidth,
-    }
-    print("result:", json.dumps(result))
+# %%
+# Five kernels
+# ------------
+# A kernel is any function of the distance. All but the Gaussian are 0 beyond some distance; some
+# write-ups call the triangular one Epanechnikov. The constant one is average pooling again. At one
+# bandwidth, here 1, the Gaussian is wider than the three after it and flattens the curve more:
+# width matters more than shape.
+kernels = ["gaussian", "boxcar", "triangular", "epanechnikov", keras.ops.zeros_like]  # log 1 = 0
+names = ["Gaussian", "boxcar", "triangular", "Epanechnikov", "constant"]
+distance = np.linspace(-2.5, 2.5, 201)
+figure = Figure(figsize=(10, 4.4), layout="constrained")
+grid = figure.subplots(2, 5, sharex="row", sharey="row")
+mse_kernels = {}
+for name, kernel, upper, lower in zip(names, kernels, *grid, strict=True):
+    pooled = tfattn.NadarayaWatson(kernel)(query=query, key=key, value=value)[0, :, 0]
+    mse_kernels[name] = float(np.mean((pooled - truth) ** 2))
+    upper.plot(distance, np.exp(tfattn.kernels.get(kernel)(distance**2)), color="black")
+    upper.set_title(name, fontsize=10)
+    lower.plot(x_train, y_train, ".", color="0.7")
+    lower.plot(x_test, truth, ":", x_test, pooled, color="black")
+    lower.set_title(f"error {mse_kernels[name]:.2f}", fontsize=9)
+    print(f"{name}: error {mse_kernels[name]:.3f}")
+grid[0, 0].set_ylabel("K(u)")
+grid[1, 0].set_ylabel("y")
+figure.supxlabel("Above: u, the distance in bandwidths. Below: x; dotted, the truth", fontsize=9)
+figure.savefig(options.out / "kernels.png", dpi=150)
+figure
 
+# %%
+# Which bandwidth?
+# ----------------
+# One number to choose, so we can try them all. A narrow kernel follows the noise (variance), a wide
+# one flattens the curve (bias). The dot is what ``fit`` has found: the bottom of the leave-one-out
+# error. The noise, 0.25, is part of that error, and no part of the error against the truth.
+bandwidths = np.geomspace(0.05, 2.0, 60)
+errors = {"leave-one-out": [], "against the truth": []}
+for h in bandwidths:
+    others = tfattn.NadarayaWatson(bandwidth=h, leave_one_out=True)
+    left_out = others(query=key, key=key, value=value)[0, :, 0]
+    pooled = tfattn.NadarayaWatson(bandwidth=h)(query=query, key=key, value=value)[0, :, 0]
+    errors["leave-one-out"].append(np.mean((left_out - y_train) ** 2))
+    errors["against the truth"].append(np.mean((pooled - truth) ** 2))
+best_bandwidth = float(bandwidths[np.argmin(errors["leave-one-out"])])
+print(f"Of {len(bandwidths)} bandwidths, {best_bandwidth:.3f} has the least leave-one-out error")
+marked = {"leave-one-out": bandwidth}
+figure = tfattn.plot.curves(
+    bandwidths, errors, "Bandwidth", "Mean squared error", log_x=True, marked=marked
+)
+figure.savefig(options.out / "bandwidths.png", dpi=150)
+figure
 
-def function(x):
-    return 2 * np.sin(x) + x**0.8
+# %%
+# More points
+# -----------
+# Kernel regression is *consistent*: with enough points it finds any smooth curve. The best
+# bandwidth shrinks like :math:`n^{-1/5}`, and the root mean squared error falls like
+# :math:`n^{-2/5}`. For each n, a hundred draws of n points are pooled in one call, and asked
+# between 1 and 4, away from the ends of the data.
+sizes = 100 * 2 ** np.arange(7)  # 100 ... 6400
+inside = np.linspace(1.0, 4.0, 31)
+rmse = []
+for n in sizes:
+    x = random.uniform(0.0, 5.0, (100, n, 1))
+    y = 2 * np.sin(x) + x**0.8 + random.normal(0.0, 0.5, x.shape)
+    asked = np.tile(inside[:, None], (100, 1, 1))  # (100, 31, 1)
+    pooling = tfattn.NadarayaWatson(bandwidth=0.7 * n**-0.2)
+    pooled = pooling(*(a.astype("float32") for a in (asked, y, x)))  # query, value, key
+    rmse.append(np.sqrt(np.mean((pooled - 2 * np.sin(asked) - asked**0.8) ** 2)))
+slope = float(np.polyfit(np.log(sizes), np.log(rmse), 1)[0])
+print(f"{sizes[0]} points: error {rmse[0]:.3f}; {sizes[-1]}: {rmse[-1]:.3f}. Slope {slope:.2f}")
+figure = tfattn.plot.curves(
+    sizes,
+    {"measured": rmse, "n^(-2/5)": rmse[0] * (sizes / sizes[0]) ** -0.4},
+    "Training points n",
+    "Root mean squared error",
+    log_x=True,
+    log_y=True,
+)
+figure.savefig(options.out / "consistency.png", dpi=150)
+figure
 
+# %%
+# The measured slope is a little steeper than :math:`-2/5`, which is the limit for many points.
 
-def points(seed):
-    """Training inputs, sorted; their noisy heights; test inputs."""
-    random = np.random.default_rng(seed)
-    x_train = np.sort(random.uniform(0.0, 5.0, 50))
-    y_train = function(x_train) + random.normal(0.0, NOISE, 50)
-    return x_train, y_train, np.arange(50) / 10
-
-
-def error(prediction, truth):
-    return float(np.mean((prediction - truth) ** 2))
-
-
-def average_pooling(x_test, y_train):
-    return np.full(len(x_test), y_train.mean())
-
-
-def non_parametric(x_train, y_train, x_test):
-    """Pooled values `(50,)` and weights `(50, 50)`, a row a test point."""
-    # (1, 50, 1)
-    query, key, value = (x[None, :, None].astype("float32") for x in (x_test, x_train, y_train))
-    layer = tfattn.NadarayaWatson(kernel="gaussian", bandwidth=1.0)
-    output, weights = layer(query=query, key=key, value=value, return_attention_scores=True)
-    return keras.ops.convert_to_numpy(output)[0, :, 0], keras.ops.convert_to_numpy(weights)[0]
-
-
-def parametric(x_train, y_train):
-    model = tfattn.NadarayaWatsonRegressor(kernel="gaussian", bandwidth=1.0)
-    return model, model.fit(x_train, y_train, epochs=200, verbose=0)
-
-
-def verdict(mse_smooth, mse_sharp):
-    if mse_sharp < mse_smooth:
-        return (
-            "It follows the points more closely, noise included: see its bumps. Here that pays:\n"
-            "   the fixed bandwidth was too wide, and pulled the curve towards the mean."
-        )
-    return (
-        "It is further from the truth than the fixed bandwidth: the training points are noisy,\n"
-        "   and a narrow kernel follows their noise more. Leave-one-out sees the noisy heights\n"
-        "   only, never the function behind them."
-    )
-
-
-def draw(folder, data, fits, weights, history):
-    x_train, y_train, x_test, truth = data
-    figures = {
-        "fits": plot.regression_fit(
-            x_train, y_train, x_test, fits, truth, title="Three ways to pool the same values"
-        ),
-        "weights": plot.heatmaps(
-            weights,
-            titles=["bandwidth 1", "learned bandwidth"],
-            x_label="Training points (keys), sorted by x",
-            y_label="Test points (queries), sorted by x",
-        ),
-        "loss": plot.loss_curve(
-            history, y_label="Leave-one-out mean squared error", title="Learning the bandwidth"
-        ),
-    }
-    for name, figure in figures.items():
-        figure.savefig(folder / f"{name}.png", dpi=150)
-    print(f"Figures: {', '.join(f'{name}.png' for name in figures)} in {folder}")
-
-
-if __name__ == "__main__":
-    main()
+# %%
+# With this package
+# -----------------
+# ``tfattn.NadarayaWatsonRegressor().fit(x, y)`` learns the bandwidth, and one a dimension if asked;
+# ``tfattn.NadarayaWatson`` is the layer. From here to a Transformer only the score changes.
+result = {
+    "mse_average": mse_average,
+    "mse_nonparametric": mse_smooth,
+    "mse_parametric": mse_sharp,
+    "bandwidth": bandwidth,
+    "best_bandwidth": best_bandwidth,
+    "slope": slope,
+}
+print("result:", json.dumps(result))

@@ -1,10 +1,11 @@
-"""A Transformer that translates: from sentences to pictures of where it looked.
+"""
+A Transformer that translates
+=============================
 
 English to French, from a small grammar. A dictionary is not enough there: adjectives change sides,
-articles agree with a noun that stands elsewhere, and negation wraps the verb. This takes a minute
-or two on two cores, and writes its figures to `out/transformer_translation`.
-
-`python -m tfattn.translator --help` trains, resumes and scores such models with files of your own.
+articles agree with a noun that stands elsewhere, and negation wraps the verb. A small Transformer
+learns it in a minute or two on two cores. Then we see where each head of each layer looked, as
+pictures and as a page to explore.
 """
 
 import argparse
@@ -17,20 +18,30 @@ import numpy as np
 
 import tfattn
 
-parser = argparse.ArgumentParser(description=__doc__)
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
 parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
-parser.add_argument("--out", type=Path, default="out/transformer_translation", metavar="DIR")
+parser.add_argument(
+    "--out",
+    type=Path,
+    default="out/transformer_translation",
+    metavar="DIR",
+    help="folder for figures",
+)
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
 keras.utils.set_random_seed(options.seed)
 began = time.perf_counter()
 
 # %%
-# **Data.** Pairs of sentences, a tenth of them held out: the model never learns from these. A
-# vocabulary turns words into ids. An element of `batches` is `((source, target_in), target_out)`:
-# the model reads the English sentence and the French words so far, and is to say the next French
-# word, at every place of the sentence at once. Sentences of similar length share a batch, of at
-# most 768 tokens on a side, so that little of it is padding.
+# Data
+# ----
+# Pairs of sentences, a tenth of them held out: the model never learns from these. A vocabulary
+# turns words into ids. An element of ``batches`` is ``((source, target_in), target_out)``: the
+# model reads the English sentence and the French words so far, and is to say the next French word,
+# at every place of the sentence at once. Sentences of similar length share a batch, of at most 768
+# tokens on a side, so that little of it is padding.
 train, held_out = tfattn.data.split_pairs(tfattn.data.toy_translation(14_000, options.seed))
 english, french = map(tfattn.data.Vocabulary.from_sentences, zip(*train, strict=True))
 batches = tfattn.data.token_batches(train, english, french, 768, shuffle_seed=options.seed)
@@ -40,18 +51,23 @@ print("  " + " | ".join(train[0]))
 print(f"{len(english)} English and {len(french)} French words and marks")
 
 # %%
-# **Model.** The encoder reads with two blocks, the decoder writes with two. Each block looks in
-# four ways, its heads, at all words that it may see.
+# Model
+# -----
+# The encoder reads with two blocks, the decoder writes with two. Each block looks in four ways, its
+# heads, at all words that it may see. A block of the encoder has one attention, a block of the
+# decoder two: at the French words so far, and at what the encoder made of the English ones.
 model = tfattn.Transformer(
     len(english), len(french), num_layers=2, width=128, num_heads=4, hidden_dim=256, dropout=0.1
 )
 
 # %%
-# **Training.** The learning rate rises for 400 steps, then falls: early steps on random weights
-# must be small. Adam averages the weights over about a hundred steps, and validation looks at that
-# average, which `fit` leaves in the model. `jit_compile=False`, for XLA would compile each of the
-# twenty shapes of the batches anew. The loss is smoothed: it asks for 0.9 of the probability on the
-# right word, so it never comes near zero.
+# Training
+# --------
+# The learning rate rises for 400 steps, then falls: early steps on random weights must be small.
+# Adam averages the weights over about a hundred steps, and validation looks at that average, which
+# ``fit`` leaves in the model. The loss is smoothed: it asks for 0.9 of the probability on the right
+# word, so it never comes near zero. ``jit_compile=False``, for XLA would compile each of the twenty
+# shapes of the batches anew.
 rate = tfattn.InverseSquareRootSchedule(peak=0.0018, warmup_steps=400)
 model.compile(
     keras.optimizers.Adam(rate, beta_2=0.98, epsilon=1e-9, use_ema=True, ema_momentum=0.99),
@@ -66,12 +82,16 @@ history = model.fit(
     shuffle=False,  # the batches shuffle themselves
     callbacks=[tfattn.training.AveragedWeights()],
 )
-tfattn.plot.loss_curve(history).savefig(options.out / "loss.png", dpi=150)
+figure = tfattn.plot.loss_curve(history)
+figure.savefig(options.out / "loss.png", dpi=150)
+figure
 
 # %%
-# **Translation.** The model writes word by word: each time the likeliest one, until it says that
-# the sentence ends. BLEU counts the runs of one to four words that a translation shares with its
-# reference; 100 is the same text.
+# Translation
+# -----------
+# The model writes word by word: each time the likeliest one, until it says that the sentence ends.
+# BLEU counts the runs of one to four words that a translation shares with its reference; 100 is the
+# same text.
 sources, references = zip(*held_out, strict=True)
 translations = tfattn.translate(model, sources, english, french)
 bleu = tfattn.training.corpus_bleu(translations, references)
@@ -82,24 +102,63 @@ for source, translation, reference in list(zip(sources, translations, references
 print(f"BLEU on {len(sources)} held-out sentences: {bleu:.2f}; {exact:.1%} are right to the letter")
 
 # %%
-# **Where it looked.** For each French word that is written (a row), the weights of the last
-# decoder block over the English words (columns), one picture a head. Follow the adjective: its
-# row looks back across the noun.
+# Where the encoder looked
+# ------------------------
+# One call runs the model and returns the weights of all its attention layers, by path. We take the
+# longest of the five sentences. First the encoder, where English words look at English words: a row
+# of pictures for each layer, a column for each head. Heads do different work: compare how far from
+# the diagonal their dark cells lie.
 source, translation = max(zip(sources[:5], translations[:5], strict=True), key=lambda p: len(p[0]))
 source_ids = [*english.encode(source), english.end_id]
 target_ids = [*french.encode(translation), french.end_id]
-target_in = [french.begin_id, *target_ids[:-1]]
-weights = tfattn.attention_weights(model, (np.array([source_ids]), np.array([target_in])))
-heads = list(weights.values())[-1][0]  # (H, T, S), the last that were computed
-tfattn.plot.heatmaps(
-    heads,
-    row_labels=[french.words[i] for i in target_ids],
-    column_labels=[english.words[i] for i in source_ids],
-    titles=[f"head {h + 1}" for h in range(len(heads))],
-    x_label="read (keys)",
-    y_label="written (queries)",
-).savefig(options.out / "attention.png", dpi=150)
-print(f"Figures: attention.png, loss.png in {options.out}")
+target_in_ids = [french.begin_id, *target_ids[:-1]]
+read = [english.words[i] for i in source_ids]
+written = [french.words[i] for i in target_ids]
+written_before = [french.words[i] for i in target_in_ids]
+weights = tfattn.attention_weights(model, (np.array([source_ids]), np.array([target_in_ids])))
+encoder = {path: w[0] for path, w in weights.items() if "encoder" in path}  # (H, S, S) each
+decoder = {path: w[0] for path, w in weights.items() if "decoder" in path and "self" in path}
+between = {path: w[0] for path, w in weights.items() if "cross" in path}  # (H, T, S) each
+figure = tfattn.plot.head_grid(encoder, read, read, "Encoder: English looks at English")
+figure.savefig(options.out / "encoder.png", dpi=150)
+figure
+
+# %%
+# The decoder, which may not look ahead
+# -------------------------------------
+# Each row is the French word that is written next, each column a word that was written before it,
+# from the mark of the beginning on. Above the diagonal all is 0: that is the causal mask.
+figure = tfattn.plot.head_grid(decoder, written, written_before, "Decoder: French looks back")
+figure.savefig(options.out / "decoder.png", dpi=150)
+figure
+
+# %%
+# Between the two
+# ---------------
+# Here the French word that is written next looks at the English sentence. Follow the adjective: its
+# row looks back across the noun.
+figure = tfattn.plot.head_grid(between, written, read, "Between: French looks at English")
+figure.savefig(options.out / "between.png", dpi=150)
+figure
+
+# %%
+# The same as lines, for the head of the last layer that is surest of where to look. Where words
+# change places, lines cross.
+heads = list(between.values())[-1]  # (H, T, S)
+surest = int(np.argmax(heads.max(axis=2).mean(axis=1)))
+figure = tfattn.plot.flow(heads[surest], written, read, f"Last layer, head {surest}")
+figure.savefig(options.out / "flow.png", dpi=150)
+figure
+
+# %%
+# With this package
+# -----------------
+# ``attention_weights`` and a viewer: one file without a network, in which you choose a layer and a
+# head and point at a word. To train with sentence pairs of your own, see
+# ``python -m tfattn.translator --help``.
+viewer = tfattn.plot.viewer(weights, read, written, written_before, title=source)
+viewer.save(options.out / "viewer.html")
+print(f"Figures and viewer.html in {options.out}")
 
 result = {
     "exact_match": round(float(exact), 4),
@@ -109,3 +168,4 @@ result = {
     "seconds": round(time.perf_counter() - began, 1),
 }
 print("result:", json.dumps(result))
+viewer

@@ -189,6 +189,7 @@ keras_casts_masks_away = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize(
     "dtype", ["float32", pytest.param("mixed_bfloat16", marks=keras_casts_masks_away)]

@@ -67,6 +67,7 @@ def test_output_and_every_gradient_equal_the_dense_path_in_float64(seed, row):
     assert_close(here, both_ways(function, wide(arguments), rule, "dense", biased))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mask",
     [
@@ -133,6 +134,7 @@ def test_output_of_any_shape_equals_the_oracle(seed, row):
     np.testing.assert_allclose(output, expected, 1e-4, 1e-5)
 
 
+@pytest.mark.slow(keep=3)
 @pytest.mark.parametrize(
     "jit", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["graph", "XLA"]
 )

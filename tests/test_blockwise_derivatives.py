@@ -27,6 +27,7 @@ def test_second_use_in_one_tape():
     assert_close(here, there)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "mask, compiled",
     [

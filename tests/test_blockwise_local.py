@@ -161,6 +161,7 @@ def test_attention_is_local_where_the_mask_goes_by_distance_and_leaves_little():
     assert side * side * run * count <= thresholds.LOCAL_SCORES
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "name, heads, sizes, block",
     [

@@ -133,6 +133,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("name", SEARCHES)
 def test_prompts_of_several_lengths_are_each_gone_on_from_as_if_alone(name):
     model, prompts = small(num_layers=1), texts()
@@ -144,6 +145,7 @@ def test_prompts_of_several_lengths_are_each_gone_on_from_as_if_alone(name):
         np.testing.assert_array_equal(alone[0], written[row])
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("max_length", [None, L])
 def test_greedy_search_goes_on_as_a_plain_loop_over_the_model(max_length):
     model, prompts = small(), texts()
@@ -168,6 +170,7 @@ def test_a_prompt_counts_nothing_in_the_score_of_a_beam():
         np.testing.assert_allclose(found.scores[row, 0], score, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_one_trace_serves_prompts_of_all_lengths():
     model = small()
 
@@ -208,6 +211,7 @@ def copying():
     return model, history
 
 
+@pytest.mark.slow
 def test_fit_learns_the_next_token(copying):
     _, history = copying
     assert history["loss"][-1] < 0.6 * history["loss"][0]

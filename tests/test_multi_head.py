@@ -396,6 +396,7 @@ def test_turned_heads_are_cached_at_their_positions():
         np.testing.assert_allclose(output[:, 0], wanted[:, t], atol=1e-5)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
 def test_a_position_may_be_a_tensor_and_lengths_unknown(jit):
     layer, tokens = turning(), draw(B, S, 11)

@@ -196,6 +196,7 @@ def test_shared_embeddings_stay_one_matrix_in_a_saved_model(tmp_path):
     np.testing.assert_array_equal(loaded(sentences()), wanted)
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "options",
     [{}, {"block": pre_norm(0.0), "share_embeddings": True, "target_vocabulary_size": None}],

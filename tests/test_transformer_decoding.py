@@ -212,6 +212,7 @@ def test_what_does_not_change_is_handed_back_as_the_same_object():
         assert changed == ({"keys", "values"} if "caches" in given else set())
 
 
+@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("jit", [False, True])
 def test_one_trace_serves_all_positions_batches_and_lengths(jit):
     model, traces = small(block=pre_norm()), []

@@ -30,6 +30,7 @@ def compiled(row, layer, **options):
     return run, traces
 
 
+@pytest.mark.slow(keep=8)
 @pytest.mark.parametrize(**named(ROWS))
 def test_one_trace_of_unknown_shapes_serves_all_and_equals_eager(row):
     sizes = {**OTHER_SIZES, "T": 11} if "leave_one_out" in row.name else OTHER_SIZES

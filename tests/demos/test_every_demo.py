@@ -12,11 +12,17 @@ NAMES = sorted(path.stem for path in DEMOS.iterdir() if path.suffix == ".py")
 
 def test_every_file_is_a_demo_of_its_own():
     assert NAMES == [
+        "attention_cues",
         "bahdanau_translation",
+        "batched_matmul",
         "convolution_recurrence_attention",
+        "hard_attention",
         "kernel_regression",
+        "masked_attention",
         "multi_head",
         "positions",
+        "residuals_and_norms",
+        "scoring_functions",
         "self_attention_by_hand",
         "transformer_translation",
     ]
@@ -36,11 +42,22 @@ def test_every_file_is_a_demo_of_its_own():
             "keras",
             "matplotlib",
             "numpy",
+            "tensorflow",
             "tfattn",
         }
 
 
-@pytest.mark.parametrize("name", ["transformer_translation", "bahdanau_translation"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attention_cues",
+        "bahdanau_translation",
+        "batched_matmul",
+        "kernel_regression",
+        "scoring_functions",
+        "transformer_translation",
+    ],
+)
 def test_a_lesson_is_read_from_top_to_bottom(name):
     tree = ast.parse((DEMOS / f"{name}.py").read_text(encoding="utf-8"))
     defined = (ast.FunctionDef, ast.ClassDef, ast.If, ast.While, ast.Try)

@@ -166,12 +166,14 @@ def test_a_batch_too_small_for_a_sentence_names_the_option(run_of, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_long_line_to_validate_with_needs_no_option(run_of, tmp_path):
     words = [("a", "a")] * 2
     run = run_of(words, [("a", "a " * 1500)], "--tokens", 64, "--out", tmp_path / "out")
     assert [target.shape for _, target in run.held_out.as_numpy_iterator()] == [(1, 1504)]
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_takes_the_words_that_it_was_begun_with(run_of, tmp_path, monkeypatch):
     options = ("--tokens", 64, "--out", tmp_path / "out")
     begun = run_of(PAIRS, PAIRS, *options)

@@ -5,8 +5,9 @@
     figure = plot.heatmaps(weights, row_labels=target_words, column_labels=source_words)
     figure.savefig("weights.png")
 
-Each function returns a `matplotlib.figure.Figure` that belongs to the caller alone: pyplot, its
-backend and its open figures stay as they are. matplotlib is imported with the first figure.
+Each function of a figure returns a `matplotlib.figure.Figure` that belongs to the caller alone:
+pyplot, its backend and its open figures stay as they are. matplotlib is imported with the first
+figure. `viewer` and `save_viewer` need no matplotlib: they make a page to explore in a browser.
 """
 
 from tfattn.plot.bars import bars
@@ -18,8 +19,10 @@ from tfattn.plot.loss import loss_curve
 from tfattn.plot.masks import mask_pictures
 from tfattn.plot.positions import positions
 from tfattn.plot.regression import regression_fit
+from tfattn.plot.viewer import Viewer, save_viewer, viewer
 
 __all__ = [
+    "Viewer",
     "bars",
     "curves",
     "flow",
@@ -29,4 +32,6 @@ __all__ = [
     "mask_pictures",
     "positions",
     "regression_fit",
+    "save_viewer",
+    "viewer",
 ]

@@ -68,11 +68,10 @@ def bars(
             axes.bar_label(drawn, written, padding=2, fontsize=canvas.SMALL)
     if min(map(np.nanmin, named.values())) < 0:
         axes.axhline(0.0, color="0.2", linewidth=0.8)
-    canvas.word_ticks(axes.xaxis, labels, canvas.SMALL + 1)
-    if canvas.longest(labels) * canvas.LETTER * 1.1 < (inches - 0.8) / count:
-        axes.tick_params(axis="x", rotation=0)
-        for label in axes.get_xticklabels():
-            label.set_horizontalalignment("center")
+    axes.margins(x=0.02)
+    space = canvas.inches(axes)[0] / count
+    turned = canvas.longest(labels) * canvas.LETTER * 1.1 > space
+    canvas.word_ticks(axes.xaxis, labels, size=canvas.SMALL + 1, room=space, turned=turned)
     if isinstance(series, Mapping):
         canvas.legend(axes)
     return canvas.finished(axes)

@@ -1,5 +1,6 @@
 """What every figure shares: how it is made, its sizes and colours, the arrays that it takes."""
 
+import math
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -69,8 +70,18 @@ def finished(*drawn: Any) -> Figure:
 
 
 def legend(axes: Axes) -> None:
-    """A legend in the emptiest corner."""
-    axes.legend(frameon=False, fontsize=SMALL + 1, handlelength=3.2)
+    """A legend in the emptiest corner; one of many names, which fits in none, on the right."""
+    options = {"frameon": False, "fontsize": SMALL + 1, "handlelength": 3.2}
+    if len(axes.get_legend_handles_labels()[1]) > 5:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), **options)
+    else:
+        axes.legend(**options)
+
+
+def inches(axes: Axes) -> tuple[float, float]:
+    """Width and height of axes, as far as they are known before a figure is laid out."""
+    box = axes.get_window_extent()
+    return box.width / axes.figure.dpi, box.height / axes.figure.dpi
 
 
 def whole_numbers(axis: Axis) -> None:
@@ -80,12 +91,32 @@ def whole_numbers(axis: Axis) -> None:
     axis.set_major_locator(ticker.MaxNLocator(integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
 
 
-def word_ticks(axis: Axis, labels: Sequence[str], size: float = SMALL) -> None:
-    """Words along an axis, a step of 1 apart; long ones along the x axis are turned."""
-    long = axis.axis_name == "x" and longest(labels) > 2
-    turned = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"} if long else {}
+def word_ticks(
+    axis: Axis,
+    labels: Sequence[str],
+    places: Sequence[float] | None = None,
+    size: float = SMALL,
+    room: float | None = None,
+    turned: bool | None = None,
+) -> None:
+    """Words along an axis.
+
+    Args:
+        axis: of matplotlib.
+        labels: N words.
+        places: N numbers, where they stand. Defaults to 0 … N − 1.
+        size: of the letters, in points.
+        room: inches for each word. In too little of it, every second word is left out, or more.
+        turned: whether words along the x axis are. Defaults to those of more than two letters.
+    """
+    step = 1 if room is None else max(1, math.ceil(size / 50 / room))
+    places = range(len(labels)) if places is None else places
+    if turned is None:
+        turned = longest(labels) > 2
+    turning = {"rotation": 60, "ha": "right", "rotation_mode": "anchor"}
+    turning = turning if turned and axis.axis_name == "x" else {}
     # Words are no formulas, whatever dollars are in them.
-    axis.set_ticks(range(len(labels)), labels, parse_math=False, **turned)
+    axis.set_ticks(places[::step], labels[::step], parse_math=False, **turning)
     axis.set_tick_params(labelsize=size, length=2)
 
 

@@ -1,5 +1,6 @@
 """Grids of coloured cells, which several figures are made of."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -81,9 +82,16 @@ def increasing(
     return vector
 
 
-def bar(figure: canvas.Figure, cells: Cells, axes: Any, label: str) -> canvas.Axes:
+def bar(
+    figure: canvas.Figure, cells: Cells, axes: Sequence[canvas.Axes], label: str
+) -> canvas.Axes:
     """The colour scale beside some axes."""
-    found = figure.colorbar(cells, ax=axes)
+    sizes = {}
+    if set(figure.axes) == set(axes) and hasattr(figure, "get_size_inches"):
+        width, height = figure.get_size_inches()
+        if width > 6.0:  # no wider, and no farther away, than beside a small one
+            sizes = {"fraction": 0.9 / width, "pad": 0.12 / width, "aspect": max(20.0, 5 * height)}
+    found = figure.colorbar(cells, ax=axes, **sizes)
     found.set_label(label, fontsize=canvas.MEDIUM)
     found.ax.tick_params(labelsize=canvas.SMALL)
     return found.ax

@@ -90,10 +90,12 @@ def _places(
     return places
 
 
-def _markers(length: int, number: int, count: int) -> slice:
-    """Which points get a marker: each, or some of a long curve, at other places in each curve."""
-    step = max(1, length // DOTS)
-    return slice(number * step // count, None, step)
+def _markers(length: int, number: int, count: int) -> tuple[float, float] | None:
+    """Which points get a marker: each of a few, else some that lie apart, elsewhere in each curve.
+
+    What matplotlib calls `markevery`: the first place and the step, in shares of the diagonal.
+    """
+    return None if length <= 2 * DOTS else (number / count / DOTS, 1 / DOTS)
 
 
 def _mark(

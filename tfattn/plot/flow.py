@@ -96,7 +96,7 @@ def _draw_lines(
     drawn = collections.LineCollection(
         lines,
         linewidths=0.5 + 3.0 * shares[order],
-        colors=shades(0.2 + 0.75 * shares[order]),
+        colors=shades(0.3 + 0.7 * shares[order]),
         capstyle="round",
     )
     axes.add_collection(drawn, autolim=False)

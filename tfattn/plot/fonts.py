@@ -1,5 +1,6 @@
 """Fonts for the characters that matplotlib's own font lacks, such as Chinese ones."""
 
+import dataclasses
 import functools
 import unicodedata
 import warnings
@@ -8,6 +9,8 @@ from typing import Any
 from tfattn import _optional
 
 __all__ = ["fit"]
+
+REGULAR = 400  # the weight of a font for text
 
 # Have Chinese, and most other characters of East Asia: the ones to take before any other.
 PREFERRED = (
@@ -99,18 +102,19 @@ def _families(missing: str) -> tuple[tuple[str, ...], frozenset[str]]:
     """
     left, families = set(missing), []
     for fresh in (False, True):
-        for family, path in _installed(fresh) if left else ():
-            found = left & _characters(path)
+        for font in _installed(fresh) if left else ():
+            found = left & _characters(font.fname)
             if found:
-                families.append(family)
+                _call_regular(font)
+                families.append(font.name)
                 left -= found
             if not left:
                 break
     return tuple(families), frozenset(left)
 
 
-def _installed(fresh: bool) -> list[tuple[str, str]]:
-    """`(family, path)` of the upright fonts that matplotlib knows, the preferred ones first.
+def _installed(fresh: bool) -> list[Any]:
+    """The upright fonts that matplotlib knows, the preferred ones first.
 
     matplotlib keeps a list of them in a file. Where `fresh`, what was installed since is added.
     """
@@ -123,15 +127,27 @@ def _installed(fresh: bool) -> list[tuple[str, str]]:
             except (OSError, RuntimeError):
                 continue
     places = {family: place for place, family in enumerate(PREFERRED)}
-    fonts = [
-        (places.get(font.name, len(places)), abs(_weight(font.weight) - 400), font.name, font.fname)
-        for font in known.ttflist
-        if font.style == "normal" and "last resort" not in font.name.lower()
-    ]
-    return [(family, path) for _, _, family, path in sorted(fonts)]
+
+    def order(font):
+        place = places.get(font.name, len(places))
+        return place, abs(_weight(font.weight) - REGULAR), font.name, font.fname
+
+    fonts = (font for font in known.ttflist if font.style == "normal")
+    # The last resort has every character, as a box.
+    return sorted((font for font in fonts if "last resort" not in font.name.lower()), key=order)
+
+
+def _call_regular(font: Any) -> None:
+    """Has matplotlib take a font for regular text, of whatever weight it says it is.
+
+    Some have one weight, a medium one, and matplotlib would log a line whenever it uses them.
+    """
+    manager = _optional.find("matplotlib.font_manager", "plot", "tfattn.plot")
+    if _weight(font.weight) != REGULAR and dataclasses.is_dataclass(font):
+        manager.fontManager.ttflist.append(dataclasses.replace(font, weight=REGULAR))
 
 
 def _weight(weight: int | str) -> int:
-    """How bold a font is, as a number: 400 is a regular one."""
+    """How bold a font is, as a number: `REGULAR` or another."""
     names = _optional.find("matplotlib.font_manager", "plot", "tfattn.plot").weight_dict
-    return weight if isinstance(weight, int) else names.get(weight, 400)
+    return weight if isinstance(weight, int) else names.get(weight, REGULAR)

@@ -50,12 +50,13 @@ def head_grid(
     height, width = (min(max(0.16 * count, 0.9), 2.4) for count in (rows, columns))
     figure = canvas.new_figure(
         WHO,
-        heads * (width + 0.1) + 1.4 + canvas.LETTER * canvas.longest(row_labels),
+        heads * (width + 0.1) + 1.3 + canvas.LETTER * canvas.longest(row_labels),
         len(layers) * (height + 0.1) + 0.7 + canvas.LETTER * canvas.longest(column_labels),
     )
     grid = figure.subplots(len(layers), heads, squeeze=False)
     limits = cells.scale(np.concatenate([layer.ravel() for layer in layers.values()]))
-    for line, (name, layer) in zip(grid, layers.items(), strict=True):
+    for number, (name, layer) in enumerate(layers.items()):
+        line = grid[number]
         line[0].set_ylabel(name, fontsize=canvas.SMALL + 1)
         for head, axes in enumerate(line):
             if head >= len(layer):
@@ -63,7 +64,7 @@ def head_grid(
                 continue
             drawn = cells.draw(WHO, axes, layer[head], limits, cells.SEQUENTIAL)
             _tick(axes.yaxis, row_labels, height / rows, shown=head == 0)
-            _tick(axes.xaxis, column_labels, width / columns, shown=line is grid[-1])
+            _tick(axes.xaxis, column_labels, width / columns, shown=number == len(grid) - 1)
     for head, axes in enumerate(grid[0]):
         axes.set_title(f"head {head}", fontsize=canvas.SMALL + 1)
     figure.suptitle(title or "", fontsize=canvas.MEDIUM + 1)
@@ -106,10 +107,7 @@ def _short(paths: list[str]) -> list[str]:
 
 def _tick(axis: canvas.Axis, labels: list[str] | None, inches: float, shown: bool) -> None:
     if labels:
-        step = max(1, int(np.ceil(0.13 / inches)))  # words that would run into each other
-        kept = [label if place % step == 0 else "" for place, label in enumerate(labels)]
-        canvas.word_ticks(axis, kept, canvas.SMALL - 1)
-        axis.set_ticks(range(0, len(labels), step), kept[::step], parse_math=False)
+        canvas.word_ticks(axis, labels, size=canvas.SMALL - 1, room=inches)
     else:
         canvas.whole_numbers(axis)
     size = canvas.SMALL - 1

@@ -91,9 +91,11 @@ def heatmaps(
     for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
         drawn = cells.draw(WHO, axes, panel, limits, colour_map, row_values, column_values)
         axes.set_title(titles[number] if titles else "", fontsize=canvas.MEDIUM)
-        _tick(axes.yaxis, row_labels, row_values, shown=number % columns == 0)
+        # The figure of its own is large enough for all words; axes of the caller's may not be.
+        width, height = (None, None) if ax is None else canvas.inches(ax)
+        _tick(axes.yaxis, row_labels, row_values, height, shown=number % columns == 0)
         # The last row may be short: above its gap, the lowest heatmap of a column has the labels.
-        _tick(axes.xaxis, column_labels, column_values, shown=number + columns >= count)
+        _tick(axes.xaxis, column_labels, column_values, width, shown=number + columns >= count)
         if number_format:
             _write_numbers(drawn, panel, number_format, row_values, column_values)
     if count == 1:
@@ -132,12 +134,15 @@ def _figure_size(
 
 
 def _tick(
-    axis: canvas.Axis, labels: list[str] | None, values: np.ndarray | None, shown: bool
+    axis: canvas.Axis,
+    labels: list[str] | None,
+    values: np.ndarray | None,
+    inches: float | None,
+    shown: bool,
 ) -> None:
     if labels:
-        canvas.word_ticks(axis, labels)
-        if values is not None:
-            axis.set_ticks(values)
+        room = None if inches is None else inches / len(labels)
+        canvas.word_ticks(axis, labels, values, room=room)
     elif values is None:
         canvas.whole_numbers(axis)
     axis.set_tick_params(labelsize=canvas.SMALL, length=2, labelleft=shown, labelbottom=shown)

@@ -66,7 +66,7 @@ def mask_pictures(
     handles = [patches.Patch(color=colour, label=words) for words, colour in meanings.items()]
     figure.legend(
         handles=handles,
-        loc="outside lower center",
+        loc="outside upper center",
         ncols=2,
         frameon=False,
         fontsize=canvas.SMALL + 1,

@@ -42,8 +42,11 @@ def positions(
     if not dimensions or max(dimensions) >= width:
         _checks.fail(WHO, "dimensions", f"hold numbers below the width, {width}", dimensions)
     figure = canvas.new_figure(WHO, 6.8, 5.6)
-    upper, lower = figure.subplots(2, sharex=True, height_ratios=(2, 3))
-    canvas.curve_axes(WHO, "", "Value", title, upper)
+    grid = figure.subplots(2, 2, sharex="col", height_ratios=(2, 3), width_ratios=(40, 1))
+    (upper, unused), (lower, beside) = grid
+    unused.remove()
+    canvas.curve_axes(WHO, "", "Value", None, upper)
+    figure.suptitle(title or "", fontsize=canvas.MEDIUM)
     for number, dimension in enumerate(dimensions):
         upper.plot(
             np.arange(length),
@@ -55,8 +58,9 @@ def positions(
         )
     upper.legend(
         title="Dimension",
-        loc="center left",
-        bbox_to_anchor=(1.0, 0.5),
+        loc="lower center",
+        bbox_to_anchor=(0.5, 1.0),
+        ncols=6,
         frameon=False,
         fontsize=canvas.SMALL + 1,
         title_fontsize=canvas.SMALL + 1,
@@ -70,5 +74,6 @@ def positions(
     lower.set_xlabel("Position", fontsize=canvas.MEDIUM)
     lower.set_ylabel("Dimension", fontsize=canvas.MEDIUM)
     lower.tick_params(labelsize=canvas.SMALL + 1)
-    cells.bar(figure, drawn, [lower], "Value")
+    figure.colorbar(drawn, cax=beside).set_label("Value", fontsize=canvas.MEDIUM)
+    beside.tick_params(labelsize=canvas.SMALL)
     return canvas.finished(figure)

@@ -1,12 +1,11 @@
 """What all biases share."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from typing import Any
-
-import keras
 
 from tfattn._types import Size, Tensor
 from tfattn.core.masks.grid import Grid
+from tfattn.core.rule import Rule, registered_in
 
 __all__ = ["OPERATORS", "Bias", "registered"]
 
@@ -15,7 +14,7 @@ __all__ = ["OPERATORS", "Bias", "registered"]
 OPERATORS: dict[str, Callable[..., "Bias"]] = {}
 
 
-class Bias:
+class Bias(Rule):
     """What is added to the scores before the softmax, asked for any rectangle of the square.
 
         weights = softmax over keys of score(query, key) + on(grid, *parameters())
@@ -61,41 +60,9 @@ class Bias:
         """The tensors that get gradients; or variables, which the engine reads once a call."""
         return ()
 
-    def check(self, who: str, argument: str, shape: Sequence[int | None]) -> None:
-        """Raises where the bias does not fit scores of that static shape, `(B, T, S)` or
-        `(B, H, T, S)`.
-        """
-
     def dense(self, num_queries: Size, num_keys: Size) -> Tensor:
         """The whole bias as a float tensor, broadcastable to `(B, T, S)` or `(B, H, T, S)`."""
         return self.on(Grid.whole(num_queries, num_keys), *self.parameters())
-
-    def flatten(self) -> tuple[tuple["Tensor | Bias", ...], Hashable]:
-        """`(children, static)`: the tensors and biases inside, and a tuple of what else the bias is
-        made of; see `tfattn.core.trees`.
-
-        It speaks for its own class alone, no subclass. A bias whose class defines none stays whole:
-        as exact, but functions that were traced for one are not called for another.
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def unflatten(cls, static: Hashable, children: Sequence["Tensor | Bias"]) -> "Bias":
-        """The bias again of what `flatten` gave, or of other tensors of the same shapes, symbolic
-        ones too.
-
-        Calls the constructor with the children, and then what is static.
-        """
-        return cls(*children, *static)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, plain enough for JSON."""
-        return {}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Bias":
-        """The bias again of its config."""
-        return cls(**{k: keras.saving.deserialize_keras_object(v) for k, v in config.items()})
 
     def __add__(self, other: Any) -> "Bias":
         return OPERATORS["+"](self, other)
@@ -103,10 +70,6 @@ class Bias:
     def __radd__(self, other: Any) -> "Bias":
         return OPERATORS["+"](other, self)
 
-    # NumPy would otherwise apply `+` element by element to an object array.
-    __array_ufunc__ = None
 
-
-def registered(cls: type[Bias]) -> type[Bias]:
-    """Class decorator: saved files name the bias `tfattn>biases.<class name>`."""
-    return keras.saving.register_keras_serializable("tfattn", f"biases.{cls.__name__}")(cls)
+# Class decorator: saved files name the bias `tfattn>biases.<class name>`.
+registered = registered_in("biases")

@@ -1,6 +1,6 @@
 """What all masks share."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -10,6 +10,7 @@ from tfattn import _checks
 from tfattn._types import Size, Tensor
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
+from tfattn.core.rule import Rule, registered_in
 
 __all__ = ["OPERATORS", "Mask", "refuse_symbols", "registered", "saved"]
 
@@ -18,7 +19,7 @@ __all__ = ["OPERATORS", "Mask", "refuse_symbols", "registered", "saved"]
 OPERATORS: dict[str, Callable[..., "Mask"]] = {}
 
 
-class Mask:
+class Mask(Rule):
     """Which query may attend to which key: True means *may attend*.
 
     A mask is a class with `on`. If its constructor has arguments, it has `get_config` too, and
@@ -85,41 +86,9 @@ class Mask:
         """
         return None
 
-    def check(self, who: str, argument: str, shape: Sequence[int | None]) -> None:
-        """Raises where the mask's arrays do not fit scores of that static shape, `(B, T, S)` or
-        `(B, H, T, S)`.
-        """
-
     def dense(self, num_queries: Size, num_keys: Size) -> Tensor:
         """The mask as a bool tensor, broadcastable to `(B, T, S)` or `(B, H, T, S)`."""
         return self.on(Grid.whole(num_queries, num_keys))
-
-    def flatten(self) -> tuple[tuple["Tensor | Mask", ...], Hashable]:
-        """`(children, static)`: the tensors and masks inside, and a tuple of what else the mask is
-        made of; see `tfattn.core.trees`.
-
-        It speaks for its own class alone, no subclass. A mask whose class defines none stays whole:
-        as exact, but functions that were traced for one are not called for another.
-        """
-        raise NotImplementedError
-
-    @classmethod
-    def unflatten(cls, static: Hashable, children: Sequence["Tensor | Mask"]) -> "Mask":
-        """The mask again of what `flatten` gave, or of other tensors of the same shapes, symbolic
-        ones too.
-
-        Calls the constructor with the children, and then what is static.
-        """
-        return cls(*children, *static)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, plain enough for JSON."""
-        return {}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Mask":
-        """The mask again of its config."""
-        return cls(**{k: keras.saving.deserialize_keras_object(v) for k, v in config.items()})
 
     def __and__(self, other: Any) -> "Mask":
         return OPERATORS["&"](self, other)
@@ -136,13 +105,9 @@ class Mask:
     def __invert__(self) -> "Mask":
         return OPERATORS["~"](self)
 
-    # NumPy would otherwise apply `&` element by element to an object array.
-    __array_ufunc__ = None
 
-
-def registered(cls: type[Mask]) -> type[Mask]:
-    """Class decorator: saved files name the mask `tfattn>masks.<class name>`."""
-    return keras.saving.register_keras_serializable("tfattn", f"masks.{cls.__name__}")(cls)
+# Class decorator: saved files name the mask `tfattn>masks.<class name>`.
+registered = registered_in("masks")
 
 
 def saved(value: int | Tensor) -> int | list:

@@ -23,7 +23,7 @@ from tfattn.core.scores import facts_of
 
 __all__ = ["Differentiated", "compiled"]
 
-# Spec and shapes of a call to its two traced functions, the oldest first.
+# Spec and shapes of a call to its traced functions, the oldest first.
 _shared = {}
 
 
@@ -41,7 +41,7 @@ class Differentiated:
         self.shared = shared
 
     def __call__(self, *tensors):
-        forward, backward = self._functions(tensors)
+        forward, backward, pulled_back = self._functions(tensors)
         num_differentiable = self.spec.num_differentiable
 
         @tf.custom_gradient
@@ -51,7 +51,9 @@ class Differentiated:
             @tf.custom_gradient
             def vjp(grad_output: tf.Tensor, *tensors):
                 def second_vjp(*grads):
-                    return self._second_vjp(grad_output, tensors, grads)
+                    inputs = [grad_output, *tensors]
+                    found = iter(pulled_back(inputs, list(grads)))
+                    return [next(found) if x.dtype.is_floating else None for x in inputs]
 
                 inputs = map(tf.stop_gradient, (grad_output, *tensors))
                 return backward(saved, *inputs), second_vjp
@@ -76,27 +78,10 @@ class Differentiated:
             expected = "get their variables from `parameters`: read within, they have no gradient"
             _checks.fail("attend", "score and bias", expected, self.spec.score)
 
-    def _second_vjp(self, grad_output: tf.Tensor, tensors, grads: Sequence[tf.Tensor]):
-        def pulled_back(inputs, grads):
-            # Each a tensor of its own: of one that came twice, as query and as key, a tape knows
-            # but the sum.
-            inputs = [tf.identity(x) for x in inputs]
-            sources = [x for x in inputs if x.dtype.is_floating]
-            with tf.GradientTape() as tape:
-                tape.watch(sources)
-                grad_output, *tensors = inputs
-                _, saved = _forward(self.spec, *tensors)
-                first = _backward(self.spec, saved, grad_output, *tensors)
-            return tape.gradient(first, sources, grads, tf.UnconnectedGradients.ZERO)
-
-        inputs = [grad_output, *tensors]
-        # A graph differentiates the branches of a choice several times over; a call, once.
-        function = compiled(pulled_back) if self.shared else pulled_back
-        found = iter(function(inputs, list(grads)))
-        return [next(found) if x.dtype.is_floating else None for x in inputs]
-
     def _functions(self, tensors):
-        """Both passes; traced once for all calls of this kind where they do the same."""
+        """Both passes and the vjp of the second; traced once for all calls of this kind where they
+        do the same.
+        """
         spec = self.spec
 
         def forward(*tensors):
@@ -105,13 +90,29 @@ class Differentiated:
         def backward(saved: tuple, *tensors):
             return _backward(spec, saved, *tensors)
 
-        if not (self.shared and spec.is_shareable):
-            return forward, backward
+        def pulled_back(inputs: Sequence[tf.Tensor], grads: Sequence[tf.Tensor]):
+            # Each a tensor of its own: of one that came twice, as query and as key, a tape knows
+            # but the sum.
+            inputs = [tf.identity(x) for x in inputs]
+            sources = [x for x in inputs if x.dtype.is_floating]
+            with tf.GradientTape() as tape:
+                tape.watch(sources)
+                grad_output, *tensors = inputs
+                _, saved = _forward(spec, *tensors)
+                first = _backward(spec, saved, grad_output, *tensors)
+            return tape.gradient(first, sources, grads, tf.UnconnectedGradients.ZERO)
+
+        functions = forward, backward, pulled_back
+        if not self.shared:
+            return functions
+        if not spec.is_shareable:
+            # A graph differentiates the branches of a choice several times over; a call, once.
+            return forward, backward, lambda *inputs: compiled(pulled_back)(*inputs)
         kind = (spec, *((x.dtype, tuple(x.shape)) for x in tensors))
         if kind not in _shared:
             while len(_shared) >= thresholds.SHARED_CALLS:
                 del _shared[next(iter(_shared))]  # the oldest; who calls it keeps it
-            _shared[kind] = compiled(forward), compiled(backward)
+            _shared[kind] = tuple(map(compiled, functions))
         return _shared[kind]
 
 

@@ -1,0 +1,136 @@
+"""
+What draws attention
+====================
+
+Five things lie on a table. Look without a wish, and the red cup among grey things draws the eye.
+Wish to read, and the eye goes to the book. The picture shows both, and the few numbers behind it
+show what a query, a key and a value are.
+"""
+
+# sphinx_gallery_thumbnail_number = 2
+import argparse
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+from matplotlib import patches
+from matplotlib.figure import Figure
+
+import tfattn
+
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+parser.add_argument("--seed", type=int, default=0, help="changes nothing: nothing is random")
+parser.add_argument(
+    "--out", type=Path, default="out/attention_cues", metavar="DIR", help="folder for figures"
+)
+options = parser.parse_args()
+options.out.mkdir(parents=True, exist_ok=True)
+keras.utils.set_random_seed(options.seed)
+
+# %%
+# Keys and values
+# ---------------
+# A **key** says what a thing offers: how much it stands out, and whether it is there to drink from,
+# to write with, to read. A **value** is what we get by looking: here simply the thing's colour, as
+# red, green and blue.
+things = ["clock", "plant", "cup", "pencil", "book"]
+features = ["stands out", "drink", "write", "read"]
+keys = np.array(
+    [[1, 0, 0, 1], [1, 0, 0, 0], [6, 4, 0, 0], [1, 0, 4, 0], [1, 0, 0, 4]], "float32"
+)  # (5, 4)
+colours = ["#8c8c8c", "#7f8a7f", "#d62728", "#99958c", "#6f7b91"]
+values = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in colours], "float32")
+
+figure = tfattn.plot.heatmaps(
+    keys,
+    row_labels=things,
+    column_labels=features,
+    titles="Keys",
+    x_label="Feature",
+    y_label="Thing",
+    bar_label="How much",
+    number_format=".0f",
+)
+figure.savefig(options.out / "keys.png", dpi=150)
+figure
+
+# %%
+# Without a query, and with one
+# -----------------------------
+# A **query** says what is wanted, in the same features. How well it fits a key is their dot
+# product; a softmax turns that into weights :math:`\alpha_i` that sum to 1; the output is the
+# weighted mean of the values:
+#
+# .. math:: \alpha_i = \operatorname{softmax}_i \frac{q \cdot k_i}{\sqrt 4}, \quad
+#           \text{output} = \sum_i \alpha_i v_i
+#
+# A cue that comes from the things alone is *involuntary*: the query is a constant, which asks of
+# everything only how much it stands out. So work mean pooling, max pooling and a fully connected
+# layer, which have no query at all. A cue that comes from us is *volitional*: the second query
+# wants to read.
+queries = np.array([[1, 0, 0, 0], [1, 0, 0, 2]], "float32")  # (2, 4)
+outputs, weights = tfattn.attend(
+    query=queries[None], key=keys[None], value=values[None], return_weights=True
+)
+outputs = keras.ops.convert_to_numpy(outputs)[0]  # (2, 3)
+weights = keras.ops.convert_to_numpy(weights)[0]  # (2, 5)
+wishes = ["Without a query", "With a query: to read"]
+for wish, row in zip(wishes, weights, strict=True):
+    named = ", ".join(f"{thing} {weight:.2f}" for thing, weight in zip(things, row, strict=True))
+    print(f"{wish}: {named}. Most: the {things[row.argmax()]}")
+
+# %%
+# The table, lit by the weights
+# -----------------------------
+# Each lamp is as bright as the weight of the thing beneath it. The square on the right is the
+# output, the mean colour of what we look at: the cup's red without a query; with it the book's
+# grey-blue and a little of the red.
+figure = Figure(figsize=(8, 4.3), layout="constrained")
+for axes, wish, row, output in zip(figure.subplots(2), wishes, weights, outputs, strict=True):
+    for place, (thing, weight) in enumerate(zip(things, row, strict=True)):
+        axes.add_patch(patches.Circle((place, 0), 0.49, color="#fff7d6", alpha=float(weight)))
+        axes.text(place, -0.7, f"{thing}  {weight:.2f}", color="white", ha="center")
+    line, dark = {"edgecolor": "black", "linewidth": 0.8}, "#333333"
+    for part in [
+        patches.Circle((0, 0), 0.27, facecolor=colours[0], **line),  # clock
+        patches.Polygon([(-0.12, 0.08), (0, 0), (0, 0.21)], closed=False, fill=False, **line),
+        patches.Ellipse((0.9, 0.1), 0.15, 0.42, angle=35, facecolor=colours[1], **line),  # plant
+        patches.Ellipse((1.1, 0.1), 0.15, 0.42, angle=-35, facecolor=colours[1], **line),
+        patches.Polygon(
+            [(0.83, -0.05), (1.17, -0.05), (1.1, -0.3), (0.9, -0.3)], facecolor=dark, **line
+        ),
+        patches.Annulus((2.2, 0), 0.13, 0.05, facecolor=colours[2], **line),  # cup
+        patches.Polygon(
+            [(1.78, 0.24), (2.22, 0.24), (2.16, -0.26), (1.84, -0.26)], facecolor=colours[2], **line
+        ),
+        patches.Polygon(  # pencil
+            [(2.72, -0.21), (3.16, 0.23), (3.24, 0.15), (2.8, -0.29)], facecolor=colours[3], **line
+        ),
+        patches.Polygon([(2.72, -0.21), (2.8, -0.29), (2.66, -0.35)], facecolor=dark, **line),
+        patches.Polygon(  # book, open
+            [(4, 0.17), (3.68, 0.24), (3.68, -0.2), (4, -0.27)], facecolor=colours[4], **line
+        ),
+        patches.Polygon(
+            [(4, 0.17), (4.32, 0.24), (4.32, -0.2), (4, -0.27)], facecolor=colours[4], **line
+        ),
+    ]:
+        axes.add_patch(part)
+    axes.add_patch(patches.Rectangle((5, -0.35), 0.7, 0.7, facecolor=output, edgecolor="white"))
+    axes.text(5.35, -0.7, "output", color="white", ha="center")
+    axes.set(xlim=(-0.6, 5.9), ylim=(-0.9, 0.6), aspect="equal", xticks=[], yticks=[])
+    axes.set_facecolor("#26262b")
+    axes.set_title(wish, fontsize=10)
+figure.savefig(options.out / "table.png", dpi=150)
+figure
+
+# %%
+# With this package
+# -----------------
+# ``tfattn.attend(query=..., key=..., value=...)`` is all there is to attention; every layer of the
+# package ends in it. What the layers add is learning: of the features in which queries and keys are
+# written, and of what the values hold.
+result = {"without_query": weights[0].tolist(), "with_query": weights[1].tolist()}
+print("result:", json.dumps(result))

@@ -1,0 +1,100 @@
+"""
+Many products at once
+=====================
+
+Attention is two matrix products with a softmax between them, and a batch of sentences makes that
+many pairs of products. They are done in one go. Here are the shapes to remember, two weighted means
+that one can check in the head, and the same means from attention.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+from matplotlib.figure import Figure
+
+import tfattn
+
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+parser.add_argument("--seed", type=int, default=0, help="changes nothing: nothing is random")
+parser.add_argument(
+    "--out", type=Path, default="out/batched_matmul", metavar="DIR", help="folder for the figure"
+)
+options = parser.parse_args()
+options.out.mkdir(parents=True, exist_ok=True)
+keras.utils.set_random_seed(options.seed)
+
+# %%
+# Shapes
+# ------
+# A batched product multiplies matrix by matrix: :math:`(n, a, b)` times :math:`(n, b, c)` gives
+# :math:`(n, a, c)`. The n products know nothing of each other. Each number of the result is a sum
+# over b, here of four ones.
+left, right = np.ones((2, 1, 4), "float32"), np.ones((2, 4, 6), "float32")
+product = keras.ops.convert_to_numpy(keras.ops.matmul(left, right))  # (2, 1, 6)
+print(f"{left.shape} times {right.shape} gives {product.shape}, every number {product.max():.0f}")
+one_by_one = np.stack([a @ b for a, b in zip(left, right, strict=True)])
+print(f"The same, matrix by matrix: {np.array_equal(product, one_by_one)}")
+
+# %%
+# Weighted means
+# --------------
+# A row of weights that sums to 1, times a column of values, is a weighted mean. Two rows of ten
+# weights of 0.1 meet the values 0 … 9 and 10 … 19. The axis of one in front of the weights is the
+# one query, the axis of one behind the values is their width.
+weights = np.full((2, 10), 0.1, "float32")
+values = np.arange(20, dtype="float32").reshape(2, 10)
+means = weights[:, None, :] @ values[:, :, None]  # (2, 1, 10) by (2, 10, 1): (2, 1, 1)
+print(f"The means are {means[0, 0, 0]:.1f} and {means[1, 0, 0]:.1f}")
+
+# %%
+# In the picture each product is a row of weights, a column of values and one number. Both are done
+# at once.
+figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+for number, axes in enumerate(figure.subplots(1, 2)):
+    for name, matrix, left_end in [
+        ("weights (1, 10)", weights[number, None], 0),
+        ("values (10, 1)", values[number, :, None], 11.5),
+        ("mean (1, 1)", means[number], 14.5),
+    ]:
+        rows, columns = matrix.shape
+        box = (left_end, left_end + columns, rows / 2, -rows / 2)
+        shade = {"vmin": -8, "vmax": 40} if matrix.max() > 1 else {"vmin": 0, "vmax": 0.4}
+        axes.imshow(matrix, cmap="Blues", extent=box, **shade)
+        for (row, column), entry in np.ndenumerate(matrix):
+            written = f"{entry:.1f}".removeprefix("0") if entry % 1 else f"{entry:.0f}"
+            place = (left_end + column + 0.5, row - rows / 2 + 0.5)
+            axes.text(*place, written, ha="center", va="center", fontsize=7.5)
+        axes.text(left_end + columns / 2, -rows / 2 - 0.3, name, ha="center", fontsize=8)
+    axes.text(10.75, 0, "·", ha="center", va="center")
+    axes.text(13.5, 0, "=", ha="center", va="center")
+    axes.set(xlim=(-0.1, 16.2), ylim=(5.1, -6.1))
+    axes.set_title(f"matrix {number + 1} of the batch", fontsize=10)
+    axes.axis("off")
+figure.savefig(options.out / "means.png", dpi=150)
+figure
+
+# %%
+# With this package
+# -----------------
+# The same is attention whose query fits every key alike: all scores are 0, so that each of the ten
+# values gets a weight of 1/10.
+query, keys = np.zeros((2, 1, 3), "float32"), np.ones((2, 10, 3), "float32")
+attended, found = tfattn.attend(
+    query=query, key=keys, value=values[:, :, None], return_weights=True
+)  # (2, 1, 1), (2, 1, 10)
+attended = keras.ops.convert_to_numpy(attended)
+print(f"attend: {attended[0, 0, 0]:.1f} and {attended[1, 0, 0]:.1f}")
+result = {
+    "product_shape": product.shape,
+    "product": float(product.max()),
+    "means_shape": means.shape,
+    "means": means[:, 0, 0].tolist(),
+    "attended_shape": attended.shape,
+    "attended": attended[:, 0, 0].tolist(),
+}
+print("result:", json.dumps(result))

@@ -1,0 +1,220 @@
+"""
+Attention that picks one
+========================
+
+Soft attention takes a weighted mean of everything. Hard attention picks one input and leaves the
+others. A pick has no slope, so no gradient runs through it; there are two ways around: the
+score-function estimator (REINFORCE), and the straight-through estimator. All three learn the same
+small task here, and we compare what their gradients say.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfattn
+
+parser = argparse.ArgumentParser(
+    description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+)
+parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
+parser.add_argument(
+    "--out", type=Path, default="out/hard_attention", metavar="DIR", help="folder for figures"
+)
+options = parser.parse_args()
+options.out.mkdir(parents=True, exist_ok=True)
+
+# %%
+# The task
+# --------
+# Six cards lie on a table, each of another colour, in any order; on each is a digit from 0 to 5.
+# Asked for a colour, say the digit of that card. A key is how the card looks (its colour and some
+# noise), the value its digit, the query the name of a colour. Names and looks are different
+# vectors: which name goes with which look is to be learned, from right digits alone. Who picks a
+# card blindly is right in 1/6 + 5/6 · 1/6 = 31 % of all cases.
+CARDS, WIDTH = 6, 16
+random = np.random.default_rng(options.seed)
+names = random.normal(size=(CARDS, WIDTH)) / WIDTH**0.5  # of length 1, or about
+looks = random.normal(size=(CARDS, WIDTH)) / WIDTH**0.5
+
+
+def deal(count):
+    """Queries `(B, 1, D)`, keys `(B, S, D)`, values `(B, S, 6)`, the digits to say `(B,)`."""
+    colours = random.permuted(np.tile(np.arange(CARDS), (count, 1)), axis=1)  # (B, S)
+    digits = random.integers(CARDS, size=(count, CARDS))  # (B, S)
+    asked = random.integers(CARDS, size=count)  # (B,), the place of the card
+    rows = np.arange(count)
+    keys = looks[colours] + 0.2 * random.normal(size=(count, CARDS, WIDTH))
+    arrays = names[colours[rows, asked]][:, None], keys, np.eye(CARDS)[digits]
+    return *(tf.constant(array, "float32") for array in arrays), tf.constant(digits[rows, asked])
+
+
+# %%
+# Soft
+# ----
+# The weights :math:`p` are the softmax of :math:`q W k`, the pooled value :math:`\sum_i p_i v_i`,
+# and a linear layer says the digit. All is smooth, so the cross-entropy has a gradient.
+def soft(weights, values, digits):
+    """Losses `(B,)` under weights `(B, S)`."""
+    pooled = tf.linalg.matvec(values, weights, transpose_a=True)  # (B, 6)
+    return keras.losses.sparse_categorical_crossentropy(digits, speak(pooled), from_logits=True)
+
+
+# %%
+# Score function
+# --------------
+# One card :math:`i` is drawn from :math:`p`, and its value alone is seen. The expected loss
+# :math:`\sum_i p_i L_i` does have a gradient in the weights, and it can be had from draws:
+#
+# .. math:: \nabla \sum_i p_i L_i = \mathrm{E}_{i \sim p} [(L_i - b) \nabla \log p_i]
+#
+# (the classifier, which :math:`L_i` depends on too, has its usual gradient). A pick with less loss
+# than the baseline :math:`b` becomes likelier, one with more less likely. Any :math:`b` that does
+# not depend on the pick gives the same mean; a good one makes it less noisy. Here it is the mean
+# loss of the other rows of the batch.
+def score_function(weights, values, digits, with_baseline=True):
+    picked = one_of(weights)
+    loss = soft(picked, values, digits)
+    others = (tf.reduce_sum(loss) - loss) / (len(loss) - 1.0)
+    advantage = tf.stop_gradient(loss - others if with_baseline else loss)
+    return loss + advantage * tf.math.log(tf.reduce_sum(weights * picked, axis=1))
+
+
+def one_of(weights):
+    """The card that was drawn, as 1 among zeros, `(B, S)`."""
+    picked = keras.random.categorical(tf.math.log(weights), 1, seed=draws)  # (B, 1)
+    return tf.one_hot(picked[:, 0], CARDS)
+
+
+# %%
+# Straight through
+# ----------------
+# Forwards, the card that was drawn counts 1 and the others 0. Backwards, the gradient passes as if
+# the weights themselves had been there. That is not the gradient of anything, but it is calm, and
+# it often points the right way.
+def straight_through(weights, values, digits):
+    return soft(weights + tf.stop_gradient(one_of(weights) - weights), values, digits)
+
+
+# %%
+# Training
+# --------
+# Each kind starts from the same weights and sees the same cards. Asked about new ones, the two hard
+# ones pick the card of the greatest weight. All three learn the task, the score function a little
+# later: it sees the value of one card at a time, and most of its picks at the start are wrong.
+STEPS, EVERY = 200, 10
+kinds = {"soft": soft, "score function": score_function, "straight-through": straight_through}
+curves, examples = {}, {}
+for kind, loss_of in kinds.items():
+    keras.utils.set_random_seed(options.seed)
+    random = np.random.default_rng(options.seed + 1)
+    draws = keras.random.SeedGenerator(options.seed)
+    attention, speak = tfattn.BilinearAttention(), keras.layers.Dense(CARDS)
+    optimizer = keras.optimizers.Adam(0.01)
+    test = deal(2000)
+    curves[kind] = []
+    for step in range(STEPS + 1):
+        if step % EVERY == 0:
+            query, keys, values, digits = test
+            pooled, weights = attention(query, values, keys, return_attention_scores=True)
+            if kind != "soft":
+                pooled = tf.one_hot(tf.argmax(weights, axis=2), CARDS) @ values  # (B, 1, 6)
+            said = tf.argmax(speak(pooled[:, 0]), axis=1)
+            curves[kind].append(float(np.mean(said == digits)))
+            examples[kind] = weights[:3, 0]
+        query, keys, values, digits = deal(64)
+        with tf.GradientTape() as tape:
+            _, weights = attention(query, values, keys, return_attention_scores=True)
+            loss = tf.reduce_mean(loss_of(weights[:, 0], values, digits))
+        variables = [*attention.trainable_weights, *speak.trainable_weights]
+        optimizer.apply(tape.gradient(loss, variables), variables)
+    print(f"{kind:17} accuracy {curves[kind][-1]:.3f}")
+chance = 1 / CARDS + (1 - 1 / CARDS) / CARDS
+figure = tfattn.plot.curves(
+    np.arange(0, STEPS + 1, EVERY),
+    {**curves, "a blind pick": np.full(len(curves["soft"]), chance)},
+    "Steps of training",
+    "Accuracy on new cards",
+)
+figure.savefig(options.out / "accuracy.png", dpi=150)
+figure
+
+# %%
+# What the gradients say
+# ----------------------
+# For one batch and weights that know nothing yet, the expected loss can be computed: six picks a
+# row, each with its probability. Beside its exact gradient we lay 300 gradients of each estimator.
+# The score function is right on average: the error of the mean is the noise by the square root of
+# 300. The baseline only takes noise away. The straight-through estimator has the least noise, but
+# its mean is not the gradient, and more draws do not mend that.
+query, keys, values, digits = deal(64)
+attention = tfattn.BilinearAttention()
+attention.build(query.shape, values.shape, keys.shape)
+(matrix,) = attention.trainable_weights
+picks = tf.one_hot(np.full((CARDS, 64), np.arange(CARDS)[:, None]), CARDS)  # (S, B, S)
+each_loss = tf.stack([soft(pick, values, digits) for pick in picks], axis=1)  # (B, S)
+estimators = {
+    "exact": lambda w: tf.reduce_sum(w * each_loss, axis=1),
+    "without baseline": lambda w: score_function(w, values, digits, False),
+    "with baseline": lambda w: score_function(w, values, digits),
+    "straight-through": lambda w: straight_through(w, values, digits),
+}
+gradients = {}
+for name, loss_of in estimators.items():
+    gradients[name] = []
+    for _ in range(1 if name == "exact" else 300):
+        with tf.GradientTape() as tape:
+            _, weights = attention(query, values, keys, return_attention_scores=True)
+            loss = tf.reduce_mean(loss_of(weights[:, 0]))
+        gradients[name].append(np.ravel(tape.gradient(loss, matrix.value)))
+(exact,) = gradients.pop("exact")
+noise, error = {}, {}
+for name, drawn in gradients.items():
+    noise[name] = float(np.linalg.norm(np.std(drawn, axis=0)) / np.linalg.norm(exact))
+    mean = np.mean(drawn, axis=0)
+    error[name] = float(np.linalg.norm(mean - exact) / np.linalg.norm(exact))
+    print(f"{name:17} noise {noise[name]:.2f}, error of the mean {error[name]:.2f}")
+figure = tfattn.plot.bars(
+    list(noise),
+    {"noise of one draw": [*noise.values()], "error of the mean of 300": [*error.values()]},
+    "Estimator",
+    "In lengths of the exact gradient",
+    number_format=".2f",
+)
+figure.savefig(options.out / "noise.png", dpi=150)
+figure
+
+# %%
+# Where they look
+# ---------------
+# The weights of three questions after training, a row each. A hard one picks the darkest card.
+# Soft attention has become nearly hard by itself: the task has one right card, and it found it.
+figure = tfattn.plot.heatmaps(
+    list(examples.values()),
+    row_labels=[f"question {n}" for n in "123"],
+    column_labels=[f"card {n}" for n in range(1, CARDS + 1)],
+    titles=list(examples),
+    number_format=".2f",
+)
+figure.savefig(options.out / "weights.png", dpi=150)
+figure
+
+# %%
+# With this package
+# -----------------
+# Every attention layer returns its weights when asked, with their gradient. What is done with them
+# is up to you.
+pooled, weights = attention(query, values, keys, return_attention_scores=True)
+print("Picked cards:", *np.argmax(weights[:8, 0], axis=1) + 1)
+
+result = {
+    "accuracy": {kind: accuracies[-1] for kind, accuracies in curves.items()},
+    "chance": round(chance, 4),
+    "noise": noise,
+    "error": error,
+}
+print("result:", json.dumps(result))

@@ -1,0 +1,1 @@
+"""What Sphinx is taught for these pages."""

@@ -1,0 +1,112 @@
+"""Characters that matplotlib's own font lacks: another font has them, or a warning names one."""
+
+import warnings
+
+import numpy as np
+import pytest
+from matplotlib import font_manager
+
+from tfattn import plot
+from tfattn.plot import fonts
+
+CHINESE = list("注意力汇聚")
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    """No test finds what another has looked up, or what fonts another has added."""
+    known = list(font_manager.fontManager.ttflist)
+    fonts._families.cache_clear()
+    yield
+    fonts._families.cache_clear()
+    font_manager.fontManager.ttflist[:] = known
+
+
+@pytest.fixture
+def only_matplotlibs_fonts(monkeypatch):
+    """None of the machine's fonts: those that come with matplotlib."""
+    known = [font for font in font_manager.fontManager.ttflist if "mpl-data" in font.fname]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", known)
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [])
+
+
+def family(text):
+    return text.get_fontfamily()
+
+
+def test_latin_words_keep_their_font():
+    axes = plot.heatmaps(np.eye(2), ["café", "α"], ["a", "b"]).axes[0]
+    assert {tuple(family(label)) for label in axes.get_yticklabels()} == {("sans-serif",)}
+
+
+@pytest.mark.usefixtures("only_matplotlibs_fonts")
+def test_a_word_gets_a_font_that_has_its_characters_after_its_own(tmp_path):
+    known, more = (
+        fonts._characters(font_manager.findfont(name)) for name in ("DejaVu Sans", "STIXGeneral")
+    )
+    strange = min(letter for letter in more - known if letter > "\u2a00")  # a sign of mathematics
+    figure = plot.heatmaps(np.eye(2), [f"a{strange}", "b"], titles=[strange])
+    first, second = figure.axes[0].get_yticklabels()
+    assert family(first)[0] == "sans-serif" and len(family(first)) == 2
+    assert family(second) == ["sans-serif"]
+    assert family(figure.axes[0].title) == family(first)
+    figure.savefig(tmp_path / "figure.png")  # where matplotlib warns of what a font lacks
+
+
+@pytest.mark.usefixtures("only_matplotlibs_fonts")
+def test_where_no_font_has_them_a_warning_names_one():
+    message = r"tfattn.plot: no installed font has '力意汇注聚'\. Install .* Noto Sans CJK SC"
+    with pytest.warns(UserWarning, match=message):
+        figure = plot.bars(CHINESE, np.ones(5), "x", "y")
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == CHINESE
+
+
+@pytest.mark.usefixtures("only_matplotlibs_fonts")
+def test_the_warning_points_at_the_callers_line():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        plot.flow(np.eye(5), CHINESE, CHINESE)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_font_that_was_installed_since_matplotlib_looked_is_found(monkeypatch):
+    manager = font_manager.fontManager
+    stix = font_manager.findfont("STIXGeneral")
+    dejavu = [font for font in manager.ttflist if "dejavu" in font.name.lower()]
+    strange = sorted(fonts._characters(stix) - fonts._characters(dejavu[0].fname))[-1]
+    dejavu = [font for font in dejavu if strange not in fonts._characters(font.fname)]
+    monkeypatch.setattr(manager, "ttflist", dejavu)
+    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [stix, "/no/such/font.ttf"])
+    assert fonts._families(strange) == (("STIXGeneral",), frozenset())
+
+
+def test_a_font_with_one_weight_is_taken_for_regular_text():
+    bold = font_manager.findfont("DejaVu Sans:bold")
+    entry = next(font for font in font_manager.fontManager.ttflist if font.fname == bold)
+    font_manager.fontManager.ttflist[:] = [
+        font for font in font_manager.fontManager.ttflist if font.name != entry.name
+    ] + [entry]
+    fonts._call_regular(entry)
+    weights = [f.weight for f in font_manager.fontManager.ttflist if f.name == entry.name]
+    assert fonts.REGULAR in weights
+
+
+def test_the_last_resort_of_boxes_is_never_taken():
+    assert not [font.name for font in fonts._installed(False) if "last" in font.name.lower()]
+
+
+@pytest.mark.slow(keep=1)
+@pytest.mark.parametrize("name", ["bars", "flow", "head_grid", "heatmaps"])
+def test_chinese_words_are_drawn_with_their_glyphs(name, tmp_path, caplog):
+    families, missing = fonts._families("".join(sorted(CHINESE)))
+    if missing:
+        pytest.skip(f"no installed font has Chinese: {fonts.INSTALL}")
+    eye = np.eye(5)
+    figure = {
+        "bars": lambda: plot.bars(CHINESE, np.ones(5), "词", "权重", "注意力"),
+        "flow": lambda: plot.flow(eye, CHINESE, CHINESE, "注意力"),
+        "head_grid": lambda: plot.head_grid(eye[None, None], CHINESE, CHINESE, "注意力"),
+        "heatmaps": lambda: plot.heatmaps(eye, CHINESE, CHINESE, ["注意力"], "键", "查询", "权重"),
+    }[name]()
+    figure.savefig(tmp_path / "figure.png")  # a missing glyph is a warning, and so an error
+    assert "findfont" not in caplog.text

@@ -1,0 +1,294 @@
+"""The viewer: what its page holds, and what it refuses. `test_viewer_in_browser.py` uses it."""
+
+import html
+import html.parser
+import json
+import re
+
+import numpy as np
+import pytest
+
+import tfattn
+from tests.refusals import message, table
+from tfattn import plot
+
+B, H, T, S = 2, 3, 5, 7
+SOURCE = ["the", "small", "cat", "does", "not", "sleep", "."]  # S words
+TARGET = ["le", "chat", "ne", "dort", "pas"]  # T words
+
+
+def weights(*shape):
+    random = np.random.default_rng(11).uniform(0.1, 1.0, shape)
+    return random / random.sum(axis=-1, keepdims=True)
+
+
+def transformer(layers=2, queries=T, keys=S):
+    """Weights as a Transformer has them, in the order of its calls."""
+    collected = {
+        f"model/encoder/block_{i}/self_attention": weights(B, H, keys, keys) for i in range(layers)
+    }
+    for i in range(layers):
+        block = f"model/decoder/block_{i}"
+        collected[f"{block}/self_attention"] = weights(B, H, queries, queries)
+        collected[f"{block}/cross_attention"] = weights(B, H, queries, keys)
+    return collected
+
+
+class Elements(html.parser.HTMLParser):
+    """The elements of a page, as (tag, attributes), and the text of its scripts and its title."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.elements, self.texts, self.inside = [], [], None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.inside = tag if tag in ("script", "title") else None
+
+    def handle_data(self, data):
+        if self.inside:
+            self.texts.append((self.inside, data))
+            self.inside = None
+
+    def of(self, tag):
+        return [text for found, text in self.texts if found == tag]
+
+
+def data(viewer):
+    """What the page's script reads."""
+    return json.loads(Elements(viewer.page).of("script")[0])
+
+
+def views(viewer):
+    """View to the paths of its layers."""
+    return {v["name"]: [layer["path"] for layer in v["layers"]] for v in data(viewer)["views"]}
+
+
+def ends(paths):
+    return [path.split("/", 1)[1] for path in paths]
+
+
+# Which weights belong where
+
+
+@pytest.mark.parametrize("queries, keys", [(T, S), (S, S), (T + 4, S + 2), (S + 2, S + 2)])
+def test_layers_of_a_transformer_are_told_apart(queries, keys):
+    shown = views(plot.viewer(transformer(2, queries, keys), SOURCE, TARGET))
+    assert list(shown) == ["Encoder", "Between", "Decoder"]
+    assert ends(shown["Encoder"]) == [f"encoder/block_{i}/self_attention" for i in (0, 1)]
+    assert ends(shown["Between"]) == [f"decoder/block_{i}/cross_attention" for i in (0, 1)]
+    assert ends(shown["Decoder"]) == [f"decoder/block_{i}/self_attention" for i in (0, 1)]
+
+
+def test_sizes_tell_layers_without_a_telling_name_apart():
+    collected = {
+        "a": weights(B, H, S, S),
+        "b": weights(B, H, T, T),
+        "c": weights(B, H, T, S),
+        "d": weights(B, T, S),
+    }
+    shown = views(plot.viewer(collected, SOURCE, TARGET))
+    assert shown == {"Encoder": ["a"], "Between": ["c", "d"], "Decoder": ["b"]}
+
+
+def test_layers_without_a_telling_name_or_size_come_in_the_order_of_a_transformer():
+    collected = {name: weights(B, H, S, S) for name in "abcdef"}
+    shown = views(plot.viewer(collected, SOURCE, SOURCE[::-1]))
+    assert shown == {"Encoder": ["a", "b"], "Between": ["d", "f"], "Decoder": ["c", "e"]}
+
+
+@pytest.mark.parametrize("queries, keys", [(T, S), (S, S)])
+def test_a_recurrent_decoder_looks_from_target_to_source(queries, keys):
+    viewer = plot.viewer({"seq2seq/decoder": weights(B, queries, keys)}, SOURCE, TARGET)
+    assert views(viewer) == {"Between": ["seq2seq/decoder"]}
+    (view,) = data(viewer)["views"]
+    assert (view["queries"], view["keys"], len(view["layers"][0]["heads"])) == (
+        "target",
+        "source",
+        1,
+    )
+
+
+@pytest.mark.parametrize(
+    "path, name",
+    [
+        ("lm/decoder/block_0/self_attention", "Decoder"),
+        ("encoder/block_0/self_attention", "Encoder"),
+        ("multi_head_attention", "Self-attention"),
+    ],
+)
+def test_a_model_of_one_sentence_looks_at_its_own_words(path, name):
+    viewer = plot.viewer({path: weights(B, H, S, S)}, SOURCE)
+    assert views(viewer) == {name: [path]}
+    (view,) = data(viewer)["views"]
+    assert (view["queries"], view["keys"]) == ("source", "source")
+    assert data(viewer)["words"] == {"source": SOURCE}
+
+
+def test_the_decoder_looks_at_what_it_has_read():
+    read = ["<begin>", *TARGET[:-1]]
+    shown = data(plot.viewer(transformer(), SOURCE, TARGET, read))
+    sides = {view["name"]: (view["queries"], view["keys"]) for view in shown["views"]}
+    assert sides["Decoder"] == ("target", "target_in")
+    assert sides["Between"] == ("target", "source")
+    assert shown["words"]["target_in"] == read
+
+
+def test_weights_of_a_model_are_taken_as_they_come():
+    model = tfattn.Transformer(11, 13, num_layers=1, width=8, num_heads=2, hidden_dim=8)
+    collected = tfattn.attention_weights(model, (np.ones((1, S), int), np.ones((1, T), int)))
+    shown = views(plot.viewer(collected, SOURCE, TARGET))
+    assert {name: len(paths) for name, paths in shown.items()} == {
+        "Encoder": 1,
+        "Between": 1,
+        "Decoder": 1,
+    }
+
+
+# What the page holds
+
+
+def test_weights_are_there_to_a_thousandth():
+    collected = transformer()
+    for view in data(plot.viewer(collected, SOURCE, TARGET, row=1))["views"]:
+        for layer in view["layers"]:
+            wanted = collected[layer["path"]][1]
+            heads = np.reshape(layer["heads"], wanted.shape) / 1000
+            np.testing.assert_allclose(heads, wanted, rtol=0, atol=0.0005001)
+
+
+def test_weights_of_padding_are_left_out():
+    collected = transformer(1, T + 4, S + 2)
+    for view in data(plot.viewer(collected, SOURCE, TARGET))["views"]:
+        (layer,) = view["layers"]
+        rows, columns = (len({"source": SOURCE}.get(view[s], TARGET)) for s in ("queries", "keys"))
+        wanted = collected[layer["path"]][0, :, :rows, :columns]
+        heads = np.reshape(layer["heads"], wanted.shape) / 1000
+        np.testing.assert_allclose(heads, wanted, rtol=0, atol=0.0005001)
+
+
+HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<!--",
+    "<img src=x>",
+    "&lt;",
+    "{{data}}",
+    "\\u003c",
+]
+
+
+def test_a_word_ends_no_element_of_the_page():
+    sentence = [*HOSTILE, "'\"\u2028"]
+    plain = Elements(plot.viewer({"a": weights(1, S, S)}, SOURCE).page)
+    viewer = plot.viewer({"a": weights(1, S, S)}, sentence)
+    assert Elements(viewer.page).elements == plain.elements
+    assert data(viewer)["words"]["source"] == sentence
+
+
+def test_a_title_is_text():
+    title = "<b>{{data}} & more</b>"
+    page = Elements(plot.viewer({"a": weights(1, S, S)}, SOURCE, title=title).page)
+    assert page.of("title") == [title]
+    assert "b" not in [tag for tag, _ in page.elements]
+
+
+def test_the_page_names_no_other_file():
+    viewer = plot.viewer(transformer(), SOURCE, TARGET)
+    for tag, attributes in Elements(viewer.page).elements:
+        for name in ("src", "href", "srcset", "action"):
+            assert attributes.get(name, "data:,") == "data:,", tag
+    assert not re.search(r"url\(|@import|fetch\(|https?://(?!www\.w3\.org/2000/svg)", viewer.page)
+
+
+def test_the_page_is_written_to_a_file(tmp_path):
+    words = ["那", "只", "小", "黑", "猫", "睡", "觉"]
+    viewer = plot.viewer({"a": weights(1, S, S)}, words, title="注意力")
+    viewer.save(tmp_path / "viewer.html")
+    plot.save_viewer(tmp_path / "again.html", {"a": weights(1, S, S)}, words, title="注意力")
+    text = (tmp_path / "viewer.html").read_text("utf-8")
+    assert text == (tmp_path / "again.html").read_text("utf-8") == viewer.page
+    assert "黑" in text and "<title>注意力</title>" in text
+
+
+def test_a_notebook_shows_the_page_in_a_frame():
+    viewer = plot.viewer(transformer(), HOSTILE + SOURCE[:1], TARGET)
+    ((tag, attributes),) = Elements(viewer._repr_html_()).elements
+    assert tag == "iframe"
+    assert attributes["srcdoc"] == viewer.page
+    assert attributes["sandbox"] == "allow-scripts"
+
+
+@pytest.mark.slow
+def test_six_layers_of_eight_heads_and_sixty_words_take_two_megabytes():
+    rng = np.random.default_rng(3)
+    collected = {}
+    for path, value in transformer(6, 60, 60).items():
+        logits = rng.normal(size=(1, 8, *value.shape[2:]), scale=2.0)
+        collected[path] = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    words = [f"word{i}" for i in range(60)]
+    assert len(plot.viewer(collected, words, words).page.encode()) < 2e6
+
+
+# What it refuses
+
+
+def refused(**changes):
+    given = {"weights": {"a": weights(B, T, S)}, "source": SOURCE, "target": TARGET} | changes
+    return lambda: plot.viewer(**given)
+
+
+A_DICT = (
+    "be a dict from path to an array (B, T, S) or (B, H, T, S), as attention_weights returns it"
+)
+NUMBERS = "hold numbers, in the shape (B, T, S) or (B, H, T, S)"
+
+
+@table(
+    (refused(weights={}), "viewer", "weights", A_DICT, "{}"),
+    (refused(weights=[1.0]), "viewer", "weights", A_DICT, "[1.0]"),
+    (refused(weights={"a": "b"}), "viewer", "weights['a']", NUMBERS, "'b'"),
+    (
+        refused(weights={"a": np.ones((T, S))}),
+        "viewer",
+        "weights['a']",
+        "have shape (B, T, S) or (B, H, T, S)",
+        "(5, 7)",
+    ),
+    (
+        refused(weights={"a": np.full((B, T, S), np.nan)}),
+        "viewer",
+        "weights['a']",
+        "hold finite numbers of at least 0",
+        "nan",
+    ),
+    (
+        refused(weights={"a": np.full((B, T, S), -0.5)}),
+        "viewer",
+        "weights['a']",
+        "hold finite numbers of at least 0",
+        "-0.5",
+    ),
+    (refused(row=-1), "viewer", "row", "be an integer of at least 0", "-1"),
+    (refused(row=2), "viewer", "row", "be below the batch size of weights['a'], 2", "2"),
+    (refused(source="the cat"), "viewer", "source", "be a collection of strings", "'the cat'"),
+    (refused(source=[]), "viewer", "source", "hold at least one word", "[]"),
+    (refused(target=[1]), "viewer", "target", "hold strings", "1"),
+    (
+        refused(target_in=["le"]),
+        "viewer",
+        "target_in",
+        "have as many words as `target`, which has 5",
+        "['le']",
+    ),
+    (
+        refused(target=["le"] * 6),
+        "viewer",
+        "target",
+        "have at most 5 words, as 'a' has weights for no more",
+        str(["le"] * 6),
+    ),
+)
+def test_what_cannot_be_shown_is_refused(act, who, argument, expected, received):
+    with pytest.raises(ValueError, match=message(who, argument, expected, received)):
+        act()

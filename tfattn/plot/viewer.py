@@ -1,0 +1,241 @@
+"""Attention weights as a page to explore: hover a word and see where it looks."""
+
+import base64
+import hashlib
+import html
+import importlib.resources
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tfattn import _checks
+
+__all__ = ["Viewer", "save_viewer", "viewer"]
+
+WHO = "viewer"
+
+# Each view of the page: its name, the sentence that looks and the sentence that is looked at.
+VIEWS = {
+    "encoder": ("Encoder", "source", "source"),
+    "between": ("Between", "target", "source"),
+    "decoder": ("Decoder", "target", "target_in"),
+    "self": ("Self-attention", "source", "source"),
+}
+
+HEIGHT = 860  # pixels of the frame in a notebook
+
+
+class Viewer:
+    """A page that shows attention weights, made by `tfattn.plot.viewer`.
+
+    A notebook shows it where it is the last line of a cell.
+
+    Args:
+        page: the whole HTML page.
+    """
+
+    def __init__(self, page: str) -> None:
+        self.page = page
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the page to one HTML file, which needs no network.
+
+        Args:
+            path: of the file. Its folder must exist.
+        """
+        Path(path).write_text(self.page, encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        # A frame keeps the page's styles and the notebook's apart; the sandbox, its scripts.
+        return (
+            f'<iframe srcdoc="{html.escape(self.page)}" title="Attention viewer" '
+            f'sandbox="allow-scripts" loading="lazy" '
+            f'style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
+        )
+
+
+def viewer(
+    weights: Mapping[str, ArrayLike],
+    source: Sequence[str],
+    target: Sequence[str] | None = None,
+    target_in: Sequence[str] | None = None,
+    row: int = 0,
+    title: str = "Where each word looks",
+) -> Viewer:
+    """Attention weights of one pair of sentences, as a page to explore.
+
+    Choose encoder, decoder or between, a layer and a head. Hover, tap or walk with the arrow keys
+    to a word, and see where it looks: as lines, as shades and as numbers.
+
+    What a layer belongs to is read from the size of its weights, and from its path where sizes
+    leave it open: from `encoder`, `decoder`, `self` and `cross` in it. Where both are silent, a
+    layer attends from `target` to `source`, but for a multiple of three layers: these come in the
+    order of a Transformer.
+
+    Args:
+        weights: as `tfattn.attention_weights` returns them, a dict from path to `(B, T, S)` or
+            `(B, H, T, S)`. The page holds them in steps of 0.001.
+        source: the words that were read. Fewer words than `S` leave out the padding after them.
+        target: the words that were written. None for a model of a single sentence.
+        target_in: the words that the decoder read, which its self-attention looks at: the mark of
+            the beginning, then all but the last of `target`. Defaults to `target`.
+        row: which sentence of the batch.
+        title: heading of the page.
+    Returns:
+        `Viewer`, with `save(path)`. A notebook shows it.
+    Raises:
+        ValueError: `weights` is no dict of such arrays, or they hold negative or infinite numbers;
+            there are more words than weights; `row` is outside of the batch.
+    Example:
+        >>> weights = {"decoder": np.full((1, 2, 3), 1 / 3)}  # (B, T, S)
+        >>> page = tfattn.plot.viewer(weights, ["the", "cat", "sleeps"], ["le", "chat"])
+        >>> page.save("viewer.html")  # doctest: +SKIP
+    """
+    words = _words(source, target, target_in)
+    data = {"words": words, "views": _views(_matrices(weights, row), words)}
+    return Viewer(_page(data, str(title)))
+
+
+def save_viewer(
+    path: str | os.PathLike,
+    weights: Mapping[str, ArrayLike],
+    source: Sequence[str],
+    target: Sequence[str] | None = None,
+    target_in: Sequence[str] | None = None,
+    row: int = 0,
+    title: str = "Where each word looks",
+) -> None:
+    """Writes `tfattn.plot.viewer` to one HTML file, which needs no network.
+
+    Args:
+        path: of the file. Its folder must exist.
+        weights, source, target, target_in, row, title: as of `tfattn.plot.viewer`.
+    Raises:
+        ValueError: as `tfattn.plot.viewer` does.
+    Example:
+        >>> weights = {"decoder": np.full((1, 2, 3), 1 / 3)}  # (B, T, S)
+        >>> words = ["the", "cat", "sleeps"], ["le", "chat"]
+        >>> tfattn.plot.save_viewer("viewer.html", weights, *words)  # doctest: +SKIP
+    """
+    viewer(weights, source, target, target_in, row, title).save(path)
+
+
+def _words(
+    source: Sequence[str], target: Sequence[str] | None, target_in: Sequence[str] | None
+) -> dict[str, list[str]]:
+    """The sentences that are given, by name."""
+    given = {"source": source, "target": target, "target_in": target_in}
+    words = {
+        argument: _checks.strings(WHO, argument, sentence)
+        for argument, sentence in given.items()
+        if sentence is not None or argument == "source"
+    }
+    for argument, sentence in words.items():
+        if not sentence:
+            _checks.fail(WHO, argument, "hold at least one word", sentence)
+    if "target_in" in words and len(words["target_in"]) != len(words.get("target", [])):
+        count = len(words.get("target", []))
+        expected = f"have as many words as `target`, which has {count}"
+        _checks.fail(WHO, "target_in", expected, words["target_in"])
+    return words
+
+
+def _matrices(weights: Mapping[str, ArrayLike], row: int) -> dict[str, np.ndarray]:
+    """The weights of that row of the batch, `(H, T, S)` by path."""
+    letters = "(B, T, S) or (B, H, T, S)"
+    if not isinstance(weights, Mapping) or not weights:
+        expected = f"be a dict from path to an array {letters}, as attention_weights returns it"
+        _checks.fail(WHO, "weights", expected, weights)
+    _checks.non_negative_int(WHO, "row", row)
+    matrices = {}
+    for path, value in weights.items():
+        argument = f"weights[{path!r}]"
+        try:
+            array = np.asarray(value, "float64")
+        except (TypeError, ValueError):
+            _checks.fail(WHO, argument, f"hold numbers, in the shape {letters}", value)
+        _checks.rank(WHO, argument, array.shape, (3, 4), letters)
+        if row >= len(array):
+            _checks.fail(WHO, "row", f"be below the batch size of {argument}, {len(array)}", row)
+        matrix = array[row]
+        wrong = matrix[~np.isfinite(matrix) | (matrix < 0)]
+        if wrong.size:
+            _checks.fail(WHO, argument, "hold finite numbers of at least 0", float(wrong[0]))
+        matrices[str(path)] = matrix[np.newaxis] if matrix.ndim == 2 else matrix
+    return matrices
+
+
+def _views(matrices: dict[str, np.ndarray], words: dict[str, list[str]]) -> list[dict]:
+    """What the page shows: the layers of each view, without their padding."""
+    target = "target" if "target" in words else "source"
+    names = {"source": "source", "target": target}
+    names["target_in"] = "target_in" if "target_in" in words else target
+    kinds = _kinds(matrices, single="target" not in words)
+    views = {}
+    for (path, matrix), kind in zip(matrices.items(), kinds, strict=True):
+        name, *sides = VIEWS[kind]
+        queries, keys = (names[side] for side in sides)
+        for argument, size in ((queries, matrix.shape[1]), (keys, matrix.shape[2])):
+            if len(words[argument]) > size:
+                expected = f"have at most {size} words, as {path!r} has weights for no more"
+                _checks.fail(WHO, argument, expected, words[argument])
+        matrix = matrix[:, : len(words[queries]), : len(words[keys])]
+        thousandths = np.rint(matrix * 1000).astype(int).reshape(len(matrix), -1)
+        view = {"name": name, "queries": queries, "keys": keys, "layers": []}
+        layers = views.setdefault(kind, view)["layers"]
+        layers.append({"path": path, "heads": thousandths.tolist()})
+    return [views[kind] for kind in VIEWS if kind in views]
+
+
+def _kinds(matrices: dict[str, np.ndarray], single: bool) -> list[str]:
+    """The view of each layer: by size, then by path, then by order."""
+    if single:
+        return [_kind_by_path(path, single) or "self" for path in matrices]
+    shapes = [matrix.shape[1:] for matrix in matrices.values()]
+    # Oblong weights go from target to source, and tell the sizes with their padding.
+    sizes = next((shape for shape in shapes if shape[0] != shape[1]), ())
+    kinds = []
+    for path, shape in zip(matrices, shapes, strict=True):
+        if shape[0] != shape[1]:
+            kinds.append("between")
+        elif shape[0] in sizes:
+            kinds.append("decoder" if shape[0] == sizes[0] else "encoder")
+        else:
+            kinds.append(_kind_by_path(path, single))
+    if set(kinds) == {None} and len(kinds) % 3 == 0:
+        third = len(kinds) // 3
+        return ["encoder"] * third + ["decoder", "between"] * third
+    return [kind or "between" for kind in kinds]
+
+
+def _kind_by_path(path: str, single: bool) -> str | None:
+    """The view that a path names, `a/decoder/block_0/cross_attention` such as "between"."""
+    *_, last = parts = path.lower().split("/")
+    if "cross" in last or ("encoder" in last and "decoder" in last):
+        return "between"
+    for part in reversed(parts):
+        if "encoder" in part:
+            return "encoder"
+        if "decoder" in part:
+            # A recurrent decoder attends to the source alone, and its path says no more.
+            return "decoder" if single or "self" in last else "between"
+    return None
+
+
+def _page(data: dict, title: str) -> str:
+    """The template, filled in."""
+    template = importlib.resources.files("tfattn.plot").joinpath("viewer.html").read_text("utf-8")
+    # The browser runs the template's own script and no other.
+    script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    for sign in "<>&":  # so that no word ends the element that holds the data
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    filled = {"title": html.escape(title), "script_hash": f"sha256-{digest}", "data": text}
+    # In one pass: braces in a title or a word are text.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], template)
