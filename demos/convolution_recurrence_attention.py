@@ -2,10 +2,9 @@
 Convolution, recurrence, self-attention
 =======================================
 
-Three kinds of layer turn a sequence into another one of the same length. How many products do they
-take, how many steps have to wait for one another, and how far apart are two tokens? A table
-answers, and then a clock: we time such layers on longer and longer sequences, and compare the
-slopes with those of the table.
+All three turn n vectors into n vectors. They differ in how much they compute, in how many steps
+have to wait for one another, and in how far a signal travels between two tokens. We tabulate all
+of it, measure layers on sequences that grow, and lay the predicted slopes beside the times.
 """
 
 import argparse
@@ -30,127 +29,138 @@ parser.add_argument(
     help="folder for figures",
 )
 parser.add_argument(
-    "--longest", type=int, default=4096, help="most tokens that are timed (default: 4096)"
+    "--longest",
+    type=int,
+    default=16_384,
+    metavar="N",
+    help="tokens of the longest sequence that is measured, from 1024 on (default: %(default)s)",
 )
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
 keras.utils.set_random_seed(options.seed)
 
 # %%
-# What a layer costs
-# ------------------
-# For :math:`n` tokens of width :math:`d`, a convolution whose kernel covers :math:`k` tokens, and
-# attention in which a query sees :math:`r` keys:
+# Three questions
+# ---------------
+# For n tokens of width d, a kernel over k tokens, and a window in which a query sees r keys:
 #
-# - *operations*: how many multiplications, as leading terms;
-# - *sequential steps*: how many of them have to wait for one another. A recurrent layer reads token
-#   by token; the others take all tokens at once;
-# - *longest path*: how many layers or steps a signal passes between the two tokens that are
-#   farthest apart. The shorter it is, the easier is it to learn what belongs together.
+# - **Operations.** Self-attention scores every pair, :math:`n^2 d`. A recurrence multiplies each
+#   state by a matrix, :math:`n d^2`; a convolution does so for each token under its kernel,
+#   :math:`k n d^2`. A separable one takes one weight a column first, :math:`k n d + n d^2`. With a
+#   window, attention scores :math:`r n` pairs.
+# - **Sequential steps.** A recurrence needs the state before it, n times. All others compute every
+#   token at once.
+# - **Longest path.** To learn what the first token has to do with the last, a gradient must get
+#   from one to the other. Self-attention joins them in one step, a recurrence in n. Convolutions
+#   are stacked until their kernels reach, :math:`n / k` layers; if each is dilated k times as far
+#   as the one below, :math:`\log_k n` do. Windows are stacked likewise, :math:`n / r`.
 #
-# Self-attention is the one with a short path *and* no waiting. Its price is :math:`n^2`.
-table = tfattn.complexity(n=1000, d=64, kernel_size=3, window=100)
-print(f"{'n = 1000, d = 64, k = 3, r = 100':32} {'operations':>12} {'steps':>6} {'path':>6}")
+# The function has the leading terms of the well-known table, for any sizes.
+d, k, r = 128, 3, 127
+table = tfattn.complexity(n=1024, d=d, kernel_size=k, window=r)
+print(f"1024 tokens of width {d}     operations  sequential steps  longest path")
 for name, cost in table.items():
-    print(f"{name:32} {cost.operations:12,} {cost.sequential_steps:6} {cost.longest_path:6}")
+    print(f"{name:24}{cost.operations:14,d}{cost.sequential_steps:18,d}{cost.longest_path:14,d}")
 
 # %%
-# When is attention the cheaper one?
-# ----------------------------------
-# :math:`n^2 d` against :math:`n d^2`: where a sentence has fewer tokens than a token has numbers.
-# The lines cross at :math:`n = d`. For translation, with some 30 tokens and a width of 512,
-# self-attention is by far the cheaper; for a long document it is not, unless each query sees a
-# window only.
+# Which one computes most?
+# ------------------------
+# That depends on which is longer, the text or the vector. At width 512 self-attention and
+# recurrence meet at the dot, where :math:`n = d`. For a sentence of 30 tokens attention is by far
+# the cheapest, for a book by far the dearest. A window takes the square away. Plain and dilated
+# convolution take the same number of operations, so their lines lie on one another; a separable one
+# takes hardly more than a recurrence.
 lengths = 2 ** np.arange(5, 14)
-operations = {
-    name: [tfattn.complexity(n=int(n), d=512, window=64)[name].operations for n in lengths]
-    for name in ("self-attention", "recurrence", "windowed self-attention")
-}
+tables = [tfattn.complexity(n=int(n), d=512, kernel_size=k, window=r) for n in lengths]
+operations = {name: [one[name].operations for one in tables] for name in table}
 figure = tfattn.plot.curves(
     lengths,
     operations,
     "Tokens n",
     "Operations",
-    title="Width 512, window 64",
     log_x=True,
     log_y=True,
+    marked={"recurrence": 512},
 )
 figure.savefig(options.out / "operations.png", dpi=150)
 figure
 
 # %%
-# By the clock
-# ------------
-# Each layer reads one sequence of width 64; we take the median of five calls. In a picture whose
-# axes are both logarithmic, :math:`n^p` is a line of slope :math:`p`: 2 for self-attention, 1 for
-# the others. We fit the slope to the three longest sequences. A layer has a fixed price, too,
-# which hides the slope where sequences are short; and the recurrent layer's many small steps cost
-# more by the clock than on paper. The numbers are your machine's.
-width, window = 64, 64
-causal_window = tfattn.masks.causal() & tfattn.masks.window(window)
+# How far apart are two tokens?
+# -----------------------------
+# Here attention is at its best: one step, however long the text. The square is the price of that.
+# Dilated convolutions come close.
+paths = {name: [one[name].longest_path for one in tables] for name in table}
+figure = tfattn.plot.curves(lengths, paths, "Tokens n", "Longest path", log_x=True, log_y=True)
+figure.savefig(options.out / "paths.png", dpi=150)
+figure
+
+# %%
+# And on this machine?
+# --------------------
+# Each layer reads one sequence, and the next is twice as long. On two logarithmic axes a power of n
+# is a straight line, and its slope is the power. The thin lines have the predicted slopes, 2 for
+# self-attention and 1 for all others. A layer comes near its slope once it is busy enough: below,
+# the time goes into calling it. The windowed layer computes short sequences whole and long ones
+# block by block, without the blocks that the window hides.
+#
+# What the slope does not show is the height. A recurrence computes as little as any, and is among
+# the slowest, since its n steps wait for one another and each is too small for the processor. A
+# convolution computes more, all at once.
+sizes = [n for n in 512 * 2 ** np.arange(10) if n <= options.longest]
 layers = {
     "self-attention": tfattn.DotProductAttention(),
-    "recurrence": keras.layers.GRU(width, return_sequences=True),
-    "convolution": keras.layers.Conv1D(width, 3, padding="same"),
+    "recurrence": keras.layers.GRU(d, return_sequences=True),
+    "convolution": keras.layers.Conv1D(d, k, padding="same"),
+    "dilated convolution": keras.layers.Conv1D(d, k, padding="same", dilation_rate=k),
+    "separable convolution": keras.layers.SeparableConv1D(d, k, padding="same"),
     "windowed self-attention": tfattn.DotProductAttention(),
 }
-calls = {
-    "self-attention": lambda x: layers["self-attention"](x, x),
-    "recurrence": layers["recurrence"],
-    "convolution": layers["convolution"],
-    "windowed self-attention": lambda x: layers["windowed self-attention"](
-        x, x, attention_mask=causal_window
-    ),
-}
-factors = {"convolution": 8, "windowed self-attention": 8}  # so quick that they need more tokens
-timed = {name: options.longest * factors.get(name, 1) // 2 ** np.arange(4)[::-1] for name in calls}
-seconds = {name: [] for name in calls}
-for name, call in calls.items():
-    for n in timed[name].tolist():
-        x = np.random.default_rng(options.seed).normal(size=(1, n, width)).astype("float32")
-        inputs = keras.Input((n, width))
-        model = keras.Model(inputs, call(inputs))
-        model.predict(x, verbose=0)  # compiles
-        taken = []
+masks = {"self-attention": None, "windowed self-attention": tfattn.masks.window(r // 2 + 1)}
+tokens = keras.Input((None, d), batch_size=1)
+seconds, measured, predicted = {}, {}, {}
+for name, layer in layers.items():
+    if name in masks:
+        output = layer(query=tokens, value=tokens, attention_mask=masks[name])
+    else:
+        output = layer(tokens)
+    model = keras.Model(tokens, output)
+    model.compile(jit_compile=False)  # XLA would compile each length anew
+    seconds[name] = []
+    for n in sizes:
+        batch = np.random.default_rng(options.seed).normal(size=(1, n, d)).astype("float32")
+        times = []
         for _ in range(5):
-            began = time.perf_counter()
-            model.predict_on_batch(x)
-            taken.append(time.perf_counter() - began)
-        seconds[name].append(float(np.median(taken)))
-slopes = {
-    name: float(np.polyfit(np.log(timed[name][1:]), np.log(each[1:]), 1)[0])
-    for name, each in seconds.items()
-}
-predicted = {}
-for name in calls:
-    fewer, more = (tfattn.complexity(n=n, d=width, window=window)[name] for n in (2048, 4096))
-    predicted[name] = float(np.log2(more.operations / fewer.operations))
-    print(f"{name:24} slope {slopes[name]:.2f}, predicted {predicted[name]:.2f}")
-milliseconds = {name: 1000 * np.array(each) for name, each in seconds.items()}
-# Lines of the predicted slopes, through the longest sequence.
-for name, label in (("self-attention", "slope 2"), ("windowed self-attention", "slope 1")):
-    timed[label] = timed[name]
-    fewer = timed[name] / timed[name][-1]
-    milliseconds[label] = milliseconds[name][-1] * fewer ** predicted[name]
-figure = tfattn.plot.curves(
-    timed, milliseconds, "Tokens n", "Milliseconds a sequence", log_x=True, log_y=True
-)
-figure.savefig(options.out / "time.png", dpi=150)
+            start = time.perf_counter()
+            model.predict_on_batch(batch)
+            times.append(time.perf_counter() - start)
+        seconds[name].append(np.median(times[1:]))  # the first call prepares the others
+    costs = [tfattn.complexity(int(n), d, kernel_size=k, window=r)[name].operations for n in sizes]
+    # slopes over the longest sequences, where the layer has enough to do
+    power = np.polyfit(np.log(sizes[-3:]), np.log([seconds[name][-3:], costs[-3:]]).T, 1)[0]
+    measured[name], predicted[name] = power.tolist()
+    print(f"{name:24} {seconds[name][-1] * 1e3:7.1f} ms for {sizes[-1]} tokens,", end=" ")
+    print(f"slope {measured[name]:.2f}, predicted {predicted[name]:.0f}")
+
+figure = tfattn.plot.curves(sizes, seconds, "Tokens n", "Seconds", log_x=True, log_y=True)
+for name, times in seconds.items():
+    straight = times[-1] * (np.array(sizes) / sizes[-1]) ** predicted[name]
+    figure.axes[0].plot(sizes, straight, color="0.5", linewidth=0.8, zorder=0)
+figure.savefig(options.out / "times.png", dpi=150)
 figure
 
 # %%
 # With this package
 # -----------------
-# A window is a mask, and a layer under it takes time and memory that grow with n and not with its
-# square.
-tokens = np.ones((1, 512, 64), "float32")
-layer = tfattn.MultiHeadAttention(num_heads=4, key_dim=16)
-output = layer(query=tokens, value=tokens, attention_mask=tfattn.masks.window(64))
-print("Output", tuple(output.shape))
+# The table for any sizes, and a window for any attention layer, whose hidden blocks are skipped.
+print(tfattn.complexity(n=4096, d=512, window=255)["windowed self-attention"])
+local = tfattn.MultiHeadAttention(num_heads=8, key_dim=64)
+x = np.ones((1, 300, 512), "float32")
+print("Output", tuple(local(query=x, value=x, attention_mask=tfattn.masks.window(128)).shape))
 
 result = {
     "complexity": {name: list(cost) for name, cost in table.items()},
     "predicted_slopes": predicted,
-    "measured_slopes": slopes,
+    "measured_slopes": measured,
 }
 print("result:", json.dumps(result))
