@@ -36,7 +36,8 @@ def browser():
         try:
             browser = playwright.chromium.launch(executable_path=path, args=arguments)
         except sync_api.Error as error:
-            how = f"apt-get install chromium, or python -m playwright install chromium ({error})"
+            reason = str(error).splitlines()[0]
+            how = f"apt-get install chromium, or python -m playwright install chromium ({reason})"
             missing("Chromium", how)
         yield browser
         browser.close()
