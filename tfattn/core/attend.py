@@ -43,12 +43,11 @@ def attend(
     There are two paths to the same result. The dense one holds all T × S scores. The streamed one
     (TensorFlow) goes block by block: it holds a few blocks of scores at a time, skips those that
     the mask hides, and computes them again in the backward pass: memory grows with T + S. Left
-    to itself, `attend` streams long sequences: from 64 queries and keys, 512² pairs a head, and 2²³
-    scores (32 MB) in all rows and heads on. Under a causal mask or a window that is quicker, too.
-    Without a mask it is about as quick on some machines and up to a sixth slower on others, and
-    what it saves is memory. Of a score other than a dot product each pair counts as many times as
-    the operands are wide, and 2²⁴ numbers are the least. It never streams where the weights are
-    wanted. A graph whose lengths are not known yet holds both paths, and chooses when it runs.
+    to itself, `attend` streams from 64 queries and keys, 512² pairs a head and 2²³ scores in all
+    rows and heads on. For a score other than a dot product a pair counts as often as the operands
+    are wide, and the least is 2²⁴. Under a causal mask or a window streaming is also quicker;
+    without a mask it saves memory and takes about as long. It never streams where the weights are
+    returned. A graph whose lengths are not known yet holds both paths, and chooses when it runs.
 
     Args:
         query: `(B, T, Dq)`, or `(B, H, T, Dq)` with heads.

@@ -39,8 +39,8 @@ def translation_batches(
         target_out  un   chat  <eos>
 
     so that `target_out[t]` is what to say after `target_in[: t + 1]`. The dataset is shuffled
-    already: `model.fit(dataset, shuffle=False)` spares the warning that Keras gives when it would
-    shuffle and cannot.
+    already. Pass `shuffle=False` to `model.fit`, which would otherwise warn that it cannot shuffle
+    it.
 
     Args:
         pairs: Iterable of `(source, target)` strings.
@@ -53,8 +53,8 @@ def translation_batches(
             same orders (TensorFlow mixes in its global seed where one is set). Defaults to None,
             which keeps the order of `pairs`, as evaluation needs it.
         length_multiple: Positive int. A batch is padded with 0 to its longest row, and on to the
-            next multiple of this. XLA compiles once for each shape, and so meets few. 1 pads no
-            more than the rows need. Defaults to 8.
+            next multiple of this, so that there are few shapes: XLA compiles once for each. 1 pads
+            no more than the rows need. Defaults to 8.
 
     Returns:
         A `tf.data.Dataset` of known cardinality. Its elements are int32: source `(B, S)`, target_in
@@ -112,13 +112,13 @@ def token_batches(
 
     Pairs are ordered by their padded lengths, longest first, and split into batches once. An epoch
     then exchanges pairs whose two padded lengths are equal, and shuffles the batches. So each pair
-    is with others in every epoch, while the number of batches and their shapes stay: `fit` knows
-    how far it is, and XLA, which compiles once for each shape, meets all shapes in the first epoch.
+    is with others in every epoch, while the number of batches and their shapes stay the same: the
+    progress bar is right, and XLA compiles nothing after the first epoch.
 
-    With a `SubwordDropout` each epoch splits words in its own ways, and makes batches of what comes
-    of it. The number of batches stays, a hundredth above what the first epoch needs; the shapes do
-    not. A pair that would be too long for `max_length` or for a batch is encoded without dropout.
-    So is a whole epoch that would need more batches than there are.
+    With a `SubwordDropout` each epoch splits words in other ways, so that lengths and shapes
+    differ. The number of batches stays the same, a hundredth above what the first epoch needs. A
+    pair that would be too long for `max_length` or for a batch is encoded without dropout. So is a
+    whole epoch that would need more batches than there are.
 
     Args:
         pairs: Iterable of `(source, target)` strings.

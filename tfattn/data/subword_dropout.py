@@ -1,4 +1,4 @@
-"""Words split into other parts each time that they are read: BPE dropout."""
+"""BPE dropout: words are cut into other subwords each time they are read."""
 
 import itertools
 from collections.abc import Iterable
@@ -17,13 +17,13 @@ _NO_MERGE = np.iinfo(np.int32).max  # the rank of two parts that do not merge
 
 
 class SubwordDropout:
-    """BPE dropout: merges of subwords are skipped at random, anew in each epoch.
+    """BPE dropout: merges of subwords are skipped at random, differently in each epoch.
 
-    A small corpus shows many of its subwords a few times only, and a word always in the same parts.
+    In a small corpus many subwords occur a few times only, and a word is always cut the same way.
     With dropout, each word also trains the parts that it shares with others. Rows become longer,
     and training takes more epochs.
 
-    It stands where its vocabulary stands, with the same ids. `encode`, `decode`, `words` and `len`
+    Pass it in place of its vocabulary; it has the same ids. `encode`, `decode`, `words` and `len`
     are the vocabulary's own, without dropout, as evaluation and translation need them;
     `token_batches` calls `draw` for each epoch.
 

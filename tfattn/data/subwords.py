@@ -25,10 +25,10 @@ _RESERVED = str.maketrans("▁▅", "__")
 class SubwordVocabulary:
     """Parts of words as integer ids, by byte-pair encoding (BPE).
 
-    Frequent words stay whole, and no word is unknown: only a character that the vocabulary was
-    never shown is. It may go wherever `Vocabulary` does: it has the same methods and the same ids 0
-    to 3 for padding, the unknown, begin and end. Text cannot forge these: "<eos>" in a sentence
-    becomes parts like "<" and "eos", or unknown.
+    Frequent words stay whole, and no word is unknown, only characters that were not in the
+    sentences of `from_sentences`. It takes the place of a `Vocabulary`: it has the same methods and
+    the same ids 0 to 3 for padding, unknown, begin and end. Text never becomes one of these ids:
+    "<eos>" in a sentence becomes parts like "<" and "eos", or unknown.
 
     A joint vocabulary is one that was made from both languages' sentences. A model whose two sides
     share it can share its embeddings too.

@@ -1,4 +1,4 @@
-"""A toy corpus, English to French, in which attention has something to find.
+"""A toy corpus, English to French, that needs attention.
 
 A word-by-word dictionary does not solve it: adjectives change sides, articles and adjectives agree
 with a noun that stands elsewhere, negation wraps the verb. A small Transformer does, within
@@ -44,8 +44,7 @@ def toy_translation(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
     sentences have 3 to 15 words and French ones 3 to 13, the full stop included.
 
     Args:
-        num_pairs: Positive int, how many pairs to draw. The grammar has over a hundred million; any
-            number that fits in memory is there.
+        num_pairs: Positive int, how many pairs to draw, out of over a hundred million.
         seed: Int; the same seed gives the same pairs on every platform. Defaults to 0.
 
     Returns:

@@ -15,8 +15,8 @@ _SPECIAL_WORDS = ("<pad>", "<unk>", "<bos>", "<eos>")  # a word's place is its i
 class Vocabulary:
     """Whole words, separated by white space, as integer ids.
 
-    Ids 0 to 3 are padding, the unknown word, begin and end; the words follow. Text cannot forge
-    them: a word of the text that is spelt "<eos>" is an unknown word.
+    Ids 0 to 3 are padding, the unknown word, begin and end; the words follow. A word of the text
+    that is spelt "<eos>" is an unknown word.
 
     Other vocabularies may take this one's place wherever the package asks for a vocabulary. They
     need `encode`, `decode`, `len`, `save` and `load`, and the four ids `padding_id` (always 0),

@@ -28,9 +28,9 @@ def greedy_search(
     """Writes the best-scored token at every step, until each row has ended.
 
     The loop is compiled once for a step and the shapes of its state; a second call with tensors of
-    the same shapes traces nothing. On TensorFlow rows that have ended leave it as soon as they are
-    a quarter, but not inside of a `tf.function` of the caller's, which XLA might compile. The ids
-    are those of `tfattn.data.Vocabulary`.
+    the same shapes traces nothing. On TensorFlow, once a quarter of the rows have ended, they are
+    dropped from the loop, but not inside a `tf.function` of the caller's, which XLA might compile.
+    The ids are those of `tfattn.data.Vocabulary`.
 
     Args:
         step: `step(tokens, position, state) -> (logits, state)`, see `tfattn.decoding`; such as

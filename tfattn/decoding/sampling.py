@@ -1,4 +1,4 @@
-"""Sampling: each token drawn from what the step says of it."""
+"""Sampling: each token is drawn by its probability."""
 
 import dataclasses
 import numbers
@@ -36,8 +36,8 @@ def sample(
 
         p = softmax(logits / temperature)
 
-    With `top_k` the softmax runs over that many of the best tokens. With `top_p` only the best of
-    these can be drawn, the fewest that together reach it, in proportion to their p.
+    With `top_k` the softmax runs over that many of the best tokens. With `top_p` only the
+    fewest best tokens whose p adds up to it can be drawn, in proportion to their p.
 
     Compiled like `greedy_search`; another seed, temperature or `top_p` is no other compiled
     function. A row's tokens depend on its logits, its place in the batch, the greatest `max_length`
@@ -45,8 +45,8 @@ def sample(
 
     Args:
         step, state, batch_size, max_length: see `greedy_search`.
-        temperature: positive number; towards 0 the best token takes everything, above 1 the rare
-            ones gain.
+        temperature: positive number; near 0 the best token gets all the probability, above 1 rare
+            tokens get more.
         top_k: positive int, or None for all tokens. 1 is greedy search.
         top_p: number in (0, 1], or None for all tokens.
         seed: non-negative int: the same result every time; a `keras.random.SeedGenerator`: the next

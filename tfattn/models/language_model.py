@@ -17,15 +17,17 @@ __all__ = ["CausalLM"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class CausalLM(TokenModel):
-    """A Transformer's decoder alone, which tells the next token from those before it.
+    """A Transformer's decoder alone, which predicts the next token from those before it.
 
         p(token_t | tokens before t) = softmax(W · decoder(tokens)_{t−1})
 
-        model.compile(optimizer, MaskedCrossentropy()); model.fit(batches)      batches of (ids_in,
-        ids_out) greedy_search(model.step, model.encode(prompt, max_length), batch_size, max_length)
+        model.compile(optimizer, MaskedCrossentropy())
+        model.fit(batches)                                  # of (ids_in, ids_out)
+        state = model.encode(prompts, max_length)
+        written = greedy_search(model.step, state, batch_size, max_length)
 
     Padding (id 0) is masked everywhere. `ids_in` begins with the begin token, and `ids_out` is the
-    same text one token further. A search writes the prompt first and goes on from there.
+    same text one token further. A search writes the prompt first and continues it.
 
     Args:
         vocabulary_size: positive int V, number of ids, padding included.

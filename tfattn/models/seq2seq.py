@@ -21,10 +21,10 @@ __all__ = ["BahdanauSeq2Seq"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class BahdanauSeq2Seq(TokenModel):
-    """Recurrent encoder and attentive recurrent decoder: translation when attention came to it.
+    """A recurrent encoder and a recurrent decoder with attention, for translation.
 
         model.compile(optimizer, MaskedCrossentropy())
-        model.fit(batches)        with batches of ((source, target_in), target_out)
+        model.fit(batches)                                  # of ((source, target_in), target_out)
 
     Padding (id 0) is masked everywhere. `target_in` begins with the begin token, and `target_out`
     is the same sentence one token further.

@@ -193,8 +193,8 @@ class TransformerEncoder(_Stack):
             the block's, or to 0.1.
         block: a `TransformerEncoderBlock` that each layer copies, with weights and a seed of its
             own. Defaults to the paper's, post-norm, of `num_heads`, `hidden_dim` and `dropout`. A
-            pre-norm one brings the final norm that it needs. A block of the other class gives its
-            config.
+            stack of pre-norm blocks ends with one more norm. Of a block of the other class, an
+            encoder takes the config.
         positions: a positional encoding layer, which scales the embeddings too:
             `LearnedPositionalEncoding(max_length, input_scale=width**0.5)`, say. Defaults to
             sinusoids with that scale. `keras.layers.Identity()` adds nothing, where the blocks'

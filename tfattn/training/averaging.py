@@ -1,4 +1,4 @@
-"""Averaged weights in place of the last ones where a model is judged and kept."""
+"""Averaged weights in place of the last ones for validation and for saving."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,8 +22,8 @@ class AveragedWeights(keras.callbacks.Callback):
 
         average ← ema_momentum · average + (1 − ema_momentum) · weights
 
-    so that `ema_momentum=0.999` averages over about a thousand updates. Training itself goes on
-    from the weights as they were, to the last bit. So does another `fit` with this callback after
+    so that `ema_momentum=0.999` averages over about a thousand updates. Training itself continues
+    with the weights as they were, bit for bit. So does another `fit` with this callback after
     one that was interrupted during validation, unless other weights were loaded since. At its end
     `fit` leaves the average in the model, as Keras always does.
 
@@ -31,10 +31,10 @@ class AveragedWeights(keras.callbacks.Callback):
     to average over as many updates then needs the N-th root of the momentum.
 
     Args:
-        callbacks: list of callbacks that judge or keep the averaged weights, in the order that each
-            needs, such as `ValidationBleu` before `ModelCheckpoint`. They are called at the
+        callbacks: list of callbacks that are to see the averaged weights, in the order that they
+            need, such as `ValidationBleu` before `ModelCheckpoint`. They are called at the
             beginning and end of training and of epochs, and not of batches. `Backup` stays outside:
-            it keeps the weights that training goes on from. Defaults to none.
+            it keeps the weights that training continues with. Defaults to none.
     Raises:
         ValueError: `callbacks` is no list, or holds a `Backup` or what saves by batches; in `fit`
             and `evaluate`, the optimizer keeps no average; in `evaluate`, it has none yet.

@@ -53,7 +53,7 @@ class ValidationBleu(keras.callbacks.Callback):
         references: as many strings, tokens split by spaces, as in `corpus_bleu`.
         every: positive int n: BLEU is computed after the first epoch and the last of `epochs`, and
             after epochs n, 2n, 3n and so on, counted from 1. Between them the last value is
-            repeated, so that those who monitor it always find one. Defaults to 1.
+            repeated, so that callbacks which monitor it always find one. Defaults to 1.
         name: its name in the logs. Defaults to "val_bleu".
     Raises:
         ValueError: `translate` cannot be called; there are no `sources`; `references` are not as

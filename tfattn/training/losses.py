@@ -24,12 +24,12 @@ class MaskedCrossentropy(keras.losses.Loss):
 
     Smoothing works on ids, and builds no one-hot rows. Computed in float32.
 
-    The models of this package mark their logits, in a TensorFlow graph and in float32, with the
-    product that they are. Without a GPU, and for 512 words or more, mean and sum are then computed
-    without the logits, a block of tokens at a time, the gradients in the same pass. Nothing of the
-    size B · T · V is held, and the loss has no gradient with respect to the logits themselves. The
-    logits are used where any operation came after them (`tf.identity` is enough), in a subclass of
-    this loss with a `call` of its own, and for `reduction="none"`.
+    For the models of this package the loss can work without the logits: in a TensorFlow graph, in
+    float32, without a GPU and with 512 words or more, mean and sum are computed a block of tokens
+    at a time, with the gradients in the same pass. Nothing of the size B · T · V is held, and the
+    loss has no gradient with respect to the logits themselves. It uses the logits where any
+    operation came after them (`tf.identity` is enough), in a subclass with a `call` of its own, and
+    for `reduction="none"`.
 
     Args:
         label_smoothing: ε in [0, 1). Defaults to 0.
@@ -46,7 +46,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         A scalar, in nats a token; 0 where no token is real. For many batches, `fit` shows Keras's
         mean of theirs, weighted by rows and not by tokens: short rows count more where batches hold
         more of them. Under `tf.distribute` it is the mean of the replicas' means. An id that is
-        neither padding nor in the vocabulary has a loss of NaN, so that it shows, and no gradient.
+        neither padding nor in the vocabulary has a loss of NaN, which shows, and no gradient.
     Raises:
         ValueError: `label_smoothing` is not in [0, 1); `reduction` is another; shapes do not fit.
     Example:

@@ -17,8 +17,8 @@ __all__ = ["MaskedAccuracy"]
 class MaskedAccuracy(keras.metrics.Mean):
     """Share of real tokens whose id with the highest logit is the right one.
 
-    Where `MaskedCrossentropy` did without the logits, so does this: it computes them a block of
-    tokens at a time, which takes one more product with the vocabulary.
+    Where `MaskedCrossentropy` works without the logits, so does this metric: a block of tokens at a
+    time, with one more product with the vocabulary.
 
     Args:
         padding_id: int, the id that does not count. Defaults to 0.

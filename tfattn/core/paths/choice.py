@@ -19,7 +19,7 @@ def streams(path, query, key, score, return_weights):
         path: "dense" or "streamed" as the caller wants it, or None.
         query, key: `(B, T, D)` or `(B, H, T, D)`, with S for T.
     Raises:
-        ValueError: an unknown path, or one that is not to be had for this call.
+        ValueError: an unknown path, or one that this call cannot take.
     """
     if path not in (None, "dense", "streamed"):
         _checks.fail("attend", "path", "be None, 'dense' or 'streamed'", path)

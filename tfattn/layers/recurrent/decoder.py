@@ -1,4 +1,4 @@
-"""A recurrent network that writes a sentence, and looks back at another one before every word."""
+"""A recurrent network that writes a sentence and attends to another one before every word."""
 
 from typing import Any
 
