@@ -172,7 +172,7 @@ def test_a_model_of_unknown_lengths_trains_under_xla(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_choice_can_be_differentiated_twice(monkeypatch):
+def test_a_choice_can_be_differentiated_twice(monkeypatch, made):
     monkeypatch.setattr(choice, "_is_long", lambda query, key, score: tf.shape(query)[1] > 8)
     function, arguments = problem(71, heads=(1, 1))
     arguments = [x[:, 0] for x in arguments]
@@ -192,6 +192,8 @@ def test_a_choice_can_be_differentiated_twice(monkeypatch):
     graph = tf.function(lambda *arguments: penalty(None, *arguments), input_signature=unknown)
     for operands in (arguments, [x[:, :7] for x in arguments]):  # streamed, and dense
         assert_close(graph(*operands), penalty("dense", *operands), 1e-3)
+    # forward, backward, and the vjp of the latter, which each branch of each gradient calls
+    assert [function.experimental_get_tracing_count() for function in made] == [1, 1, 1]
 
 
 @pytest.mark.slow
