@@ -5,15 +5,9 @@ tests the dense one runs. Graphs that hold both are those of the engine's own te
 that `tests/conformance/paths.py` names, and of a Transformer that learns to copy.
 """
 
-import functools
-import unittest.mock
-
 import tfattn
-from tfattn.layers.attention import base
 
 
 def dense():
     """A context in which layers trace the dense path alone."""
-    return unittest.mock.patch.object(
-        base, "attend", functools.partial(tfattn.attend, path="dense")
-    )
+    return tfattn.path("dense")

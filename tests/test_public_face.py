@@ -12,7 +12,7 @@ from tests.processes import printed
 
 # The design's table of public names, as far as this stage goes.
 PUBLIC = {
-    "engine": {"attend", "masked_softmax", "masks", "kernels"},
+    "engine": {"attend", "masked_softmax", "masks", "kernels", "path"},
     "biases": {"biases"},
     "scores": {"DotProductScore", "AdditiveScore", "BilinearScore", "CosineScore", "KernelScore"},
     "layers": {

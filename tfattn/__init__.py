@@ -9,6 +9,7 @@ from tfattn import data, plot, training
 from tfattn.core import biases, kernels, masks
 from tfattn.core.attend import attend
 from tfattn.core.complexity import complexity
+from tfattn.core.paths.scope import path
 from tfattn.core.softmax import masked_softmax
 from tfattn.decoding import beam_search, greedy_search, sample, translate
 from tfattn.layers.attention.multi_head import MultiHeadAttention
@@ -93,6 +94,7 @@ __all__ = [
     "kernels",
     "masked_softmax",
     "masks",
+    "path",
     "plot",
     "sample",
     "training",

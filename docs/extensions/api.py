@@ -65,7 +65,7 @@ GROUPS = {
         "decoding.Hypotheses",
         "decoding.Past",
     ],
-    "The engine": ["attend", "masked_softmax", "complexity"],
+    "The engine": ["attend", "path", "masked_softmax", "complexity"],
 }
 MODULES = {
     "masks": "Masks",

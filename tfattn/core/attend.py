@@ -68,7 +68,7 @@ def attend(
         seed: int or `keras.random.SeedGenerator`, for the dropout.
         return_weights: whether to return the weights too.
         path: "dense" or "streamed" to choose the path. Defaults to None, which leaves the choice
-            to the sizes.
+            to the scope `tfattn.path`, and without one to the sizes.
     Returns:
         `(B, T, Dv)` or `(B, H, T, Dv)`; on request also the weights after softmax, before dropout,
         `(B, T, S)` or `(B, H, T, S)`.

@@ -18,7 +18,8 @@ def attend(query, value, key, score, parameters, mask, bias, drop=None, return_w
         visible = pairs.with_heads(visible, rank)
 
         def sees(broken):
-            return ops.any(ops.logical_and(visible, broken[..., None, :]), axis=-1, keepdims=True)
+            some = ops.logical_and(visible, ops.expand_dims(broken, -2))
+            return ops.any(some, axis=-1, keepdims=True)
 
         query, key, value, *_ = guard(query, key, value, sees)
     scores = score(query, key, *parameters)  # (..., T, S)

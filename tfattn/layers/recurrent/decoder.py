@@ -127,7 +127,8 @@ class RecurrentDecoder(RecurrentStack):
         memory = ops.cast(memory, self.compute_dtype)
         if memory_mask is not None:
             # A weight of 0 does not keep padding out of a product's gradient: 0 · NaN is NaN.
-            memory = ops.where(self._checked_mask(memory_mask, memory)[..., None], memory, 0.0)
+            seen = ops.expand_dims(self._checked_mask(memory_mask, memory), -1)
+            memory = ops.where(seen, memory, 0.0)
         return memory, self.score.prepare_key(memory)
 
     def call(
@@ -221,7 +222,7 @@ class _DecoderStep:
         self.cells = list(map(split_cell, decoder.cells, known))
         self.score, self.parameters = decoder.score, decoder.score.parameters()
         self.memory, self.keys, self.start = memory, keys, start
-        self.visible = None if memory_mask is None else memory_mask[:, None]  # (B, 1, S)
+        self.visible = None if memory_mask is None else ops.expand_dims(memory_mask, 1)  # (B, 1, S)
         self.units, self.dropout = decoder.units, dropout
         # Features between layers, each of which dropout keeps or drops.
         self.dropped = 0

@@ -61,7 +61,7 @@ class RecurrentStack(keras.layers.Layer):
 
     def embed(self, ids: Tensor, training: bool | None) -> Tensor:
         """Vectors of the ids, `(B, T, width)`, which are exactly 0 at padding."""
-        x = ops.where(padding_mask(ids)[..., None], self.embedding(ids), 0.0)
+        x = ops.where(ops.expand_dims(padding_mask(ids), -1), self.embedding(ids), 0.0)
         return self.input_dropout(x, training=training)
 
     def zero_states(self, cell: keras.layers.Layer, batch: int | Tensor) -> list[Tensor]:
