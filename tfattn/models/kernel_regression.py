@@ -12,6 +12,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import kernels
+from tfattn.core.paths import scope
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
 from tfattn.layers.attention.scores import checked_smoothing
 
@@ -146,13 +147,17 @@ class NadarayaWatsonRegressor(keras.Model):
         verbose: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        """As `keras.Model.export`; the endpoint takes float32 points `(N, D)`."""
+        """As `keras.Model.export`; the endpoint takes float32 points `(N, D)`.
+
+        All formats but SavedModel get the dense path alone, unless a scope `tfattn.path` is open.
+        """
         self._check_fitted()
         kwargs.setdefault(
             "input_signature",
             [keras.InputSpec(dtype="float32", shape=(None, self.points.shape[-1]))],
         )
-        return super().export(filepath, format=format, verbose=verbose, **kwargs)
+        with scope.of_export(format):
+            return super().export(filepath, format=format, verbose=verbose, **kwargs)
 
     def call(self, inputs: Tensor | dict[str, Tensor]) -> Tensor:
         output, _ = self._pool(inputs if isinstance(inputs, dict) else self._queries(inputs))

@@ -31,6 +31,7 @@ def attend(query, value, key, score, parameters, mask, bias, drop=None, return_w
         scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), rank)
     if bias is not None or not facts_of(score).always_finite:
         visible = softmax.not_hidden(scores, visible)
+        scores = softmax.bounded(scores)
     weights = ops.cast(softmax.normalise(scores, visible), value.dtype)
     kept = drop(weights) if drop else weights
     output = products.matmul(kept, value)  # (..., T, Dv)

@@ -72,6 +72,13 @@ def wanted() -> str | None:
     return (_open.get() or (None,))[-1]
 
 
+def of_export(format: str) -> contextlib.ContextDecorator:
+    """The scope of a model's export: a SavedModel may hold both paths, other formats the dense one,
+    unless a scope is open that names another.
+    """
+    return path(wanted() or (None if format == "tf_saved_model" else "dense"))
+
+
 def checked(who: str, path: Any) -> str | None:
     """The name of a path, or None."""
     # Not by `in` alone, which compares: an array would be compared element by element.
