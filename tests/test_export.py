@@ -1,8 +1,8 @@
 """Every public layer and model as an ONNX and as a LiteRT file, computed without this package.
 
 `tests/conformance/test_saving.py` has `.keras`, `.weights.h5` and SavedModel. Files are written
-here, for lengths that are not known, and read by one new process, see `tests.exported`. LiteRT files
-have nothing but builtin operations.
+here, for lengths that are not known, and read by one new process, see `tests.exported`. LiteRT
+files have nothing but builtin operations.
 """
 
 import contextlib
@@ -21,7 +21,6 @@ import tfattn
 from tests.conformance.table import ROWS, SAVED, Regressor, first_of_each_class
 from tests.exported import SUFFIXES
 from tests.processes import printed
-from tfattn import masks
 
 pytestmark = [
     pytest.mark.slow,

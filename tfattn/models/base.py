@@ -6,9 +6,10 @@ from typing import Any
 import keras
 
 from tfattn.core.paths import scope
+from tfattn.layers.quantization import QuantizedParts
 
 
-class TokenModel(keras.Model):
+class TokenModel(QuantizedParts, keras.Model):
     """A model of ids of any batch and lengths.
 
     Attributes:

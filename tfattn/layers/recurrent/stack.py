@@ -9,12 +9,13 @@ from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
+from tfattn.layers.quantization import QuantizedParts
 from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes
 
 __all__ = ["RecurrentStack", "word_embedding"]
 
 
-class RecurrentStack(keras.layers.Layer):
+class RecurrentStack(QuantizedParts, keras.layers.Layer):
     """Embedding, cells and dropout: what encoder and decoder share. See them for the arguments."""
 
     def __init__(
