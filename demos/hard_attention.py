@@ -1,11 +1,11 @@
 """
-Attention that picks one
-========================
+Hard attention
+==============
 
 Soft attention takes a weighted mean of everything. Hard attention picks one input and leaves the
-others. A pick has no slope, so no gradient runs through it; there are two ways around: the
-score-function estimator (REINFORCE), and the straight-through estimator. All three learn the same
-small task here, and we compare what their gradients say.
+others. A pick is not differentiable, so no gradient runs through it. There are two ways around: the
+score-function estimator of reinforcement learning (REINFORCE), and the straight-through estimator.
+All three learn the same small task here, and we compare what their gradients say.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def deal(count):
 # Soft
 # ----
 # The weights :math:`p` are the softmax of :math:`q W k`, the pooled value :math:`\sum_i p_i v_i`,
-# and a linear layer says the digit. All is smooth, so the cross-entropy has a gradient.
+# and a linear layer, ``speak``, says the digit. All is smooth, so the cross-entropy has a gradient.
 def soft(weights, values, digits):
     """Losses `(B,)` under weights `(B, S)`."""
     pooled = tf.linalg.matvec(values, weights, transpose_a=True)  # (B, 6)
@@ -105,7 +105,8 @@ def straight_through(weights, values, digits):
 # --------
 # Each kind starts from the same weights and sees the same cards. Asked about new ones, the two hard
 # ones pick the card of the greatest weight. All three learn the task, the score function a little
-# later: it sees the value of one card at a time, and most of its picks at the start are wrong.
+# later: it sees the value of one card at a time, and most of its picks at the start are wrong. (At
+# step 0 all are below the blind pick, which at least says the digit that it sees.)
 STEPS, EVERY = 200, 10
 kinds = {"soft": soft, "score function": score_function, "straight-through": straight_through}
 curves, examples = {}, {}
@@ -120,7 +121,9 @@ for kind, loss_of in kinds.items():
     for step in range(STEPS + 1):
         if step % EVERY == 0:
             query, keys, values, digits = test
-            pooled, weights = attention(query, values, keys, return_attention_scores=True)
+            pooled, weights = attention(
+                query=query, value=values, key=keys, return_attention_scores=True
+            )
             if kind != "soft":
                 pooled = tf.one_hot(tf.argmax(weights, axis=2), CARDS) @ values  # (B, 1, 6)
             said = tf.argmax(speak(pooled[:, 0]), axis=1)
@@ -128,7 +131,9 @@ for kind, loss_of in kinds.items():
             examples[kind] = weights[:3, 0]
         query, keys, values, digits = deal(64)
         with tf.GradientTape() as tape:
-            _, weights = attention(query, values, keys, return_attention_scores=True)
+            _, weights = attention(
+                query=query, value=values, key=keys, return_attention_scores=True
+            )
             loss = tf.reduce_mean(loss_of(weights[:, 0], values, digits))
         variables = [*attention.trainable_weights, *speak.trainable_weights]
         optimizer.apply(tape.gradient(loss, variables), variables)
@@ -168,7 +173,9 @@ for name, loss_of in estimators.items():
     gradients[name] = []
     for _ in range(1 if name == "exact" else 300):
         with tf.GradientTape() as tape:
-            _, weights = attention(query, values, keys, return_attention_scores=True)
+            _, weights = attention(
+                query=query, value=values, key=keys, return_attention_scores=True
+            )
             loss = tf.reduce_mean(loss_of(weights[:, 0]))
         gradients[name].append(np.ravel(tape.gradient(loss, matrix.value)))
 (exact,) = gradients.pop("exact")
@@ -208,8 +215,8 @@ figure
 # -----------------
 # Every attention layer returns its weights when asked, with their gradient. What is done with them
 # is up to you.
-pooled, weights = attention(query, values, keys, return_attention_scores=True)
-print("Picked cards:", *np.argmax(weights[:8, 0], axis=1) + 1)
+pooled, weights = attention(query=query, value=values, key=keys, return_attention_scores=True)
+print("Pooled", tuple(pooled.shape), "by weights", tuple(weights.shape))
 
 result = {
     "accuracy": {kind: accuracies[-1] for kind, accuracies in curves.items()},

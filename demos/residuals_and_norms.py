@@ -108,9 +108,9 @@ figure
 # Down through 24 layers
 # ----------------------
 # Deep networks suffer from gradients that vanish or explode on their way down, and from
-# degradation: with more layers even the training error may rise. A residual is the remedy for both.
-# F has only to learn what to change, and the derivative of :math:`H(x) = F(x) + x` has a 1 in it,
-# which takes the gradient past F.
+# degradation: with more layers even the training error may rise. With a residual F has only to
+# learn what to change, and the derivative of :math:`H(x) = F(x) + x` has a 1 in it, which takes the
+# gradient past F. The norm keeps lengths in bounds.
 #
 # Each layer :math:`F` is a position-wise network with fresh weights. There are five ways to put 24
 # of them on each other; the last two are those of the Transformer: post-norm as in the paper, and
@@ -146,7 +146,7 @@ for name, way in ways.items():
 # Read the curves from right to left, as the gradient goes. A plain layer keeps about 0.57 of its
 # length (with Glorot's weights and ReLU, the square root of 8/25), so that one part in a million
 # arrives at the bottom: the lower layers do not learn. The residual alone makes each layer multiply
-# it by 1.15, so it grows 30 times as long. With a norm it stays between 1 and about 3.
+# it by 1.15, so it arrives 30 times as long. With a norm it stays between 1 and about 3.
 figure = tfattn.plot.curves(
     np.arange(DEPTH + 1),
     gradients,
