@@ -57,18 +57,19 @@ keras.utils.set_random_seed(options.seed)
 #   as the one below, :math:`\log_k n` do. Windows are stacked likewise, :math:`n / r`.
 #
 # The function has these leading terms for any sizes. Most are table 1 of "Attention is all you
-# need" (Vaswani et al. 2017).
+# need" (Vaswani et al. 2017). Constants are left out: a kernel or a window around a token reaches
+# only half its width to each side, so a stack of them needs about twice as many layers.
 #
-# =====================  =========================  ================  ================
-# layer                  operations                 sequential steps  longest path
-# =====================  =========================  ================  ================
-# self-attention         :math:`n^2 d`              1                 1
-# recurrence             :math:`n d^2`              n                 n
-# convolution            :math:`k n d^2`            1                 n / k
-# dilated convolution    :math:`k n d^2`            1                 :math:`\log_k n`
-# separable convolution  :math:`k n d + n d^2`      1                 n / k
-# windowed attention     :math:`r n d`              1                 n / r
-# =====================  =========================  ================  ================
+# =======================  =========================  ================  ================
+# layer                    operations                 sequential steps  longest path
+# =======================  =========================  ================  ================
+# self-attention           :math:`n^2 d`              1                 1
+# recurrence               :math:`n d^2`              n                 n
+# convolution              :math:`k n d^2`            1                 n / k
+# dilated convolution      :math:`k n d^2`            1                 :math:`\log_k n`
+# separable convolution    :math:`k n d + n d^2`      1                 n / k
+# windowed self-attention  :math:`r n d`              1                 n / r
+# =======================  =========================  ================  ================
 d, k, r = 128, 3, 127
 table = tfattn.complexity(n=1024, d=d, kernel_size=k, window=r)
 print(f"1024 tokens of width {d}     operations  sequential steps  longest path")
