@@ -108,13 +108,20 @@ def _leads(folder, target):
     return path.parent == DOCS / "api" and (name == "index" or name.startswith("tfattn."))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", ["start", "zh/start", "coming-from-keras", "coming-from-d2l", "coming-from-pytorch"]
-)
+# The pages of the road quote pieces of the demos, which have tests of their own.
+PAGES = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(DOCS / "zh").glob("*.md")]
+SLOW = {"docs/start.md", "docs/zh/start.md", "docs/save-export-serve.md"}  # they train or export
+
+
+def _case(page):
+    name = page.relative_to(ROOT).as_posix()
+    return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
+
+
+@pytest.mark.parametrize("page", [_case(page) for page in sorted(PAGES) if run_blocks.blocks(page)])
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run_blocks.run(DOCS / f"{page}.md") > 0
-    if page.endswith("start"):
+    assert run_blocks.run(page) > 0
+    if page.stem == "start":
         assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
         assert (tmp_path / "model.keras").is_file()

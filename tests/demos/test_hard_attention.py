@@ -3,16 +3,6 @@
 import numpy as np
 import pytest
 
-from tests.demos.running import result, run
-
-
-@pytest.fixture(scope="module")
-def story(tmp_path_factory):
-    """(the numbers of the last line, the demo's variables, the folder of the figures)."""
-    folder = tmp_path_factory.mktemp("hard_attention")
-    output, variables = run("hard_attention", "--out", "new/figures", folder=folder)
-    return result(output), variables, folder / "new" / "figures"
-
 
 @pytest.mark.slow
 def test_all_three_learn_what_a_blind_pick_does_not_know(story):

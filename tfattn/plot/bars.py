@@ -1,4 +1,4 @@
-"""Bars, one a label or some side by side."""
+"""Bar charts."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,18 +22,20 @@ def bars(
     number_format: str | None = None,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """A bar a label, or a group of bars, one a name. Names differ in colour and hatch.
+    """A bar chart: one bar per label, or a group of bars per label.
+
+    In a group, the bars of different names differ in colour and hatch.
 
     Args:
-        labels: N words beneath the bars.
-        series: `(N,)`, how tall the bars are; or a dict from name to `(N,)`.
-        x_label, y_label, title: words on the axes and above them.
-        number_format: such as ".2f", to write each number at its bar; None writes none.
+        labels: N strings below the bars.
+        series: `(N,)`, the heights of the bars; or a dict from name to `(N,)`.
+        x_label, y_label, title: strings on the axes and above them.
+        number_format: such as ".2f", to write each number at its bar. Defaults to None: no numbers.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: there is not a number a label.
+        ValueError: `series` does not have one number per label.
         ImportError: matplotlib is not installed.
     Example:
         >>> weights = {"without a query": [0.2, 0.8], "with a query": [0.9, 0.1]}

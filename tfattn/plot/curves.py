@@ -25,20 +25,21 @@ def curves(
     marked: Mapping[str, float] | None = None,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """Curves with a legend. They differ in colour, dash and marker, so that grey tells them apart.
+    """Curves with a legend. They differ in colour, dashes and markers, also when printed in grey.
 
     Args:
-        x: `(N,)`, where the curves are known; or a dict from the names of `series` to `(N,)`.
-        series: a dict from name to `(N,)`, a curve each; or `(N,)` for one curve.
-        x_label, y_label, title: words on the axes and above them.
+        x: `(N,)`, the x of the points; or a dict from the names of `series` to `(N,)`.
+        series: a dict from name to `(N,)`, one curve per name; or `(N,)` for one curve.
+        x_label, y_label, title: strings on the axes and above them.
         log_x, log_y: whether that axis is logarithmic.
-        marked: a dict from the name of a curve to an x, where the curve gets a large dot and the
-            number beside it. Where there is one curve, any words do, and stand beside the dot.
+        marked: a dict from the name of a curve to an x. The curve gets a large dot at that x, with
+            the number beside it. If there is only one curve, the keys may be any strings, and are
+            written beside the dots.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: lengths or names differ; something is no vector of numbers.
+        ValueError: lengths or names differ; an array is not a vector of numbers.
         ImportError: matplotlib is not installed.
     Example:
         >>> n = np.array([16, 64, 256])

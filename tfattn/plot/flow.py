@@ -21,19 +21,21 @@ def flow(
     threshold: float = 0.05,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """Lines from each word to the words that it looks at: the more weight, the wider and darker.
+    """Lines from each query word to the key words that it attends to.
+
+    The larger a weight, the wider and darker its line.
 
     Args:
-        weights: `(T, S)`, how much each row looks at each column.
-        row_labels: T words, on the left: those that look, the queries.
-        column_labels: S words, on the right: those that are looked at, the keys.
-        title: words above them.
-        threshold: number of at least 0; lighter weights get no line.
+        weights: `(T, S)`, attention weights, a row per query and a column per key.
+        row_labels: T words, on the left: the queries.
+        column_labels: S words, on the right: the keys.
+        title: a string above them.
+        threshold: number of at least 0; smaller weights get no line.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: `weights` is no matrix of numbers; there is not a label a row or a column.
+        ValueError: `weights` is not a matrix of numbers; the number of labels is wrong.
         ImportError: matplotlib is not installed.
     Example:
         >>> weights = [[0.9, 0.1, 0.0], [0.0, 0.3, 0.7]]

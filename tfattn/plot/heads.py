@@ -1,4 +1,4 @@
-"""Every head of every layer at a glance."""
+"""Every head of every layer in one figure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,20 +19,20 @@ def head_grid(
     column_labels: Sequence[str] | None = None,
     title: str | None = None,
 ) -> canvas.Figure:
-    """Small heatmaps on one colour scale: a row of them for each layer, a column for each head.
+    """Small heatmaps with one colour scale: one row per layer, one column per head.
 
     Args:
         weights: `(L, H, T, S)`; or a dict from the path of a layer to `(H, T, S)`, such as what
             `attention_weights` gives for one sentence of the batch.
-        row_labels: T words that look, the queries. Defaults to numbers.
-        column_labels: S words that are looked at, the keys. Defaults to numbers. Of long sentences
-            only every second word is written, or fewer.
-        title: words above the grid.
+        row_labels: T words, the queries. Defaults to numbers.
+        column_labels: S words, the keys. Defaults to numbers. For long sentences only every second
+            word is written, or fewer.
+        title: a string above the grid.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: a layer's weights have another rank, or other T and S than the first layer's;
-            there is not a label a row or a column.
+        ValueError: a layer's weights have another rank, or another T or S than the first layer's;
+            the number of labels is wrong.
         ImportError: matplotlib is not installed.
     Example:
         >>> layer = tfattn.TransformerEncoderBlock(num_heads=2, hidden_dim=8)

@@ -29,37 +29,38 @@ def heatmaps(
     centre: float | None = None,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """Matrices as grids of coloured cells, all on one colour scale with one bar.
+    """Heatmaps of matrices, with one colour scale for all of them.
 
-    The scale begins at 0, or at the least number if that is negative. With `centre` it reaches as
-    far below that number as above it.
+    The scale begins at 0, or at the smallest number if that is negative. With `centre` it is
+    symmetric around that number.
 
     Args:
-        matrices: `(T, S)` for one heatmap; `(H, T, S)` for one a head; `(R, C, T, S)` for R rows of
-            C heatmaps. Cells that are not finite are drawn in grey.
-        row_labels: T words for the rows, such as those that were written. Defaults to numbers.
-        column_labels: S words for the columns, such as those that were read. Defaults to numbers.
-        titles: a string a heatmap, in reading order.
-        x_label, y_label, bar_label: names of the columns, the rows and the colour scale.
-        columns: positive int, most heatmaps side by side for `(H, T, S)`.
-        number_format: such as ".2f", to write each number into its cell; None writes none.
+        matrices: `(T, S)` for one heatmap; `(H, T, S)` for one per head; `(R, C, T, S)` for R rows
+            of C heatmaps. Cells that are not finite are drawn in grey.
+        row_labels: T words for the rows, such as the queries. Defaults to numbers.
+        column_labels: S words for the columns, such as the keys. Defaults to numbers.
+        titles: a sequence of strings, one per heatmap, row by row.
+        x_label, y_label, bar_label: labels of the columns, the rows and the colour scale.
+        columns: positive int, the most heatmaps side by side for `(H, T, S)`.
+        number_format: such as ".2f", to write each number into its cell. Defaults to None: no
+            numbers.
         colour_map: name of a matplotlib colour map. Defaults to "magma_r", or "RdBu_r" with a
-            `centre`. The first is as easily read in grey, the second is not.
-        row_values, column_values: `(T,)` and `(S,)`, numbers that increase, such as the x of
-            queries and keys. Each cell then lies at its number, and rows go upwards.
+            `centre`. The first can also be read when printed in grey; the second cannot.
+        row_values, column_values: `(T,)` and `(S,)`, increasing numbers, such as the x of queries
+            and keys. Each cell is then drawn at its number, and rows go upwards.
         centre: number in the middle of the colour scale, such as 0.0 for numbers of both signs.
         ax: matplotlib axes to draw one heatmap into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: `matrices` has another rank or no cells; there is not a label a row, a column or
-            a heatmap; values do not increase; `ax` comes with more than one heatmap.
+        ValueError: `matrices` has another rank or no cells; the number of labels or titles is
+            wrong; values do not increase; `ax` is given with more than one heatmap.
         ImportError: matplotlib is not installed.
     Example:
         >>> figure = tfattn.plot.heatmaps(np.eye(3), column_labels=["a", "small", "cat"])
         >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
         ['a', 'small', 'cat']
-        >>> len(tfattn.plot.heatmaps(np.ones((2, 3, 4, 5))).axes)  # six heatmaps and the bar
+        >>> len(tfattn.plot.heatmaps(np.ones((2, 3, 4, 5))).axes)  # six heatmaps, one scale
         7
     """
     _checks.positive_int(WHO, "columns", columns)

@@ -1,4 +1,4 @@
-"""Positional encodings as pictures."""
+"""Figures of positional encodings."""
 
 from collections.abc import Sequence
 
@@ -16,22 +16,22 @@ WHO = "positions"
 def positions(
     table: ArrayLike, dimensions: Sequence[int] = (4, 5, 6, 7), title: str | None = None
 ) -> canvas.Figure:
-    """A table of positions: some of its dimensions as curves, and beneath them all as a heatmap.
+    """A table of positional encodings: some dimensions as curves, and all of them as a heatmap.
 
     Positions run from left to right in both.
 
     Args:
         table: `(P, D)`, a vector for each of P positions.
-        dimensions: which of the D are drawn as curves.
-        title: words above the curves.
+        dimensions: ints from 0 to D − 1: the dimensions that are drawn as curves.
+        title: a string above the curves.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: `table` is no matrix of numbers; a dimension is not in it.
+        ValueError: `table` is not a matrix of numbers; a dimension is not in it.
         ImportError: matplotlib is not installed.
     Example:
         >>> layer = tfattn.SinusoidalPositionalEncoding()
-        >>> table = layer(np.zeros((1, 60, 32), "float32"))[0]  # added to zeros: itself
+        >>> table = layer(np.zeros((1, 60, 32), "float32"))[0]  # added to zeros: the table
         >>> figure = tfattn.plot.positions(table)
         >>> [line.get_label() for line in figure.axes[0].get_lines()]
         ['4', '5', '6', '7']
