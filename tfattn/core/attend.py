@@ -42,12 +42,14 @@ def attend(
 
     There are two paths to the same result. The dense one holds all T × S scores. The streamed one
     (TensorFlow) goes block by block: it holds a few blocks of scores at a time, skips those that
-    the mask hides, and computes them again in the backward pass: memory grows with T + S. Left
-    to itself, `attend` streams from 64 queries and keys, 512² pairs a head and 2²³ scores in all
-    rows and heads on. For a score other than a dot product a pair counts as often as the operands
-    are wide, and the least is 2²⁴. Under a causal mask or a window streaming is also quicker;
-    without a mask it saves memory and takes about as long. It never streams where the weights are
-    returned. A graph whose lengths are not known yet holds both paths, and chooses when it runs.
+    the mask hides, and computes them again in the backward pass: memory grows with T + S. Under a
+    causal mask or a window it is also quicker; without a mask it takes about as long.
+
+    Left to itself, `attend` streams where T and S are at least 64, T · S is at least 512², and
+    B · H · T · S is at least 2²³. For a score other than a dot product, T · S times the width of
+    the operands is at least 512², and B · H · T · S times that width at least 2²⁴. It never streams
+    where the weights are returned. A graph whose lengths are not known yet holds both paths, and
+    chooses when it runs.
 
     Args:
         query: `(B, T, Dq)`, or `(B, H, T, Dq)` with heads.

@@ -35,8 +35,8 @@ class alibi(Bias):
          [-1.  -0.5 -0. ]]
 
     Source: Press, Smith, Lewis 2022, arXiv:2108.12409, section 3, and for other numbers of heads
-        the rule of the authors' code. Differs from the paper in that keys after the query have a
-        bias too, by their distance: the paper's models are causal.
+    the rule of the authors' code. Differs from the paper in that keys after the query have a bias
+    too, by their distance: the paper's models are causal.
     """
 
     def __init__(self, num_heads: int):
