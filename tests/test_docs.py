@@ -110,7 +110,14 @@ def _leads(folder, target):
 
 # The pages of the road quote pieces of the demos, which have tests of their own.
 PAGES = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(DOCS / "zh").glob("*.md")]
-SLOW = {"docs/start.md", "docs/zh/start.md", "docs/save-export-serve.md"}  # they train or export
+# They build several blocks, train or export.
+SLOW = {
+    "docs/choose.md",
+    "docs/save-export-serve.md",
+    "docs/start.md",
+    "docs/translation.md",
+    "docs/zh/start.md",
+}
 
 
 def _case(page):
@@ -125,3 +132,17 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch)
     if page.stem == "start":
         assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
         assert (tmp_path / "model.keras").is_file()
+
+
+def test_a_page_keeps_the_last_line_of_each_progress_bar(monkeypatch):
+    pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(str(DOCS))
+    gallery = _script("extensions/gallery")
+    first, last = "    1/9 ━━━━ 26s 9s/step - loss: 5.8 ", "    9/9 ━━━━ 3s 9ms/step - loss: 0.6"
+    for separator in ("\r", "\n"):
+        page = [f"    Epoch 1/2\n{separator.join([first, first, last])}\n    Epoch 2/2\n{last}\n"]
+        gallery._without_progress(None, "road/positions", page)
+        assert page == [f"    Epoch 1/2\n{last}\n    Epoch 2/2\n{last}\n"]
+    page = [f"{first}\n{first}\n"]
+    gallery._without_progress(None, "start", page)
+    assert page == [f"{first}\n{first}\n"]

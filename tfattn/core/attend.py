@@ -46,12 +46,13 @@ def attend(
     There are two paths to the same result. The dense path holds all T × S scores. The streamed path
     (TensorFlow only) goes block by block. It holds a few blocks of scores at a time, skips those
     that the mask hides, and computes them again in the backward pass, so memory grows with T + S.
-    By default `attend` streams where all of these hold: at least 64 queries and 64 keys; at least
-    512² pairs of query and key per head; at least 2²³ scores in all rows and heads. For a score
-    other than a dot product, pairs times width must be at least 512² per head and 2²⁴ in all. It
-    never streams where the weights are returned. Under a causal mask or a window streaming is also
-    faster; without a mask it saves memory and takes about as long. A graph whose lengths are not
-    known yet holds both paths, and chooses when it runs.
+    Under a causal mask or a window it is also faster; without a mask it takes about as long.
+
+    By default `attend` streams where T and S are at least 64, T · S is at least 512², and
+    B · H · T · S is at least 2²³. For a score other than a dot product, T · S times the width of
+    the operands is at least 512², and B · H · T · S times that width at least 2²⁴. It never streams
+    where the weights are returned. A graph whose lengths are not known yet holds both paths, and
+    chooses when it runs.
 
     Args:
         query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with H heads.

@@ -36,7 +36,7 @@ class alibi(Bias):
 
     Source: Press, Smith, Lewis 2022, arXiv:2108.12409, section 3; for an H that is not a power of
     two, the rule of the authors' code. Differs from the paper in that keys after the query have a
-        bias too, by their distance: the paper's models are causal.
+    bias too, by their distance: the paper's models are causal.
     """
 
     def __init__(self, num_heads: int):

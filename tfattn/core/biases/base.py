@@ -44,6 +44,14 @@ class Bias(Rule):
     Attributes:
         differs_by_head: whether the bias may differ from head to head. `on` then returns four axes,
             and the second has size H. Where it is False, heads can be computed separately.
+    Example: a penalty on keys that come after the query.
+        >>> class Later(biases.Bias):
+        ...     def on(self, grid):
+        ...         distance = grid.key_positions() - grid.query_positions()  # (t, s)
+        ...         return keras.ops.where(distance > 0, -1.0, 0.0)
+        >>> print(Later().dense(2, 2).numpy())
+        [[ 0. -1.]
+         [ 0.  0.]]
     """
 
     differs_by_head: bool = False

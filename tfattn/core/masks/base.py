@@ -36,6 +36,14 @@ class Mask(Rule):
             `grid.key_positions() - grid.query_positions()`. One block then serves for all blocks on
             a diagonal. Such a mask is asked about positions beyond the matrix too, and must answer
             by distance there.
+    Example: every second key, counted from the query.
+        >>> class EverySecond(masks.Mask):
+        ...     def on(self, grid):
+        ...         distance = grid.key_positions() - grid.query_positions()  # (t, s)
+        ...         return distance % 2 == 0
+        >>> print(EverySecond().dense(2, 4).numpy().astype(int))
+        [[1 0 1 0]
+         [0 1 0 1]]
     """
 
     is_relative: bool = False

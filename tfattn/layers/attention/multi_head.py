@@ -62,8 +62,14 @@ class MultiHeadAttention(AttentionLayer):
         query: float `(B, T, Dq)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
-        attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object; True = may
-            attend.
+        attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object of
+            `tfattn.masks`; True = may attend.
+        valid_lens: integers, `(B,)` one length a row or `(B, T)` one length a query: how many keys
+            are real.
+        key_mask, value_mask: bool `(B, S)`, True = real. The masks that Keras carries on tensors,
+            as from an Embedding, arrive here by themselves.
+        use_causal_mask: whether a query sees no later key.
+        return_attention_scores: whether to return the weights too.
         bias: float `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats, added to the
             scores before the softmax; or a bias object, such as `tfattn.biases.alibi(num_heads)`.
     Returns:
@@ -79,10 +85,17 @@ class MultiHeadAttention(AttentionLayer):
         >>> layer = MultiHeadAttention(num_heads=4, key_dim=4)
         >>> layer(query=tokens, value=tokens, use_causal_mask=True).shape
         TensorShape([2, 7, 16])
-        >>> output, weights = layer(query=tokens, value=tokens, return_attention_scores=True)
+
+        The same within a window of 3 tokens, and with ALiBi:
+
+        >>> near = masks.causal() & masks.window(3)
+        >>> output, weights = layer(
+        ...     query=tokens, value=tokens, attention_mask=near, return_attention_scores=True
+        ... )
         >>> weights.shape
         TensorShape([2, 4, 7, 7])
-        >>> layer(query=tokens, value=tokens, bias=tfattn.biases.alibi(4)).shape
+        >>> alibi = tfattn.biases.alibi(4)
+        >>> layer(query=tokens, value=tokens, use_causal_mask=True, bias=alibi).shape
         TensorShape([2, 7, 16])
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared key heads, Ainslie et al.
