@@ -8,6 +8,7 @@ it writes. It learns the same sentences as the Transformer's demo, in a minute o
 and we see which English word each French word came from.
 """
 
+# sphinx_gallery_thumbnail_number = 2
 import argparse
 import json
 import time
@@ -73,6 +74,7 @@ history = model.fit(
     validation_data=held_out_batches,
     epochs=5,
     shuffle=False,  # the batches shuffle themselves
+    verbose=2,
     callbacks=[tfattn.training.AveragedWeights()],
 )
 figure = tfattn.plot.loss_curve(history)
@@ -108,7 +110,7 @@ written = [french.words[i] for i in target_ids]
 weights = tfattn.attention_weights(model, (np.array([source_ids]), np.array([target_in_ids])))
 ((alignment,),) = weights.values()  # of the one layer that attends, the one sentence: (T, S)
 figure = tfattn.plot.heatmaps(
-    alignment, written, read, x_label="read (keys)", y_label="written (queries)"
+    alignment, written, read, x_label="Read (keys)", y_label="Written (queries)"
 )
 figure.savefig(options.out / "attention.png", dpi=150)
 figure

@@ -8,6 +8,7 @@ token and not over the batch. Then a gradient walks down through 24 layers, with
 both.
 """
 
+# sphinx_gallery_thumbnail_number = 3
 import argparse
 import json
 from pathlib import Path

@@ -72,6 +72,8 @@ def viewer(
     Choose encoder, decoder or between, a layer and a head. Hover, tap or walk with the arrow keys
     to a word, and see where it looks: as lines, as shades and as numbers.
 
+    Layers, heads and places are counted from 0, as in the arrays.
+
     What a layer belongs to is read from the size of its weights, and from its path where sizes
     leave it open: from `encoder`, `decoder`, `self` and `cross` in it. Where both are silent, a
     layer attends from `target` to `source`, but for a multiple of three layers: these come in the
