@@ -9,6 +9,7 @@ of the road do the same with a Transformer), and we see which English word each 
 from.
 """
 
+# sphinx_gallery_thumbnail_number = 2
 import argparse
 import json
 import time
@@ -78,6 +79,7 @@ history = model.fit(
     validation_data=held_out_batches,
     epochs=5,
     shuffle=False,  # the batches shuffle themselves
+    verbose=2,
     callbacks=[tfattn.training.AveragedWeights()],
 )
 figure = tfattn.plot.loss_curve(history)
@@ -113,7 +115,7 @@ written = [french.words[i] for i in target_ids]
 weights = tfattn.attention_weights(model, (np.array([source_ids]), np.array([target_in_ids])))
 ((alignment,),) = weights.values()  # of the one layer that attends, the one sentence: (T, S)
 figure = tfattn.plot.heatmaps(
-    alignment, written, read, x_label="read (keys)", y_label="written (queries)"
+    alignment, written, read, x_label="Read (keys)", y_label="Written (queries)"
 )
 figure.savefig(options.out / "attention.png", dpi=150)
 figure

@@ -105,7 +105,9 @@ figure
 # Here attention is at its best: one step, however long the text. The square is the price of that.
 # Dilated convolutions come close.
 paths = {name: [one[name].longest_path for one in tables] for name in table}
-figure = tfattn.plot.curves(lengths, paths, "Tokens n", "Longest path", log_x=True, log_y=True)
+figure = tfattn.plot.curves(
+    lengths, paths, "Tokens n", "Longest path (steps)", log_x=True, log_y=True
+)
 figure.savefig(options.out / "paths.png", dpi=150)
 figure
 
@@ -156,7 +158,7 @@ for name, layer in layers.items():
     print(f"{name:24} {seconds[name][-1] * 1e3:7.1f} ms for {sizes[-1]} tokens,", end=" ")
     print(f"slope {measured[name]:.2f}, predicted {predicted[name]:.0f}")
 
-figure = tfattn.plot.curves(sizes, seconds, "Tokens n", "Seconds", log_x=True, log_y=True)
+figure = tfattn.plot.curves(sizes, seconds, "Tokens n", "Seconds a call", log_x=True, log_y=True)
 for name, times in seconds.items():
     straight = times[-1] * (np.array(sizes) / sizes[-1]) ** predicted[name]
     figure.axes[0].plot(sizes, straight, color="0.5", linewidth=0.8, zorder=0)

@@ -8,6 +8,7 @@ score-function estimator of reinforcement learning (REINFORCE), and the straight
 All three learn the same small task here, and we compare what their gradients say.
 """
 
+# sphinx_gallery_thumbnail_number = 3
 import argparse
 import json
 from pathlib import Path

@@ -160,15 +160,19 @@ mse_kernels = {}
 for name, kernel, upper, lower in zip(names, kernels, *grid, strict=True):
     pooled = tfattn.NadarayaWatson(kernel)(query=query, key=key, value=value)[0, :, 0]
     mse_kernels[name] = float(np.mean((pooled - truth) ** 2))
-    upper.plot(distance, np.exp(tfattn.kernels.get(kernel)(distance**2)), color="black")
-    upper.set_title(name, fontsize=10)
-    lower.plot(x_train, y_train, ".", color="0.7")
-    lower.plot(x_test, truth, ":", x_test, pooled, color="black")
-    lower.set_title(f"error {mse_kernels[name]:.2f}", fontsize=9)
+    upper.plot(distance, np.exp(tfattn.kernels.get(kernel)(distance**2)), color="#0072b2")
+    upper.set(title=name, xlabel="Distance u")
+    lower.plot(x_train, y_train, ".", color="0.7", label="training points")
+    lower.plot(x_test, truth, ":", color="black", label="truth")
+    lower.plot(x_test, pooled, color="#0072b2", label="pooled")
+    lower.set(title=f"error {mse_kernels[name]:.2f}", xlabel="x")
     print(f"{name}: error {mse_kernels[name]:.3f}")
 grid[0, 0].set_ylabel("K(u)")
 grid[1, 0].set_ylabel("y")
-figure.supxlabel("Above: u, the distance in bandwidths. Below: x; dotted, the truth", fontsize=9)
+for axes in grid.flat:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.title.set_fontsize(10)
+figure.legend(*grid[1, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
 figure.savefig(options.out / "kernels.png", dpi=150)
 figure
 
@@ -216,7 +220,7 @@ slope = float(np.polyfit(np.log(sizes), np.log(rmse), 1)[0])
 print(f"{sizes[0]} points: error {rmse[0]:.3f}; {sizes[-1]}: {rmse[-1]:.3f}. Slope {slope:.2f}")
 figure = tfattn.plot.curves(
     sizes,
-    {"measured": rmse, "n^(-2/5)": rmse[0] * (sizes / sizes[0]) ** -0.4},
+    {"measured": rmse, "$n^{-2/5}$": rmse[0] * (sizes / sizes[0]) ** -0.4},
     "Training points n",
     "Root mean squared error",
     log_x=True,

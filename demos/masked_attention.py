@@ -8,6 +8,7 @@ texts in the same row. We draw them, change a word and look whose output moves, 
 nobody may look.
 """
 
+# sphinx_gallery_thumbnail_number = 3
 import argparse
 import json
 from pathlib import Path

@@ -8,6 +8,7 @@ takes several means side by side. We cut its heads out of one matrix product, gi
 heads the same task, and look where each of them looks.
 """
 
+# sphinx_gallery_thumbnail_number = 2
 import argparse
 import json
 from pathlib import Path
@@ -138,7 +139,7 @@ row = int(np.argmax(marked[held_out] == 4))
 words = [chr(ord("A") + letter) for letter in ids[row]]
 words[marked[row]] += "*"
 panels = np.concatenate([each[row] for each in weights.values()])  # (5, 8, 8)
-titles = [f"{name}, {head + 1}" for name in layers for head in range(layers[name].num_heads)]
+titles = [f"{name}: head {head}" for name in layers for head in range(layers[name].num_heads)]
 figure = tfattn.plot.heatmaps(panels, words, words, titles=titles, columns=3)
 figure.savefig(options.out / "heads.png", dpi=150)
 

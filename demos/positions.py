@@ -8,6 +8,7 @@ cosines of the Transformer, turn one position into another by a rotation, and le
 learn positions of its own.
 """
 
+# sphinx_gallery_thumbnail_number = 2
 import argparse
 import json
 from pathlib import Path
@@ -100,7 +101,7 @@ print(f"Every position turned by {offset}: the greatest error is {rotation_error
 
 figure = Figure(figsize=(9.5, 2.8), layout="constrained")
 around = np.linspace(0, 2 * np.pi, 200)
-for axes, pair in zip(figure.subplots(1, 4), (0, 2, 4, 6), strict=True):
+for axes, pair in zip(figure.subplots(1, 4, sharey=True), (0, 2, 4, 6), strict=True):
     axes.plot(np.cos(around), np.sin(around), color="0.8", zorder=0)
     for place in range(6):
         up, right = table[place, 2 * pair], table[place, 2 * pair + 1]
@@ -109,7 +110,9 @@ for axes, pair in zip(figure.subplots(1, 4), (0, 2, 4, 6), strict=True):
             axes.text(1.2 * right, 1.2 * up, str(place), ha="center", va="center", fontsize=8)
     axes.set_title(f"dimensions {2 * pair} and {2 * pair + 1}", fontsize=10)
     axes.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal", xlabel="cosine")
+    axes.spines[["top", "right"]].set_visible(False)
 figure.axes[0].set_ylabel("sine")
+figure.suptitle("Positions 0 to 5", fontsize=10)
 figure.savefig(options.out / "clocks.png", dpi=150)
 figure
 

@@ -8,6 +8,7 @@ the features of a token and not over the batch. Then a gradient walks down throu
 and without both.
 """
 
+# sphinx_gallery_thumbnail_number = 3
 import argparse
 import json
 from pathlib import Path

@@ -7,6 +7,7 @@ hide what is padding, try additive attention and the scaled dot product on an ex
 checked in the head, put five scores side by side, and see what the scale of the dot product is for.
 """
 
+# sphinx_gallery_thumbnail_number = 3
 import argparse
 import json
 from pathlib import Path

@@ -8,6 +8,7 @@ learns it in a minute or two on two cores. Then we see where each head of each l
 pictures and as a page to explore.
 """
 
+# sphinx_gallery_thumbnail_number = 2
 import argparse
 import json
 import time
@@ -99,6 +100,7 @@ history = model.fit(
     validation_data=held_out_batches,
     epochs=5,
     shuffle=False,  # the batches shuffle themselves
+    verbose=2,
     callbacks=[tfattn.training.AveragedWeights()],
 )
 figure = tfattn.plot.loss_curve(history)

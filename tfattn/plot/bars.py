@@ -52,6 +52,9 @@ def bars(
     width = 0.8 / len(named)
     room = max(0.19, 0.8 * canvas.LETTER * canvas.longest(_written(named, number_format)))
     inches = max(6.4 if len(labels) > 3 else 4.8, 1.0 + room * len(named) * count / 0.8)
+    upright = 1.1 * canvas.LETTER * canvas.longest(labels) * count / 0.77  # the axes' share
+    if upright <= 6.4:  # a little wider, and no word need be turned
+        inches = max(inches, upright)
     axes = canvas.curve_axes(WHO, x_label, y_label, title, ax, inches)
     axes.grid(visible=False, axis="x")
     for number, (name, heights) in enumerate(named.items()):
@@ -66,7 +69,7 @@ def bars(
             label=name,
         )
         if number_format:
-            written = [format(height, number_format) for height in heights]
+            written = [canvas.written(height, number_format) for height in heights]
             axes.bar_label(drawn, written, padding=2, fontsize=canvas.SMALL)
     if min(map(np.nanmin, named.values())) < 0:
         axes.axhline(0.0, color="0.2", linewidth=0.8)
@@ -83,4 +86,5 @@ def _written(named: dict[str, np.ndarray], number_format: str | None) -> list[st
     """Every number as it is written at its bar."""
     if number_format is None:
         return []
-    return [format(number, number_format) for heights in named.values() for number in heights]
+    numbers = np.concatenate([*named.values()])
+    return [canvas.written(number, number_format) for number in numbers]

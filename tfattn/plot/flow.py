@@ -50,7 +50,8 @@ def flow(
     _checks.non_negative_number(WHO, "threshold", threshold)
     words = canvas.LETTER * 1.25 * (canvas.longest(row_labels) + canvas.longest(column_labels))
     height = 0.22 * max(rows, columns) + (0.8 if title else 0.5)
-    axes = canvas.axes_of(WHO, ax, 2.6 + words, max(height, 1.6))
+    width = max(2.6 + words, canvas.LETTER * 1.25 * canvas.letters(title or ""))
+    axes = canvas.axes_of(WHO, ax, width, max(height, 1.6))
     left, right = _places(rows, columns), _places(columns, rows)
     _draw_lines(axes, weights, left, right, threshold)
     for x, places, labels, side in (

@@ -54,6 +54,7 @@ def positions(
             color=canvas.pick(canvas.COLOURS, number),
             linestyle=canvas.pick(canvas.DASHES, number),
             linewidth=1.8,
+            marker="o" if length == 1 else None,  # a line does not show a single position
             label=str(dimension),
         )
     upper.legend(
@@ -76,4 +77,5 @@ def positions(
     lower.tick_params(labelsize=canvas.SMALL + 1)
     figure.colorbar(drawn, cax=beside).set_label("Value", fontsize=canvas.MEDIUM)
     beside.tick_params(labelsize=canvas.SMALL)
+    figure.align_ylabels([upper, lower])
     return canvas.finished(figure)
