@@ -73,19 +73,12 @@ def viewer(
     Point at a word, tap it or move to it with the arrow keys: the page shows its weights as lines,
     shades and numbers.
 
-<<<<<<< HEAD
+    Layers, heads and positions are counted from 0, as in arrays.
+
     Which words a layer's queries and keys are is decided by the shape of its weights. If the shape
     does not decide it, `encoder`, `decoder`, `self` or `cross` in its path does. If neither does, a
     layer attends from `target` to `source`; but if the number of layers is a multiple of three,
     they are taken to be in the order of a Transformer.
-=======
-    Layers, heads and places are counted from 0, as in the arrays.
-
-    What a layer belongs to is read from the size of its weights, and from its path where sizes
-    leave it open: from `encoder`, `decoder`, `self` and `cross` in it. Where both are silent, a
-    layer attends from `target` to `source`, but for a multiple of three layers: these come in the
-    order of a Transformer.
->>>>>>> figures
 
     Args:
         weights: as `tfattn.attention_weights` returns them, a dict from path to `(B, T, S)` or
