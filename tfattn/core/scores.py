@@ -18,7 +18,7 @@ __all__ = ["Facts", "additive", "dot_product", "facts_of", "log_kernel", "scaled
 
 
 class Facts(NamedTuple):
-    """What is known of a score function, for speed. It stands on the function as `facts`.
+    """What is known about a score function, for speed. It is the function's attribute `facts`.
 
     Attributes:
         always_finite: finite operands never give −inf, which would hide a key.

@@ -26,7 +26,7 @@ def key_bounds(mask: Mask, grid: Grid) -> Range:
 
 
 def full_bounds(mask: Mask, grid: Grid) -> Range:
-    """A range of keys that every query of `grid` sees, likewise."""
+    """A range `(low, high)` of keys that every query of `grid` sees."""
     return ranges.ends(_teller(mask, "full_bounds").full_bounds(grid))
 
 
@@ -47,7 +47,7 @@ def seen_keys(mask: Mask, num_queries: Size, num_keys: Size) -> Tensor | None:
 
 
 def common_keys(mask: Mask, num_queries: Size, num_keys: Size) -> Tensor | None:
-    """The keys that every query may see, likewise."""
+    """The keys that every query may see: bool `(B, S)`, or None."""
     return _teller(mask, "common_keys").common_keys(num_queries, num_keys)
 
 

@@ -54,7 +54,7 @@ class MultiHeadAttention(AttentionLayer):
             than keys the queries are the last ones.
         kernel_initializer, kernel_regularizer, kernel_constraint: as in Keras, for the matrices of
             the four linear maps.
-        bias_initializer, bias_regularizer, bias_constraint: likewise, for their biases.
+        bias_initializer, bias_regularizer, bias_constraint: the same for their biases.
         output_kernel_initializer: for the output map. Defaults to `kernel_initializer`.
         seed: int, for the dropout.
     Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
@@ -237,7 +237,7 @@ class MultiHeadAttention(AttentionLayer):
         Args:
             query: float `(B, T, Dq)`.   keys, values: of `project_keys`.
             mask: a mask object or a bool array, as in `tfattn.attend`.
-            bias: a bias object or a float array, likewise.
+            bias: a bias object or a float array, as in `tfattn.attend`.
             dropout: probability in [0, 1) of dropping a weight.
             return_weights: whether weights are wanted.
             start: position of the first query on the keys' axis, for positions and bias objects:

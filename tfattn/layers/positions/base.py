@@ -1,4 +1,4 @@
-"""Positions that live inside of attention, where query and key meet."""
+"""Positions inside attention: rotations of query and key heads, or a bias on the scores."""
 
 from typing import Any
 
