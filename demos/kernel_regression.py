@@ -154,14 +154,14 @@ figure
 kernels = ["gaussian", "boxcar", "triangular", "epanechnikov", keras.ops.zeros_like]  # log 1 = 0
 names = ["Gaussian", "boxcar", "triangular", "Epanechnikov", "constant"]
 distance = np.linspace(-2.5, 2.5, 201)
-figure = Figure(figsize=(10, 4.4), layout="constrained")
+figure = Figure(figsize=(10, 5.0), layout="constrained")
 grid = figure.subplots(2, 5, sharex="row", sharey="row")
 mse_kernels = {}
 for name, kernel, upper, lower in zip(names, kernels, *grid, strict=True):
     pooled = tfattn.NadarayaWatson(kernel)(query=query, key=key, value=value)[0, :, 0]
     mse_kernels[name] = float(np.mean((pooled - truth) ** 2))
     upper.plot(distance, np.exp(tfattn.kernels.get(kernel)(distance**2)), color="#0072b2")
-    upper.set(title=name, xlabel="Distance u")
+    upper.set(title=name, xlabel="u, in bandwidths")
     lower.plot(x_train, y_train, ".", color="0.7", label="training points")
     lower.plot(x_test, truth, ":", color="black", label="truth")
     lower.plot(x_test, pooled, color="#0072b2", label="pooled")
@@ -172,7 +172,9 @@ grid[1, 0].set_ylabel("y")
 for axes in grid.flat:
     axes.spines[["top", "right"]].set_visible(False)
     axes.title.set_fontsize(10)
-figure.legend(*grid[1, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+figure.legend(
+    *grid[1, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
+)
 figure.savefig(options.out / "kernels.png", dpi=150)
 figure
 

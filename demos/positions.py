@@ -99,7 +99,7 @@ turned = np.einsum("jab,ijb->ija", rotations, pairs[:-offset])
 rotation_error = float(np.abs(turned - pairs[offset:]).max())
 print(f"Every position turned by {offset}: the greatest error is {rotation_error:.1e}")
 
-figure = Figure(figsize=(9.5, 2.8), layout="constrained")
+figure = Figure(figsize=(9.5, 3.3), layout="constrained")
 around = np.linspace(0, 2 * np.pi, 200)
 for axes, pair in zip(figure.subplots(1, 4, sharey=True), (0, 2, 4, 6), strict=True):
     axes.plot(np.cos(around), np.sin(around), color="0.8", zorder=0)
