@@ -1,6 +1,6 @@
 """
-What draws attention
-====================
+Attention cues
+==============
 
 Five things lie on a table. Look without a wish, and the red cup among grey things draws the eye.
 Wish to read, and the eye goes to the book. The picture shows both, and the few numbers behind it
@@ -33,9 +33,15 @@ keras.utils.set_random_seed(options.seed)
 # %%
 # Keys and values
 # ---------------
-# A **key** says what a thing offers: how much it stands out, and whether it is there to drink from,
-# to write with, to read. A **value** is what we get by looking: here simply the thing's colour, as
-# red, green and blue.
+# Attention selects from what the senses bring in, led by two kinds of cue. The *involuntary* cue
+# comes from the things: one of them stands out. The *volitional* cue comes from us: we want
+# something. In the words of this field:
+#
+# - **value**: a sensory input, what we get by looking; here simply the thing's colour, as red,
+#   green and blue.
+# - **key**: its involuntary cue, what the thing offers; here how much it stands out, and whether it
+#   is there to drink from, to write with, to read.
+# - **query**: the volitional cue, what is wanted.
 things = ["clock", "plant", "cup", "pencil", "book"]
 features = ["stands out", "drink", "write", "read"]
 keys = np.array(
@@ -60,17 +66,17 @@ figure
 # %%
 # Without a query, and with one
 # -----------------------------
-# A **query** says what is wanted, in the same features. How well it fits a key is their dot
-# product; a softmax turns that into weights :math:`\alpha_i` that sum to 1; the output is the
-# weighted mean of the values:
+# A query says what is wanted, in the same four features. How well it fits a key is their dot
+# product (divided by the root of the width, 4; a later step tells why). A softmax turns that into
+# weights :math:`\alpha_i` that sum to 1. The output is the weighted mean of the values:
 #
 # .. math:: \alpha_i = \operatorname{softmax}_i \frac{q \cdot k_i}{\sqrt 4}, \quad
 #           \text{output} = \sum_i \alpha_i v_i
 #
-# A cue that comes from the things alone is *involuntary*: the query is a constant, which asks of
-# everything only how much it stands out. So work mean pooling, max pooling and a fully connected
-# layer, which have no query at all. A cue that comes from us is *volitional*: the second query
-# wants to read.
+# Without a query, what is selected depends on the inputs alone. So work a fully connected layer,
+# average pooling and max pooling. We write that as a constant query, which asks of everything only
+# how much it stands out. The second query wants to read: this is **attention pooling**. The values
+# are the same both times.
 queries = np.array([[1, 0, 0, 0], [1, 0, 0, 2]], "float32")  # (2, 4)
 outputs, weights = tfattn.attend(
     query=queries[None], key=keys[None], value=values[None], return_weights=True

@@ -1,13 +1,15 @@
 """
-Bahdanau's translator
-=====================
+Bahdanau attention
+==================
 
 This is how attention came to translation, in 2014. A recurrent network that reads a sentence into
 one vector forgets; here the decoder looks back at every word that was read, before each word that
-it writes. It learns the same sentences as the Transformer's demo, in a minute or two on two cores,
-and we see which English word each French word came from.
+it writes. It learns to translate English to French in a minute or two on two cores (the last steps
+of the road do the same with a Transformer), and we see which English word each French word came
+from.
 """
 
+# sphinx_gallery_thumbnail_number = 2
 import argparse
 import json
 import time
@@ -47,12 +49,16 @@ print(f"{len(english)} English and {len(french)} French words and marks")
 # %%
 # Model
 # -----
-# One recurrent layer reads the sentence forwards, another backwards; their states :math:`h_s`, one
-# a word, are the memory. Before it writes word :math:`t`, the decoder looks at them all. The query
-# is its state after the word before, and the score is additive. The context :math:`c_t`, the
-# weighted mean of the memory, goes into the next state together with the last word.
+# One recurrent layer reads the sentence forwards, another backwards. Their states :math:`h_s`, one
+# a word, are both keys and values. Before it writes word :math:`t`, the decoder looks at them all.
+# The query is its state after the word before, :math:`q_{t-1}`, and the score is additive:
 #
-# .. math:: a_{ts} = v \cdot \tanh(W q_{t-1} + U h_s), \quad c_t = \sum_s \alpha_{ts} h_s
+# .. math:: a_{ts} = w_v \cdot \tanh(W_q q_{t-1} + W_k h_s), \quad
+#           \alpha_{ts} = \mathrm{softmax}_s \; a_{ts}, \quad c_t = \sum_s \alpha_{ts} h_s
+#
+# The context :math:`c_t` is another one for each word. It goes into the next state together with
+# the embedding of the last word. Embeddings have 64 features here, the
+# states 128 in each direction.
 model = tfattn.BahdanauSeq2Seq(len(english), len(french), width=64, units=128, dropout=0.1)
 
 # %%
@@ -73,6 +79,7 @@ history = model.fit(
     validation_data=held_out_batches,
     epochs=5,
     shuffle=False,  # the batches shuffle themselves
+    verbose=2,
     callbacks=[tfattn.training.AveragedWeights()],
 )
 figure = tfattn.plot.loss_curve(history)
@@ -97,8 +104,8 @@ print(f"BLEU on {len(sources)} held-out sentences: {bleu:.2f}; {exact:.1%} are r
 # Where it looked
 # ---------------
 # The alignment: for each French word that is written (a row), the weights over the English words
-# (columns). Where an adjective changes sides, the diagonal has a knot. Nobody told the model which
-# words belong together; it found them on its way to the right translation.
+# (columns). Where an adjective changes sides, the weights leave the diagonal and cross it. Nobody
+# told the model which words belong together; it found them on its way to the right translation.
 source, translation = max(zip(sources[:5], translations[:5], strict=True), key=lambda p: len(p[0]))
 source_ids = [*english.encode(source), english.end_id]
 target_ids = [*french.encode(translation), french.end_id]
@@ -108,7 +115,7 @@ written = [french.words[i] for i in target_ids]
 weights = tfattn.attention_weights(model, (np.array([source_ids]), np.array([target_in_ids])))
 ((alignment,),) = weights.values()  # of the one layer that attends, the one sentence: (T, S)
 figure = tfattn.plot.heatmaps(
-    alignment, written, read, x_label="read (keys)", y_label="written (queries)"
+    alignment, written, read, x_label="Read (keys)", y_label="Written (queries)"
 )
 figure.savefig(options.out / "attention.png", dpi=150)
 figure

@@ -1,6 +1,6 @@
 """
-Many products at once
-=====================
+Batched matrix multiplication
+=============================
 
 Attention is two matrix products with a softmax between them, and a batch of sentences makes that
 many pairs of products. They are done in one go. Here are the shapes to remember, two weighted means
@@ -44,8 +44,9 @@ print(f"The same, matrix by matrix: {np.array_equal(product, one_by_one)}")
 # Weighted means
 # --------------
 # A row of weights that sums to 1, times a column of values, is a weighted mean. Two rows of ten
-# weights of 0.1 meet the values 0 … 9 and 10 … 19. The axis of one in front of the weights is the
-# one query, the axis of one behind the values is their width.
+# weights of 0.1 meet the values 0 … 9 and 10 … 19. In attention n is the batch B, a the number of
+# queries T, b that of keys S, and c the width of the values: weights :math:`(B, T, S)` times values
+# :math:`(B, S, D)` are outputs :math:`(B, T, D)`. Here B = 2, T = 1, S = 10 and D = 1.
 weights = np.full((2, 10), 0.1, "float32")
 values = np.arange(20, dtype="float32").reshape(2, 10)
 means = weights[:, None, :] @ values[:, :, None]  # (2, 1, 10) by (2, 10, 1): (2, 1, 1)

@@ -46,8 +46,9 @@ keras.utils.set_random_seed(options.seed)
 #
 # - **Operations.** Self-attention scores every pair, :math:`n^2 d`. A recurrence multiplies each
 #   state by a matrix, :math:`n d^2`; a convolution does so for each token under its kernel,
-#   :math:`k n d^2`. A separable one takes one weight a column first, :math:`k n d + n d^2`. With a
-#   window, attention scores :math:`r n` pairs.
+#   :math:`k n d^2`. A separable one first weighs the k tokens feature by feature, then mixes the
+#   features by one matrix, :math:`k n d + n d^2`. With a window, attention scores :math:`r n`
+#   pairs, :math:`r n d`.
 # - **Sequential steps.** A recurrence needs the state before it, n times. All others compute every
 #   token at once.
 # - **Longest path.** To learn what the first token has to do with the last, a gradient must get
@@ -55,7 +56,20 @@ keras.utils.set_random_seed(options.seed)
 #   are stacked until their kernels reach, :math:`n / k` layers; if each is dilated k times as far
 #   as the one below, :math:`\log_k n` do. Windows are stacked likewise, :math:`n / r`.
 #
-# The function has the leading terms of the well-known table, for any sizes.
+# The function has these leading terms for any sizes. Most are table 1 of "Attention is all you
+# need" (Vaswani et al. 2017). Constants are left out: a kernel or a window around a token reaches
+# only half its width to each side, so a stack of them needs about twice as many layers.
+#
+# =======================  =========================  ================  ================
+# layer                    operations                 sequential steps  longest path
+# =======================  =========================  ================  ================
+# self-attention           :math:`n^2 d`              1                 1
+# recurrence               :math:`n d^2`              n                 n
+# convolution              :math:`k n d^2`            1                 n / k
+# dilated convolution      :math:`k n d^2`            1                 :math:`\log_k n`
+# separable convolution    :math:`k n d + n d^2`      1                 n / k
+# windowed self-attention  :math:`r n d`              1                 n / r
+# =======================  =========================  ================  ================
 d, k, r = 128, 3, 127
 table = tfattn.complexity(n=1024, d=d, kernel_size=k, window=r)
 print(f"1024 tokens of width {d}     operations  sequential steps  longest path")
@@ -91,7 +105,9 @@ figure
 # Here attention is at its best: one step, however long the text. The square is the price of that.
 # Dilated convolutions come close.
 paths = {name: [one[name].longest_path for one in tables] for name in table}
-figure = tfattn.plot.curves(lengths, paths, "Tokens n", "Longest path", log_x=True, log_y=True)
+figure = tfattn.plot.curves(
+    lengths, paths, "Tokens n", "Longest path (steps)", log_x=True, log_y=True
+)
 figure.savefig(options.out / "paths.png", dpi=150)
 figure
 
@@ -104,9 +120,9 @@ figure
 # the time goes into calling it. The windowed layer computes short sequences whole and long ones
 # block by block, without the blocks that the window hides.
 #
-# What the slope does not show is the height. A recurrence computes as little as any, and is among
-# the slowest, since its n steps wait for one another and each is too small for the processor. A
-# convolution computes more, all at once.
+# What the slope does not show is the height. A recurrence takes fewer operations than a convolution
+# and much more time, since its n steps wait for one another and each is too small for the
+# processor.
 sizes = [n for n in 512 * 2 ** np.arange(10) if n <= options.longest]
 layers = {
     "self-attention": tfattn.DotProductAttention(),
@@ -142,7 +158,7 @@ for name, layer in layers.items():
     print(f"{name:24} {seconds[name][-1] * 1e3:7.1f} ms for {sizes[-1]} tokens,", end=" ")
     print(f"slope {measured[name]:.2f}, predicted {predicted[name]:.0f}")
 
-figure = tfattn.plot.curves(sizes, seconds, "Tokens n", "Seconds", log_x=True, log_y=True)
+figure = tfattn.plot.curves(sizes, seconds, "Tokens n", "Seconds a call", log_x=True, log_y=True)
 for name, times in seconds.items():
     straight = times[-1] * (np.array(sizes) / sizes[-1]) ** predicted[name]
     figure.axes[0].plot(sizes, straight, color="0.5", linewidth=0.8, zorder=0)

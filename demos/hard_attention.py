@@ -1,13 +1,14 @@
 """
-Attention that picks one
-========================
+Hard attention
+==============
 
 Soft attention takes a weighted mean of everything. Hard attention picks one input and leaves the
-others. A pick has no slope, so no gradient runs through it; there are two ways around: the
-score-function estimator (REINFORCE), and the straight-through estimator. All three learn the same
-small task here, and we compare what their gradients say.
+others. A pick is not differentiable, so no gradient runs through it. There are two ways around: the
+score-function estimator of reinforcement learning (REINFORCE), and the straight-through estimator.
+All three learn the same small task here, and we compare what their gradients say.
 """
 
+# sphinx_gallery_thumbnail_number = 3
 import argparse
 import json
 from pathlib import Path
@@ -43,21 +44,22 @@ looks = random.normal(size=(CARDS, WIDTH)) / WIDTH**0.5
 
 
 def deal(count):
-    """Queries `(B, 1, D)`, keys `(B, S, D)`, values `(B, S, 6)`, the digits to say `(B,)`."""
+    """Queries `(B, 1, D)`, keys `(B, S, D)`, values `(B, S, 6)`; the digits to say `(B,)`."""
     colours = random.permuted(np.tile(np.arange(CARDS), (count, 1)), axis=1)  # (B, S)
     digits = random.integers(CARDS, size=(count, CARDS))  # (B, S)
-    asked = random.integers(CARDS, size=count)  # (B,), the place of the card
-    rows = np.arange(count)
-    keys = looks[colours] + 0.2 * random.normal(size=(count, CARDS, WIDTH))
-    arrays = names[colours[rows, asked]][:, None], keys, np.eye(CARDS)[digits]
-    return *(tf.constant(array, "float32") for array in arrays), tf.constant(digits[rows, asked])
+    rows, places = np.arange(count), random.integers(CARDS, size=count)  # (B,), the card asked for
+    query = names[colours[rows, places]][:, None]
+    key = looks[colours] + 0.2 * random.normal(size=(count, CARDS, WIDTH))
+    arrays = {"query": query, "key": key, "value": np.eye(CARDS)[digits]}
+    asked = {name: tf.constant(array, "float32") for name, array in arrays.items()}
+    return asked, tf.constant(digits[rows, places])
 
 
 # %%
 # Soft
 # ----
 # The weights :math:`p` are the softmax of :math:`q W k`, the pooled value :math:`\sum_i p_i v_i`,
-# and a linear layer says the digit. All is smooth, so the cross-entropy has a gradient.
+# and a linear layer, ``speak``, says the digit. All is smooth, so the cross-entropy has a gradient.
 def soft(weights, values, digits):
     """Losses `(B,)` under weights `(B, S)`."""
     pooled = tf.linalg.matvec(values, weights, transpose_a=True)  # (B, 6)
@@ -105,7 +107,8 @@ def straight_through(weights, values, digits):
 # --------
 # Each kind starts from the same weights and sees the same cards. Asked about new ones, the two hard
 # ones pick the card of the greatest weight. All three learn the task, the score function a little
-# later: it sees the value of one card at a time, and most of its picks at the start are wrong.
+# later: it sees the value of one card at a time, and most of its picks at the start are wrong. (At
+# step 0 all are below the blind pick, which at least says the digit that it sees.)
 STEPS, EVERY = 200, 10
 kinds = {"soft": soft, "score function": score_function, "straight-through": straight_through}
 curves, examples = {}, {}
@@ -119,17 +122,17 @@ for kind, loss_of in kinds.items():
     curves[kind] = []
     for step in range(STEPS + 1):
         if step % EVERY == 0:
-            query, keys, values, digits = test
-            pooled, weights = attention(query, values, keys, return_attention_scores=True)
+            asked, digits = test
+            pooled, weights = attention(**asked, return_attention_scores=True)
             if kind != "soft":
-                pooled = tf.one_hot(tf.argmax(weights, axis=2), CARDS) @ values  # (B, 1, 6)
+                pooled = tf.one_hot(tf.argmax(weights, axis=2), CARDS) @ asked["value"]  # (B, 1, 6)
             said = tf.argmax(speak(pooled[:, 0]), axis=1)
             curves[kind].append(float(np.mean(said == digits)))
             examples[kind] = weights[:3, 0]
-        query, keys, values, digits = deal(64)
+        asked, digits = deal(64)
         with tf.GradientTape() as tape:
-            _, weights = attention(query, values, keys, return_attention_scores=True)
-            loss = tf.reduce_mean(loss_of(weights[:, 0], values, digits))
+            _, weights = attention(**asked, return_attention_scores=True)
+            loss = tf.reduce_mean(loss_of(weights[:, 0], asked["value"], digits))
         variables = [*attention.trainable_weights, *speak.trainable_weights]
         optimizer.apply(tape.gradient(loss, variables), variables)
     print(f"{kind:17} accuracy {curves[kind][-1]:.3f}")
@@ -151,9 +154,10 @@ figure
 # The score function is right on average: the error of the mean is the noise by the square root of
 # 300. The baseline only takes noise away. The straight-through estimator has the least noise, but
 # its mean is not the gradient, and more draws do not mend that.
-query, keys, values, digits = deal(64)
+asked, digits = deal(64)
+values = asked["value"]
 attention = tfattn.BilinearAttention()
-attention.build(query.shape, values.shape, keys.shape)
+attention(**asked)  # makes its matrix
 (matrix,) = attention.trainable_weights
 picks = tf.one_hot(np.full((CARDS, 64), np.arange(CARDS)[:, None]), CARDS)  # (S, B, S)
 each_loss = tf.stack([soft(pick, values, digits) for pick in picks], axis=1)  # (B, S)
@@ -168,7 +172,7 @@ for name, loss_of in estimators.items():
     gradients[name] = []
     for _ in range(1 if name == "exact" else 300):
         with tf.GradientTape() as tape:
-            _, weights = attention(query, values, keys, return_attention_scores=True)
+            _, weights = attention(**asked, return_attention_scores=True)
             loss = tf.reduce_mean(loss_of(weights[:, 0]))
         gradients[name].append(np.ravel(tape.gradient(loss, matrix.value)))
 (exact,) = gradients.pop("exact")
@@ -208,8 +212,8 @@ figure
 # -----------------
 # Every attention layer returns its weights when asked, with their gradient. What is done with them
 # is up to you.
-pooled, weights = attention(query, values, keys, return_attention_scores=True)
-print("Picked cards:", *np.argmax(weights[:8, 0], axis=1) + 1)
+pooled, weights = attention(**asked, return_attention_scores=True)
+print("Pooled", tuple(pooled.shape), "by weights", tuple(weights.shape))
 
 result = {
     "accuracy": {kind: accuracies[-1] for kind, accuracies in curves.items()},

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import tensorflow as tf
 from matplotlib.figure import Figure
 
 import tfattn
@@ -44,19 +45,25 @@ truth = 2 * np.sin(x_test) + x_test**0.8
 # %%
 # Average pooling
 # ---------------
-# Without asking where, every value counts the same: a flat line.
+# Without asking where, every value counts the same, :math:`\hat y = \frac{1}{n} \sum_i y_i`: a flat
+# line.
 average = np.full(50, y_train.mean())
 mse_average = float(np.mean((average - truth) ** 2))
 print(f"Average pooling answers {average[0]:.2f} whatever it is asked. Error {mse_average:.3f}")
 
 # %%
-# Attention pooling
-# -----------------
-# Nadaraya and Watson (1964): a value counts by how close its key lies to the query. With a Gaussian
-# kernel, that is a softmax over the keys:
+# Non-parametric attention pooling
+# --------------------------------
+# Nadaraya and Watson (1964): a value counts by how close its key lies to the query. A kernel K says
+# what close means:
 #
 # .. math:: \hat y(x) = \sum_i \alpha_i y_i, \quad
-#           \alpha_i = \mathrm{softmax}_i \left( -\frac{(x - x_i)^2}{2} \right)
+#           \alpha_i = \frac{K(x - x_i)}{\sum_j K(x - x_j)}
+#
+# The Gaussian kernel is :math:`K(u) = \exp(-u^2 / 2)`, but for a factor that cancels. Exponentials
+# divided by their sum are a softmax over the keys:
+#
+# .. math:: \alpha_i = \mathrm{softmax}_i \left( -\frac{(x - x_i)^2}{2} \right)
 #
 # Two slips are common in write-ups of this example, and easily made. One is to lose the minus sign:
 # far points would then count most. The other is to ask at the training points where the test points
@@ -66,9 +73,7 @@ layer = tfattn.NadarayaWatson(kernel="gaussian", bandwidth=1.0)
 smooth, smooth_weights = layer(query=query, key=key, value=value, return_attention_scores=True)
 smooth = keras.ops.convert_to_numpy(smooth)[0, :, 0]  # (1, 50, 1) -> (50,)
 mse_smooth = float(np.mean((smooth - truth) ** 2))
-nearest = x_train[np.argmax(smooth_weights[0, 20])]
-print(f"Attention pooling: asked at x = 2.0, it looks most at x_i = {nearest:.2f}.")
-print(f"Error {mse_smooth:.3f}, {mse_average / mse_smooth:.1f} times less than average pooling")
+print(f"Attention pooling: error {mse_smooth:.3f}")
 
 # %%
 # For all queries at once, weights times values is one batched matrix product. Two rows of ten
@@ -77,13 +82,15 @@ means = np.matmul(np.full((2, 1, 10), 0.1), np.arange(20.0).reshape(2, 10, 1))  
 print(f"Two rows of weights give {means[0, 0, 0]:.1f} and {means[1, 0, 0]:.1f}")
 
 # %%
-# A learned bandwidth
-# -------------------
+# Parametric attention pooling
+# ----------------------------
 # How close is close? The bandwidth h says, :math:`K((x - x_i) / h)`; it is 1 above. Now it is
-# learned: each training point is predicted from all others, and that error is made small. (With
-# itself among them, a point would be predicted best by looking at nothing else.) Other write-ups
-# learn :math:`w = 1 / h`. Kept in a bare ``tf.Variable``, w never moves, since Keras 3
-# does not track such variables; here it is a weight of the model.
+# learned, or :math:`w = 1 / h` in other write-ups:
+#
+# .. math:: \alpha_i = \mathrm{softmax}_i \left( -\frac{((x - x_i) w)^2}{2} \right)
+#
+# Each training point is predicted from all others, and the squared error is made small. (With
+# itself among them, a point would be predicted best by looking at nothing else.)
 model = tfattn.NadarayaWatsonRegressor(kernel="gaussian", bandwidth=1.0)
 history = model.fit(x_train, y_train, epochs=200, verbose=0)
 sharp, bandwidth = model.predict(x_test, verbose=0), float(model.current_bandwidth())
@@ -93,8 +100,25 @@ print(f"Leave-one-out error {losses[0]:.3f} -> {losses[-1]:.3f};")
 print(f"bandwidth 1 -> {bandwidth:.3f} (w = {1 / bandwidth:.2f}). Error {mse_sharp:.3f}")
 
 # %%
-# The learned curve follows the points more closely, noise included: see its bumps. It pays all the
-# same, since a bandwidth of 1 pulls the curve towards the mean.
+# Write-ups take five steps of gradient descent at a rate of 0.5, on the mean squared error times
+# the number of points. Here they are, written out. The first step leaps far beyond the best w, into
+# where the error is nearly flat, and the others hardly come back: a bandwidth so narrow that the
+# curve follows the noise. (In a Keras 3 model a bare ``tf.Variable`` does not move at all: Keras
+# does not track it. ``NadarayaWatsonRegressor`` has a weight of the layer instead.)
+w, itself = tf.Variable(1.0), np.eye(50, dtype=bool)
+for _ in range(5):
+    with tf.GradientTape() as tape:
+        scores = -(((key - np.swapaxes(key, 1, 2)) * w) ** 2) / 2  # (1, 50, 50)
+        predicted = tfattn.masked_softmax(scores, mask=~itself) @ value  # (1, 50, 1)
+        squared_error = tf.reduce_sum((predicted - value) ** 2)
+    w.assign_sub(0.5 * tape.gradient(squared_error, w))
+noisy = tfattn.NadarayaWatson(bandwidth=1 / float(w))(query=query, key=key, value=value)[0, :, 0]
+mse_noisy = float(np.mean((noisy - truth) ** 2))
+print(f"Five steps: w 1 -> {float(w):.1f}, bandwidth {1 / float(w):.3f}. Error {mse_noisy:.3f}")
+
+# %%
+# The learned curve follows the points more closely than that of bandwidth 1, noise included: see
+# its bumps. It pays all the same, since a bandwidth of 1 pulls the curve towards the mean.
 figure = tfattn.plot.regression_fit(
     x_train,
     y_train,
@@ -107,8 +131,8 @@ figure.savefig(options.out / "fits.png", dpi=150)
 figure
 
 # %%
-# The weights lie along the diagonal, where the key is near the query. With the learned bandwidth
-# they are sharper, and largest where few points share them.
+# Queries and keys are sorted, so the heaviest weights lie along the diagonal, where the key is near
+# the query. With the learned bandwidth they are sharper, and largest where few points share them.
 figure = tfattn.plot.heatmaps(
     [keras.ops.convert_to_numpy(smooth_weights)[0], model.attention_weights(x_test)],
     titles=["bandwidth 1", f"learned, {bandwidth:.2f}"],
@@ -123,28 +147,34 @@ figure
 # %%
 # Five kernels
 # ------------
-# A kernel is any function of the distance. All but the Gaussian are 0 beyond some distance; some
-# write-ups call the triangular one Epanechnikov. The constant one is average pooling again. At one
-# bandwidth, here 1, the Gaussian is wider than the three after it and flattens the curve more:
-# width matters more than shape.
+# A kernel is any function of the distance. All but the Gaussian and the constant one are 0 beyond
+# some distance; some write-ups call the triangular one Epanechnikov. The constant one is average
+# pooling again. At one bandwidth, here 1, the Gaussian is wider than the three after it and
+# flattens the curve more: width matters more than shape.
 kernels = ["gaussian", "boxcar", "triangular", "epanechnikov", keras.ops.zeros_like]  # log 1 = 0
 names = ["Gaussian", "boxcar", "triangular", "Epanechnikov", "constant"]
 distance = np.linspace(-2.5, 2.5, 201)
-figure = Figure(figsize=(10, 4.4), layout="constrained")
+figure = Figure(figsize=(10, 5.0), layout="constrained")
 grid = figure.subplots(2, 5, sharex="row", sharey="row")
 mse_kernels = {}
 for name, kernel, upper, lower in zip(names, kernels, *grid, strict=True):
     pooled = tfattn.NadarayaWatson(kernel)(query=query, key=key, value=value)[0, :, 0]
     mse_kernels[name] = float(np.mean((pooled - truth) ** 2))
-    upper.plot(distance, np.exp(tfattn.kernels.get(kernel)(distance**2)), color="black")
-    upper.set_title(name, fontsize=10)
-    lower.plot(x_train, y_train, ".", color="0.7")
-    lower.plot(x_test, truth, ":", x_test, pooled, color="black")
-    lower.set_title(f"error {mse_kernels[name]:.2f}", fontsize=9)
+    upper.plot(distance, np.exp(tfattn.kernels.get(kernel)(distance**2)), color="#0072b2")
+    upper.set(title=name, xlabel="u, in bandwidths")
+    lower.plot(x_train, y_train, ".", color="0.7", label="training points")
+    lower.plot(x_test, truth, ":", color="black", label="truth")
+    lower.plot(x_test, pooled, color="#0072b2", label="pooled")
+    lower.set(title=f"error {mse_kernels[name]:.2f}", xlabel="x")
     print(f"{name}: error {mse_kernels[name]:.3f}")
 grid[0, 0].set_ylabel("K(u)")
 grid[1, 0].set_ylabel("y")
-figure.supxlabel("Above: u, the distance in bandwidths. Below: x; dotted, the truth", fontsize=9)
+for axes in grid.flat:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.title.set_fontsize(10)
+figure.legend(
+    *grid[1, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
+)
 figure.savefig(options.out / "kernels.png", dpi=150)
 figure
 
@@ -174,10 +204,10 @@ figure
 # %%
 # More points
 # -----------
-# Kernel regression is *consistent*: with enough points it finds any smooth curve. The best
-# bandwidth shrinks like :math:`n^{-1/5}`, and the root mean squared error falls like
-# :math:`n^{-2/5}`. For each n, a hundred draws of n points are pooled in one call, and asked
-# between 1 and 4, away from the ends of the data.
+# Kernel regression is *consistent*: with enough points, and a bandwidth that narrows as they come,
+# it finds any smooth curve. The best bandwidth shrinks like :math:`n^{-1/5}`, and the root mean
+# squared error falls like :math:`n^{-2/5}`. For each n, a hundred draws of n points are pooled in
+# one call, and asked between 1 and 4, away from the ends of the data.
 sizes = 100 * 2 ** np.arange(7)  # 100 ... 6400
 inside = np.linspace(1.0, 4.0, 31)
 rmse = []
@@ -192,7 +222,7 @@ slope = float(np.polyfit(np.log(sizes), np.log(rmse), 1)[0])
 print(f"{sizes[0]} points: error {rmse[0]:.3f}; {sizes[-1]}: {rmse[-1]:.3f}. Slope {slope:.2f}")
 figure = tfattn.plot.curves(
     sizes,
-    {"measured": rmse, "n^(-2/5)": rmse[0] * (sizes / sizes[0]) ** -0.4},
+    {"measured": rmse, "$n^{-2/5}$": rmse[0] * (sizes / sizes[0]) ** -0.4},
     "Training points n",
     "Root mean squared error",
     log_x=True,

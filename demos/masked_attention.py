@@ -8,6 +8,7 @@ texts in the same row. We draw them, change a word and look whose output moves, 
 nobody may look.
 """
 
+# sphinx_gallery_thumbnail_number = 3
 import argparse
 import json
 from pathlib import Path
@@ -32,9 +33,11 @@ keras.utils.set_random_seed(options.seed)
 # %%
 # The causal triangle
 # -------------------
-# A decoder writes word by word. What it will write at a place must not depend on what comes later,
-# so query :math:`t` may look at key :math:`s` only where :math:`s \le t`. The others are left out
-# of the softmax, and each row still sums to 1:
+# A decoder writes word by word, each from those that it has written (it is *autoregressive*). In
+# training it is given the whole sentence and learns all its words at once. What it writes at a
+# place must not depend on what comes later, or training would leak the answers, so query :math:`t`
+# may look at key :math:`s` only where :math:`s \le t`. The others are left out of the softmax, and
+# each row still sums to 1:
 #
 # .. math:: \alpha_{ts} = \frac{\exp a_{ts}}{\sum_{s' \le t} \exp a_{ts'}}
 #
@@ -134,8 +137,8 @@ figure
 # ----------------
 # A weight of 0 does not hide everything: 0 times NaN is NaN. Here the last three keys are padding
 # that somebody left unset. By hand, with the usual :math:`-10^9` added to their scores, every
-# output is lost. In this package what lies under a mask is taken out before it is multiplied, and
-# the outputs are those of the sentence without its padding.
+# output becomes NaN. In this package what lies under a mask is taken out before it is multiplied,
+# and the outputs are those of the sentence without its padding.
 broken = tokens.copy()
 broken[:, 5:] = np.nan
 scores = tokens[0] @ np.nan_to_num(broken[0]).T / 4.0  # (8, 8), scaled by the root of the width

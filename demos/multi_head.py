@@ -1,6 +1,6 @@
 """
-Several heads, several things to see
-====================================
+Multi-head attention
+====================
 
 One attention takes one weighted mean. A word often needs two things at once, say the word before it
 and the subject of the sentence, and one mean of both cannot tell them apart. Multi-head attention
@@ -8,6 +8,7 @@ takes several means side by side. We cut its heads out of one matrix product, gi
 heads the same task, and look where each of them looks.
 """
 
+# sphinx_gallery_thumbnail_number = 2
 import argparse
 import json
 from pathlib import Path
@@ -31,17 +32,21 @@ keras.utils.set_random_seed(options.seed)
 # %%
 # Heads are slices of one product
 # -------------------------------
-# Each head :math:`h` has matrices of its own, and the outputs are joined by one more:
+# Each head :math:`i` has matrices of its own for queries, keys and values. It can be any attention,
+# additive or dot product. The outputs are concatenated, and projected by one more matrix:
 #
 # .. math::
 #
-#    \mathrm{head}_h = \mathrm{attention}(x W_h^{(q)}, x W_h^{(k)}, x W_h^{(v)}), \qquad
+#    \mathrm{head}_i = \mathrm{attention}(x W_i^{(q)}, x W_i^{(k)}, x W_i^{(v)}), \qquad
 #    \mathrm{output} = [\mathrm{head}_1, \ldots, \mathrm{head}_H] \, W_o
 #
-# Written so, it is a loop over heads. But the matrices of all heads can stand side by side in one,
-# so that one product makes the queries of all heads, and a head is a slice of its columns. The
-# layer does so: :math:`(B, T, H \cdot p)` is reshaped to :math:`(B, H, T, p)`, and all heads run
-# at once. We do it head by head, and compare.
+# Written so, it is a loop over heads. But where all heads have the same width p, their matrices can
+# stand side by side in one, so that one product makes the queries of all heads, and a head is a
+# slice of its columns. The layer does so: :math:`(B, T, H \cdot p)` is reshaped to
+# :math:`(B, T, H, p)` and turned to :math:`(B, H, T, p)`, and all heads run at once. The usual
+# choice is H · p = D for queries, keys, values and output, which costs about as much as one head
+# of width D. Here H = 4, p = 4 and D = 16. Valid lengths hold for every head alike. We do it head
+# by head, and compare.
 heads, width = 4, 16
 x = np.random.default_rng(options.seed).normal(size=(2, 7, width)).astype("float32")  # (2, 7, 16)
 lengths = np.array([7, 4])
@@ -82,8 +87,8 @@ print(f"Keras's layer against ours: greatest difference {keras_difference:.1e}")
 # -------------------------
 # A row of eight letters, one of them marked. Every place has to name two letters: the one before it
 # (the first place names itself), and the marked one. There is little else in the model: letters,
-# marks and positions are embedded and added, then one attention layer, and one linear map to the
-# two answers.
+# marks and positions are embedded and added (a later step of the road is about positions), then one
+# attention layer, and one linear map to the two answers.
 #
 # One head has all the width, or two heads have half of it each: as many weights. The third model
 # has two heads with an additive score, since any score goes into the layer.
@@ -134,7 +139,7 @@ row = int(np.argmax(marked[held_out] == 4))
 words = [chr(ord("A") + letter) for letter in ids[row]]
 words[marked[row]] += "*"
 panels = np.concatenate([each[row] for each in weights.values()])  # (5, 8, 8)
-titles = [f"{name}, {head + 1}" for name in layers for head in range(layers[name].num_heads)]
+titles = [f"{name}: head {head}" for name in layers for head in range(layers[name].num_heads)]
 figure = tfattn.plot.heatmaps(panels, words, words, titles=titles, columns=3)
 figure.savefig(options.out / "heads.png", dpi=150)
 
@@ -146,8 +151,9 @@ for name, each in weights.items():  # (512, H, 8, 8)
     on_before = each[:, :, place, before].swapaxes(1, 2)[apart]  # (N, H)
     on_mark = each[np.arange(512), :, :, marked[held_out]].swapaxes(1, 2)[apart]  # (N, H)
     agreement[name] = np.stack([on_before.mean(axis=0), on_mark.mean(axis=0)], axis=1).tolist()
-    for head, (first, second) in enumerate(agreement[name], start=1):
-        print(f"{name}, {head}: weight {first:.2f} on the letter before, {second:.2f} on the mark")
+    for head, (first, second) in enumerate(agreement[name]):
+        weight = f"weight {first:.2f} on the letter before, {second:.2f} on the mark"
+        print(f"{name}: head {head}: {weight}")
 figure
 
 # %%

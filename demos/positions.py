@@ -1,6 +1,6 @@
 """
-Where is a token?
-=================
+Positional encoding
+===================
 
 Attention takes a set: shuffle the words, and the outputs are shuffled with them. So each position
 gets a vector that is added to its token. We count in binary, find the same pattern in the sines and
@@ -8,6 +8,7 @@ cosines of the Transformer, turn one position into another by a rotation, and le
 learn positions of its own.
 """
 
+# sphinx_gallery_thumbnail_number = 2
 import argparse
 import json
 from pathlib import Path
@@ -53,13 +54,14 @@ figure
 # %%
 # Sines and cosines
 # -----------------
-# The Transformer counts with waves in the place of bits. Columns come in pairs, a sine and a
-# cosine, and the frequency :math:`w_j` falls from pair to pair:
+# The Transformer counts with waves in the place of bits. Position i has a vector of d dimensions,
+# which is added to the embedding of the token there. Dimensions come in pairs, a sine and a cosine,
+# and the frequency :math:`w_j` falls from pair to pair:
 #
 # .. math:: p_{i, 2j} = \sin(w_j i), \quad p_{i, 2j+1} = \cos(w_j i), \quad w_j = 10000^{-2j/d}
 #
-# Above, columns 4 to 7: a sine and its cosine, then the next pair, which is slower. Below, the
-# whole table: quick waves in the first columns, slow ones further on, as with the bits.
+# Above, dimensions 4 to 7: a sine and its cosine, then the next pair, which is slower. Below, all
+# dimensions, a row each: quick waves in the first rows, slow ones further down, as with the bits.
 positions, width = 60, 32
 encoding = tfattn.SinusoidalPositionalEncoding()
 blank = np.zeros((1, positions, width), "float32")
@@ -71,10 +73,10 @@ figure
 # %%
 # A step is a rotation
 # --------------------
-# Draw a pair of columns as a point, the sine upwards and the cosine to the right. Each point lies
-# on the unit circle, and each step turns it by the same angle :math:`w_j`. A pair is like the hand
-# of a clock, and the table like a row of clocks, each slower than the one before it. The picture
-# has the first six positions in four of them.
+# Draw a pair of dimensions as a point, the sine upwards and the cosine to the right. Each point
+# lies on the unit circle, and each step turns it by the same angle :math:`w_j`. A pair is like the
+# hand of a clock, and the table like a row of clocks, each slower than the one before it. The
+# picture has the first six positions in four of them.
 #
 # So for a fixed offset :math:`\delta` one matrix leads from each position to the one that lies
 # :math:`\delta` further on, wherever it starts:
@@ -86,7 +88,8 @@ figure
 #    -\sin \delta w_j & \cos \delta w_j \end{pmatrix}
 #    \begin{pmatrix} p_{i, 2j} \\ p_{i, 2j+1} \end{pmatrix}
 #
-# "Seven words back" is the same linear map everywhere in the sentence, which a layer can learn.
+# "Seven words further on" is the same linear map everywhere in the sentence, which a layer can
+# learn.
 offset = 7
 frequencies = 10_000.0 ** (-2 * np.arange(width // 2) / width)  # (16,)
 sine, cosine = np.sin(offset * frequencies), np.cos(offset * frequencies)
@@ -96,24 +99,26 @@ turned = np.einsum("jab,ijb->ija", rotations, pairs[:-offset])
 rotation_error = float(np.abs(turned - pairs[offset:]).max())
 print(f"Every position turned by {offset}: the greatest error is {rotation_error:.1e}")
 
-figure = Figure(figsize=(9.5, 2.8), layout="constrained")
+figure = Figure(figsize=(9.5, 3.3), layout="constrained")
 around = np.linspace(0, 2 * np.pi, 200)
-for axes, pair in zip(figure.subplots(1, 4), (0, 2, 4, 6), strict=True):
+for axes, pair in zip(figure.subplots(1, 4, sharey=True), (0, 2, 4, 6), strict=True):
     axes.plot(np.cos(around), np.sin(around), color="0.8", zorder=0)
     for place in range(6):
         up, right = table[place, 2 * pair], table[place, 2 * pair + 1]
         axes.plot([0, right], [0, up], color=str(0.75 - 0.15 * place), linewidth=1.5)
         if place in (0, 5) or frequencies[pair] > 0.2:  # where there is room for it
             axes.text(1.2 * right, 1.2 * up, str(place), ha="center", va="center", fontsize=8)
-    axes.set_title(f"columns {2 * pair} and {2 * pair + 1}", fontsize=10)
+    axes.set_title(f"dimensions {2 * pair} and {2 * pair + 1}", fontsize=10)
     axes.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.4), aspect="equal", xlabel="cosine")
+    axes.spines[["top", "right"]].set_visible(False)
 figure.axes[0].set_ylabel("sine")
+figure.suptitle("Positions 0 to 5", fontsize=10)
 figure.savefig(options.out / "clocks.png", dpi=150)
 figure
 
 # %%
-# Why the last columns hardly change
-# ----------------------------------
+# Why the last dimensions hardly change
+# -------------------------------------
 # At width 32 the slowest wave is some 35,000 tokens long. Over 60 tokens the last hand turns by a
 # hundredth of a radian: its sine stays near 0, its cosine near 1. A wider table does not help. It
 # has more hands, and about the same share of them stands still. They are not broken: they tell

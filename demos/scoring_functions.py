@@ -1,5 +1,5 @@
 """
-How well a query fits a key
+Attention scoring functions
 ===========================
 
 A score says how well a query and a key go together, and a softmax turns scores into weights. We
@@ -7,6 +7,7 @@ hide what is padding, try additive attention and the scaled dot product on an ex
 checked in the head, put five scores side by side, and see what the scale of the dot product is for.
 """
 
+# sphinx_gallery_thumbnail_number = 3
 import argparse
 import json
 from pathlib import Path
@@ -31,14 +32,17 @@ random = np.random.default_rng(options.seed)
 # %%
 # Masked softmax
 # --------------
-# Whatever the score :math:`a`, attention is
+# In kernel regression :math:`-(x - x_i)^2 / 2` went into the softmax. Any other function
+# :math:`a(q, k)` of query and key may stand in its place: a *scoring function*. Attention to m
+# pairs of key and value is then
 #
-# .. math:: f(q, (k_1, v_1), \ldots, (k_m, v_m)) = \sum_i \alpha_i v_i, \quad
-#           \alpha_i = \mathrm{softmax}_i \; a(q, k_i)
+# .. math:: f(q, (k_1, v_1), \ldots, (k_m, v_m)) = \sum_i \alpha(q, k_i) v_i, \quad
+#           \alpha(q, k_i) = \mathrm{softmax}_i \; a(q, k_i)
 #
-# Sentences of a batch differ in length, and what fills them up must get a weight of 0. One length a
-# row of the batch is a vector as long as the batch (not as the matrix has rows); one length a query
-# is a matrix. Here are two matrices of 2 queries by 4 keys, with both.
+# Sentences of a batch differ in length, and what fills them up must get a weight of 0. One valid
+# length a row of the batch is a vector as long as the batch (not as the matrix has rows); one valid
+# length a query is a matrix. Here are two matrices of 2 queries by 4 keys: first with lengths 2 and
+# 3, one a matrix, then with lengths (1, 3) and (2, 4), query by query.
 scores = random.normal(size=(2, 2, 4)).astype("float32")
 lengths = {"a row": np.array([2, 3]), "a query": np.array([[1, 3], [2, 4]])}
 masked = np.stack([tfattn.masked_softmax(scores, valid_lens=n) for n in lengths.values()])
@@ -58,13 +62,16 @@ figure
 # %%
 # Additive attention
 # ------------------
-# A small network with one hidden layer, for queries and keys of different widths:
+# A small network with one hidden layer of h units and no biases, for queries and keys of different
+# widths:
 #
 # .. math:: a(q, k) = w_v \cdot \tanh(W_q q + W_k k)
 #
-# Two queries of width 20 meet ten keys of width 2, of which the first 2 and the first 6 count. All
-# keys are equal, so that the keys that count share the weight equally, whatever the network has
-# learned: the outputs are the means of the first 2 and 6 values. Dropout rests outside of training.
+# In each of two rows of a batch, one query of width 20 meets ten keys of width 2. The valid lengths
+# are 2 and 6, and h is 8. The values 0 … 39 stand in ten rows of four, the same for both. All keys
+# are equal, so the keys that count share the weight equally, whatever the network has learned. The
+# outputs are the means of the first two values, (2, 3, 4, 5), and of the first six,
+# (10, 11, 12, 13). Dropout rests outside of training.
 key = np.ones((2, 10, 2), "float32")
 value = np.tile(np.arange(40, dtype="float32").reshape(1, 10, 4), (2, 1, 1))
 valid_lens = np.array([2, 6])
@@ -82,10 +89,12 @@ figure
 # %%
 # Scaled dot product, and others
 # ------------------------------
-# Where query and key are of one width d, their product is a score: :math:`a(q, k) = q \cdot k /
-# \sqrt d`, and for all at once :math:`\mathrm{softmax}(Q K^T / \sqrt d) V`. A matrix between them
-# makes it bilinear, :math:`q^T W k`, for any widths. The cosine asks for their angle alone. On
-# equal keys all of them agree.
+# Where query and key are of one width d, their dot product is a score,
+# :math:`a(q, k) = q \cdot k / \sqrt d`. For n queries :math:`Q` (n, d), m keys :math:`K` (m, d) and
+# their values :math:`V` (m, v) at once, attention is :math:`\mathrm{softmax}(Q K^T / \sqrt d) V`,
+# of shape (n, v). A matrix between query and key makes the score bilinear, :math:`q^T W k`, for any
+# widths. The cosine asks for their angle alone. Below the queries have the width of the keys, 2. On
+# equal keys all scores agree.
 #
 # Arguments go by their names: some write-ups pass queries, keys, values, Keras query, value, key.
 query = random.normal(size=(2, 1, 2)).astype("float32")
@@ -102,9 +111,9 @@ for name, output in outputs.items():
 
 # %%
 # Keys that differ show how the scores do. The last row is the exponent of the Gaussian kernel,
-# :math:`-(q - k)^2 / 2`: kernel regression is attention with that score. It and the cosine look for
-# a key that is like the query; the dot product also likes long keys. The two with matrices have not
-# learned anything yet.
+# :math:`-\lVert q - k \rVert^2 / 2`: kernel regression is attention with that score. It and the
+# cosine look for a key that is like the query; the dot product also likes long keys. The two with
+# matrices have not learned anything yet.
 query, key = random.normal(size=(1, 1, 4)), random.normal(size=(1, 8, 4))
 query, key = query.astype("float32"), key.astype("float32")
 kinds = {
@@ -124,8 +133,9 @@ figure
 # %%
 # What the scale is for
 # ---------------------
-# Let query and key have d independent components of mean 0 and variance 1. Their product then has
-# variance d; divided by the root of d, it keeps variance 1 at any width.
+# Let query and key have d independent components of mean 0 and variance 1. Each product
+# :math:`q_i k_i` then has mean 0 and variance 1, and the dot product, a sum of d of them, has
+# variance d. Divided by the root of d, it keeps variance 1 at any width.
 widths = 2 ** np.arange(2, 10)  # 4 ... 512
 variances = {"unscaled": [], "scaled": []}
 slopes = {"unscaled": [], "scaled": []}
@@ -146,9 +156,11 @@ figure
 # %%
 # Large scores make one weight nearly 1 and the others nearly 0, and there the softmax is flat: the
 # derivative of a weight by its own score is :math:`\alpha_i (1 - \alpha_i)`. Below is its mean over
-# ten keys. Without the scale less and less gradient gets through to queries and keys. That additive
-# attention does better than the dot product for large d is so only without the scale; and the dot
-# product, being one matrix product, is faster and needs less memory.
+# ten keys. Without the scale less and less gradient gets through to queries and keys.
+#
+# Additive attention or dot product? On paper they cost about the same. In practice the dot product
+# is faster and needs less memory, since it is one matrix product. It is often said that additive
+# attention does better for large d: that is so only where the dot product is not scaled.
 figure = tfattn.plot.curves(
     widths, slopes, "Width d", "Mean derivative of a weight by its score", log_x=True
 )

@@ -8,6 +8,7 @@ learns it in a minute or two on two cores. Then we see where each head of each l
 pictures and as a page to explore.
 """
 
+# sphinx_gallery_thumbnail_number = 2
 import argparse
 import json
 import time
@@ -53,9 +54,28 @@ print(f"{len(english)} English and {len(french)} French words and marks")
 # %%
 # Model
 # -----
-# The encoder reads with two blocks, the decoder writes with two. Each block looks in four ways, its
-# heads, at all words that it may see. A block of the encoder has one attention, a block of the
-# decoder two: at the French words so far, and at what the encoder made of the English ones.
+# Here the steps of the road come together. The encoder is a stack of N blocks. A block has two
+# sublayers:
+#
+# 1. multi-head self-attention, where each English word looks at all English words;
+# 2. a feed-forward network, two linear maps with a ReLU between,
+#    :math:`\max(0, x W_1 + b_1) W_2 + b_2`. It is the same at every position, and another one in
+#    each block.
+#
+# The decoder is a stack of N blocks too, with three sublayers each:
+#
+# 1. masked self-attention, where each French word looks at those before it and at itself;
+# 2. cross-attention: the queries come from the decoder, keys and values are the encoder's output;
+# 3. a feed-forward network.
+#
+# Around each sublayer stand a residual and a layer normalisation. The embeddings are multiplied by
+# the root of the width d, and positional encodings are added. A last linear map and a softmax say
+# the next word. In the paper one matrix serves both embeddings and that map
+# (``share_embeddings=True``); here each language has a vocabulary of its own, and so its own
+# matrix.
+#
+# The base model of the paper has N = 6, d = 512, 8 heads and an inner width of 2048 in the
+# feed-forward network: the defaults of ``tfattn.Transformer``. Ours is small.
 model = tfattn.Transformer(
     len(english), len(french), num_layers=2, width=128, num_heads=4, hidden_dim=256, dropout=0.1
 )
@@ -80,6 +100,7 @@ history = model.fit(
     validation_data=held_out_batches,
     epochs=5,
     shuffle=False,  # the batches shuffle themselves
+    verbose=2,
     callbacks=[tfattn.training.AveragedWeights()],
 )
 figure = tfattn.plot.loss_curve(history)
@@ -135,18 +156,17 @@ figure
 # %%
 # Between the two
 # ---------------
-# Here the French word that is written next looks at the English sentence. Follow the adjective: its
-# row looks back across the noun.
+# Here the French word that is written next looks at the English sentence. Follow an adjective that
+# comes after its noun: its row has weight on its English word, to the left of the noun, and in some
+# heads on the noun, with which it has to agree.
 figure = tfattn.plot.head_grid(between, written, read, "Between: French looks at English")
 figure.savefig(options.out / "between.png", dpi=150)
 figure
 
 # %%
-# The same as lines, for the head of the last layer that is surest of where to look. Where words
-# change places, lines cross.
-heads = list(between.values())[-1]  # (H, T, S)
-surest = int(np.argmax(heads.max(axis=2).mean(axis=1)))
-figure = tfattn.plot.flow(heads[surest], written, read, f"Last layer, head {surest}")
+# The same as lines, the mean of the last layer's heads. Where words change places, lines cross.
+last = list(between.values())[-1].mean(axis=0)  # (H, T, S) -> (T, S)
+figure = tfattn.plot.flow(last, written, read, "Last layer, mean of the heads")
 figure.savefig(options.out / "flow.png", dpi=150)
 figure
 

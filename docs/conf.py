@@ -82,6 +82,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "tfattn"
 html_static_path = ["_static"]
 html_css_files = ["tfattn.css"]
+html_sidebars = {"start": []}  # a page without a section has nothing to list
 html_math_renderer = "mathml"
 html_show_sourcelink = False
 html_copy_source = False

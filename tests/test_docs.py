@@ -108,13 +108,41 @@ def _leads(folder, target):
     return path.parent == DOCS / "api" and (name == "index" or name.startswith("tfattn."))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", ["start", "zh/start", "coming-from-keras", "coming-from-d2l", "coming-from-pytorch"]
-)
+# The pages of the road quote pieces of the demos, which have tests of their own.
+PAGES = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(DOCS / "zh").glob("*.md")]
+# They build several blocks, train or export.
+SLOW = {
+    "docs/choose.md",
+    "docs/save-export-serve.md",
+    "docs/start.md",
+    "docs/translation.md",
+    "docs/zh/start.md",
+}
+
+
+def _case(page):
+    name = page.relative_to(ROOT).as_posix()
+    return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
+
+
+@pytest.mark.parametrize("page", [_case(page) for page in sorted(PAGES) if run_blocks.blocks(page)])
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert run_blocks.run(DOCS / f"{page}.md") > 0
-    if page.endswith("start"):
+    assert run_blocks.run(page) > 0
+    if page.stem == "start":
         assert (tmp_path / "weights.png").read_bytes().startswith(b"\x89PNG")
         assert (tmp_path / "model.keras").is_file()
+
+
+def test_a_page_keeps_the_last_line_of_each_progress_bar(monkeypatch):
+    pytest.importorskip("sphinx")
+    monkeypatch.syspath_prepend(str(DOCS))
+    gallery = _script("extensions/gallery")
+    first, last = "    1/9 ━━━━ 26s 9s/step - loss: 5.8 ", "    9/9 ━━━━ 3s 9ms/step - loss: 0.6"
+    for separator in ("\r", "\n"):
+        page = [f"    Epoch 1/2\n{separator.join([first, first, last])}\n    Epoch 2/2\n{last}\n"]
+        gallery._without_progress(None, "road/positions", page)
+        assert page == [f"    Epoch 1/2\n{last}\n    Epoch 2/2\n{last}\n"]
+    page = [f"{first}\n{first}\n"]
+    gallery._without_progress(None, "start", page)
+    assert page == [f"{first}\n{first}\n"]

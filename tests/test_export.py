@@ -41,13 +41,13 @@ class File(NamedTuple):
     model: keras.Model
     inputs: dict
     scope: contextlib.AbstractContextManager = contextlib.nullcontext()
-    signature: list | None = None
+    signature: list | None = None  # of a LiteRT file
 
 
 def of_row(name, known="") -> Callable[[], File]:
     """A row of the conformance table: a layer in a functional model and a scope; a model alone.
 
-    `known` are the letters of the sizes that the file is made for; it takes any others.
+    `known` are the letters of the sizes that a LiteRT file is made for; it takes any others.
     """
 
     def file():
@@ -57,7 +57,7 @@ def of_row(name, known="") -> Callable[[], File]:
         layer, arrays = row.new(), row.arrays(seed=1, sizes=SIZES)
         sizes = {letter: SIZES[letter] for letter in known}
         model, scope = layer, contextlib.nullcontext()
-        symbols = row.symbols(sizes, batch=sizes.get("B"))
+        symbols, narrow = row.symbols(), row.symbols(sizes, batch=sizes.get("B"))
         names = [x.name for x in symbols]
         if row.kind == "model":
             names = ["source", "target_in"] if row.pair else ["ids"]
@@ -65,7 +65,7 @@ def of_row(name, known="") -> Callable[[], File]:
             scope = tfattn.path("dense")
             model = keras.Model(symbols if len(names) > 1 else symbols[0], row.call(layer, symbols))
         specs = [
-            keras.InputSpec(x.dtype, x.shape, name=n) for x, n in zip(symbols, names, strict=True)
+            keras.InputSpec(x.dtype, x.shape, name=n) for x, n in zip(narrow, names, strict=True)
         ]
         several = tuple(specs) if row.kind == "model" else specs
         signature = [several if len(specs) > 1 else specs[0]] if known else None
@@ -166,14 +166,14 @@ def exported(tmp_path_factory):
         arrays = list(file.inputs.values())
         expected[name] = np.asarray(file.model(arrays[0] if len(arrays) == 1 else arrays))
         for reader, suffix in SUFFIXES.items():
+            litert = reader == "litert"
             try:
                 with file.scope:
                     file.model.export(
                         folder / f"model{suffix}",
                         format=reader,
                         verbose=False,
-                        input_signature=file.signature,
-                        **(BUILTIN if reader == "litert" else {}),
+                        **({**BUILTIN, "input_signature": file.signature} if litert else {}),
                     )
             except Exception as error:  # reported by that file's test
                 found[name, reader] = f"{type(error).__name__}: {error}"

@@ -86,12 +86,30 @@ def test_a_word_with_dollars_is_no_formula(tmp_path):
     assert texts(figure.axes[0].get_xticklabels()) == words
 
 
-def test_long_words_are_turned_and_short_ones_are_not():
-    assert {
-        label.get_rotation() for label in plot.heatmaps(weights(2, 5)).axes[0].get_xticklabels()
-    } == {0}
-    turned = plot.heatmaps(weights(2, 5), column_labels=WORDS).axes[0].get_xticklabels()
-    assert {label.get_rotation() for label in turned} == {60}
+def test_words_are_turned_where_they_do_not_fit_into_their_columns():
+    def rotations(matrix, words):
+        labels = plot.heatmaps(matrix, column_labels=words).axes[0].get_xticklabels()
+        return {label.get_rotation() for label in labels}
+
+    assert rotations(weights(2, 5), WORDS) == {0}
+    assert rotations(weights(2, 5), [*WORDS[:4], "extraordinary"]) == {60}
+    assert rotations(weights(2, 23), [*WORDS[:4]] * 5 + WORDS[:3]) == {60}
+
+
+def test_heatmaps_side_by_side_stay_as_wide_as_a_screen_and_leave_words_out():
+    words = [f"word{number}" for number in range(60)]
+    figure = plot.heatmaps(weights(4, 60, 60), words, words)
+    assert figure.get_figwidth() < 24
+    assert texts(figure.axes[0].get_xticklabels()) == words[::2]
+    assert texts(plot.heatmaps(weights(60, 60), words, words).axes[0].get_xticklabels()) == words
+
+
+@pytest.mark.slow
+def test_numbers_in_cells_do_not_touch():
+    axes = plot.heatmaps(weights(2, 29), number_format=".2f").axes[0]
+    axes.figure.draw_without_rendering()
+    first, second = (axes.texts[number].get_window_extent() for number in (0, 1))
+    assert first.x1 < second.x0
 
 
 def test_in_a_grid_words_stand_at_the_outer_edges_alone():
@@ -132,6 +150,11 @@ def test_numbers_are_written_into_the_cells_on_request():
     assert texts(figure.axes[0].texts) == ["0.2", "0.8"]
     assert [text.get_color() for text in figure.axes[0].texts] == ["black", "white"]
     assert len(plot.heatmaps([[0.25, 0.75]]).axes[0].texts) == 0
+
+
+def test_a_written_zero_has_no_sign_and_a_minus_is_a_minus():
+    figure = plot.heatmaps([[-0.04, -0.26]], number_format=".1f")
+    assert texts(figure.axes[0].texts) == ["0.0", "\N{MINUS SIGN}0.3"]
 
 
 def test_titles_may_be_nested_like_the_grid():

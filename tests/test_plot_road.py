@@ -121,6 +121,33 @@ def test_words_that_small_axes_have_no_room_for_are_left_out_evenly(size, words)
 # Curves.
 
 
+def test_logarithmic_axes_have_plain_numbers():
+    lengths = [16, 32, 64, 128]
+    axes = plot.curves(lengths, [2, 3, 5, 9], "x", "y", log_x=True, log_y=True).axes[0]
+    axes.figure.draw_without_rendering()
+    assert texts(axes.get_xticklabels()) == ["16", "32", "64", "128"]
+    assert {"2", "5", "9"} <= set(texts(axes.get_yticklabels()))
+
+
+def test_many_points_on_a_logarithmic_axis_have_round_ticks():
+    axes = plot.curves(np.geomspace(0.05, 2, 40), np.arange(40), "x", "y", log_x=True).axes[0]
+    axes.figure.draw_without_rendering()
+    assert {"0.05", "0.1", "0.2", "0.5", "1", "2"} <= set(texts(axes.get_xticklabels()))
+
+
+def test_many_decades_keep_powers_of_ten():
+    axes = plot.curves([1, 2], [1e-6, 1e3], "x", "y", log_y=True).axes[0]
+    axes.figure.draw_without_rendering()
+    labels = texts(axes.get_yticklabels())
+    assert labels and all("10^" in label for label in labels)
+
+
+def test_a_curve_beneath_another_is_wider():
+    lines = plot.curves(X, {"a": X, "b": X + 7, "c": X}, "x", "y").axes[0].get_lines()
+    below, apart, above = (line.get_linewidth() for line in lines)
+    assert below > apart == above
+
+
 def test_curves_differ_in_colour_dash_and_marker():
     names = {f"curve {number}": X + number for number in range(6)}
     axes = plot.curves(X, names, "x", "y", "title").axes[0]
@@ -208,7 +235,10 @@ def test_numbers_stand_at_the_bars_on_request():
     assert axes.get_legend() is None
 
 
-@pytest.mark.parametrize("words, turned", [(["red", "blue"], 0), (["extraordinary " * 3] * 5, 60)])
+@pytest.mark.parametrize(
+    "words, turned",
+    [(["red", "blue"], 0), (["an extraordinary word"] * 3, 0), (["extraordinary " * 3] * 5, 60)],
+)
 def test_words_beneath_bars_are_turned_where_they_do_not_fit(words, turned):
     axes = plot.bars(words, np.ones(len(words)), "x", "y").axes[0]
     assert {label.get_rotation() for label in axes.get_xticklabels()} == {turned}
@@ -224,6 +254,11 @@ def test_words_beneath_bars_are_turned_where_they_do_not_fit(words, turned):
 def test_bars_refuse_what_does_not_fit(labels, series, message):
     with pytest.raises(ValueError, match=message):
         plot.bars(labels, series, "x", "y")
+
+
+def test_a_negative_number_at_a_bar_has_the_sign_of_the_axis():
+    axes = plot.bars(["a", "b"], [-1.5, -0.001], "x", "y", number_format=".1f").axes[0]
+    assert texts(axes.texts) == ["\N{MINUS SIGN}1.5", "0.0"]
 
 
 # Masks.
@@ -421,6 +456,14 @@ def test_a_row_a_layer_and_a_column_a_head():
 def test_layers_may_have_other_numbers_of_heads():
     figure = plot.head_grid({"a": weights(3, 5, 7), "b": weights(2, 5, 7)})
     assert [axes.axison for axes in figure.axes[:6]] == [True] * 5 + [False]
+    figure.draw_without_rendering()
+    # The third head has nothing beneath it.
+    below = [bool(_seen(axes.xaxis)) for axes in figure.axes[:5]]
+    assert below == [False, False, True, True, True]
+
+
+def test_the_grid_of_heads_says_which_side_looks():
+    assert texts(plot.head_grid(weights(1, 2, 5, 7)).texts) == ["", "Keys", "Queries"]
 
 
 @pytest.mark.parametrize(

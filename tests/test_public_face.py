@@ -9,6 +9,7 @@ import pytest
 
 import tfattn
 from tests.processes import printed
+from tfattn.layers.attention.base import AttentionLayer
 
 # The design's table of public names, as far as this stage goes.
 PUBLIC = {
@@ -130,6 +131,19 @@ def test_a_public_docstring_ends_its_first_line_and_has_an_example(name):
 @pytest.mark.parametrize("name", [name for name in LAYERS if name not in BASES])
 def test_a_layer_names_its_source(name):
     assert "\nSource: " in inspect.getdoc(getattr(tfattn, name))
+
+
+ATTENDING = [name for name in LAYERS if issubclass(getattr(tfattn, name), AttentionLayer)]
+
+
+@pytest.mark.parametrize("name", ATTENDING)
+def test_an_attention_layer_tells_the_order_of_arguments_and_how_to_see_its_weights(name):
+    text = " ".join(inspect.getdoc(getattr(tfattn, name)).split())
+    arguments = list(inspect.signature(getattr(tfattn, name).call).parameters)[1:4]
+    assert f"`({', '.join(arguments)})` in Keras's order" in text
+    assert "`return_attention_scores=True`" in text
+    assert "`tfattn.attention_weights`" in text
+    assert "(query=" in text  # the example passes them by name
 
 
 @pytest.mark.parametrize("name", CALLABLES)

@@ -82,12 +82,15 @@ FILES = {
 CASES = [(name, "int8") for name in FILES]
 CASES += [(name, "int4") for name in ("PositionwiseFeedForward", "Transformer, shared")]
 LOADED = """
-import pathlib, keras, numpy as np, tfattn
+import pathlib, keras, numpy as np, tensorflow as tf, tfattn
 outputs = {}
 for path in pathlib.Path().glob("*.keras"):
     inputs = list(np.load(path.with_suffix(".npz")).values())
     model = keras.models.load_model(path)
     outputs[path.stem] = np.asarray(model(inputs[0] if len(inputs) == 1 else inputs))
+served = tf.saved_model.load("exported")
+inputs = tuple(x.astype("int32") for x in np.load("Transformer, shared int8.npz").values())
+outputs["exported"] = np.asarray(served.serve(inputs))
 np.savez("outputs", **outputs)
 """
 
@@ -106,6 +109,8 @@ def files(tmp_path_factory):
         np.savez(folder / f"{name}.npz", *(inputs if isinstance(inputs, list) else [inputs]))
         model.save(folder / f"{name}.keras")
         model.save_weights(folder / f"{name}.weights.h5")
+        if name == "Transformer, shared int8":
+            model.export(folder / "exported", verbose=False)
     printed("-c", LOADED, folder=folder)
     with np.load(folder / "outputs.npz") as outputs:
         return expected, dict(outputs), folder
@@ -127,6 +132,15 @@ def test_a_quantised_model_comes_back_from_its_files(name, mode, files):
     for model in (plain, quantised):
         model.load_weights(folder / f"{name} {mode}.weights.h5")
         np.testing.assert_array_equal(model(inputs), wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_a_quantised_model_is_exported(files):
+    expected, found, _ = files
+    wanted = expected["Transformer, shared int8"]
+    np.testing.assert_allclose(found["exported"], wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow

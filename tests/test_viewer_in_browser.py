@@ -139,27 +139,27 @@ def test_another_head_and_another_layer_show_their_weights(opened):
     collected["model/decoder/block_0/cross_attention"][0, 2, 1] = np.eye(S)[6]
     page = opened(plot.viewer(collected, SOURCE, TARGET))
     word(page, "queries", "chat").click()
-    choose(page, "head", "1")
+    choose(page, "head", "0")
     assert numbers(page, "keys") == ["", "", "75%", "25%", "", "", ""]
-    choose(page, "head", "3")
+    choose(page, "head", "2")
     assert numbers(page, "keys") == ["", "", "75%", "", "", "25%", ""]
-    assert "layer 2, head 3" in page.locator("#matrix h2").inner_text()
-    choose(page, "layer", "1")
+    assert "layer 1, head 2" in page.locator("#matrix h2").inner_text()
+    choose(page, "layer", "0")
     assert numbers(page, "keys") == ["", "", "", "", "", "", "100%"]
-    assert "layer 1, head 3" in page.locator("#matrix h2").inner_text()
+    assert "layer 0, head 2" in page.locator("#matrix h2").inner_text()
     assert "model/decoder/block_0/cross_attention" in page.locator("#matrix h2").inner_text()
 
 
 def test_all_heads_are_there_to_choose_from(opened):
     page = opened()
     assert page.locator(".head").count() == 2 * H
-    page.get_by_role("button", name="Layer 1, head 2").click()
+    page.get_by_role("button", name="Layer 0, head 1").click()
     assert page.locator(".head[aria-pressed=true]").count() == 1
-    assert page.get_by_role("button", name="Layer 1, head 2").get_attribute("aria-pressed") == (
+    assert page.get_by_role("button", name="Layer 0, head 1").get_attribute("aria-pressed") == (
         "true"
     )
-    assert page.locator("#choose-layer input:checked + span").inner_text() == "1"
-    assert page.locator("#choose-head input:checked + span").inner_text() == "2"
+    assert page.locator("#choose-layer input:checked + span").inner_text() == "0"
+    assert page.locator("#choose-head input:checked + span").inner_text() == "1"
     # A picture of another head has other colours.
     pixels = page.locator(".head canvas").evaluate_all(
         "all => all.map((canvas) => canvas.toDataURL())"
@@ -205,7 +205,7 @@ def test_the_keyboard_reaches_everything(opened):
     assert page.locator("[aria-selected=true] .text").all_text_contents() == ["chat"]
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
-    assert "head 2" in page.locator("#matrix h2").inner_text()
+    assert "head 1" in page.locator("#matrix h2").inner_text()
     assert numbers(page, "keys") == ["", "", "75%", "", "25%", "", ""]
     page.keyboard.press("End")
     assert page.locator("#question").inner_text() == "“pas” looks at"
@@ -218,7 +218,7 @@ def test_arrows_change_the_layer_and_the_focus_stays(opened):
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowLeft")
-    assert page.locator("#choose-layer input:checked + span").inner_text() == "1"
+    assert page.locator("#choose-layer input:checked + span").inner_text() == "0"
     assert page.evaluate("document.activeElement.closest('fieldset').id") == "choose-layer"
     outline = page.locator("#choose-layer input:checked + span").evaluate(
         "element => getComputedStyle(element).outlineStyle"
@@ -241,7 +241,7 @@ def test_what_can_be_used_has_a_role_and_a_name(opened):
     assert page.get_by_role("listbox", name="These are looked at").count() == 1
     assert page.get_by_role("radio", name="Encoder").count() == 1
     assert page.get_by_role("group", name="Layer").count() == 1
-    assert page.get_by_role("img", name="Weights of Between: layer 2").count() == 1
+    assert page.get_by_role("img", name="Weights of Between: layer 1").count() == 1
 
 
 def test_a_tap_keeps_a_word_and_a_second_lets_it_go(opened):

@@ -1,8 +1,9 @@
-"""Attention layers for TensorFlow and Keras 3: one idea, from kernel regression to a Transformer
-that translates.
+"""Attention layers for TensorFlow and Keras 3, from kernel regression to a Transformer.
 
-weights = softmax over keys of score(query, key), where the mask lets the query look
-output  = weights · values
+All of them compute a weighted mean of the values:
+
+    weights = softmax of score(query, key), over the keys that the mask allows
+    output  = weights · values
 """
 
 from tfattn import data, plot, training

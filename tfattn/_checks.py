@@ -2,8 +2,8 @@
 
     who: `argument` must <expected>. Received: argument=<received>
 
-Floor 0: this module knows no tensor library and no other part of tfattn. A check returns the value
-that it let pass, so that a constructor can write
+This module imports no tensor library and no other part of tfattn. A check returns the value that
+passed, so that a constructor can write
 `self.units = _checks.positive_int("AdditiveScore", "units", units)`.
 """
 

@@ -1,4 +1,4 @@
-"""What models and losses share without knowing each other: the product that the logits are."""
+"""What models and losses share without importing each other: the factors of the logits."""
 
 from typing import NamedTuple
 

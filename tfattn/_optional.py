@@ -1,6 +1,6 @@
 """Packages that only some functions need, imported when first used.
 
-Floor 0, beside `_checks`.
+This module imports no other part of tfattn.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What models and searches share without knowing each other: the past in the state of a step."""
+"""What models and searches share: keys and values of past positions, in the state of a step."""
 
 from typing import NamedTuple
 
@@ -10,11 +10,11 @@ __all__ = ["Past"]
 class Past(NamedTuple):
     """A tensor in a step's state with an entry for each position, such as the keys so far.
 
-    A step writes the entry of its position, and reads none after it. So a search may hand it fewer
-    positions than there is room for, as long as its own is among them: work and memory then grow
-    with what is written. A step asks with `ops.shape` how many there are, and hands back as many.
-    The first step gets all of them, and so does every step where XLA might compile the search.
-    What stood after the written positions is not kept.
+    A step writes the entry of its own position, and reads none after it. So a search may pass only
+    the first positions, up to that one or a few more: work and memory then grow with what has been
+    written. A step finds the number of positions with `ops.shape`, and returns as many. The first
+    step gets all L positions. So does every step where XLA might compile the search. Entries after
+    the written positions are not kept.
 
     Attributes:
         tensor: `(B, ..., L, P)`, with room for L positions.

@@ -85,6 +85,8 @@ _LEFT_OUT = {
     "get_build_config",
     "get_config",
 }
+# Of masks and biases, for whoever writes one: on the page of the class that defines it alone.
+_FOR_ENGINE = {"check", "flatten", "unflatten"}
 _INDEX = "One page a name. Each page ends with the steps of the road that use it."
 
 
@@ -140,6 +142,9 @@ def own_members(thing: Any) -> Iterator[tuple[str, bool]]:
         function = getattr(static, "__func__", getattr(static, "fget", static))
         module = getattr(function, "__module__", None) or ""
         if module.split(".")[0] != "tfattn" or not getattr(function, "__doc__", None):
+            continue
+        inherited = function.__qualname__.partition(".")[0] != thing.__name__
+        if inherited and (name in _FOR_ENGINE or inspect.getdoc(function).startswith("Hook.")):
             continue
         yield name, not isinstance(static, property)
 

@@ -1,6 +1,7 @@
 """The demos as a gallery: their order, where they write, and the files that become pictures."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,22 @@ def _viewer(path, block_vars):
     return _IFRAME.format(name=name, title="The viewer")
 
 
+# A line of a progress bar, as `fit` prints many of in each epoch.
+_PROGRESS = re.compile(r"\s*\d+/\d+ [━╸╺]+ ")
+
+
+def _without_progress(app, docname, source):
+    """Leaves the last line of each progress bar: a terminal writes one over the other."""
+    if docname.startswith("road/"):
+        lines = re.split(r"[\r\n]", source[0])
+        later = [*lines[1:], ""]
+        source[0] = "\n".join(
+            line
+            for line, after in zip(lines, later, strict=True)
+            if not (_PROGRESS.match(line) and _PROGRESS.match(after))
+        )
+
+
 def _finish(app, exception):
     """Viewers are pages of their own, which go along unread; demos leave nothing behind."""
     shutil.rmtree(Path(app.srcdir).parent / "demos" / "out", ignore_errors=True)
@@ -111,5 +128,6 @@ def _finish(app, exception):
 
 
 def setup(app):
+    app.connect("source-read", _without_progress)
     app.connect("build-finished", _finish)
     return {"parallel_read_safe": True}

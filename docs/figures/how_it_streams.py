@@ -9,13 +9,13 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import Patch, Polygon, Rectangle
 
 BLOCKS = 8
-FULL, HIDDEN, SKIPPED, NOW = "#4c78a8", "#9ecae9", "#f2f2f2", "#e45756"
+FULL, HIDDEN, SKIPPED, NOW = "#0072b2", "#9ccbe8", "#efefef", "#b34700"
 
 
 def square(ax, title):
     ax.set(xlim=(-0.05, BLOCKS + 0.05), ylim=(BLOCKS + 0.05, -0.05), aspect="equal", title=title)
-    ax.set_xlabel("keys")
-    ax.set_ylabel("queries")
+    ax.set_xlabel("Keys", fontsize=12)
+    ax.set_ylabel("Queries", fontsize=12)
     ax.set_xticks([])
     ax.set_yticks([])
     for side in ax.spines.values():
@@ -47,7 +47,7 @@ def causal(ax):
         "row_max\nrow_sum\npooled",
         color=NOW,
         va="center",
-        fontsize=10,
+        fontsize=12,
         family="monospace",
     )
 
@@ -66,7 +66,7 @@ def window(ax):
     ax.add_patch(Polygon(corners, color=FULL, lw=0))
     for i in (3, 4, 5):
         ax.add_patch(Rectangle((i - 1, i), 3, 1, fill=False, edgecolor=NOW, lw=2.5, zorder=3))
-    ax.text(5.2, 1.8, "one batched\nproduct", color=NOW, fontsize=11, ha="left", va="center")
+    ax.text(5.2, 1.8, "one batched\nproduct", color=NOW, fontsize=12, ha="left", va="center")
     ax.annotate(
         "", (4.6, 2.9), (5.3, 2.2), arrowprops={"arrowstyle": "->", "color": NOW, "lw": 2}, zorder=4
     )

@@ -3,15 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.demos.running import result, run
-
-
-@pytest.fixture(scope="module")
-def story(tmp_path_factory):
-    """(the numbers of the last line, the demo's variables, the folder of the figures)."""
-    folder = tmp_path_factory.mktemp("attention_cues")
-    output, variables = run("attention_cues", folder=folder)
-    return result(output), variables, folder / "out" / "attention_cues"
+OPTIONS = []  # figures go to the demo's own folder
 
 
 def by_numpy(variables):

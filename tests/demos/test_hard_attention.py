@@ -3,21 +3,14 @@
 import numpy as np
 import pytest
 
-from tests.demos.running import result, run
-
-
-@pytest.fixture(scope="module")
-def story(tmp_path_factory):
-    """(the numbers of the last line, the demo's variables, the folder of the figures)."""
-    folder = tmp_path_factory.mktemp("hard_attention")
-    output, variables = run("hard_attention", "--out", "new/figures", folder=folder)
-    return result(output), variables, folder / "new" / "figures"
-
 
 @pytest.mark.slow
 def test_all_three_learn_what_a_blind_pick_does_not_know(story):
     numbers, variables, _ = story
-    query, keys, values, digits = (np.asarray(x) for x in variables["test"])
+    asked, digits = variables["test"]
+    query, keys, values, digits = (
+        np.asarray(x) for x in (asked["query"], asked["key"], asked["value"], digits)
+    )
     blind = (values.argmax(axis=2) == digits[:, None]).mean()  # every card as likely
     deviation = (blind * (1 - blind) / len(digits)) ** 0.5
     assert numbers["chance"] == pytest.approx(blind, abs=4 * deviation)
@@ -57,8 +50,7 @@ def test_the_exact_gradient_is_that_of_finite_differences(story):
     expected = []
     for step in (-1e-2, 1e-2):
         matrix.assign(start + step * direction.reshape(start.shape))
-        operands = (variables[name] for name in ("query", "values", "keys"))
-        _, weights = attention(*operands, return_attention_scores=True)
+        _, weights = attention(**variables["asked"], return_attention_scores=True)
         expected.append(np.sum(np.asarray(weights[:, 0], "float64") * losses, axis=1).mean())
     matrix.assign(start)
     slope = (expected[1] - expected[0]) / 2e-2

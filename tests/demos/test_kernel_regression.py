@@ -58,6 +58,22 @@ def test_the_errors_are_those_of_the_formulas(story):
 
 
 @pytest.mark.slow
+def test_the_five_steps_of_write_ups_are_those_of_finite_differences(story):
+    x, y = story[2]["x_train"], story[2]["y_train"]
+    distance = x[:, None] - x
+
+    def squared_error(w):
+        powers = np.exp(-((distance * w) ** 2) / 2) * (1 - np.eye(50))
+        return np.sum((powers / powers.sum(axis=1, keepdims=True) @ y - y) ** 2)
+
+    w = 1.0
+    for _ in range(5):
+        w -= 0.5 * (squared_error(w + 1e-5) - squared_error(w - 1e-5)) / 2e-5
+    assert float(story[2]["w"]) == pytest.approx(w, rel=1e-3)
+    assert story[2]["mse_noisy"] == pytest.approx(by_numpy(1 / w)[1], rel=1e-3)
+
+
+@pytest.mark.slow
 def test_the_learned_bandwidth_is_sharper(story):
     assert 0.05 < result(story[0])["bandwidth"] < 0.5
 

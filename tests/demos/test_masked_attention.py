@@ -3,16 +3,6 @@
 import numpy as np
 import pytest
 
-from tests.demos.running import result, run
-
-
-@pytest.fixture(scope="module")
-def story(tmp_path_factory):
-    """(the numbers of the last line, the demo's variables, the folder of the figures)."""
-    folder = tmp_path_factory.mktemp("masked_attention")
-    output, variables = run("masked_attention", "--out", "new/figures", folder=folder)
-    return result(output), variables, folder / "new" / "figures"
-
 
 @pytest.mark.slow(keep=1)
 def test_nothing_leaks_from_a_later_word(story):

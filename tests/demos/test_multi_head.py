@@ -3,17 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.demos.running import result, run
-
 MODELS = ["one head", "two heads", "two additive heads"]
-
-
-@pytest.fixture(scope="module")
-def story(tmp_path_factory):
-    """(the numbers of the last line, the demo's variables, the folder of the figures)."""
-    folder = tmp_path_factory.mktemp("multi_head")
-    output, variables = run("multi_head", "--out", "new/figures", folder=folder)
-    return result(output), variables, folder / "new" / "figures"
 
 
 @pytest.mark.slow

@@ -3,16 +3,6 @@
 import numpy as np
 import pytest
 
-from tests.demos.running import result, run
-
-
-@pytest.fixture(scope="module")
-def story(tmp_path_factory):
-    """(the numbers of the last line, the demo's variables, the folder of the figures)."""
-    folder = tmp_path_factory.mktemp("positions")
-    output, variables = run("positions", "--out", "new/figures", folder=folder)
-    return result(output), variables, folder / "new" / "figures"
-
 
 @pytest.mark.slow
 def test_a_rotation_leads_from_each_position_to_the_one_seven_further_on(story):

@@ -3,20 +3,10 @@
 import numpy as np
 import pytest
 
-from tests.demos.running import result, run
-
 DEPTH = 24
 # The share of a token's or a gradient's squared length that a fresh network of Glorot's weights
 # passes on: the maps are D by 4 D, so a weight has variance 2 / (D + 4 D), and ReLU halves.
 SHARE = 0.5 * 4 * (2 / 5) ** 2
-
-
-@pytest.fixture(scope="module")
-def story(tmp_path_factory):
-    """(the numbers of the last line, the demo's variables, the folder of the figures)."""
-    folder = tmp_path_factory.mktemp("residuals_and_norms")
-    output, variables = run("residuals_and_norms", "--out", "new/figures", folder=folder)
-    return result(output), variables, folder / "new" / "figures"
 
 
 def normalised(x, axis, real=None):

@@ -3,16 +3,9 @@
 import numpy as np
 import pytest
 
-from tests.demos.running import result, run
 from tests.reference import softmax
 
-
-@pytest.fixture(scope="module")
-def story(tmp_path_factory):
-    """(the numbers of the last line, the demo's variables, the folder of the figures)."""
-    folder = tmp_path_factory.mktemp("scoring_functions")
-    output, variables = run("scoring_functions", folder=folder)
-    return result(output), variables, folder / "out" / "scoring_functions"
+OPTIONS = []  # figures go to the demo's own folder
 
 
 @pytest.mark.slow

@@ -1,1 +1,1 @@
-"""Floor 1: pure functions of tensors. No layer and no state."""
+"""Pure functions of tensors. No layer and no state."""

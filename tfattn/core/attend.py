@@ -1,4 +1,4 @@
-"""The engine's one door: scores, mask, softmax, pooling."""
+"""The function that every attention layer calls: scores, mask, softmax, pooling."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -33,38 +33,43 @@ def attend(
 ) -> Any:
     """Attention pooling: each query's weighted mean of the values.
 
-        weights = softmax over keys of score(query, key, *parameters) + bias, where the mask allows
-        output  = weights · values
+        weights = softmax(score(query, key, *parameters) + bias)       over the allowed keys
+        output  = weights · value
 
-    A query with nothing to attend to gets weights and an output of exactly 0. What lies under the
-    mask (NaN and infinities too) reaches no output; under a mask, a query that may see a key or
-    value that is not finite becomes NaN.
+    The order of arguments is `(query, value, key)`, as in Keras; many books write query, key,
+    value. Pass them by name.
 
-    There are two paths to the same result. The dense one holds all T × S scores. The streamed one
-    (TensorFlow) goes block by block: it holds a few blocks of scores at a time, skips those that
-    the mask hides, and computes them again in the backward pass: memory grows with T + S. Left
-    to itself, `attend` streams from 64 queries and keys, 512² pairs a head and 2²³ scores in all
-    rows and heads on. For a score other than a dot product a pair counts as often as the operands
-    are wide, and the least is 2²⁴. Under a causal mask or a window streaming is also quicker;
-    without a mask it saves memory and takes about as long. It never streams where the weights are
-    returned. A graph whose lengths are not known yet holds both paths, and chooses when it runs.
+    A query that may attend to no key gets weights and an output of exactly 0. Hidden keys and
+    values reach no output, even if they are NaN or infinite. Under a mask, a query that may see a
+    key or value that is not finite becomes NaN.
+
+    There are two paths to the same result. The dense path holds all T × S scores. The streamed path
+    (TensorFlow only) goes block by block. It holds a few blocks of scores at a time, skips those
+    that the mask hides, and computes them again in the backward pass, so memory grows with T + S.
+    Under a causal mask or a window it is also faster; without a mask it takes about as long.
+
+    By default `attend` streams where T and S are at least 64, T · S is at least 512², and
+    B · H · T · S is at least 2²³. For a score other than a dot product, T · S times the width of
+    the operands is at least 512², and B · H · T · S times that width at least 2²⁴. It never streams
+    where the weights are returned. A graph whose lengths are not known yet holds both paths, and
+    chooses when it runs.
 
     Args:
-        query: `(B, T, Dq)`, or `(B, H, T, Dq)` with heads.
-        value: `(B, S, Dv)`, or `(B, G, S, Dv)`; G divides H, and a head of the values serves H/G
-            heads of queries.
-        key: `(B, S, Dk)` or `(B, G, S, Dk)`. Defaults to `value`.
+        query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with H heads.
+        value: float `(B, S, Dv)`, or `(B, G, S, Dv)`; G divides H, and H/G query heads share a head
+            of keys and values.
+        key: float `(B, S, Dk)` or `(B, G, S, Dk)`. Defaults to `value`.
         score: function of query, key and `parameters` to scores before softmax, `(B, T, S)` or
             `(B, H, T, S)`: one of `tfattn.core.scores`, or your own.
-        parameters: the tensors that the score needs besides its operands. A tensor that the score
-            closes over instead would get no gradient when streamed; one that is seen there is
-            refused.
+        parameters: the tensors that the score needs besides its operands. When streamed, a tensor
+            that the score closes over instead would get no gradient; it is refused where it is
+            found.
         mask: a mask object of `tfattn.masks`, or a bool array `(T, S)`, `(B, T, S)` or
             `(B, H, T, S)`; True = may attend.
         bias: float, added to the scores, broadcastable to them; or a bias object of
-            `tfattn.biases`, of which nothing of size T × S is held when streamed.
-        dropout: probability in [0, 1) of dropping a weight; the others grow so that the expected
-            sum stays 1.
+            `tfattn.biases`, which holds nothing of size T × S when streamed.
+        dropout: probability in [0, 1) of dropping a weight; the others are divided by
+            1 − `dropout`, so that the expected sum stays 1.
         seed: int or `keras.random.SeedGenerator`, for the dropout.
         return_weights: whether to return the weights too.
         path: "dense" or "streamed" to choose the path. Defaults to None, which leaves the choice
@@ -74,11 +79,11 @@ def attend(
         `(B, T, S)` or `(B, H, T, S)`.
     Raises:
         ValueError: ranks or lengths do not fit, heads do not divide, a mask is not boolean, `path`
-            is not one of the two, or cannot be had here.
+            is not one of the two, or is not available for this call.
     Example:
         >>> query = np.zeros((1, 1, 2), "float32")
         >>> value = np.arange(6.0, dtype="float32").reshape(1, 3, 2)
-        >>> print(attend(query, value, mask=masks.prefix(2)).numpy())
+        >>> print(attend(query=query, value=value, mask=masks.prefix(2)).numpy())
         [[[1. 2.]]]
 
     Source: Nadaraya 1964; Watson 1964; Vaswani et al. 2017, arXiv:1706.03762, equation 1.

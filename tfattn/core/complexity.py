@@ -41,14 +41,14 @@ def complexity(
         n: positive int, tokens of the sequence.
         d: positive int, width of a token.
         kernel_size: int k of at least 2, tokens under the kernel of a convolution.
-        window: positive int r, keys that a query sees in the windowed layer, n where it is more.
-            `masks.window(size)` shows 2 · size − 1 of them.
+        window: positive int r, keys that a query sees in the windowed layer; at most n count.
+            With `masks.window(size)` a query sees 2 · size − 1 keys.
     Returns:
         dict from the layer's name to a named tuple of `operations`, `sequential_steps` and
         `longest_path`, all ints.
     Raises:
-        ValueError: a number is no positive int, or `kernel_size` is 1, under which no token meets
-            another.
+        ValueError: a number is not a positive int, or `kernel_size` is 1: such a convolution
+            never combines two tokens.
     Example:
         >>> table = complexity(n=1000, d=64, kernel_size=3, window=100)
         >>> table["self-attention"]

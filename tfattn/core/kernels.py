@@ -1,13 +1,13 @@
 """Smoothing kernels in log space.
 
-A kernel says how much a key counts at a distance. Each function here takes the squared distance in
-bandwidths, u² = ‖(query − key) / bandwidth‖², and returns log K(u) up to a constant. The softmax
-over keys turns that into the weights of Nadaraya and Watson. In log space a query far from every
-key still gets finite weights that sum to 1. A kernel of compact support returns −inf outside of
-it, which is the same as a masked pair.
+A kernel says how much a key counts at a given distance. Each function here takes the squared
+distance in bandwidths, u² = ‖(query − key) / bandwidth‖², and returns log K(u) up to a constant.
+The softmax over keys turns that into the weights of Nadaraya and Watson. In log space a query far
+from every key still gets finite weights that sum to 1. A kernel of compact support returns −inf
+outside its support, which is the same as a masked pair.
 
-The next kernel is one more function with `@_named`. Users pass a function of their own instead of
-a name.
+To add a kernel, write one more function with `@_named`. Users may also pass a function instead of a
+name.
 
 Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; Wasserman, All of Nonparametric Statistics,
 4.2, for all but the triangular one. D2L calls the triangular kernel Epanechnikov.
@@ -41,19 +41,19 @@ def _inside(squared: Tensor, log_kernel: Tensor) -> Tensor:
 
 @_named
 def gaussian(squared: Tensor) -> Tensor:
-    """log K = −u²/2."""
+    """Gaussian: log K = −u²/2, for `squared` = u²."""
     return -0.5 * squared
 
 
 @_named
 def boxcar(squared: Tensor) -> Tensor:
-    """K = 1 for u ≤ 1: the plain mean of the neighbours."""
+    """Boxcar: K = 1 for u ≤ 1, else 0. It gives the plain mean of the neighbours."""
     return ops.where(squared > 1.0, -float("inf"), 0.0 * squared)
 
 
 @_named
 def triangular(squared: Tensor) -> Tensor:
-    """K = 1 − u for u < 1."""
+    """Triangular: K = 1 − u for u < 1, else 0."""
     # The root has an infinite slope at 0: nearer than 1e-6 bandwidths, a distance is constant.
     root = ops.sqrt(ops.maximum(squared, 1e-12))
     return _inside(squared, ops.log(1.0 - ops.minimum(root, 1.0 - 1e-6)))
@@ -61,7 +61,7 @@ def triangular(squared: Tensor) -> Tensor:
 
 @_named
 def epanechnikov(squared: Tensor) -> Tensor:
-    """K = 1 − u² for u < 1."""
+    """Epanechnikov: K = 1 − u² for u < 1, else 0."""
     # Not `log1p`, which ONNX lacks: of a score the absolute error counts, and that is as small.
     return _inside(squared, ops.log(1.0 - ops.minimum(squared, 1.0 - 1e-6)))
 

@@ -1,4 +1,4 @@
-"""What masks and biases are alike in: rules that are asked about any rectangle of the square."""
+"""What masks and biases have in common: they are rules, asked about any rectangle of the pairs."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar

@@ -1,9 +1,9 @@
-"""Pairwise score functions: how well each query and each key go together, before the softmax.
+"""Pairwise score functions: how well each query matches each key, before the softmax.
 
 Each is a pure function of two operands, `(..., T, X)` and `(..., S, X)`, and of a few parameter
-tensors, and returns `(..., T, S)`. What is needed once a token (projections, scaling) is done
-before, by a score layer's `prepare`. What is here runs once a pair, on all pairs at once or on a
-block of them.
+tensors, and returns `(..., T, S)`. What is needed once per token (projections, scaling) is done
+before, by the `prepare` of a score layer. What is here runs once per pair, on all pairs at once or
+on a block of them.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ __all__ = ["Facts", "additive", "dot_product", "facts_of", "log_kernel", "scaled
 
 
 class Facts(NamedTuple):
-    """What is known of a score function, for speed. It stands on the function as `facts`.
+    """What is known about a score function, for speed. It is the function's attribute `facts`.
 
     Attributes:
         always_finite: finite operands never give −inf, which would hide a key.
@@ -41,7 +41,7 @@ def facts_of(score: Callable[..., Any]) -> Facts:
 
 
 def dot_product(query: Tensor, key: Tensor) -> Tensor:
-    """query · key (Luong, Pham, Manning 2015, arXiv:1508.04025, equation 8, dot)."""
+    """query · key (Luong, Pham, Manning 2015, arXiv:1508.04025, section 3.1, dot)."""
     return products.matmul(query, ops.swapaxes(key, -1, -2))  # (..., T, S)
 
 

@@ -18,11 +18,11 @@ _LOWEST = -3e38  # close to the least float32
 def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Tensor:
     """Softmax over the last axis, with weights of exactly 0 under the mask.
 
-        weights = exp(scores) / Σ_keys exp(scores)        over the keys that the mask lets in
+        weights = exp(scores) / Σ_keys exp(scores)        over the keys that the mask allows
 
-    A row that lets no key in becomes all zeros. What lies under the mask, NaN and infinities too,
-    reaches neither the weights nor a gradient. A score of −inf counts as masked. The sums are
-    taken in float32 or wider.
+    A row with no allowed key becomes all zeros. Masked scores, even NaN and infinities, reach
+    neither the weights nor a gradient. A score of −inf counts as masked. The sums are computed in
+    float32 or wider.
 
     Args:
         scores: float `(B, T, S)` or `(B, H, T, S)`.

@@ -7,11 +7,11 @@
     french = data.Vocabulary.from_sentences(target for _, target in train)
     batches = data.translation_batches(train, english, french, batch_size=64, shuffle_seed=0)
 
-Sentences are a list of `(source, target)` pairs of strings, whether they come from the toy grammar
-or from files. `Vocabulary` has whole words, `SubwordVocabulary` parts of words; one takes the place
-of the other. `token_batches` puts sentences of similar length together; given a `SubwordDropout` it
-applies BPE dropout, differently in each epoch. `rdrop_batches` has each pair twice. TensorFlow is
-imported only when batches are made, sentencepiece only for subwords.
+Sentences are a list of `(source, target)` pairs of strings, from the toy grammar or from files. A
+`Vocabulary` has whole words, a `SubwordVocabulary` parts of words; both have the same methods.
+`token_batches` puts sentences of similar length together. With a `SubwordDropout` it applies BPE
+dropout, differently in each epoch. `rdrop_batches` repeats each pair, for R-Drop. TensorFlow is
+imported only when batches are made, and sentencepiece only for subwords.
 """
 
 from tfattn.data.batches import rdrop_batches, token_batches, translation_batches

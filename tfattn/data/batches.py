@@ -29,18 +29,18 @@ def translation_batches(
     shuffle_seed: int | None = None,
     length_multiple: int = 8,
 ) -> Dataset:
-    """Makes a `tf.data.Dataset` for teacher forcing out of sentence pairs.
+    """Makes a `tf.data.Dataset` of sentence pairs, for training with teacher forcing.
 
     An element is `((source, target_in), target_out)`. For the pair ("a cat", "un chat") its rows
-    read
+    are
 
         source      a    cat   <eos>
         target_in   <bos>  un  chat
         target_out  un   chat  <eos>
 
-    so that `target_out[t]` is what to say after `target_in[: t + 1]`. The dataset is shuffled
-    already. Pass `shuffle=False` to `model.fit`, which would otherwise warn that it cannot shuffle
-    it.
+    so that `target_out[t]` is the token that follows `target_in[: t + 1]`. With a `shuffle_seed`
+    the dataset shuffles itself. Pass `shuffle=False` to `model.fit`, which would otherwise warn
+    that it cannot shuffle it.
 
     Args:
         pairs: Iterable of `(source, target)` strings.
@@ -52,17 +52,17 @@ def translation_batches(
         shuffle_seed: Non-negative int. Each epoch has its own order, and the same seed gives the
             same orders (TensorFlow mixes in its global seed where one is set). Defaults to None,
             which keeps the order of `pairs`, as evaluation needs it.
-        length_multiple: Positive int. A batch is padded with 0 to its longest row, and on to the
-            next multiple of this, so that there are few shapes: XLA compiles once for each. 1 pads
-            no more than the rows need. Defaults to 8.
+        length_multiple: Positive int. The rows of a batch are padded with 0 to the length of the
+            longest, rounded up to a multiple of this. So there are few shapes; XLA compiles once
+            for each. Defaults to 8.
 
     Returns:
         A `tf.data.Dataset` of known cardinality. Its elements are int32: source `(B, S)`, target_in
         `(B, T)`, target_out `(B, T)`.
 
     Raises:
-        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to
-            batch; `shuffle_seed` is no int from 0 to 2⁶³ − 1.
+        ValueError: a size is not a positive int; `pairs` holds something else; no pair is left to
+            batch; `shuffle_seed` is not an int from 0 to 2⁶³ − 1.
 
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat")]
@@ -105,32 +105,32 @@ def token_batches(
     length_multiple: int = 4,
     epoch_counter: EpochCounter | None = None,
 ) -> Dataset:
-    """Makes a `tf.data.Dataset` for teacher forcing in batches of pairs of similar length.
+    """Makes a `tf.data.Dataset` for teacher forcing, in batches of pairs of similar length.
 
     Elements are those of `translation_batches`. A batch has as many rows as `tokens_per_batch`
     allows on its longer side: B · max(S, T) <= tokens_per_batch, padding included.
 
-    Pairs are ordered by their padded lengths, longest first, and split into batches once. An epoch
-    then exchanges pairs whose two padded lengths are equal, and shuffles the batches. So each pair
-    is with others in every epoch, while the number of batches and their shapes stay the same: the
-    progress bar is right, and XLA compiles nothing after the first epoch.
+    Pairs are ordered by their padded lengths, longest first, and split into batches once. Each
+    epoch then exchanges pairs whose two padded lengths are equal, and shuffles the batches. So a
+    pair meets other pairs in each epoch, while the number and the shapes of the batches stay the
+    same: the progress bar is right, and XLA compiles nothing after the first epoch.
 
     With a `SubwordDropout` each epoch splits words in other ways, so that lengths and shapes
-    differ. The number of batches stays the same, a hundredth above what the first epoch needs. A
-    pair that would be too long for `max_length` or for a batch is encoded without dropout. So is a
-    whole epoch that would need more batches than there are.
+    differ. The number of batches stays the same, 1% above what the first epoch needs. A pair that
+    would become too long for `max_length` or for a batch is encoded without dropout. So is a whole
+    epoch that would need more batches.
 
     Args:
         pairs: Iterable of `(source, target)` strings.
         source_vocabulary: `Vocabulary` of the source side, or another with its methods; or a
             `SubwordDropout`.
-        target_vocabulary: The same of the target side.
+        target_vocabulary: The same for the target side.
         tokens_per_batch: Positive int, the most ids in a batch, padding included, on either side.
         max_length: Positive int, the most ids in a row, its begin or end included. A pair with a
             longer row on either side is left out. Defaults to None, which keeps all.
-        shuffle_seed: Non-negative int. The order of an epoch, and its BPE dropout, are a function
-            of this and of the epoch's number alone, whatever TensorFlow's global seed. Defaults to
-            None, which gives the longest pairs first, always in the same order.
+        shuffle_seed: Non-negative int. The order of an epoch, and its BPE dropout, depend only on
+            this and on the epoch's number, and not on TensorFlow's global seed. Defaults to None,
+            which gives the longest pairs first, always in the same order.
         length_multiple: Positive int. Lengths are padded with 0 to a multiple of this. A larger one
             gives fewer shapes and more pairs that an epoch may exchange; a smaller one pads less.
             Defaults to 4.
@@ -142,9 +142,9 @@ def token_batches(
         `(B, T)`, target_out `(B, T)`.
 
     Raises:
-        ValueError: a size is no positive int; `pairs` holds something else; no pair is left to
-            batch; a pair is longer than `tokens_per_batch`; `shuffle_seed` is no int from 0 to 2⁶³
-            − 1, or None beside a `SubwordDropout`.
+        ValueError: a size is not a positive int; `pairs` holds something else; no pair is left to
+            batch; a pair is longer than `tokens_per_batch`; `shuffle_seed` is not an int from 0 to
+            2⁶³ − 1, or None beside a `SubwordDropout`.
 
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat"), ("a dog", "un chien")]
@@ -192,16 +192,17 @@ def token_batches(
 
 
 def rdrop_batches(batches: Dataset) -> Dataset:
-    """Each batch with its rows twice, one half after the other, for `training.RDropCrossentropy`.
+    """Repeats the rows of each batch, for `training.RDropCrossentropy`.
 
     Args:
         batches: `tf.data.Dataset` of nested tensors, the batch as first axis.
 
     Returns:
-        A `tf.data.Dataset` of as many batches; where one had B rows it has 2 · B.
+        A `tf.data.Dataset` of as many batches. A batch of B rows becomes one of 2 · B rows, and the
+        second half repeats the first.
 
     Raises:
-        ValueError: `batches` is no dataset.
+        ValueError: `batches` is not a `tf.data.Dataset`.
 
     Example:
         >>> words = Vocabulary(["a", "b"])

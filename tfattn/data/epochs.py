@@ -15,7 +15,7 @@ Dataset = Any  # a tf.data.Dataset: TensorFlow is imported only when one is made
 
 
 class EpochCounter(keras.callbacks.Callback):
-    """Tells `token_batches` which epoch it is, also where a killed run was resumed.
+    """Counts epochs for `token_batches`, also in a run that was killed and resumed.
 
         counter, backup = data.EpochCounter(), training.Backup("run.backup")
         batches = data.token_batches(..., shuffle_seed=0, epoch_counter=counter)
@@ -27,17 +27,17 @@ class EpochCounter(keras.callbacks.Callback):
             callbacks=[counter, ..., backup],
         )
 
-    Each pass over a dataset counts one epoch. As a callback of `fit` the counter takes the number
-    of the epoch from `fit` instead. So a run that `training.Backup` brought back to its fifth epoch
-    gets the fifth epoch's order, and reading from the dataset between epochs changes nothing. Each
-    dataset needs a counter of its own. An epoch of `fit` must be a whole pass: with
-    `steps_per_epoch`, the two numbers would differ.
+    Each pass over a dataset counts as one epoch. As a callback of `fit` the counter takes the
+    number of the epoch from `fit` instead. So a run that `training.Backup` resumes in its fifth
+    epoch gets the fifth epoch's order, and reading the dataset between epochs changes nothing. Each
+    dataset needs its own counter. An epoch of `fit` must be a whole pass: with `steps_per_epoch`,
+    the two numbers would differ.
 
     Args:
         epoch: Int of at least 0, the number of the first epoch. Defaults to 0.
 
     Raises:
-        ValueError: `epoch` is no such int.
+        ValueError: `epoch` is not an int of at least 0.
 
     Example:
         >>> counter = EpochCounter(epoch=4)
@@ -60,7 +60,7 @@ class EpochCounter(keras.callbacks.Callback):
         self._next.assign(epoch)
 
     def count(self) -> Tensor:
-        """The number of the epoch that begins now, a scalar int64; the next call gives one more."""
+        """The number of the epoch that begins now, a scalar int64; each call adds one to it."""
         return self._next.assign_add(1, read_value=True) - 1
 
 

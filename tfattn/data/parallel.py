@@ -17,16 +17,16 @@ def read_parallel(
 ) -> list[tuple[str, str]]:
     r"""Reads two UTF-8 text files whose lines are translations of each other.
 
-    Each file may be plain or compressed with gzip; its content tells which. A line ends at "\n" or
-    "\r\n" and nowhere else: other characters that Unicode counts as line ends stay in the sentence,
-    so that lines of the two files keep their numbers. Empty lines are kept, for the same reason.
+    Each file may be plain or compressed with gzip, which is detected from its content. A line ends
+    only at "\n" or "\r\n": other characters that Unicode counts as line ends stay in the sentence,
+    so that the lines of both files keep their numbers. Empty lines are kept, for the same reason.
 
     Args:
         source_path: Path of the file to translate from.
         target_path: Path of the file to translate to.
 
     Returns:
-        A list of `(source, target)` strings, one pair a line, without line ends.
+        A list of `(source, target)` strings, one pair per line, without line ends.
 
     Raises:
         FileNotFoundError: one of the files does not exist.

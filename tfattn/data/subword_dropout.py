@@ -1,4 +1,4 @@
-"""BPE dropout: words are cut into other subwords each time they are read."""
+"""BPE dropout: words are split into other subwords each time they are read."""
 
 import itertools
 from collections.abc import Iterable
@@ -19,22 +19,22 @@ _NO_MERGE = np.iinfo(np.int32).max  # the rank of two parts that do not merge
 class SubwordDropout:
     """BPE dropout: merges of subwords are skipped at random, differently in each epoch.
 
-    In a small corpus many subwords occur a few times only, and a word is always cut the same way.
-    With dropout, each word also trains the parts that it shares with others. Rows become longer,
-    and training takes more epochs.
+    In a small corpus many subwords occur only a few times, and a word is always split in the same
+    way. With BPE dropout, each word also trains the subwords that it shares with other words. Rows
+    become longer, and training takes more epochs.
 
-    Pass it in place of its vocabulary; it has the same ids. `encode`, `decode`, `words` and `len`
-    are the vocabulary's own, without dropout, as evaluation and translation need them;
-    `token_batches` calls `draw` for each epoch.
+    Pass it to `token_batches` in place of its vocabulary; the ids are the same. `encode`, `decode`,
+    `words` and `len` are those of the vocabulary, without dropout, as evaluation and translation
+    need them. `token_batches` calls `draw` in each epoch.
 
     Args:
         vocabulary: `SubwordVocabulary`, whose ids these are.
-        rate: Number in [0, 1), the probability of skipping a merge at each step that could make it;
-            0 gives what the vocabulary's `encode` gives. Defaults to 0.1.
+        rate: Number in [0, 1), the probability of skipping a possible merge at each step. 0 gives
+            the same ids as the vocabulary's `encode`. Defaults to 0.1.
 
     Raises:
-        ValueError: `vocabulary` is something else, or a model unlike those of `from_sentences`: not
-            of byte pairs, or with a normaliser of text; `rate` is not in [0, 1).
+        ValueError: `vocabulary` is not a `SubwordVocabulary`, or its model differs from those of
+            `from_sentences`: it is not a BPE model, or it normalises text; `rate` is not in [0, 1).
 
     Example:
         >>> sentences = ["low lower lowest", "new newer newest"]
@@ -81,8 +81,8 @@ class SubwordDropout:
             A list of lists of int. Each decodes to the same text as the ids of `encode`.
 
         Raises:
-            ValueError: `sentences` is a single string, or holds something else; `seed` is no such
-                int.
+            ValueError: `sentences` is a single string, or holds anything but strings; `seed` is not
+                an int of at least 0.
         """
         who = "SubwordDropout.draw"
         sentences = _checks.strings(who, "sentences", sentences)

@@ -25,13 +25,13 @@ _RESERVED = str.maketrans("▁▅", "__")
 class SubwordVocabulary:
     """Parts of words as integer ids, by byte-pair encoding (BPE).
 
-    Frequent words stay whole, and no word is unknown, only characters that were not in the
-    sentences of `from_sentences`. It takes the place of a `Vocabulary`: it has the same methods and
-    the same ids 0 to 3 for padding, unknown, begin and end. Text never becomes one of these ids:
-    "<eos>" in a sentence becomes parts like "<" and "eos", or unknown.
+    Frequent words stay whole. No word is unknown; only characters that were not in the sentences of
+    `from_sentences` are. It has the same methods as a `Vocabulary`, and the same ids 0 to 3 for
+    padding, unknown, begin and end. Text never becomes one of the ids 0, 2 and 3: "<eos>" in a
+    sentence becomes subwords like "<" and "eos", or unknown.
 
-    A joint vocabulary is one that was made from both languages' sentences. A model whose two sides
-    share it can share its embeddings too.
+    A joint vocabulary is made from the sentences of both languages. If both sides of a model use
+    it, they can share their embeddings.
 
     Args:
         model: Bytes, a serialised sentencepiece model whose padding, unknown, begin and end are ids
@@ -55,8 +55,7 @@ class SubwordVocabulary:
         'newest slow'
 
     Source: Sennrich, Haddow, Birch 2016, arXiv:1508.07909, algorithm 1; Kudo, Richardson 2018,
-    arXiv:1808.06226. Each word here begins with "▁", where the first paper ends it with a mark of
-    its own.
+    arXiv:1808.06226. Here each word begins with "▁"; in the first paper each word ends with a mark.
     """
 
     padding_id, unknown_id, begin_id, end_id = _SPECIAL_IDS
@@ -80,24 +79,24 @@ class SubwordVocabulary:
 
     @classmethod
     def from_sentences(cls, sentences: Iterable[str], size: int) -> "SubwordVocabulary":
-        """Learns a vocabulary from sentences, by merging the parts that are neighbours most often.
+        """Learns a vocabulary from sentences, by merging the most frequent pairs of neighbours.
 
-        The text is taken as it is: nothing is normalised but white space, and white space alone
-        bounds a part, so that "&apos;s" or "t-shirt" may become one. Every character gets an id,
-        but nothing is learnt from "<eos>" and the like in the text. The same sentences give the
-        same ids.
+        Nothing is normalised but white space, and a subword ends only at white space, so that
+        "&apos;s" or "t-shirt" may become one subword. Every character gets an id, but nothing is
+        learned from special words such as "<eos>" in the text. The same sentences give the same
+        ids.
 
         Args:
-            sentences: Iterable of str; chain two languages' for a joint vocabulary.
+            sentences: Iterable of str; for a joint vocabulary, of both languages.
             size: Positive int, the greatest `len` of the result, its four special entries included.
-                It has fewer where the sentences have no more to merge.
+                The result is smaller if the sentences have no more pairs to merge.
 
         Returns:
             A `SubwordVocabulary`.
 
         Raises:
-            ValueError: `sentences` is a single string or holds no words; `size` has no room for the
-                characters.
+            ValueError: `sentences` is a single string or holds no words; `size` is too small for
+                the characters.
             ImportError: sentencepiece is not installed.
 
         Example:
@@ -122,7 +121,7 @@ class SubwordVocabulary:
         return len(self.words)
 
     def encode(self, sentence: str) -> list[int]:
-        """The ids of a sentence's parts, without begin or end.
+        """The ids of a sentence's subwords, without begin or end.
 
         Args:
             sentence: Str, words separated by white space. The characters "▁" and "▅", which
@@ -140,8 +139,8 @@ class SubwordVocabulary:
     def decode(self, ids: Iterable[int]) -> str:
         """The sentence that some ids stand for.
 
-        It is what `encode` read, but for white space and unknown characters. Reads up to the first
-        end, and leaves out padding and begin.
+        It is the sentence that `encode` read, except for white space and unknown characters. Reads
+        up to the first end, and leaves out padding and begin.
 
         Args:
             ids: Iterable of int: a list, an array or a row of a tensor.

@@ -38,7 +38,7 @@ def toy_translation(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
     """Draws different sentences of a toy grammar with their French translations.
 
     All is lower case, and single spaces separate the words and the full stop, so `str.split` is the
-    tokeniser. An elided French word is a word of its own that keeps its apostrophe: "l' oiseau",
+    tokeniser. An elided French word is a separate word that keeps its apostrophe: "l' oiseau",
     "n' entend pas", "j' attends", "d' images". An English sentence has exactly one translation
     ("you" is always "vous", "they" always "ils"), and no two English sentences share one. English
     sentences have 3 to 15 words and French ones 3 to 13, the full stop included.
@@ -51,7 +51,8 @@ def toy_translation(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
         A list of `num_pairs` tuples `(english, french)`, no two alike.
 
     Raises:
-        ValueError: `num_pairs` is no positive int, or exceeds the grammar's size; `seed` is no int.
+        ValueError: `num_pairs` is not a positive int, or exceeds the grammar's size; `seed` is not
+            an int.
 
     Example:
         >>> for source, target in toy_translation(3, seed=0):
@@ -79,9 +80,9 @@ def split_pairs(
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Splits pairs at random so that no sentence, on either side, is in both parts.
 
-    Pairs that share a sentence, directly or through other pairs, stay together. Where all sentences
+    Pairs that share a sentence, directly or through other pairs, stay together. If all sentences
     differ, as in `toy_translation`, the held-out part has exactly `round(fraction * len(pairs))`
-    pairs; elsewhere it may have fewer.
+    pairs; otherwise it may have fewer.
 
     Args:
         pairs: Sequence of `(source, target)` strings.
@@ -93,8 +94,8 @@ def split_pairs(
         every pair.
 
     Raises:
-        ValueError: `fraction` is not between 0 and 1; `seed` is no int; the pairs leave nothing to
-            one of the two parts.
+        ValueError: `fraction` is not between 0 and 1; `seed` is not an int; one of the two parts
+            would be empty.
 
     Example:
         >>> train, held_out = split_pairs(toy_translation(50), fraction=0.2)

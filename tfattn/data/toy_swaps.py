@@ -1,4 +1,4 @@
-"""Words of a toy sentence that change places on the way into French."""
+"""Words of a toy sentence whose order changes in French."""
 
 import itertools
 
@@ -23,10 +23,10 @@ _NOUNS = {noun.french: noun.english for noun in NOUNS} | {
 
 
 def swapped_words(source: str, target: str) -> list[tuple[int, int]]:
-    """The nouns and adjectives of a toy pair that stand in the other order in French.
+    """The nouns and adjectives of a toy pair whose order is reversed in French.
 
     They show whether attention finds the word that it translates: in row t of the decoder's
-    attention over the source, a model that has learnt has its largest weight at s.
+    attention over the source, a trained model has its largest weight at s.
 
     Args:
         source: Str, an English sentence of `toy_translation`.

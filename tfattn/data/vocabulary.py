@@ -15,24 +15,23 @@ _SPECIAL_WORDS = ("<pad>", "<unk>", "<bos>", "<eos>")  # a word's place is its i
 class Vocabulary:
     """Whole words, separated by white space, as integer ids.
 
-    Ids 0 to 3 are padding, the unknown word, begin and end; the words follow. A word of the text
-    that is spelt "<eos>" is an unknown word.
+    Ids 0 to 3 are padding, the unknown word, begin and end; the words follow. If the text itself
+    has a word "<eos>", it is an unknown word.
 
-    Other vocabularies may take this one's place wherever the package asks for a vocabulary. They
-    need `encode`, `decode`, `len`, `save` and `load`, and the four ids `padding_id` (always 0),
-    `unknown_id`, `begin_id` and `end_id`.
+    Wherever the package takes a vocabulary, you can pass one of your own. It needs `encode`,
+    `decode`, `len`, `save` and `load`, and the four ids `padding_id` (always 0), `unknown_id`,
+    `begin_id` and `end_id`.
 
     Args:
-        words: Sequence of different words, none with white space and none spelt like a special one.
-            The first gets id 4. See also `from_sentences`.
+        words: Sequence of different words, without white space, and none like "<eos>" or the other
+            special words. The first gets id 4. See also `from_sentences`.
 
     Attributes:
         words: Tuple of str, every entry in the order of the ids, so that `words[i]` is how id `i`
             is written, special ones included.
 
     Raises:
-        ValueError: `words` is a single string, or holds something else than different, ordinary
-            words.
+        ValueError: `words` is a single string, or holds a word twice or one that is not allowed.
 
     Example:
         >>> vocabulary = Vocabulary.from_sentences(["a cat sees a bird .", "a bird sings ."])
@@ -71,7 +70,8 @@ class Vocabulary:
 
         Args:
             sentences: Iterable of str.
-            min_count: Positive int; a rarer word is left out, and so unknown. Defaults to 1.
+            min_count: Positive int; words that occur less often are left out, and so are unknown.
+                Defaults to 1.
             max_size: Int above 4, the greatest `len` of the result, its four special entries
                 included. Defaults to None, which sets no bound.
 
@@ -113,7 +113,7 @@ class Vocabulary:
             sentence: Str, words separated by white space.
 
         Returns:
-            A list of int, one a word; `unknown_id` for a word not in the vocabulary.
+            A list of int, one per word; `unknown_id` for a word not in the vocabulary.
 
         Example:
             >>> Vocabulary(["a", "cat"]).encode("a cat <eos>")

@@ -1,24 +1,25 @@
-"""Side floor: search over a `step` function. Knows no model.
+"""Search over a `step` function, for any model.
 
-The contract of a step, which every search here shares:
+Every search calls a step in the same way:
 
     step(tokens, position, state) -> (logits, state)
 
-    tokens:   int32 (B, L), what is decided so far, padding after it
-    position: scalar int32, the last decided position
+    tokens:   int32 (B, L), the tokens written so far, then padding
+    position: scalar int32, the position of the last written token
     state:    nested tensors with the batch as first axis (an encoder's output, caches), or
               anything without tensors
     logits:   float (B, V), scores of the token at position + 1
 
-Each row stands for itself: a search repeats rows, reorders them and drops them, in the tokens and
-in every tensor of the state alike. From step to step a tensor of the state keeps its shape and
-dtype: buffers are made in full and filled. A tensor that a step hands back as it got it, the very
-same object, counts as a constant and costs nothing to carry. A buffer with an entry for each
-position may come as `Past(tensor)`: a step then gets no more positions than it needs.
+Rows must not depend on each other: a search repeats rows, reorders them and drops them, in the
+tokens and in every tensor of the state. A tensor of the state keeps its shape and dtype from step
+to step: a buffer has its full size from the start, and steps fill it. If a step returns the very
+same tensor object that it received, the tensor counts as a constant and costs nothing to carry. A
+buffer with an entry for each position may be wrapped as `Past(tensor)`: a step then gets no more
+positions than it needs.
 
-A search is compiled on TensorFlow, and on JAX where the step is a method of a model or layer, whose
-weights it then reads anew at each call. On TensorFlow a Python number or string in the state is
-part of what is compiled: another one is compiled anew.
+A search is compiled on TensorFlow. On JAX it is compiled where the step is a method of a model or
+layer; the weights are then read at each call. On TensorFlow a Python number or string in the state
+is part of the compiled function: another value compiles another function.
 """
 
 from tfattn._past import Past

@@ -26,12 +26,12 @@ class Hypotheses(NamedTuple):
     """What `beam_search` found for each sentence, the best first.
 
     Attributes:
-        tokens: int32 `(B, N, L)`, up to and with the end token, then padding; without an end token
-            where `max_length` came first.
-        scores: float32 `(B, N)`, sums of log-probabilities over the length penalty; -inf, and
-            nothing but padding, where there are fewer hypotheses than asked for.
-        state: None, or on request the step's state: `B·N` rows, those of a sentence together, in
-            the order of `tokens`.
+        tokens: int32 `(B, N, L)`, up to the end token (included), then padding. There is no end
+            token where `max_length` came first.
+        scores: float32 `(B, N)`, sums of log-probabilities, divided by length ** length_penalty.
+            Where fewer than N hypotheses exist, the score is -inf and the tokens are padding.
+        state: None; with `return_state`, the step's state: B·N rows, those of a sentence together,
+            in the order of `tokens`.
     """
 
     tokens: Tensor
@@ -52,34 +52,34 @@ def beam_search(
     padding_id: int = 0,
     return_state: bool = False,
 ) -> Hypotheses:
-    """Writes the hypotheses with the best scores that `num_beams` beams find.
+    """Finds hypotheses with high scores by beam search.
 
         score = Σ log p(token | the tokens before it) / length ** length_penalty
 
-    The end token counts in the sum and in the length. After every step the `num_beams` best go on.
-    A hypothesis that has ended keeps its score, and its place among them until better ones push it
-    out. A sentence is done when none of its open beams can still overtake, which no longer changes
-    its result. At `max_length` the open ones count as ended, with the score that they have there:
-    one without an end token may come out first. One beam is greedy search. Compiled like
-    `greedy_search`; another length penalty is no other compiled function.
+    The end token counts in the sum and in the length. After every step the `num_beams` best
+    hypotheses of each sentence are kept. One that has ended keeps its score, and stays among them
+    until better ones replace it. The search of a sentence stops when no open hypothesis can still
+    get a better score. At `max_length` open hypotheses count as ended, with their present scores,
+    so the best one may lack an end token. With one beam this is greedy search. Compiled like
+    `greedy_search`; another length penalty compiles nothing new.
 
     Args:
-        step, state, batch_size, max_length: see `greedy_search`. `state` has one row a sentence:
-            the search repeats it for the beams by itself.
-        num_beams: positive int K, hypotheses carried along for each sentence.
+        step, state, batch_size, max_length: see `greedy_search`. `state` has one row per sentence;
+            the search repeats it for the beams.
+        num_beams: positive int K, hypotheses that are kept for each sentence.
         length_penalty: number of at least 0. 0 ranks by the sum, which favours short sentences; 1
-            by the mean.
-        num_results: positive int N up to `num_beams`, hypotheses to return for each sentence.
-        begin_id, end_id, padding_id: ints.
+            ranks by the mean.
+        num_results: positive int N, at most `num_beams`: hypotheses to return for each sentence.
+        begin_id, end_id, padding_id: ints of at least 0.
         return_state: whether to return the state of each result too, as it was when the result
             ended.
     Returns:
         `Hypotheses`: tokens int32 `(B, N, max_length)`, scores float32 `(B, N)`, the best first,
         and state.
     Raises:
-        ValueError: an argument is out of its range; the state has other than `batch_size` rows, or
-            a `Past` less room than `max_length`.
-    Example: after 2 comes 4 or 5, after 5 always the end, 3.
+        ValueError: an argument is out of its range; the state does not have `batch_size` rows, or a
+            `Past` has fewer than `max_length` positions.
+    Example: 4 or 5 follows the begin token 2; the end token 3 always follows 5.
         >>> table = np.full((6, 6), -np.inf, "float32")
         >>> table[2, 4], table[2, 5], table[5, 3] = np.log([0.6, 0.4, 1.0])
         >>> table[4, 3], table[4, 4] = np.log([0.5, 0.5])
@@ -95,8 +95,8 @@ def beam_search(
         >>> print(np.exp(found.scores.numpy()).round(2))
         [[0.4 0.3]]
 
-    Source: the sum over a power of the length after Wu et al. 2016, arXiv:1609.08144, section 7;
-    differs from it in the plain length as the base, and has no penalty for coverage.
+    Source: the score is after Wu et al. 2016, arXiv:1609.08144, section 7; differs from it in that
+    the length itself is raised to the power, and in having no coverage penalty.
     """
     who = "beam_search"
     _checks.positive_int(who, "num_beams", num_beams)

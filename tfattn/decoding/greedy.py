@@ -25,29 +25,29 @@ def greedy_search(
     padding_id: int = 0,
     return_state: bool = False,
 ) -> Tensor | tuple[Tensor, Any]:
-    """Writes the best-scored token at every step, until each row has ended.
+    """Writes the token with the highest score at every step, until each row has ended.
 
-    The loop is compiled once for a step and the shapes of its state; a second call with tensors of
-    the same shapes traces nothing. On TensorFlow, once a quarter of the rows have ended, they are
-    dropped from the loop, but not inside a `tf.function` of the caller's, which XLA might compile.
-    The ids are those of `tfattn.data.Vocabulary`.
+    The loop is compiled once for a step function and the shapes of its state; a second call with
+    the same shapes traces nothing. On TensorFlow, rows that have ended are dropped from the loop
+    once they are a quarter of all rows (not inside a `tf.function` of the caller, which XLA might
+    compile). The default ids are those of `tfattn.data.Vocabulary`.
 
     Args:
         step: `step(tokens, position, state) -> (logits, state)`, see `tfattn.decoding`; such as
-            `Transformer.step`.
-        state: what the step needs besides the tokens; such as `Transformer.encode(source)`.
-        batch_size: positive int, or a scalar integer tensor: rows to decode.
-        max_length: positive int, most tokens to write, the end token included; or integers `(B,)`,
-            those of each row.
-        begin_id, end_id, padding_id: ints.
-        return_state: whether to return the state too, each row of it as it was when the row ended.
+            `model.step` of a `Transformer`.
+        state: what the step needs besides the tokens; such as `model.encode(source, max_length)`.
+        batch_size: positive int or scalar integer tensor: the number B of rows to decode.
+        max_length: positive int, the most tokens to write, the end token included; or integers
+            `(B,)`, one per row.
+        begin_id, end_id, padding_id: ints of at least 0.
+        return_state: whether to return the state too, with each row as it was when the row ended.
     Returns:
-        int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to and
-        with the end token, then padding. With `return_state`, `(tokens, state)`.
+        int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to the end
+        token (included), then padding. With `return_state`, `(tokens, state)`.
     Raises:
-        ValueError: `step` cannot be called, `max_length` or `batch_size` is no positive int, an id
-            is below 0, `return_state` is no bool, the state has other than `batch_size` rows, or a
-            `Past` less room than `max_length`.
+        ValueError: `step` is not callable; `max_length` or `batch_size` is not a positive int; an
+            id is below 0; `return_state` is not a bool; the state does not have `batch_size` rows,
+            or a `Past` has fewer than `max_length` positions.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state

@@ -36,12 +36,13 @@ def sample(
 
         p = softmax(logits / temperature)
 
-    With `top_k` the softmax runs over that many of the best tokens. With `top_p` only the
-    fewest best tokens whose p adds up to it can be drawn, in proportion to their p.
+    With `top_k` only the k best tokens can be drawn. With `top_p` only the smallest set of best
+    tokens can be drawn whose probabilities sum to at least `top_p`. In both cases the probabilities
+    of these tokens are scaled to sum to 1.
 
-    Compiled like `greedy_search`; another seed, temperature or `top_p` is no other compiled
-    function. A row's tokens depend on its logits, its place in the batch, the greatest `max_length`
-    and the seed alone.
+    Compiled like `greedy_search`; another seed, temperature or `top_p` compiles nothing new. The
+    tokens of a row depend only on its logits, its place in the batch, the greatest `max_length` and
+    the seed.
 
     Args:
         step, state, batch_size, max_length: see `greedy_search`.
@@ -49,18 +50,18 @@ def sample(
             tokens get more.
         top_k: positive int, or None for all tokens. 1 is greedy search.
         top_p: number in (0, 1], or None for all tokens.
-        seed: non-negative int: the same result every time; a `keras.random.SeedGenerator`: the next
-            result of its sequence; None: of Keras's own sequence, which
-            `keras.utils.set_random_seed` starts.
-        begin_id, end_id, padding_id: ints.
-        return_state: whether to return the state too, each row of it as it was when the row ended.
+        seed: a non-negative int gives the same result every time; a `keras.random.SeedGenerator`
+            gives the next result of its sequence; None takes Keras's global generator, which
+            `keras.utils.set_random_seed` sets.
+        begin_id, end_id, padding_id: ints of at least 0.
+        return_state: whether to return the state too, with each row as it was when the row ended.
     Returns:
-        int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to and
-        with the end token, then padding. With `return_state`, `(tokens, state)`.
+        int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to the end
+        token (included), then padding. With `return_state`, `(tokens, state)`.
     Raises:
-        ValueError: an argument is out of its range; the state has other than `batch_size` rows, or
-            a `Past` less room than `max_length`.
-    Example: a step that finds 4 and 5 equally likely.
+        ValueError: an argument is out of its range; the state does not have `batch_size` rows, or a
+            `Past` has fewer than `max_length` positions.
+    Example: a step for which tokens 4 and 5 are equally likely.
         >>> odds = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.5, 0.5]]).astype("float32")
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(odds, 0 * tokens[:, 0], axis=0), state
@@ -68,7 +69,7 @@ def sample(
         >>> sorted(set(tokens.numpy()[:, 0].tolist()))
         [4, 5]
 
-    Source: top-k after Fan et al. 2018, arXiv:1805.04833, section 5.2; top-p after Holtzman et al.
+    Source: top-k after Fan et al. 2018, arXiv:1805.04833, section 5; top-p after Holtzman et al.
     2020, arXiv:1904.09751, section 3.1.
     """
     who = "sample"

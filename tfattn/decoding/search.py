@@ -8,7 +8,7 @@ __all__ = ["Found", "Search"]
 
 
 class Found(NamedTuple):
-    """What is decided so far, a row for each hypothesis; those of one sentence stand together."""
+    """The tokens so far, one row per hypothesis; the rows of one sentence are neighbours."""
 
     tokens: Tensor  # int32 (R, 1 + L), the begin token in front
     ended: Tensor  # bool (R,), whether the row has its end token, or as many tokens as it may have

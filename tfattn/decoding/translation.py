@@ -24,34 +24,34 @@ def translate(
     max_length: int | None = None,
     progress: bool = False,
 ) -> list[str]:
-    """Translates sentences, in batches of like lengths.
+    """Translates sentences, in batches of similar lengths.
 
-    The longest go first: what does not fit into memory fails at once. A batch has sentences down to
-    half the length of its longest one, padded to a multiple of 8. It has `batch_size` rows, or a
-    power of two. So few shapes occur.
+    The longest sentences go first, so that a lack of memory shows at once. The shortest sentence of
+    a batch has at least half the length of the longest. Lengths are padded to a multiple of 8, and
+    a batch has `batch_size` rows or a power of two, so that few shapes are compiled.
 
     Args:
         model: has `step`, and `encode(source, max_length)` from integers `(B, S)` to the state of
-            a step; such as `Transformer`. Its `max_source_length` and `max_target_length`, where it
-            has them, bound both sides.
-        sentences: strings, as the source vocabulary takes them.
+            a step; such as `Transformer`. If it has `max_source_length` and `max_target_length`,
+            they bound both sides.
+        sentences: iterable of strings that the source vocabulary can encode.
         source_vocabulary, target_vocabulary: such as `tfattn.data.Vocabulary`.
         search: called as
             `search(step, state, batch_size, max_length, begin_id=…, end_id=…, padding_id=…)`,
-            where `max_length` is an int or one for each row. The result, or its first entry, holds
-            the tokens, `(B, L)` or `(B, N, L)` with the best first. Such as
+            where `max_length` is an int or one per row. The result, or its first entry, holds the
+            tokens, `(B, L)`, or `(B, N, L)` with the best first. For example
             `functools.partial(beam_search, num_beams=5)`. Defaults to `greedy_search`.
-        batch_size: positive int, most sentences at a time.
-        max_length: positive int, most tokens to write for a sentence. Defaults to
-            1.5 · n + 8, where n is the length of that sentence alone; both are rounded up to a
-            multiple of 8.
+        batch_size: positive int, the most sentences at a time.
+        max_length: positive int, the most tokens to write for a sentence. Defaults to
+            1.5 · n + 8, where n is the length of that sentence; both are rounded up to a multiple
+            of 8.
         progress: whether to show a progress bar.
     Returns:
         A list of strings, in the order of `sentences`; "" for an empty one.
     Raises:
-        ValueError: `sentences` is one string or holds something else; a vocabulary has another size
-            than the model's; a size is no positive int; a sentence is longer than the model reads,
-            before any is translated.
+        ValueError: `sentences` is a single string, or holds anything but strings; a vocabulary has
+            another size than the model's; a size is not a positive int; a sentence is too long for
+            the model (found before any is translated).
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)

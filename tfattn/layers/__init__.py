@@ -1,1 +1,1 @@
-"""Floor 2: Keras layers. They hold weights, project, and call the engine."""
+"""Keras layers. They hold weights, project, and call `tfattn.attend`."""

@@ -1,6 +1,4 @@
-"""What layers made of other layers share: configs and copies of parts, seeds of parts, masks that
-travel.
-"""
+"""What layers made of other layers share: configs, copies and seeds of parts, implicit masks."""
 
 import zlib
 from typing import Any

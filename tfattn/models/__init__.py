@@ -1,1 +1,1 @@
-"""Floor 3: whole models, made out of layers."""
+"""Whole models, made of layers."""

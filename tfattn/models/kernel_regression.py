@@ -1,4 +1,4 @@
-"""Kernel regression as a model that is fitted and asked like any other."""
+"""Kernel regression as a Keras model, with `fit` and `predict`."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -23,22 +23,22 @@ __all__ = ["NadarayaWatsonRegressor"]
 class NadarayaWatsonRegressor(keras.Model):
     """Nadaraya–Watson regression: `fit` learns the bandwidth, `predict` pools the training points.
 
-    Each training point is predicted from all others (leave-one-out), and the bandwidth moves to
-    make that error small. Points are float32: shift x towards 0 where its offset is millions of
-    bandwidths. The model keeps the training points as weights that are not trained, so that a saved
-    model is whole.
+    `fit` predicts each training point from all others (leave-one-out), and changes the bandwidth to
+    make that error small. Points are float32; if x is millions of bandwidths away from 0, subtract
+    its mean first. The model keeps the training points as weights that are not trained, so a saved
+    model holds them.
 
     Args:
         kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function, see
-            `tfattn.kernels`. A boxcar's error does not change with a small change of its bandwidth,
-            so that nothing is learned with it.
-        bandwidth: positive number, or one a dimension of x, in the unit of x; where the learning
-            begins.
-        trainable_bandwidth: whether `fit` learns. False: it only keeps the points.
+            `tfattn.kernels`. With "boxcar" nothing is learned: its error has a gradient of 0 with
+            respect to the bandwidth.
+        bandwidth: positive number, or a sequence of them, one per dimension of x; in the unit of x.
+            The initial value.
+        trainable_bandwidth: whether `fit` learns the bandwidth. If False, it only keeps the points.
     Call arguments:
         inputs: float `(N, D)` or `(N,)`, the points to predict at.
     Returns:
-        `(N, V)`, or `(N,)` where y was given so.
+        `(N, V)`, or `(N,)` if the y of `fit` was `(N,)`.
     Raises:
         ValueError: an unknown kernel, a bandwidth that is not positive, x and y of different
             lengths, fewer than two training points, or a prediction before `fit`.
@@ -137,7 +137,7 @@ class NadarayaWatsonRegressor(keras.Model):
         return ops.convert_to_numpy(weights)
 
     def current_bandwidth(self) -> np.ndarray:
-        """The bandwidth as training has left it, as NumPy: a scalar, or `(D,)`."""
+        """The present bandwidth, after any training, as NumPy: a scalar, or `(D,)`."""
         return ops.convert_to_numpy(self.pooling.current_bandwidth())
 
     def export(

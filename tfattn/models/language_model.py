@@ -17,7 +17,7 @@ __all__ = ["CausalLM"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class CausalLM(TokenModel):
-    """A Transformer's decoder alone, which predicts the next token from those before it.
+    """A decoder-only Transformer, which predicts the next token from those before it.
 
         p(token_t | tokens before t) = softmax(W · decoder(tokens)_{t−1})
 
@@ -27,21 +27,22 @@ class CausalLM(TokenModel):
         written = greedy_search(model.step, state, batch_size, max_length)
 
     Padding (id 0) is masked everywhere. `ids_in` begins with the begin token, and `ids_out` is the
-    same text one token further. A search writes the prompt first and continues it.
+    same text shifted by one token. The output of a search begins with the prompt.
 
     Args:
         vocabulary_size: positive int V, number of ids, padding included.
-        num_layers: positive int, blocks.
+        num_layers: positive int, number of blocks.
         width, num_heads, hidden_dim, dropout, positions, seed: see `TransformerEncoder`.
-        block: likewise; a `TransformerDecoderBlock`, whose attention over a memory is left out.
-        tie_embeddings: whether the matrix of the embeddings serves as the output projection W too.
+        block: see `TransformerEncoder`; a `TransformerDecoderBlock`. It is built without attention
+            over a memory.
+        tie_embeddings: whether the embedding matrix is also the output projection W.
     Call arguments:
         ids: integers `(B, T)`.
         training: whether dropout is active.
     Returns:
-        Scores before softmax (logits) of the token after each, `(B, T, V)`.
+        Scores before softmax (logits) of the next token at each position, `(B, T, V)`.
     Raises:
-        ValueError: a size is no positive int; heads do not divide `width`; `num_heads`,
+        ValueError: a size is not a positive int; heads do not divide `width`; `num_heads`,
             `hidden_dim` or `dropout` other than the block's.
     Example:
         >>> model = CausalLM(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
@@ -54,8 +55,8 @@ class CausalLM(TokenModel):
         (2, 9) [4 7 5] [6]
 
     Source: Radford et al. 2018, Improving Language Understanding by Generative Pre-Training; tied
-    embeddings, Press, Wolf 2017, arXiv:1608.05859. Differs from it in the defaults, which are
-    those of `Transformer`: sinusoids, ReLU.
+    embeddings, Press, Wolf 2017, arXiv:1608.05859. Differs from the first in the defaults, which
+    are those of `Transformer`: sinusoids and ReLU.
     """
 
     any_shape = (None, None)
@@ -127,14 +128,15 @@ class CausalLM(TokenModel):
         """What a search needs to go on from a prompt: the state of `step`.
 
         Args:
-            prompt: integers `(B, P)`, what comes after the begin token, padding at the end. Rows
-                may differ in length: each goes on from its own. `(B, 0)` begins from nothing.
-            max_length: positive int L, most tokens of a row, the prompt's counted. The state then
-                has room for their keys and values, and `step` computes each position once; without
-                it `step` runs over all of them every time.
+            prompt: integers `(B, P)`, the text after the begin token, padding at the end. Rows may
+                differ in length: each is continued after its own last token. `(B, 0)` is an empty
+                prompt.
+            max_length: positive int L, the most tokens of a row, the prompt included. The state
+                then has caches for their keys and values, and `step` computes each position once.
+                Without it, every `step` computes all positions again.
         Returns:
-            dict of tensors with the batch as first axis. With `max_length`, `step` returns `prompt`
-            as the very same object; the keys and values are each a `tfattn.decoding.Past`.
+            dict of tensors with the batch as first axis. With `max_length`, keys and values are
+            each a `tfattn.decoding.Past`, and `step` returns `prompt` as the very same object.
         Raises:
             ValueError: `prompt` is not of rank 2, or longer than `max_length`; `max_length` is no
                 positive int, or beyond the learned positions.
@@ -157,17 +159,17 @@ class CausalLM(TokenModel):
     def step(self, tokens: Any, position: Any, state: dict) -> tuple[Any, dict]:
         """Scores of the token after `position`, the contract of `tfattn.decoding`.
 
-        Where the prompt has that token, it is the only one that can follow, with probability 1.
+        Inside the prompt, the prompt's next token has probability 1.
 
         Args:
-            tokens: integers `(B, L)`, the begin token and the text so far; what lies after
-                `position` is not looked at.
-            position: scalar integer; with caches, the positions before it have been stepped over.
-            state: of `encode`.
+            tokens: integers `(B, L)`, the begin token and the text so far; tokens after `position`
+                are ignored.
+            position: scalar integer. With caches, `step` must have run for all positions before it.
+            state: from `encode`, or from the step before.
         Returns:
             logits `(B, V)`, and the state.
         Raises:
-            ValueError: there are more tokens than the state has room for.
+            ValueError: there are more tokens than `max_length` in `encode`.
         """
         if "caches" in state:
             x, caches = self.decoder.step(tokens, position, state["caches"])
@@ -181,7 +183,7 @@ class CausalLM(TokenModel):
 
     @property
     def max_length(self) -> int | None:
-        """Most tokens that the positions reach, or None where they reach any."""
+        """The most tokens that the positions can encode; None if there is no limit."""
         return self.decoder.max_length
 
     def compute_output_shape(self, ids_shape):

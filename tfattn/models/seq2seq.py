@@ -27,7 +27,7 @@ class BahdanauSeq2Seq(TokenModel):
         model.fit(batches)                                  # of ((source, target_in), target_out)
 
     Padding (id 0) is masked everywhere. `target_in` begins with the begin token, and `target_out`
-    is the same sentence one token further.
+    is the same sentence shifted by one token. See `tfattn.data.translation_batches`.
 
     Args:
         source_vocabulary_size: positive int, number of source ids, padding included.
@@ -40,15 +40,15 @@ class BahdanauSeq2Seq(TokenModel):
         score: see `RecurrentDecoder`; the memory is `units` wide, or twice that where the encoder
             is bidirectional.
         share_embeddings: whether one matrix serves both embeddings and the output projection;
-            source and target then share one vocabulary.
+            source and target must then share one vocabulary.
     Call arguments:
         inputs: (source, target_in), integers `(B, S)` and `(B, T)`.
         training: whether dropout is active.
     Returns:
         Scores before softmax (logits) over the target vocabulary, `(B, T, target_vocabulary_size)`.
     Raises:
-        ValueError: a size is no positive int; shared embeddings with vocabularies of two sizes; a
-            score that does not fit.
+        ValueError: a size is not a positive int; shared embeddings with vocabularies of two sizes;
+            a score that does not fit.
     Example:
         >>> model = BahdanauSeq2Seq(11, 13, width=4, units=8, name="translator")
         >>> source, target = np.array([[3, 5, 0]]), np.array([[2, 4]])
@@ -58,9 +58,9 @@ class BahdanauSeq2Seq(TokenModel):
         >>> print(alignments["translator/decoder"].shape)
         (1, 2, 3)
 
-    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473. Differs from it in what `RecurrentDecoder`
-    names, and in the initial state: tanh of a linear map of both last states of a bidirectional
-    encoder, where the paper takes the one read backwards.
+    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473. Differs from it as `RecurrentDecoder` does,
+    and in the decoder's initial state: tanh of a linear map of both last states of a bidirectional
+    encoder, where the paper takes the backward one alone.
     """
 
     def __init__(
@@ -180,13 +180,13 @@ class BahdanauSeq2Seq(TokenModel):
 
         Args:
             source: integers `(B, S)`.
-            max_length: positive int L, the most tokens to decode. Only `alignments` needs it.
-            alignments: whether to keep the weights of the attention. `state["alignments"]` is then
-                `(B, L, S)`; a step writes those for the token at `position + 1` to row `position`.
+            max_length: positive int L, the most tokens to decode. Needed for `alignments` alone.
+            alignments: whether to keep the attention weights. `state["alignments"]` is then
+                `(B, L, S)`; a step writes those of the token at `position + 1` to row `position`.
         Returns:
             dict of tensors with the batch as first axis, or lists of such.
         Raises:
-            ValueError: `max_length` is no positive int, or alignments are asked for without it.
+            ValueError: `max_length` is not a positive int, or alignments are asked for without it.
         """
         self.build_for_any()
         who = "BahdanauSeq2Seq"
@@ -211,13 +211,13 @@ class BahdanauSeq2Seq(TokenModel):
     ) -> tuple[Tensor, dict[str, Any]]:
         """Scores of the token after `position`, by the contract of `tfattn.decoding`.
 
-        Takes as much work at every position.
+        A step costs the same at every position.
 
         Args:
-            tokens: integers `(B, L)`, the target so far; what lies before `position` is in the
-                state.
+            tokens: integers `(B, L)`, the target so far. Only the token at `position` is read; the
+                state holds what comes from the tokens before it.
             position: scalar integer.
-            state: of `encode`, or of the step before.
+            state: from `encode`, or from the step before.
         Returns:
             logits `(B, V)`, and the state.
         """

@@ -1,4 +1,4 @@
-"""The Transformer's two halves: token ids to one vector a token."""
+"""The Transformer's encoder and decoder: from token ids to one vector per token."""
 
 import inspect
 from typing import Any
@@ -178,7 +178,7 @@ class _Stack(QuantizedParts, keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("tfattn")
 class TransformerEncoder(_Stack):
-    """Token ids to one vector a token: embedding, positions, and a stack of encoder blocks.
+    """A Transformer's encoder: from token ids to one vector per token.
 
         x = dropout(embedding(ids) · √width + positions)
         x = block_N(… block_1(x))
@@ -190,19 +190,20 @@ class TransformerEncoder(_Stack):
         num_heads: positive int that divides `width`. Defaults to the block's, or to 8.
         hidden_dim: positive int, inner width of the position-wise networks. Defaults to the
             block's, or to 2048.
-        dropout: probability in [0, 1) on the embeddings and on each sublayer's output. Defaults to
-            the block's, or to 0.1.
-        block: a `TransformerEncoderBlock` that each layer copies, with weights and a seed of its
-            own. Defaults to the paper's, post-norm, of `num_heads`, `hidden_dim` and `dropout`. A
-            stack of pre-norm blocks ends with one more norm. Of a block of the other class, an
-            encoder takes the config.
-        positions: a positional encoding layer, which scales the embeddings too:
-            `LearnedPositionalEncoding(max_length, input_scale=width**0.5)`, say. Defaults to
-            sinusoids with that scale. `keras.layers.Identity()` adds nothing, where the blocks'
-            attention has positions of its own.
-        embedding: a `keras.layers.Embedding` to share inside of one model class, as `Transformer`
-            does (Keras cannot load a functional model in which two layers share one). Defaults to
-            one of its own.
+        dropout: probability in [0, 1) of dropping a feature of the embeddings or of a sublayer's
+            output in training. Defaults to the block's, or to 0.1.
+        block: a block that is copied for each layer; each copy has its own weights and seed.
+            Defaults to the paper's post-norm block with `num_heads`, `hidden_dim` and `dropout`. A
+            stack of pre-norm blocks ends with one more norm. Either block class will do: an encoder
+            makes each a `TransformerEncoderBlock`, and a decoder each a `TransformerDecoderBlock`,
+            from its config.
+        positions: a positional encoding layer, which also scales the embeddings, such as
+            `LearnedPositionalEncoding(max_length, input_scale=width**0.5)`. Defaults to sinusoids
+            with that scale. `keras.layers.Identity()` adds nothing; use it where the attention of
+            the blocks has positions.
+        embedding: a `keras.layers.Embedding` that another layer of the same model class shares, as
+            in `Transformer` (Keras cannot load a functional model in which two layers share one).
+            Defaults to a new one.
         seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, T)`; id 0 is padding, and no attention looks at it.
@@ -210,7 +211,7 @@ class TransformerEncoder(_Stack):
     Returns:
         `(B, T, D)`, with the mask of the ids.
     Raises:
-        ValueError: a size is no positive int; heads do not divide `width`; `num_heads`,
+        ValueError: a size is not a positive int; heads do not divide `width`; `num_heads`,
             `hidden_dim` or `dropout` other than the block's.
     Example:
         >>> block = TransformerEncoderBlock(num_heads=2, hidden_dim=16, norm_first=True)
@@ -218,7 +219,7 @@ class TransformerEncoder(_Stack):
         >>> encoder(np.array([[3, 5, 0]])).shape
         TensorShape([1, 3, 8])
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1 and 3.4; the defaults are its base
+    Source: Vaswani et al. 2017, arXiv:1706.03762, sections 3.1 and 3.4; the defaults are its base
     model's.
     """
 
@@ -240,31 +241,31 @@ class TransformerEncoder(_Stack):
 
 @keras.saving.register_keras_serializable("tfattn")
 class TransformerDecoder(_Stack):
-    """Token ids and the encoder's output to one vector a token, by a stack of decoder blocks.
+    """A Transformer's decoder: from target ids and the encoder's output to one vector per token.
 
-    A position sees the target up to its own, and the whole memory. Without a memory it is a causal
-    stack, the body of a language model.
+    A position sees the target up to itself, and the whole memory. Without a memory it is a stack of
+    causal self-attention, as in a language model.
 
     Args: those of `TransformerEncoder`.
     Call arguments:
         ids: integers `(B, T)`, the target so far; id 0 is padding.
-        memory: float `(B, S, Dm)`, the encoder's output. Without it in the first call the blocks
-            have no attention over a memory, then or later.
-        memory_mask: bool `(B, S)`, True = real token; arrives by itself where Keras carries it on
-            `memory`.
+        memory: float `(B, S, Dm)`, the encoder's output; in every call or in none. Without it in
+            the first call, the blocks are built without attention over a memory.
+        memory_mask: bool `(B, S)`, True = real token. Keras passes the implicit mask of `memory`
+            here.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of the ids.
     Raises:
-        ValueError: a size is no positive int; heads do not divide `width`; `num_heads`,
+        ValueError: a size is not a positive int; heads do not divide `width`; `num_heads`,
             `hidden_dim` or `dropout` other than the block's.
     Example:
         >>> sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
         >>> decoder = TransformerDecoder(vocabulary_size=11, **sizes)
-        >>> decoder(np.array([[2, 5, 0]]), np.ones((1, 4, 8), "float32")).shape
+        >>> decoder(ids=np.array([[2, 5, 0]]), memory=np.ones((1, 4, 8), "float32")).shape
         TensorShape([1, 3, 8])
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1 and 3.4.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, sections 3.1 and 3.4.
     """
 
     block_class = TransformerDecoderBlock
@@ -292,7 +293,7 @@ class TransformerDecoder(_Stack):
 
         Args:
             memory: float `(B, S, Dm)`, or None.   memory_mask: bool `(B, S)`, or None.
-            max_length: positive int L, positions that there is room for.
+            max_length: positive int L, the most positions that can be stepped over.
             batch_size: int or scalar integer tensor B, without a memory.
         Returns:
             a list of the blocks' caches, see `TransformerDecoderBlock.new_cache`, with keys and

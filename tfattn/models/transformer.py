@@ -30,41 +30,49 @@ __all__ = ["Transformer", "TransformerDecoder", "TransformerEncoder"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class Transformer(TokenModel):
-    """The encoder–decoder Transformer, with the paper's base model as defaults.
+    """The encoder–decoder Transformer. The defaults are the paper's base model.
 
         model.compile(optimizer, MaskedCrossentropy())
         model.fit(batches)                                  # of ((source, target_in), target_out)
 
-    Padding (id 0) is masked in every attention. Target position t sees the target up to t:
-    `target_in` begins with the begin token, and `target_out` is the same sentence one token
-    further.
+    Padding (id 0) is masked in every attention. Target position t sees the target up to t.
+    `target_in` begins with the begin token, and `target_out` is the same sentence shifted by one
+    token: it ends with the end token. See `tfattn.data.translation_batches`.
 
     Args:
         source_vocabulary_size: positive int, number of source ids, padding included.
-        target_vocabulary_size: the same for the target. Defaults to the source's.
+        target_vocabulary_size: positive int, the same for the target. Defaults to the source's.
         num_layers: positive int, blocks of the encoder, and of the decoder.
         width, num_heads, hidden_dim, dropout, seed: see `TransformerEncoder`.
-        block: a `TransformerEncoderBlock`; the decoder's blocks are of the same config.
-        positions: likewise; encoder and decoder each have a copy.
+        block: see `TransformerEncoder`; the decoder's blocks have the same config.
+        positions: see `TransformerEncoder`; encoder and decoder each have a copy.
         share_embeddings: whether one matrix serves both embeddings and the output projection, as in
-            the paper; source and target then share one vocabulary.
+            the paper. Source and target must then share one vocabulary.
     Call arguments:
         inputs: (source, target_in), integers `(B, S)` and `(B, T)`.
         training: whether dropout is active.
     Returns:
         Scores before softmax (logits) over the target vocabulary, `(B, T, target_vocabulary_size)`.
     Raises:
-        ValueError: a size is no positive int; heads do not divide `width`; `num_heads`,
+        ValueError: a size is not a positive int; heads do not divide `width`; `num_heads`,
             `hidden_dim` or `dropout` other than the block's; shared embeddings with vocabularies of
             two sizes.
     Example:
         >>> model = Transformer(11, 13, num_layers=1, width=8, num_heads=2, hidden_dim=16)
-        >>> model((np.array([[3, 5, 0]]), np.array([[2, 4]]))).shape
+        >>> source = np.array([[3, 5, 0]])
+        >>> model((source, np.array([[2, 4]]))).shape
         TensorShape([1, 2, 13])
 
+        Decoding with beams, from ids to ids; `tfattn.translate` does it from text to text:
+
+        >>> state = model.encode(source, max_length=6)
+        >>> found = tfattn.beam_search(model.step, state, batch_size=1, max_length=6, num_beams=4)
+        >>> found.tokens.shape
+        TensorShape([1, 1, 6])
+
     Source: Vaswani et al. 2017, arXiv:1706.03762. Embeddings are normal with standard deviation
-    1/√width. Differs from it in the biases of the attention's linear maps, and, unless the
-    embeddings are shared, in an output map of its own.
+    1/√width. Differs from it in two things: the attention's linear maps have biases; and the output
+    projection has weights of its own, unless `share_embeddings` is True.
     """
 
     def __init__(
@@ -158,14 +166,14 @@ class Transformer(TokenModel):
 
     @property
     def max_source_length(self) -> int | None:
-        """Most tokens of a source, as far as the encoder's positions reach; None where nothing
-        limits them.
+        """The most tokens of a source that the encoder's positions can encode; None if there is
+        no limit.
         """
         return self.encoder.max_length
 
     @property
     def max_target_length(self) -> int | None:
-        """Most tokens that the decoder's positions reach, or None where they reach any."""
+        """The most tokens that the decoder's positions can encode; None if there is no limit."""
         return self.decoder.max_length
 
     def encode(self, source: Any, max_length: int | None = None) -> dict:
@@ -173,15 +181,15 @@ class Transformer(TokenModel):
 
         Args:
             source: integers `(B, S)`.
-            max_length: positive int L, positions to decode at most. The state then has room for the
-                keys and values of the target, and `step` computes each position once; without it
-                `step` runs over all of them every time.
+            max_length: positive int L, the most positions to decode. The state then has caches for
+                the keys and values of the target, and `step` computes each position once. Without
+                it, every `step` computes all positions again.
         Returns:
-            dict of tensors with the batch as first axis. With `max_length`, `step` returns all but
-            the target's keys and values as the very same objects; these are each a
-            `tfattn.decoding.Past`.
+            dict of tensors with the batch as first axis. With `max_length`, the target's keys and
+            values are each a `tfattn.decoding.Past`, and `step` returns all other tensors as the
+            very same objects.
         Raises:
-            ValueError: `max_length` is no positive int, or beyond the learned positions.
+            ValueError: `max_length` is not a positive int, or beyond the learned positions.
         """
         self.build_for_any()
         source = ops.convert_to_tensor(source)
@@ -196,14 +204,13 @@ class Transformer(TokenModel):
         """Scores of the token after `position`, the contract of `tfattn.decoding`.
 
         Args:
-            tokens: integers `(B, L)`, the target so far; what lies after `position` is not looked
-                at.
-            position: scalar integer; with caches, the positions before it have been stepped over.
-            state: of `encode`.
+            tokens: integers `(B, L)`, the target so far; tokens after `position` are ignored.
+            position: scalar integer. With caches, `step` must have run for all positions before it.
+            state: from `encode`, or from the step before.
         Returns:
             logits `(B, V)`, and the state.
         Raises:
-            ValueError: there are more tokens than the state has room for.
+            ValueError: there are more tokens than `max_length` in `encode`.
         """
         if "caches" not in state:
             x = self.decoder(

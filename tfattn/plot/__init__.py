@@ -1,13 +1,13 @@
-"""Side floor: figures from plain arrays.
+"""Figures from plain arrays.
 
     from tfattn import plot
 
     figure = plot.heatmaps(weights, row_labels=target_words, column_labels=source_words)
     figure.savefig("weights.png")
 
-Each function of a figure returns a `matplotlib.figure.Figure` that belongs to the caller alone:
-pyplot, its backend and its open figures stay as they are. matplotlib is imported with the first
-figure. `viewer` and `save_viewer` need no matplotlib: they make a page to explore in a browser.
+Each function that draws returns a `matplotlib.figure.Figure`. It does not use pyplot, so pyplot's
+backend and open figures do not change. matplotlib is imported with the first figure. `viewer` and
+`save_viewer` need no matplotlib: they make an interactive page for a browser.
 """
 
 from tfattn.plot.bars import bars

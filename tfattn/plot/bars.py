@@ -1,4 +1,4 @@
-"""Bars, one a label or some side by side."""
+"""Bar charts."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,18 +22,20 @@ def bars(
     number_format: str | None = None,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """A bar a label, or a group of bars, one a name. Names differ in colour and hatch.
+    """A bar chart: one bar per label, or a group of bars per label.
+
+    In a group, the bars of different names differ in colour and hatch.
 
     Args:
-        labels: N words beneath the bars.
-        series: `(N,)`, how tall the bars are; or a dict from name to `(N,)`.
-        x_label, y_label, title: words on the axes and above them.
-        number_format: such as ".2f", to write each number at its bar; None writes none.
+        labels: N strings below the bars.
+        series: `(N,)`, the heights of the bars; or a dict from name to `(N,)`.
+        x_label, y_label, title: strings on the axes and above them.
+        number_format: such as ".2f", to write each number at its bar. Defaults to None: no numbers.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: there is not a number a label.
+        ValueError: `series` does not have one number per label.
         ImportError: matplotlib is not installed.
     Example:
         >>> weights = {"without a query": [0.2, 0.8], "with a query": [0.9, 0.1]}
@@ -50,6 +52,9 @@ def bars(
     width = 0.8 / len(named)
     room = max(0.19, 0.8 * canvas.LETTER * canvas.longest(_written(named, number_format)))
     inches = max(6.4 if len(labels) > 3 else 4.8, 1.0 + room * len(named) * count / 0.8)
+    upright = 1.1 * canvas.LETTER * canvas.longest(labels) * count / 0.77  # the axes' share
+    if upright <= 6.4:  # a little wider, and no word need be turned
+        inches = max(inches, upright)
     axes = canvas.curve_axes(WHO, x_label, y_label, title, ax, inches)
     axes.grid(visible=False, axis="x")
     for number, (name, heights) in enumerate(named.items()):
@@ -64,7 +69,7 @@ def bars(
             label=name,
         )
         if number_format:
-            written = [format(height, number_format) for height in heights]
+            written = [canvas.written(height, number_format) for height in heights]
             axes.bar_label(drawn, written, padding=2, fontsize=canvas.SMALL)
     if min(map(np.nanmin, named.values())) < 0:
         axes.axhline(0.0, color="0.2", linewidth=0.8)
@@ -81,4 +86,5 @@ def _written(named: dict[str, np.ndarray], number_format: str | None) -> list[st
     """Every number as it is written at its bar."""
     if number_format is None:
         return []
-    return [format(number, number_format) for heights in named.values() for number in heights]
+    numbers = np.concatenate([*named.values()])
+    return [canvas.written(number, number_format) for number in numbers]

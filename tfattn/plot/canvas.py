@@ -84,6 +84,40 @@ def inches(axes: Axes) -> tuple[float, float]:
     return box.width / axes.figure.dpi, box.height / axes.figure.dpi
 
 
+def written(number: float, number_format: str) -> str:
+    """A number in words: no minus before a zero, and elsewhere the sign that axes have."""
+    words = format(number, number_format)
+    if words.startswith("-") and not words.strip("-0."):
+        words = words[1:]
+    return words.replace("-", "\N{MINUS SIGN}")
+
+
+def log_ticks(axis: Axis, numbers: ArrayLike, at_each: bool = False) -> None:
+    """Ticks of a logarithmic axis as plain numbers, where powers of ten would be too few to read.
+
+    Args:
+        axis: of matplotlib, logarithmic.
+        numbers: what is drawn along it.
+        at_each: whether a few numbers that lie apart get a tick each.
+    """
+    ticker = _optional.find("matplotlib.ticker", "plot", "tfattn.plot")
+    known = np.unique(np.asarray(numbers, "float64"))
+    known = known[np.isfinite(known) & (known > 0)]
+    if known.size < 2:
+        return
+    decades = np.log10(known)
+    apart = np.diff(decades).min() >= np.ptp(decades) / 12
+    if at_each and known.size <= 10 and apart and known[-1] < 1e5:
+        locator = ticker.FixedLocator(known)
+    elif np.ptp(decades) < 3 and 1e-4 <= known[0] and known[-1] < 1e5:
+        locator = ticker.LogLocator(subs=range(1, 10) if np.ptp(decades) < 1 else (1, 2, 5))
+    else:
+        return
+    axis.set_major_locator(locator)
+    axis.set_minor_locator(ticker.NullLocator())
+    axis.set_major_formatter(ticker.FuncFormatter(lambda number, _: f"{number:.6g}"))
+
+
 def whole_numbers(axis: Axis) -> None:
     """Puts the ticks of an axis at whole numbers."""
     ticker = _optional.find("matplotlib.ticker", "plot", "tfattn.plot")

@@ -12,6 +12,7 @@ from tfattn.plot import canvas
 Cells = Any  # matplotlib's image, or its mesh where cells have places
 
 SEQUENTIAL, DIVERGING = "magma_r", "RdBu_r"
+FEW = 200  # cells along a side, which are pixels enough apart to have sharp edges
 
 
 def scale(numbers: np.ndarray, centre: float | None = None) -> tuple[float, float]:
@@ -48,7 +49,9 @@ def draw(
     options = {"cmap": known[colour_map].with_extremes(bad="0.8"), "vmin": lowest, "vmax": highest}
     panel = np.ma.masked_invalid(panel)
     if row_values is None and column_values is None:
-        return axes.imshow(panel, aspect="auto", interpolation="nearest", **options)
+        # Of more cells than pixels, "nearest" would leave some out, and show stripes that are none.
+        smooth = "nearest" if max(panel.shape) <= FEW else "auto"
+        return axes.imshow(panel, aspect="auto", interpolation=smooth, **options)
     rows, columns = (
         np.arange(size, dtype="float64") if values is None else values
         for size, values in zip(panel.shape, (row_values, column_values), strict=True)

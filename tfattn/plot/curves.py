@@ -1,5 +1,6 @@
 """Curves over one axis, a name each."""
 
+import itertools
 from collections.abc import Mapping
 
 import numpy as np
@@ -25,20 +26,23 @@ def curves(
     marked: Mapping[str, float] | None = None,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """Curves with a legend. They differ in colour, dash and marker, so that grey tells them apart.
+    """Curves with a legend. They differ in colour, dashes and markers, also when printed in grey.
+
+    Of two that lie on one another, the one beneath is wider.
 
     Args:
-        x: `(N,)`, where the curves are known; or a dict from the names of `series` to `(N,)`.
-        series: a dict from name to `(N,)`, a curve each; or `(N,)` for one curve.
-        x_label, y_label, title: words on the axes and above them.
+        x: `(N,)`, the x of the points; or a dict from the names of `series` to `(N,)`.
+        series: a dict from name to `(N,)`, one curve per name; or `(N,)` for one curve.
+        x_label, y_label, title: strings on the axes and above them.
         log_x, log_y: whether that axis is logarithmic.
-        marked: a dict from the name of a curve to an x, where the curve gets a large dot and the
-            number beside it. Where there is one curve, any words do, and stand beside the dot.
+        marked: a dict from the name of a curve to an x. The curve gets a large dot at that x, with
+            the number beside it. If there is only one curve, the keys may be any strings, and are
+            written beside the dots.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: lengths or names differ; something is no vector of numbers.
+        ValueError: lengths or names differ; an array is not a vector of numbers.
         ImportError: matplotlib is not installed.
     Example:
         >>> n = np.array([16, 64, 256])
@@ -54,18 +58,23 @@ def curves(
         axes.set_xscale("log")
     if log_y:
         axes.set_yscale("log")
+    covered = _covered(places, named)
     for number, (name, curve) in enumerate(named.items()):
         axes.plot(
             places[name],
             curve,
             color=canvas.pick(canvas.COLOURS, number),
             linestyle=canvas.pick(canvas.DASHES, number),
-            linewidth=1.8,
+            linewidth=4.5 if name in covered else 1.8,
             marker=canvas.pick(canvas.MARKERS, number),
-            markersize=5,
+            markersize=9 if name in covered else 5,
             markevery=_markers(len(curve), number, len(named)),
             label=name,
         )
+    if log_x:
+        canvas.log_ticks(axes.xaxis, np.concatenate([*places.values()]), at_each=True)
+    if log_y:
+        canvas.log_ticks(axes.yaxis, np.concatenate([*named.values()]))
     for words, at in (marked or {}).items():
         _mark(axes, places, named, words, at)
     if isinstance(series, Mapping):
@@ -88,6 +97,16 @@ def _places(
             expected = f"be as long as `x`, {len(places[name])}"
             _checks.fail(WHO, "series", expected, {name: curve.shape})
     return places
+
+
+def _covered(places: dict[str, np.ndarray], named: dict[str, np.ndarray]) -> set[str]:
+    """The curves that a later one lies on: drawn wider, they show on both sides of it."""
+
+    def alike(name, other):
+        pairs = (places[name], places[other]), (named[name], named[other])
+        return all(len(a) == len(b) and np.allclose(a, b, rtol=0.01, atol=0) for a, b in pairs)
+
+    return {name for name, other in itertools.combinations(named, 2) if alike(name, other)}
 
 
 def _markers(length: int, number: int, count: int) -> tuple[float, float] | None:

@@ -21,19 +21,21 @@ def flow(
     threshold: float = 0.05,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """Lines from each word to the words that it looks at: the more weight, the wider and darker.
+    """Lines from each query word to the key words that it attends to.
+
+    The larger a weight, the wider and darker its line.
 
     Args:
-        weights: `(T, S)`, how much each row looks at each column.
-        row_labels: T words, on the left: those that look, the queries.
-        column_labels: S words, on the right: those that are looked at, the keys.
-        title: words above them.
-        threshold: number of at least 0; lighter weights get no line.
+        weights: `(T, S)`, attention weights, a row per query and a column per key.
+        row_labels: T words, on the left: the queries.
+        column_labels: S words, on the right: the keys.
+        title: a string above them.
+        threshold: number of at least 0; smaller weights get no line.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: `weights` is no matrix of numbers; there is not a label a row or a column.
+        ValueError: `weights` is not a matrix of numbers; the number of labels is wrong.
         ImportError: matplotlib is not installed.
     Example:
         >>> weights = [[0.9, 0.1, 0.0], [0.0, 0.3, 0.7]]
@@ -48,7 +50,8 @@ def flow(
     _checks.non_negative_number(WHO, "threshold", threshold)
     words = canvas.LETTER * 1.25 * (canvas.longest(row_labels) + canvas.longest(column_labels))
     height = 0.22 * max(rows, columns) + (0.8 if title else 0.5)
-    axes = canvas.axes_of(WHO, ax, 2.6 + words, max(height, 1.6))
+    width = max(2.6 + words, canvas.LETTER * 1.25 * canvas.letters(title or ""))
+    axes = canvas.axes_of(WHO, ax, width, max(height, 1.6))
     left, right = _places(rows, columns), _places(columns, rows)
     _draw_lines(axes, weights, left, right, threshold)
     for x, places, labels, side in (

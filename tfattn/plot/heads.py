@@ -1,4 +1,4 @@
-"""Every head of every layer at a glance."""
+"""Every head of every layer in one figure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,20 +19,22 @@ def head_grid(
     column_labels: Sequence[str] | None = None,
     title: str | None = None,
 ) -> canvas.Figure:
-    """Small heatmaps on one colour scale: a row of them for each layer, a column for each head.
+    """Small heatmaps with one colour scale: one row per layer, one column per head.
+
+    Layers and heads are counted from 0, as in the arrays.
 
     Args:
         weights: `(L, H, T, S)`; or a dict from the path of a layer to `(H, T, S)`, such as what
             `attention_weights` gives for one sentence of the batch.
-        row_labels: T words that look, the queries. Defaults to numbers.
-        column_labels: S words that are looked at, the keys. Defaults to numbers. Of long sentences
-            only every second word is written, or fewer.
-        title: words above the grid.
+        row_labels: T words, the queries. Defaults to numbers.
+        column_labels: S words, the keys. Defaults to numbers. For long sentences only every second
+            word is written, or fewer.
+        title: a string above the grid.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: a layer's weights have another rank, or other T and S than the first layer's;
-            there is not a label a row or a column.
+        ValueError: a layer's weights have another rank, or another T or S than the first layer's;
+            the number of labels is wrong.
         ImportError: matplotlib is not installed.
     Example:
         >>> layer = tfattn.TransformerEncoderBlock(num_heads=2, hidden_dim=8)
@@ -50,13 +52,14 @@ def head_grid(
     height, width = (min(max(0.16 * count, 0.9), 2.4) for count in (rows, columns))
     figure = canvas.new_figure(
         WHO,
-        heads * (width + 0.1) + 1.3 + canvas.LETTER * canvas.longest(row_labels),
-        len(layers) * (height + 0.1) + 0.7 + canvas.LETTER * canvas.longest(column_labels),
+        heads * (width + 0.1) + 1.5 + canvas.LETTER * canvas.longest(row_labels),
+        len(layers) * (height + 0.1) + 0.9 + canvas.LETTER * canvas.longest(column_labels),
     )
     grid = figure.subplots(len(layers), heads, squeeze=False)
     limits = cells.scale(np.concatenate([layer.ravel() for layer in layers.values()]))
     for number, (name, layer) in enumerate(layers.items()):
         line = grid[number]
+        below = max(map(len, list(layers.values())[number + 1 :]), default=0)
         line[0].set_ylabel(name, fontsize=canvas.SMALL + 1)
         for head, axes in enumerate(line):
             if head >= len(layer):
@@ -64,10 +67,12 @@ def head_grid(
                 continue
             drawn = cells.draw(WHO, axes, layer[head], limits, cells.SEQUENTIAL)
             _tick(axes.yaxis, row_labels, height / rows, shown=head == 0)
-            _tick(axes.xaxis, column_labels, width / columns, shown=number == len(grid) - 1)
+            _tick(axes.xaxis, column_labels, width / columns, shown=head >= below)
     for head, axes in enumerate(grid[0]):
         axes.set_title(f"head {head}", fontsize=canvas.SMALL + 1)
     figure.suptitle(title or "", fontsize=canvas.MEDIUM + 1)
+    figure.supxlabel("Keys", fontsize=canvas.MEDIUM)
+    figure.supylabel("Queries", fontsize=canvas.MEDIUM)
     cells.bar(figure, drawn, list(grid.ravel()), "Attention weight")
     return canvas.finished(figure)
 

@@ -11,6 +11,7 @@ from tfattn.plot import canvas, cells
 __all__ = ["heatmaps"]
 
 WHO = "heatmaps"
+WIDEST = 20.0  # inches that heatmaps side by side take
 
 
 def heatmaps(
@@ -29,37 +30,38 @@ def heatmaps(
     centre: float | None = None,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """Matrices as grids of coloured cells, all on one colour scale with one bar.
+    """Heatmaps of matrices, with one colour scale for all of them.
 
-    The scale begins at 0, or at the least number if that is negative. With `centre` it reaches as
-    far below that number as above it.
+    The scale begins at 0, or at the smallest number if that is negative. With `centre` it is
+    symmetric around that number.
 
     Args:
-        matrices: `(T, S)` for one heatmap; `(H, T, S)` for one a head; `(R, C, T, S)` for R rows of
-            C heatmaps. Cells that are not finite are drawn in grey.
-        row_labels: T words for the rows, such as those that were written. Defaults to numbers.
-        column_labels: S words for the columns, such as those that were read. Defaults to numbers.
-        titles: a string a heatmap, in reading order.
-        x_label, y_label, bar_label: names of the columns, the rows and the colour scale.
-        columns: positive int, most heatmaps side by side for `(H, T, S)`.
-        number_format: such as ".2f", to write each number into its cell; None writes none.
+        matrices: `(T, S)` for one heatmap; `(H, T, S)` for one per head; `(R, C, T, S)` for R rows
+            of C heatmaps. Cells that are not finite are drawn in grey.
+        row_labels: T words for the rows, such as the queries. Defaults to numbers.
+        column_labels: S words for the columns, such as the keys. Defaults to numbers.
+        titles: a sequence of strings, one per heatmap, row by row.
+        x_label, y_label, bar_label: labels of the columns, the rows and the colour scale.
+        columns: positive int, the most heatmaps side by side for `(H, T, S)`.
+        number_format: such as ".2f", to write each number into its cell. Defaults to None: no
+            numbers.
         colour_map: name of a matplotlib colour map. Defaults to "magma_r", or "RdBu_r" with a
-            `centre`. The first is as easily read in grey, the second is not.
-        row_values, column_values: `(T,)` and `(S,)`, numbers that increase, such as the x of
-            queries and keys. Each cell then lies at its number, and rows go upwards.
+            `centre`. The first can also be read when printed in grey; the second cannot.
+        row_values, column_values: `(T,)` and `(S,)`, increasing numbers, such as the x of queries
+            and keys. Each cell is then drawn at its number, and rows go upwards.
         centre: number in the middle of the colour scale, such as 0.0 for numbers of both signs.
         ax: matplotlib axes to draw one heatmap into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: `matrices` has another rank or no cells; there is not a label a row, a column or
-            a heatmap; values do not increase; `ax` comes with more than one heatmap.
+        ValueError: `matrices` has another rank or no cells; the number of labels or titles is
+            wrong; values do not increase; `ax` is given with more than one heatmap.
         ImportError: matplotlib is not installed.
     Example:
         >>> figure = tfattn.plot.heatmaps(np.eye(3), column_labels=["a", "small", "cat"])
         >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
         ['a', 'small', 'cat']
-        >>> len(tfattn.plot.heatmaps(np.ones((2, 3, 4, 5))).axes)  # six heatmaps and the bar
+        >>> len(tfattn.plot.heatmaps(np.ones((2, 3, 4, 5))).axes)  # six heatmaps, one scale
         7
     """
     _checks.positive_int(WHO, "columns", columns)
@@ -77,26 +79,32 @@ def heatmaps(
     column_values = cells.increasing(WHO, "column_values", column_values, num_columns, "column")
     if ax is not None and count > 1:
         _checks.fail(WHO, "ax", "be None for more than one heatmap", ax)
+    written = [canvas.written(n, number_format) for n in panels.flat] if number_format else []
     if ax is None:
-        with_text = bool(row_labels or column_labels or number_format)
-        size = _figure_size(panels.shape, columns, row_labels, column_labels, titles, with_text)
-        figure = canvas.new_figure(WHO, *size)
-        grid = [figure.add_subplot(-(-count // columns), columns, n + 1) for n in range(count)]
+        labelled = bool(row_labels or column_labels)
+        width, height = _panel_size(panels.shape, columns, titles, labelled, written)
     else:
-        grid = [canvas.axes_of(WHO, ax, 0, 0)]
-        figure = ax.figure
+        width, height = canvas.inches(canvas.axes_of(WHO, ax, 0, 0))
+    turned = canvas.LETTER * canvas.longest(column_labels) > width / num_columns
+    if ax is None:
+        across, rows = width * columns, -(-count // columns)
+        down = (height + 0.4) * rows + _room(column_labels if turned else None) + 0.25
+        size = max(across + _room(row_labels) + 1.2, 2.5), max(down, 1.8)
+        figure = canvas.new_figure(WHO, *size)
+        grid = [figure.add_subplot(rows, columns, n + 1) for n in range(count)]
+    else:
+        figure, grid = ax.figure, [ax]
 
     colour_map = colour_map or (cells.SEQUENTIAL if centre is None else cells.DIVERGING)
     limits = cells.scale(panels, centre)
     for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
         drawn = cells.draw(WHO, axes, panel, limits, colour_map, row_values, column_values)
         axes.set_title(titles[number] if titles else "", fontsize=canvas.MEDIUM)
-        # The figure of its own is large enough for all words; axes of the caller's may not be.
-        width, height = (None, None) if ax is None else canvas.inches(ax)
         _tick(axes.yaxis, row_labels, row_values, height, shown=number % columns == 0)
         # The last row may be short: above its gap, the lowest heatmap of a column has the labels.
-        _tick(axes.xaxis, column_labels, column_values, width, shown=number + columns >= count)
-        if number_format:
+        below = number + columns >= count
+        _tick(axes.xaxis, column_labels, column_values, width, shown=below, turned=turned)
+        if written:
             _write_numbers(drawn, panel, number_format, row_values, column_values)
     if count == 1:
         grid[0].set_xlabel(x_label, fontsize=canvas.MEDIUM)
@@ -108,41 +116,43 @@ def heatmaps(
     return canvas.finished(*([figure] if ax is None else [ax, bar]))
 
 
-def _figure_size(
+def _panel_size(
     shape: tuple[int, int, int],
     columns: int,
-    row_labels: list[str] | None,
-    column_labels: list[str] | None,
     titles: list[str] | None,
-    with_text: bool,
+    labelled: bool,
+    written: list[str],
 ) -> tuple[float, float]:
-    """Width and height in inches, with room for the words."""
+    """Width and height of a heatmap in inches, with room for what is written in and above it."""
+    *_, height, width = shape
+    largest = max(height, width)
+    cell = min(3.0 / largest, 0.6)
+    if labelled:
+        # In less, words along an axis run into each other. Where many heatmaps stand side by side
+        # some words are left out instead.
+        cell = max(cell, min(0.19, WIDEST / columns / largest))
+    cell = min(cell, WIDEST / columns / largest)
+    if written:
+        cell = max(cell, canvas.LETTER * canvas.longest(written) + 0.08)
+    height, width = (max(cell * cells, 0.5) for cells in (height, width))  # square, but no sliver
+    return max(width + 0.15, 0.08 * canvas.longest(titles)), height
 
-    def room(labels):
-        return 0.35 + canvas.LETTER * canvas.longest(labels or ["00"])
 
-    count, *matrix = shape
-    cell = min(3.0 / max(matrix), 0.6)
-    if with_text:
-        cell = max(cell, 0.19)  # in less, words along an axis run into each other
-    height, width = (max(cell * cells, 0.5) for cells in matrix)  # square cells, but no sliver
-    width = max(width + 0.15, 0.08 * canvas.longest(titles))
-    rows = -(-count // columns)
-    width = columns * width + room(row_labels) + 1.2
-    height = rows * (height + 0.4) + room(column_labels) + 0.25
-    return max(width, 2.5), max(height, 1.8)
+def _room(labels: list[str] | None) -> float:
+    """Inches beside a heatmap for its labels."""
+    return 0.35 + canvas.LETTER * canvas.longest(labels or ["00"])
 
 
 def _tick(
     axis: canvas.Axis,
     labels: list[str] | None,
     values: np.ndarray | None,
-    inches: float | None,
+    inches: float,
     shown: bool,
+    turned: bool = False,
 ) -> None:
     if labels:
-        room = None if inches is None else inches / len(labels)
-        canvas.word_ticks(axis, labels, values, room=room)
+        canvas.word_ticks(axis, labels, values, room=inches / len(labels), turned=turned)
     elif values is None:
         canvas.whole_numbers(axis)
     axis.set_tick_params(labelsize=canvas.SMALL, length=2, labelleft=shown, labelbottom=shown)
@@ -161,7 +171,7 @@ def _write_numbers(
         drawn.axes.text(
             column if column_values is None else column_values[column],
             row if row_values is None else row_values[row],
-            format(number, number_format),
+            canvas.written(number, number_format),
             ha="center",
             va="center",
             color="black" if brightness > 0.5 else "white",

@@ -1,4 +1,4 @@
-"""How a loss fell, as a picture."""
+"""The loss over the epochs, as a figure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,12 +20,12 @@ def loss_curve(
     title: str | None = None,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """The loss of each epoch, and the validation loss where there is one.
+    """The training loss over the epochs, and the validation loss if there is one.
 
     Args:
-        history: what `fit` returns, its dict with "loss" and perhaps "val_loss", or a sequence of
-            numbers.
-        x_label, y_label, title: words on the axes and above them.
+        history: what `fit` returns; or its dict with "loss" and perhaps "val_loss"; or a sequence
+            of numbers.
+        x_label, y_label, title: strings on the axes and above them.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.

@@ -1,4 +1,4 @@
-"""Masks as pictures."""
+"""Figures of masks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,20 +21,21 @@ def mask_pictures(
     titles: Sequence[str] | None = None,
     columns: int = 4,
 ) -> canvas.Figure:
-    """Masks as grids of cells: dark where a query may attend to a key, light where it may not.
+    """Figures of masks: a cell is dark where a query may attend to a key, light where it may not.
 
     Args:
         masks: a mask of `tfattn.masks`, a bool array, or a sequence of these. Arrays broadcast to
             `(T, S)`, `(B, T, S)` or `(B, H, T, S)`; a mask of a batch or of heads gives a picture
             for each of them.
-        queries: T, positive int. Defaults to the rows of the first mask, if that is an array.
-        keys: S, positive int. Defaults to the columns of that array, or to `queries`.
-        titles: a string a picture.
-        columns: positive int, most pictures side by side.
+        queries: positive int T. Defaults to the rows of the first mask, if that is an array.
+        keys: positive int S. Defaults to the columns of that array, or to `queries`.
+        titles: a sequence of strings, one per picture.
+        columns: positive int, the most pictures side by side.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: a mask is no mask or has another size; there is not a title a picture.
+        ValueError: a mask is neither a mask object nor a bool array, or has another size; the
+            number of titles is wrong.
         ImportError: matplotlib is not installed.
     Example:
         >>> from tfattn import masks

@@ -1,4 +1,4 @@
-"""Positional encodings as pictures."""
+"""Figures of positional encodings."""
 
 from collections.abc import Sequence
 
@@ -16,22 +16,22 @@ WHO = "positions"
 def positions(
     table: ArrayLike, dimensions: Sequence[int] = (4, 5, 6, 7), title: str | None = None
 ) -> canvas.Figure:
-    """A table of positions: some of its dimensions as curves, and beneath them all as a heatmap.
+    """A table of positional encodings: some dimensions as curves, and all of them as a heatmap.
 
     Positions run from left to right in both.
 
     Args:
         table: `(P, D)`, a vector for each of P positions.
-        dimensions: which of the D are drawn as curves.
-        title: words above the curves.
+        dimensions: ints from 0 to D − 1: the dimensions that are drawn as curves.
+        title: a string above the curves.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: `table` is no matrix of numbers; a dimension is not in it.
+        ValueError: `table` is not a matrix of numbers; a dimension is not in it.
         ImportError: matplotlib is not installed.
     Example:
         >>> layer = tfattn.SinusoidalPositionalEncoding()
-        >>> table = layer(np.zeros((1, 60, 32), "float32"))[0]  # added to zeros: itself
+        >>> table = layer(np.zeros((1, 60, 32), "float32"))[0]  # added to zeros: the table
         >>> figure = tfattn.plot.positions(table)
         >>> [line.get_label() for line in figure.axes[0].get_lines()]
         ['4', '5', '6', '7']
@@ -54,6 +54,7 @@ def positions(
             color=canvas.pick(canvas.COLOURS, number),
             linestyle=canvas.pick(canvas.DASHES, number),
             linewidth=1.8,
+            marker="o" if length == 1 else None,  # a line does not show a single position
             label=str(dimension),
         )
     upper.legend(
@@ -76,4 +77,5 @@ def positions(
     lower.tick_params(labelsize=canvas.SMALL + 1)
     figure.colorbar(drawn, cax=beside).set_label("Value", fontsize=canvas.MEDIUM)
     beside.tick_params(labelsize=canvas.SMALL)
+    figure.align_ylabels([upper, lower])
     return canvas.finished(figure)

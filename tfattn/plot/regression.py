@@ -1,4 +1,4 @@
-"""A regression as a picture: the points, the truth, the curves."""
+"""A figure of a regression: the points, the true function, the predictions."""
 
 from collections.abc import Mapping
 
@@ -22,19 +22,19 @@ def regression_fit(
     title: str | None = None,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """Training points as dots, predictions as curves, the truth as a dotted one.
+    """A regression: training points as dots, predictions as curves, the truth as a dotted curve.
 
     Args:
         x, y: `(N,)`, the training points.
-        queries: `(M,)`, where the predictions were made, in any order.
+        queries: `(M,)`, the x of the predictions, in any order.
         predictions: `(M,)`, or a dict from name to `(M,)` for several curves.
-        truth: `(M,)`, the function without noise at the queries.
-        x_label, y_label, title: words on the axes and above them.
+        truth: `(M,)`, the true function (without noise) at the queries.
+        x_label, y_label, title: strings on the axes and above them.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: lengths differ, or something is no vector of numbers.
+        ValueError: lengths differ, or an array is not a vector of numbers.
         ImportError: matplotlib is not installed.
     Example:
         >>> x = np.linspace(0.0, 5.0, 50)

@@ -1,4 +1,4 @@
-"""Attention weights as a page to explore: hover a word and see where it looks."""
+"""Attention weights as an interactive page: hover over a word to see its weights."""
 
 import base64
 import hashlib
@@ -33,7 +33,7 @@ HEIGHT = 860  # pixels of the frame in a notebook
 class Viewer:
     """A page that shows attention weights, made by `tfattn.plot.viewer`.
 
-    A notebook shows it where it is the last line of a cell.
+    A notebook displays it if it is the last line of a cell.
 
     Args:
         page: the whole HTML page.
@@ -67,30 +67,33 @@ def viewer(
     row: int = 0,
     title: str = "Where each word looks",
 ) -> Viewer:
-    """Attention weights of one pair of sentences, as a page to explore.
+    """Attention weights of one pair of sentences, as an interactive page.
 
-    Choose encoder, decoder or between, a layer and a head. Hover, tap or walk with the arrow keys
-    to a word, and see where it looks: as lines, as shades and as numbers.
+    Choose the attention (in the encoder, in the decoder, or between them), a layer and a head.
+    Point at a word, tap it or move to it with the arrow keys: the page shows its weights as lines,
+    shades and numbers.
 
-    What a layer belongs to is read from the size of its weights, and from its path where sizes
-    leave it open: from `encoder`, `decoder`, `self` and `cross` in it. Where both are silent, a
-    layer attends from `target` to `source`, but for a multiple of three layers: these come in the
-    order of a Transformer.
+    Layers, heads and positions are counted from 0, as in arrays.
+
+    Which words a layer's queries and keys are is decided by the shape of its weights. If the shape
+    does not decide it, `encoder`, `decoder`, `self` or `cross` in its path does. If neither does, a
+    layer attends from `target` to `source`; but if the number of layers is a multiple of three,
+    they are taken to be in the order of a Transformer.
 
     Args:
         weights: as `tfattn.attention_weights` returns them, a dict from path to `(B, T, S)` or
-            `(B, H, T, S)`. The page holds them in steps of 0.001.
-        source: the words that were read. Fewer words than `S` leave out the padding after them.
-        target: the words that were written. None for a model of a single sentence.
-        target_in: the words that the decoder read, which its self-attention looks at: the mark of
-            the beginning, then all but the last of `target`. Defaults to `target`.
-        row: which sentence of the batch.
+            `(B, H, T, S)`. They are rounded to 0.001 in the page.
+        source: the source words. If they are fewer than S, the padding after them is left out.
+        target: the target words. None for a model of a single sentence.
+        target_in: the inputs of the decoder, to which its self-attention attends: the begin token,
+            then all but the last of `target`. Defaults to `target`.
+        row: int of at least 0, the sentence of the batch.
         title: heading of the page.
     Returns:
-        `Viewer`, with `save(path)`. A notebook shows it.
+        `Viewer`, with `save(path)`. A notebook displays it.
     Raises:
-        ValueError: `weights` is no dict of such arrays, or they hold negative or infinite numbers;
-            there are more words than weights; `row` is outside of the batch.
+        ValueError: `weights` is not a dict of such arrays, or they hold negative numbers or numbers
+            that are not finite; there are more words than weights; `row` is outside the batch.
     Example:
         >>> weights = {"decoder": np.full((1, 2, 3), 1 / 3)}  # (B, T, S)
         >>> page = tfattn.plot.viewer(weights, ["the", "cat", "sleeps"], ["le", "chat"])
@@ -110,7 +113,7 @@ def save_viewer(
     row: int = 0,
     title: str = "Where each word looks",
 ) -> None:
-    """Writes `tfattn.plot.viewer` to one HTML file, which needs no network.
+    """Writes the page of `tfattn.plot.viewer` to one HTML file, which needs no network.
 
     Args:
         path: of the file. Its folder must exist.

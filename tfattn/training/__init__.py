@@ -1,4 +1,4 @@
-"""Losses, metrics, schedules and callbacks, which know no layer, model, data or decoding."""
+"""Losses, metrics, learning-rate schedules and callbacks for sequence models."""
 
 from tfattn.training.averaging import AveragedWeights
 from tfattn.training.backup import Backup

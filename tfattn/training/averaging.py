@@ -22,22 +22,23 @@ class AveragedWeights(keras.callbacks.Callback):
 
         average ← ema_momentum · average + (1 − ema_momentum) · weights
 
-    so that `ema_momentum=0.999` averages over about a thousand updates. Training itself continues
-    with the weights as they were, bit for bit. So does another `fit` with this callback after
-    one that was interrupted during validation, unless other weights were loaded since. At its end
-    `fit` leaves the average in the model, as Keras always does.
+    so that `ema_momentum=0.999` averages over about a thousand updates. Training continues with the
+    weights themselves, bit for bit, also in another `fit` with this callback after one that was
+    interrupted during validation (unless other weights were loaded in between). At its end `fit`
+    leaves the average in the model, as Keras always does.
 
     With `gradient_accumulation_steps=N` Keras updates the average at each batch, N times an update:
     to average over as many updates then needs the N-th root of the momentum.
 
     Args:
-        callbacks: list of callbacks that are to see the averaged weights, in the order that they
-            need, such as `ValidationBleu` before `ModelCheckpoint`. They are called at the
-            beginning and end of training and of epochs, and not of batches. `Backup` stays outside:
-            it keeps the weights that training continues with. Defaults to none.
+        callbacks: list of callbacks that see the averaged weights, in this order, such as
+            `ValidationBleu` before `ModelCheckpoint`. They are called at the beginning and end of
+            training and of epochs, and not of batches. `Backup` must not be among them: it keeps
+            the weights that training continues with. Defaults to none.
     Raises:
-        ValueError: `callbacks` is no list, or holds a `Backup` or what saves by batches; in `fit`
-            and `evaluate`, the optimizer keeps no average; in `evaluate`, it has none yet.
+        ValueError: `callbacks` is not a list, or holds a `Backup` or a callback that saves by
+            batches; in `fit` and `evaluate`, the optimizer keeps no average (`use_ema=True`); in
+            `evaluate`, it has none yet.
     Example:
         >>> dense = keras.layers.Dense(1, kernel_initializer="zeros")
         >>> model = keras.Sequential([keras.Input((1,)), dense])
@@ -53,9 +54,8 @@ class AveragedWeights(keras.callbacks.Callback):
         0.320
 
     Source: Polyak and Juditsky 1992; the exponential form as in `keras.optimizers.Optimizer`.
-    Differs from `keras.callbacks.SwapEMAWeights`, which rounds the weights at each exchange, leaves
-    the wrong ones in the model where training is stopped early, and depends on the order of
-    callbacks.
+    Differs from `keras.callbacks.SwapEMAWeights`, which rounds the weights at each swap, leaves the
+    wrong weights in the model if training stops early, and depends on the order of callbacks.
     """
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback] = ()):

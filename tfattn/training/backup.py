@@ -1,4 +1,4 @@
-"""A run's whole state on disk, so that a killed run goes on where it was."""
+"""The whole state of a training run on disk, so that a killed run can be resumed."""
 
 import io
 import json
@@ -26,7 +26,7 @@ _UNREADABLE = (
 
 
 class Backup(keras.callbacks.Callback):
-    """Writes the whole state of a run after each epoch, from which the next `fit` goes on.
+    """Writes the whole state of a run after each epoch, from which the next `fit` resumes.
 
         backup, counter = Backup("run.backup"), data.EpochCounter()
         batches = data.token_batches(..., shuffle_seed=0, epoch_counter=counter)
@@ -38,35 +38,36 @@ class Backup(keras.callbacks.Callback):
             callbacks=[counter, ..., backup],
         )
 
-    To resume, run the same program again. A run that was killed, also in the middle of a backup,
-    begins the epoch again and ends with the same weights as one that was never killed. For this,
-    the data of an epoch must be the same each time they are read, as those of `token_batches` with
-    an `EpochCounter` are. A finished run has nothing left to do, and goes on where `epochs` is
-    raised; to start anew, delete the file.
+    To resume, run the same program again. A run that was killed, even in the middle of a backup,
+    repeats the unfinished epoch and ends with the same weights as a run that was never killed. For
+    this, the data of an epoch must be the same each time they are read, as with `token_batches` and
+    an `EpochCounter`. A finished run continues if `epochs` is raised. To start from the beginning,
+    delete the file.
 
     The file holds the weights, the state of the optimizer with its averaged weights, the seeds of
-    dropout, and the logs of every epoch, with which `fit` fills the history that it returns. A new
-    file replaces the old one at once. Pass this callback last, so that the logs are complete and
-    the best weights of the epoch are on disk. The state of other callbacks is not kept:
-    `BestWeights` gets its own by `best=backup.best("val_loss", min)`, `EarlyStopping` begins its
-    patience anew. Nor is torch's own generator kept, from which Keras's dropout draws there unless
-    its layer has a seed.
+    dropout, and the logs of every epoch, so that `fit` returns the whole history. A new file
+    replaces the old one in one step. Pass this callback last, so that the logs are complete and the
+    best weights of the epoch are on disk. The state of other callbacks is not kept: pass
+    `best=backup.best("val_loss", min)` to `BestWeights`; the patience of `EarlyStopping` starts
+    again. With the torch backend, torch's own random generator is not kept either; give dropout
+    layers a seed there.
 
-    A learning rate that is a number is part of the optimizer's state: the file's replaces the
-    program's. A schedule is the program's. Before the first epoch ends there is no file: a model
-    that was interrupted there, in a notebook say, goes on from the weights that it has.
+    If the learning rate is a number, it is part of the optimizer's state: the number in the file
+    replaces that of the program. A schedule is taken from the program. Before the end of the first
+    epoch there is no file: a model that was interrupted there, for example in a notebook, continues
+    from its present weights.
 
-    Where an epoch is too long to be lost, split it: with `steps_per_epoch=n` and a dataset of one
-    order for the whole run, `batches.skip(backup.epoch * n)`.
+    If an epoch is too long to lose, split it: use `steps_per_epoch=n`, a dataset with one order for
+    the whole run, and `batches.skip(backup.epoch * n)`.
 
     Args:
-        filepath: where the file is, or will be.
+        filepath: path of the file, which is read if it exists.
     Attributes:
-        epoch: int, the epochs done, 0 without a file: `fit` begins there.
-        history: dict, name to the values of those epochs, as in `keras.callbacks.History`.
+        epoch: int, the number of finished epochs; 0 without a file. Pass it as `initial_epoch`.
+        history: dict from name to the values of those epochs, as in `keras.callbacks.History`.
     Raises:
-        ValueError: the file is damaged, or belongs to another class of optimizer, or to a model of
-            other shapes; in `fit`, the model is not built, another run has written to the file
+        ValueError: the file is damaged, or belongs to another class of optimizer, or to a model
+            with other shapes; in `fit`, the model is not built, another run has written to the file
             since it was read, or `initial_epoch` is not `epoch`.
     Example:
         >>> import os, tempfile
@@ -86,8 +87,8 @@ class Backup(keras.callbacks.Callback):
         from epoch 2
         5
 
-    Differs from `keras.callbacks.BackupAndRestore`, which leaves the seeds of dropout out, is not
-    safe from a kill while it writes, and goes on in the middle of an epoch with that epoch's first
+    Differs from `keras.callbacks.BackupAndRestore`, which does not keep the seeds of dropout, can
+    be damaged by a kill while it writes, and resumes the middle of an epoch with the epoch's first
     batch.
     """
 
@@ -100,7 +101,7 @@ class Backup(keras.callbacks.Callback):
             self.epoch, self.history = logs["epoch"], logs["history"]
 
     def best(self, name: str, better: Callable[..., Any] = max) -> float | None:
-        """The best value of a log so far, None before the first; `better` is `max` or `min`."""
+        """The best value so far of the log `name`, or None; `better` is `max` or `min`."""
         # Without NaN: nothing would be better than it.
         values = [value for value in self.history.get(name, []) if value == value]
         return better(values, default=None)

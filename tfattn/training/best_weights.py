@@ -1,4 +1,4 @@
-"""The weights of the best epoch on disk, whole at every moment."""
+"""The weights of the best epoch on disk, in a file that is never half written."""
 
 import os
 import pathlib
@@ -14,27 +14,27 @@ __all__ = ["BestWeights"]
 
 
 class BestWeights(keras.callbacks.Callback):
-    """Writes the model's weights at the end of each epoch that is better than all before.
+    """Writes the model's weights at the end of each epoch that is better than all before it.
 
         backup = training.Backup("run.backup")
         keep = training.BestWeights("best.weights.h5", best=backup.best("val_loss", min))
         model.fit(..., initial_epoch=backup.epoch, callbacks=[keep, backup])
         model.load_weights("best.weights.h5")
 
-    A kill in the middle of writing leaves the weights of the best epoch before. Inside
-    `AveragedWeights` it keeps the average.
+    If the process is killed while it writes, the file still holds the best weights before. Inside
+    `AveragedWeights` it writes the average.
 
     Args:
-        filepath: where to write, a name that ends with ".weights.h5".
-        monitor: name of the log that tells which epoch is best. Defaults to "val_loss".
+        filepath: where to write; must end with ".weights.h5".
+        monitor: name of the log by which epochs are compared. Defaults to "val_loss".
         better: `min` or `max`. Defaults to `min`.
         best: the best value before the run was resumed, as `Backup.best` gives it. Defaults to
             None, for a new run.
     Attributes:
         best: float, the best value so far; None before the first.
     Raises:
-        ValueError: `filepath` has another ending; `better` is neither; in `fit`, the logs have no
-            `monitor`.
+        ValueError: `filepath` has another ending; `better` is neither `min` nor `max`; in `fit`,
+            the logs have no `monitor`.
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "best.weights.h5")
@@ -47,7 +47,7 @@ class BestWeights(keras.callbacks.Callback):
         (True, True)
 
     Differs from `keras.callbacks.ModelCheckpoint(save_best_only=True, save_weights_only=True)`,
-    which a kill in the middle of writing leaves with half a file.
+    which leaves half a file if it is killed while it writes.
     """
 
     def __init__(

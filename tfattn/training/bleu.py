@@ -18,11 +18,11 @@ def corpus_bleu(hypotheses: Iterable[str], references: Iterable[str]) -> float:
     Args:
         hypotheses: list of strings, tokens split by spaces; compared as they are (sacrebleu with
             tokenize "none").
-        references: as many strings, one reference a sentence.
+        references: list of strings, one per hypothesis.
     Returns:
         float in [0, 100].
     Raises:
-        ValueError: the lists differ in length, are empty, or hold something else than strings.
+        ValueError: the lists differ in length, are empty, or hold anything but strings.
         ImportError: sacrebleu is not installed.
     Example:
         >>> corpus_bleu(["a small cat sleeps ."], ["a small cat sleeps ."])
@@ -43,21 +43,22 @@ def corpus_bleu(hypotheses: Iterable[str], references: Iterable[str]) -> float:
 class ValidationBleu(keras.callbacks.Callback):
     """BLEU of the model's translations of held-out sentences, at the end of an epoch.
 
-    It joins the epoch's logs, so that the progress bar and the history show it, and
-    `ModelCheckpoint` and `EarlyStopping` can monitor it (`mode="max"`): pass it before them.
+    It is added to the epoch's logs. So the progress bar and the history show it, and
+    `ModelCheckpoint` and `EarlyStopping` can monitor it (`mode="max"`): pass this callback before
+    them.
 
     Args:
-        translate: function of the model and `sources` that returns the translations, one string a
-            source, in order.
+        translate: function `translate(model, sources)` that returns the translations, one string
+            per source, in order.
         sources: list of sentences in the form that `translate` takes.
-        references: as many strings, tokens split by spaces, as in `corpus_bleu`.
-        every: positive int n: BLEU is computed after the first epoch and the last of `epochs`, and
-            after epochs n, 2n, 3n and so on, counted from 1. Between them the last value is
+        references: list of strings, one per source, tokens split by spaces, as in `corpus_bleu`.
+        every: positive int n: BLEU is computed after the first and the last epoch of `fit`, and
+            after epochs n, 2n, 3n and so on, counted from 1. In between, the last value is
             repeated, so that callbacks which monitor it always find one. Defaults to 1.
         name: its name in the logs. Defaults to "val_bleu".
     Raises:
-        ValueError: `translate` cannot be called; there are no `sources`; `references` are not as
-            many, or no strings; `every` is no positive int.
+        ValueError: `translate` is not callable; `sources` is empty; `references` has another
+            length, or holds anything but strings; `every` is not a positive int.
         ImportError: sacrebleu is not installed.
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])

@@ -1,4 +1,4 @@
-"""Files that are whole at every moment: a new one replaces the old one at once."""
+"""Files that are never half written: a new file replaces the old one in one step."""
 
 import contextlib
 import os

@@ -18,18 +18,18 @@ _REDUCTIONS = ("sum_over_batch_size", "sum", "none", None)
 
 @keras.saving.register_keras_serializable("tfattn")
 class MaskedCrossentropy(keras.losses.Loss):
-    """Cross-entropy of integer ids, over real tokens only, with label smoothing.
+    """Cross-entropy of integer ids, without padding, with label smoothing.
 
         loss = −(1 − ε) · log p[target] − ε · mean over the vocabulary of log p
 
-    Smoothing works on ids, and builds no one-hot rows. Computed in float32.
+    Smoothing works on ids; no one-hot rows are built. The loss is computed in float32.
 
-    For the models of this package the loss can work without the logits: in a TensorFlow graph, in
-    float32, without a GPU and with 512 words or more, mean and sum are computed a block of tokens
-    at a time, with the gradients in the same pass. Nothing of the size B · T · V is held, and the
-    loss has no gradient with respect to the logits themselves. It uses the logits where any
-    operation came after them (`tf.identity` is enough), in a subclass with a `call` of its own, and
-    for `reduction="none"`.
+    With the models of this package the loss can be computed without all logits at once. This is
+    done in a TensorFlow graph, in float32, without a GPU, for a vocabulary of 512 or more: mean and
+    sum are computed for a block of tokens at a time, with the gradients in the same pass. No array
+    of size B · T · V is held, and the loss has no gradient with respect to the logits themselves.
+    The logits are used as usual if any operation follows them (`tf.identity` is enough), in a
+    subclass with its own `call`, and for `reduction="none"`.
 
     Args:
         label_smoothing: ε in [0, 1). Defaults to 0.
@@ -40,22 +40,23 @@ class MaskedCrossentropy(keras.losses.Loss):
     Call arguments:
         y_true: integers `(B, T)`.
         y_pred: float `(B, T, V)`, logits.
-        sample_weight: float, broadcastable to `(B, T)`, or one a row `(B,)`; the mean is then a
-            weighted one.
+        sample_weight: float, broadcastable to `(B, T)`, or `(B,)` with one per row. The mean is
+            then a weighted mean.
     Returns:
-        A scalar, in nats a token; 0 where no token is real. For many batches, `fit` shows Keras's
-        mean of theirs, weighted by rows and not by tokens: short rows count more where batches hold
-        more of them. Under `tf.distribute` it is the mean of the replicas' means. An id that is
-        neither padding nor in the vocabulary has a loss of NaN, which shows, and no gradient.
+        A scalar, in nats per token; 0 if there is no real token. Over many batches, `fit` shows
+        Keras's mean of the batches, weighted by rows and not by tokens: where batches hold more
+        short rows, these count more. Under `tf.distribute` it is the mean of the replicas' means.
+        An id that is neither padding nor in the vocabulary has a loss of NaN, and no gradient.
     Raises:
-        ValueError: `label_smoothing` is not in [0, 1); `reduction` is another; shapes do not fit.
+        ValueError: `label_smoothing` is not in [0, 1); `reduction` is unknown; shapes do not fit.
     Example:
         >>> loss = MaskedCrossentropy()
         >>> print(round(float(loss(np.array([[1, 0]]), np.zeros((1, 2, 8), "float32"))), 4))
         2.0794
 
     Source: Szegedy et al. 2016, arXiv:1512.00567, section 7, with a uniform prior; Vaswani et al.
-    2017, section 5.4. Without logits: Wijmans et al. 2024, arXiv:2411.09009.
+    2017, arXiv:1706.03762, section 5.4. Without all logits at once: Wijmans et al. 2024,
+    arXiv:2411.09009.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ def token_weights(
 ) -> Tensor:
     """The weight of each token, shaped like `y_true`: 0 for padding, else its sample weight.
 
-    `sample_weight` may have one number a row.
+    `sample_weight` may have one number per row.
     """
     weights = ops.cast(y_true != padding_id, dtype)
     if sample_weight is None:

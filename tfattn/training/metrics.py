@@ -15,10 +15,10 @@ __all__ = ["MaskedAccuracy"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class MaskedAccuracy(keras.metrics.Mean):
-    """Share of real tokens whose id with the highest logit is the right one.
+    """The share of tokens, without padding, whose highest logit is that of the right id.
 
-    Where `MaskedCrossentropy` works without the logits, so does this metric: a block of tokens at a
-    time, with one more product with the vocabulary.
+    Where `MaskedCrossentropy` works without all logits at once, so does this metric: it computes
+    them again, for a block of tokens at a time.
 
     Args:
         padding_id: int, the id that does not count. Defaults to 0.
@@ -28,9 +28,9 @@ class MaskedAccuracy(keras.metrics.Mean):
         y_pred: float `(B, T, V)`, logits.
         sample_weight: as in `MaskedCrossentropy`.
     Returns:
-        A scalar in [0, 1]; 0 before the first token.
+        A scalar in [0, 1]; 0 if there was no token yet.
     Raises:
-        ValueError: `padding_id` is no integer of at least 0; shapes that do not fit.
+        ValueError: `padding_id` is not an int of at least 0; shapes do not fit.
     Example:
         >>> metric = MaskedAccuracy()
         >>> metric.update_state(np.array([[1, 2, 0]]), np.eye(3, dtype="float32")[[[1, 0, 0]]])

@@ -1,4 +1,4 @@
-"""R-Drop: predictions with two draws of dropout are to agree."""
+"""R-Drop: a loss that makes predictions under two draws of dropout agree."""
 
 from typing import Any
 
@@ -18,11 +18,12 @@ class RDropCrossentropy(MaskedCrossentropy):
 
         loss = −log p[target] + weight / 2 · ½ (KL(p ‖ q) + KL(q ‖ p))
 
-    The predictions p of a token and q of its twin differ by dropout alone. Twins are found where
-    the second half of a batch has the targets of the first, as in `data.rdrop_batches`. (Two
-    sources of one target, alone in a batch, are taken for twins too.) Any other batch, as in
-    validation, has the cross-entropy alone. `tf.distribute` splits batches in another way: there,
-    twins are not found.
+    Each row of the batch occurs twice, as `data.rdrop_batches` makes it: the second half of the
+    batch repeats the first. p and q are the predictions for a token in the two copies, which differ
+    by dropout alone. The loss detects this by the targets: if the second half has the targets of
+    the first, the halves are taken for copies (also two different sources with one target, alone in
+    a batch). Any other batch, as in validation, gets the cross-entropy alone. So does every batch
+    under `tf.distribute`, which splits batches in another way.
 
     Args:
         weight: number of at least 0, the paper's α. Defaults to 5.
@@ -37,8 +38,8 @@ class RDropCrossentropy(MaskedCrossentropy):
         >>> print(round(float(RDropCrossentropy(weight=4.0)(target, scores)), 4))
         0.3698
 
-    Source: Wu et al. 2021 ("R-Drop"), arXiv:2106.14448, equation 4, here by its half, so that the
-    cross-entropy keeps its scale and the learning rate its meaning.
+    Source: Liang, Wu et al. 2021 ("R-Drop"), arXiv:2106.14448, equation 4; divided by 2 here, so
+    that the cross-entropy keeps its scale and the same learning rate can be used.
     """
 
     def __init__(

@@ -17,9 +17,10 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
 
         rate = peak · min(n / warmup_steps, √(warmup_steps / n)),   n = step + 1
 
-    So the first update, step 0, has peak / warmup_steps; step warmup_steps − 1 has the peak; after
-    four times as many updates the rate is half of that. With `gradient_accumulation_steps=N` Keras
-    counts batches and not updates: the same curve then needs N · warmup_steps.
+    So the first update (step 0) has the rate peak / warmup_steps, step warmup_steps − 1 has the
+    peak, and after four times as many updates the rate is half the peak. With
+    `gradient_accumulation_steps=N` Keras counts batches and not updates: for the same curve, pass
+    N · warmup_steps.
 
     Args:
         peak: positive number, the highest rate.
@@ -29,13 +30,13 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
     Returns:
         The rate, float32.
     Raises:
-        ValueError: `peak` is not above 0; `warmup_steps` is no positive int.
+        ValueError: `peak` is not above 0; `warmup_steps` is not a positive int.
     Example:
         >>> schedule = InverseSquareRootSchedule(peak=0.005, warmup_steps=2000)
         >>> print([round(float(schedule(step)), 7) for step in (0, 1999, 7999)])
         [2.5e-06, 0.005, 0.0025]
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3, which has the peak follow from the
+    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 3, where the peak follows from the
     model's width.
     """
 
@@ -53,7 +54,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
 
 @keras.saving.register_keras_serializable("tfattn")
 class TransformerSchedule(InverseSquareRootSchedule):
-    """The paper's warm-up: `InverseSquareRootSchedule` with a peak that the model's width gives.
+    """The Transformer paper's schedule: warm-up to a peak that depends on the model's width.
 
         rate = scale · width^−0.5 · min(n^−0.5, n · warmup_steps^−1.5),   n = step + 1
 
@@ -67,7 +68,7 @@ class TransformerSchedule(InverseSquareRootSchedule):
     Returns:
         The rate, float32.
     Raises:
-        ValueError: a size is no positive int; `scale` is not above 0.
+        ValueError: a size is not a positive int; `scale` is not above 0.
     Example:
         >>> schedule = TransformerSchedule(width=512, warmup_steps=4000)
         >>> print(f"{float(schedule(3999)):.6f}")
@@ -88,25 +89,25 @@ class TransformerSchedule(InverseSquareRootSchedule):
 
 @keras.saving.register_keras_serializable("tfattn")
 class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
-    """Another schedule, with a linear decay to zero at its end.
+    """A given schedule, with a linear decay to zero at its end.
 
         rate = schedule(step) · min(1, max(0, (start + steps − step) / steps))
 
-    With a rate that is still high, the weights oscillate around a minimum; the decay lets them
-    settle there. The updates before `start` are those of the schedule alone: one long run can be
-    cooled down from any of its backups.
+    With a high rate the weights oscillate around a minimum; the decay lets them converge to it.
+    Before `start` the rates are those of the schedule alone, so one long run can be ended by a
+    decay from any of its backups.
 
     Args:
         schedule: a `keras.optimizers.schedules.LearningRateSchedule`.
         start: non-negative int, the updates before the decay.
-        steps: positive int, the updates of the decay. The last of them has 1 / steps of its rate,
-            and all after it 0.
+        steps: positive int, the updates of the decay. The last of them has 1 / steps of the
+            schedule's rate, and all later ones 0.
     Call arguments:
         step: integer, updates done so far.
     Returns:
         The rate, float32.
     Raises:
-        ValueError: `schedule` is no schedule; `start` is no int of at least 0; `steps` is no
+        ValueError: `schedule` is not a schedule; `start` is not an int of at least 0; `steps` is no
             positive int.
     Example:
         >>> warmup = InverseSquareRootSchedule(peak=0.005, warmup_steps=2000)

@@ -1,11 +1,11 @@
-"""Floor 4: the command-line translator, `python -m tfattn.translator --help`.
+"""The command-line translator, `python -m tfattn.translator --help`.
 
 __main__    the arguments
 presets     sizes of the models, and how each is trained
 corpus      sentence pairs and vocabularies
-curriculum  what is learnt from in which epochs, and at which rate
+curriculum  which batches are used in which epochs, and at which learning rate
 folder      the files that a run keeps
-resume      what a run is made of, and what it refuses to go on with
+resume      which settings a run was begun with, and whether it can be resumed
 run         the training
 report      scores, translations and pictures at its end
 lines       lines to translate with a trained model

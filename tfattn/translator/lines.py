@@ -25,7 +25,7 @@ def load(folder: Folder) -> tuple[keras.Model, list[Words]]:
 
 
 def translate_lines(model: keras.Model, words: list[Words], search: Callable) -> None:
-    """Line by line where somebody types, a thousand at a time where a file comes."""
+    """One line at a time from a terminal, a thousand at a time from a file."""
     at_once = AT_ONCE
     if sys.stdin.isatty():
         print("One sentence a line, tokens split by spaces; end with Ctrl-D.", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What a run is made of, and what it refuses to go on with."""
+"""Which settings a run was begun with, and whether it can be resumed with those of now."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""A training: begun or gone on with, judged by BLEU, and ended with its best weights."""
+"""The training: started or resumed, validated by BLEU, and ended with the best weights."""
 
 import argparse
 import time

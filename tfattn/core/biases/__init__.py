@@ -1,14 +1,15 @@
 """Biases as objects: what is added to the scores before the softmax.
 
-A bias object is asked for any rectangle of the T × S square of pairs, as a mask is, so that the
-engine never needs the whole square at once. Biases add up, with each other and with arrays:
+Like a mask object, a bias object is asked for any rectangle of the T × S matrix of query–key pairs,
+so that the engine never needs the whole matrix at once. Biases add up, with each other and with
+arrays:
 
     >>> from tfattn import biases
     >>> bias = biases.alibi(2) + np.zeros((3, 3))
     >>> print(bias.dense(3, 3).shape)
     (1, 2, 3, 3)
 
-The next bias is a class with one method, `on(grid, *parameters)`, in a file of its own here.
+To add a bias, write a class with one method, `on(grid, *parameters)`, in a file of its own here.
 """
 
 from tfattn.core.biases.alibi import alibi

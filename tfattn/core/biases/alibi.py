@@ -19,24 +19,24 @@ class alibi(Bias):
 
         bias[h] = −slope[h] · |position of the query − position of the key|
 
-    With H heads, a power of two, head h of 1 to H has the slope 2^(−8h/H). With another number of
-    heads, let P be the greatest power of two below it: the first P heads have the slopes of P
-    heads, and the others take every second slope of 2P heads, from the first on.
+    If H is a power of two, head h (from 1 to H) has the slope 2^(−8h/H). Otherwise let P be the
+    greatest power of two below H: the first P heads have the slopes of P heads, and the others take
+    every second slope of 2P heads, from the first on.
 
     No parameter is learned. Computed in float32.
 
     Args:
         num_heads: Positive int, H.
     Raises:
-        ValueError: `num_heads` is no positive integer; the scores have another number of heads.
+        ValueError: `num_heads` is not a positive integer; the scores have another number of heads.
     Example:
         >>> print(biases.alibi(8).dense(2, 3)[0, 0].numpy())
         [[-0.5 -0.  -0.5]
          [-1.  -0.5 -0. ]]
 
-    Source: Press, Smith, Lewis 2022, arXiv:2108.12409, section 3, and for other numbers of heads
-        the rule of the authors' code. Differs from the paper in that keys after the query have a
-        bias too, by their distance: the paper's models are causal.
+    Source: Press, Smith, Lewis 2022, arXiv:2108.12409, section 3; for an H that is not a power of
+    two, the rule of the authors' code. Differs from the paper in that keys after the query have a
+    bias too, by their distance: the paper's models are causal.
     """
 
     def __init__(self, num_heads: int):

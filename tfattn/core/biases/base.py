@@ -15,35 +15,43 @@ OPERATORS: dict[str, Callable[..., "Bias"]] = {}
 
 
 class Bias(Rule):
-    """What is added to the scores before the softmax, asked for any rectangle of the square.
+    """What is added to the scores before the softmax, for any rectangle of the T × S matrix.
 
-        weights = softmax over keys of score(query, key) + on(grid, *parameters())
+        weights = softmax over keys of (score(query, key) + on(grid, *parameters()))
 
-    A bias is a class with `on`. If its constructor has arguments, it has `get_config` too, and
-    `flatten`; if it has tensors that are to get gradients, `parameters`.
+    A bias is a class with the method `on`. If its constructor has arguments, it also needs
+    `get_config` and `flatten`. If it has tensors that get gradients, it also needs `parameters`.
 
-    What the engine relies on:
+    What `tfattn.attend` relies on:
 
-    - It calls `on(grid, *parameters)` with as many tensors as `parameters()` gives, of the same
+    - It calls `on(grid, *parameters)` with as many tensors as `parameters()` returns, of the same
       shapes and dtypes, and in that order. They may be other tensors than those that the object
       holds (symbolic ones, in a traced function), so `on` computes from its arguments.
     - `on` is a pure function of the grid, of those arguments and of what the object holds. It is
-      called once a block, in any order, inside of loops and traced functions, and again for the
+      called once per block, in any order, inside loops and traced functions, and again for the
       backward pass. It builds nothing of size T × S.
-    - What it gives is float, of rank 2 `(t, s)`, 3 `(B, t, s)` or 4 `(B, H, t, s)`, with 1 where it
-      repeats. The engine casts it to the dtype of the scores.
-    - A rectangle may reach beyond the square. What a bias says there is added to scores that are
+    - It returns floats, of rank 2 `(t, s)`, 3 `(B, t, s)` or 4 `(B, H, t, s)`, with size 1 where it
+      repeats. `attend` casts them to the dtype of the scores.
+    - A rectangle may reach beyond the matrix. What a bias returns there is added to scores that are
       thrown away, and must be finite.
     - The gradient of a parameter is added up block by block: the vjp of `on(grid, *parameters)`
       with the gradient of that block's scores, summed over the axes where the bias repeats and cast
       to its dtype. So a bias needs no code for gradients where `on` is made of differentiable
-      operations. A parameter that is no float gets none. A variable that `on` reads and
+      operations. A parameter that is not a float gets no gradient. A variable that `on` reads and
       `parameters` leaves out is refused when streamed.
-    - `flatten` may give the parameters too, among its children. The engine passes both.
+    - `flatten` may also return the parameters, among its children. `attend` passes both.
 
     Attributes:
-        differs_by_head: whether the bias may differ from head to head: `on` gives four axes then,
-            the second of all H heads. Where it is False, heads can be computed without each other.
+        differs_by_head: whether the bias may differ from head to head. `on` then returns four axes,
+            and the second has size H. Where it is False, heads can be computed separately.
+    Example: a penalty on keys that come after the query.
+        >>> class Later(biases.Bias):
+        ...     def on(self, grid):
+        ...         distance = grid.key_positions() - grid.query_positions()  # (t, s)
+        ...         return keras.ops.where(distance > 0, -1.0, 0.0)
+        >>> print(Later().dense(2, 2).numpy())
+        [[ 0. -1.]
+         [ 0.  0.]]
     """
 
     differs_by_head: bool = False
@@ -51,13 +59,13 @@ class Bias(Rule):
     def on(self, grid: Grid, *parameters: Tensor) -> Tensor:
         """The bias of the pairs of `grid`: float, broadcastable to `(B, t, s)` or `(B, H, t, s)`.
 
-        A bias that holds an array cuts this rectangle's part out of it with `grid.batch_of`,
+        A bias that holds an array cuts this rectangle out of it with `grid.batch_of`,
         `grid.rows_of` and `grid.columns_of`.
         """
         raise NotImplementedError
 
     def parameters(self) -> tuple[Tensor, ...]:
-        """The tensors that get gradients; or variables, which the engine reads once a call."""
+        """The tensors that get gradients; or variables, which are read once per call."""
         return ()
 
     def dense(self, num_queries: Size, num_keys: Size) -> Tensor:

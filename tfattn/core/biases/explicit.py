@@ -19,9 +19,9 @@ __all__ = ["checked", "explicit"]
 
 @registered
 class explicit(Bias):
-    """An array as it is.
+    """An array as a bias.
 
-    Its one parameter is the array, which gets a gradient.
+    The array is the one parameter of this bias, and gets a gradient.
 
     Args:
         bias: numbers `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats; or a

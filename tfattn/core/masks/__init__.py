@@ -1,8 +1,8 @@
 """Masks as objects: which query may attend to which key.
 
-True means *may attend*. A mask object is a rule over positions and not a matrix, so that the engine
-can ask it about any rectangle of the T × S square of pairs, and never needs the whole square at
-once. Masks join with `&`, `|` and `~`:
+True means *may attend*. A mask object is a rule over positions and not an array. The engine asks it
+about any rectangle of the T × S matrix of query–key pairs, and never needs the whole matrix at
+once. Masks join with `&` (and), `|` (or) and `~` (not):
 
     >>> from tfattn import masks
     >>> local = masks.causal() & masks.window(2)
@@ -11,9 +11,9 @@ once. Masks join with `&`, `|` and `~`:
      [1 1 0]
      [0 1 1]]
 
-The next mask is a class with one method, `on(grid)`, in a file of its own here. Positions count
-tokens from 0. With fewer queries than keys the queries are the last ones: query T−1 stands at key
-position S−1, as decoding needs.
+To add a mask, write a class with one method, `on(grid)`, in a file of its own here. Positions count
+tokens from 0. With fewer queries than keys the queries are the last ones: query T−1 has the
+position of key S−1, as decoding needs.
 """
 
 from tfattn.core.masks.base import Mask

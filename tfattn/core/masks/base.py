@@ -22,20 +22,28 @@ OPERATORS: dict[str, Callable[..., "Mask"]] = {}
 class Mask(Rule):
     """Which query may attend to which key: True means *may attend*.
 
-    A mask is a class with `on`. If its constructor has arguments, it has `get_config` too, and
-    `flatten`. That is enough on every path.
+    A mask is a class with the method `on`. If its constructor has arguments, it also needs
+    `get_config` and `flatten`. That is enough for every path.
 
-    The rest are hooks, and optional: what a mask can tell in short, so that blocks are skipped, or
-    taken unmasked. **A hook speaks of the `on` that stands beside it in a class, or further up.** A
-    subclass with an `on` of its own and no hooks inherits none, and is still exact: whoever asks a
-    mask does so through `tfattn.core.masks.hooks`, which looks at which class defines what, and
-    answers for a mask that cannot tell what is written here.
+    The other methods are optional hooks. They make a mask faster: by them blocks are skipped, or
+    computed without a mask. **A hook describes the `on` of its own class or of a base class.** A
+    subclass that defines `on` and no hooks does not use the inherited ones, and is still exact. For
+    this, hooks are called through `tfattn.core.masks.hooks` alone, which looks at which class
+    defines what. A mask without a hook gets the answer that is written here.
 
     Attributes:
-        is_relative: Hook. Whether `on` gives `(t, s)` and asks for nothing but how far a key is
-            from a query, `grid.key_positions()` less `grid.query_positions()`. One block then does
-            for a whole diagonal of them. Such a mask is asked beyond the square too, and must
-            answer by distance there.
+        is_relative: Hook. Whether `on` gives `(t, s)` and depends on nothing but the distance
+            `grid.key_positions() - grid.query_positions()`. One block then serves for all blocks on
+            a diagonal. Such a mask is asked about positions beyond the matrix too, and must answer
+            by distance there.
+    Example: every second key, counted from the query.
+        >>> class EverySecond(masks.Mask):
+        ...     def on(self, grid):
+        ...         distance = grid.key_positions() - grid.query_positions()  # (t, s)
+        ...         return distance % 2 == 0
+        >>> print(EverySecond().dense(2, 4).numpy().astype(int))
+        [[1 0 1 0]
+         [0 1 0 1]]
     """
 
     is_relative: bool = False
@@ -43,32 +51,31 @@ class Mask(Rule):
     def on(self, grid: Grid) -> Tensor:
         """Which pairs of `grid` may attend: bool, broadcastable to `(B, t, s)` or `(B, H, t, s)`.
 
-        A mask that holds an array cuts this rectangle's part out of it with `grid.batch_of`,
-        `grid.rows_of` and `grid.columns_of`. The whole square is a rectangle too, of which they cut
-        nothing, so that a mask without them is right on the dense path and wrong on the blockwise
-        one, which asks for some rows of the batch at a time.
+        A mask that holds an array cuts this rectangle out of it with `grid.batch_of`,
+        `grid.rows_of` and `grid.columns_of`. On the dense path the rectangle is the whole matrix,
+        and they return the array as it is. So a mask that forgets them is right on the dense path
+        and wrong on the blockwise one, which asks for some rows of the batch at a time.
         """
         raise NotImplementedError
 
     def key_bounds(self, grid: Grid) -> Range:
-        """Hook. Bounds `(low, high)` on what the queries of `grid` see: every key outside is hidden
-        from all of them.
+        """Hook. Bounds `(low, high)` on what the queries of `grid` see: every key outside them is
+        hidden from all these queries, and is skipped.
 
-        Integers, or scalar integer tensors where only the run can tell. What lies outside is
-        skipped.
+        Integers, or scalar integer tensors where they are not known before the graph runs.
         """
         return 0, grid.num_keys
 
     def full_bounds(self, grid: Grid) -> Range:
         """Hook. A range of keys `(low, high)` that every query of `grid` sees; empty where low ≥
-        high. A block inside of it is full, and needs no masking.
+        high. A block inside this range needs no mask.
         """
         return 0, 0
 
     def max_keys(self, grid: Grid) -> int:
-        """Hook. The most keys that the queries of `grid` see, as far as that is known before a
-        graph runs. For what is narrower than its `key_bounds`, or has only tensors for them. Asked
-        where the number of keys is an int.
+        """Hook. An upper bound on the number of keys that the queries of `grid` see, known before a
+        graph runs. For a mask that sees fewer keys than its `key_bounds`, or whose bounds are
+        tensors. Called only where the number of keys is an int.
         """
         return grid.num_keys
 
@@ -76,13 +83,13 @@ class Mask(Rule):
         """Hook. The keys that some query may see: bool, broadcastable to `(B, S)`; None where the
         mask cannot tell cheaply.
 
-        What no query may see is padding. It may say too much, never too little.
+        A key that no query may see is padding. The answer may hold too many keys, never too few.
         """
         return None
 
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        """Hook. The keys that every query may see, likewise; None where none is known. It may say
-        too little, never too much.
+        """Hook. The keys that every query may see: bool, broadcastable to `(B, S)`; None where none
+        is known. The answer may hold too few keys, never too many.
         """
         return None
 

@@ -18,7 +18,7 @@ __all__ = ["explicit"]
 
 @registered
 class explicit(Mask):
-    """A boolean array as it is.
+    """A boolean array as a mask.
 
     Args:
         mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats; True = may

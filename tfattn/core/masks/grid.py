@@ -1,4 +1,4 @@
-"""Rectangles of the T × S square of pairs: what a mask or a bias is asked about."""
+"""Rectangles of the T × S matrix of pairs: what a mask or a bias is asked about."""
 
 from typing import NamedTuple
 
@@ -10,22 +10,22 @@ __all__ = ["Grid"]
 
 
 class Grid(NamedTuple):
-    """A rectangle of the T × S square of query–key pairs.
+    """A rectangle of the T × S matrix of query–key pairs.
 
         position of query t = offset + t        position of key s = s
 
-    The rectangle may reach beyond the square: what a rule says there means nothing.
+    The rectangle may reach beyond the matrix: what a rule answers there is not used.
 
     Args:
-        num_queries, num_keys: T and S, the sides of the whole square.
+        num_queries, num_keys: T and S, the sides of the whole matrix.
         query_start, key_start: where the rectangle begins.
         queries, keys: t and s, its rows and columns.
         batch_start, batch: the rows of the batch that it is taken for, `batch` of them from
             `batch_start` on. Defaults to all of them.
         aligned: whether each start is a multiple of its side.
         offset: position of query 0 on the keys' axis. Defaults to S − T: the last query meets the
-            last key, as decoding at the end of a cache needs. At a place inside of a longer cache
-            it is the number of tokens before the queries.
+            last key, as decoding at the end of a cache needs. Inside a longer cache it is the
+            number of tokens before the queries.
     """
 
     num_queries: Size
@@ -41,7 +41,7 @@ class Grid(NamedTuple):
 
     @classmethod
     def whole(cls, num_queries: Size, num_keys: Size, offset: Size | None = None) -> "Grid":
-        """The whole square."""
+        """The whole matrix."""
         return cls(num_queries, num_keys, 0, 0, num_queries, num_keys, offset=offset)
 
     def query_rows(self) -> Tensor:
@@ -57,7 +57,7 @@ class Grid(NamedTuple):
         return self.query_start + self._offset()
 
     def last_position(self) -> Size:
-        """Position of the last one."""
+        """Position of the last query of the rectangle."""
         return self.first_position() + self.queries - 1
 
     def key_positions(self) -> Tensor:
@@ -68,19 +68,19 @@ class Grid(NamedTuple):
         return self.num_keys - self.num_queries if self.offset is None else self.offset
 
     def batch_of(self, tensor: Tensor) -> Tensor:
-        """Cuts this rectangle's rows of the batch out of `tensor`, unless its first axis repeats
-        one.
+        """Cuts this rectangle's rows of the batch out of `tensor`, unless its first axis has size
+        1 and repeats.
         """
         return tensor if self.batch is None else self._cut(tensor, 0, self.batch_start, self.batch)
 
     def rows_of(self, tensor: Tensor, axis: int) -> Tensor:
-        """Cuts the queries of this rectangle out of `tensor`, unless `axis` repeats one row."""
+        """Cuts the queries of this rectangle out of `tensor`, unless `axis` has size 1."""
         if self.queries is self.num_queries and _is_zero(self.query_start):
             return tensor
         return self._cut(tensor, axis, self.query_start, self.queries)
 
     def columns_of(self, tensor: Tensor, axis: int) -> Tensor:
-        """Cuts the keys of this rectangle out of `tensor`, unless `axis` repeats one column."""
+        """Cuts the keys of this rectangle out of `tensor`, unless `axis` has size 1."""
         if self.keys is self.num_keys and _is_zero(self.key_start):
             return tensor
         return self._cut(tensor, axis, self.key_start, self.keys)

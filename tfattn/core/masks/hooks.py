@@ -1,9 +1,9 @@
-"""What a mask tells in short, for whoever asks: the engine, the layers, and masks that join others.
+"""What a mask can tell without being computed. The engine, the layers and joined masks ask here.
 
-A hook speaks of the `on` that stands beside it in a class, or further up. It would mislead where a
-subclass gives another `on`: what a causal mask says of itself is wrong of one that sees every
-second key of those. So nobody calls a hook of a mask. These functions do, and where `on` is the
-newer one they give the answer of `Mask`, which is right of any.
+A hook describes the `on` of its own class or of a base class. It would be wrong where a subclass
+defines another `on`: the bounds of a causal mask are wrong for a subclass that hides more or fewer
+keys. So no other code calls a hook of a mask directly. These functions call it, and where a
+subclass has replaced `on` alone, they give the answer of `Mask`, which is right for any mask.
 """
 
 from tfattn._types import Size, Tensor
@@ -26,7 +26,7 @@ def key_bounds(mask: Mask, grid: Grid) -> Range:
 
 
 def full_bounds(mask: Mask, grid: Grid) -> Range:
-    """A range of keys that every query of `grid` sees, likewise."""
+    """A range `(low, high)` of keys that every query of `grid` sees."""
     return ranges.ends(_teller(mask, "full_bounds").full_bounds(grid))
 
 
@@ -47,7 +47,7 @@ def seen_keys(mask: Mask, num_queries: Size, num_keys: Size) -> Tensor | None:
 
 
 def common_keys(mask: Mask, num_queries: Size, num_keys: Size) -> Tensor | None:
-    """The keys that every query may see, likewise."""
+    """The keys that every query may see: bool `(B, S)`, or None."""
     return _teller(mask, "common_keys").common_keys(num_queries, num_keys)
 
 

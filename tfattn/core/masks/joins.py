@@ -18,7 +18,7 @@ __all__ = ["every"]
 
 
 def every(*parts: Any) -> Mask | None:
-    """AND over the masks and boolean arrays that are there; None where there are none."""
+    """The masks and boolean arrays joined by AND. None is skipped, and no masks give None."""
     parts = [_as_mask(part) for part in parts if part is not None]
     joined = parts[0] if parts else None
     for part in parts[1:]:

@@ -23,7 +23,8 @@ class padding(Mask):
         may attend = position of the key < valid_lens
 
     Args:
-        valid_lens: integers, `(B,)` one length a row of the batch, or `(B, T)` one length a query.
+        valid_lens: integers, `(B,)` one length per row of the batch, or `(B, T)` one length per
+            query.
     Raises:
         ValueError: `valid_lens` holds no integers, or its rank is not 1 or 2.
     Example:

@@ -22,12 +22,12 @@ class prefix(Mask):
 
         may attend = position of the key < length
 
-    `causal() | prefix(n)` is a prefix language model's mask.
+    `causal() | prefix(n)` is the mask of a prefix language model.
 
     Args:
-        length: int, or integers `()` or `(B,)`, in tokens.
+        length: number of tokens: an int of at least 0, or integers `()` or `(B,)`.
     Raises:
-        ValueError: `length` is no integer of at least 0, and no integer array of rank 0 or 1.
+        ValueError: `length` is neither an int of at least 0 nor an integer array of rank 0 or 1.
     Example:
         >>> print((masks.causal() | masks.prefix(2)).dense(3, 3).numpy().astype(int))
         [[1 1 0]

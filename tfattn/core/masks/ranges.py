@@ -1,6 +1,6 @@
-"""Ranges of keys `(low, high)`, low ≤ key < high, of whose ends each is an int or a scalar tensor.
+"""Ranges of keys `(low, high)`, low ≤ key < high. Each end is an int or a scalar tensor.
 
-What is computed of ints is an int: so much is then known before a graph runs.
+What is computed from ints is an int, and so is known before a graph runs.
 """
 
 import numbers

@@ -18,15 +18,16 @@ __all__ = ["segments"]
 class segments(Mask):
     """A query sees the keys of its own segment.
 
-        may attend = segment of the key is segment of the query
+        may attend = segment of the key == segment of the query
 
-    So several short sequences that are packed into one row stay apart.
+    With this mask, several short sequences that are packed into one row do not attend to each
+    other.
 
     Args:
         query_segments: integers `(B, T)`, the segment of each query.
         key_segments: integers `(B, S)`. Defaults to `query_segments` (self-attention).
     Raises:
-        ValueError: the ids are no integers of rank 2.
+        ValueError: the ids are not integers of rank 2.
     Example:
         >>> print(masks.segments([[0, 0, 1]]).dense(3, 3).numpy().astype(int))
         [[[1 1 0]

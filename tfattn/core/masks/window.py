@@ -21,12 +21,12 @@ class window(Mask):
         may attend = |position of the key − position of the query| < size
 
     `window(1)` is the diagonal. Joined with `causal()` it is the sliding window of autoregressive
-    models. The same reach as `sliding_window` of `keras.layers.MultiHeadAttention`.
+    models. `size` means the same as `sliding_window` of `keras.layers.MultiHeadAttention`.
 
     Args:
         size: Positive int, in tokens; the query's own position counts.
     Raises:
-        ValueError: `size` is no positive integer.
+        ValueError: `size` is not a positive integer.
     Example:
         >>> print(masks.window(2).dense(3, 3).numpy().astype(int))
         [[1 1 0]

@@ -6,7 +6,7 @@ never depends on them beyond rounding.
 
 # When attention goes block by block (`paths.choice`).
 
-# Least queries and keys. For fewer the square is no larger than the operands.
+# Least queries and keys. For fewer the scores are no larger than the operands.
 MIN_TOKENS = 64
 # Least T · S of a head. For fewer, fetching blocks costs more than it saves.
 MIN_PAIRS = 2**18

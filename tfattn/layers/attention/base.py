@@ -23,9 +23,13 @@ __all__ = ["AttentionLayer"]
 class AttentionLayer(keras.layers.Layer):
     """Base of all attention layers.
 
-    Masks combine by AND; True means *may attend*. The masks that Keras carries on tensors arrive as
-    `query_mask`, `value_mask` and `key_mask` by themselves, and stay on the caller's tensors. A
-    query with nothing to attend to gets weights and an output of exactly 0.
+    The order of call arguments is `(query, value, key)`, as in Keras; many books and papers write
+    query, key, value. So pass them by name. To see the weights, call a layer with
+    `return_attention_scores=True`, or a whole model by `tfattn.attention_weights(model, inputs)`.
+
+    Masks are joined by AND; True means *may attend*. Keras passes the implicit masks of tensors as
+    `query_mask`, `value_mask` and `key_mask`; they stay on the caller's tensors. A query that may
+    attend to no key gets weights and an output of exactly 0.
 
     Args:
         dropout: probability in [0, 1) of dropping a weight in training.
@@ -40,18 +44,18 @@ class AttentionLayer(keras.layers.Layer):
         key_mask: bool `(B, S)`; False hides that key and its value.
         attention_mask: bool, `(T, S)`, `(B, T, S)` or, where the layer has heads, `(B, H, T, S)`,
             with 1 where it repeats; or a mask object of `tfattn.masks`.
-        return_attention_scores: whether to return the weights too: those after the softmax, though
-            Keras's name for them says scores.
+        return_attention_scores: whether to return the weights too. The name is Keras's; what comes
+            back are the weights after the softmax, and not the scores before it.
         training: whether dropout is active. Defaults to the model's mode.
         use_causal_mask: whether a query sees no later key. With T < S the queries are the last
             ones: query T−1 meets key S−1, as decoding needs.
-        valid_lens: integers, `(B,)` one length a row or `(B, T)` one length a query: how many keys
-            are real.
+        valid_lens: integers: how many keys count, from the first on; `(B,)` one length per row of
+            the batch, or `(B, T)` one length per query.
         bias: float, added to the scores before the softmax, in the shapes of `attention_mask`; or a
             bias object of `tfattn.biases`, such as `tfattn.biases.alibi`.
     Returns:
-        The pooled values, `(B, T, ...)`; on request also the weights, whose rows sum to 1, or to 0
-        where every key is masked.
+        The weighted means of the values, `(B, T, ...)`; with `return_attention_scores=True` also
+        the weights, whose rows sum to 1, or to 0 where every key is masked.
     Raises:
         ValueError: ranks or lengths do not fit, a mask is not boolean, `valid_lens` holds no
             integers, or `bias` is for another number of heads.
@@ -76,7 +80,7 @@ class AttentionLayer(keras.layers.Layer):
         dropout: float,
         return_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """The layer itself: projects, and calls the engine.
+        """The computation of this layer, without checks: projects, and calls `attend`.
 
         Args:
             query, value, key: float, rank 3.   mask: a mask object, or None.
@@ -98,7 +102,7 @@ class AttentionLayer(keras.layers.Layer):
         dropout: float,
         return_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """The engine with a score layer: (output, weights), weights None where not wanted."""
+        """`tfattn.attend` with a score layer: (output, weights), weights None where not wanted."""
         query, key = score.prepare(query, key)
         result = attend(
             query=query,

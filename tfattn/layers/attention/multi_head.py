@@ -29,14 +29,14 @@ _REFUSED = {
 
 @keras.saving.register_keras_serializable("tfattn")
 class MultiHeadAttention(AttentionLayer):
-    """Several attentions side by side, each over its own projections of query, key and value.
+    """Several attention heads, each over its own projections of query, key and value.
 
         head_h = attention(query · W_h^q, key · W_h^k, value · W_h^v)
         output = concat(head_1 … head_H) · W_o
 
-    With the default score it computes what `keras.layers.MultiHeadAttention` computes, with the
-    same names, and takes that layer's `get_weights()`. The maps are `query_dense`, `key_dense`,
-    `value_dense` and `output_dense`.
+    With the default score it computes what `keras.layers.MultiHeadAttention` computes, has the same
+    argument names, and takes that layer's `get_weights()`. The linear maps are the sublayers
+    `query_dense`, `key_dense`, `value_dense` and `output_dense`.
 
     Args:
         num_heads: positive int H, heads of the query.
@@ -45,47 +45,63 @@ class MultiHeadAttention(AttentionLayer):
         dropout: probability in [0, 1) of dropping a weight in training.
         use_bias: whether the four linear maps have a bias.
         output_shape: positive int, width of the output. Defaults to the query's width.
-        score: a score layer, one attention function for all heads, with weights of its own for each
-            where it has any. Defaults to `DotProductScore()`.
+        score: a score layer for all heads. Where it has weights, each head has its own. Defaults to
+            `DotProductScore()`.
         num_key_value_heads: positive int G that divides H: heads of key and value, each shared by
             H/G heads of the query. Defaults to H. 1 is multi-query attention.
-        positions: a layer that turns the heads of queries and keys by their positions or biases
-            their scores, see `tfattn.HeadPositions`. Defaults to none. With
-            fewer queries than keys the queries are the last ones.
+        positions: a layer that rotates the heads of queries and keys by their positions, or adds a
+            bias to their scores, see `tfattn.HeadPositions`. Defaults to none. With fewer queries
+            than keys the queries are the last ones.
         kernel_initializer, kernel_regularizer, kernel_constraint: as in Keras, for the matrices of
             the four linear maps.
-        bias_initializer, bias_regularizer, bias_constraint: likewise, for their biases.
+        bias_initializer, bias_regularizer, bias_constraint: the same for their biases.
         output_kernel_initializer: for the output map. Defaults to `kernel_initializer`.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`; the main ones:
+    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
+    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
         query: float `(B, T, Dq)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
-        attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object; True = may
-            attend.
+        attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object of
+            `tfattn.masks`; True = may attend.
+        valid_lens: integers, `(B,)` one length a row or `(B, T)` one length a query: how many keys
+            are real.
+        key_mask, value_mask: bool `(B, S)`, True = real. The masks that Keras carries on tensors,
+            as from an Embedding, arrive here by themselves.
+        use_causal_mask: whether a query sees no later key.
+        return_attention_scores: whether to return the weights too.
         bias: float `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats, added to the
-            scores before the softmax; or a bias object. `tfattn.biases.alibi(num_heads)` is ALiBi,
-            a penalty on distance that is steeper in some heads than in others.
+            scores before the softmax; or a bias object, such as `tfattn.biases.alibi(num_heads)`.
     Returns:
-        `(B, T, E)`, E the query's width or `output_shape`; on request also the weights
-        `(B, H, T, S)`: each row sums to 1, or to 0 where every key is masked (the output there is
-        the bias of the output map).
+        `(B, T, E)`, where E is the query's width or `output_shape`; with
+        `return_attention_scores=True` also the weights `(B, H, T, S)`: each row sums to 1, or to 0
+        where every key is masked (the output there is the bias of the output map).
+        `tfattn.attention_weights` returns the weights of all layers of a model.
     Raises:
-        ValueError: sizes are no positive ints, heads do not divide, `bias` is for another number of
-            heads, or an argument of Keras's layer is not covered.
+        ValueError: a size is not a positive int; `num_key_value_heads` does not divide `num_heads`;
+            `bias` is for another number of heads; an argument of Keras's layer is not supported.
     Example:
         >>> tokens = np.ones((2, 7, 16), "float32")
-        >>> MultiHeadAttention(num_heads=4, key_dim=4)(tokens, tokens, use_causal_mask=True).shape
-        TensorShape([2, 7, 16])
         >>> layer = MultiHeadAttention(num_heads=4, key_dim=4)
-        >>> layer(tokens, tokens, use_causal_mask=True, bias=tfattn.biases.alibi(4)).shape
+        >>> layer(query=tokens, value=tokens, use_causal_mask=True).shape
+        TensorShape([2, 7, 16])
+
+        The same within a window of 3 tokens, and with ALiBi:
+
+        >>> near = masks.causal() & masks.window(3)
+        >>> output, weights = layer(
+        ...     query=tokens, value=tokens, attention_mask=near, return_attention_scores=True
+        ... )
+        >>> weights.shape
+        TensorShape([2, 4, 7, 7])
+        >>> alibi = tfattn.biases.alibi(4)
+        >>> layer(query=tokens, value=tokens, use_causal_mask=True, bias=alibi).shape
         TensorShape([2, 7, 16])
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared key heads, Ainslie et al.
-    2023, arXiv:2305.13245. Differs from Keras's layer in its first weights, which follow the
-    paper's 2-D matrices; in `use_causal_mask` with T < S, which lines up at the end here and at the
-    start there; and in fully masked queries.
+    2023, arXiv:2305.13245. Differs from Keras's layer in three things: the initial weights, whose
+    scale is that of one matrix for all heads; `use_causal_mask` with T < S, which is aligned at the
+    last key here and at the first key there; and fully masked queries.
     """
 
     def __init__(
@@ -189,7 +205,7 @@ class MultiHeadAttention(AttentionLayer):
     def project_keys(
         self, value: Tensor, key: Tensor | None = None, start: int | Tensor = 0
     ) -> tuple[Tensor, Tensor]:
-        """Keys and values in heads: what a token needs once, whichever query asks.
+        """Keys and values in heads, which do not depend on the query.
 
         Decoding keeps them between steps.
 
@@ -216,12 +232,12 @@ class MultiHeadAttention(AttentionLayer):
         return_weights: bool = False,
         start: int | Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attention over what `project_keys` has made: the rest of a call.
+        """Attention over the keys and values of `project_keys`: the rest of a call.
 
         Args:
             query: float `(B, T, Dq)`.   keys, values: of `project_keys`.
             mask: a mask object or a bool array, as in `tfattn.attend`.
-            bias: a bias object or a float array, likewise.
+            bias: a bias object or a float array, as in `tfattn.attend`.
             dropout: probability in [0, 1) of dropping a weight.
             return_weights: whether weights are wanted.
             start: position of the first query on the keys' axis, for positions and bias objects:

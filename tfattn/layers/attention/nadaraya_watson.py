@@ -19,7 +19,7 @@ __all__ = ["NadarayaWatson"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class NadarayaWatson(NamedAttention):
-    """The weighted mean of the values, weighted by how close each key lies to the query.
+    """Kernel regression: a mean of the values, weighted by how near each key is to the query.
 
         weights = K((query − key) / bandwidth) / Σ_keys K((query − key) / bandwidth)
         output  = weights · value
@@ -30,28 +30,32 @@ class NadarayaWatson(NamedAttention):
     Args:
         kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function from squared
             distances in bandwidths to log weights (see `tfattn.kernels`).
-        bandwidth: positive number, or a sequence of them, one a dimension; in the unit of query and
-            key. D2L's learned parameter w is 1 / bandwidth.
-        trainable_bandwidth: whether training moves the bandwidth, which stays positive whatever the
-            optimizer does. `current_bandwidth()` tells where it is.
-        leave_one_out: whether query i is kept from key i, so that a training point is predicted
-            from all others. Query and key are then the same points in the same order.
+        bandwidth: positive number, or a sequence of them, one per dimension; in the unit of query
+            and key. D2L's learned parameter w is 1 / bandwidth.
+        trainable_bandwidth: whether training changes the bandwidth, which stays positive.
+            `current_bandwidth()` returns its value.
+        leave_one_out: whether query i may not attend to key i, so that a training point is
+            predicted from all others. Query and key are then the same points in the same order.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`; the main ones:
+    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
+    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
         query: float `(B, T, D)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, D)`. Defaults to `value`.
     Returns:
-        `(B, T, Dv)`; on request also the weights `(B, T, S)`.
+        `(B, T, Dv)`; with `return_attention_scores=True` also the weights `(B, T, S)`: each row
+        sums to 1, or to 0 where every key is masked or has a kernel of 0.
+        `tfattn.attention_weights` returns the weights of all layers of a model.
     Raises:
-        ValueError: an unknown kernel; a bandwidth that is not positive, or not one a dimension;
+        ValueError: an unknown kernel; a bandwidth that is not positive, or not one per dimension;
             query and key differ in width, or in length under `leave_one_out`.
     Example:
         >>> points = np.array([[[0.0], [1.0], [2.0]]], "float32")
         >>> heights = np.array([[[0.0], [10.0], [20.0]]], "float32")
-        >>> print(NadarayaWatson()(points, heights, points, use_causal_mask=True)[0, :2, 0].numpy())
+        >>> layer = NadarayaWatson()
+        >>> output = layer(query=points, value=heights, key=points, use_causal_mask=True)
+        >>> print(output[0, :2, 0].numpy())
         [0.        6.2245936]
 
     Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics,
@@ -83,7 +87,7 @@ class NadarayaWatson(NamedAttention):
         self.leave_one_out = _checks.boolean("NadarayaWatson", "leave_one_out", leave_one_out)
 
     def current_bandwidth(self) -> Tensor:
-        """The bandwidth as training has left it: a scalar, or `(D,)`."""
+        """The present bandwidth, after any training: a scalar, or `(D,)`."""
         return self.score.current_bandwidth()
 
     def pool(

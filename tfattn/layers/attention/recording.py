@@ -24,16 +24,17 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
     Args:
         model: a `keras.Model` or layer.
         *inputs: what the model is called with.
-        **kwargs: likewise. `training` defaults to False.
+        **kwargs: what the model is called with, by name. `training` defaults to False.
     Returns:
-        dict from path to a NumPy array, `(B, T, S)` or `(B, H, T, S)`, in the order of the calls. A
-        layer that is called more than once appears again as `path:1`, `path:2` and so on.
+        dict from a layer's path to its weights, a NumPy array `(B, T, S)` or `(B, H, T, S)`, in the
+        order of the calls. Where a layer is called more than once, its later calls are `path:1`,
+        `path:2` and so on.
     Raises:
         ValueError: no attention layer of this collection ran eagerly.
     Example:
         >>> layer = DotProductAttention(name="attention")
         >>> query, value = np.ones((1, 2, 4), "float32"), np.ones((1, 3, 4), "float32")
-        >>> print(attention_weights(layer, query, value)["attention"].shape)
+        >>> print(attention_weights(layer, query=query, value=value)["attention"].shape)
         (1, 2, 3)
     """
     kwargs.setdefault("training", False)

@@ -1,8 +1,8 @@
-"""Score layers: how well a query and a key go together; any attention layer takes one.
+"""Score layers: how well a query matches a key. Any attention layer takes one.
 
-A score splits its work in two. `prepare` runs once a token and holds the weights; `pairwise` is a
-pure function that the engine runs once a pair, on all pairs at once or block by block. The next
-score is one more subclass of `Score`.
+A score has two parts. `prepare` runs once per token and holds the weights. `pairwise` is a pure
+function that runs once per pair, on all pairs at once or block by block. To add a score, write one
+more subclass of `Score`.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,29 +28,30 @@ __all__ = [
 class Score(keras.layers.Layer):
     """Base of all scores. Called on a query and a key it returns the scores before softmax.
 
-    A subclass defines `prepare_query` and `prepare_key`, and chooses its `pairwise` function from
-    `tfattn.core.scores`, or brings its own. In `parameters` it lists the tensors that this function
-    needs besides the operands: one that it closed over would get no gradient on the streamed path.
-    Where the two operands need each other it may define `prepare` as a whole; a decoder that
-    prepares its keys once a sentence and a query at each step does not take such a score.
+    A subclass defines `prepare_query` and `prepare_key`, and sets `pairwise` to a function of
+    `tfattn.core.scores` or to its own. `parameters` returns the tensors that this function needs
+    besides the operands; a tensor that the function closes over gets no gradient on the streamed
+    path. Where preparing one operand needs the other one, a subclass may define `prepare` instead.
+    `RecurrentDecoder` refuses such a score: it prepares the keys once per sentence, and a query at
+    each step.
 
     Attributes:
-        pairwise: function of the two operands, and of `parameters`, to the scores.
-        same_width: whether query and key must have one width, which `build` checks.
+        pairwise: function from the two operands, and `parameters`, to the scores.
+        same_width: whether query and key must have the same width; `build` checks it.
     Call arguments:
         query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with heads.
         key: float `(B, S, Dk)`, or `(B, G, S, Dk)` with G key heads, G a divisor of H.
     Returns:
         Scores, `(B, T, S)` or `(B, H, T, S)`.
-    Example: a score of one's own, which any attention layer takes.
+    Example: a new score, which any attention layer takes.
         >>> class Negated(Score):
         ...     def prepare_query(self, query):
         ...         return -query
         >>> tokens = np.array([[[1.0], [2.0]]], "float32")
-        >>> print(Negated()(tokens, tokens)[0].numpy())
+        >>> print(Negated()(query=tokens, key=tokens)[0].numpy())
         [[-1. -2.]
          [-2. -4.]]
-        >>> Attention(Negated())(tokens, tokens).shape
+        >>> Attention(Negated())(query=tokens, value=tokens).shape
         TensorShape([1, 2, 1])
     """
 
@@ -101,14 +102,14 @@ class DotProductScore(Score):
         scale: positive number; 1.0 is the unscaled product. Defaults to 1/√D.
     Call arguments, Returns: see `Score`; query and key are of one width D.
     Raises:
-        ValueError: `scale` is no number above 0; query and key differ in width.
+        ValueError: `scale` is not above 0; query and key differ in width.
     Example:
         >>> query, key = np.ones((1, 2, 4), "float32"), np.ones((1, 3, 4), "float32")
-        >>> print(DotProductScore()(query, key)[0, 0].numpy())
+        >>> print(DotProductScore()(query=query, key=key)[0, 0].numpy())
         [2. 2. 2.]
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 1; unscaled, Luong et al. 2015,
-    arXiv:1508.04025, equation 8.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, equation 1; unscaled, Luong, Pham,
+    Manning 2015, arXiv:1508.04025, section 3.1, dot.
     """
 
     same_width = True
@@ -140,10 +141,10 @@ class AdditiveScore(Score):
         units: positive int, width U of the hidden layer.
     Call arguments, Returns: see `Score`.
     Raises:
-        ValueError: `units` is no positive int.
+        ValueError: `units` is not a positive int.
     Example:
         >>> query, key = np.ones((2, 1, 20), "float32"), np.ones((2, 10, 2), "float32")
-        >>> AdditiveScore(units=8)(query, key).shape
+        >>> AdditiveScore(units=8)(query=query, key=key).shape
         TensorShape([2, 1, 10])
 
     Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2. Differs from it in having
@@ -176,7 +177,7 @@ class AdditiveScore(Score):
 
 @keras.saving.register_keras_serializable("tfattn")
 class BilinearScore(Score):
-    """A matrix between query and key, which may differ in width ("general" in Luong's paper).
+    """A learned matrix between query and key, which may differ in width (Luong's "general").
 
         score = query · W · key
 
@@ -185,10 +186,10 @@ class BilinearScore(Score):
     Call arguments, Returns: see `Score`.
     Example:
         >>> query, key = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 4), "float32")
-        >>> BilinearScore()(query, key).shape
+        >>> BilinearScore()(query=query, key=key).shape
         TensorShape([2, 3, 7])
 
-    Source: Luong, Pham, Manning 2015, arXiv:1508.04025, equation 8, general.
+    Source: Luong, Pham, Manning 2015, arXiv:1508.04025, section 3.1, general.
     """
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
@@ -200,19 +201,19 @@ class BilinearScore(Score):
 
 @keras.saving.register_keras_serializable("tfattn")
 class CosineScore(Score):
-    """The cosine of the angle between query and key, over a temperature.
+    """The cosine of the angle between query and key, divided by a temperature.
 
         score = cos(query, key) / temperature
 
     Args:
-        temperature: positive number; the smaller, the sharper the weights. Tokens shorter than 1e-6
-            count as that long, so that the cosine of a zero vector is 0.
+        temperature: positive number; the smaller, the sharper the weights. A norm below 1e-6 counts
+            as 1e-6, so that the cosine of a zero vector is 0.
     Call arguments, Returns: see `Score`; query and key are of one width.
     Raises:
         ValueError: `temperature` is not above 0; query and key differ in width.
     Example:
         >>> query = np.array([[[3.0, 0.0]]], "float32")
-        >>> print(CosineScore(temperature=0.5)(query, -query).numpy())
+        >>> print(CosineScore(temperature=0.5)(query=query, key=-query).numpy())
         [[[-2.]]]
 
     Source: Graves, Wayne, Danihelka 2014, arXiv:1410.5401, equations 5 and 6; the temperature is
@@ -241,23 +242,23 @@ class KernelScore(Score):
 
         score = log K(‖(query − key) / bandwidth‖)        so that softmax over keys gives K / Σ K
 
-    The bandwidth is a softplus of the weight that is trained, and so stays positive whatever the
-    optimizer does. D2L's parameter w is 1 / bandwidth.
+    The bandwidth is the softplus of the trained weight, and so stays positive. D2L's parameter w is
+    1 / bandwidth.
 
     Args:
         kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function from squared
             distances in bandwidths to log weights (registered with Keras, if the layer is to be
             saved).
-        bandwidth: positive number, or a sequence of them, one a dimension of the keys; in the unit
-            of the inputs.
-        trainable_bandwidth: whether training moves the bandwidth. `current_bandwidth()` tells where
-            it is.
+        bandwidth: positive number, or a sequence of them, one per dimension of the keys; in the
+            unit of the inputs.
+        trainable_bandwidth: whether training changes the bandwidth. `current_bandwidth()` returns
+            its value.
     Call arguments, Returns: see `Score`; query and key are of one width.
     Raises:
-        ValueError: an unknown kernel; a bandwidth that is not positive, or not one a dimension.
+        ValueError: an unknown kernel; a bandwidth that is not positive, or not one per dimension.
     Example:
         >>> query, key = np.array([[[0.0]]], "float32"), np.array([[[2.0], [4.0]]], "float32")
-        >>> print(KernelScore("gaussian", bandwidth=2.0)(query, key).numpy())
+        >>> print(KernelScore("gaussian", bandwidth=2.0)(query=query, key=key).numpy())
         [[[-0.5 -2. ]]]
 
     Source: Nadaraya 1964; Watson 1964; kernels, Wasserman, All of Nonparametric Statistics,
@@ -299,7 +300,7 @@ class KernelScore(Score):
         )
 
     def current_bandwidth(self) -> Tensor:
-        """The bandwidth as training has left it: a scalar, or `(D,)`."""
+        """The present bandwidth, after any training: a scalar, or `(D,)`."""
         # Far below 0 the softplus rounds to 0 in float32.
         return ops.maximum(ops.softplus(self.raw_bandwidth), 1e-12)
 
@@ -344,7 +345,7 @@ def _unit(tensor: Tensor) -> Tensor:
 
 
 def _add_matrix(score: Score, name: str, shape: Shape, width: int) -> keras.Variable:
-    """One matrix `(D, width)`, or one a head, `(H, D, width)`, for tokens of that shape.
+    """One matrix `(D, width)`, or one per head, `(H, D, width)`, for tokens of that shape.
 
     Glorot's bound is written out: on three axes Keras's initializer takes the heads for a receptive
     field and makes the weights too small.

@@ -17,7 +17,7 @@ __all__ = ["AdditiveAttention", "Attention", "BilinearAttention", "DotProductAtt
 
 @keras.saving.register_keras_serializable("tfattn")
 class Attention(AttentionLayer):
-    """Attention pooling over any score.
+    """Attention with any score: the output is a weighted mean of the values.
 
         weights = softmax over keys of score(query, key)
         output  = weights · value
@@ -27,26 +27,27 @@ class Attention(AttentionLayer):
             share one. Defaults to `DotProductScore()`.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`; the main ones:
+    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
+    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
         query: float `(B, T, Dq)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
         attention_mask: bool, broadcastable to `(B, T, S)`, or a mask object; True = may attend.
-        valid_lens: integers `(B,)` or `(B, T)`: how many keys are real.
+        valid_lens: integers `(B,)` or `(B, T)`: how many keys count, from the first on.
         bias: float, broadcastable to `(B, T, S)`, or a bias object such as
             `tfattn.biases.alibi(1)`; added to the scores before the softmax.
     Returns:
-        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
-        every key is masked.
+        `(B, T, Dv)`; with `return_attention_scores=True` also the weights `(B, T, S)`: each row
+        sums to 1, or to 0 where every key is masked. `tfattn.attention_weights` returns the weights
+        of all layers of a model.
     Raises:
-        ValueError: `score` is no score layer; shapes do not fit; `bias` is for several heads.
+        ValueError: `score` is not a score layer; shapes do not fit; `bias` is for several heads.
     Example:
         >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 5), "float32")
-        >>> Attention(score=CosineScore(temperature=0.1))(query, value).shape
+        >>> Attention(score=CosineScore(temperature=0.1))(query=query, value=value).shape
         TensorShape([2, 3, 5])
 
-    Source: Nadaraya 1964; Watson 1964; the score decides the rest.
+    Source: Nadaraya 1964; Watson 1964, for the weighted mean; see each score for its own source.
     """
 
     def __init__(
@@ -113,22 +114,28 @@ class DotProductAttention(NamedAttention):
     """Attention with the scaled dot product.
 
         weights = softmax(scale · query · keyᵀ)
+        output  = weights · value
 
     Args:
         scale: positive number; 1.0 is the unscaled product. Defaults to 1/√D.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`; query and key are of one width D.
+    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
+    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
+        query: float `(B, T, D)`.
+        value: float `(B, S, Dv)`.
+        key: float `(B, S, D)`. Defaults to `value`.
     Returns:
-        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
-        every key is masked.
+        `(B, T, Dv)`; with `return_attention_scores=True` also the weights `(B, T, S)`: each row
+        sums to 1, or to 0 where every key is masked. `tfattn.attention_weights` returns the weights
+        of all layers of a model.
     Raises:
-        ValueError: `scale` is no number above 0; query and key differ in width; shapes do not fit.
+        ValueError: `scale` is not above 0; query and key differ in width; shapes do not fit.
     Example:
         >>> query = np.zeros((1, 1, 2), "float32")
         >>> value = np.array([[[1.0, 1.0], [3.0, 5.0], [100.0, 100.0]]], "float32")
-        >>> print(DotProductAttention()(query, value, valid_lens=np.array([2])).numpy())
+        >>> layer = DotProductAttention()
+        >>> print(layer(query=query, value=value, valid_lens=np.array([2])).numpy())
         [[[2. 3.]]]
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, equation 1.
@@ -153,31 +160,37 @@ class DotProductAttention(NamedAttention):
 
 @keras.saving.register_keras_serializable("tfattn")
 class AdditiveAttention(NamedAttention):
-    """Attention scored by a small network, for queries and keys of different widths.
+    """Attention with the additive score, for queries and keys of any widths.
 
-        weights = softmax(w_v · tanh(W_q query + W_k key))
+        weights = softmax over keys of w_v · tanh(W_q query + W_k key)
+        output  = weights · value
 
     Args:
         units: positive int, width U of the hidden layer.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`.
+    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
+    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
+        query: float `(B, T, Dq)`.
+        value: float `(B, S, Dv)`.
+        key: float `(B, S, Dk)`. Defaults to `value`.
     Returns:
-        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
-        every key is masked.
+        `(B, T, Dv)`; with `return_attention_scores=True` also the weights `(B, T, S)`: each row
+        sums to 1, or to 0 where every key is masked. `tfattn.attention_weights` returns the weights
+        of all layers of a model.
     Raises:
-        ValueError: `units` is no positive int; shapes do not fit.
-    Example: equal keys share the weight, so that the output is the mean of the values that count.
+        ValueError: `units` is not a positive int; shapes do not fit.
+    Example: equal keys get equal weights, so the output is the mean of the values that count.
         >>> query, key = np.ones((2, 1, 20), "float32"), np.ones((2, 10, 2), "float32")
         >>> value = np.tile(np.arange(40, dtype="float32").reshape(1, 10, 4), (2, 1, 1))
         >>> layer = AdditiveAttention(units=8, dropout=0.1)
-        >>> print(layer(query, value, key, valid_lens=np.array([2, 6])).numpy().round(3))
+        >>> output = layer(query=query, value=value, key=key, valid_lens=np.array([2, 6]))
+        >>> print(output.numpy().round(3))
         [[[ 2.  3.  4.  5.]]
          [[10. 11. 12. 13.]]]
 
-    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2; no biases. Differs from
-    `keras.layers.AdditiveAttention`, which has no projections.
+    Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2; without biases. Differs
+    from `keras.layers.AdditiveAttention`, which has no projections.
     """
 
     def __init__(self, units: int, dropout: float = 0.0, seed: int | None = None, **kwargs: Any):
@@ -195,21 +208,28 @@ class BilinearAttention(NamedAttention):
     """Attention with a learned matrix between query and key.
 
         weights = softmax(query · W · keyᵀ)
+        output  = weights · value
 
     Args:
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`.
+    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
+    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
+        query: float `(B, T, Dq)`.
+        value: float `(B, S, Dv)`.
+        key: float `(B, S, Dk)`. Defaults to `value`.
     Returns:
-        `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
-        every key is masked.
+        `(B, T, Dv)`; with `return_attention_scores=True` also the weights `(B, T, S)`: each row
+        sums to 1, or to 0 where every key is masked. `tfattn.attention_weights` returns the weights
+        of all layers of a model.
+    Raises:
+        ValueError: shapes do not fit; `dropout` is not in [0, 1).
     Example:
         >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 4), "float32")
-        >>> BilinearAttention()(query, value).shape
+        >>> BilinearAttention()(query=query, value=value).shape
         TensorShape([2, 3, 4])
 
-    Source: Luong, Pham, Manning 2015, arXiv:1508.04025, equation 8, general.
+    Source: Luong, Pham, Manning 2015, arXiv:1508.04025, section 3.1, general.
     """
 
     def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any):

@@ -71,23 +71,24 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
         p(i, 2j+1) = cos(i / max_wavelength^(2j/D))
         output     = input_scale · input + p
 
-    Any length works, in training and after it. Positions p(i + δ) are a rotation of p(i) that is
-    the same for every i. Angles are computed in float32, in radians, whatever the policy: in
-    bfloat16 position 600 would be off by more than 1.
+    Any length works, in training and after it. p(i + δ) is a rotation of p(i), and the rotation is
+    the same for every i. Angles are in radians, and are computed in float32 under every dtype
+    policy: in bfloat16, the encoding of position 600 would have an error above 1.
 
     Args:
-        input_scale: positive number that the inputs are multiplied with first; the Transformer
-            takes √D. It stands here, since `embedding * scale` outside would lose the mask that
-            Keras carries on the embedding.
+        input_scale: positive number by which the inputs are multiplied first; the Transformer
+            takes √D. It is an argument here, since `embedding * scale` outside the layer would lose
+            the implicit mask of the embedding.
         max_wavelength: positive number; wavelengths run from 2π to 2π times this.
     Call arguments:
         inputs: float `(B, T, D)`; odd widths end with a sine.
-        start_index: position of the first token: int, or an integer tensor `()` or `(B,)`, as
-            decoding step by step needs.
+        start_index: position of the first token: an int, or an integer tensor `()` or `(B,)`. For
+            decoding step by step.
     Returns:
         `(B, T, D)`, with the inputs' mask.
     Raises:
-        ValueError: rank is not 3; `start_index` is below 0; a number is not above 0.
+        ValueError: the inputs' rank is not 3; `start_index` is below 0; `input_scale` or
+            `max_wavelength` is not above 0.
     Example:
         >>> tokens = np.zeros((1, 2, 4), "float32")
         >>> print(SinusoidalPositionalEncoding()(tokens)[0].numpy().round(4))
@@ -118,21 +119,22 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
 
 @keras.saving.register_keras_serializable("tfattn")
 class LearnedPositionalEncoding(_PositionalEncoding):
-    """Adds a vector that is learned for each position.
+    """Adds a learned vector for each position.
 
         output = input_scale · input + E[position]
 
     Args:
-        max_length: positive int, positions 0 … max_length − 1 can be encoded.
-        input_scale: positive number that the inputs are multiplied with first.
-        initializer: of the vectors. Defaults to a normal of standard deviation 0.02.
+        max_length: positive int; positions 0 to max_length − 1 can be encoded.
+        input_scale: positive number by which the inputs are multiplied first.
+        initializer: initializer of the vectors. Defaults to a normal distribution with standard
+            deviation 0.02.
     Call arguments:
         inputs: float `(B, T, D)`.
         start_index: position of the first token: int, or an integer tensor `()` or `(B,)`.
     Returns:
         `(B, T, D)`, with the inputs' mask.
     Raises:
-        ValueError: rank is not 3; the last position is known to lie past `max_length`.
+        ValueError: the inputs' rank is not 3; a position is known to be `max_length` or more.
     Example:
         >>> LearnedPositionalEncoding(max_length=10)(np.zeros((1, 7, 4), "float32")).shape
         TensorShape([1, 7, 4])

@@ -18,13 +18,14 @@ class AlibiPositions(HeadPositions):
 
         score_h(query, key) − slope_h · |position of the query − position of the key|
 
-    Each head has a slope of its own, from 2^(−8/H) down to 2^(−8). Nothing is learned, and nothing
-    is added to the inputs, so a model works on longer sequences than it was trained with. It holds
-    no array over all pairs, and decoding step by step sees the right distances.
+    Each of the H heads has its own slope, from 2^(−8/H) down to 2^(−8) where H is a power of two.
+    Nothing is learned, and nothing is added to the inputs, so a model works on longer sequences
+    than it was trained with. No array over all pairs is held. Decoding step by step has the right
+    distances.
 
     Args:
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
-    Example: in an attention, and in each block of a model.
+    Example: in an attention layer, and in each block of a model.
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, positions=AlibiPositions())
         >>> block = TransformerDecoderBlock(hidden_dim=16, attention=attention)
         >>> nothing_added = keras.layers.Identity()

@@ -1,4 +1,4 @@
-"""Positions that live inside of attention, where query and key meet."""
+"""Positions inside attention: rotations of query and key heads, or a bias on the scores."""
 
 from typing import Any
 
@@ -8,16 +8,16 @@ __all__ = ["HeadPositions"]
 
 
 class HeadPositions(keras.layers.Layer):
-    """Base of positions that turn the heads of queries and keys, or bias the scores, or do both.
+    """Base of positions that rotate the heads of queries and keys, or add a bias to the scores.
 
         score(turn(query_t), turn(key_s)) + bias(t, s)
 
-    A subclass defines `turn` or `bias`, and `MultiHeadAttention(positions=...)` asks it wherever
-    heads are made: in a call, in caches and in steps. Its weights, where it has any, are made in
-    `build`; one object serves one attention. It is registered with Keras, as any layer that is to
-    come back from a file.
+    A subclass defines `turn`, `bias` or both. `MultiHeadAttention(positions=...)` calls them
+    wherever it projects heads: in a call, and in decoding with caches. Weights, if any, are made in
+    `build`; one object serves one attention layer. Register the subclass with Keras, as any layer
+    that is to be saved.
 
-    Example: a rotation of two features by one radian a token.
+    Example: a rotation of two features by one radian per token.
         >>> class Turned(HeadPositions):
         ...     def turn(self, heads, start):
         ...         tokens = keras.ops.shape(heads)[2]
@@ -28,7 +28,7 @@ class HeadPositions(keras.layers.Layer):
         ...         return keras.ops.cast(turned, heads.dtype)
         >>> attention = MultiHeadAttention(num_heads=3, key_dim=2, positions=Turned())
         >>> tokens = np.ones((1, 5, 6), "float32")
-        >>> attention(tokens, tokens).shape
+        >>> attention(query=tokens, value=tokens).shape
         TensorShape([1, 5, 6])
     """
 
@@ -36,14 +36,14 @@ class HeadPositions(keras.layers.Layer):
         """Makes the weights, for heads of those shapes, `(B, H, T, P)` and `(B, G, S, P)`."""
 
     def turn(self, heads: Any, start: Any) -> Any:
-        """Heads as they are at their positions.
+        """The heads, rotated by their positions.
 
         Args:
             heads: float `(B, H, T, P)`, projected queries or keys.
             start: position of the first of the T tokens on the keys' axis: int, or a scalar integer
                 tensor.
         Returns:
-            `(B, H, T, P)`, of the same dtype. Angles are computed in float32, whatever that is.
+            `(B, H, T, P)`, of the same dtype. Compute angles in float32, whatever that dtype is.
         """
         return heads
 

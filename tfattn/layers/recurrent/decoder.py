@@ -20,61 +20,64 @@ __all__ = ["RecurrentDecoder"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class RecurrentDecoder(RecurrentStack):
-    """Target ids and an encoder's output to one vector a target token, attending at every step.
+    """A recurrent network over the target that attends to an encoder's output at every step.
 
         α_t = softmax over s of score(h_{t−1}, memory_s)
         c_t = Σ_s α_ts · memory_s
         h_t = cell([embedding(ids_t); c_t], h_{t−1})
         o_t = tanh(W [h_t; c_t; embedding(ids_t)])
 
-    The query h_{t−1} is the top layer's last state. Layers above the first read the one below
-    instead of embedding and context. The keys are projected once a sentence. The alignments α are
-    the weights of this attention.
+    The query h_{t−1} is the top layer's last state. A layer above the first reads the outputs of
+    the layer below it, and not embedding and context. The keys are projected once per sentence. The
+    alignments α are the weights of this attention.
 
     Args:
         vocabulary_size: positive int, number of target ids, padding included.
-        width: positive int, features of an embedding, and of the output.
+        width: positive int, features of an embedding and of an output vector.
         units: positive int, features of a state.
         num_layers: positive int, recurrent layers one above the other.
         cell: class of the cells, as for `RecurrentEncoder`.
-        score: a score layer, for this layer alone; Luong's are `BilinearScore()` (general) and, for
-            a memory as wide as `units`, `DotProductScore(scale=1.0)` (dot). Defaults to
-            Bahdanau's, `AdditiveScore(units)`.
+        score: a score layer, not shared with another layer. Defaults to Bahdanau's,
+            `AdditiveScore(units)`. Luong's are `BilinearScore()` (general) and, for a memory as
+            wide as `units`, `DotProductScore(scale=1.0)` (dot).
         dropout: probability in [0, 1) on the embeddings, between layers and on the output.
-        embedding: a `keras.layers.Embedding` to share inside of one model class. Defaults to one of
-            its own.
+        embedding: a `keras.layers.Embedding` that another layer of the same model class shares.
+            Defaults to a new one.
         seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, T)`, the target so far, begin token first; id 0 is padding.
         memory: float `(B, S, Dm)`, the encoder's output.
-        memory_mask: bool `(B, S)`, True = real token; arrives by itself where Keras carries it on
-            `memory`.
-        keys: the keys that `prepare` gave, with the memory that it gave as `memory`. Defaults to
-            preparing both here.
-        initial_state: a list of layers, each a list of the cell's states `(B, units)`. Defaults to
-            zeros.
+        memory_mask: bool `(B, S)`, True = real token. Keras passes the implicit mask of `memory`
+            here.
+        keys: the keys that `prepare` returned; `memory` is then the memory that it returned. By
+            default both are prepared in the call.
+        initial_state: a list with one entry per layer, each a list of the cell's states
+            `(B, units)`. Defaults to zeros.
         return_attention_scores: whether to return the alignments too.
         return_state: whether to return the last states too, in the form of `initial_state`.
         training: whether dropout is active.
     Returns:
-        `(B, T, width)`, with the mask of the ids; on request also the alignments `(B, T, S)`, whose
-        rows sum to 1, or to 0 where all of the memory is masked and at padding; and the states
-        after the last real token.
+        `(B, T, width)`, with the mask of the ids. With `return_attention_scores=True` also the
+        alignments `(B, T, S)`: each row sums to 1, or to 0 where the whole memory is masked and at
+        padding. With `return_state=True` also the states after the last real token.
+        `tfattn.attention_weights` returns the weights of all layers of a model.
     Raises:
-        ValueError: a size is no positive int, `cell` is no class of layers, `score` is no score
-            layer or one that cannot prepare a key without its query, a mask or the initial state
-            does not fit.
+        ValueError: a size is not a positive int; `cell` is not a class of layers; `score` is not a
+            score layer, or cannot prepare a key without its query; a mask or the initial state does
+            not fit.
     Example:
         >>> decoder = RecurrentDecoder(vocabulary_size=11, width=4, units=8)
         >>> target, memory = np.array([[2, 5, 0]]), np.ones((1, 7, 6), "float32")
-        >>> outputs, alignments = decoder(target, memory, return_attention_scores=True)
+        >>> outputs, alignments = decoder(
+        ...     ids=target, memory=memory, return_attention_scores=True
+        ... )
         >>> outputs.shape, alignments.shape
         (TensorShape([1, 3, 4]), TensorShape([1, 3, 7]))
 
     Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, section 3.1 and appendix A.2.2; the default
     sizes are theirs. Differs from it in the GRU, whose reset gate acts after the recurrent product,
-    as Keras has it, and in the output: tanh of the new state as in Luong, Pham, Manning 2015,
-    arXiv:1508.04025, equation 5, where the paper has a maxout of the old one.
+    as in Keras, and in the output: a tanh over the new state as in Luong, Pham, Manning 2015,
+    arXiv:1508.04025, equation 5, where Bahdanau's paper has a maxout over the old state.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class RecurrentDecoder(RecurrentStack):
         self.readout.build((None, self.units + memory_width + self.width))
 
     def prepare(self, memory: Tensor, memory_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What each sentence needs once: its memory without padding, and its keys.
+        """What is computed once per sentence: the memory with zeros at padding, and the keys.
 
         Args:
             memory, memory_mask: as in the call.

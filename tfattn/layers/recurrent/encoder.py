@@ -17,40 +17,40 @@ __all__ = ["RecurrentEncoder"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class RecurrentEncoder(RecurrentStack):
-    """Token ids to one vector a token, by a recurrent network; and the states that it ends in.
+    """A recurrent network from token ids to one vector per token, and its last states.
 
         h_s = cell(embedding(ids_s), h_{s−1})
 
-    A bidirectional one reads backwards too, and puts both vectors side by side. Padding changes no
-    state: the network ends in the state after the last real token (read backwards, after the
-    first), however much padding a batch has, and on whichever side.
+    A bidirectional encoder also reads backwards, and concatenates both vectors. Padding, on either
+    side, changes no state: the last state is that after the last real token (reading backwards,
+    after the first one).
 
     Args:
         vocabulary_size: positive int, number of ids, padding included.
         width: positive int, features of an embedding.
         units: positive int, features of a state.
         num_layers: positive int, recurrent layers one above the other.
-        cell: class of the cells, `keras.layers.GRUCell`, `keras.layers.LSTMCell`, or another that
-            is made by `cell(units, dtype=..., name=...)`; one of your own must be registered with
-            Keras to be saved. Those two are the fast ones: the products of their inputs are taken
-            out of the loop.
+        cell: class of the cells: `keras.layers.GRUCell`, `keras.layers.LSTMCell`, or another class
+            that is made by `cell(units, dtype=..., name=...)`. Register your own class with Keras
+            if the model is to be saved. GRU and LSTM are faster than others: the matrix products of
+            their inputs are computed before the loop.
         bidirectional: whether each layer has a second cell that reads from the end.
         dropout: probability in [0, 1) on the embeddings and between layers.
-        embedding: a `keras.layers.Embedding` to share inside of one model class, as
-            `BahdanauSeq2Seq` does. Defaults to one of its own.
+        embedding: a `keras.layers.Embedding` that another layer of the same model class shares, as
+            in `BahdanauSeq2Seq`. Defaults to a new one.
         seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, S)`; id 0 is padding.
         return_state: whether to return the last states too.
         training: whether dropout is active.
     Returns:
-        `(B, S, units)`, or `(B, S, 2 · units)` where bidirectional: 0 at padding, with the mask of
-        the ids. On request also the states: a list of layers, each a list of the cell's states (one
-        of a GRU; state and carry of an LSTM), each as wide as the output: `(B, units)`, or the one
-        read forward and the one read backward, `(B, 2 · units)`.
+        `(B, S, units)`, or `(B, S, 2 · units)` if bidirectional: 0 at padding, with the mask of the
+        ids. With `return_state=True` also the last states: a list with one entry per layer, each a
+        list of the cell's states (one for a GRU; state and carry for an LSTM). A state is
+        `(B, units)`; if bidirectional, forward and backward are concatenated: `(B, 2 · units)`.
     Raises:
-        ValueError: a size is no positive int, `cell` is no class of layers, `embedding` has another
-            width.
+        ValueError: a size is not a positive int; `cell` is not a class of layers; `embedding` has
+            another width.
     Example:
         >>> encoder = RecurrentEncoder(vocabulary_size=11, width=4, units=8, bidirectional=True)
         >>> outputs, [[state]] = encoder(np.array([[3, 5, 0]]), return_state=True)
@@ -59,7 +59,7 @@ class RecurrentEncoder(RecurrentStack):
 
     Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, section 3.2 and appendix A.2.1; the default
     sizes are theirs. Differs from it in the GRU, whose reset gate acts after the recurrent product,
-    as Keras has it.
+    as in Keras.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Recurrence: Keras's cells in two parts, and one loop over time.
 
-As a score does, a cell splits its work. What depends on the token alone, its share of the input's
-product and the bias, is one flat product over all tokens before the loop. The loop does what waits
-for the state.
+Like a score, a cell has two parts. What depends on the token alone (its product with the input
+matrix, and the bias) is one product over all tokens, before the loop. The loop computes what
+depends on the state.
 """
 
 from collections.abc import Callable, Sequence

@@ -19,28 +19,28 @@ class AddNorm(keras.layers.Layer):
         post-norm (the paper):       norm(input + dropout(sublayer(input)))
         pre-norm (`norm_first`):     input + dropout(sublayer(norm(input)))
 
-    Both are used in the same two steps, `output = add_norm(x, sublayer(add_norm.pre_norm(x)))`. A
-    stack of pre-norm blocks needs one more norm after the last, which the models here add.
+    Use both in the same way: `output = add_norm(x, sublayer(add_norm.pre_norm(x)))`. A stack of
+    pre-norm blocks needs one more norm after the last block; the models of this package add it.
 
     Args:
         dropout: probability in [0, 1) of dropping a feature of the sublayer's output in training.
         norm_first: whether to normalise before the sublayer (pre-norm).
         epsilon: positive number, added to the variance by the default norm.
-        norm: a norm layer, of which this layer makes a copy: `keras.layers.RMSNormalization()`,
-            say. Defaults to layer normalisation with `epsilon`.
+        norm: a norm layer, such as `keras.layers.RMSNormalization()`, which is copied. Defaults to
+            layer normalisation with `epsilon`.
         seed: int, for the dropout.
     Call arguments:
-        inputs: float `(B, T, D)`, what went around the sublayer.
-        outputs: float `(B, T, D)`, what came out of it; without it the layer only normalises, which
-            is `pre_norm`.
+        inputs: float `(B, T, D)`, the inputs of the sublayer.
+        outputs: float `(B, T, D)`, its outputs. Without them the layer only normalises, as
+            `pre_norm` does.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of `inputs`.
     Raises:
-        ValueError: the two differ in width; `dropout` is not in [0, 1); `norm` is no layer.
+        ValueError: the two differ in width; `dropout` is not in [0, 1); `norm` is not a layer.
     Example:
         >>> inputs = np.array([[[1.0, 3.0]]], "float32")
-        >>> print(AddNorm()(inputs, inputs).numpy().round(3))
+        >>> print(AddNorm()(inputs=inputs, outputs=inputs).numpy().round(3))
         [[[-1.  1.]]]
 
     Source: He et al. 2016, arXiv:1512.03385; Ba, Kiros, Hinton 2016, arXiv:1607.06450; pre-norm,
@@ -84,7 +84,7 @@ class AddNorm(keras.layers.Layer):
         )
 
     def pre_norm(self, inputs: Any) -> Any:
-        """What the sublayer is to be given: the inputs, normalised under pre-norm."""
+        """The inputs of the sublayer: normalised for pre-norm, unchanged for post-norm."""
         return self(inputs) if self.norm_first else inputs
 
     def call(self, inputs: Any, outputs: Any = None, training: bool | None = None) -> Any:

@@ -17,36 +17,38 @@ __all__ = ["TransformerDecoderBlock"]
 class TransformerDecoderBlock(TransformerBlock):
     """Masked self-attention, attention over the encoder's output, and a position-wise network.
 
-        x = add_norm(x, self_attention(x, x))            a position sees those up to its own
-        x = add_norm(x, cross_attention(x, memory))      keys and values from the encoder
+        x = add_norm(x, self_attention(query=x, value=x))           sees no later position
+        x = add_norm(x, cross_attention(query=x, value=memory))     memory: the encoder's output
         x = add_norm(x, feed_forward(x))
 
-    Built without a memory, as a language model's block is, it has no cross-attention at all.
+    Built without a memory, as for a language model, a block has no cross-attention.
 
     Args: those of `TransformerEncoderBlock`. The copy of `attention` over the memory has no
-    positions: memory and target count theirs apart.
+    positions, since memory and target count their positions separately.
     Call arguments:
         inputs: float `(B, T, D)`, the target so far.
         memory: float `(B, S, Dm)`, the encoder's output; in every call or in none.
-        inputs_mask: bool `(B, T)`, True = real token; arrives by itself where Keras carries it on
-            `inputs`.
-        memory_mask: bool `(B, S)`, likewise for `memory`.
+        inputs_mask: bool `(B, T)`, True = real token. Keras passes the implicit mask of `inputs`
+            here.
+        memory_mask: bool `(B, S)`, the same for `memory`.
         attention_mask: bool `(T, T)`, `(B, T, T)` or `(B, H, T, T)`, or a mask object, for the
             self-attention.
         memory_attention_mask: the same over the memory, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`.
         valid_lens: integers `(B,)` or `(B, T)`: how many positions of the memory are real.
-        use_causal_mask: whether the self-attention sees no later position.
-        return_attention_scores: whether to return both kinds of weights too.
+        use_causal_mask: whether the self-attention sees no later position. Defaults to True.
+        return_attention_scores: whether to return the weights of both attentions too.
         training: whether dropout is active.
     Returns:
-        `(B, T, D)`, with the mask of `inputs`; on request also the weights of the self-attention,
-        `(B, H, T, T)`, and of the attention over the memory, `(B, H, T, S)`.
+        `(B, T, D)`, with the mask of `inputs`; with `return_attention_scores=True` also the weights
+        of the self-attention, `(B, H, T, T)`, and of the attention over the memory, `(B, H, T, S)`.
+        `tfattn.attention_weights` returns the weights of all layers of a model.
     Raises:
         ValueError: as for `TransformerEncoderBlock`; a memory where the block was built without
             one, or none where it was built with one.
     Example:
         >>> target, memory = np.ones((2, 3, 8), "float32"), np.ones((2, 5, 8), "float32")
-        >>> TransformerDecoderBlock(num_heads=2, hidden_dim=16)(target, memory).shape
+        >>> block = TransformerDecoderBlock(num_heads=2, hidden_dim=16)
+        >>> block(inputs=target, memory=memory).shape
         TensorShape([2, 3, 8])
         >>> TransformerDecoderBlock(num_heads=2, hidden_dim=16)(target).shape
         TensorShape([2, 3, 8])
@@ -140,12 +142,12 @@ class TransformerDecoderBlock(TransformerBlock):
         return norm(x, self.feed_forward(norm.pre_norm(x), training=training), training=training)
 
     def new_cache(self, memory: Any = None, max_length: int | None = None, batch_size: Any = None):
-        """What `step` keeps between the positions: zeros for the target's keys and values, the
-        memory's projected.
+        """What `step` keeps between the positions: keys and values of the target, zeros at first,
+        and those of the memory.
 
         Args:
             memory: float `(B, S, Dm)`, finite where it is hidden; None in a block without one.
-            max_length: positive int L, positions that there is room for.
+            max_length: positive int L, the most positions that can be stepped over.
             batch_size: int or scalar integer tensor B, in a block without a memory.
         Returns:
             dict of `keys` `(B, G, L, P)` and `values` `(B, G, L, V)`; with a memory also of
@@ -175,8 +177,8 @@ class TransformerDecoderBlock(TransformerBlock):
     ) -> tuple[Any, dict]:
         """The call for one position, whose keys and values are written into the cache.
 
-        What is hidden is finite here. So a bias hides it, and nothing has to look for NaN under a
-        mask, which would cost more than the attention of one query.
+        Hidden keys and values must be finite. A bias of −inf then hides them, and no search for NaN
+        under a mask is needed, which would cost more than the attention of one query.
 
         Args:
             inputs: float `(B, 1, D)`, the token at `position`.

@@ -14,41 +14,44 @@ __all__ = ["TransformerEncoderBlock"]
 class TransformerEncoderBlock(TransformerBlock):
     """Self-attention and a position-wise network, each with residual, dropout and norm.
 
-        x = add_norm(x, attention(x, x))
+        x = add_norm(x, attention(query=x, value=x))
         x = add_norm(x, feed_forward(x))
 
-    The plain case is two numbers. What else a block is made of is passed in, and copied for each
-    place in it, with a name, a seed and a dtype of the block's; what was passed in stays as it is.
+    For a standard block, pass `num_heads` and `hidden_dim`. For another attention, feed-forward
+    network or norm, pass a layer. The block copies it for each place where it is needed, with a
+    name, a seed and a dtype of its own; the layer that was passed in is not changed.
 
     Args:
         num_heads: positive int that divides the width D of the inputs; each head has D / num_heads
-            features. Not beside `attention`, which has its own.
-        hidden_dim: positive int, inner width of the position-wise network. Likewise not beside
-            `feed_forward`.
-        dropout: probability in [0, 1) of dropping a feature of a sublayer's output.
-        attention_dropout: the same for attention weights. Not beside `attention`.
-        norm_first: pre-norm instead of the paper's post-norm. A stack of such blocks ends with a
-            norm of its own.
-        attention: a `MultiHeadAttention`, with another score, shared key heads, positions or
-            initializers. Defaults to one of `num_heads` over scaled dot products, whose linear maps
-            begin by Glorot's uniform rule, those to queries, keys and values smaller by 1/√2.
-        feed_forward: a layer from `(B, T, D)` to `(B, T, D)`, each position by itself. Defaults to
-            `PositionwiseFeedForward(hidden_dim)`.
+            features. Not together with `attention`, which has its own.
+        hidden_dim: positive int, inner width of the position-wise network. Not together with
+            `feed_forward`, which has its own.
+        dropout: probability in [0, 1) of dropping a feature of a sublayer's output in training.
+        attention_dropout: probability in [0, 1) of dropping an attention weight in training. Not
+            together with `attention`, which has its own.
+        norm_first: pre-norm instead of the paper's post-norm. A stack of such blocks needs one more
+            norm after the last block.
+        attention: a `MultiHeadAttention`, for another score, shared key heads, positions or
+            initializers. Defaults to `num_heads` heads with the scaled dot product. Its linear maps
+            have Glorot's uniform initializer; those to queries, keys and values are scaled by 1/√2.
+        feed_forward: a layer from `(B, T, D)` to `(B, T, D)`, the same at each position. Defaults
+            to `PositionwiseFeedForward(hidden_dim)`.
         norm: a norm layer. Defaults to layer normalisation with an epsilon of 1e-5.
         seed: int, for the dropouts.
     Call arguments:
         inputs: float `(B, T, D)`.
-        mask: bool `(B, T)`, True = real token; the mask that Keras carries on `inputs` arrives here
-            by itself.
+        mask: bool `(B, T)`, True = real token. Keras passes the implicit mask of `inputs` here.
         attention_mask, valid_lens, use_causal_mask, bias: as in every attention layer, see
             `tfattn.layers.attention.base.AttentionLayer`.
-        return_attention_scores: whether to return the weights too.
+        return_attention_scores: whether to return the attention weights too.
         training: whether dropout is active.
     Returns:
-        `(B, T, D)`, with the inputs' mask; on request also the weights `(B, H, T, T)`.
+        `(B, T, D)`, with the inputs' mask; with `return_attention_scores=True` also the weights
+        `(B, H, T, T)`. `tfattn.attention_weights` returns the weights of all layers of a model.
     Raises:
-        ValueError: `num_heads` does not divide the width; a size is no positive int, or another
-            than the part's that has it; a part gives another width; a mask does not fit.
+        ValueError: `num_heads` does not divide the width; a size is not a positive int, or differs
+            from that of the layer that was passed in; a layer returns another width; a mask does
+            not fit.
     Example:
         >>> tokens = np.ones((2, 3, 8), "float32")
         >>> TransformerEncoderBlock(num_heads=2, hidden_dim=16)(tokens).shape

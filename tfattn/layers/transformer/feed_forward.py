@@ -24,14 +24,14 @@ class PositionwiseFeedForward(QuantizedParts, keras.layers.Layer):
         output_dim: positive int, width of the output. Defaults to the input's.
         activation: name or function, as in Keras.
         dropout: probability in [0, 1) of dropping an inner unit in training.
-        kernel_initializer: of both maps.
+        kernel_initializer: initializer of both matrices, as in Keras.
         seed: int, for the dropout.
     Call arguments:
         inputs: float `(B, T, D)`.   training: whether dropout is active.
     Returns:
         `(B, T, output_dim)`, with the inputs' mask.
     Raises:
-        ValueError: a size is no positive int; `dropout` is not in [0, 1).
+        ValueError: a size is not a positive int; `dropout` is not in [0, 1).
     Example:
         >>> PositionwiseFeedForward(hidden_dim=32)(np.ones((2, 3, 8), "float32")).shape
         TensorShape([2, 3, 8])

@@ -18,8 +18,8 @@ class GatedFeedForward(PositionwiseFeedForward):
 
         output = (activation(input · W_g) * (input · W_u)) · W_d
 
-    It has three maps where `PositionwiseFeedForward` has two: with 2/3 of its `hidden_dim` it has
-    as many weights.
+    It has three linear maps, and `PositionwiseFeedForward` has two. So with 2/3 of the `hidden_dim`
+    both have the same number of weights.
 
     Args:
         hidden_dim: positive int, width of the inner layer.
@@ -28,14 +28,14 @@ class GatedFeedForward(PositionwiseFeedForward):
             "relu" ReGLU, "sigmoid" GLU.
         dropout: probability in [0, 1) of dropping an inner unit in training.
         use_bias: whether the three maps have a bias. The paper's have none.
-        kernel_initializer: of the three maps.
+        kernel_initializer: initializer of the three matrices, as in Keras.
         seed: int, for the dropout.
     Call arguments:
         inputs: float `(B, T, D)`.   training: whether dropout is active.
     Returns:
         `(B, T, output_dim)`, with the inputs' mask.
     Raises:
-        ValueError: a size is no positive int; `dropout` is not in [0, 1).
+        ValueError: a size is not a positive int; `dropout` is not in [0, 1).
     Example:
         >>> GatedFeedForward(hidden_dim=22)(np.ones((2, 3, 8), "float32")).shape
         TensorShape([2, 3, 8])

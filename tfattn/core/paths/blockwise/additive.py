@@ -20,9 +20,9 @@ class Additive(AnyScore):
 
         tanh(q + k) = 1 − 2 r,        r = 1 / (1 + exp(2q) · exp(2k))
 
-    The exponentials are taken once a token of a block, and a pair costs a product and a reciprocal.
-    They overflow for operands far beyond any trained layer's; a block with such a token takes r =
-    sigmoid(−2 (q + k)) instead.
+    The exponentials are taken once per token of a block, and a pair costs a product and a
+    reciprocal. They overflow for operands far beyond any trained layer's; a block with such a token
+    takes r = sigmoid(−2 (q + k)) instead.
 
     XLA runs such a kernel on one core. So a block is cut into strips of queries, and TensorFlow
     runs them side by side: on the way forward, where nothing of that size is held, as many as there

@@ -1,4 +1,4 @@
-"""The door of the blockwise path."""
+"""The entry point of the blockwise path."""
 
 from collections.abc import Callable, Sequence
 

@@ -56,7 +56,7 @@ class ArrayBias:
 
     @staticmethod
     def expanded(bias: tf.Tensor, query: tf.Tensor, key: tf.Tensor):
-        """`bias` of 2 to 4 axes as one of 4, whose sizes are 1 or known to be the square's."""
+        """`bias` of 2 to 4 axes as one of 4, whose sizes are 1 or known to be the matrix's."""
         if len(bias.shape) == 2:
             bias = bias[None]
         if len(bias.shape) == 3:

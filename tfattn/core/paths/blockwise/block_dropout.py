@@ -29,7 +29,7 @@ class BlockDropout:
         return cls(rate, tf.reduce_sum(words, keepdims=True))
 
     def drop(self, weights: tf.Tensor):
-        """The whole square's weights, less those that do not stay; what stays grows."""
+        """The weights of the whole matrix, without the dropped ones; the others are scaled up."""
         return weights * (self.keep(0, tf.shape(weights), weights.dtype) * self.scale)
 
     def dropped(self, weights: tf.Tensor, number: Size):

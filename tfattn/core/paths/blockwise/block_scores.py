@@ -35,7 +35,7 @@ def append_ones(right: tf.Tensor):
 
 
 class Product:
-    """A product of the operands; the scale moves to the queries, once a token."""
+    """A product of the operands; the scale moves to the queries, once per token."""
 
     block_numbers = thresholds.SHARED_BLOCK_NUMBERS
 

@@ -140,7 +140,7 @@ def _backward(spec: CallSpec, saved: tuple, grad_output: tf.Tensor, *tensors):
 def _passes(spec: CallSpec, tensors):
     """The passes of a call.
 
-    Each pass tiles the square anew, from the shapes of its own arguments: sizes that one function
+    Each pass tiles the matrix anew, from the shapes of its own arguments: sizes that one function
     has found are unknown to XLA in another. Both find the same, since an argument has the same
     static shape in both.
     """

@@ -1,4 +1,4 @@
-"""Whether the arrays of a mask are as long as the square, checked when the graph runs."""
+"""Whether the arrays of a mask are as long as the matrix, checked when the graph runs."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The forward and the backward pass over the blocks of the square.
+"""The forward and the backward pass over the blocks of the matrix.
 
 Both go over the steps of a `Tiling`, in each over its blocks of queries, and for each of these over
 the blocks of keys that the mask leaves. Two steps are under way at a time, so that one keeps the

@@ -24,7 +24,7 @@ __all__ = ["Tiling", "is_narrow"]
 
 
 class Tiling(NamedTuple):
-    """The square and its blocks. Sizes are ints where they are known, scalar tensors elsewhere."""
+    """The matrix and its blocks. Sizes are ints where they are known, scalar tensors elsewhere."""
 
     batch: Size  # B
     queries: Size  # T
@@ -46,7 +46,7 @@ class Tiling(NamedTuple):
         block: Block = None,
         heads_independent: bool = False,
     ):
-        """Tiles the square of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`.
+        """Tiles the matrix of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`.
 
         Args:
             score: a block form of `block_scores`, which says how many numbers a block may have.
