@@ -171,6 +171,43 @@ class _SelfAttention(keras.layers.Layer):
         return self.attention(x, x, use_causal_mask=True)
 
 
+@pytest.mark.parametrize("wanted", [None, "streamed"])
+@pytest.mark.parametrize("format", ["tf_saved_model", "onnx", "litert"])
+def test_a_model_exports_one_path_where_the_format_holds_one(format, wanted, monkeypatch):
+    seen = {}
+
+    def noted(self, filepath, format, verbose=None, input_signature=None):
+        seen[type(self)] = scope.wanted(), input_signature
+
+    monkeypatch.setattr(keras.Model, "export", noted)
+    regressor = tfattn.NadarayaWatsonRegressor(bandwidth=1.0)
+    regressor.fit(QUERY[:, 0], QUERY[:, 1], epochs=0)
+    language_model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
+    with tfattn.path(wanted):
+        for model in (regressor, language_model):
+            model.export("file", format=format)
+    expected = wanted or (None if format == "tf_saved_model" else "dense")
+    assert {path for path, _ in seen.values()} == {expected}
+    [points], [ids] = (seen[type(model)][1] for model in (regressor, language_model))
+    assert (points.shape, points.dtype) == ((None, D), "float32")
+    assert (ids.shape, ids.dtype, ids.name) == ((None, None), "int32", "ids")
+
+
+def test_a_model_with_a_call_of_its_own_is_exported_as_keras_does(monkeypatch):
+    class Both(tfattn.CausalLM):
+        def call(self, inputs):
+            return super().call(inputs["ids"])
+
+    seen = []
+    monkeypatch.setattr(
+        keras.Model, "export", lambda self, *_, **options: seen.append(options["input_signature"])
+    )
+    model = Both(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
+    model.export("file")
+    model.export("file", input_signature=["given"])
+    assert seen == [None, ["given"]]
+
+
 @pytest.mark.parametrize("wrong", ["fused", "Dense", "", 0, True, ["dense"], np.array(["dense"])])
 def test_a_path_that_is_none_is_refused(wrong):
     with pytest.raises(ValueError, match="^tfattn.path: `path` must be None, 'dense' or 'streamed"):
