@@ -1,5 +1,6 @@
 """Multi-head attention over any score."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -7,10 +8,14 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
+from tfattn.core import masks
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Grid, Mask
+from tfattn.core.paths import blockwise
+from tfattn.layers.attention import recording
+from tfattn.layers.attention.axes import Axes, checked_axes
 from tfattn.layers.attention.base import AttentionLayer
-from tfattn.layers.attention.projection import FromHeads, ToHeads
+from tfattn.layers.attention.projection import from_heads, to_heads
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.attention.single_head import score_or_default
 from tfattn.layers.parts import deserialized, serialized
@@ -18,13 +23,8 @@ from tfattn.layers.positions.base import HeadPositions
 
 __all__ = ["MultiHeadAttention"]
 
-# Arguments of Keras's layer that this one refuses by name, each with what to do instead.
-_REFUSED = {
-    "attention_axes": "sequences have one axis here; fold others into the batch",
-    "sliding_window": "pass `attention_mask=tfattn.masks.window(size)` in the call",
-    "flash_attention": "the engine picks its path by itself",
-    "use_gate": "multiply the output by a gate of your own",
-}
+# The engine's path by `flash_attention`.
+_PATHS = {None: None, True: "streamed", False: "dense"}
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -95,7 +95,7 @@ class MultiHeadAttention(AttentionLayer):
         value_dim: int | None = None,
         dropout: float = 0.0,
         use_bias: bool = True,
-        output_shape: int | None = None,
+        output_shape: int | Sequence[int] | None = None,
         score: Score | None = None,
         num_key_value_heads: int | None = None,
         kernel_initializer: Any = "glorot_uniform",
@@ -106,14 +106,18 @@ class MultiHeadAttention(AttentionLayer):
         bias_constraint: Any = None,
         output_kernel_initializer: Any = None,
         positions: HeadPositions | None = None,
+        attention_axes: int | Sequence[int] | None = None,
+        sliding_window: int | None = None,
+        flash_attention: bool | None = None,
+        use_gate: bool = False,
         seed: int | None = None,
         **kwargs: Any,
     ):
         who = "MultiHeadAttention"
-        for name, instead in _REFUSED.items():
-            given = kwargs.pop(name, None)
-            if given not in (None, False):
-                _checks.fail(who, name, f"not be given: {instead}", given)
+        # Not the layer's own, which would count the output a second time.
+        self._activity_regularizer = keras.regularizers.get(
+            kwargs.pop("activity_regularizer", None)
+        )
         super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.num_heads = _checks.positive_int(who, "num_heads", num_heads)
         self.key_dim = _checks.positive_int(who, "key_dim", key_dim)
@@ -122,12 +126,16 @@ class MultiHeadAttention(AttentionLayer):
         groups = num_heads if num_key_value_heads is None else num_key_value_heads
         self.num_key_value_heads = _checks.positive_int(who, "num_key_value_heads", groups)
         _checks.divides(who, "num_key_value_heads", groups, "num_heads", num_heads)
-        if isinstance(output_shape, (tuple, list)) and len(output_shape) == 1:
-            output_shape = output_shape[0]  # Keras's layer takes it so
-        if output_shape is not None:
-            output_shape = _checks.positive_int(who, "output_shape", output_shape)
         # Not `self.output_shape`, which Keras's models look for and read as another thing.
-        self._output_shape = output_shape
+        self._output_shape = _checked_features(who, output_shape)
+        self.attention_axes = checked_axes(who, attention_axes)
+        if sliding_window is not None:
+            sliding_window = _checks.positive_int(who, "sliding_window", sliding_window)
+        self.sliding_window = sliding_window
+        if flash_attention is not None:
+            flash_attention = _checks.boolean(who, "flash_attention", flash_attention)
+        self.flash_attention = flash_attention
+        self.use_gate = _checks.boolean(who, "use_gate", use_gate)
         self.use_bias = _checks.boolean(who, "use_bias", use_bias)
         self.score = score_or_default(who, score, self.dtype_policy)
         if positions is not None and not isinstance(positions, HeadPositions):
@@ -143,6 +151,7 @@ class MultiHeadAttention(AttentionLayer):
         self.bias_constraint = keras.constraints.get(bias_constraint)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
+        self.check_shapes(query_shape, value_shape, key_shape)
         key_shape = value_shape if key_shape is None else key_shape
         heads, groups = self.num_heads, self.num_key_value_heads
         options = {
@@ -151,27 +160,147 @@ class MultiHeadAttention(AttentionLayer):
             "bias_initializer": self.bias_initializer,
             "kernel_regularizer": self.kernel_regularizer,
             "bias_regularizer": self.bias_regularizer,
+            "activity_regularizer": self._activity_regularizer,
             "kernel_constraint": self.kernel_constraint,
             "bias_constraint": self.bias_constraint,
             "dtype": self.dtype_policy,
         }
-        self.query_dense = ToHeads(heads, self.key_dim, name="query", **options)
-        self.key_dense = ToHeads(groups, self.key_dim, name="key", **options)
-        self.value_dense = ToHeads(groups, self.value_dim, name="value", **options)
+        self.query_dense = to_heads(heads, self.key_dim, name="query", **options)
+        self.key_dense = to_heads(groups, self.key_dim, name="key", **options)
+        self.gate_dense = None
+        if self.use_gate:
+            gate = {**options, "name": "gate", "activation": "sigmoid"}
+            self.gate_dense = to_heads(heads, self.value_dim, **gate)
+        self.value_dense = to_heads(groups, self.value_dim, name="value", **options)
         if self.output_kernel_initializer is not None:
             options["kernel_initializer"] = self.output_kernel_initializer
-        width = self._output_shape or query_shape[-1]
-        self.output_dense = FromHeads(width, name="attention_output", **options)
+        features = self._features(query_shape)
+        self.output_dense = from_heads(features, name="attention_output", **options)
         # In this order, which is that of `get_weights()` in Keras's layer.
-        self.query_dense.build(query_shape)
-        self.key_dense.build(key_shape)
-        self.value_dense.build(value_shape)
-        self.output_dense.build((query_shape[0], heads, query_shape[1], self.value_dim))
-        query_heads = (query_shape[0], heads, query_shape[1], self.key_dim)
-        key_heads = (key_shape[0], groups, key_shape[1], self.key_dim)
+        query, key, value = ((None, None, s[-1]) for s in (query_shape, key_shape, value_shape))
+        self.query_dense.build(query)
+        self.key_dense.build(key)
+        if self.gate_dense is not None:
+            self.gate_dense.build(query)
+        self.value_dense.build(value)
+        self.output_dense.build((None, None, heads, self.value_dim))
+        batch, queries, keys = None, None, None
+        if len(query_shape) == 3:
+            batch, queries, keys = query_shape[0], query_shape[1], key_shape[1]
+        query_heads = (batch, heads, queries, self.key_dim)
+        key_heads = (batch, groups, keys, self.key_dim)
         for part in (self.score, self.positions):
             if part is not None and not part.built:
                 part.build(query_heads, key_heads)
+
+    def check_shapes(
+        self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
+    ) -> None:
+        key_shape = value_shape if key_shape is None else key_shape
+        if len(query_shape) <= 3:
+            super().check_shapes(query_shape, value_shape, key_shape)
+        self._axes(query_shape, value_shape, key_shape)
+
+    def _axes(self, query: Shape, value: Shape, key: Shape | None = None) -> Axes:
+        who = type(self).__name__
+        axes = Axes(who, self.attention_axes, query, value, key)
+        if self.sliding_window is not None and len(axes.attended) > 1:
+            expected = "be None where attention goes over several axes (pass `attention_mask`)"
+            _checks.fail(who, "sliding_window", expected, self.sliding_window)
+        return axes
+
+    @property
+    def engine_path(self) -> str | None:
+        if self.flash_attention is None and keras.config.is_flash_attention_enabled() is False:
+            return "dense"  # `keras.config.disable_flash_attention()`
+        return _PATHS[self.flash_attention]
+
+    def call(
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | Mask | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        valid_lens: Tensor | None = None,
+        bias: Tensor | Bias | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        if self.flash_attention:
+            self._check_streams(return_attention_scores)
+        flags = {
+            "return_attention_scores": return_attention_scores,
+            "training": training,
+            "use_causal_mask": use_causal_mask,
+        }
+        padding = {"query_mask": query_mask, "value_mask": value_mask, "key_mask": key_mask}
+        pairs = {"attention_mask": attention_mask, "bias": bias}
+        if len(query.shape) <= 3:
+            if self.attention_axes is not None:
+                self.check_shapes(query.shape, value.shape, None if key is None else key.shape)
+            return super().call(
+                query, value, key, valid_lens=valid_lens, **padding, **pairs, **flags
+            )
+        return self._call_over_axes((query, value, key), valid_lens, padding, pairs, flags)
+
+    def _call_over_axes(
+        self,
+        operands: tuple[Tensor, Tensor, Tensor | None],
+        valid_lens: Tensor | None,
+        padding: dict[str, Any],
+        pairs: dict[str, Any],
+        flags: dict[str, Any],
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """The call on inputs of more axes: all of it folded into sequences, and what comes out
+        unfolded.
+        """
+        query, value, key = operands
+        axes = self._axes(query.shape, value.shape, None if key is None else key.shape)
+        folded = {
+            "query": axes.fold(query),
+            "value": axes.fold(value),
+            "key": None if key is None else axes.fold(key),
+            "query_mask": axes.fold_padding("query_mask", padding["query_mask"], query),
+            "value_mask": axes.fold_padding("value_mask", padding["value_mask"], value),
+            "key_mask": axes.fold_padding("key_mask", padding["key_mask"], value),
+            "valid_lens": axes.fold_lengths(valid_lens, query),
+        }
+        for name, array in pairs.items():
+            whole = array is None or isinstance(array, Mask | Bias)
+            folded[name] = array if whole else axes.fold_pairs(name, array, query, value)
+        wanted = flags["return_attention_scores"] or recording.active()
+        with recording.paused():
+            result = super().call(**folded, **{**flags, "return_attention_scores": wanted})
+        output, weights = result if wanted else (result, None)
+        output = axes.unfold(output, query)
+        if padding["query_mask"] is not None:
+            output = self._carry((output, ops.cast(padding["query_mask"], "bool")))
+        if not wanted:
+            return output
+        weights = axes.unfold_weights(weights, query, value)
+        recording.note(self.path, weights)
+        return (output, weights) if flags["return_attention_scores"] else output
+
+    def _check_streams(self, return_attention_scores: bool) -> None:
+        """Raises where a layer with `flash_attention=True` cannot stream."""
+        expected = None
+        if return_attention_scores:
+            expected = "be None or False where the weights are wanted: the streamed path has none"
+        backend = keras.backend.backend()
+        if backend not in blockwise.BACKENDS:
+            expected = f"be None or False with the backend {backend}, which has no streamed path"
+        if expected is not None:
+            _checks.fail(type(self).__name__, "flash_attention", expected, self.flash_attention)
+
+    def _join_masks(self, *args: Any) -> Mask | None:
+        return masks.every(super()._join_masks(*args), self._window())
+
+    def _window(self) -> Mask | None:
+        return None if self.sliding_window is None else masks.window(self.sliding_window)
 
     def pool(
         self,
@@ -184,7 +313,7 @@ class MultiHeadAttention(AttentionLayer):
         return_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         keys, values = self.project_keys(value, key)
-        return self.attend_projected(query, keys, values, mask, bias, dropout, return_weights)
+        return self._attend_heads(query, keys, values, mask, bias, dropout, return_weights)
 
     def project_keys(
         self, value: Tensor, key: Tensor | None = None, start: int | Tensor = 0
@@ -200,10 +329,10 @@ class MultiHeadAttention(AttentionLayer):
         Returns:
             keys `(B, G, S, P)` and values `(B, G, S, V)`, G key heads.
         """
-        keys = self.key_dense(value if key is None else key)
+        keys = _heads_first(self.key_dense(value if key is None else key))
         if self.positions is not None:
             keys = self.positions.turn(keys, start)
-        return keys, self.value_dense(value)
+        return keys, _heads_first(self.value_dense(value))
 
     def attend_projected(
         self,
@@ -229,7 +358,27 @@ class MultiHeadAttention(AttentionLayer):
         Returns:
             (output, weights), as in a call; weights are None where they are not wanted.
         """
-        query = self.query_dense(query)  # (B, H, T, P)
+        window = self._window()
+        if window is not None and start is not None:
+            # The engine lines queries up at the end; these stand elsewhere.
+            window = window.on(Grid.whole(ops.shape(query)[1], ops.shape(keys)[2], offset=start))
+        mask = masks.every(mask, window)
+        return self._attend_heads(query, keys, values, mask, bias, dropout, return_weights, start)
+
+    def _attend_heads(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | Mask | None,
+        bias: Tensor | Bias | None,
+        dropout: float,
+        return_weights: bool,
+        start: int | Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """`attend_projected`, with the window in the mask."""
+        gate = None if self.gate_dense is None else self.gate_dense(query)  # (B, T, H, V)
+        query = _heads_first(self.query_dense(query))  # (B, H, T, P)
         num_queries, num_keys = ops.shape(query)[2], ops.shape(keys)[2]
         if self.positions is not None:
             first = num_keys - num_queries if start is None else start
@@ -243,7 +392,8 @@ class MultiHeadAttention(AttentionLayer):
         output, weights = self.attend(
             query, values, keys, self.score, mask, bias, dropout, return_weights
         )
-        return self.output_dense(output), weights
+        output = ops.swapaxes(output, 1, 2)  # (B, T, H, V)
+        return self.output_dense(output if gate is None else output * gate), weights
 
     def score_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
         return (query_shape[0], self.num_heads, query_shape[1], key_shape[1])
@@ -251,7 +401,16 @@ class MultiHeadAttention(AttentionLayer):
     def compute_output_shape(
         self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
     ) -> Shape:
-        return (*query_shape[:-1], self._output_shape or query_shape[-1])
+        self.check_shapes(query_shape, value_shape, key_shape)
+        return (*query_shape[:-1], *self._features(query_shape))
+
+    def _features(self, query_shape: Shape) -> Shape:
+        """Sizes of the output's last axes."""
+        if self._output_shape is None:
+            return (query_shape[-1],)
+        return (
+            self._output_shape if isinstance(self._output_shape, tuple) else (self._output_shape,)
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -264,6 +423,10 @@ class MultiHeadAttention(AttentionLayer):
             "score": serialized(self.score),
             "num_key_value_heads": self.num_key_value_heads,
             "positions": serialized(self.positions),
+            "attention_axes": self.attention_axes,
+            "sliding_window": self.sliding_window,
+            "flash_attention": self.flash_attention,
+            "use_gate": self.use_gate,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "output_kernel_initializer": keras.initializers.serialize(
                 self.output_kernel_initializer
@@ -271,6 +434,7 @@ class MultiHeadAttention(AttentionLayer):
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
             "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
+            "activity_regularizer": keras.regularizers.serialize(self._activity_regularizer),
             "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
             "bias_constraint": keras.constraints.serialize(self.bias_constraint),
         }
@@ -278,3 +442,19 @@ class MultiHeadAttention(AttentionLayer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
         return cls(**deserialized(config, "score", "positions"))
+
+
+def _heads_first(heads: Tensor) -> Tensor:
+    return ops.swapaxes(heads, 1, 2)  # (B, T, H, P) to (B, H, T, P)
+
+
+def _checked_features(who: str, output_shape: Any) -> int | tuple[int, ...] | None:
+    """`output_shape` as one size or a tuple of several; None of None."""
+    if output_shape is None:
+        return None
+    if not isinstance(output_shape, list | tuple):
+        return _checks.positive_int(who, "output_shape", output_shape)
+    if not output_shape:
+        _checks.fail(who, "output_shape", "be a positive integer, or some of them", output_shape)
+    sizes = tuple(_checks.positive_int(who, "output_shape", size) for size in output_shape)
+    return sizes if len(sizes) > 1 else sizes[0]

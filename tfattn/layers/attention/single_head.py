@@ -60,6 +60,7 @@ class Attention(AttentionLayer):
         self.score = score_or_default(type(self).__name__, score, self.dtype_policy)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
+        self.check_shapes(query_shape, value_shape, key_shape)
         if not self.score.built:
             self.score.build(query_shape, value_shape if key_shape is None else key_shape)
 
