@@ -163,19 +163,22 @@ class MultiHeadAttention(AttentionLayer):
             "activity_regularizer": self._activity_regularizer,
             "kernel_constraint": self.kernel_constraint,
             "bias_constraint": self.bias_constraint,
-            "dtype": self.dtype_policy,
         }
-        self.query_dense = to_heads(heads, self.key_dim, name="query", **options)
-        self.key_dense = to_heads(groups, self.key_dim, name="key", **options)
+
+        def named(name):
+            return {**options, "name": name, "dtype": self._policy_of(name)}
+
+        self.query_dense = to_heads(heads, self.key_dim, **named("query"))
+        self.key_dense = to_heads(groups, self.key_dim, **named("key"))
         self.gate_dense = None
         if self.use_gate:
-            gate = {**options, "name": "gate", "activation": "sigmoid"}
-            self.gate_dense = to_heads(heads, self.value_dim, **gate)
-        self.value_dense = to_heads(groups, self.value_dim, name="value", **options)
+            gate = named("gate")
+            self.gate_dense = to_heads(heads, self.value_dim, activation="sigmoid", **gate)
+        self.value_dense = to_heads(groups, self.value_dim, **named("value"))
         if self.output_kernel_initializer is not None:
             options["kernel_initializer"] = self.output_kernel_initializer
         features = self._features(query_shape)
-        self.output_dense = from_heads(features, name="attention_output", **options)
+        self.output_dense = from_heads(features, **named("attention_output"))
         # In this order, which is that of `get_weights()` in Keras's layer.
         query, key, value = ((None, None, s[-1]) for s in (query_shape, key_shape, value_shape))
         self.query_dense.build(query)
@@ -192,6 +195,15 @@ class MultiHeadAttention(AttentionLayer):
         for part in (self.score, self.positions):
             if part is not None and not part.built:
                 part.build(query_heads, key_heads)
+
+    def _policy_of(self, name: str) -> keras.DTypePolicy:
+        """The dtype policy of the map of that name. A `DTypePolicyMap` is looked up here: a map
+        that held it would look at its default when it is quantised or saved.
+        """
+        policy = self.dtype_policy
+        if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+            return policy[f"{self.path}/{name}"]
+        return policy
 
     def check_shapes(
         self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None

@@ -68,7 +68,8 @@ class Projection(keras.layers.EinsumDense):
     def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)
         if self.quantization_mode is not None:
-            config = keras.saving.serialize_keras_object(self.quantization_config)
+            config = getattr(self, "quantization_config", None)  # Keras 3.12 has none
+            config = keras.saving.serialize_keras_object(config)
             note = json.dumps({"mode": self.quantization_mode, "config": config})
             store[_NOTE] = np.frombuffer(note.encode(), "uint8")
 
