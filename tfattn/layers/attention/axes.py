@@ -89,8 +89,11 @@ class Axes:
         if lengths is None or not self.folded:
             return lengths
         lengths, rows = _tensor(lengths), (0, *self.folded)
-        ranks = (1, len(rows), len(rows) + 1)
-        _checks.rank(self.who, "valid_lens", lengths.shape, ranks, "(B,), (B, F…) or (B, F…, T)")
+        ranks, letters = (1, len(rows), len(rows) + 1), "(B,), (B, F…) or (B, F…, T)"
+        _checks.rank(self.who, "valid_lens", lengths.shape, ranks, letters)
+        known = [query.shape[axis] for axis in rows][: len(lengths.shape)]
+        known += lengths.shape[len(rows) :]
+        _checks.broadcasts(self.who, "valid_lens", lengths.shape, known, letters)
         if len(lengths.shape) > len(rows):
             return ops.reshape(lengths, (-1, lengths.shape[-1]))
         lengths = ops.reshape(
