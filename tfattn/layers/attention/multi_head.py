@@ -35,16 +35,18 @@ class MultiHeadAttention(AttentionLayer):
         output = concat(head_1 … head_H) · W_o
 
     With the default score it computes what `keras.layers.MultiHeadAttention` computes, with the
-    same names, and takes that layer's `get_weights()`. The maps are `query_dense`, `key_dense`,
-    `value_dense` and `output_dense`.
+    same names, and takes that layer's `get_weights()` and `get_config()`. The maps are
+    `query_dense`, `key_dense`, `value_dense`, `output_dense` and perhaps `gate_dense`: layers of
+    Keras's, with its `enable_lora` and `quantize`.
 
     Args:
         num_heads: positive int H, heads of the query.
         key_dim: positive int, width of each head's query and key.
         value_dim: positive int, width of each head's value. Defaults to `key_dim`.
         dropout: probability in [0, 1) of dropping a weight in training.
-        use_bias: whether the four linear maps have a bias.
-        output_shape: positive int, width of the output. Defaults to the query's width.
+        use_bias: whether the linear maps have a bias.
+        output_shape: positive int, width of the output, or several for an output of more axes.
+            Defaults to the query's width.
         score: a score layer, one attention function for all heads, with weights of its own for each
             where it has any. Defaults to `DotProductScore()`.
         num_key_value_heads: positive int G that divides H: heads of key and value, each shared by
@@ -52,28 +54,45 @@ class MultiHeadAttention(AttentionLayer):
         positions: a layer that turns the heads of queries and keys by their positions or biases
             their scores, see `tfattn.HeadPositions`. Defaults to none. With
             fewer queries than keys the queries are the last ones.
+        attention_axes: int or several, the axes of inputs `(B, ..., D)` that hold the tokens which
+            attend to each other; the others are folded into the batch. Defaults to all between the
+            batch and the features. Over several axes tokens are numbered row by row.
+        sliding_window: positive int; a query sees keys less than that far away, on both sides, as
+            under `tfattn.masks.window`. Defaults to any distance.
+        flash_attention: True for the streamed path, which holds no T × S scores, and False for the
+            dense one, see `tfattn.attend`. Defaults to None, which leaves it to the sizes.
+        use_gate: whether each feature of each head is multiplied by a gate before the output map,
+            a sigmoid of a linear map of the query.
         kernel_initializer, kernel_regularizer, kernel_constraint: as in Keras, for the matrices of
-            the four linear maps.
+            the linear maps.
         bias_initializer, bias_regularizer, bias_constraint: likewise, for their biases.
+        activity_regularizer: likewise, for the output of each of these maps.
         output_kernel_initializer: for the output map. Defaults to `kernel_initializer`.
+        dtype: a policy, or a `keras.dtype_policies.DTypePolicyMap` with policies of the maps by
+            path, such as `"multi_head_attention/query"`.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`; the main ones:
-        query: float `(B, T, Dq)`.
-        value: float `(B, S, Dv)`.
+    Call arguments: query, value, key in this order, Keras's, or by name; and those of every
+    attention layer, see `tfattn.Attention`. The main ones:
+        query: float `(B, T, Dq)`, or with more axes `(B, ..., Dq)`.
+        value: float `(B, S, Dv)`, with as many axes.
         key: float `(B, S, Dk)`. Defaults to `value`.
-        attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object; True = may
-            attend.
-        bias: float `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats, added to the
+        attention_mask: bool, or 0 and 1, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object;
+            True = may attend. With more axes `(B, F…, H, A…, A…)`: F the axes that are folded, A
+            those of the queries that attend and of their keys; leading ones may be left out, and
+            the heads.
+        return_attention_scores: whether to return the weights too. Those of every layer of a model
+            are collected by `tfattn.attention_weights(model, inputs)`.
+        bias: float, in the shapes of `attention_mask`, with 1 where it repeats, added to the
             scores before the softmax; or a bias object. `tfattn.biases.alibi(num_heads)` is ALiBi,
             a penalty on distance that is steeper in some heads than in others.
     Returns:
         `(B, T, E)`, E the query's width or `output_shape`; on request also the weights
-        `(B, H, T, S)`: each row sums to 1, or to 0 where every key is masked (the output there is
-        the bias of the output map).
+        `(B, H, T, S)`, or `(B, F…, H, A…, A…)`: each row sums to 1, or to 0 where every key is
+        masked (the output there is the bias of the output map).
     Raises:
-        ValueError: sizes are no positive ints, heads do not divide, `bias` is for another number of
-            heads, or an argument of Keras's layer is not covered.
+        ValueError: sizes are no positive ints, heads do not divide, axes are not there, `bias` is
+            for another number of heads; or `flash_attention` is True where nothing can stream: the
+            weights are wanted, or the backend has no such path.
     Example:
         >>> tokens = np.ones((2, 7, 16), "float32")
         >>> MultiHeadAttention(num_heads=4, key_dim=4)(tokens, tokens, use_causal_mask=True).shape
@@ -81,11 +100,15 @@ class MultiHeadAttention(AttentionLayer):
         >>> layer = MultiHeadAttention(num_heads=4, key_dim=4)
         >>> layer(tokens, tokens, use_causal_mask=True, bias=tfattn.biases.alibi(4)).shape
         TensorShape([2, 7, 16])
+        >>> image = np.ones((2, 7, 5, 16), "float32")
+        >>> MultiHeadAttention(num_heads=4, key_dim=4, attention_axes=2)(image, image).shape
+        TensorShape([2, 7, 5, 16])
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared key heads, Ainslie et al.
-    2023, arXiv:2305.13245. Differs from Keras's layer in its first weights, which follow the
-    paper's 2-D matrices; in `use_causal_mask` with T < S, which lines up at the end here and at the
-    start there; and in fully masked queries.
+    2023, arXiv:2305.13245; gates, Qiu et al. 2025, arXiv:2505.06708. Differs from Keras's layer in
+    `use_causal_mask` and `sliding_window` with T ≠ S, which line up at the end here and at the
+    start there; and in fully masked queries. Before Keras 3.15 also in the first weights, which
+    follow the paper's 2-D matrices here.
     """
 
     def __init__(

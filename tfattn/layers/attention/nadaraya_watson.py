@@ -38,8 +38,9 @@ class NadarayaWatson(NamedAttention):
             from all others. Query and key are then the same points in the same order.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`; the main ones:
+    Call arguments: query, value, key in this order, Keras's, or by name; and those of every
+    attention layer, see `tfattn.Attention`. `return_attention_scores=True` gives the weights too,
+    and `tfattn.attention_weights` those of every layer of a model. The main ones:
         query: float `(B, T, D)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, D)`. Defaults to `value`.

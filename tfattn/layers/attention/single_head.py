@@ -27,12 +27,19 @@ class Attention(AttentionLayer):
             share one. Defaults to `DotProductScore()`.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`; the main ones:
+    Call arguments: in Keras's order, query, value, key, where others say queries, keys, values.
+    By name it is safe. Every attention layer has these:
         query: float `(B, T, Dq)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
-        attention_mask: bool, broadcastable to `(B, T, S)`, or a mask object; True = may attend.
+        query_mask, value_mask, key_mask: bool, `(B, T)` and `(B, S)`, what is real; those that
+            tensors carry come by themselves. The query's hides no key.
+        attention_mask: bool, or 0 and 1, broadcastable to `(B, T, S)`, or a mask object; True =
+            may attend.
+        return_attention_scores: whether to return the weights too. Those of every layer of a model
+            are collected by `tfattn.attention_weights(model, inputs)`.
+        training: whether dropout is active. Defaults to the model's mode.
+        use_causal_mask: whether a query sees no later key. The last query meets the last key.
         valid_lens: integers `(B,)` or `(B, T)`: how many keys are real.
         bias: float, broadcastable to `(B, T, S)`, or a bias object such as
             `tfattn.biases.alibi(1)`; added to the scores before the softmax.
@@ -119,8 +126,10 @@ class DotProductAttention(NamedAttention):
         scale: positive number; 1.0 is the unscaled product. Defaults to 1/√D.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`; query and key are of one width D.
+    Call arguments: query, value, key in this order, Keras's, or by name; and those of every
+    attention layer, see `tfattn.Attention`. Query and key are of one width D.
+    `return_attention_scores=True` gives the weights too, and `tfattn.attention_weights` those of
+    every layer of a model.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
         every key is masked.
@@ -162,8 +171,9 @@ class AdditiveAttention(NamedAttention):
         units: positive int, width U of the hidden layer.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`.
+    Call arguments: query, value, key in this order, Keras's, or by name; and those of every
+    attention layer, see `tfattn.Attention`. `return_attention_scores=True` gives the weights
+    too, and `tfattn.attention_weights` those of every layer of a model.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
         every key is masked.
@@ -200,8 +210,9 @@ class BilinearAttention(NamedAttention):
     Args:
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: those of every attention layer, see
-    `tfattn.layers.attention.base.AttentionLayer`.
+    Call arguments: query, value, key in this order, Keras's, or by name; and those of every
+    attention layer, see `tfattn.Attention`. `return_attention_scores=True` gives the weights
+    too, and `tfattn.attention_weights` those of every layer of a model.
     Returns:
         `(B, T, Dv)`; on request also the weights `(B, T, S)`: each row sums to 1, or to 0 where
         every key is masked.

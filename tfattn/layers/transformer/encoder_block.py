@@ -41,7 +41,7 @@ class TransformerEncoderBlock(TransformerBlock):
         mask: bool `(B, T)`, True = real token; the mask that Keras carries on `inputs` arrives here
             by itself.
         attention_mask, valid_lens, use_causal_mask, bias: as in every attention layer, see
-            `tfattn.layers.attention.base.AttentionLayer`.
+            `tfattn.Attention`.
         return_attention_scores: whether to return the weights too.
         training: whether dropout is active.
     Returns:
