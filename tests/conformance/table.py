@@ -290,6 +290,15 @@ ROWS = (
         weights=_OVER_HEADS,
     ),
     _attention(
+        "MultiHeadAttention[gate]",
+        _heads(use_gate=True, num_key_value_heads=1, flash_attention=False),
+        query=11,
+        value=13,
+        key=7,
+        output=11,
+        weights=_OVER_HEADS,
+    ),
+    _attention(
         "NadarayaWatson[gaussian]",
         _with(tfattn.NadarayaWatson, bandwidth=[1.3, 2.1], trainable_bandwidth=True),
         query=2,

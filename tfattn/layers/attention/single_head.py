@@ -27,13 +27,20 @@ class Attention(AttentionLayer):
             share one. Defaults to `DotProductScore()`.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
+    Call arguments: `(query, value, key)` in Keras's order; pass them by name. Every attention layer
+    has these:
         query: float `(B, T, Dq)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
-        attention_mask: bool, broadcastable to `(B, T, S)`, or a mask object; True = may attend.
-        valid_lens: integers `(B,)` or `(B, T)`: how many keys count, from the first on.
+        query_mask, value_mask, key_mask: bool, `(B, T)` and `(B, S)`, what is real; those that
+            tensors carry come by themselves. The query's hides no key.
+        attention_mask: bool, or 0 and 1, broadcastable to `(B, T, S)`, or a mask object; True =
+            may attend.
+        return_attention_scores: whether to return the weights too. Those of every layer of a model
+            are collected by `tfattn.attention_weights(model, inputs)`.
+        training: whether dropout is active. Defaults to the model's mode.
+        use_causal_mask: whether a query sees no later key. The last query meets the last key.
+        valid_lens: integers `(B,)` or `(B, T)`: how many keys are real.
         bias: float, broadcastable to `(B, T, S)`, or a bias object such as
             `tfattn.biases.alibi(1)`; added to the scores before the softmax.
     Returns:
@@ -61,6 +68,7 @@ class Attention(AttentionLayer):
         self.score = score_or_default(type(self).__name__, score, self.dtype_policy)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
+        self.check_shapes(query_shape, value_shape, key_shape)
         if not self.score.built:
             self.score.build(query_shape, value_shape if key_shape is None else key_shape)
 
@@ -121,7 +129,7 @@ class DotProductAttention(NamedAttention):
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
     Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
+    of every attention layer, see `tfattn.Attention`.
         query: float `(B, T, D)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, D)`. Defaults to `value`.
@@ -170,7 +178,7 @@ class AdditiveAttention(NamedAttention):
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
     Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
+    of every attention layer, see `tfattn.Attention`.
         query: float `(B, T, Dq)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
@@ -214,7 +222,7 @@ class BilinearAttention(NamedAttention):
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
     Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
+    of every attention layer, see `tfattn.Attention`.
         query: float `(B, T, Dq)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.

@@ -34,6 +34,8 @@ class _PositionalEncoding(keras.layers.Layer):
     def call(self, inputs: Tensor, start_index: int | Tensor = 0) -> Tensor:
         who, letters = type(self).__name__, "() or (B,)"
         _checks.rank(who, "inputs", inputs.shape, (3,), "(B, T, D)")
+        # What is not called as a layer, such as `compute_output_spec`, comes uncast.
+        inputs = ops.cast(inputs, self.compute_dtype) if self.autocast else inputs
         if isinstance(start_index, numbers.Number):
             _checks.non_negative_int(who, "start_index", start_index)
         start = ops.convert_to_tensor(start_index)

@@ -63,7 +63,7 @@ class TransformerDecoderBlock(TransformerBlock):
         self.cross_attention = self.cross_attention_norm = None
         if memory_shape is not None:
             self.cross_attention = self.make_attention(
-                "cross_attention", inputs_shape, memory_shape, positions=None
+                "cross_attention", inputs_shape, memory_shape, positions=None, sliding_window=None
             )
             self.cross_attention_norm = self.make_add_norm("cross_attention_norm", inputs_shape)
         self.feed_forward = self.make_feed_forward(inputs_shape)
