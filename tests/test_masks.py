@@ -17,7 +17,7 @@ from tfattn import masks
 from tfattn.core import trees
 from tfattn.core.masks import hooks
 
-B, T, S = 2, 5, 7
+B, H, T, S = 2, 3, 5, 7
 
 
 def dense(mask, queries=T, keys=S):
@@ -25,8 +25,16 @@ def dense(mask, queries=T, keys=S):
 
 
 def spread(mask, queries=T, keys=S):
-    return np.broadcast_to(np.asarray(mask), (B, queries, keys))
+    """`(B, H, T, S)` of a mask with or without a batch and heads."""
+    mask = np.asarray(mask)
+    mask = mask[:, None] if mask.ndim == 3 else mask
+    return np.broadcast_to(mask, (B, H, queries, keys))
 
+
+DRAWN = np.random.default_rng(0)
+PLAN, HEADS_PLAN = DRAWN.random((3, 4)) < 0.4, DRAWN.random((B, H, 2, 3)) < 0.5
+PACKED = np.array([[0, 0, 1, 1, 2], [3, 3, 3, 3, 4]])
+PACKED_KEYS = np.array([[0, 0, 0, 1, 1, 1, 2], [2, 3, 3, 3, 3, 4, 4]])
 
 RULES = {
     "padding": (masks.padding(np.array([3, 0])), reference.padding([3, 0], S)),
@@ -43,7 +51,43 @@ RULES = {
         masks.segments(np.array([[0, 0, 1, 1, 2]] * B), np.array([[0, 0, 0, 1, 1, 1, 3]] * B)),
         reference.segments([[0, 0, 1, 1, 2]] * B, [[0, 0, 0, 1, 1, 1, 3]] * B),
     ),
+    "segments in order": (
+        masks.segments(PACKED, PACKED_KEYS),
+        reference.segments(PACKED, PACKED_KEYS),
+    ),
     "explicit": (masks.explicit(np.tri(T, S, dtype=bool)), np.tri(T, S, dtype=bool)),
+    "strided": (masks.strided(3), reference.strided(3, T, S)),
+    "dilated window": (
+        masks.window(4) & masks.strided(2),
+        reference.window(4, T, S) & reference.strided(2, T, S),
+    ),
+    "chunks": (masks.chunks(3), reference.chunks(3, T, S)),
+    "chunk ends": (masks.chunk_ends(3, 2), reference.chunk_ends(3, 2, S)),
+    "fixed": (
+        masks.chunks(3) | masks.chunk_ends(3),
+        reference.chunks(3, T, S) | reference.chunk_ends(3, 1, S),
+    ),
+    "blocks": (masks.blocks(PLAN, 2), reference.blocks(PLAN, 2, T, S)),
+    "blocks of each head": (masks.blocks(HEADS_PLAN, 3), reference.blocks(HEADS_PLAN, 3, T, S)),
+    "per head": (
+        masks.per_head([masks.window(2), masks.padding([3, 6]) | masks.prefix(1)], heads=[2, 1]),
+        reference.per_head(
+            [reference.window(2, T, S)] * 2
+            + [reference.padding([3, 6], S) | reference.padding([1, 1], S)],
+            (B, T, S),
+        ),
+    ),
+    "blocks per head": (
+        masks.per_head([masks.blocks(PLAN, 2), masks.chunks(2), np.eye(T, S, dtype=bool)]),
+        reference.per_head(
+            [
+                reference.blocks(PLAN, 2, T, S),
+                reference.chunks(2, T, S),
+                np.eye(T, S, dtype=bool),
+            ],
+            (B, T, S),
+        ),
+    ),
 }
 
 # A mask and what it lets in, joined with a causal one.
@@ -65,8 +109,7 @@ def test_rule_equals_its_definition(name):
 def test_blocks_of_a_rule_are_cut_out_of_the_whole(name):
     mask, expected = RULES[name]
     block = mask.on(masks.Grid(T, S, query_start=1, key_start=2, queries=3, keys=4))
-    block = np.broadcast_to(np.asarray(block), (B, 3, 4))
-    np.testing.assert_array_equal(block, spread(expected)[:, 1:4, 2:6])
+    np.testing.assert_array_equal(spread(block, 3, 4), spread(expected)[..., 1:4, 2:6])
 
 
 @settings(deadline=None)
@@ -79,9 +122,9 @@ def test_blocks_of_a_rule_are_cut_out_of_the_whole(name):
 def test_a_rectangle_may_begin_anywhere_and_reach_beyond_the_square(name, start, sides, known):
     mask, expected = RULES[name]
     begin = start if known else [keras.ops.convert_to_tensor(x, "int32") for x in start]
-    block = np.broadcast_to(np.asarray(mask.on(masks.Grid(T, S, *begin, *sides))), (B, *sides))
-    inside = spread(expected)[:, start[0] : start[0] + sides[0], start[1] : start[1] + sides[1]]
-    np.testing.assert_array_equal(block[:, : inside.shape[1], : inside.shape[2]], inside)
+    block = spread(mask.on(masks.Grid(T, S, *begin, *sides)), *sides)
+    inside = spread(expected)[..., start[0] : start[0] + sides[0], start[1] : start[1] + sides[1]]
+    np.testing.assert_array_equal(block[..., : inside.shape[-2], : inside.shape[-1]], inside)
 
 
 def test_a_rectangle_whose_side_divides_the_square_may_reach_beyond_it():
@@ -110,7 +153,7 @@ def test_a_key_that_some_query_sees_is_never_called_padding(left, right):
     ):
         seen = hooks.seen_keys(mask, T, S)
         if seen is not None:
-            assert np.all(np.broadcast_to(np.asarray(seen), (B, S)) | ~inside.any(axis=1))
+            assert np.all(np.broadcast_to(np.asarray(seen), (B, S)) | ~inside.any(axis=(1, 2)))
 
 
 def test_padding_is_known_without_the_square():
@@ -152,9 +195,7 @@ def test_rule_survives_keras_serialization(name):
     mask, expected = RULES[name]
     config = keras.saving.serialize_keras_object(~mask & masks.causal())
     copy = keras.saving.deserialize_keras_object(config)
-    np.testing.assert_array_equal(
-        spread(dense(copy)), spread(~spread(expected) & reference.causal(T, S))
-    )
+    np.testing.assert_array_equal(spread(dense(copy)), ~spread(expected) & reference.causal(T, S))
 
 
 # as files hold them that were saved when all masks stood in one module
@@ -210,15 +251,21 @@ def test_hooks_tell_the_truth_about_the_mask(name, join):
     seen = spread(seen_of(spread(expected), reference.causal(T, S)))
     for start in range(T):
         for queries in range(1, T - start + 1):
-            grid, here = masks.Grid(T, S, start, 0, queries, S), seen[:, start : start + queries]
+            grid = masks.Grid(T, S, start, 0, queries, S)
+            here = seen[:, :, start : start + queries]
             assert not here[..., ~covered(hooks.key_bounds(mask, grid))].any()
             assert here[..., covered(hooks.full_bounds(mask, grid))].all()
-            assert here.any(axis=1).sum(-1).max() <= hooks.max_keys(mask, grid) <= S
+            assert here.any(axis=2).sum(-1).max() <= hooks.max_keys(mask, grid) <= S
+            for columns in (1, 2, 3, S, S + 2):
+                blocks = hooks.seen_blocks(mask, grid, columns)
+                if blocks is not None:
+                    assert blocks.shape == (-(-S // columns),)
+                    assert not here[..., ~np.repeat(blocks, columns)[:S]].any()
     some, common = hooks.seen_keys(mask, T, S), hooks.common_keys(mask, T, S)
     if some is not None:
-        assert np.all(np.broadcast_to(some, (B, S)) | ~seen.any(axis=1))
+        assert np.all(np.broadcast_to(some, (B, S)) | ~seen.any(axis=(1, 2)))
     if common is not None:
-        assert np.all(~np.broadcast_to(common, (B, S)) | seen.all(axis=1))
+        assert np.all(~np.broadcast_to(common, (B, S)) | seen.all(axis=(1, 2)))
     if hooks.is_relative(mask):
         beyond = np.asarray(mask.on(masks.Grid(T, S, 0, 0, T + 3, S + 3)))
         np.testing.assert_array_equal(beyond[1:, 1:], beyond[:-1, :-1])
