@@ -54,17 +54,14 @@ class blocks(Mask):
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
         refuse_symbols(who, argument, self.plan)
-        sides = [length and self._count(length) for length in shape[-2:]]
-        target = (*shape[:-2], *sides)
-        if len(self.plan.shape) == 3:
-            target = (shape[0], *sides)
+        rank = len(self.plan.shape)
+        sides = [length and -(-length // self.size) for length in shape[-2:]]
         for side, wanted in zip(self.plan.shape[-2:], sides, strict=True):
             if None not in (side, wanted) and side != wanted:
                 expected = f"have a plan of {tuple(sides)} blocks of {self.size}"
                 _checks.fail(who, argument, expected, tuple(self.plan.shape))
-        _checks.broadcasts(
-            who, argument, self.plan.shape, target[-len(self.plan.shape) :], _LETTERS
-        )
+        target = (*shape[:-2], *sides) if rank == 4 else (shape[0], *sides)[-rank:]
+        _checks.broadcasts(who, argument, self.plan.shape, target, _LETTERS)
 
     def on(self, grid: Grid) -> Tensor:
         # Not beyond the matrix, where the plan has no blocks.
