@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from tests.blockwise import (
     MASKS,
-    B,
     S,
     T,
     assert_close,

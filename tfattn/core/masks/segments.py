@@ -15,6 +15,8 @@ from tfattn.core.masks.ranges import Range
 
 __all__ = ["positions_in_segments", "segments"]
 
+_NONE = 2**31 - 1  # behind every token
+
 
 def positions_in_segments(ids: Tensor) -> Tensor:
     """The position of each token in its own segment: it counts from 0 wherever the id changes.
@@ -34,10 +36,9 @@ def positions_in_segments(ids: Tensor) -> Tensor:
     """
     ids = pairs.checked_int("masks.positions_in_segments", "ids", ids)
     _checks.rank("masks.positions_in_segments", "ids", ids.shape, (2,), "(B, T)")
-    length = ops.shape(ids)[1]
-    tokens = ops.broadcast_to(ops.arange(length, dtype="int32"), ops.shape(ids))
+    tokens = ops.cumsum(ops.ones_like(ids), axis=1) - 1  # of symbolic lengths too
     begins = ops.logical_or(ids != ops.roll(ids, 1, axis=1), tokens == 0)
-    starts = ops.sort(ops.where(begins, tokens, length), axis=1)  # where the n-th run begins
+    starts = ops.sort(ops.where(begins, tokens, _NONE), axis=1)  # where the n-th run begins
     run = ops.cumsum(ops.cast(begins, "int32"), axis=1) - 1
     return tokens - ops.take_along_axis(starts, run, axis=1)
 
