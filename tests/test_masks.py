@@ -410,11 +410,69 @@ def test_a_mask_whose_class_does_not_flatten_stays_whole():
     np.testing.assert_array_equal(dense(trees.unflatten(structure, tensors)), ~dense(own))
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+@pytest.mark.parametrize("name", RULES)
+def test_a_plan_names_the_blocks_with_a_pair_that_may_attend(name, size):
+    mask, expected = RULES[name]
+    plan = np.asarray(masks.plan(mask, T, S, size))
+    here = spread(plan, *plan.shape[-2:])
+    np.testing.assert_array_equal(here, reference.plan(spread(expected), size))
+    planned = mask & masks.blocks(plan, size)
+    np.testing.assert_array_equal(spread(dense(planned)), spread(expected))
+
+
+def test_a_plan_is_made_of_an_array_too_and_asks_for_some_queries_at_a_time():
+    asked = []
+
+    class Asked(masks.causal):
+        def on(self, grid):
+            asked.append((grid.query_start, grid.queries, grid.keys))
+            return super().on(grid)
+
+    plan = masks.plan(Asked(), T, S, 2)
+    assert asked == [(0, 2, S), (2, 2, S), (4, 1, S)]
+    np.testing.assert_array_equal(plan, masks.plan(reference.causal(T, S), T, S, 2))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "message"),
+    [
+        (lambda: masks.blocks(PLAN, 3), (B, T, S), r"have a plan of \(2, 3\) blocks of 3"),
+        (lambda: masks.blocks(PLAN[None, None], 2), (B, T, S), r"have shape \(T/size, S/size\)"),
+        (lambda: masks.blocks(HEADS_PLAN, 3), (B, 2, T, S), r"have shape \(T/size, S/size\)"),
+        (lambda: masks.per_head([masks.causal()] * 3), (B, 2, T, S), "have as many heads .*have 2"),
+        (lambda: masks.per_head([masks.causal()] * 3), (B, T, S), "have as many heads .*have none"),
+        (
+            lambda: masks.per_head([np.ones((1, 1, T, S), bool)] * 3),
+            (B, 3, T, S),
+            r"have shape \(T, S\) or \(B, T, S\)",
+        ),
+    ],
+)
+def test_a_mask_that_does_not_fit_the_scores_is_refused(make, shape, message):
+    with pytest.raises(ValueError, match="layer: `attention_mask` must " + message):
+        make().check("layer", "attention_mask", shape)
+
+
+def test_a_plan_that_turns_out_too_short_is_an_error_and_no_guess():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
+        masks.blocks(PLAN, 2).dense(9, S)
+
+
+def test_sizes_that_the_run_tells_fit_any_plan():
+    masks.blocks(PLAN, 2).check("layer", "mask", (None, None, None))
+    masks.blocks(PLAN[None], 2).check("layer", "mask", (B, H, T, S))
+    masks.per_head([masks.causal(), np.ones((T, S), bool)]).check("layer", "mask", (B, 2, T, S))
+
+
 OFFSETS = {
     "causal": masks.causal(),
     "window": masks.window(2),
     "causal & window": masks.causal() & masks.window(3),
     "~causal | prefix": ~masks.causal() | masks.prefix(1),
+    "strided": masks.strided(3),
+    "chunks": masks.chunks(3),
+    "chunk ends": masks.chunk_ends(3),
 }
 
 
@@ -461,6 +519,21 @@ def test_without_an_offset_the_last_query_meets_the_last_key():
             lambda: masks.window(0),
             r"masks.window: `size` must be a positive integer. Received: size=0",
         ),
+        (lambda: masks.strided(0), "masks.strided: `step` must be a positive integer"),
+        (lambda: masks.chunks(1.5), "masks.chunks: `size` must be a positive integer"),
+        (lambda: masks.chunk_ends(3, 4), "`count` must be at most `size`=3. Received: count=4"),
+        (lambda: masks.chunk_ends(3, 0), "`count` must be a positive integer"),
+        (lambda: masks.per_head([]), "`rules` must be a sequence of at least one mask"),
+        (lambda: masks.per_head(masks.causal()), "`rules` must be a sequence"),
+        (lambda: masks.per_head([masks.causal()], [1, 2]), "`heads` must hold a number for each"),
+        (lambda: masks.per_head([masks.causal()], [0]), "`heads` must be a positive integer"),
+        (lambda: masks.blocks(np.ones((2, 2)), 2), "masks.blocks: `plan` must be boolean"),
+        (lambda: masks.blocks(np.ones(2, bool), 2), r"`plan` must have shape \(T/size, S/size\)"),
+        (lambda: masks.blocks(PLAN, 0), "`size` must be a positive integer"),
+        (lambda: masks.plan(masks.causal(), 0, S, 2), "masks.plan: `num_queries` must be a pos"),
+        (lambda: masks.plan(masks.causal(), T, S, 0), "masks.plan: `size` must be a positive"),
+        (lambda: masks.positions_in_segments([0, 1]), r"`ids` must have shape \(B, T\)"),
+        (lambda: masks.positions_in_segments([[0.5]]), "`ids` must hold integers"),
         (lambda: masks.prefix(-1), "`length` must be an integer of at least 0"),
         (lambda: masks.prefix(0.5), "`length` must be an integer of at least 0"),
         (lambda: masks.segments(np.zeros((B, T))), "`query_segments` must hold integers"),
