@@ -43,7 +43,7 @@ class blocks(Mask):
          [1 1 0 0]
          [1 1 1 1]]
 
-    Source: Child et al. 2019, arXiv:1904.10509, section 5.4 (block-sparse kernels); Zaheer et al.
+    Source: Child et al. 2019, arXiv:1904.10509, section 5.5 (block-sparse kernels); Zaheer et al.
     2020, arXiv:2007.14062, appendix D.
     """
 

@@ -31,7 +31,7 @@ class chunks(Mask):
          [0 0 1 0]
          [0 0 1 1]]
 
-    Source: Child et al. 2019, arXiv:1904.10509, section 4.2, the first half of the fixed pattern;
+    Source: Child et al. 2019, arXiv:1904.10509, section 4.3, the first half of the fixed pattern;
     Llama 4 has it in three of four layers.
     """
 
@@ -80,7 +80,7 @@ class chunk_ends(Mask):
          [0 0 1 1 0]
          [0 0 1 1 1]]
 
-    Source: Child et al. 2019, arXiv:1904.10509, section 4.2.
+    Source: Child et al. 2019, arXiv:1904.10509, section 4.3.
     """
 
     def __init__(self, size: int, count: int = 1):

@@ -37,7 +37,7 @@ class strided(Mask):
          [0 1 0 1 0 1]]
 
     Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 (dilated windows); Child et
-    al. 2019, arXiv:1904.10509, section 4.2 (strided).
+    al. 2019, arXiv:1904.10509, section 4.3 (strided).
     """
 
     is_relative = True
