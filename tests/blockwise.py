@@ -47,6 +47,25 @@ MASKS = {
     "segments": Case(
         masks.segments, lambda rng: [rng.integers(0, 3, (B, T)), rng.integers(0, 3, (B, S))]
     ),
+    "segments in order": Case(
+        masks.segments,
+        lambda rng: [np.sort(rng.integers(0, 4, (B, n)), axis=1) for n in (T, S)],
+    ),
+    "strided": Case(lambda: masks.strided(3)),
+    "dilated window": Case(lambda: masks.window(6) & masks.strided(2)),
+    "chunks": Case(lambda: masks.causal() & masks.chunks(4)),
+    "chunk ends": Case(lambda: masks.chunks(5) | masks.chunk_ends(5, 2)),
+    "blocks": Case(lambda plan: masks.blocks(plan, 2), lambda rng: [rng.random((7, 9)) < 0.3]),
+    "blocks by head": Case(
+        lambda plan: masks.causal() & masks.blocks(plan, 3),
+        lambda rng: [rng.random((B, H, 5, 6)) < 0.3],
+    ),
+    "by head": Case(
+        lambda lengths, plan: masks.per_head(
+            [masks.window(3), masks.padding(lengths), masks.blocks(plan, 2)], heads=[1, 2, 1]
+        ),
+        lambda rng: [rng.integers(0, S + 1, B), rng.random((7, 9)) < 0.3],
+    ),
     "explicit": Case(masks.explicit, lambda rng: [rng.random((T, S)) < 0.5]),
     "explicit by row": Case(masks.explicit, lambda rng: [rng.random((B, T, S)) < 0.5]),
     "explicit by head": Case(masks.explicit, lambda rng: [rng.random((B, H, T, S)) < 0.5]),

@@ -173,6 +173,51 @@ def window(size, num_queries, num_keys):
     return mask
 
 
+def strided(step, num_queries, num_keys):
+    mask = np.zeros((num_queries, num_keys), bool)
+    for t in range(num_queries):
+        for s in range(num_keys):
+            mask[t, s] = (t + num_keys - num_queries - s) % step == 0
+    return mask
+
+
+def chunks(size, num_queries, num_keys):
+    mask = np.zeros((num_queries, num_keys), bool)
+    for t in range(num_queries):
+        for s in range(num_keys):
+            mask[t, s] = (t + num_keys - num_queries) // size == s // size
+    return mask
+
+
+def chunk_ends(size, count, num_keys):
+    """`(1, S)`: the last `count` keys of each chunk of `size`."""
+    return np.array([[s % size in range(size - count, size) for s in range(num_keys)]])
+
+
+def per_head(masks, shape):
+    """`(B, H, T, S)` of a mask for each head, as one `(B, T, S)`."""
+    return np.stack([np.broadcast_to(mask, shape) for mask in masks], axis=1)
+
+
+def blocks(plan, size, num_queries, num_keys):
+    """A plan `(..., n, m)` with each entry as `size` queries by `size` keys."""
+    plan = np.asarray(plan)
+    mask = np.zeros((*plan.shape[:-2], num_queries, num_keys), bool)
+    for t in range(num_queries):
+        for s in range(num_keys):
+            mask[..., t, s] = plan[..., t // size, s // size]
+    return mask
+
+
+def plan(mask, size):
+    """Which blocks of a mask `(..., T, S)` hold a pair that may attend."""
+    rows, columns = (range(0, length, size) for length in mask.shape[-2:])
+    parts = [
+        [mask[..., i : i + size, j : j + size].any(axis=(-2, -1)) for j in columns] for i in rows
+    ]
+    return np.moveaxis(np.array(parts), (0, 1), (-2, -1))
+
+
 def alibi(num_heads, num_queries, num_keys):
     """`(1, H, T, S)`: minus the distance of a pair, times the slope of the head (Press et al.
     2022).
@@ -193,6 +238,15 @@ def alibi(num_heads, num_queries, num_keys):
 
 def segments(query_segments, key_segments):
     return np.asarray(query_segments)[:, :, None] == np.asarray(key_segments)[:, None, :]
+
+
+def positions_in_segments(ids):
+    positions = np.zeros(np.shape(ids), int)
+    for row, of_row in enumerate(ids):
+        for t in range(1, len(of_row)):
+            if of_row[t] == of_row[t - 1]:
+                positions[row, t] = positions[row, t - 1] + 1
+    return positions
 
 
 def cross_entropy(target, weights, tokens, vectors, bias=None, smoothing=0.0):

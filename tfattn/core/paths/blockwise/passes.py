@@ -94,7 +94,8 @@ class BlockwisePasses:
         def over_queries(i: Size, *arrays):
             query, visible = queries[i], VisibleKeys.of(self.mask, self.tiling, m, i)
 
-            def over_keys(j: Size, *state):
+            def over_keys(n: Size, *state):
+                j = visible.at(n)
                 scores = self.score.scores(self.tiling, query, keys[j], self.parameters)
                 if self.bias is not None:
                     scores = self.bias.added(scores, m, i, j)
@@ -184,7 +185,8 @@ class BlockwisePasses:
             shifted_query = self.score.shifted_query(query, row_max[i])
             shifted_output = append_shift(grad_output, delta)
 
-            def over_keys(j: Size, grad_query, grad_keys, grad_values, grad_bias, grad_parameters):
+            def over_keys(n: Size, grad_query, grad_keys, grad_values, grad_bias, grad_parameters):
+                j = visible.at(n)
                 if self.bias is None:
                     scores = self.score.shifted_scores(
                         self.tiling, shifted_query, shifted_keys[j], self.parameters
