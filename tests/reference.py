@@ -21,6 +21,19 @@ def softmax(scores, mask=None):
     return weights
 
 
+def log_sum_exp(scores, mask=None):
+    """log Σ exp(score) over the last axis, of the keys that the mask lets in; −inf without any."""
+    scores = np.asarray(scores, "float64")
+    mask = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    sums = np.full(scores.shape[:-1], -np.inf)
+    for row in np.ndindex(sums.shape):
+        seen = mask[row] & (scores[row] != -np.inf)
+        if seen.any():
+            largest = scores[row][seen].max()
+            sums[row] = largest + np.log(np.exp(scores[row][seen] - largest).sum())
+    return sums
+
+
 def layer_norm(x, gamma, beta, epsilon=1e-5):
     """Each token with mean 0 and variance 1, times gamma, plus beta."""
     centred = np.asarray(x, "float64") - np.mean(x, axis=-1, keepdims=True, dtype="float64")

@@ -87,6 +87,18 @@ def normalise(scores: Tensor, visible: Tensor | None = None) -> Tensor:
     return ops.cast(weights, dtype)
 
 
+def log_sum_exp(scores: Tensor, visible: Tensor | None = None) -> Tensor:
+    """Natural log of the sum over keys of exp(scores), `(..., T)`: −inf for a row that sees none.
+
+    As in `normalise`, no score may be −inf without `visible`. The gradient is the weights of
+    `normalise`.
+    """
+    if visible is None:
+        return ops.logsumexp(scores, axis=-1)
+    found = ops.logsumexp(ops.where(visible, scores, _LOWEST), axis=-1)
+    return ops.where(ops.any(visible, axis=-1), found, -float("inf"))
+
+
 def not_hidden(scores: Tensor, visible: Tensor | None = None) -> Tensor:
     """`visible` without the pairs whose score is −inf. NaN stays visible, so that it shows."""
     finite = ops.not_equal(scores, -float("inf"))

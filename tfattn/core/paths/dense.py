@@ -10,7 +10,18 @@ from tfattn.core.scores import facts_of
 __all__ = ["attend"]
 
 
-def attend(query, value, key, score, parameters, mask, bias, drop=None, return_weights=False):
+def attend(
+    query,
+    value,
+    key,
+    score,
+    parameters,
+    mask,
+    bias,
+    drop=None,
+    return_weights=False,
+    return_log_sum_exp=False,
+):
     """`core.attend`, once its arguments are checked; `drop` is the function that drops weights."""
     rank, visible = len(query.shape), None
     if mask is not None:
@@ -33,4 +44,9 @@ def attend(query, value, key, score, parameters, mask, bias, drop=None, return_w
     weights = ops.cast(softmax.normalise(scores, visible), value.dtype)
     kept = drop(weights) if drop else weights
     output = products.matmul(kept, value)  # (..., T, Dv)
-    return (output, weights) if return_weights else output
+    found = (output,)
+    found += (weights,) if return_weights else ()
+    if return_log_sum_exp:
+        wide = keras.backend.result_type(query.dtype, key.dtype, "float32")
+        found += (ops.cast(softmax.log_sum_exp(scores, visible), wide),)
+    return found if len(found) > 1 else output
