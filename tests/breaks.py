@@ -61,8 +61,8 @@ BREAKS = [
     Break(
         "softmax-empty-row",
         "tfattn/core/softmax.py",
-        "_softmax(ops.where(visible, scores, _LOWEST)) * some",
-        "_softmax(ops.where(visible, scores, _LOWEST))",
+        "_softmax(ops.where(visible, scores, LOWEST)) * some",
+        "_softmax(ops.where(visible, scores, LOWEST))",
         "tests/test_softmax.py::test_row_without_keys_is_exactly_zero_with_zero_gradient",
         "a query with nothing to attend to attends to everything",
     ),

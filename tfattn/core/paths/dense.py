@@ -21,6 +21,7 @@ def attend(
     drop=None,
     return_weights=False,
     return_log_sum_exp=False,
+    normalizer=None,
 ):
     """`core.attend`, once its arguments are checked; `drop` is the function that drops weights."""
     rank, visible = len(query.shape), None
@@ -41,7 +42,8 @@ def attend(
         scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), rank)
     if bias is not None or not facts_of(score).always_finite:
         visible = softmax.not_hidden(scores, visible)
-    weights = ops.cast(softmax.normalise(scores, visible), value.dtype)
+    weights = (normalizer or softmax.normalise)(scores, visible)
+    weights = ops.cast(weights, value.dtype)
     kept = drop(weights) if drop else weights
     output = products.matmul(kept, value)  # (..., T, Dv)
     found = (output,)

@@ -10,6 +10,7 @@ from tfattn._types import Shape, Tensor
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Grid, Mask
 from tfattn.layers.attention.base import AttentionLayer
+from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.projection import FromHeads, ToHeads
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.attention.single_head import score_or_default
@@ -57,6 +58,8 @@ class MultiHeadAttention(AttentionLayer):
         bias_initializer, bias_regularizer, bias_constraint: likewise, for their biases.
         output_kernel_initializer: for the output map. Defaults to `kernel_initializer`.
         seed: int, for the dropout.
+        normalizer: a layer that turns scores into weights, such as `AttentionSinks()`. Defaults to
+            the softmax.
     Call arguments: those of every attention layer, see
     `tfattn.layers.attention.base.AttentionLayer`; the main ones:
         query: float `(B, T, Dq)`.
@@ -107,6 +110,7 @@ class MultiHeadAttention(AttentionLayer):
         output_kernel_initializer: Any = None,
         positions: HeadPositions | None = None,
         seed: int | None = None,
+        normalizer: Normalizer | None = None,
         **kwargs: Any,
     ):
         who = "MultiHeadAttention"
@@ -134,6 +138,7 @@ class MultiHeadAttention(AttentionLayer):
             expected = "be a HeadPositions layer, or None (what is added to inputs stands before)"
             _checks.fail(who, "positions", expected, positions)
         self.positions = positions
+        self.normalizer = checked_normalizer(who, normalizer)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_kernel_initializer = keras.initializers.get(output_kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -172,6 +177,8 @@ class MultiHeadAttention(AttentionLayer):
         for part in (self.score, self.positions):
             if part is not None and not part.built:
                 part.build(query_heads, key_heads)
+        if self.normalizer is not None and not self.normalizer.built:
+            self.normalizer.build(self.score_shape(query_shape, key_shape))
 
     def pool(
         self,
@@ -264,6 +271,7 @@ class MultiHeadAttention(AttentionLayer):
             "score": serialized(self.score),
             "num_key_value_heads": self.num_key_value_heads,
             "positions": serialized(self.positions),
+            "normalizer": serialized(self.normalizer),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "output_kernel_initializer": keras.initializers.serialize(
                 self.output_kernel_initializer
@@ -277,4 +285,4 @@ class MultiHeadAttention(AttentionLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
-        return cls(**deserialized(config, "score", "positions"))
+        return cls(**deserialized(config, "score", "positions", "normalizer"))

@@ -13,7 +13,7 @@ from tfattn.core.guard import guard
 from tfattn.core.paths import thresholds
 from tfattn.core.paths.blockwise.additive import Additive
 from tfattn.core.paths.blockwise.block_bias import AnyBias, ArrayBias
-from tfattn.core.paths.blockwise.block_scores import AnyScore, Product
+from tfattn.core.paths.blockwise.block_scores import AnyScore, CappedProduct, Product
 from tfattn.core.paths.blockwise.call_spec import Call, CallSpec
 from tfattn.core.paths.blockwise.local import LocalPasses
 from tfattn.core.paths.blockwise.loops import Size, loop
@@ -158,13 +158,15 @@ def _passes(spec: CallSpec, tensors):
     facts = facts_of(spec.score)
     if facts.is_product:
         score = Product(facts.is_scaled)
+    elif facts.cap is not None:
+        score = CappedProduct(facts.is_scaled, facts.cap)
     elif spec.score is score_functions.additive and call.parameters[0].shape.is_fully_defined():
         score = Additive()
     else:
         score = AnyScore(spec.score, spec.rank)
     independent = facts.heads_independent and not spec.by_head
     tiling = Tiling.of(call.query, call.key, score, call.mask, spec.block, independent)
-    if independent and call.bias is None:
+    if independent and call.bias is None and facts.is_product:
         local = LocalPasses.of(
             call.query, call.key, score, call.mask, call.dropout, spec.block, spec.log_sum_exp
         )
