@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import tfattn
 from tests import reference
-from tests.blockwise import B, D, H, S, T, assert_close, blocks_of, mask_of, problem, wide
+from tests.blockwise import B, D, H, S, T, assert_close, blocks_of, mask_of, problem
 from tfattn import attend, masks, normalizers
 from tfattn.layers.attention import base
 
@@ -231,7 +231,8 @@ def test_a_layer_with_sinks_equals_the_oracle_and_its_weights_agree(dtype):
         tokens, tokens, use_causal_mask=True, valid_lens=[S, 4], return_attention_scores=True
     )
     seen = reference.causal(S, S) & reference.padding([S, 4], S)[:, None]
-    given = [np.asarray(w, "float64") for w in layer.get_weights()[:8]]
+    maps = layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense
+    given = [np.asarray(w, "float64") for each in maps for w in each.get_weights()]
     query, key, value = (reference.split_heads(tokens, given[i], given[i + 1]) for i in (0, 2, 4))
     expected, _ = reference.with_sinks(reference.dot_product(query, key), SINKS, seen)
     tolerance = {"mixed_float16": 5e-3, "mixed_bfloat16": 5e-2}.get(dtype, 2e-5)
@@ -261,32 +262,6 @@ def test_a_layer_with_sinks_streams_and_its_gradients_agree(monkeypatch):
     here = found("streamed")
     assert_close(here, found("dense"), 1e-5)
     assert len(here) == 1 + 9 and np.abs(here[-1]).max() > 1e-4
-
-
-@pytest.mark.parametrize(
-    "normalizer",
-    [tfattn.AttentionSinks, tfattn.Sparsemax, lambda: tfattn.TopKSoftmax(2)],
-    ids=["sinks", "sparsemax", "top k"],
-)
-def test_cached_keys_give_the_logits_of_a_whole_call(normalizer):
-    block = tfattn.TransformerDecoderBlock(
-        hidden_dim=7, attention=tfattn.MultiHeadAttention(2, 3, normalizer=normalizer())
-    )
-    model = tfattn.CausalLM(11, num_layers=2, width=6, block=block)
-    tokens = np.random.default_rng(1).integers(3, 11, (2, 9))
-    whole = model(tokens)
-    for weight in model.trainable_weights:
-        if weight.name == "sinks":
-            weight.assign(SINKS[1:3])
-            assert np.abs(model(tokens) - whole).max() > 1e-3
-    whole = model(tokens)
-    rows = [
-        tfattn.greedy_search(model, tokens[:, :n], max_length=1).log_probs
-        if hasattr(model, "no such")
-        else model(tokens[:, :n])[:, -1]
-        for n in range(1, 10)
-    ]
-    np.testing.assert_allclose(np.stack(rows, 1), whole, atol=1e-5)
 
 
 @pytest.mark.parametrize(
