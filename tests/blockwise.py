@@ -17,7 +17,16 @@ from tfattn.core.paths.blockwise import attend as blockwise
 B, H, T, S, D, V = 2, 4, 13, 17, 5, 3
 
 UPSTREAM = np.random.default_rng(5).normal(size=(B, H, T, V))
-SCORES = ["scaled dot", "dot", "additive", "additive by head", "gaussian", "epanechnikov"]
+SCORES = [
+    "scaled dot",
+    "dot",
+    "additive",
+    "additive by head",
+    "gaussian",
+    "epanechnikov",
+    "capped scaled dot",
+    "capped additive",
+]
 
 
 class Case(NamedTuple):
@@ -125,6 +134,9 @@ def mask_of(name, seed):
 
 def scored(name, width, heads, rng):
     """(score function, its parameters)."""
+    if name.startswith("capped "):
+        function, parameters = scored(name.removeprefix("capped "), width, heads, rng)
+        return score_functions.soft_capped(function, 0.8), parameters
     if name == "additive":
         return score_functions.additive, [rng.normal(size=(width, 1))]
     if name == "additive by head":

@@ -21,6 +21,61 @@ def softmax(scores, mask=None):
     return weights
 
 
+def log_sum_exp(scores, mask=None):
+    """log Σ exp(score) over the last axis, of the keys that the mask lets in; −inf without any."""
+    scores = np.asarray(scores, "float64")
+    mask = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    sums = np.full(scores.shape[:-1], -np.inf)
+    for row in np.ndindex(sums.shape):
+        seen = mask[row] & (scores[row] != -np.inf)
+        if seen.any():
+            largest = scores[row][seen].max()
+            sums[row] = largest + np.log(np.exp(scores[row][seen] - largest).sum())
+    return sums
+
+
+def sparsemax(scores, mask=None):
+    """Martins & Astudillo 2016: max(score − τ, 0) of what the mask lets in, with τ such that the
+    row sums to 1. Each number of keys that may be in it is tried.
+    """
+    scores = np.asarray(scores, "float64")
+    mask = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    weights = np.zeros(scores.shape)
+    for row in np.ndindex(scores.shape[:-1]):
+        seen = np.flatnonzero(mask[row] & (scores[row] != -np.inf))
+        best = np.sort(scores[row][seen])[::-1]
+        for number in range(1, len(seen) + 1):
+            threshold = (best[:number].sum() - 1) / number
+            above = np.maximum(scores[row][seen] - threshold, 0)
+            if np.isclose(above.sum(), 1, rtol=0, atol=1e-12):
+                weights[row][seen] = above
+    return weights
+
+
+def top_k(scores, k, mask=None):
+    """Softmax over the k greatest visible scores, and what equals the k-th."""
+    scores = np.asarray(scores, "float64")
+    mask = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    kept = np.zeros(scores.shape, bool)
+    for row in np.ndindex(scores.shape[:-1]):
+        seen = np.sort(scores[row][mask[row]])[::-1]
+        if len(seen):
+            kept[row] = mask[row] & (scores[row] >= seen[min(k, len(seen)) - 1])
+    return softmax(scores, kept)
+
+
+def with_sinks(scores, sinks, mask=None):
+    """(weights, log of the sums) where each head has a score more, `(H,)`, whose weight is left
+    out.
+    """
+    scores = np.asarray(scores, "float64")  # (B, H, T, S)
+    sink = np.broadcast_to(np.reshape(sinks, (-1, 1, 1)), (*scores.shape[:-1], 1))
+    mask = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    scores = np.concatenate([scores, sink], -1)
+    mask = np.concatenate([mask, np.ones(sink.shape, bool)], -1)
+    return softmax(scores, mask)[..., :-1], log_sum_exp(scores, mask)
+
+
 def layer_norm(x, gamma, beta, epsilon=1e-5):
     """Each token with mean 0 and variance 1, times gamma, plus beta."""
     centred = np.asarray(x, "float64") - np.mean(x, axis=-1, keepdims=True, dtype="float64")
@@ -74,6 +129,15 @@ def additive(query, key, weight):
 
 def bilinear(query, key, matrix):
     return np.einsum("...td,de,...se->...ts", query, matrix, key)
+
+
+def normalized_dot_product(query, key, query_gain, key_gain, scale=None, epsilon=1e-6):
+    query, key = rms_norm(query, query_gain, epsilon), rms_norm(key, key_gain, epsilon)
+    return dot_product(query, key, scale)
+
+
+def soft_capped(scores, cap):
+    return cap * np.tanh(scores / cap)
 
 
 def cosine(query, key, temperature=1.0):

@@ -53,9 +53,20 @@ PUBLIC = {
     "plot": {"plot"},
     # Beyond the table: the base that a score of one's own is made from, field note 11, and step 15.
     "more": {"AlibiPositions", "HeadPositions", "Score", "attention_weights", "complexity"},
+    # What the scores of later models have, and weights that are no softmax.
+    "scores and weights": {
+        "AttentionSinks",
+        "NormalizedDotProductScore",
+        "Normalizer",
+        "SoftCapScore",
+        "Sparsemax",
+        "TopKSoftmax",
+        "merge_attentions",
+        "normalizers",
+    },
 }
 
-BASES = {"HeadPositions", "Score"}
+BASES = {"HeadPositions", "Normalizer", "Score"}
 CLASSES = sorted(name for name in tfattn.__all__ if inspect.isclass(getattr(tfattn, name)))
 CALLABLES = sorted(name for name in tfattn.__all__ if callable(getattr(tfattn, name)))
 LAYERS = [name for name in CLASSES if issubclass(getattr(tfattn, name), keras.layers.Layer)]

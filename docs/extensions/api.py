@@ -27,8 +27,11 @@ GROUPS = {
         "BilinearScore",
         "CosineScore",
         "KernelScore",
+        "NormalizedDotProductScore",
+        "SoftCapScore",
         "Score",
     ],
+    "Scores into weights": ["AttentionSinks", "Sparsemax", "TopKSoftmax", "Normalizer"],
     "Positions": [
         "SinusoidalPositionalEncoding",
         "LearnedPositionalEncoding",
@@ -65,12 +68,13 @@ GROUPS = {
         "decoding.Hypotheses",
         "decoding.Past",
     ],
-    "The engine": ["attend", "masked_softmax", "complexity"],
+    "The engine": ["attend", "merge_attentions", "masked_softmax", "complexity"],
 }
 MODULES = {
     "masks": "Masks",
     "biases": "Biases",
     "kernels": "Kernels",
+    "normalizers": "Scores into weights, as functions",
     "plot": "Figures",
     "data": "Data",
     "training": "Training",

@@ -14,6 +14,7 @@ from tfattn.core.floats import floating
 from tfattn.core.guard import zero_broken_padding, zero_hidden
 from tfattn.core.masks import Mask, hooks
 from tfattn.layers.attention import recording
+from tfattn.layers.attention.normalizers import Normalizer
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.parts import CarryMask
 
@@ -68,6 +69,8 @@ class AttentionLayer(keras.layers.Layer):
     """
 
     engine_path: str | None = None
+    # What turns scores into weights; None is the softmax. Set by the layers that take one.
+    normalizer: Normalizer | None = None
 
     def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
@@ -112,7 +115,8 @@ class AttentionLayer(keras.layers.Layer):
     ) -> tuple[Tensor, Tensor | None]:
         """`tfattn.attend` with a score layer: (output, weights), weights None where not wanted."""
         query, key = score.prepare(query, key)
-        result = attend(
+        scales = self.normalizer is not None and self.normalizer.scales_rows
+        found = attend(
             query=query,
             value=value,
             key=key,
@@ -124,8 +128,14 @@ class AttentionLayer(keras.layers.Layer):
             seed=self.seed_generator,
             return_weights=return_weights,
             path=None if return_weights else self.engine_path,
+            return_log_sum_exp=scales,
+            normalizer=None if self.normalizer is None else self.normalizer.function,
         )
-        return result if return_weights else (result, None)
+        output, *weights = found if return_weights or scales else (found,)
+        if scales:
+            scale = self.normalizer.row_scale(weights.pop())[..., None]
+            output, *weights = [x * ops.cast(scale, x.dtype) for x in (output, *weights)]
+        return output, weights[0] if return_weights else None
 
     def call(
         self,

@@ -15,6 +15,7 @@ from tfattn.core.paths import blockwise
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.axes import Axes, checked_axes
 from tfattn.layers.attention.base import AttentionLayer
+from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.projection import from_heads, to_heads
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.attention.single_head import score_or_default
@@ -71,6 +72,8 @@ class MultiHeadAttention(AttentionLayer):
         dtype: a policy, or a `keras.dtype_policies.DTypePolicyMap` with policies of the maps by
             path, such as `"multi_head_attention/query"`.
         seed: int, for the dropout.
+        normalizer: a layer that turns scores into weights, such as `AttentionSinks()`. Defaults to the
+            softmax.
     Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
     of every attention layer, see `tfattn.Attention`.
         query: float `(B, T, Dq)`, or with more axes `(B, ..., Dq)`.
@@ -149,6 +152,7 @@ class MultiHeadAttention(AttentionLayer):
         flash_attention: bool | None = None,
         use_gate: bool = False,
         seed: int | None = None,
+        normalizer: Normalizer | None = None,
         **kwargs: Any,
     ):
         who = "MultiHeadAttention"
@@ -180,6 +184,7 @@ class MultiHeadAttention(AttentionLayer):
             expected = "be a HeadPositions layer, or None (what is added to inputs stands before)"
             _checks.fail(who, "positions", expected, positions)
         self.positions = positions
+        self.normalizer = checked_normalizer(who, normalizer)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_kernel_initializer = keras.initializers.get(output_kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -233,6 +238,8 @@ class MultiHeadAttention(AttentionLayer):
         for part in (self.score, self.positions):
             if part is not None and not part.built:
                 part.build(query_heads, key_heads)
+        if self.normalizer is not None and not self.normalizer.built:
+            self.normalizer.build(self.score_shape(query_shape, key_shape))
 
     def _policy_of(self, name: str) -> keras.DTypePolicy:
         """The dtype policy of the map of that name. A `DTypePolicyMap` is looked up here: a map
@@ -477,6 +484,7 @@ class MultiHeadAttention(AttentionLayer):
             "sliding_window": self.sliding_window,
             "flash_attention": self.flash_attention,
             "use_gate": self.use_gate,
+            "normalizer": serialized(self.normalizer),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "output_kernel_initializer": keras.initializers.serialize(
                 self.output_kernel_initializer
@@ -491,7 +499,7 @@ class MultiHeadAttention(AttentionLayer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
-        return cls(**deserialized(config, "score", "positions"))
+        return cls(**deserialized(config, "score", "positions", "normalizer"))
 
 
 def _heads_first(heads: Tensor) -> Tensor:

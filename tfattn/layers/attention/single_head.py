@@ -9,6 +9,7 @@ from tfattn._types import Shape, Tensor
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Mask
 from tfattn.layers.attention.base import AttentionLayer
+from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.scores import AdditiveScore, BilinearScore, DotProductScore, Score
 from tfattn.layers.parts import deserialized, serialized
 
@@ -27,6 +28,8 @@ class Attention(AttentionLayer):
             share one. Defaults to `DotProductScore()`.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
+        normalizer: a layer that turns scores into weights, such as `Sparsemax()`. Defaults to the
+            softmax.
     Call arguments: `(query, value, key)` in Keras's order; pass them by name. Every attention layer
     has these:
         query: float `(B, T, Dq)`.
@@ -48,7 +51,8 @@ class Attention(AttentionLayer):
         sums to 1, or to 0 where every key is masked. `tfattn.attention_weights` returns the weights
         of all layers of a model.
     Raises:
-        ValueError: `score` is not a score layer; shapes do not fit; `bias` is for several heads.
+        ValueError: `score` is not a score layer; `normalizer` is not a `Normalizer`; shapes do not
+            fit; `bias` is for several heads.
     Example:
         >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 5), "float32")
         >>> Attention(score=CosineScore(temperature=0.1))(query=query, value=value).shape
@@ -62,15 +66,20 @@ class Attention(AttentionLayer):
         score: Score | None = None,
         dropout: float = 0.0,
         seed: int | None = None,
+        normalizer: Normalizer | None = None,
         **kwargs: Any,
     ):
         super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.score = score_or_default(type(self).__name__, score, self.dtype_policy)
+        self.normalizer = checked_normalizer(type(self).__name__, normalizer)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         self.check_shapes(query_shape, value_shape, key_shape)
+        key_shape = value_shape if key_shape is None else key_shape
         if not self.score.built:
-            self.score.build(query_shape, value_shape if key_shape is None else key_shape)
+            self.score.build(query_shape, key_shape)
+        if self.normalizer is not None and not self.normalizer.built:
+            self.normalizer.build(self.score_shape(query_shape, key_shape))
 
     def pool(
         self,
@@ -85,11 +94,12 @@ class Attention(AttentionLayer):
         return self.attend(query, value, key, self.score, mask, bias, dropout, return_weights)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "score": serialized(self.score)}
+        parts = {"score": serialized(self.score), "normalizer": serialized(self.normalizer)}
+        return {**super().get_config(), **parts}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Attention":
-        return cls(**deserialized(config, "score"))
+        return cls(**deserialized(config, "score", "normalizer"))
 
 
 def checked_score(who: str, score: Any) -> Score | None:
@@ -109,7 +119,7 @@ class NamedAttention(Attention):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        del config["score"]
+        del config["score"], config["normalizer"]
         return config
 
     @classmethod
