@@ -32,7 +32,9 @@ GROUPS = {
     "Positions": [
         "SinusoidalPositionalEncoding",
         "LearnedPositionalEncoding",
+        "RotaryPositions",
         "AlibiPositions",
+        "RelativePositionBias",
         "HeadPositions",
     ],
     "Transformer blocks": [
@@ -70,6 +72,7 @@ GROUPS = {
 MODULES = {
     "masks": "Masks",
     "biases": "Biases",
+    "scalings": "Scalings of rotary positions",
     "kernels": "Kernels",
     "plot": "Figures",
     "data": "Data",
