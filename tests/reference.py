@@ -199,20 +199,89 @@ def multi_head(query, value, key, weights, mask=None, score=dot_product):
     return join_heads(pooled, wo, bo), attended
 
 
-TURNS = 0.7  # radians a token, of the first pair of features; each next pair turns that much slower
+def frequencies(width, base=10_000.0):
+    """Radians a token of each of width/2 pairs (Su et al. 2021)."""
+    return np.array([base ** (-2 * j / width) for j in range(width // 2)])
 
 
-def turned(heads, start):
-    """Heads `(B, H, T, P)` whose features 2j and 2j + 1 turn by position · 0.7^j radians."""
-    output = np.zeros(heads.shape)
+def dynamic_frequencies(width, base, factor, original_length, length):
+    """The base grows with the length beyond the training's."""
+    length = max(length, original_length)
+    growth = factor * length / original_length - (factor - 1)
+    return frequencies(width, base * growth ** (width / (width - 2)))
+
+
+def yarn_frequencies(width, base, factor, original_length, beta_fast=32.0, beta_slow=1.0):
+    """Plain where a pair turns often within the training's length, slowed down where seldom (Peng
+    et al. 2023).
+    """
+
+    def pair(turns):  # whose wavelength is original_length / turns
+        wavelength = original_length / turns
+        return width * np.log(wavelength / (2 * np.pi)) / (2 * np.log(base))
+
+    low = max(np.floor(pair(beta_fast)), 0)
+    high = min(np.ceil(pair(beta_slow)), width - 1)
+    scaled = frequencies(width, base)
+    for j in range(width // 2):
+        ramp = min(max((j - low) / (high - low), 0.0), 1.0)
+        scaled[j] *= (1 - ramp) + ramp / factor
+    return scaled
+
+
+def llama3_frequencies(width, base, factor, low_freq_factor, high_freq_factor, original_length):
+    """Long waves stretched, short ones kept, those between mixed."""
+    scaled = frequencies(width, base)
+    for j in range(width // 2):
+        wavelength = 2 * np.pi / scaled[j]
+        if wavelength > original_length / low_freq_factor:
+            scaled[j] /= factor
+        elif wavelength > original_length / high_freq_factor:
+            part = original_length / wavelength - low_freq_factor
+            part /= high_freq_factor - low_freq_factor
+            scaled[j] = (1 - part) * scaled[j] / factor + part * scaled[j]
+    return scaled
+
+
+def turned(heads, start=0, speeds=None, interleaved=False, magnitude=1.0):
+    """Heads `(B, H, T, P)`, each pair of whose features turns by position · its speed. There are as
+    many pairs as speeds; the features that are left pass.
+    """
+    speeds = frequencies(heads.shape[3]) if speeds is None else speeds
+    output, count = np.array(heads, "float64"), len(speeds)
     for t in range(heads.shape[2]):
-        for j in range(heads.shape[3] // 2):
-            angle = (start + t) * TURNS**j
+        for j in range(count):
+            pair = [2 * j, 2 * j + 1] if interleaved else [j, j + count]
+            angle = (start + t) * speeds[j]
             matrix = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
-            output[:, :, t, 2 * j : 2 * j + 2] = heads[:, :, t, 2 * j : 2 * j + 2] @ np.transpose(
-                matrix
-            )
+            output[:, :, t, pair] = magnitude * heads[:, :, t, pair] @ np.transpose(matrix)
     return output
+
+
+def bucket(distance, num_buckets, max_distance, bidirectional):
+    """T5's bucket of a key's position less the query's (Raffel et al. 2020)."""
+    first = 0
+    if bidirectional:
+        num_buckets //= 2
+        first = num_buckets if distance > 0 else 0
+        distance = abs(distance)
+    else:
+        distance = max(0, -distance)
+    exact = num_buckets // 2
+    if distance < exact:
+        return first + distance
+    wide = np.log(distance / exact) / np.log(max_distance / exact) * (num_buckets - exact)
+    return first + min(exact + int(wide + 1e-9), num_buckets - 1)  # a start is in its bucket
+
+
+def relative(table, num_queries, num_keys, max_distance=128, bidirectional=True):
+    """`(1, H, T, S)` of a table `(buckets, H)`."""
+    bias = np.zeros((1, table.shape[1], num_queries, num_keys))
+    for t in range(num_queries):
+        for s in range(num_keys):
+            distance = s - (t + num_keys - num_queries)
+            bias[0, :, t, s] = table[bucket(distance, len(table), max_distance, bidirectional)]
+    return bias
 
 
 def padding(valid_lens, num_keys):

@@ -14,7 +14,7 @@ from tfattn.layers.attention.base import AttentionLayer
 # The design's table of public names, as far as this stage goes.
 PUBLIC = {
     "engine": {"attend", "masked_softmax", "masks", "kernels"},
-    "biases": {"biases"},
+    "biases, positions": {"biases", "scalings", "RotaryPositions", "RelativePositionBias"},
     "scores": {"DotProductScore", "AdditiveScore", "BilinearScore", "CosineScore", "KernelScore"},
     "layers": {
         "NadarayaWatson",
@@ -170,7 +170,7 @@ def test_every_argument_is_in_the_docstring(name):
     assert inherited or missing == []
 
 
-@pytest.mark.parametrize("name", ["masks", "biases", "kernels"])
+@pytest.mark.parametrize("name", ["masks", "biases", "kernels", "scalings"])
 def test_everything_in_a_public_module_has_a_docstring(name):
     module = getattr(tfattn, name)
     assert all(inspect.getdoc(getattr(module, inner)) for inner in module.__all__)

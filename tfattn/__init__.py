@@ -38,9 +38,12 @@ from tfattn.layers.attention.single_head import (
     BilinearAttention,
     DotProductAttention,
 )
+from tfattn.layers.positions import scalings
 from tfattn.layers.positions.added import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from tfattn.layers.positions.alibi import AlibiPositions
 from tfattn.layers.positions.base import HeadPositions
+from tfattn.layers.positions.relative import RelativePositionBias
+from tfattn.layers.positions.rotary import RotaryPositions
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
 from tfattn.layers.transformer.add_norm import AddNorm
@@ -88,6 +91,8 @@ __all__ = [
     "PositionwiseFeedForward",
     "RecurrentDecoder",
     "RecurrentEncoder",
+    "RelativePositionBias",
+    "RotaryPositions",
     "Score",
     "SinusoidalPositionalEncoding",
     "SoftCapScore",
@@ -113,6 +118,7 @@ __all__ = [
     "normalizers",
     "plot",
     "sample",
+    "scalings",
     "training",
     "translate",
 ]

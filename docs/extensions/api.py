@@ -35,7 +35,9 @@ GROUPS = {
     "Positions": [
         "SinusoidalPositionalEncoding",
         "LearnedPositionalEncoding",
+        "RotaryPositions",
         "AlibiPositions",
+        "RelativePositionBias",
         "HeadPositions",
     ],
     "Transformer blocks": [
@@ -73,6 +75,7 @@ GROUPS = {
 MODULES = {
     "masks": "Masks",
     "biases": "Biases",
+    "scalings": "Scalings of rotary positions",
     "kernels": "Kernels",
     "normalizers": "Scores into weights, as functions",
     "plot": "Figures",

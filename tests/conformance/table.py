@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.rotary import Rotary
 from tfattn import masks
 
 SIZES = {"B": 2, "T": 3, "S": 7}
@@ -193,7 +192,10 @@ def _of_parts(block, **arguments):
     def make(**options):
         parts = {
             "attention": _heads(
-                value_dim=3, num_key_value_heads=1, dropout=0.3, positions=Rotary
+                value_dim=3,
+                num_key_value_heads=1,
+                dropout=0.3,
+                positions=tfattn.RotaryPositions,
             )(),
             "feed_forward": tfattn.GatedFeedForward(13, dropout=0.3),
             "norm": keras.layers.RMSNormalization(epsilon=1e-5),
@@ -282,8 +284,13 @@ ROWS = (
         weights=("B", 2 * HEADS, "T", "S"),
     ),
     _attention(
-        "MultiHeadAttention[positions]",
-        _heads(key_dim=4, positions=Rotary),
+        "MultiHeadAttention[rotary]",
+        _heads(
+            key_dim=5,
+            positions=lambda: tfattn.RotaryPositions(
+                rotary_dim=4, scaling=tfattn.scalings.yarn(2.0, 64)
+            ),
+        ),
         query=11,
         value=13,
         key=7,
@@ -325,6 +332,15 @@ ROWS = (
     _attention(
         "MultiHeadAttention[top k]",
         _heads(normalizer=lambda: tfattn.TopKSoftmax(3), dropout=0.3),
+        query=11,
+        value=13,
+        key=7,
+        output=11,
+        weights=_OVER_HEADS,
+    ),
+    _attention(
+        "MultiHeadAttention[relative]",
+        _heads(positions=lambda: tfattn.RelativePositionBias(num_buckets=8, max_distance=6)),
         query=11,
         value=13,
         key=7,

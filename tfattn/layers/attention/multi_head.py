@@ -72,8 +72,8 @@ class MultiHeadAttention(AttentionLayer):
         dtype: a policy, or a `keras.dtype_policies.DTypePolicyMap` with policies of the maps by
             path, such as `"multi_head_attention/query"`.
         seed: int, for the dropout.
-        normalizer: a layer that turns scores into weights, such as `AttentionSinks()`. Defaults to the
-            softmax.
+        normalizer: a layer that turns scores into weights, such as `AttentionSinks()`. Defaults to
+            the softmax.
     Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
     of every attention layer, see `tfattn.Attention`.
         query: float `(B, T, Dq)`, or with more axes `(B, ..., Dq)`.
