@@ -251,7 +251,7 @@ def test_a_layer_with_sinks_streams_and_its_gradients_agree(monkeypatch):
 
     def found(path):
         def chosen(**options):
-            return attend(path=path, **options)
+            return attend(**{**options, "path": path})
 
         monkeypatch.setattr(base, "attend", chosen)
         with blocks_of((4, 6)), tf.GradientTape() as tape:
