@@ -9,6 +9,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
+from tfattn.core.rule import Rule
 
 __all__ = ["Axes", "checked_axes"]
 
@@ -68,6 +69,35 @@ class Axes:
                 _same_axis(who, axis, "value", value, "query", query)
             _same_axis(who, axis, "key", key, "value", value)
 
+    def fold_call(
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None,
+        query_mask: Any,
+        value_mask: Any,
+        key_mask: Any,
+        attention_mask: Any,
+        valid_lens: Any,
+        bias: Any,
+    ) -> dict[str, Any]:
+        """The arguments of a call, folded. Mask objects and bias objects stay as they are."""
+        of_value = self.fold_padding("value_mask", value_mask, value)
+        of_key = of_value
+        if key_mask is not value_mask:
+            of_key = self.fold_padding("key_mask", key_mask, value)
+        return {
+            "query": self.fold(query),
+            "value": self.fold(value),
+            "key": None if key is None else self.fold(key),
+            "query_mask": self.fold_padding("query_mask", query_mask, query),
+            "value_mask": of_value,
+            "key_mask": of_key,
+            "attention_mask": self.fold_pairs("attention_mask", attention_mask, query, value),
+            "valid_lens": self.fold_lengths(valid_lens, query),
+            "bias": self.fold_pairs("bias", bias, query, value),
+        }
+
     def fold(self, tokens: Tensor) -> Tensor:
         """`(B, ..., D)` to `(B·F, T, D)`."""
         order = (0, *self.folded, *self.attended, self.rank - 1)
@@ -85,7 +115,7 @@ class Axes:
         return self.fold(mask[..., None])[..., 0]
 
     def fold_lengths(self, lengths: Any, query: Tensor) -> Tensor | None:
-        """`valid_lens`, `(B,)`, `(B, F…)` or `(B, F…, T)`, to `(B·F,)` or `(B·F, T)`."""
+        """Lengths, `(B,)`, `(B, F…)` or `(B, F…, T)`, to `(B·F,)` or `(B·F, T)`."""
         if lengths is None or not self.folded:
             return lengths
         lengths, rows = _tensor(lengths), (0, *self.folded)
@@ -101,12 +131,14 @@ class Axes:
         )
         return ops.reshape(ops.broadcast_to(lengths, self._sizes(query, rows)), (-1,))
 
-    def fold_pairs(self, name: str, pairs: Any, query: Tensor, key: Tensor) -> Tensor:
+    def fold_pairs(self, name: str, pairs: Any, query: Tensor, key: Tensor) -> Any:
         """A mask or bias as an array, to `(T, S)`, `(B·F, T, S)` or `(B·F, H, T, S)`.
 
         As in Keras's layer its last axes are those of the queries and of the keys that attend,
         before them come as many of B, F… as it has, and last of these the heads.
         """
+        if pairs is None or isinstance(pairs, Rule):
+            return pairs
         pairs = _tensor(pairs)
         rows, tail = (0, *self.folded), 2 * len(self.attended)
         most = tail + len(rows) + 1

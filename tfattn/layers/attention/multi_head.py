@@ -289,58 +289,45 @@ class MultiHeadAttention(AttentionLayer):
     ) -> Tensor | tuple[Tensor, Tensor]:
         if self.flash_attention:
             self._check_streams(return_attention_scores)
-        flags = {
-            "return_attention_scores": return_attention_scores,
-            "training": training,
-            "use_causal_mask": use_causal_mask,
+        arguments = {
+            "query": query,
+            "value": value,
+            "key": key,
+            "query_mask": query_mask,
+            "value_mask": value_mask,
+            "key_mask": key_mask,
+            "attention_mask": attention_mask,
+            "valid_lens": valid_lens,
+            "bias": bias,
         }
-        padding = {"query_mask": query_mask, "value_mask": value_mask, "key_mask": key_mask}
-        pairs = {"attention_mask": attention_mask, "bias": bias}
-        if len(query.shape) <= 3:
-            if self.attention_axes is not None:
-                self.check_shapes(query.shape, value.shape, None if key is None else key.shape)
-            return super().call(
-                query, value, key, valid_lens=valid_lens, **padding, **pairs, **flags
-            )
-        return self._call_over_axes((query, value, key), valid_lens, padding, pairs, flags)
+        options = {"training": training, "use_causal_mask": use_causal_mask}
+        if len(query.shape) > 3:
+            return self._call_over_axes(arguments, options, return_attention_scores)
+        if self.attention_axes is not None:
+            self.check_shapes(query.shape, value.shape, None if key is None else key.shape)
+        return super().call(**arguments, **options, return_attention_scores=return_attention_scores)
 
     def _call_over_axes(
-        self,
-        operands: tuple[Tensor, Tensor, Tensor | None],
-        valid_lens: Tensor | None,
-        padding: dict[str, Any],
-        pairs: dict[str, Any],
-        flags: dict[str, Any],
+        self, arguments: dict[str, Any], options: dict[str, Any], return_attention_scores: bool
     ) -> Tensor | tuple[Tensor, Tensor]:
         """The call on inputs of more axes: all of it folded into sequences, and what comes out
         unfolded.
         """
-        query, value, key = operands
+        query, value, key, query_mask, *_ = arguments.values()
         axes = self._axes(query.shape, value.shape, None if key is None else key.shape)
-        folded = {
-            "query": axes.fold(query),
-            "value": axes.fold(value),
-            "key": None if key is None else axes.fold(key),
-            "query_mask": axes.fold_padding("query_mask", padding["query_mask"], query),
-            "value_mask": axes.fold_padding("value_mask", padding["value_mask"], value),
-            "key_mask": axes.fold_padding("key_mask", padding["key_mask"], value),
-            "valid_lens": axes.fold_lengths(valid_lens, query),
-        }
-        for name, array in pairs.items():
-            whole = array is None or isinstance(array, Mask | Bias)
-            folded[name] = array if whole else axes.fold_pairs(name, array, query, value)
-        wanted = flags["return_attention_scores"] or recording.active()
+        wanted = return_attention_scores or recording.active()
         with recording.paused():
-            result = super().call(**folded, **{**flags, "return_attention_scores": wanted})
+            folded = axes.fold_call(**arguments)
+            result = super().call(**folded, **options, return_attention_scores=wanted)
         output, weights = result if wanted else (result, None)
         output = axes.unfold(output, query)
-        if padding["query_mask"] is not None:
-            output = self._carry((output, ops.cast(padding["query_mask"], "bool")))
+        if query_mask is not None:
+            output = self._carry((output, ops.cast(query_mask, "bool")))
         if not wanted:
             return output
         weights = axes.unfold_weights(weights, query, value)
         recording.note(self.path, weights)
-        return (output, weights) if flags["return_attention_scores"] else output
+        return (output, weights) if return_attention_scores else output
 
     def _check_streams(self, return_attention_scores: bool) -> None:
         """Raises where a layer with `flash_attention=True` cannot stream."""
