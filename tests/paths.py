@@ -5,9 +5,22 @@ tests the dense one runs. Graphs that hold both are those of the engine's own te
 that `tests/conformance/paths.py` names, and of a Transformer that learns to copy.
 """
 
+import contextlib
+import functools
+import unittest.mock
+
 import tfattn
+from tfattn.core.paths.blockwise import attend as blockwise
 
 
 def dense():
     """A context in which layers trace the dense path alone."""
     return tfattn.path("dense")
+
+
+@contextlib.contextmanager
+def streamed(block):
+    """A context in which layers go block by block, in blocks of those `(queries, keys)`."""
+    by_block = functools.partial(blockwise.attend, block=block)
+    with unittest.mock.patch.object(blockwise, "attend", by_block), tfattn.path("streamed"):
+        yield

@@ -44,12 +44,11 @@ def functional_classifier(**options):
 
 
 def vision_transformer():
-    """Patches of an image attend to each other. Their two axes are one here."""
+    """Patches of an image attend to each other, over both of their axes."""
     images = keras.Input((5, 7, 3))
     x = keras.layers.Conv2D(8, 1)(images)
-    x = keras.layers.Reshape((35, 8))(x)
-    x = x + tfattn.MultiHeadAttention(2, 4)(x, x)
-    model = keras.Model(images, classifier_over(x))
+    x = x + tfattn.MultiHeadAttention(2, 4, attention_axes=(1, 2))(x, x)
+    model = keras.Model(images, classifier_over(keras.layers.Reshape((35, 8))(x)))
     return compiled(model), IMAGES, np.arange(len(IMAGES)) % CLASSES
 
 

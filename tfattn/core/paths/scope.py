@@ -24,9 +24,9 @@ def path(path: str | None) -> contextlib.ContextDecorator:
         with tfattn.path("dense"):
             model.export("model.onnx", format="onnx")
 
-    What is called in the scope takes this path where its call names none (`attend` has an argument
-    `path`), inside of layers and models too. The inner scope counts. It is also a decorator of
-    functions.
+    What is called in the scope takes this path, inside of layers and models too, where it names
+    none itself, as `attend(path=...)` and `MultiHeadAttention(flash_attention=...)` do. The inner
+    scope counts. It is also a decorator of functions.
 
     A call takes its path when it runs, or when it is traced: a `tf.function` that was traced
     before, as `model.fit` and `model.predict` keep theirs, stays as it is, and one that was traced
