@@ -21,6 +21,7 @@ import tfattn
 from tests.conformance.table import ROWS, SAVED, Regressor, first_of_each_class
 from tests.exported import SUFFIXES
 from tests.processes import printed
+from tfattn import masks
 
 pytestmark = [
     pytest.mark.slow,
@@ -89,6 +90,14 @@ def around(*layers, length=None, **options):
     return file
 
 
+def over_images():
+    """Attention over the two axes of an image, of unknown sizes."""
+    image = keras.Input((None, None, 6), name="image")
+    x = tfattn.MultiHeadAttention(2, 3, attention_axes=(1, 2))(image, image)
+    array = np.random.default_rng(1).normal(size=(2, 3, 5, 6)).astype("float32")
+    return File(keras.Model(image, x), {"image": array}, tfattn.path("dense"))
+
+
 def padded():
     """Ids with padding, whose mask Keras carries into the attention."""
     ids = keras.Input((None,), dtype="int32", name="ids")
@@ -126,7 +135,14 @@ def quantised():
 # loop puts out is, which for a decoder has a weight for each token of the source.
 KNOWN = {"RecurrentEncoder": "B", "RecurrentDecoder": "BS", "BahdanauSeq2Seq": "BS"}
 NAMES = [row.name for row in first_of_each_class()] + [
+    "Attention[sink]",
     "MultiHeadAttention[grouped]",
+    "MultiHeadAttention[rotary]",
+    "MultiHeadAttention[relative]",
+    "MultiHeadAttention[sinks]",
+    "MultiHeadAttention[sparsemax]",
+    "MultiHeadAttention[top k]",
+    "MultiHeadAttention[gate]",
     "NadarayaWatson[boxcar]",
     "NadarayaWatson[epanechnikov]",
     "TransformerEncoderBlock[pre-norm]",
@@ -138,6 +154,17 @@ FILES = {
     # A transpose of one head is where ONNX's converter goes wrong.
     "one head": around(tfattn.MultiHeadAttention(1, 5), use_causal_mask=True),
     "one head of keys": around(tfattn.MultiHeadAttention(2, 5, num_key_value_heads=1)),
+    "masks": around(
+        tfattn.MultiHeadAttention(3, 5),
+        attention_mask=masks.per_head(
+            [
+                masks.chunks(3) | masks.chunk_ends(3),
+                masks.strided(2) & ~masks.window(1),
+                masks.prefix(2) | masks.causal() & masks.window(4),
+            ]
+        ),
+    ),
+    "over images": over_images,
     "padded": padded,
     "causal, 2048 tokens": around(
         tfattn.MultiHeadAttention(1, 5), length=2048, use_causal_mask=True

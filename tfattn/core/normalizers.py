@@ -122,7 +122,7 @@ def add_sinks(output: Any, log_sum_exp: Any, sinks: Any) -> tuple[Tensor, Tensor
     output, log_sum_exp = floating(output), floating(log_sum_exp)
     sinks = _by_head(sinks, log_sum_exp)
     scale = sink_scale(log_sum_exp, sinks)
-    output = output * ops.cast(scale[..., None], output.dtype)
+    output = output * ops.cast(ops.expand_dims(scale, -1), output.dtype)
     return output, ops.logaddexp(log_sum_exp, sinks)
 
 

@@ -93,7 +93,7 @@ class blocks(Mask):
     def _over_queries(self, reduce, num_keys: Size):
         rank = len(self.plan.shape)
         seen = reduce(self.plan, axis=(1, 2) if rank == 4 else rank - 2)  # (B, m) or (m,)
-        seen = seen[None] if rank == 2 else seen
+        seen = ops.expand_dims(seen, 0) if rank == 2 else seen
         return ops.take(seen, ops.arange(num_keys, dtype="int32") // self.size, axis=1)  # (B, S)
 
     def _row(self, grid: Grid, reduce):

@@ -112,7 +112,7 @@ class Axes:
         _checks.rank(self.who, name, mask.shape, (self.rank - 1,), "of one entry a token")
         _checks.broadcasts(self.who, name, mask.shape, tokens.shape[:-1], "of one entry a token")
         mask = ops.broadcast_to(mask, ops.shape(tokens)[:-1])
-        return self.fold(mask[..., None])[..., 0]
+        return self.fold(ops.expand_dims(mask, -1))[..., 0]
 
     def fold_lengths(self, lengths: Any, query: Tensor) -> Tensor | None:
         """Lengths, `(B,)`, `(B, F…)` or `(B, F…, T)`, to `(B·F,)` or `(B·F, T)`."""

@@ -133,7 +133,7 @@ class AttentionLayer(keras.layers.Layer):
         )
         output, *weights = found if return_weights or scales else (found,)
         if scales:
-            scale = self.normalizer.row_scale(weights.pop())[..., None]
+            scale = ops.expand_dims(self.normalizer.row_scale(weights.pop()), -1)
             output, *weights = [x * ops.cast(scale, x.dtype) for x in (output, *weights)]
         return output, weights[0] if return_weights else None
 
