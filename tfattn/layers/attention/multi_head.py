@@ -21,6 +21,7 @@ from tfattn.layers.attention.scores import Score
 from tfattn.layers.attention.single_head import score_or_default
 from tfattn.layers.parts import deserialized, serialized
 from tfattn.layers.positions.base import HeadPositions
+from tfattn.layers.quantization import QuantizedParts
 
 __all__ = ["MultiHeadAttention"]
 
@@ -29,7 +30,7 @@ _PATHS = {None: None, True: "streamed", False: "dense"}
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class MultiHeadAttention(AttentionLayer):
+class MultiHeadAttention(QuantizedParts, AttentionLayer):
     """Several attention heads, each over its own projections of query, key and value.
 
         head_h = attention(query · W_h^q, key · W_h^k, value · W_h^v)
