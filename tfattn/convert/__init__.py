@@ -18,8 +18,11 @@ both libraries, with random weights, padding and masks.
 """
 
 from tfattn.convert.keras import from_keras, to_keras
+from tfattn.convert.keras_hub import from_keras_hub, to_keras_hub
 
 __all__ = [
     "from_keras",
+    "from_keras_hub",
     "to_keras",
+    "to_keras_hub",
 ]
