@@ -19,10 +19,13 @@ both libraries, with random weights, padding and masks.
 
 from tfattn.convert.keras import from_keras, to_keras
 from tfattn.convert.keras_hub import from_keras_hub, to_keras_hub
+from tfattn.convert.pytorch import from_torch, to_torch
 
 __all__ = [
     "from_keras",
     "from_keras_hub",
+    "from_torch",
     "to_keras",
     "to_keras_hub",
+    "to_torch",
 ]
