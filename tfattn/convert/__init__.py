@@ -19,13 +19,18 @@ both libraries, with random weights, padding and masks.
 
 from tfattn.convert.keras import from_keras, to_keras
 from tfattn.convert.keras_hub import from_keras_hub, to_keras_hub
+from tfattn.convert.marian import from_marian, ids_from_marian, ids_to_marian, to_marian
 from tfattn.convert.pytorch import from_torch, to_torch
 
 __all__ = [
     "from_keras",
     "from_keras_hub",
+    "from_marian",
     "from_torch",
+    "ids_from_marian",
+    "ids_to_marian",
     "to_keras",
     "to_keras_hub",
+    "to_marian",
     "to_torch",
 ]
