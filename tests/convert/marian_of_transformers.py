@@ -55,8 +55,8 @@ def taught(model, source, mask):
                 tensor.copy_(0.3 * torch.randn_like(tensor) + start)
     labels = source.masked_fill(mask == 0, -100)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.Adam(parameters, lr=2e-2)
-    for _ in range(60):
+    optimizer = torch.optim.Adam(parameters, lr=1e-2)
+    for _ in range(150):
         optimizer.zero_grad()
         model(source, attention_mask=mask, labels=labels).loss.backward()
         optimizer.step()
