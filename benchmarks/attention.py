@@ -8,8 +8,9 @@ Whole layer against whole layer, projections included, in graph mode and float32
 case has its own process; they take their steps in turns, so that what else the machine does slows
 both. A ratio is tfattn's over the peer's: of the median times, and of the growth of peak memory
 from before the first step to after the last. Keras's layer has tfattn's weights and inputs, and the
-two outputs are compared at tokens from the whole sequence before anything is timed. Torch has
-weights and inputs of the same sizes, but other numbers: its outputs are not compared.
+two outputs are compared at tokens from the whole sequence before anything is timed. So is
+KerasHub's, which is Keras's layer with KerasHub's positions in it. Torch has weights and inputs of
+the same sizes, but other numbers: its outputs are not compared.
 """
 
 import argparse
@@ -35,6 +36,7 @@ class Case(NamedTuple):
     mask: str = "none"  # or "causal", "window"
     backward: bool = True
     layer: str = "multi_head"  # or "additive"
+    positions: str = "none"  # or "rotary", "alibi", "t5 bias"
     time_goal: float | None = None
     memory_goal: float | None = None
     peers: tuple[str, ...] = ("keras", "torch")
@@ -97,6 +99,38 @@ CASES += [
     for n in range(11, 16)
 ]
 
+# What KerasHub and others hold for positions: turned copies of queries and keys, or T × T biases.
+CASES += [
+    Case(
+        f"{positions}, causal T 4096",
+        1,
+        4096,
+        8,
+        64,
+        "causal",
+        positions=positions,
+        time_goal=0.80,
+        memory_goal=0.10,
+        peers=("keras_hub",),
+    )
+    for positions in ("rotary", "alibi", "t5 bias")
+]
+# Memory of a bias at four times the length, against the same layer without one.
+CASES += [
+    Case(
+        f"{positions}, causal T 16384",
+        1,
+        16384,
+        8,
+        64,
+        "causal",
+        positions=positions,
+        memory_goal=1.3,
+        peers=("without",),
+    )
+    for positions in ("rotary", "alibi", "t5 bias")
+]
+
 WINDOW = 256
 
 
@@ -145,11 +179,22 @@ def _layer(case: Case, tfattn: ModuleType | None, keras: ModuleType) -> tuple[An
             else keras.layers.AdditiveAttention()
         ), {}
     causal = {"use_causal_mask": True} if case.mask == "causal" else {}
+    if tfattn is None and case.positions != "none":
+        from keras_hub_positions import LAYERS
+
+        return LAYERS[case.positions](case.heads, case.width), causal
     if tfattn is None:
         window = {"sliding_window": WINDOW} if case.mask == "window" else {}
         return keras.layers.MultiHeadAttention(case.heads, case.width, **window), causal
     window = {"attention_mask": tfattn.masks.window(WINDOW)} if case.mask == "window" else {}
-    return tfattn.MultiHeadAttention(case.heads, case.width), {**causal, **window}
+    positions = {
+        "none": lambda: None,
+        "rotary": tfattn.RotaryPositions,
+        "alibi": tfattn.AlibiPositions,
+        "t5 bias": lambda: tfattn.RelativePositionBias(bidirectional=False),
+    }[case.positions]()
+    layer = tfattn.MultiHeadAttention(case.heads, case.width, positions=positions)
+    return layer, {**causal, **window}
 
 
 def _weights(case: Case, layer: Any, ours: bool) -> list[np.ndarray]:
@@ -207,18 +252,21 @@ def worker(case: Case, peer: str) -> None:
     """The process of a peer."""
     if peer.startswith("T "):
         case = case._replace(tokens=int(peer[2:]))
-    step = torch_step(case) if peer == "torch" else keras_step(case, ours=peer != "keras")
+    if peer == "without":
+        case = case._replace(positions="none")
+    theirs = peer in ("keras", "keras_hub")
+    step = torch_step(case) if peer == "torch" else keras_step(case, ours=not theirs)
     # The first step traces and compiles. Its numbers come from the whole sequence: the first tokens
     # of a causal one see few keys, and the last ones see every block.
     serve([step], lambda: [float(x) for x in step()[:, :: max(1, case.tokens // 16), :8].ravel()])
 
 
 def available(peer: str) -> bool:
-    if peer != "torch":
+    if peer not in ("torch", "keras_hub"):
         return True
     import importlib.util
 
-    return importlib.util.find_spec("torch") is not None
+    return importlib.util.find_spec(peer) is not None
 
 
 def row(case: Case, name: str, ours: Peer, peer: Peer) -> list[str]:
@@ -238,7 +286,7 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="the main cases, few repetitions")
     parser.add_argument("--case", default="", help="only cases with this in their name")
-    parser.add_argument("--peer", choices=["keras", "torch"], help="only this peer")
+    parser.add_argument("--peer", choices=["keras", "keras_hub", "torch"], help="only this peer")
     parser.add_argument("--pairs", type=int, help="least number of steps of each peer")
     parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -254,7 +302,7 @@ def main() -> None:
         for name in peers:
             if available(name) and options.peer in (None, name):
                 pairs = options.pairs or (3 if options.quick else 9)
-                tolerance = 1e-3 if name == "keras" else None
+                tolerance = 1e-3 if name in ("keras", "keras_hub") else None
                 ours, peer = measure(
                     case.name, ("tfattn", name), ("--worker", index), pairs, tolerance
                 )

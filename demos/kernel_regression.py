@@ -147,10 +147,10 @@ figure
 # %%
 # Five kernels
 # ------------
-# A kernel is any function of the distance. All but the Gaussian are 0 beyond some distance; some
-# write-ups call the triangular one Epanechnikov. The constant one is average pooling again. At one
-# bandwidth, here 1, the Gaussian is wider than the three after it and flattens the curve more:
-# width matters more than shape.
+# A kernel is any function of the distance. All but the Gaussian and the constant one are 0 beyond
+# some distance; some write-ups call the triangular one Epanechnikov. The constant one is average
+# pooling again. At one bandwidth, here 1, the Gaussian is wider than the three after it and
+# flattens the curve more: width matters more than shape.
 kernels = ["gaussian", "boxcar", "triangular", "epanechnikov", keras.ops.zeros_like]  # log 1 = 0
 names = ["Gaussian", "boxcar", "triangular", "Epanechnikov", "constant"]
 distance = np.linspace(-2.5, 2.5, 201)

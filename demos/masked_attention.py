@@ -92,7 +92,12 @@ figure
 # - causal and window: the sliding window of long language models.
 # - causal or prefix: the question is read in both directions, the answer written in one.
 # - causal and segments: two texts in one row for a language model.
+# - window and ``strided(2)``: every second key of the window, a dilated one.
+# - ``chunks(4)``: each chunk of four positions by itself; with ``chunk_ends(4)`` the last of each
+#   chunk is open to all, to sum it up.
+# - ``blocks(plan, 2)``: a plan of blocks of two queries and two keys, computed once.
 two_texts = masks.segments([[0, 0, 0, 0, 0, 1, 1, 1]])
+plan = np.eye(4, dtype=bool) | (np.arange(4) == 0)
 shown = {
     "causal()": masks.causal(),
     "window(3)": masks.window(3),
@@ -102,6 +107,10 @@ shown = {
     "causal() | prefix(3)": masks.causal() | masks.prefix(3),
     "causal() & segments(...)": masks.causal() & two_texts,
     "~window(3)": ~masks.window(3),
+    "window(4) & strided(2)": masks.window(4) & masks.strided(2),
+    "chunks(4)": masks.chunks(4),
+    "chunks(4) | chunk_ends(4)": masks.chunks(4) | masks.chunk_ends(4),
+    "blocks(plan, 2)": masks.blocks(plan, size=2),
 }
 figure = tfattn.plot.mask_pictures(list(shown.values()), 8, titles=list(shown), columns=4)
 figure.savefig(options.out / "masks.png", dpi=150)

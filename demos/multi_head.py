@@ -151,8 +151,9 @@ for name, each in weights.items():  # (512, H, 8, 8)
     on_before = each[:, :, place, before].swapaxes(1, 2)[apart]  # (N, H)
     on_mark = each[np.arange(512), :, :, marked[held_out]].swapaxes(1, 2)[apart]  # (N, H)
     agreement[name] = np.stack([on_before.mean(axis=0), on_mark.mean(axis=0)], axis=1).tolist()
-    for head, (first, second) in enumerate(agreement[name], start=1):
-        print(f"{name}, {head}: weight {first:.2f} on the letter before, {second:.2f} on the mark")
+    for head, (first, second) in enumerate(agreement[name]):
+        weight = f"weight {first:.2f} on the letter before, {second:.2f} on the mark"
+        print(f"{name}: head {head}: {weight}")
 figure
 
 # %%

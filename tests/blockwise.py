@@ -17,7 +17,16 @@ from tfattn.core.paths.blockwise import attend as blockwise
 B, H, T, S, D, V = 2, 4, 13, 17, 5, 3
 
 UPSTREAM = np.random.default_rng(5).normal(size=(B, H, T, V))
-SCORES = ["scaled dot", "dot", "additive", "additive by head", "gaussian", "epanechnikov"]
+SCORES = [
+    "scaled dot",
+    "dot",
+    "additive",
+    "additive by head",
+    "gaussian",
+    "epanechnikov",
+    "capped scaled dot",
+    "capped additive",
+]
 
 
 class Case(NamedTuple):
@@ -46,6 +55,25 @@ MASKS = {
     ),
     "segments": Case(
         masks.segments, lambda rng: [rng.integers(0, 3, (B, T)), rng.integers(0, 3, (B, S))]
+    ),
+    "segments in order": Case(
+        masks.segments,
+        lambda rng: [np.sort(rng.integers(0, 4, (B, n)), axis=1) for n in (T, S)],
+    ),
+    "strided": Case(lambda: masks.strided(3)),
+    "dilated window": Case(lambda: masks.window(6) & masks.strided(2)),
+    "chunks": Case(lambda: masks.causal() & masks.chunks(4)),
+    "chunk ends": Case(lambda: masks.chunks(5) | masks.chunk_ends(5, 2)),
+    "blocks": Case(lambda plan: masks.blocks(plan, 2), lambda rng: [rng.random((7, 9)) < 0.3]),
+    "blocks by head": Case(
+        lambda plan: masks.causal() & masks.blocks(plan, 3),
+        lambda rng: [rng.random((B, H, 5, 6)) < 0.3],
+    ),
+    "by head": Case(
+        lambda lengths, plan: masks.per_head(
+            [masks.window(3), masks.padding(lengths), masks.blocks(plan, 2)], heads=[1, 2, 1]
+        ),
+        lambda rng: [rng.integers(0, S + 1, B), rng.random((7, 9)) < 0.3],
     ),
     "explicit": Case(masks.explicit, lambda rng: [rng.random((T, S)) < 0.5]),
     "explicit by row": Case(masks.explicit, lambda rng: [rng.random((B, T, S)) < 0.5]),
@@ -106,6 +134,9 @@ def mask_of(name, seed):
 
 def scored(name, width, heads, rng):
     """(score function, its parameters)."""
+    if name.startswith("capped "):
+        function, parameters = scored(name.removeprefix("capped "), width, heads, rng)
+        return score_functions.soft_capped(function, 0.8), parameters
     if name == "additive":
         return score_functions.additive, [rng.normal(size=(width, 1))]
     if name == "additive by head":

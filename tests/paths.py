@@ -5,10 +5,12 @@ tests the dense one runs. Graphs that hold both are those of the engine's own te
 that `tests/conformance/paths.py` names, and of a Transformer that learns to copy.
 """
 
+import contextlib
 import functools
 import unittest.mock
 
 import tfattn
+from tfattn.core.paths.blockwise import attend as blockwise
 from tfattn.layers.attention import base
 
 
@@ -17,3 +19,15 @@ def dense():
     return unittest.mock.patch.object(
         base, "attend", functools.partial(tfattn.attend, path="dense")
     )
+
+
+@contextlib.contextmanager
+def streamed(block):
+    """A context in which layers go block by block, in blocks of those `(queries, keys)`."""
+    by_block = functools.partial(blockwise.attend, block=block)
+    streaming = functools.partial(tfattn.attend, path="streamed")
+    with (
+        unittest.mock.patch.object(blockwise, "attend", by_block),
+        unittest.mock.patch.object(base, "attend", streaming),
+    ):
+        yield

@@ -21,6 +21,61 @@ def softmax(scores, mask=None):
     return weights
 
 
+def log_sum_exp(scores, mask=None):
+    """log Σ exp(score) over the last axis, of the keys that the mask lets in; −inf without any."""
+    scores = np.asarray(scores, "float64")
+    mask = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    sums = np.full(scores.shape[:-1], -np.inf)
+    for row in np.ndindex(sums.shape):
+        seen = mask[row] & (scores[row] != -np.inf)
+        if seen.any():
+            largest = scores[row][seen].max()
+            sums[row] = largest + np.log(np.exp(scores[row][seen] - largest).sum())
+    return sums
+
+
+def sparsemax(scores, mask=None):
+    """Martins & Astudillo 2016: max(score − τ, 0) of what the mask lets in, with τ such that the
+    row sums to 1. Each number of keys that may be in it is tried.
+    """
+    scores = np.asarray(scores, "float64")
+    mask = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    weights = np.zeros(scores.shape)
+    for row in np.ndindex(scores.shape[:-1]):
+        seen = np.flatnonzero(mask[row] & (scores[row] != -np.inf))
+        best = np.sort(scores[row][seen])[::-1]
+        for number in range(1, len(seen) + 1):
+            threshold = (best[:number].sum() - 1) / number
+            above = np.maximum(scores[row][seen] - threshold, 0)
+            if np.isclose(above.sum(), 1, rtol=0, atol=1e-12):
+                weights[row][seen] = above
+    return weights
+
+
+def top_k(scores, k, mask=None):
+    """Softmax over the k greatest visible scores, and what equals the k-th."""
+    scores = np.asarray(scores, "float64")
+    mask = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    kept = np.zeros(scores.shape, bool)
+    for row in np.ndindex(scores.shape[:-1]):
+        seen = np.sort(scores[row][mask[row]])[::-1]
+        if len(seen):
+            kept[row] = mask[row] & (scores[row] >= seen[min(k, len(seen)) - 1])
+    return softmax(scores, kept)
+
+
+def with_sinks(scores, sinks, mask=None):
+    """(weights, log of the sums) where each head has a score more, `(H,)`, whose weight is left
+    out.
+    """
+    scores = np.asarray(scores, "float64")  # (B, H, T, S)
+    sink = np.broadcast_to(np.reshape(sinks, (-1, 1, 1)), (*scores.shape[:-1], 1))
+    mask = np.ones(scores.shape, bool) if mask is None else np.broadcast_to(mask, scores.shape)
+    scores = np.concatenate([scores, sink], -1)
+    mask = np.concatenate([mask, np.ones(sink.shape, bool)], -1)
+    return softmax(scores, mask)[..., :-1], log_sum_exp(scores, mask)
+
+
 def layer_norm(x, gamma, beta, epsilon=1e-5):
     """Each token with mean 0 and variance 1, times gamma, plus beta."""
     centred = np.asarray(x, "float64") - np.mean(x, axis=-1, keepdims=True, dtype="float64")
@@ -74,6 +129,15 @@ def additive(query, key, weight):
 
 def bilinear(query, key, matrix):
     return np.einsum("...td,de,...se->...ts", query, matrix, key)
+
+
+def normalized_dot_product(query, key, query_gain, key_gain, scale=None, epsilon=1e-6):
+    query, key = rms_norm(query, query_gain, epsilon), rms_norm(key, key_gain, epsilon)
+    return dot_product(query, key, scale)
+
+
+def soft_capped(scores, cap):
+    return cap * np.tanh(scores / cap)
 
 
 def cosine(query, key, temperature=1.0):
@@ -135,20 +199,89 @@ def multi_head(query, value, key, weights, mask=None, score=dot_product):
     return join_heads(pooled, wo, bo), attended
 
 
-TURNS = 0.7  # radians a token, of the first pair of features; each next pair turns that much slower
+def frequencies(width, base=10_000.0):
+    """Radians a token of each of width/2 pairs (Su et al. 2021)."""
+    return np.array([base ** (-2 * j / width) for j in range(width // 2)])
 
 
-def turned(heads, start):
-    """Heads `(B, H, T, P)` whose features 2j and 2j + 1 turn by position · 0.7^j radians."""
-    output = np.zeros(heads.shape)
+def dynamic_frequencies(width, base, factor, original_length, length):
+    """The base grows with the length beyond the training's."""
+    length = max(length, original_length)
+    growth = factor * length / original_length - (factor - 1)
+    return frequencies(width, base * growth ** (width / (width - 2)))
+
+
+def yarn_frequencies(width, base, factor, original_length, beta_fast=32.0, beta_slow=1.0):
+    """Plain where a pair turns often within the training's length, slowed down where seldom (Peng
+    et al. 2023).
+    """
+
+    def pair(turns):  # whose wavelength is original_length / turns
+        wavelength = original_length / turns
+        return width * np.log(wavelength / (2 * np.pi)) / (2 * np.log(base))
+
+    low = max(np.floor(pair(beta_fast)), 0)
+    high = min(np.ceil(pair(beta_slow)), width - 1)
+    scaled = frequencies(width, base)
+    for j in range(width // 2):
+        ramp = min(max((j - low) / (high - low), 0.0), 1.0)
+        scaled[j] *= (1 - ramp) + ramp / factor
+    return scaled
+
+
+def llama3_frequencies(width, base, factor, low_freq_factor, high_freq_factor, original_length):
+    """Long waves stretched, short ones kept, those between mixed."""
+    scaled = frequencies(width, base)
+    for j in range(width // 2):
+        wavelength = 2 * np.pi / scaled[j]
+        if wavelength > original_length / low_freq_factor:
+            scaled[j] /= factor
+        elif wavelength > original_length / high_freq_factor:
+            part = original_length / wavelength - low_freq_factor
+            part /= high_freq_factor - low_freq_factor
+            scaled[j] = (1 - part) * scaled[j] / factor + part * scaled[j]
+    return scaled
+
+
+def turned(heads, start=0, speeds=None, interleaved=False, magnitude=1.0):
+    """Heads `(B, H, T, P)`, each pair of whose features turns by position · its speed. There are as
+    many pairs as speeds; the features that are left pass.
+    """
+    speeds = frequencies(heads.shape[3]) if speeds is None else speeds
+    output, count = np.array(heads, "float64"), len(speeds)
     for t in range(heads.shape[2]):
-        for j in range(heads.shape[3] // 2):
-            angle = (start + t) * TURNS**j
+        for j in range(count):
+            pair = [2 * j, 2 * j + 1] if interleaved else [j, j + count]
+            angle = (start + t) * speeds[j]
             matrix = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
-            output[:, :, t, 2 * j : 2 * j + 2] = heads[:, :, t, 2 * j : 2 * j + 2] @ np.transpose(
-                matrix
-            )
+            output[:, :, t, pair] = magnitude * heads[:, :, t, pair] @ np.transpose(matrix)
     return output
+
+
+def bucket(distance, num_buckets, max_distance, bidirectional):
+    """T5's bucket of a key's position less the query's (Raffel et al. 2020)."""
+    first = 0
+    if bidirectional:
+        num_buckets //= 2
+        first = num_buckets if distance > 0 else 0
+        distance = abs(distance)
+    else:
+        distance = max(0, -distance)
+    exact = num_buckets // 2
+    if distance < exact:
+        return first + distance
+    wide = np.log(distance / exact) / np.log(max_distance / exact) * (num_buckets - exact)
+    return first + min(exact + int(wide + 1e-9), num_buckets - 1)  # a start is in its bucket
+
+
+def relative(table, num_queries, num_keys, max_distance=128, bidirectional=True):
+    """`(1, H, T, S)` of a table `(buckets, H)`."""
+    bias = np.zeros((1, table.shape[1], num_queries, num_keys))
+    for t in range(num_queries):
+        for s in range(num_keys):
+            distance = s - (t + num_keys - num_queries)
+            bias[0, :, t, s] = table[bucket(distance, len(table), max_distance, bidirectional)]
+    return bias
 
 
 def padding(valid_lens, num_keys):
@@ -173,6 +306,51 @@ def window(size, num_queries, num_keys):
     return mask
 
 
+def strided(step, num_queries, num_keys):
+    mask = np.zeros((num_queries, num_keys), bool)
+    for t in range(num_queries):
+        for s in range(num_keys):
+            mask[t, s] = (t + num_keys - num_queries - s) % step == 0
+    return mask
+
+
+def chunks(size, num_queries, num_keys):
+    mask = np.zeros((num_queries, num_keys), bool)
+    for t in range(num_queries):
+        for s in range(num_keys):
+            mask[t, s] = (t + num_keys - num_queries) // size == s // size
+    return mask
+
+
+def chunk_ends(size, count, num_keys):
+    """`(1, S)`: the last `count` keys of each chunk of `size`."""
+    return np.array([[s % size in range(size - count, size) for s in range(num_keys)]])
+
+
+def per_head(masks, shape):
+    """`(B, H, T, S)` of a mask for each head, as one `(B, T, S)`."""
+    return np.stack([np.broadcast_to(mask, shape) for mask in masks], axis=1)
+
+
+def blocks(plan, size, num_queries, num_keys):
+    """A plan `(..., n, m)` with each entry as `size` queries by `size` keys."""
+    plan = np.asarray(plan)
+    mask = np.zeros((*plan.shape[:-2], num_queries, num_keys), bool)
+    for t in range(num_queries):
+        for s in range(num_keys):
+            mask[..., t, s] = plan[..., t // size, s // size]
+    return mask
+
+
+def plan(mask, size):
+    """Which blocks of a mask `(..., T, S)` hold a pair that may attend."""
+    rows, columns = (range(0, length, size) for length in mask.shape[-2:])
+    parts = [
+        [mask[..., i : i + size, j : j + size].any(axis=(-2, -1)) for j in columns] for i in rows
+    ]
+    return np.moveaxis(np.array(parts), (0, 1), (-2, -1))
+
+
 def alibi(num_heads, num_queries, num_keys):
     """`(1, H, T, S)`: minus the distance of a pair, times the slope of the head (Press et al.
     2022).
@@ -193,6 +371,15 @@ def alibi(num_heads, num_queries, num_keys):
 
 def segments(query_segments, key_segments):
     return np.asarray(query_segments)[:, :, None] == np.asarray(key_segments)[:, None, :]
+
+
+def positions_in_segments(ids):
+    positions = np.zeros(np.shape(ids), int)
+    for row, of_row in enumerate(ids):
+        for t in range(1, len(of_row)):
+            if of_row[t] == of_row[t - 1]:
+                positions[row, t] = positions[row, t - 1] + 1
+    return positions
 
 
 def cross_entropy(target, weights, tokens, vectors, bias=None, smoothing=0.0):

@@ -19,9 +19,24 @@ ARRAYS = {
     for shape in ((T, S), (1, S), (B, T, S), (B, T, 1), (B, H, T, S), (1, H, 1, S))
 }
 
+TABLE = draw(size=(6, H)).astype("float32")
+
 # A bias, and what it is: broadcastable to (B, H, T, S).
 BIASES = {
     "alibi": (biases.alibi(H), reference.alibi(H, T, S)),
+    "relative": (biases.relative(TABLE, max_distance=4), reference.relative(TABLE, T, S, 4)),
+    "relative, one side": (
+        biases.relative(TABLE, bidirectional=False, max_distance=5),
+        reference.relative(TABLE, T, S, 5, bidirectional=False),
+    ),
+    "relative, one head": (
+        biases.relative(TABLE[:, :1], max_distance=4),
+        reference.relative(TABLE[:, :1], T, S, 4)[0, 0],
+    ),
+    "alibi + relative": (
+        biases.alibi(H) + biases.relative(TABLE, max_distance=4),
+        reference.alibi(H, T, S) + reference.relative(TABLE, T, S, 4),
+    ),
     **{
         f"explicit {shape}": (biases.explicit(array), array[:, None] if array.ndim == 3 else array)
         for shape, array in ARRAYS.items()
@@ -113,11 +128,18 @@ def test_a_block_is_of_some_rows_of_the_batch():
 
 
 @pytest.mark.parametrize("as_tensor", [False, True], ids=["int", "tensor"])
-def test_alibi_of_a_query_inside_of_a_longer_cache_is_that_of_the_square(as_tensor):
-    square = reference.alibi(H, S, S)
+@pytest.mark.parametrize(
+    ("bias", "square"),
+    [
+        (biases.alibi(H), reference.alibi(H, S, S)),
+        (biases.relative(TABLE, max_distance=4), reference.relative(TABLE, S, S, 4)),
+    ],
+    ids=["alibi", "relative"],
+)
+def test_a_query_inside_of_a_longer_cache_has_the_bias_of_the_square(bias, square, as_tensor):
     for position in range(S):
         offset = tf.constant(position) if as_tensor else position
-        row = biases.alibi(H).on(masks.Grid.whole(1, S, offset=offset))
+        row = bias.on(masks.Grid.whole(1, S, offset=offset), *bias.parameters())
         np.testing.assert_allclose(row, square[:, :, position : position + 1], rtol=1e-6)
 
 
@@ -137,6 +159,14 @@ def test_gradients_of_parameters_add_up_block_by_block(name):
                 functional = tf.reduce_sum(added * here)
             for total, gradient in zip(sums, tape.gradient(functional, parameters), strict=True):
                 total += np.asarray(tf.convert_to_tensor(gradient))
+    if "relative" in name:
+
+        def functional(table):
+            options = (5, False) if "one side" in name else (4, True)
+            return (reference.relative(table, T, S, *options) * upstream.numpy()).sum()
+
+        (wanted,) = reference.slopes(functional, bias.parameters()[0])
+        np.testing.assert_allclose(sums.pop(), wanted, rtol=1e-4, atol=1e-4)
     for total in sums:  # each array is added as it is: its gradient is the upstream, where it lies
         wanted = np.asarray(upstream, "float64")
         wanted = wanted.sum(1) if total.ndim == 3 else wanted
@@ -252,6 +282,21 @@ SHAPE = (B, H, T, S)
     ("make", "message"),
     [
         (lambda: biases.alibi(0), r"biases.alibi: `num_heads` must be a positive integer"),
+        (lambda: biases.relative(np.ones(S)), r"biases.relative: `table` must have shape"),
+        (lambda: biases.relative(TABLE[:5]), "`table rows` must be an even number of at least 4"),
+        (lambda: biases.relative(TABLE[:2]), "`table rows` must be an even number of at least 4"),
+        (lambda: biases.relative(TABLE[:1], bidirectional=False), "must be at least 2, one a"),
+        (lambda: biases.relative(TABLE, max_distance=1), "`max_distance` must be above 1"),
+        (lambda: biases.relative(TABLE, max_distance=0), "`max_distance` must be a positive int"),
+        (lambda: biases.relative(TABLE, bidirectional=1), "`bidirectional` must be True or False"),
+        (
+            lambda: biases.relative(keras.Input((H,), batch_size=6)).check("it", "bias", SHAPE),
+            "it: `bias` must hold no symbolic tensor inside of a bias object",
+        ),
+        (
+            lambda: biases.relative(TABLE[:, :2]).check("it", "bias", SHAPE),
+            r"as many heads as the scores, 3. Received: bias='relative\(6, 2\)'",
+        ),
         (lambda: biases.explicit(np.ones((T, S), bool)), r"biases.explicit: .*a bool is a mask"),
         (lambda: biases.explicit(np.ones(S)), r"must have shape \(T, S\), \(B, T, S\) or"),
         (

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 import tfattn
 from tests import reference
-from tests.rotary import Rotary
 from tfattn.layers.parts import copy_of
 
 B, T, S, D, H, HIDDEN = 2, 5, 7, 6, 3, 11
@@ -589,7 +588,8 @@ def test_steps_without_a_memory_are_the_call(norm_first):
 @pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_steps_with_turned_heads_are_the_call(norm_first, memory):
-    attention = tfattn.MultiHeadAttention(H, 4, num_key_value_heads=1, positions=Rotary())
+    positions = tfattn.RotaryPositions()
+    attention = tfattn.MultiHeadAttention(H, 4, num_key_value_heads=1, positions=positions)
     given = parts(attention=attention, norm_first=norm_first)
     shapes = [(B, T, D), (B, S, 13)] if memory else [(B, T, D)]
     block = built(tfattn.TransformerDecoderBlock(**given), *shapes)
@@ -612,13 +612,13 @@ def test_steps_with_turned_heads_are_the_call(norm_first, memory):
     plain.set_weights(block.get_weights())
     assert np.abs(plain(x, *others) - wanted).max() > 0.01
     if memory:
-        assert type(block.self_attention.positions) is Rotary
+        assert type(block.self_attention.positions) is tfattn.RotaryPositions
         assert block.cross_attention.positions is None
 
 
 def test_turned_heads_see_a_shift_of_all_tokens_as_no_change():
     """Scores depend on distances alone: what makes the positions relative."""
-    attention = tfattn.MultiHeadAttention(H, 4, positions=Rotary())
+    attention = tfattn.MultiHeadAttention(H, 4, positions=tfattn.RotaryPositions())
     block = built(
         tfattn.TransformerEncoderBlock(attention=attention, hidden_dim=HIDDEN), (B, T + 2, D)
     )

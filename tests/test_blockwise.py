@@ -35,6 +35,7 @@ from tests.blockwise import (
 from tests.processes import printed
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
+from tfattn.core.paths import choice
 
 BLOCKS = [(4, 6), (13, 17), (5, 3), (64, 64)]
 HEADS = [(H, H), (H, 2), (H, 1)]
@@ -493,3 +494,25 @@ MEMORY = """
 @pytest.mark.slow
 def test_nothing_of_the_size_of_the_square_is_held():
     assert float(printed("-c", textwrap.dedent(MEMORY))) < 128
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "window"])
+@pytest.mark.parametrize("bias", ["none", "full"])
+def test_a_capped_product_equals_the_dense_path_and_holds_one_number_a_pair(mask, bias):
+    function, arguments = problem(3, "capped scaled dot", (H, 2), bias)
+    assert choice._is_long(*[tf.zeros((1, 8, 1024, 64))] * 2, function)
+    assert not choice._is_long(*[tf.zeros((1, 2, 512, 64))] * 2, function)
+    assert score_functions.soft_capped(score_functions.scaled_dot_product, 0.8) is function
+    rule, biased = mask_of(mask, 3), bias != "none"
+    here = both_ways(function, arguments, rule, "streamed", biased, (4, 4))
+    assert_close(here, both_ways(function, wide(arguments), rule, "dense", biased), 2e-5)
+
+
+def test_a_score_within_a_cap_that_closes_over_a_float_tensor_is_refused():
+    slope = tf.constant(2.0)
+
+    def sloped(query, key):
+        return slope * score_functions.dot_product(query, key)
+
+    with pytest.raises(ValueError, match="`score` must take `slope` from `parameters`"):
+        attend(*[tf.ones((1, 2, 3))] * 3, score_functions.soft_capped(sloped, 2.0), path="streamed")

@@ -37,7 +37,7 @@ def test_second_use_in_one_tape():
     ],
     ids=["causal", "padding", "graph"],
 )
-@pytest.mark.parametrize("score", ["scaled dot", "additive", "gaussian"])
+@pytest.mark.parametrize("score", ["scaled dot", "additive", "gaussian", "capped scaled dot"])
 def test_second_derivatives_equal_the_dense_path(score, mask, compiled):
     function, arguments = problem(43, score)
     rule = mask_of(mask, 43)

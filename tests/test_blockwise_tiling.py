@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from tests.blockwise import (
     MASKS,
-    B,
     S,
     T,
     assert_close,
@@ -184,6 +183,14 @@ def test_blocks_that_the_mask_rules_out_are_not_computed():
     assert blocks(masks.explicit(positions[None] >= 53) & masks.causal()) == 1 + 2
     assert blocks(masks.explicit(positions[None, None] < 0)) == 0
     assert blocks(~masks.explicit(positions[None, None] < 11)) == 8 * 7
+    assert blocks(masks.chunks(16)) == 4 * 4
+    assert blocks(masks.chunks(16) & masks.causal()) == 4 * 3
+    assert blocks(masks.segments(positions[None] // 16) & masks.causal()) == 4 * 3
+    assert blocks(masks.segments(positions[None] % 16)) == 8 * 7
+    plan = np.eye(4, dtype=bool) | (np.arange(4) == 0)
+    assert blocks(masks.blocks(plan, 16)) == 4 * 7
+    assert blocks(masks.blocks(plan, 16) & masks.causal()) == 4 * 3 + 4 * 3
+    assert blocks(masks.blocks(np.zeros((8, 8), bool), 8)) == 0
 
 
 @given(
@@ -197,15 +204,14 @@ def test_key_bounds_hold_for_every_query_of_a_block(seed, mask, start, queries):
     rule = mask_of(mask, seed)
     queries = min(queries, T - start)
     whole = np.asarray(rule.dense(T, S))
-    whole = np.broadcast_to(whole[:, 0] if whole.ndim == 4 else whole, (B, T, S))[
-        :, start : start + queries
-    ]
+    whole = whole if whole.ndim == 4 else whole.reshape((-1, 1, *whole.shape[-2:]))
+    whole = np.broadcast_to(whole, (*whole.shape[:2], T, S))[:, :, start : start + queries]
     grid = masks.Grid(T, S, start, 0, queries, S)
     low, high = (int(x) for x in hooks.key_bounds(rule, grid))
     keys = np.arange(S)
-    assert not whole[:, :, (keys < low) | (keys >= high)].any()
+    assert not whole[..., (keys < low) | (keys >= high)].any()
     low, high = (int(x) for x in hooks.full_bounds(rule, grid))
-    assert whole[:, :, (keys >= low) & (keys < high)].all()
+    assert whole[..., (keys >= low) & (keys < high)].all()
 
 
 def test_an_additive_block_is_cut_for_the_cores_that_the_process_may_use(monkeypatch):

@@ -30,10 +30,10 @@ def tiled(queries, keys, mask, block, batch=1):
 
 
 def whole_of(mask, tiling):
-    """The whole square as `(B, T, S)` or `(1, T, S)`."""
+    """The whole square as `(B or 1, H or 1, T, S)`."""
     seen = np.asarray(mask.dense(tiling.queries, tiling.keys))
-    seen = seen.reshape((-1, *seen.shape[-2:])) if seen.ndim != 2 else seen[None]
-    return np.broadcast_to(seen, (len(seen), tiling.queries, tiling.keys))
+    seen = seen if seen.ndim == 4 else seen.reshape((-1, 1, *seen.shape[-2:]))
+    return np.broadcast_to(seen, (*seen.shape[:2], tiling.queries, tiling.keys))
 
 
 def check(mask, tiling):
@@ -46,10 +46,11 @@ def check(mask, tiling):
         rows = slice(m * tiling.chunk, (m + 1) * tiling.chunk) if len(whole) > 1 else slice(None)
         for i in range(tiling.query_blocks):
             visible = VisibleKeys.of(mask, tiling, m * tiling.head_steps, i)
+            left = [int(visible.at(n)) for n in range(int(visible.first), int(visible.end))]
             for j in range(tiling.key_blocks):
                 queries = slice(i * tiling.rows, (i + 1) * tiling.rows)
-                here = whole[rows, queries, j * tiling.columns : (j + 1) * tiling.columns]
-                if not visible.first <= j < visible.end:
+                here = whole[rows, :, queries, j * tiling.columns : (j + 1) * tiling.columns]
+                if j not in left:
                     assert not here.any()
                     counts[0] += 1
                 elif visible.is_full(j):
@@ -95,6 +96,32 @@ def test_all_that_can_be_skipped_or_full_is(name, counts):
     assert tuple(check(mask, tiled(64, 64, mask, (8, 8)))) == counts
 
 
+def test_of_a_plan_the_blocks_that_it_names_are_left_those_between_them_not():
+    plan = np.array([[1, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 1, 1]], bool)
+    mask = masks.blocks(plan, 16)
+    assert tuple(check(mask, tiled(64, 64, mask, (8, 8)))) == (64 - 28, 24, 4)
+    visible = VisibleKeys.of(mask, tiled(64, 64, mask, (8, 8)), 0, 1)
+    left = [int(visible.at(n)) for n in range(int(visible.first), int(visible.end))]
+    assert left == [0, 1, 6, 7]
+    causal = mask & masks.causal()
+    assert check(causal, tiled(64, 64, causal, (8, 8)))[0] == 64 - (3 + 2 * 2 + 7 + 8)
+    # a plan joined with a rule that has bounds alone
+    either = mask | masks.window(1)
+    assert check(either, tiled(64, 64, either, (8, 8)))[0] == 64 - (28 + 4)
+
+
+def test_a_window_and_a_prefix_have_a_hole_that_a_plan_tells():
+    rule = masks.causal() & (masks.window(8) | masks.prefix(8))
+    planned = rule & masks.blocks(masks.plan(rule, 64, 64, 8), 8)
+    assert check(rule, tiled(64, 64, rule, (8, 8)))[0] == 28
+    assert check(planned, tiled(64, 64, planned, (8, 8)))[0] == 64 - (1 + 2 + 6 * 3)
+
+
+def test_documents_that_are_packed_in_order_skip_each_other():
+    mask = masks.segments(np.repeat(np.arange(4), 16)[None])
+    assert tuple(check(mask, tiled(64, 64, mask, (8, 8)))) == (64 - 16, 16, 0)
+
+
 def test_without_a_mask_the_last_block_alone_may_be_partial():
     visible = VisibleKeys.of(None, tiled(8, 20, None, (8, 8)), 0, 0)
     assert (visible.first, visible.end) == (0, 3)
@@ -115,6 +142,7 @@ def test_the_masks_that_ask_for_nothing_but_distance():
         mask = mask_of(name, 1)
         if mask is not None:
             wanted = ("causal", "window", "causal & window", "~window", "~causal")
+            wanted += ("strided", "dilated window")
             assert hooks.is_relative(mask) == (name in wanted)
     assert not hooks.is_relative(masks.prefix(3) | masks.causal())
 

@@ -17,7 +17,7 @@ from tfattn import masks
 from tfattn.core import trees
 from tfattn.core.masks import hooks
 
-B, T, S = 2, 5, 7
+B, H, T, S = 2, 3, 5, 7
 
 
 def dense(mask, queries=T, keys=S):
@@ -25,8 +25,16 @@ def dense(mask, queries=T, keys=S):
 
 
 def spread(mask, queries=T, keys=S):
-    return np.broadcast_to(np.asarray(mask), (B, queries, keys))
+    """`(B, H, T, S)` of a mask with or without a batch and heads."""
+    mask = np.asarray(mask)
+    mask = mask[:, None] if mask.ndim == 3 else mask
+    return np.broadcast_to(mask, (B, H, queries, keys))
 
+
+DRAWN = np.random.default_rng(0)
+PLAN, HEADS_PLAN = DRAWN.random((3, 4)) < 0.4, DRAWN.random((B, H, 2, 3)) < 0.5
+PACKED = np.array([[0, 0, 1, 1, 2], [3, 3, 3, 3, 4]])
+PACKED_KEYS = np.array([[0, 0, 0, 1, 1, 1, 2], [2, 3, 3, 3, 3, 4, 4]])
 
 RULES = {
     "padding": (masks.padding(np.array([3, 0])), reference.padding([3, 0], S)),
@@ -43,7 +51,43 @@ RULES = {
         masks.segments(np.array([[0, 0, 1, 1, 2]] * B), np.array([[0, 0, 0, 1, 1, 1, 3]] * B)),
         reference.segments([[0, 0, 1, 1, 2]] * B, [[0, 0, 0, 1, 1, 1, 3]] * B),
     ),
+    "segments in order": (
+        masks.segments(PACKED, PACKED_KEYS),
+        reference.segments(PACKED, PACKED_KEYS),
+    ),
     "explicit": (masks.explicit(np.tri(T, S, dtype=bool)), np.tri(T, S, dtype=bool)),
+    "strided": (masks.strided(3), reference.strided(3, T, S)),
+    "dilated window": (
+        masks.window(4) & masks.strided(2),
+        reference.window(4, T, S) & reference.strided(2, T, S),
+    ),
+    "chunks": (masks.chunks(3), reference.chunks(3, T, S)),
+    "chunk ends": (masks.chunk_ends(3, 2), reference.chunk_ends(3, 2, S)),
+    "fixed": (
+        masks.chunks(3) | masks.chunk_ends(3),
+        reference.chunks(3, T, S) | reference.chunk_ends(3, 1, S),
+    ),
+    "blocks": (masks.blocks(PLAN, 2), reference.blocks(PLAN, 2, T, S)),
+    "blocks of each head": (masks.blocks(HEADS_PLAN, 3), reference.blocks(HEADS_PLAN, 3, T, S)),
+    "per head": (
+        masks.per_head([masks.window(2), masks.padding([3, 6]) | masks.prefix(1)], heads=[2, 1]),
+        reference.per_head(
+            [reference.window(2, T, S)] * 2
+            + [reference.padding([3, 6], S) | reference.padding([1, 1], S)],
+            (B, T, S),
+        ),
+    ),
+    "blocks per head": (
+        masks.per_head([masks.blocks(PLAN, 2), masks.chunks(2), np.eye(T, S, dtype=bool)]),
+        reference.per_head(
+            [
+                reference.blocks(PLAN, 2, T, S),
+                reference.chunks(2, T, S),
+                np.eye(T, S, dtype=bool),
+            ],
+            (B, T, S),
+        ),
+    ),
 }
 
 # A mask and what it lets in, joined with a causal one.
@@ -65,8 +109,7 @@ def test_rule_equals_its_definition(name):
 def test_blocks_of_a_rule_are_cut_out_of_the_whole(name):
     mask, expected = RULES[name]
     block = mask.on(masks.Grid(T, S, query_start=1, key_start=2, queries=3, keys=4))
-    block = np.broadcast_to(np.asarray(block), (B, 3, 4))
-    np.testing.assert_array_equal(block, spread(expected)[:, 1:4, 2:6])
+    np.testing.assert_array_equal(spread(block, 3, 4), spread(expected)[..., 1:4, 2:6])
 
 
 @settings(deadline=None)
@@ -79,9 +122,9 @@ def test_blocks_of_a_rule_are_cut_out_of_the_whole(name):
 def test_a_rectangle_may_begin_anywhere_and_reach_beyond_the_square(name, start, sides, known):
     mask, expected = RULES[name]
     begin = start if known else [keras.ops.convert_to_tensor(x, "int32") for x in start]
-    block = np.broadcast_to(np.asarray(mask.on(masks.Grid(T, S, *begin, *sides))), (B, *sides))
-    inside = spread(expected)[:, start[0] : start[0] + sides[0], start[1] : start[1] + sides[1]]
-    np.testing.assert_array_equal(block[:, : inside.shape[1], : inside.shape[2]], inside)
+    block = spread(mask.on(masks.Grid(T, S, *begin, *sides)), *sides)
+    inside = spread(expected)[..., start[0] : start[0] + sides[0], start[1] : start[1] + sides[1]]
+    np.testing.assert_array_equal(block[..., : inside.shape[-2], : inside.shape[-1]], inside)
 
 
 def test_a_rectangle_whose_side_divides_the_square_may_reach_beyond_it():
@@ -110,7 +153,7 @@ def test_a_key_that_some_query_sees_is_never_called_padding(left, right):
     ):
         seen = hooks.seen_keys(mask, T, S)
         if seen is not None:
-            assert np.all(np.broadcast_to(np.asarray(seen), (B, S)) | ~inside.any(axis=1))
+            assert np.all(np.broadcast_to(np.asarray(seen), (B, S)) | ~inside.any(axis=(1, 2)))
 
 
 def test_padding_is_known_without_the_square():
@@ -152,9 +195,7 @@ def test_rule_survives_keras_serialization(name):
     mask, expected = RULES[name]
     config = keras.saving.serialize_keras_object(~mask & masks.causal())
     copy = keras.saving.deserialize_keras_object(config)
-    np.testing.assert_array_equal(
-        spread(dense(copy)), spread(~spread(expected) & reference.causal(T, S))
-    )
+    np.testing.assert_array_equal(spread(dense(copy)), ~spread(expected) & reference.causal(T, S))
 
 
 # as files hold them that were saved when all masks stood in one module
@@ -210,15 +251,21 @@ def test_hooks_tell_the_truth_about_the_mask(name, join):
     seen = spread(seen_of(spread(expected), reference.causal(T, S)))
     for start in range(T):
         for queries in range(1, T - start + 1):
-            grid, here = masks.Grid(T, S, start, 0, queries, S), seen[:, start : start + queries]
+            grid = masks.Grid(T, S, start, 0, queries, S)
+            here = seen[:, :, start : start + queries]
             assert not here[..., ~covered(hooks.key_bounds(mask, grid))].any()
             assert here[..., covered(hooks.full_bounds(mask, grid))].all()
-            assert here.any(axis=1).sum(-1).max() <= hooks.max_keys(mask, grid) <= S
+            assert here.any(axis=2).sum(-1).max() <= hooks.max_keys(mask, grid) <= S
+            for columns in (1, 2, 3, S, S + 2):
+                blocks = hooks.seen_blocks(mask, grid, columns)
+                if blocks is not None:
+                    assert blocks.shape == (-(-S // columns),)
+                    assert not here[..., ~np.repeat(blocks, columns)[:S]].any()
     some, common = hooks.seen_keys(mask, T, S), hooks.common_keys(mask, T, S)
     if some is not None:
-        assert np.all(np.broadcast_to(some, (B, S)) | ~seen.any(axis=1))
+        assert np.all(np.broadcast_to(some, (B, S)) | ~seen.any(axis=(1, 2)))
     if common is not None:
-        assert np.all(~np.broadcast_to(common, (B, S)) | seen.all(axis=1))
+        assert np.all(~np.broadcast_to(common, (B, S)) | seen.all(axis=(1, 2)))
     if hooks.is_relative(mask):
         beyond = np.asarray(mask.on(masks.Grid(T, S, 0, 0, T + 3, S + 3)))
         np.testing.assert_array_equal(beyond[1:, 1:], beyond[:-1, :-1])
@@ -363,11 +410,69 @@ def test_a_mask_whose_class_does_not_flatten_stays_whole():
     np.testing.assert_array_equal(dense(trees.unflatten(structure, tensors)), ~dense(own))
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+@pytest.mark.parametrize("name", RULES)
+def test_a_plan_names_the_blocks_with_a_pair_that_may_attend(name, size):
+    mask, expected = RULES[name]
+    plan = np.asarray(masks.plan(mask, T, S, size))
+    here = spread(plan, *plan.shape[-2:])
+    np.testing.assert_array_equal(here, reference.plan(spread(expected), size))
+    planned = mask & masks.blocks(plan, size)
+    np.testing.assert_array_equal(spread(dense(planned)), spread(expected))
+
+
+def test_a_plan_is_made_of_an_array_too_and_asks_for_some_queries_at_a_time():
+    asked = []
+
+    class Asked(masks.causal):
+        def on(self, grid):
+            asked.append((grid.query_start, grid.queries, grid.keys))
+            return super().on(grid)
+
+    plan = masks.plan(Asked(), T, S, 2)
+    assert asked == [(0, 2, S), (2, 2, S), (4, 1, S)]
+    np.testing.assert_array_equal(plan, masks.plan(reference.causal(T, S), T, S, 2))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "message"),
+    [
+        (lambda: masks.blocks(PLAN, 3), (B, T, S), r"have a plan of \(2, 3\) blocks of 3"),
+        (lambda: masks.blocks(PLAN[None, None], 2), (B, T, S), r"have shape \(T/size, S/size\)"),
+        (lambda: masks.blocks(HEADS_PLAN, 3), (B, 2, T, S), r"have shape \(T/size, S/size\)"),
+        (lambda: masks.per_head([masks.causal()] * 3), (B, 2, T, S), "have as many heads .*have 2"),
+        (lambda: masks.per_head([masks.causal()] * 3), (B, T, S), "have as many heads .*have none"),
+        (
+            lambda: masks.per_head([np.ones((1, 1, T, S), bool)] * 3),
+            (B, 3, T, S),
+            r"have shape \(T, S\) or \(B, T, S\)",
+        ),
+    ],
+)
+def test_a_mask_that_does_not_fit_the_scores_is_refused(make, shape, message):
+    with pytest.raises(ValueError, match="layer: `attention_mask` must " + message):
+        make().check("layer", "attention_mask", shape)
+
+
+def test_a_plan_that_turns_out_too_short_is_an_error_and_no_guess():
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
+        masks.blocks(PLAN, 2).dense(9, S)
+
+
+def test_sizes_that_the_run_tells_fit_any_plan():
+    masks.blocks(PLAN, 2).check("layer", "mask", (None, None, None))
+    masks.blocks(PLAN[None], 2).check("layer", "mask", (B, H, T, S))
+    masks.per_head([masks.causal(), np.ones((T, S), bool)]).check("layer", "mask", (B, 2, T, S))
+
+
 OFFSETS = {
     "causal": masks.causal(),
     "window": masks.window(2),
     "causal & window": masks.causal() & masks.window(3),
     "~causal | prefix": ~masks.causal() | masks.prefix(1),
+    "strided": masks.strided(3),
+    "chunks": masks.chunks(3),
+    "chunk ends": masks.chunk_ends(3),
 }
 
 
@@ -414,6 +519,21 @@ def test_without_an_offset_the_last_query_meets_the_last_key():
             lambda: masks.window(0),
             r"masks.window: `size` must be a positive integer. Received: size=0",
         ),
+        (lambda: masks.strided(0), "masks.strided: `step` must be a positive integer"),
+        (lambda: masks.chunks(1.5), "masks.chunks: `size` must be a positive integer"),
+        (lambda: masks.chunk_ends(3, 4), "`count` must be at most `size`=3. Received: count=4"),
+        (lambda: masks.chunk_ends(3, 0), "`count` must be a positive integer"),
+        (lambda: masks.per_head([]), "`rules` must be a sequence of at least one mask"),
+        (lambda: masks.per_head(masks.causal()), "`rules` must be a sequence"),
+        (lambda: masks.per_head([masks.causal()], [1, 2]), "`heads` must hold a number for each"),
+        (lambda: masks.per_head([masks.causal()], [0]), "`heads` must be a positive integer"),
+        (lambda: masks.blocks(np.ones((2, 2)), 2), "masks.blocks: `plan` must be boolean"),
+        (lambda: masks.blocks(np.ones(2, bool), 2), r"`plan` must have shape \(T/size, S/size\)"),
+        (lambda: masks.blocks(PLAN, 0), "`size` must be a positive integer"),
+        (lambda: masks.plan(masks.causal(), 0, S, 2), "masks.plan: `num_queries` must be a pos"),
+        (lambda: masks.plan(masks.causal(), T, S, 0), "masks.plan: `size` must be a positive"),
+        (lambda: masks.positions_in_segments([0, 1]), r"`ids` must have shape \(B, T\)"),
+        (lambda: masks.positions_in_segments([[0.5]]), "`ids` must hold integers"),
         (lambda: masks.prefix(-1), "`length` must be an integer of at least 0"),
         (lambda: masks.prefix(0.5), "`length` must be an integer of at least 0"),
         (lambda: masks.segments(np.zeros((B, T))), "`query_segments` must hold integers"),

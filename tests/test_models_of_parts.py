@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.rotary import Rotary
 
 V, WIDTH, HEADS, HIDDEN = 13, 20, 10, 7
 B, T, L = 3, 5, 11
@@ -25,7 +24,7 @@ BLOCKS = {
     ),
     "turned heads": lambda: tfattn.TransformerEncoderBlock(
         hidden_dim=HIDDEN,
-        attention=tfattn.MultiHeadAttention(HEADS, 4, positions=Rotary()),
+        attention=tfattn.MultiHeadAttention(HEADS, 4, positions=tfattn.RotaryPositions()),
     ),
 }
 # Beside a block, where it goes with something.

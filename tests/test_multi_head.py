@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import tfattn
 from tests import reference
-from tests.rotary import Rotary
 from tfattn.layers.positions.base import HeadPositions
 
 B, T, S = 2, 3, 7
@@ -355,7 +354,7 @@ def test_the_output_map_may_begin_in_another_way():
 
 def turning(**options):
     sizes = {"num_heads": 4, "key_dim": 6, "num_key_value_heads": 2}
-    return tfattn.MultiHeadAttention(**{**sizes, "positions": Rotary(), **options})
+    return tfattn.MultiHeadAttention(**{**sizes, "positions": tfattn.RotaryPositions(), **options})
 
 
 def turned_score(queries, keys):
@@ -430,13 +429,13 @@ def test_turned_heads_keep_the_compute_type(policy):
 
 
 def test_positions_come_back_from_a_file(tmp_path):
-    layer = turning(positions=Rotary(speed=0.5))
+    layer = turning(positions=tfattn.RotaryPositions(base=17.0))
     x = keras.Input((None, 11))
     model, tokens = keras.Model(x, layer(x, x)), draw(B, S, 11)
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded(tokens), model(tokens))
-    assert loaded.layers[-1].positions.speed == 0.5
+    assert loaded.layers[-1].positions.base == 17.0
 
 
 class Scaled(HeadPositions):

@@ -138,7 +138,8 @@ def test_many_points_on_a_logarithmic_axis_have_round_ticks():
 def test_many_decades_keep_powers_of_ten():
     axes = plot.curves([1, 2], [1e-6, 1e3], "x", "y", log_y=True).axes[0]
     axes.figure.draw_without_rendering()
-    assert all("10^" in label for label in texts(axes.get_yticklabels()))
+    labels = texts(axes.get_yticklabels())
+    assert labels and all("10^" in label for label in labels)
 
 
 def test_a_curve_beneath_another_is_wider():

@@ -172,3 +172,18 @@ def test_learned_positions_start_small_and_train():
 def test_learned_positions_take_another_initializer():
     layer = tfattn.LearnedPositionalEncoding(11, initializer="ones")
     np.testing.assert_array_equal(layer(np.zeros((1, 3, 5), "float32")), np.ones((1, 3, 5)))
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        tfattn.SinusoidalPositionalEncoding,
+        lambda **options: tfattn.LearnedPositionalEncoding(13, **options),
+    ],
+)
+def test_the_promised_dtype_is_the_one_that_comes(layer, policy):
+    layer, tokens = layer(dtype=policy), np.ones((2, 3, 5), "float32")
+    output = layer(tokens)
+    promised = layer.compute_output_spec(keras.KerasTensor((2, 3, 5), dtype="float32"))
+    assert promised.dtype == keras.backend.standardize_dtype(output.dtype) == layer.compute_dtype

@@ -14,7 +14,7 @@ from tfattn.layers.attention.base import AttentionLayer
 # The design's table of public names, as far as this stage goes.
 PUBLIC = {
     "engine": {"attend", "masked_softmax", "masks", "kernels"},
-    "biases": {"biases"},
+    "biases, positions": {"biases", "scalings", "RotaryPositions", "RelativePositionBias"},
     "scores": {"DotProductScore", "AdditiveScore", "BilinearScore", "CosineScore", "KernelScore"},
     "layers": {
         "NadarayaWatson",
@@ -53,9 +53,20 @@ PUBLIC = {
     "plot": {"plot"},
     # Beyond the table: the base that a score of one's own is made from, field note 11, and step 15.
     "more": {"AlibiPositions", "HeadPositions", "Score", "attention_weights", "complexity"},
+    # What the scores of later models have, and weights that are no softmax.
+    "scores and weights": {
+        "AttentionSinks",
+        "NormalizedDotProductScore",
+        "Normalizer",
+        "SoftCapScore",
+        "Sparsemax",
+        "TopKSoftmax",
+        "merge_attentions",
+        "normalizers",
+    },
 }
 
-BASES = {"HeadPositions", "Score"}
+BASES = {"HeadPositions", "Normalizer", "Score"}
 CLASSES = sorted(name for name in tfattn.__all__ if inspect.isclass(getattr(tfattn, name)))
 CALLABLES = sorted(name for name in tfattn.__all__ if callable(getattr(tfattn, name)))
 LAYERS = [name for name in CLASSES if issubclass(getattr(tfattn, name), keras.layers.Layer)]
@@ -159,7 +170,7 @@ def test_every_argument_is_in_the_docstring(name):
     assert inherited or missing == []
 
 
-@pytest.mark.parametrize("name", ["masks", "biases", "kernels"])
+@pytest.mark.parametrize("name", ["masks", "biases", "kernels", "scalings"])
 def test_everything_in_a_public_module_has_a_docstring(name):
     module = getattr(tfattn, name)
     assert all(inspect.getdoc(getattr(module, inner)) for inner in module.__all__)

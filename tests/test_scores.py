@@ -23,7 +23,12 @@ def oracle(layer, query, key):
     if isinstance(layer, tfattn.BilinearScore):
         return reference.bilinear(query, key, layer.get_weights()[0])
     if isinstance(layer, tfattn.CosineScore):
-        return reference.cosine(query, key, layer.temperature)
+        return reference.cosine(query, key, np.asarray(layer.current_temperature(), "float64"))
+    if isinstance(layer, tfattn.NormalizedDotProductScore):
+        gains = layer.get_weights()
+        return reference.normalized_dot_product(query, key, *gains, layer.scale, layer.epsilon)
+    if isinstance(layer, tfattn.SoftCapScore):
+        return reference.soft_capped(oracle(layer.score, query, key), layer.cap)
     return reference.log_kernel(query, key, np.array(layer.bandwidth), layer.kernel)
 
 
@@ -31,6 +36,13 @@ SAME_WIDTH = {
     "dot": lambda: tfattn.DotProductScore(),
     "unscaled dot": lambda: tfattn.DotProductScore(scale=1.0),
     "cosine": lambda: tfattn.CosineScore(temperature=0.3),
+    "learned cosine": lambda: tfattn.CosineScore(0.3, trainable_temperature=True),
+    "normalized dot": lambda: tfattn.NormalizedDotProductScore(),
+    "normalized dot, scaled": lambda: tfattn.NormalizedDotProductScore(scale=2.0, epsilon=0.1),
+    "soft cap": lambda: tfattn.SoftCapScore(0.7),
+    "soft cap of a normalized dot": lambda: tfattn.SoftCapScore(
+        2.0, tfattn.NormalizedDotProductScore(scale=3.0)
+    ),
     "gaussian": lambda: tfattn.KernelScore("gaussian", bandwidth=1.7),
     "gaussian of each dimension": lambda: tfattn.KernelScore(bandwidth=[0.5, 1.0, 2.0, 3.0, 5.0]),
     "boxcar": lambda: tfattn.KernelScore("boxcar", bandwidth=2.5),
@@ -40,6 +52,7 @@ SAME_WIDTH = {
 ANY_WIDTH = {
     "additive": lambda: tfattn.AdditiveScore(units=U),
     "bilinear": lambda: tfattn.BilinearScore(),
+    "soft cap of additive": lambda: tfattn.SoftCapScore(0.7, tfattn.AdditiveScore(units=U)),
 }
 
 
@@ -52,6 +65,9 @@ def test_scores_and_attention_equal_the_oracle(name):
         draw(B, S, K if name in ANY_WIDTH else D, seed=1),
         draw(B, S, K, seed=2),
     )
+    scores = layer(query, key)
+    for seed, weight in enumerate(layer.trainable_weights):  # gains of ones would hide
+        weight.assign(weight + 0.3 * draw(*weight.shape, seed=seed))
     scores = layer(query, key)
     expected = oracle(layer, query.astype("float64"), key.astype("float64"))
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
@@ -72,6 +88,46 @@ def test_scaled_dot_product_of_unit_variance_has_variance_one():
 def test_cosine_of_a_zero_vector_is_zero():
     scores = tfattn.CosineScore()(np.zeros((1, 1, D), "float32"), draw(1, S, D))
     np.testing.assert_array_equal(scores, np.zeros((1, 1, S)))
+
+
+def test_each_head_learns_a_temperature_of_its_own():
+    layer = tfattn.CosineScore(0.5, trainable_temperature=True)
+    query, key = draw(B, 3, T, D), draw(B, 1, S, D, seed=1)
+    layer(query, key)
+    temperatures = np.array([0.25, 1.0, 3.0], "float32")
+    np.testing.assert_allclose(layer.current_temperature(), [0.5] * 3)
+    layer.log_temperature.assign(np.log(temperatures))
+    expected = reference.cosine(query, np.repeat(key, 3, axis=1), temperatures[:, None, None])
+    np.testing.assert_allclose(layer(query, key), expected, 1e-4, 1e-5)
+
+
+def test_a_normalized_dot_product_does_not_depend_on_the_length_of_its_vectors():
+    layer = tfattn.NormalizedDotProductScore(epsilon=1e-12)
+    query, key = draw(B, T, D), draw(B, S, D, seed=1)
+    plain = layer(query, key)
+    np.testing.assert_allclose(layer(1000 * query, 1e-3 * key), plain, rtol=1e-4, atol=1e-5)
+    assert np.abs(plain).max() <= D**0.5 * 1.0001
+    np.testing.assert_array_equal(layer(0 * query, key), 0 * plain)
+
+
+def test_a_soft_cap_keeps_a_key_that_its_score_hides():
+    layer = tfattn.Attention(tfattn.SoftCapScore(2.0, tfattn.KernelScore("boxcar")))
+    query, key = np.zeros((1, 1, 1), "float32"), np.array([[[0.5], [3.0]]], "float32")
+    _, weights = layer(query, key, return_attention_scores=True)
+    np.testing.assert_array_equal(weights, [[[1, 0]]])
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("name", ["soft cap", "normalized dot", "learned cosine"])
+def test_half_precision_keeps_its_digits(name, dtype):
+    plain = SAME_WIDTH[name]()
+    layer = type(plain).from_config({**plain.get_config(), "dtype": dtype})
+    query, key = draw(B, T, D), draw(B, S, D, seed=1)
+    layer(query, key)
+    expected = oracle(layer, query.astype("float64"), key.astype("float64"))
+    scores = layer(query, key)
+    tolerance = 5e-3 if dtype == "mixed_float16" else 5e-2
+    np.testing.assert_allclose(keras.ops.cast(scores, "float32"), expected, atol=tolerance)
 
 
 def test_the_example_of_the_book_gives_the_means_of_equal_keys():

@@ -35,9 +35,9 @@ def pre_norm():
     return tfattn.TransformerEncoderBlock(HEADS, HIDDEN, dropout=0.3, norm_first=True)
 
 
-def with_score(score):
-    """A block whose attentions have that score."""
-    attention = tfattn.MultiHeadAttention(HEADS, WIDTH // HEADS, score=score)
+def with_score(score=None, normalizer=None):
+    """A block whose attentions have that score, and that normalizer."""
+    attention = tfattn.MultiHeadAttention(HEADS, WIDTH // HEADS, score=score, normalizer=normalizer)
     return tfattn.TransformerEncoderBlock(hidden_dim=HIDDEN, dropout=0.3, attention=attention)
 
 
@@ -82,6 +82,12 @@ OPTIONS = {
     "bilinear": {"block": with_score(tfattn.BilinearScore())},
     "cosine": {"block": with_score(tfattn.CosineScore(0.5))},
     "kernel": {"block": with_score(tfattn.KernelScore("gaussian", bandwidth=2.0))},
+    "soft cap": {"block": with_score(tfattn.SoftCapScore(1.5))},
+    "normalized dot": {"block": with_score(tfattn.NormalizedDotProductScore())},
+    "learned cosine": {"block": with_score(tfattn.CosineScore(trainable_temperature=True))},
+    "sinks": {"block": with_score(normalizer=tfattn.AttentionSinks())},
+    "sparsemax": {"block": with_score(normalizer=tfattn.Sparsemax())},
+    "top k": {"block": with_score(normalizer=tfattn.TopKSoftmax(2))},
     # may leave a query without keys
     "boxcar": {"block": with_score(tfattn.KernelScore("boxcar", bandwidth=2.0))},
     "learned": {"positions": tfattn.LearnedPositionalEncoding(S, input_scale=WIDTH**0.5)},

@@ -7,13 +7,20 @@ All of them compute a weighted mean of the values:
 """
 
 from tfattn import convert, data, plot, training
-from tfattn.core import biases, kernels, masks
+from tfattn.core import biases, kernels, masks, normalizers
 from tfattn.core.attend import attend
 from tfattn.core.complexity import complexity
+from tfattn.core.merging import merge_attentions
 from tfattn.core.softmax import masked_softmax
 from tfattn.decoding import beam_search, greedy_search, sample, translate
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
+from tfattn.layers.attention.normalizers import (
+    AttentionSinks,
+    Normalizer,
+    Sparsemax,
+    TopKSoftmax,
+)
 from tfattn.layers.attention.recording import attention_weights
 from tfattn.layers.attention.scores import (
     AdditiveScore,
@@ -21,7 +28,9 @@ from tfattn.layers.attention.scores import (
     CosineScore,
     DotProductScore,
     KernelScore,
+    NormalizedDotProductScore,
     Score,
+    SoftCapScore,
 )
 from tfattn.layers.attention.single_head import (
     AdditiveAttention,
@@ -29,9 +38,12 @@ from tfattn.layers.attention.single_head import (
     BilinearAttention,
     DotProductAttention,
 )
+from tfattn.layers.positions import scalings
 from tfattn.layers.positions.added import LearnedPositionalEncoding, SinusoidalPositionalEncoding
 from tfattn.layers.positions.alibi import AlibiPositions
 from tfattn.layers.positions.base import HeadPositions
+from tfattn.layers.positions.relative import RelativePositionBias
+from tfattn.layers.positions.rotary import RotaryPositions
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
 from tfattn.layers.transformer.add_norm import AddNorm
@@ -56,6 +68,7 @@ __all__ = [
     "AdditiveScore",
     "AlibiPositions",
     "Attention",
+    "AttentionSinks",
     "BahdanauSeq2Seq",
     "BilinearAttention",
     "BilinearScore",
@@ -73,11 +86,18 @@ __all__ = [
     "MultiHeadAttention",
     "NadarayaWatson",
     "NadarayaWatsonRegressor",
+    "NormalizedDotProductScore",
+    "Normalizer",
     "PositionwiseFeedForward",
     "RecurrentDecoder",
     "RecurrentEncoder",
+    "RelativePositionBias",
+    "RotaryPositions",
     "Score",
     "SinusoidalPositionalEncoding",
+    "SoftCapScore",
+    "Sparsemax",
+    "TopKSoftmax",
     "Transformer",
     "TransformerDecoder",
     "TransformerDecoderBlock",
@@ -95,8 +115,11 @@ __all__ = [
     "kernels",
     "masked_softmax",
     "masks",
+    "merge_attentions",
+    "normalizers",
     "plot",
     "sample",
+    "scalings",
     "training",
     "translate",
 ]

@@ -27,12 +27,17 @@ GROUPS = {
         "BilinearScore",
         "CosineScore",
         "KernelScore",
+        "NormalizedDotProductScore",
+        "SoftCapScore",
         "Score",
     ],
+    "Scores into weights": ["AttentionSinks", "Sparsemax", "TopKSoftmax", "Normalizer"],
     "Positions": [
         "SinusoidalPositionalEncoding",
         "LearnedPositionalEncoding",
+        "RotaryPositions",
         "AlibiPositions",
+        "RelativePositionBias",
         "HeadPositions",
     ],
     "Transformer blocks": [
@@ -65,12 +70,14 @@ GROUPS = {
         "decoding.Hypotheses",
         "decoding.Past",
     ],
-    "The engine": ["attend", "masked_softmax", "complexity"],
+    "The engine": ["attend", "merge_attentions", "masked_softmax", "complexity"],
 }
 MODULES = {
     "masks": "Masks",
     "biases": "Biases",
+    "scalings": "Scalings of rotary positions",
     "kernels": "Kernels",
+    "normalizers": "Scores into weights, as functions",
     "plot": "Figures",
     "data": "Data",
     "training": "Training",

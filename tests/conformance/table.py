@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.rotary import Rotary
 from tfattn import masks
 
 SIZES = {"B": 2, "T": 3, "S": 7}
@@ -172,10 +171,11 @@ def _over(score):
 
 
 def _heads(**arguments):
-    """`MultiHeadAttention` with score and positions made anew at every call."""
+    """`MultiHeadAttention` with score, positions and normalizer made anew at every call."""
 
     def make(**options):
-        parts = {name: arguments[name]() for name in ("score", "positions") if name in arguments}
+        names = ("score", "positions", "normalizer")
+        parts = {name: arguments[name]() for name in names if name in arguments}
         made = {**arguments, **parts}
         return tfattn.MultiHeadAttention(**{"num_heads": HEADS, "key_dim": 2, **made, **options})
 
@@ -192,7 +192,10 @@ def _of_parts(block, **arguments):
     def make(**options):
         parts = {
             "attention": _heads(
-                value_dim=3, num_key_value_heads=1, dropout=0.3, positions=Rotary
+                value_dim=3,
+                num_key_value_heads=1,
+                dropout=0.3,
+                positions=tfattn.RotaryPositions,
             )(),
             "feed_forward": tfattn.GatedFeedForward(13, dropout=0.3),
             "norm": keras.layers.RMSNormalization(epsilon=1e-5),
@@ -225,6 +228,24 @@ ROWS = (
     _attention("Attention[bilinear]", _over(tfattn.BilinearScore), key=7),
     _attention("Attention[cosine]", _over(lambda: tfattn.CosineScore(temperature=0.5))),
     _attention("Attention[kernel]", _over(lambda: tfattn.KernelScore("gaussian", bandwidth=2.0))),
+    _attention(
+        "Attention[learned cosine]",
+        _over(lambda: tfattn.CosineScore(temperature=0.5, trainable_temperature=True)),
+    ),
+    _attention("Attention[normalized dot]", _over(tfattn.NormalizedDotProductScore)),
+    _attention(
+        "Attention[soft cap]",
+        _over(lambda: tfattn.SoftCapScore(1.5, tfattn.AdditiveScore(units=13))),
+        key=7,
+    ),
+    _attention(
+        "Attention[sink]",
+        lambda **options: tfattn.Attention(normalizer=tfattn.AttentionSinks("ones"), **options),
+    ),
+    _attention(
+        "Attention[sparsemax]",
+        lambda **options: tfattn.Attention(normalizer=tfattn.Sparsemax(), **options),
+    ),
     _attention("DotProductAttention", _with(tfattn.DotProductAttention, scale=0.7, dropout=0.3)),
     _attention(
         "AdditiveAttention", _with(tfattn.AdditiveAttention, units=13, dropout=0.3, seed=3), key=7
@@ -263,8 +284,13 @@ ROWS = (
         weights=("B", 2 * HEADS, "T", "S"),
     ),
     _attention(
-        "MultiHeadAttention[positions]",
-        _heads(key_dim=4, positions=Rotary),
+        "MultiHeadAttention[rotary]",
+        _heads(
+            key_dim=5,
+            positions=lambda: tfattn.RotaryPositions(
+                rotary_dim=4, scaling=tfattn.scalings.yarn(2.0, 64)
+            ),
+        ),
         query=11,
         value=13,
         key=7,
@@ -281,12 +307,62 @@ ROWS = (
         weights=_OVER_HEADS,
     ),
     _attention(
+        "MultiHeadAttention[sinks]",
+        _heads(
+            normalizer=tfattn.AttentionSinks,
+            score=lambda: tfattn.SoftCapScore(2.0),
+            num_key_value_heads=1,
+            dropout=0.3,
+        ),
+        query=11,
+        value=13,
+        key=7,
+        output=11,
+        weights=_OVER_HEADS,
+    ),
+    _attention(
+        "MultiHeadAttention[sparsemax]",
+        _heads(normalizer=tfattn.Sparsemax, score=tfattn.NormalizedDotProductScore),
+        query=11,
+        value=13,
+        key=7,
+        output=11,
+        weights=_OVER_HEADS,
+    ),
+    _attention(
+        "MultiHeadAttention[top k]",
+        _heads(normalizer=lambda: tfattn.TopKSoftmax(3), dropout=0.3),
+        query=11,
+        value=13,
+        key=7,
+        output=11,
+        weights=_OVER_HEADS,
+    ),
+    _attention(
+        "MultiHeadAttention[relative]",
+        _heads(positions=lambda: tfattn.RelativePositionBias(num_buckets=8, max_distance=6)),
+        query=11,
+        value=13,
+        key=7,
+        output=11,
+        weights=_OVER_HEADS,
+    ),
+    _attention(
         "MultiHeadAttention[widths]",
         _heads(value_dim=3, output_shape=17, use_bias=False, seed=3, dropout=0.3),
         query=11,
         value=13,
         key=7,
         output=17,
+        weights=_OVER_HEADS,
+    ),
+    _attention(
+        "MultiHeadAttention[gate]",
+        _heads(use_gate=True, num_key_value_heads=1, flash_attention=False),
+        query=11,
+        value=13,
+        key=7,
+        output=11,
         weights=_OVER_HEADS,
     ),
     _attention(
@@ -333,6 +409,14 @@ ROWS = (
     _score("AdditiveScore", _with(tfattn.AdditiveScore, units=13), key=11),
     _score("BilinearScore", tfattn.BilinearScore, key=11),
     _score("CosineScore", _with(tfattn.CosineScore, temperature=0.5)),
+    _score("CosineScore[learned]", _with(tfattn.CosineScore, trainable_temperature=True)),
+    _score("NormalizedDotProductScore", _with(tfattn.NormalizedDotProductScore, scale=0.7)),
+    _score("SoftCapScore", _with(tfattn.SoftCapScore, cap=0.9)),
+    _score(
+        "SoftCapScore[additive]",
+        lambda **options: tfattn.SoftCapScore(0.9, tfattn.AdditiveScore(units=13), **options),
+        key=11,
+    ),
     _score(
         "KernelScore",
         _with(tfattn.KernelScore, bandwidth=[1.0, 1.5, 2.0, 2.5, 3.0], trainable_bandwidth=True),
@@ -667,9 +751,10 @@ def public_layers():
         thing for thing in found if inspect.isclass(thing) and issubclass(thing, keras.layers.Layer)
     ]
     # A base for layers of one's own is made by nobody, and checked through its subclasses;
-    # positions within attention are checked through the attention that has them.
+    # positions within attention and normalizers are checked through the attention that has them.
     return [
         cls
         for cls in layers
-        if cls is not tfattn.Score and not issubclass(cls, tfattn.HeadPositions)
+        if cls is not tfattn.Score
+        and not issubclass(cls, (tfattn.HeadPositions, tfattn.Normalizer))
     ]

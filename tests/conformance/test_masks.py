@@ -227,6 +227,8 @@ def test_causal_mask_of_fewer_queries_than_keys_lines_up_at_the_end(row):
     _, unmasked = row.call(row.shared(), inputs, return_attention_scores=True)
     visible = np.tri(queries, keys, keys - queries, dtype=bool)
     np.testing.assert_array_equal(np.asarray(weights)[..., ~visible], 0.0)
+    if getattr(row.shared().normalizer, "function", None) is not None:
+        return  # fewer keys to choose from: other ones have weights of 0
     # Where a kernel ends before a key, its weight is 0 without a mask too.
     np.testing.assert_array_equal(
         (np.asarray(weights) > 0)[..., visible], (np.asarray(unmasked) > 0)[..., visible]

@@ -25,6 +25,15 @@ def test_every_public_position_within_attention_is_in_a_row():
     assert len(wanted) > 1
 
 
+def test_every_public_normalizer_is_in_a_row():
+    public = {getattr(tfattn, name) for name in tfattn.__all__}
+    wanted = {cls for cls in public if inspect.isclass(cls)}
+    wanted = {cls for cls in wanted if issubclass(cls, tfattn.Normalizer)}
+    rows = [row.make() for row in ALL if row.cls is tfattn.MultiHeadAttention]
+    assert {type(layer.normalizer) for layer in rows} >= wanted - {tfattn.Normalizer}
+    assert len(wanted) > 1
+
+
 def test_row_names_are_unique():
     names = [row.name for row in ALL]
     assert len(set(names)) == len(names)

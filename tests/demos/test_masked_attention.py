@@ -40,6 +40,10 @@ def test_the_masks_let_in_as_many_pairs_as_their_formulas_say(story):
         "causal() | prefix(3)": (causal | prefix).sum(),
         "causal() & segments(...)": (causal & segments).sum(),
         "~window(3)": (~window).sum(),
+        "window(4) & strided(2)": ((np.abs(s - t) < 4) & ((s - t) % 2 == 0)).sum(),
+        "chunks(4)": (s // 4 == t // 4).sum(),
+        "chunks(4) | chunk_ends(4)": ((s // 4 == t // 4) | (s % 4 == 3)).sum(),
+        "blocks(plan, 2)": ((s // 2 == t // 2) | (s < 2)).sum(),
     }
 
 

@@ -30,6 +30,8 @@ def attend(
     seed: int | keras.random.SeedGenerator | None = None,
     return_weights: bool = False,
     path: str | None = None,
+    return_log_sum_exp: bool = False,
+    normalizer: Callable[..., Any] | None = None,
 ) -> Any:
     """Attention pooling: each query's weighted mean of the values.
 
@@ -74,9 +76,17 @@ def attend(
         return_weights: whether to return the weights too.
         path: "dense" or "streamed" to choose the path. Defaults to None, which leaves the choice
             to the sizes.
+        return_log_sum_exp: whether to return the log of the sum of the exponentials too, by which
+            `merge_attentions` joins calls over parts of the keys, and `normalizers.add_sinks` adds
+            a sink.
+        normalizer: function of scores and visible pairs to weights that takes the place of the
+            softmax: one of `tfattn.normalizers`, or your own. On the dense path alone, since it
+            sees all scores of a query at once.
     Returns:
-        `(B, T, Dv)` or `(B, H, T, Dv)`; on request also the weights after softmax, before dropout,
-        `(B, T, S)` or `(B, H, T, S)`.
+        `(B, T, Dv)` or `(B, H, T, Dv)`; on request also, in this order:
+        the weights after softmax, before dropout, `(B, T, S)` or `(B, H, T, S)`;
+        log Σ exp(score + bias) over the keys that a query may see, `(B, T)` or `(B, H, T)`, in
+        float32 or wider; −inf for a query with nothing to attend to.
     Raises:
         ValueError: ranks or lengths do not fit, heads do not divide, a mask is not boolean, `path`
             is not one of the two, or is not available for this call.
@@ -99,24 +109,28 @@ def attend(
         seen = hooks.seen_keys(mask, ops.shape(query)[-2], ops.shape(key)[-2])
     if seen is not None:
         value, key = zero_hidden(value, seen), zero_hidden(key, seen)
-    streams = choice.streams(path, query, key, score, return_weights)
+    if normalizer is not None and return_log_sum_exp:
+        expected = "be None where `return_log_sum_exp` is wanted, which is the softmax's"
+        _checks.fail("attend", "normalizer", expected, normalizer)
+    streams = choice.streams(path, query, key, score, return_weights, normalizer)
     arguments = (query, value, key, score, parameters, mask, bias)
     if streams is False:
         drop = None
         if dropout:
             drop = functools.partial(keras.random.dropout, rate=dropout, seed=seed)
-        return dense.attend(*arguments, drop, return_weights)
+        return dense.attend(*arguments, drop, return_weights, return_log_sum_exp, normalizer)
     from tfattn.core.paths.blockwise import attend as blockwise
 
     # Drawn once, before the choice: a generator that each branch moved on would be left with the
     # state of one of them.
     dropout = blockwise.drawn(dropout, seed)
+    wanted = {"return_log_sum_exp": return_log_sum_exp}
     if streams is True:
-        return blockwise.attend(*arguments, dropout)
+        return blockwise.attend(*arguments, dropout, **wanted)
     return blockwise.choose(
         streams,
-        lambda: dense.attend(*arguments, dropout and dropout.drop),
-        lambda: blockwise.attend(*arguments, dropout, shared=True),
+        lambda: dense.attend(*arguments, dropout and dropout.drop, **wanted),
+        lambda: blockwise.attend(*arguments, dropout, shared=True, **wanted),
     )
 
 

@@ -9,18 +9,37 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 
 _FLOAT_HINT = "a float that is added to the scores, such as 0 and -1e9, goes into `bias`"
-_INT_HINT = "0 and 1 become a mask with `mask != 0`"
 
 # The shapes that cover all pairs, by the rank of the scores.
 SQUARES = {3: "(T, S) or (B, T, S)", 4: "(T, S), (B, T, S) or (B, H, T, S)"}
 
 
-def checked_bool(who: str, argument: str, value: Any) -> Tensor:
-    """`value` as a tensor, if it is boolean."""
+def checked_bool(who: str, argument: str, value: Any, hint: str = _FLOAT_HINT) -> Tensor:
+    """`value` as a bool tensor, if it is boolean or holds integers 0 and 1; `hint` is for floats.
+
+    Inside of a graph no numbers can be seen: whatever is not 0 is True there.
+    """
     value = _tensor(value)
     dtype = keras.backend.standardize_dtype(value.dtype)
-    _checks.boolean_dtype(who, argument, dtype, _FLOAT_HINT if "float" in dtype else _INT_HINT)
-    return value
+    if "int" not in dtype:
+        _checks.boolean_dtype(who, argument, dtype, hint)
+        return value
+    for number in _seen(value):
+        if number not in (0, 1):
+            expected = "be boolean, or hold 0 and 1, with 1 where attention is allowed"
+            _checks.fail(who, argument, expected, int(number))
+    return ops.not_equal(value, 0)
+
+
+def _seen(value: Tensor) -> list:
+    """The least and the greatest of the numbers, where there are any to be seen."""
+    if isinstance(value, keras.KerasTensor):
+        return []
+    try:
+        numbers = ops.convert_to_numpy(value)
+    except (NotImplementedError, TypeError):  # symbolic
+        return []
+    return [numbers.min(), numbers.max()] if numbers.size else []
 
 
 def checked_int(who: str, argument: str, value: Any) -> Tensor:

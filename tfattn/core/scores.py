@@ -6,15 +6,25 @@ before, by the `prepare` of a score layer. What is here runs once per pair, on a
 on a block of them.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
 from tfattn._types import Tensor
 from tfattn.core import products
 
-__all__ = ["Facts", "additive", "dot_product", "facts_of", "log_kernel", "scaled_dot_product"]
+__all__ = [
+    "Facts",
+    "additive",
+    "dot_product",
+    "facts_of",
+    "log_kernel",
+    "scaled_dot_product",
+    "soft_capped",
+]
 
 
 class Facts(NamedTuple):
@@ -24,6 +34,7 @@ class Facts(NamedTuple):
         always_finite: finite operands never give −inf, which would hide a key.
         is_product: the score is a dot product of the operands, and holds one number for each pair.
         is_scaled: that product is divided by √D.
+        cap: the score is cap · tanh(product / cap), of such a product.
         heads_independent: a head may be computed without knowing which one it is.
         is_pure: two calls with the same arguments do the same, and nothing is closed over.
     """
@@ -31,6 +42,7 @@ class Facts(NamedTuple):
     always_finite: bool = False
     is_product: bool = False
     is_scaled: bool = False
+    cap: float | None = None
     heads_independent: bool = False
     is_pure: bool = False
 
@@ -99,6 +111,33 @@ def log_kernel(kernel: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor],
         return ops.reshape(kernel(squared), shape)  # (..., T, S)
 
     return log_weights
+
+
+@functools.lru_cache(64)  # layers of one kind share one function, and so what is traced of it
+def soft_capped(score: Callable[..., Tensor], cap: float) -> Callable[..., Tensor]:
+    """cap · tanh(score / cap), between −cap and cap (Gemma Team 2024, arXiv:2408.00118, section 2).
+
+    A score of −inf, which hides a key, stays.
+
+    Args:
+        score: a score function.   cap: positive number.
+    Returns:
+        Function of query, key and the score's parameters to scores `(..., T, S)`.
+    """
+    facts = facts_of(score)
+
+    def capped(query: Tensor, key: Tensor, *parameters: Tensor) -> Tensor:
+        scores = score(query, key, *parameters)
+        # Few digits of half precision are left near the cap.
+        scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+        found = cap * ops.tanh(scores / cap)
+        if facts.always_finite:
+            return found
+        return ops.where(ops.equal(scores, -float("inf")), scores, found)
+
+    capped.facts = facts._replace(is_product=False, cap=cap if facts.is_product else None)
+    capped.__wrapped__ = score
+    return capped
 
 
 def _broadcast_pairs(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, tuple]:

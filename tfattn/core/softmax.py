@@ -12,7 +12,7 @@ from tfattn.core.floats import floating
 
 __all__ = ["masked_softmax"]
 
-_LOWEST = -3e38  # close to the least float32
+LOWEST = -3e38  # close to the least float32: the score of a hidden key
 
 
 def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Tensor:
@@ -83,8 +83,20 @@ def normalise(scores: Tensor, visible: Tensor | None = None) -> Tensor:
     # What is hidden gets a finite score, since a row of −inf has no softmax. Beside a visible key
     # its weight rounds to exactly 0; a row without one is multiplied by 0.
     some = ops.cast(ops.any(visible, axis=-1, keepdims=True), scores.dtype)
-    weights = _softmax(ops.where(visible, scores, _LOWEST)) * some
+    weights = _softmax(ops.where(visible, scores, LOWEST)) * some
     return ops.cast(weights, dtype)
+
+
+def log_sum_exp(scores: Tensor, visible: Tensor | None = None) -> Tensor:
+    """Natural log of the sum over keys of exp(scores), `(..., T)`: −inf for a row that sees none.
+
+    As in `normalise`, no score may be −inf without `visible`. The gradient is the weights of
+    `normalise`.
+    """
+    if visible is None:
+        return ops.logsumexp(scores, axis=-1)
+    found = ops.logsumexp(ops.where(visible, scores, LOWEST), axis=-1)
+    return ops.where(ops.any(visible, axis=-1), found, -float("inf"))
 
 
 def not_hidden(scores: Tensor, visible: Tensor | None = None) -> Tensor:

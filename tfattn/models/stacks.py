@@ -194,8 +194,8 @@ class TransformerEncoder(_Stack):
         block: a block that is copied for each layer; each copy has its own weights and seed.
             Defaults to the paper's post-norm block with `num_heads`, `hidden_dim` and `dropout`. A
             stack of pre-norm blocks ends with one more norm. Either block class will do: an encoder
-            makes `TransformerEncoderBlock`s, and a decoder `TransformerDecoderBlock`s, from its
-            config.
+            makes each a `TransformerEncoderBlock`, and a decoder each a `TransformerDecoderBlock`,
+            from its config.
         positions: a positional encoding layer, which also scales the embeddings, such as
             `LearnedPositionalEncoding(max_length, input_scale=width**0.5)`. Defaults to sinusoids
             with that scale. `keras.layers.Identity()` adds nothing; use it where the attention of

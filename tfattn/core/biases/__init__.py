@@ -16,6 +16,7 @@ from tfattn.core.biases.alibi import alibi
 from tfattn.core.biases.base import Bias
 from tfattn.core.biases.explicit import checked as checked
 from tfattn.core.biases.explicit import explicit
+from tfattn.core.biases.relative import relative
 from tfattn.core.biases.sums import _Sum as _Sum  # so that `+` is there
 
-__all__ = ["Bias", "alibi", "explicit"]
+__all__ = ["Bias", "alibi", "explicit", "relative"]

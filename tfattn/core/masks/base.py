@@ -79,6 +79,13 @@ class Mask(Rule):
         """
         return grid.num_keys
 
+    def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
+        """Hook. For a mask with holes between its `key_bounds`: which blocks of `columns` keys have
+        a key that some query of `grid` sees, bool `(⌈S / columns⌉,)`. The others are skipped.
+        None where only the bounds tell. The answer may hold too many blocks, never too few.
+        """
+        return None
+
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         """Hook. The keys that some query may see: bool, broadcastable to `(B, S)`; None where the
         mask cannot tell cheaply.

@@ -49,17 +49,12 @@ class explicit(Mask):
     def key_bounds(self, grid: Grid) -> Range:
         if self.mask.shape[-2] != 1:
             return super().key_bounds(grid)
-        keys, seen = ops.arange(grid.num_keys, dtype="int32"), self._row(grid, ops.any)
-        low = ranges.least(ops.where(seen, keys, grid.num_keys), grid.num_keys)
-        return low, ranges.greatest(ops.where(seen, keys + 1, 0))
+        return ranges.around(self._row(grid, ops.any))
 
     def full_bounds(self, grid: Grid) -> Range:
         if self.mask.shape[-2] != 1:
             return super().full_bounds(grid)
-        keys, seen = ops.arange(grid.num_keys, dtype="int32"), self._row(grid, ops.all)
-        low = ranges.least(ops.where(seen, keys, grid.num_keys), grid.num_keys)
-        after = ops.where(ops.logical_or(seen, keys < low), grid.num_keys, keys)
-        return low, ranges.least(after, grid.num_keys)
+        return ranges.first_run(self._row(grid, ops.all))
 
     def _row(self, grid: Grid, reduce):
         """Which keys some or all rows of the batch and heads see, `(S,)`."""

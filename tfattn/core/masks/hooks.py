@@ -12,7 +12,15 @@ from tfattn.core.masks.base import Mask
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
 
-__all__ = ["common_keys", "full_bounds", "is_relative", "key_bounds", "max_keys", "seen_keys"]
+__all__ = [
+    "common_keys",
+    "full_bounds",
+    "is_relative",
+    "key_bounds",
+    "max_keys",
+    "seen_blocks",
+    "seen_keys",
+]
 
 
 def is_relative(mask: Mask) -> bool:
@@ -39,6 +47,13 @@ def max_keys(mask: Mask, grid: Grid) -> int:
     if isinstance(low, int) and isinstance(high, int):
         most = min(most, max(0, min(high, grid.num_keys) - max(low, 0)))
     return most
+
+
+def seen_blocks(mask: Mask, grid: Grid, columns: Size) -> Tensor | None:
+    """Which blocks of `columns` keys have a key that some query of `grid` sees, `(⌈S / columns⌉,)`;
+    None where the bounds are all that is known.
+    """
+    return _teller(mask, "seen_blocks").seen_blocks(grid, columns)
 
 
 def seen_keys(mask: Mask, num_queries: Size, num_keys: Size) -> Tensor | None:

@@ -1,6 +1,7 @@
 """Masks made of masks: `&`, `|`, `~`, and `every`."""
 
-from collections.abc import Callable, Hashable
+import functools
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import keras
@@ -14,12 +15,12 @@ from tfattn.core.masks.explicit import explicit
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
 
-__all__ = ["every"]
+__all__ = ["as_mask", "every", "if_both", "seen_by_any"]
 
 
 def every(*parts: Any) -> Mask | None:
     """The masks and boolean arrays joined by AND. None is skipped, and no masks give None."""
-    parts = [_as_mask(part) for part in parts if part is not None]
+    parts = [as_mask(part) for part in parts if part is not None]
     joined = parts[0] if parts else None
     for part in parts[1:]:
         joined = joined & part
@@ -72,11 +73,14 @@ class _Both(_Pair):
         # Each side by itself: padding, whose bounds are tensors, does not make a window wider.
         return min(self._of_both(hooks.max_keys, grid))
 
+    def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
+        return _known(ops.logical_and, *self._of_both(hooks.seen_blocks, grid, columns))
+
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return _known(ops.logical_and, *self._of_both(hooks.seen_keys, num_queries, num_keys))
 
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return _if_both(ops.logical_and, *self._of_both(hooks.common_keys, num_queries, num_keys))
+        return if_both(ops.logical_and, *self._of_both(hooks.common_keys, num_queries, num_keys))
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (self.left, self.right), ()
@@ -92,8 +96,11 @@ class _Either(_Pair):
     def full_bounds(self, grid: Grid) -> Range:
         return ranges.longer(*self._of_both(hooks.full_bounds, grid))
 
+    def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
+        return seen_by_any((self.left, self.right), grid, columns)
+
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return _if_both(ops.logical_or, *self._of_both(hooks.seen_keys, num_queries, num_keys))
+        return if_both(ops.logical_or, *self._of_both(hooks.seen_keys, num_queries, num_keys))
 
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return _known(ops.logical_or, *self._of_both(hooks.common_keys, num_queries, num_keys))
@@ -138,8 +145,22 @@ class _Not(Mask):
         return {"inner": keras.saving.serialize_keras_object(self.inner)}
 
 
-def _as_mask(mask):
+def as_mask(mask: Any) -> Mask:
+    """A mask object of a mask object or of a bool array."""
     return mask if isinstance(mask, Mask) else explicit(mask)
+
+
+def seen_by_any(parts: Sequence[Mask], grid: Grid, columns: Size) -> Tensor | None:
+    """The hook `seen_blocks` of masks that are joined by OR; None where none of them has one."""
+    found = [hooks.seen_blocks(part, grid, columns) for part in parts]
+    if all(blocks is None for blocks in found):
+        return None
+    starts = ops.arange(-(-grid.num_keys // columns), dtype="int32") * columns
+    for at, blocks in enumerate(found):
+        if blocks is None:
+            low, high = hooks.key_bounds(parts[at], grid)
+            found[at] = ops.logical_and(starts < high, starts + columns > low)
+    return functools.reduce(ops.logical_or, found)
 
 
 def _known(join: Callable, left, right):
@@ -149,7 +170,8 @@ def _known(join: Callable, left, right):
     return join(left, right)
 
 
-def _if_both(join: Callable, left, right):
+def if_both(join: Callable, left: Any, right: Any) -> Any:
+    """Both sides, joined; None where one is not known."""
     return None if left is None or right is None else join(left, right)
 
 
@@ -157,6 +179,6 @@ def _flipped(keys):
     return None if keys is None else ops.logical_not(keys)
 
 
-OPERATORS["&"] = lambda left, right: _Both(_as_mask(left), _as_mask(right))
-OPERATORS["|"] = lambda left, right: _Either(_as_mask(left), _as_mask(right))
+OPERATORS["&"] = lambda left, right: _Both(as_mask(left), as_mask(right))
+OPERATORS["|"] = lambda left, right: _Either(as_mask(left), as_mask(right))
 OPERATORS["~"] = _Not

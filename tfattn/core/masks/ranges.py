@@ -9,7 +9,18 @@ from keras import ops
 
 from tfattn._types import Size, Tensor
 
-__all__ = ["Range", "ends", "greatest", "hull", "least", "left_over", "longer", "overlap"]
+__all__ = [
+    "Range",
+    "around",
+    "ends",
+    "first_run",
+    "greatest",
+    "hull",
+    "least",
+    "left_over",
+    "longer",
+    "overlap",
+]
 
 Range = tuple[Size, Size]
 
@@ -29,6 +40,26 @@ def greatest(counts: Tensor) -> Tensor:
 def least(counts: Tensor, num_keys: Size) -> Tensor:
     """The least of some numbers of keys; all keys of none."""
     return ops.min(counts, initial=num_keys)
+
+
+def around(seen: Tensor) -> Range:
+    """The least range with all keys that are True in `(S,)`; empty if there is none."""
+    num_keys, keys = _counted(seen)
+    low = least(ops.where(seen, keys, num_keys), num_keys)
+    return low, greatest(ops.where(seen, keys + 1, 0))
+
+
+def first_run(seen: Tensor) -> Range:
+    """The first range of keys that are True in `(S,)`; empty if there is none."""
+    num_keys, keys = _counted(seen)
+    low = least(ops.where(seen, keys, num_keys), num_keys)
+    after = ops.where(ops.logical_or(seen, keys < low), num_keys, keys)
+    return low, least(after, num_keys)
+
+
+def _counted(seen):
+    num_keys = ops.shape(seen)[0]
+    return num_keys, ops.arange(num_keys, dtype="int32")
 
 
 def overlap(first: Range, second: Range) -> Range:

@@ -8,10 +8,39 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import pairs
+from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
 from tfattn.core.masks.grid import Grid
+from tfattn.core.masks.ranges import Range
 
-__all__ = ["segments"]
+__all__ = ["positions_in_segments", "segments"]
+
+_NONE = 2**31 - 1  # behind every token
+
+
+def positions_in_segments(ids: Tensor) -> Tensor:
+    """The position of each token in its own segment: it counts from 0 wherever the id changes.
+
+    A positional encoding that takes them (`positions=`) encodes a packed row as it would each of
+    its documents alone. Rotations and biases that depend on distances alone need no such thing.
+
+    Args:
+        ids: integers `(B, T)`, the segment of each token; a segment is a run of one id.
+    Returns:
+        int32 `(B, T)`.
+    Raises:
+        ValueError: the ids are not integers of rank 2.
+    Example:
+        >>> print(masks.positions_in_segments([[7, 7, 7, 8, 8, 0]]).numpy())
+        [[0 1 2 0 1 0]]
+    """
+    ids = pairs.checked_int("masks.positions_in_segments", "ids", ids)
+    _checks.rank("masks.positions_in_segments", "ids", ids.shape, (2,), "(B, T)")
+    tokens = ops.cumsum(ops.ones_like(ids), axis=1) - 1  # of symbolic lengths too
+    begins = ops.logical_or(ids != ops.roll(ids, 1, axis=1), tokens == 0)
+    starts = ops.sort(ops.where(begins, tokens, _NONE), axis=1)  # where the n-th run begins
+    run = ops.cumsum(ops.cast(begins, "int32"), axis=1) - 1
+    return tokens - ops.take_along_axis(starts, run, axis=1)
 
 
 @registered
@@ -21,7 +50,9 @@ class segments(Mask):
         may attend = segment of the key == segment of the query
 
     With this mask, several short sequences that are packed into one row do not attend to each
-    other.
+    other. `causal() & segments(ids)` is the mask of documents packed for a language model. Where
+    ids rise along the row, blocks of other segments are skipped. Positions that are added to the
+    inputs have to begin anew with each segment, by `positions_in_segments`.
 
     Args:
         query_segments: integers `(B, T)`, the segment of each query.
@@ -60,6 +91,24 @@ class segments(Mask):
         # (B, 1, s)
         of_key = ops.expand_dims(grid.columns_of(grid.batch_of(self.key_segments), 1), 1)
         return of_query == of_key  # (B, t, s)
+
+    # Documents that are packed one after the other have rising ids, and a block of queries sees few
+    # of them. Ids in any other order have bounds that are right, and wider.
+    def key_bounds(self, grid: Grid) -> Range:
+        low, high, of_key = self._ids_of(grid)
+        seen = ops.any(ops.logical_and(of_key >= low, of_key <= high), axis=0)
+        return ranges.around(ops.broadcast_to(seen, (grid.num_keys,)))
+
+    def full_bounds(self, grid: Grid) -> Range:
+        low, high, of_key = self._ids_of(grid)
+        seen = ops.all(ops.logical_and(of_key == low, low == high), axis=0)
+        return ranges.first_run(ops.broadcast_to(seen, (grid.num_keys,)))
+
+    def _ids_of(self, grid: Grid):
+        """The least and the greatest id of the queries, `(B, 1)`, and the ids of all keys."""
+        of_query = grid.rows_of(grid.batch_of(self.query_segments), 1)  # (B, t)
+        low, high = (reduce(of_query, axis=1, keepdims=True) for reduce in (ops.min, ops.max))
+        return low, high, grid.batch_of(self.key_segments)  # (B, 1), (B, 1), (B, S)
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (self.query_segments, self.key_segments), ()

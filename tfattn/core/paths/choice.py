@@ -12,18 +12,23 @@ from tfattn.core.scores import facts_of
 __all__ = ["streams"]
 
 
-def streams(path, query, key, score, return_weights):
+def streams(path, query, key, score, return_weights, normalizer=None):
     """Whether a call goes block by block: a bool, or a bool tensor where only the run can tell.
 
     Args:
         path: "dense" or "streamed" as the caller wants it, or None.
         query, key: `(B, T, D)` or `(B, H, T, D)`, with S for T.
+        normalizer: what takes the place of the softmax, or None.
     Raises:
         ValueError: an unknown path, or one that this call cannot take.
     """
     if path not in (None, "dense", "streamed"):
         _checks.fail("attend", "path", "be None, 'dense' or 'streamed'", path)
-    able = keras.backend.backend() in blockwise.BACKENDS and not return_weights
+    if path == "streamed" and normalizer is not None:
+        expected = "be 'dense' with a `normalizer`, which needs all scores of a query at once"
+        _checks.fail("attend", "path", expected, path)
+    able = keras.backend.backend() in blockwise.BACKENDS
+    able = able and not return_weights and normalizer is None
     if path == "streamed" and not able:
         expected = "be 'dense' with this backend, or where the weights are wanted"
         _checks.fail("attend", "path", expected, path)
@@ -41,7 +46,8 @@ def _is_long(query, key, score):
     # A batch of unknown size is seldom a single row.
     rows = batch if len(known) < 2 or isinstance(batch, int) else thresholds.UNKNOWN_BATCH
     numbers, least = 1, thresholds.MIN_SCORES
-    if not facts_of(score).is_product:
+    facts = facts_of(score)
+    if not facts.is_product and facts.cap is None:
         numbers, least = width, thresholds.MIN_WIDE_NUMBERS
     # Floats, since the product of tensors of sizes would overflow 32 bits where it matters most.
     pairs = _product(*lengths, numbers)

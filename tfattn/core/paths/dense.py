@@ -10,7 +10,19 @@ from tfattn.core.scores import facts_of
 __all__ = ["attend"]
 
 
-def attend(query, value, key, score, parameters, mask, bias, drop=None, return_weights=False):
+def attend(
+    query,
+    value,
+    key,
+    score,
+    parameters,
+    mask,
+    bias,
+    drop=None,
+    return_weights=False,
+    return_log_sum_exp=False,
+    normalizer=None,
+):
     """`core.attend`, once its arguments are checked; `drop` is the function that drops weights."""
     rank, visible = len(query.shape), None
     if mask is not None:
@@ -30,7 +42,13 @@ def attend(query, value, key, score, parameters, mask, bias, drop=None, return_w
         scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), rank)
     if bias is not None or not facts_of(score).always_finite:
         visible = softmax.not_hidden(scores, visible)
-    weights = ops.cast(softmax.normalise(scores, visible), value.dtype)
+    weights = (normalizer or softmax.normalise)(scores, visible)
+    weights = ops.cast(weights, value.dtype)
     kept = drop(weights) if drop else weights
     output = products.matmul(kept, value)  # (..., T, Dv)
-    return (output, weights) if return_weights else output
+    found = (output,)
+    found += (weights,) if return_weights else ()
+    if return_log_sum_exp:
+        wide = keras.backend.result_type(query.dtype, key.dtype, "float32")
+        found += (ops.cast(softmax.log_sum_exp(scores, visible), wide),)
+    return found if len(found) > 1 else output

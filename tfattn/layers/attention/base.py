@@ -7,17 +7,20 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import biases, masks, softmax
+from tfattn.core import biases, masks, pairs, softmax
 from tfattn.core.attend import attend
 from tfattn.core.biases import Bias
 from tfattn.core.floats import floating
 from tfattn.core.guard import zero_broken_padding, zero_hidden
 from tfattn.core.masks import Mask, hooks
 from tfattn.layers.attention import recording
+from tfattn.layers.attention.normalizers import Normalizer
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.parts import CarryMask
 
 __all__ = ["AttentionLayer"]
+
+_ORDER = "the order is query, value, key; lengths are passed as `valid_lens=`"
 
 
 class AttentionLayer(keras.layers.Layer):
@@ -42,17 +45,21 @@ class AttentionLayer(keras.layers.Layer):
         query_mask: bool `(B, T)`, passed on with the output; it hides no key.
         value_mask: bool `(B, S)`; False hides that value and its key.
         key_mask: bool `(B, S)`; False hides that key and its value.
-        attention_mask: bool, `(T, S)`, `(B, T, S)` or, where the layer has heads, `(B, H, T, S)`,
-            with 1 where it repeats; or a mask object of `tfattn.masks`.
+        attention_mask: bool, or integers 0 and 1, `(T, S)`, `(B, T, S)` or, where the layer has
+            heads, `(B, H, T, S)`, with 1 where it repeats; or a mask object of `tfattn.masks`.
         return_attention_scores: whether to return the weights too. The name is Keras's; what comes
             back are the weights after the softmax, and not the scores before it.
         training: whether dropout is active. Defaults to the model's mode.
-        use_causal_mask: whether a query sees no later key. With T < S the queries are the last
-            ones: query T−1 meets key S−1, as decoding needs.
+        use_causal_mask: whether a query sees no later key. The last query meets the last key, as
+            decoding needs: with T < S the queries are the last ones, and with T > S the first
+            T − S queries see nothing, and pool to 0.
         valid_lens: integers: how many keys count, from the first on; `(B,)` one length per row of
             the batch, or `(B, T)` one length per query.
         bias: float, added to the scores before the softmax, in the shapes of `attention_mask`; or a
             bias object of `tfattn.biases`, such as `tfattn.biases.alibi`.
+    Attributes:
+        engine_path: "dense" or "streamed", the path of `tfattn.attend` where no weights are wanted;
+            None leaves it to the sizes.
     Returns:
         The weighted means of the values, `(B, T, ...)`; with `return_attention_scores=True` also
         the weights, whose rows sum to 1, or to 0 where every key is masked.
@@ -60,6 +67,10 @@ class AttentionLayer(keras.layers.Layer):
         ValueError: ranks or lengths do not fit, a mask is not boolean, `valid_lens` holds no
             integers, or `bias` is for another number of heads.
     """
+
+    engine_path: str | None = None
+    # What turns scores into weights; None is the softmax. Set by the layers that take one.
+    normalizer: Normalizer | None = None
 
     def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
@@ -104,7 +115,8 @@ class AttentionLayer(keras.layers.Layer):
     ) -> tuple[Tensor, Tensor | None]:
         """`tfattn.attend` with a score layer: (output, weights), weights None where not wanted."""
         query, key = score.prepare(query, key)
-        result = attend(
+        scales = self.normalizer is not None and self.normalizer.scales_rows
+        found = attend(
             query=query,
             value=value,
             key=key,
@@ -115,8 +127,15 @@ class AttentionLayer(keras.layers.Layer):
             dropout=dropout,
             seed=self.seed_generator,
             return_weights=return_weights,
+            path=None if return_weights else self.engine_path,
+            return_log_sum_exp=scales,
+            normalizer=None if self.normalizer is None else self.normalizer.function,
         )
-        return result if return_weights else (result, None)
+        output, *weights = found if return_weights or scales else (found,)
+        if scales:
+            scale = self.normalizer.row_scale(weights.pop())[..., None]
+            output, *weights = [x * ops.cast(scale, x.dtype) for x in (output, *weights)]
+        return output, weights[0] if return_weights else None
 
     def call(
         self,
@@ -143,7 +162,8 @@ class AttentionLayer(keras.layers.Layer):
             query, key, attention_mask, valid_lens, (key_mask, value_mask), use_causal_mask
         )
         if query_mask is not None:
-            query = zero_broken_padding(query, self._padding_mask("query_mask", query_mask, query))
+            query_mask = self._padding_mask("query_mask", query_mask, query)
+            query = zero_broken_padding(query, query_mask)
         if mask is not None:
             seen = hooks.seen_keys(mask, ops.shape(query)[1], ops.shape(key)[1])
             if seen is not None:
@@ -167,14 +187,42 @@ class AttentionLayer(keras.layers.Layer):
     def compute_output_shape(
         self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
     ) -> Shape:
+        self.check_shapes(query_shape, value_shape, key_shape)
         return (*query_shape[:-1], value_shape[-1])
 
     # The call itself, traced with symbolic tensors: what comes out, and every check, cannot differ
     # from eager.
     compute_output_spec = keras.Operation.compute_output_spec
 
+    @property
+    def attention_weights(self) -> None:
+        """Not here: a layer keeps nothing of its calls. The error says where weights are found."""
+        raise AttributeError(
+            f"{type(self).__name__}: weights of a call come with `return_attention_scores=True`, "
+            "and those of every layer of a model with `tfattn.attention_weights(model, inputs)`"
+        )
+
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
+
+    def check_shapes(
+        self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
+    ) -> None:
+        """Raises where the shapes of query, value and key do not go together: in `build`, in a
+        call, and where the shape of the output is asked for.
+        """
+        who, key_shape = type(self).__name__, value_shape if key_shape is None else key_shape
+        of_key = "(B, S, D)"
+        if len(key_shape) in (1, 2):
+            of_key += f" ({_ORDER})"
+        for name, shape, letters in (
+            ("query", query_shape, "(B, T, D)"),
+            ("value", value_shape, "(B, S, D)"),
+            ("key", key_shape, of_key),
+        ):
+            _checks.rank(who, name, shape, (3,), letters)
+            _checks.same_batch(who, name, shape, "query", query_shape)
+        _checks.same_size(who, "key", key_shape[1], "value", value_shape[1])
 
     def _check_operands(self, query: Tensor, value: Tensor, key: Tensor) -> None:
         who = type(self).__name__
@@ -183,10 +231,8 @@ class AttentionLayer(keras.layers.Layer):
                 lengths = "`valid_lens=ragged.row_lengths()` for the keys"
                 expected = f"be dense: pass `ragged.to_tensor()`, and {lengths}"
                 _checks.fail(who, name, expected, type(tensor).__name__)
-            letters = "(B, T, D)" if name == "query" else "(B, S, D)"
-            _checks.rank(who, name, tensor.shape, (3,), letters)
-            _checks.same_batch(who, name, tensor.shape, "query", query.shape)
-        _checks.same_size(who, "key", key.shape[1], "value", value.shape[1])
+        # Not a subclass's, which may fold inputs of more axes before it comes here.
+        AttentionLayer.check_shapes(self, query.shape, value.shape, key.shape)
 
     def _join_masks(
         self,
@@ -215,11 +261,13 @@ class AttentionLayer(keras.layers.Layer):
         return masks.every(rule, *keys, masks.causal() if use_causal_mask else None)
 
     def _padding_mask(self, name: str, mask: Tensor, tokens: Tensor) -> Tensor:
-        """The mask as a tensor, if it is boolean and fits the tokens."""
+        """The mask as a tensor, if it is boolean, or holds 0 and 1, and fits the tokens."""
         who = type(self).__name__
         mask = mask if isinstance(mask, keras.KerasTensor) else ops.convert_to_tensor(mask)
-        dtype = keras.backend.standardize_dtype(mask.dtype)
-        _checks.boolean_dtype(who, name, dtype, "0 and 1 become a mask with `mask != 0`")
-        _checks.rank(who, name, mask.shape, (2,), f"{tuple(tokens.shape[:2])}, one entry a token")
+        letters = f"{tuple(tokens.shape[:2])}, one entry a token"
+        if name == "query_mask" and len(mask.shape) == 1:
+            letters += f" ({_ORDER})"  # the fourth of arguments without names
+        _checks.rank(who, name, mask.shape, (2,), letters)
+        mask = pairs.checked_bool(who, name, mask, "0 and 1 become a mask with `mask != 0`")
         _checks.broadcasts(who, name, mask.shape, tokens.shape[:2], "of one entry a token")
         return mask

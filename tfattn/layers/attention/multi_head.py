@@ -1,5 +1,6 @@
 """Multi-head attention over any score."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -7,10 +8,15 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
+from tfattn.core import masks
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Grid, Mask
+from tfattn.core.paths import blockwise
+from tfattn.layers.attention import recording
+from tfattn.layers.attention.axes import Axes, checked_axes
 from tfattn.layers.attention.base import AttentionLayer
-from tfattn.layers.attention.projection import FromHeads, ToHeads
+from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
+from tfattn.layers.attention.projection import from_heads, to_heads
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.attention.single_head import score_or_default
 from tfattn.layers.parts import deserialized, serialized
@@ -18,13 +24,8 @@ from tfattn.layers.positions.base import HeadPositions
 
 __all__ = ["MultiHeadAttention"]
 
-# Arguments of Keras's layer that this one refuses by name, each with what to do instead.
-_REFUSED = {
-    "attention_axes": "sequences have one axis here; fold others into the batch",
-    "sliding_window": "pass `attention_mask=tfattn.masks.window(size)` in the call",
-    "flash_attention": "the engine picks its path by itself",
-    "use_gate": "multiply the output by a gate of your own",
-}
+# The engine's path by `flash_attention`.
+_PATHS = {None: None, True: "streamed", False: "dense"}
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -34,52 +35,72 @@ class MultiHeadAttention(AttentionLayer):
         head_h = attention(query · W_h^q, key · W_h^k, value · W_h^v)
         output = concat(head_1 … head_H) · W_o
 
-    With the default score it computes what `keras.layers.MultiHeadAttention` computes, has the same
-    argument names, and takes that layer's `get_weights()`. The linear maps are the sublayers
-    `query_dense`, `key_dense`, `value_dense` and `output_dense`.
+    With the default score it computes what `keras.layers.MultiHeadAttention` computes, with the
+    same names, and takes that layer's `get_weights()` and `get_config()`. The maps are
+    `query_dense`, `key_dense`, `value_dense`, `output_dense` and perhaps `gate_dense`: layers of
+    Keras's, with its `enable_lora` and `quantize`.
 
     Args:
         num_heads: positive int H, heads of the query.
         key_dim: positive int, width of each head's query and key.
         value_dim: positive int, width of each head's value. Defaults to `key_dim`.
         dropout: probability in [0, 1) of dropping a weight in training.
-        use_bias: whether the four linear maps have a bias.
-        output_shape: positive int, width of the output. Defaults to the query's width.
-        score: a score layer for all heads. Where it has weights, each head has its own. Defaults to
-            `DotProductScore()`.
+        use_bias: whether the linear maps have a bias.
+        output_shape: positive int, width of the output, or several for an output of more axes.
+            Defaults to the query's width.
+        score: a score layer, one attention function for all heads, with weights of its own for each
+            where it has any. Defaults to `DotProductScore()`.
         num_key_value_heads: positive int G that divides H: heads of key and value, each shared by
             H/G heads of the query. Defaults to H. 1 is multi-query attention.
         positions: a layer that rotates the heads of queries and keys by their positions, or adds a
             bias to their scores, see `tfattn.HeadPositions`. Defaults to none. With fewer queries
             than keys the queries are the last ones.
+        attention_axes: int or several, the axes of inputs `(B, ..., D)` that hold the tokens which
+            attend to each other; the others are folded into the batch. Defaults to all between the
+            batch and the features. Over several axes tokens are numbered row by row.
+        sliding_window: positive int; a query sees keys less than that far away, on both sides, as
+            under `tfattn.masks.window`. Defaults to any distance.
+        flash_attention: True for the streamed path, which holds no T × S scores, and False for the
+            dense one, see `tfattn.attend`. Defaults to None, which leaves it to the sizes.
+        use_gate: whether each feature of each head is multiplied by a gate before the output map,
+            a sigmoid of a linear map of the query.
         kernel_initializer, kernel_regularizer, kernel_constraint: as in Keras, for the matrices of
-            the four linear maps.
-        bias_initializer, bias_regularizer, bias_constraint: the same for their biases.
+            the linear maps.
+        bias_initializer, bias_regularizer, bias_constraint: likewise, for their biases.
+        activity_regularizer: likewise, for the output of each of these maps.
         output_kernel_initializer: for the output map. Defaults to `kernel_initializer`.
+        dtype: a policy, or a `keras.dtype_policies.DTypePolicyMap` with policies of the maps by
+            path, such as `"multi_head_attention/query"`.
         seed: int, for the dropout.
+        normalizer: a layer that turns scores into weights, such as `AttentionSinks()`. Defaults to
+            the softmax.
     Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
-        query: float `(B, T, Dq)`.
-        value: float `(B, S, Dv)`.
+    of every attention layer, see `tfattn.Attention`.
+        query: float `(B, T, Dq)`, or with more axes `(B, ..., Dq)`.
+        value: float `(B, S, Dv)`, with as many axes.
         key: float `(B, S, Dk)`. Defaults to `value`.
-        attention_mask: bool `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object of
-            `tfattn.masks`; True = may attend.
+        attention_mask: bool, or 0 and 1, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object;
+            True = may attend. With more axes `(B, F…, H, A…, A…)`: F the axes that are folded, A
+            those of the queries that attend and of their keys; leading ones may be left out, and
+            the heads.
         valid_lens: integers, `(B,)` one length a row or `(B, T)` one length a query: how many keys
             are real.
         key_mask, value_mask: bool `(B, S)`, True = real. The masks that Keras carries on tensors,
             as from an Embedding, arrive here by themselves.
         use_causal_mask: whether a query sees no later key.
         return_attention_scores: whether to return the weights too.
-        bias: float `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats, added to the
-            scores before the softmax; or a bias object, such as `tfattn.biases.alibi(num_heads)`.
+        bias: float, in the shapes of `attention_mask`, with 1 where it repeats, added to the
+            scores before the softmax; or a bias object. `tfattn.biases.alibi(num_heads)` is ALiBi,
+            a penalty on distance that is steeper in some heads than in others.
     Returns:
         `(B, T, E)`, where E is the query's width or `output_shape`; with
-        `return_attention_scores=True` also the weights `(B, H, T, S)`: each row sums to 1, or to 0
-        where every key is masked (the output there is the bias of the output map).
-        `tfattn.attention_weights` returns the weights of all layers of a model.
+        `return_attention_scores=True` also the weights `(B, H, T, S)`, or `(B, F…, H, A…, A…)`:
+        each row sums to 1, or to 0 where every key is masked (the output there is the bias of the
+        output map). `tfattn.attention_weights` returns the weights of all layers of a model.
     Raises:
-        ValueError: a size is not a positive int; `num_key_value_heads` does not divide `num_heads`;
-            `bias` is for another number of heads; an argument of Keras's layer is not supported.
+        ValueError: a size is not a positive int; heads do not divide; axes are not there; `bias` is
+            for another number of heads; or `flash_attention` is True where nothing can stream: the
+            weights are wanted, or the backend has no such path.
     Example:
         >>> tokens = np.ones((2, 7, 16), "float32")
         >>> layer = MultiHeadAttention(num_heads=4, key_dim=4)
@@ -97,11 +118,15 @@ class MultiHeadAttention(AttentionLayer):
         >>> alibi = tfattn.biases.alibi(4)
         >>> layer(query=tokens, value=tokens, use_causal_mask=True, bias=alibi).shape
         TensorShape([2, 7, 16])
+        >>> image = np.ones((2, 7, 5, 16), "float32")
+        >>> MultiHeadAttention(num_heads=4, key_dim=4, attention_axes=2)(image, image).shape
+        TensorShape([2, 7, 5, 16])
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared key heads, Ainslie et al.
-    2023, arXiv:2305.13245. Differs from Keras's layer in three things: the initial weights, whose
-    scale is that of one matrix for all heads; `use_causal_mask` with T < S, which is aligned at the
-    last key here and at the first key there; and fully masked queries.
+    2023, arXiv:2305.13245; gates, Qiu et al. 2025, arXiv:2505.06708. Differs from Keras's layer in
+    `use_causal_mask` and `sliding_window` with T ≠ S, which line up at the end here and at the
+    start there; and in fully masked queries. Before Keras 3.15 also in the first weights, which
+    follow the paper's 2-D matrices here.
     """
 
     def __init__(
@@ -111,7 +136,7 @@ class MultiHeadAttention(AttentionLayer):
         value_dim: int | None = None,
         dropout: float = 0.0,
         use_bias: bool = True,
-        output_shape: int | None = None,
+        output_shape: int | Sequence[int] | None = None,
         score: Score | None = None,
         num_key_value_heads: int | None = None,
         kernel_initializer: Any = "glorot_uniform",
@@ -122,14 +147,19 @@ class MultiHeadAttention(AttentionLayer):
         bias_constraint: Any = None,
         output_kernel_initializer: Any = None,
         positions: HeadPositions | None = None,
+        attention_axes: int | Sequence[int] | None = None,
+        sliding_window: int | None = None,
+        flash_attention: bool | None = None,
+        use_gate: bool = False,
         seed: int | None = None,
+        normalizer: Normalizer | None = None,
         **kwargs: Any,
     ):
         who = "MultiHeadAttention"
-        for name, instead in _REFUSED.items():
-            given = kwargs.pop(name, None)
-            if given not in (None, False):
-                _checks.fail(who, name, f"not be given: {instead}", given)
+        # Not the layer's own, which would count the output a second time.
+        self._activity_regularizer = keras.regularizers.get(
+            kwargs.pop("activity_regularizer", None)
+        )
         super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.num_heads = _checks.positive_int(who, "num_heads", num_heads)
         self.key_dim = _checks.positive_int(who, "key_dim", key_dim)
@@ -138,18 +168,23 @@ class MultiHeadAttention(AttentionLayer):
         groups = num_heads if num_key_value_heads is None else num_key_value_heads
         self.num_key_value_heads = _checks.positive_int(who, "num_key_value_heads", groups)
         _checks.divides(who, "num_key_value_heads", groups, "num_heads", num_heads)
-        if isinstance(output_shape, (tuple, list)) and len(output_shape) == 1:
-            output_shape = output_shape[0]  # Keras's layer takes it so
-        if output_shape is not None:
-            output_shape = _checks.positive_int(who, "output_shape", output_shape)
         # Not `self.output_shape`, which Keras's models look for and read as another thing.
-        self._output_shape = output_shape
+        self._output_shape = _checked_features(who, output_shape)
+        self.attention_axes = checked_axes(who, attention_axes)
+        if sliding_window is not None:
+            sliding_window = _checks.positive_int(who, "sliding_window", sliding_window)
+        self.sliding_window = sliding_window
+        if flash_attention is not None:
+            flash_attention = _checks.boolean(who, "flash_attention", flash_attention)
+        self.flash_attention = flash_attention
+        self.use_gate = _checks.boolean(who, "use_gate", use_gate)
         self.use_bias = _checks.boolean(who, "use_bias", use_bias)
         self.score = score_or_default(who, score, self.dtype_policy)
         if positions is not None and not isinstance(positions, HeadPositions):
             expected = "be a HeadPositions layer, or None (what is added to inputs stands before)"
             _checks.fail(who, "positions", expected, positions)
         self.positions = positions
+        self.normalizer = checked_normalizer(who, normalizer)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_kernel_initializer = keras.initializers.get(output_kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -159,6 +194,7 @@ class MultiHeadAttention(AttentionLayer):
         self.bias_constraint = keras.constraints.get(bias_constraint)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
+        self.check_shapes(query_shape, value_shape, key_shape)
         key_shape = value_shape if key_shape is None else key_shape
         heads, groups = self.num_heads, self.num_key_value_heads
         options = {
@@ -167,27 +203,148 @@ class MultiHeadAttention(AttentionLayer):
             "bias_initializer": self.bias_initializer,
             "kernel_regularizer": self.kernel_regularizer,
             "bias_regularizer": self.bias_regularizer,
+            "activity_regularizer": self._activity_regularizer,
             "kernel_constraint": self.kernel_constraint,
             "bias_constraint": self.bias_constraint,
-            "dtype": self.dtype_policy,
         }
-        self.query_dense = ToHeads(heads, self.key_dim, name="query", **options)
-        self.key_dense = ToHeads(groups, self.key_dim, name="key", **options)
-        self.value_dense = ToHeads(groups, self.value_dim, name="value", **options)
+
+        def named(name):
+            return {**options, "name": name, "dtype": self._policy_of(name)}
+
+        self.query_dense = to_heads(heads, self.key_dim, **named("query"))
+        self.key_dense = to_heads(groups, self.key_dim, **named("key"))
+        self.gate_dense = None
+        if self.use_gate:
+            gate = named("gate")
+            self.gate_dense = to_heads(heads, self.value_dim, activation="sigmoid", **gate)
+        self.value_dense = to_heads(groups, self.value_dim, **named("value"))
         if self.output_kernel_initializer is not None:
             options["kernel_initializer"] = self.output_kernel_initializer
-        width = self._output_shape or query_shape[-1]
-        self.output_dense = FromHeads(width, name="attention_output", **options)
+        features = self._features(query_shape)
+        self.output_dense = from_heads(features, **named("attention_output"))
         # In this order, which is that of `get_weights()` in Keras's layer.
-        self.query_dense.build(query_shape)
-        self.key_dense.build(key_shape)
-        self.value_dense.build(value_shape)
-        self.output_dense.build((query_shape[0], heads, query_shape[1], self.value_dim))
-        query_heads = (query_shape[0], heads, query_shape[1], self.key_dim)
-        key_heads = (key_shape[0], groups, key_shape[1], self.key_dim)
+        query, key, value = ((None, None, s[-1]) for s in (query_shape, key_shape, value_shape))
+        self.query_dense.build(query)
+        self.key_dense.build(key)
+        if self.gate_dense is not None:
+            self.gate_dense.build(query)
+        self.value_dense.build(value)
+        self.output_dense.build((None, None, heads, self.value_dim))
+        batch, queries, keys = None, None, None
+        if len(query_shape) == 3:
+            batch, queries, keys = query_shape[0], query_shape[1], key_shape[1]
+        query_heads = (batch, heads, queries, self.key_dim)
+        key_heads = (batch, groups, keys, self.key_dim)
         for part in (self.score, self.positions):
             if part is not None and not part.built:
                 part.build(query_heads, key_heads)
+        if self.normalizer is not None and not self.normalizer.built:
+            self.normalizer.build(self.score_shape(query_shape, key_shape))
+
+    def _policy_of(self, name: str) -> keras.DTypePolicy:
+        """The dtype policy of the map of that name. A `DTypePolicyMap` is looked up here: a map
+        that held it would look at its default when it is quantised or saved.
+        """
+        policy = self.dtype_policy
+        if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
+            return policy[f"{self.path}/{name}"]
+        return policy
+
+    def check_shapes(
+        self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
+    ) -> None:
+        key_shape = value_shape if key_shape is None else key_shape
+        if len(query_shape) <= 3:
+            super().check_shapes(query_shape, value_shape, key_shape)
+        self._axes(query_shape, value_shape, key_shape)
+
+    def _axes(self, query: Shape, value: Shape, key: Shape | None = None) -> Axes:
+        who = type(self).__name__
+        axes = Axes(who, self.attention_axes, query, value, key)
+        if self.sliding_window is not None and len(axes.attended) > 1:
+            expected = "be None where attention goes over several axes (pass `attention_mask`)"
+            _checks.fail(who, "sliding_window", expected, self.sliding_window)
+        return axes
+
+    @property
+    def engine_path(self) -> str | None:
+        if self.flash_attention is None and keras.config.is_flash_attention_enabled() is False:
+            return "dense"  # `keras.config.disable_flash_attention()`
+        return _PATHS[self.flash_attention]
+
+    def call(
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | Mask | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        valid_lens: Tensor | None = None,
+        bias: Tensor | Bias | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        if self.flash_attention:
+            self._check_streams(return_attention_scores)
+        arguments = {
+            "query": query,
+            "value": value,
+            "key": key,
+            "query_mask": query_mask,
+            "value_mask": value_mask,
+            "key_mask": key_mask,
+            "attention_mask": attention_mask,
+            "valid_lens": valid_lens,
+            "bias": bias,
+        }
+        options = {"training": training, "use_causal_mask": use_causal_mask}
+        if len(query.shape) > 3:
+            return self._call_over_axes(arguments, options, return_attention_scores)
+        if self.attention_axes is not None:
+            self.check_shapes(query.shape, value.shape, None if key is None else key.shape)
+        return super().call(**arguments, **options, return_attention_scores=return_attention_scores)
+
+    def _call_over_axes(
+        self, arguments: dict[str, Any], options: dict[str, Any], return_attention_scores: bool
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """The call on inputs of more axes: all of it folded into sequences, and what comes out
+        unfolded.
+        """
+        query, value, key, query_mask, *_ = arguments.values()
+        axes = self._axes(query.shape, value.shape, None if key is None else key.shape)
+        wanted = return_attention_scores or recording.active()
+        with recording.paused():
+            folded = axes.fold_call(**arguments)
+            result = super().call(**folded, **options, return_attention_scores=wanted)
+        output, weights = result if wanted else (result, None)
+        output = axes.unfold(output, query)
+        if query_mask is not None:
+            output = self._carry((output, ops.cast(query_mask, "bool")))
+        if not wanted:
+            return output
+        weights = axes.unfold_weights(weights, query, value)
+        recording.note(self.path, weights)
+        return (output, weights) if return_attention_scores else output
+
+    def _check_streams(self, return_attention_scores: bool) -> None:
+        """Raises where a layer with `flash_attention=True` cannot stream."""
+        expected = None
+        if return_attention_scores:
+            expected = "be None or False where the weights are wanted: the streamed path has none"
+        backend = keras.backend.backend()
+        if backend not in blockwise.BACKENDS:
+            expected = f"be None or False with the backend {backend}, which has no streamed path"
+        if expected is not None:
+            _checks.fail(type(self).__name__, "flash_attention", expected, self.flash_attention)
+
+    def _join_masks(self, *args: Any) -> Mask | None:
+        return masks.every(super()._join_masks(*args), self._window())
+
+    def _window(self) -> Mask | None:
+        return None if self.sliding_window is None else masks.window(self.sliding_window)
 
     def pool(
         self,
@@ -200,7 +357,7 @@ class MultiHeadAttention(AttentionLayer):
         return_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         keys, values = self.project_keys(value, key)
-        return self.attend_projected(query, keys, values, mask, bias, dropout, return_weights)
+        return self._attend_heads(query, keys, values, mask, bias, dropout, return_weights)
 
     def project_keys(
         self, value: Tensor, key: Tensor | None = None, start: int | Tensor = 0
@@ -216,10 +373,10 @@ class MultiHeadAttention(AttentionLayer):
         Returns:
             keys `(B, G, S, P)` and values `(B, G, S, V)`, G key heads.
         """
-        keys = self.key_dense(value if key is None else key)
+        keys = _heads_first(self.key_dense(value if key is None else key))
         if self.positions is not None:
             keys = self.positions.turn(keys, start)
-        return keys, self.value_dense(value)
+        return keys, _heads_first(self.value_dense(value))
 
     def attend_projected(
         self,
@@ -245,7 +402,27 @@ class MultiHeadAttention(AttentionLayer):
         Returns:
             (output, weights), as in a call; weights are None where they are not wanted.
         """
-        query = self.query_dense(query)  # (B, H, T, P)
+        window = self._window()
+        if window is not None and start is not None:
+            # The engine lines queries up at the end; these stand elsewhere.
+            window = window.on(Grid.whole(ops.shape(query)[1], ops.shape(keys)[2], offset=start))
+        mask = masks.every(mask, window)
+        return self._attend_heads(query, keys, values, mask, bias, dropout, return_weights, start)
+
+    def _attend_heads(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | Mask | None,
+        bias: Tensor | Bias | None,
+        dropout: float,
+        return_weights: bool,
+        start: int | Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """`attend_projected`, with the window in the mask."""
+        gate = None if self.gate_dense is None else self.gate_dense(query)  # (B, T, H, V)
+        query = _heads_first(self.query_dense(query))  # (B, H, T, P)
         num_queries, num_keys = ops.shape(query)[2], ops.shape(keys)[2]
         if self.positions is not None:
             first = num_keys - num_queries if start is None else start
@@ -259,7 +436,8 @@ class MultiHeadAttention(AttentionLayer):
         output, weights = self.attend(
             query, values, keys, self.score, mask, bias, dropout, return_weights
         )
-        return self.output_dense(output), weights
+        output = ops.swapaxes(output, 1, 2)  # (B, T, H, V)
+        return self.output_dense(output if gate is None else output * gate), weights
 
     def score_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
         return (query_shape[0], self.num_heads, query_shape[1], key_shape[1])
@@ -267,7 +445,16 @@ class MultiHeadAttention(AttentionLayer):
     def compute_output_shape(
         self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
     ) -> Shape:
-        return (*query_shape[:-1], self._output_shape or query_shape[-1])
+        self.check_shapes(query_shape, value_shape, key_shape)
+        return (*query_shape[:-1], *self._features(query_shape))
+
+    def _features(self, query_shape: Shape) -> Shape:
+        """Sizes of the output's last axes."""
+        if self._output_shape is None:
+            return (query_shape[-1],)
+        return (
+            self._output_shape if isinstance(self._output_shape, tuple) else (self._output_shape,)
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -280,6 +467,11 @@ class MultiHeadAttention(AttentionLayer):
             "score": serialized(self.score),
             "num_key_value_heads": self.num_key_value_heads,
             "positions": serialized(self.positions),
+            "attention_axes": self.attention_axes,
+            "sliding_window": self.sliding_window,
+            "flash_attention": self.flash_attention,
+            "use_gate": self.use_gate,
+            "normalizer": serialized(self.normalizer),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "output_kernel_initializer": keras.initializers.serialize(
                 self.output_kernel_initializer
@@ -287,10 +479,27 @@ class MultiHeadAttention(AttentionLayer):
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
             "bias_regularizer": keras.regularizers.serialize(self.bias_regularizer),
+            "activity_regularizer": keras.regularizers.serialize(self._activity_regularizer),
             "kernel_constraint": keras.constraints.serialize(self.kernel_constraint),
             "bias_constraint": keras.constraints.serialize(self.bias_constraint),
         }
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
-        return cls(**deserialized(config, "score", "positions"))
+        return cls(**deserialized(config, "score", "positions", "normalizer"))
+
+
+def _heads_first(heads: Tensor) -> Tensor:
+    return ops.swapaxes(heads, 1, 2)  # (B, T, H, P) to (B, H, T, P)
+
+
+def _checked_features(who: str, output_shape: Any) -> int | tuple[int, ...] | None:
+    """`output_shape` as one size or a tuple of several; None of None."""
+    if output_shape is None:
+        return None
+    if not isinstance(output_shape, list | tuple):
+        return _checks.positive_int(who, "output_shape", output_shape)
+    if not output_shape:
+        _checks.fail(who, "output_shape", "be a positive integer, or some of them", output_shape)
+    sizes = tuple(_checks.positive_int(who, "output_shape", size) for size in output_shape)
+    return sizes if len(sizes) > 1 else sizes[0]

@@ -39,7 +39,7 @@ class NadarayaWatson(NamedAttention):
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
     Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
+    of every attention layer, see `tfattn.Attention`.
         query: float `(B, T, D)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, D)`. Defaults to `value`.

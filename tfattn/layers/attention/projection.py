@@ -1,109 +1,119 @@
 """The linear maps into and out of heads."""
 
+import json
+import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfattn._types import Shape, Tensor
-from tfattn.core import products
 from tfattn.layers.parts import own_initializer
 
-__all__ = ["FromHeads", "ToHeads"]
+__all__ = ["Projection", "from_heads", "to_heads"]
+
+# What a file of a quantised map says about it, beside the arrays that Keras numbers.
+_NOTE = "quantization"
 
 
-class _Projection(keras.layers.Layer):
-    """A kernel and perhaps a bias, with Keras's own arguments for both, and in Keras's shapes."""
+class Projection(keras.layers.EinsumDense):
+    """Keras's `EinsumDense` over the last axes, as one flat matrix product.
 
-    def __init__(
-        self,
-        use_bias: bool = True,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
-        bias_regularizer: Any = None,
-        kernel_constraint: Any = None,
-        bias_constraint: Any = None,
-        **kwargs: Any,
-    ):
-        super().__init__(**kwargs)
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        self.kernel_constraint = keras.constraints.get(kernel_constraint)
-        self.bias_constraint = keras.constraints.get(bias_constraint)
+    Its weights, `enable_lora`, `quantize` and dtype policies are Keras's own. What differs:
 
-    def add_kernel_and_bias(
-        self, kernel_shape: Shape, matrix_shape: Shape, bias_shape: Shape
-    ) -> None:
-        """Makes the weights; the kernel is initialised as a matrix of `matrix_shape`.
+    - The product. Keras's is a batched one, whose gradient holds a copy of the kernel for each row
+      of the batch: with many short rows a step takes 1.4 times as long.
+    - The first kernel, which is initialised as the matrix that it is. On three axes Keras's
+      initializers take the first for a receptive field before 3.15, and the weights come out too
+      small: by √(D · (H + P) / (D + H·P)), six times at width 512 with 8 heads.
+    - Files of a quantised map say so, and a map that is not becomes it when it loads one.
 
-        On three axes Keras's initializers take the first for a receptive field, and the weights
-        come out too small: by √(D · (H + P) / (D + H·P)), six times at width 512 with 8 heads.
-        """
-        initializer = own_initializer(self.kernel_initializer)
-        self.kernel = self.add_weight(
-            name="kernel",
-            shape=kernel_shape,
-            initializer=lambda shape, dtype: ops.reshape(
-                initializer(matrix_shape, dtype=dtype), shape
-            ),
-            regularizer=self.kernel_regularizer,
-            constraint=self.kernel_constraint,
-        )
-        self.bias = None
-        if self.use_bias:
-            self.bias = self.add_weight(
-                name="bias",
-                shape=bias_shape,
-                initializer=self.bias_initializer,
-                regularizer=self.bias_regularizer,
-                constraint=self.bias_constraint,
-            )
-
-
-class ToHeads(_Projection):
-    """`(B, T, D)` to `(B, H, T, P)`: each head's own linear map, all in one product."""
-
-    def __init__(self, num_heads: int, head_dim: int, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.head_dim = head_dim
+    Args: those of `keras.layers.EinsumDense`; `output_shape` has None for the axes of tokens.
+    """
 
     def build(self, input_shape: Shape) -> None:
-        width, heads = input_shape[-1], (self.num_heads, self.head_dim)
-        self.add_kernel_and_bias((width, *heads), (width, self.num_heads * self.head_dim), heads)
+        features = self._features()
+        inputs = len(input_shape) + len(features) - 1 - len(self.partial_output_shape)
+        if not isinstance(self.kernel_initializer, _AsMatrix):
+            self.kernel_initializer = _AsMatrix(own_initializer(self.kernel_initializer), inputs)
+        super().build(input_shape)
 
-    def call(self, inputs: Tensor) -> Tensor:
-        columns = self.num_heads * self.head_dim
-        matrix = ops.reshape(self.kernel, (-1, columns))  # (D, H·P)
-        flat = products.matmul_shared(inputs, matrix)  # (B, T, H·P)
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+        kernel, features = self.kernel, self._features()
+        taken = len(kernel.shape) - len(features)  # axes of the inputs that the product sums over
+        rows, columns = math.prod(kernel.shape[:taken]), math.prod(features)
+        tokens = ops.shape(inputs)[1:-taken]
+        matrix = ops.reshape(kernel, (rows, columns))
+        flat = ops.matmul(ops.reshape(inputs, (-1, rows)), matrix)  # (B·T, columns)
         if self.bias is not None:
             flat = flat + ops.reshape(self.bias, (columns,))
-        length = ops.shape(inputs)[1]
-        heads = ops.reshape(flat, (-1, length, self.num_heads, self.head_dim))  # (B, T, H, P)
-        return ops.swapaxes(heads, 1, 2)  # (B, H, T, P)
+        output = ops.reshape(flat, (-1, *tokens, *features))
+        return output if self.activation is None else self.activation(output)
+
+    def quantized_call(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if 1 not in self._features()[1:]:
+            return super().quantized_call(inputs, *args, **kwargs)
+        # Keras adds a bias `(H, 1)` along the tokens where there are H of them. So each token is
+        # a sequence of its own.
+        tokens, rest = ops.shape(inputs)[1], ops.shape(inputs)[2:]
+        single = ops.reshape(inputs, (-1, 1, *rest))  # (B·T, 1, ...)
+        output = super().quantized_call(single, *args, **kwargs)
+        return ops.reshape(output, (-1, tokens, *self._features()))
+
+    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
+        # Keras refuses subclasses, unless it is told not to look.
+        super().quantize(mode, type_check=False, config=config)
+
+    def save_own_variables(self, store: Any) -> None:
+        super().save_own_variables(store)
+        if self.quantization_mode is not None:
+            config = getattr(self, "quantization_config", None)  # Keras 3.12 has none
+            config = keras.saving.serialize_keras_object(config)
+            note = json.dumps({"mode": self.quantization_mode, "config": config})
+            store[_NOTE] = np.frombuffer(note.encode(), "uint8")
+
+    def load_own_variables(self, store: Any) -> None:
+        if _NOTE in store.keys():
+            note = json.loads(bytes(np.asarray(store[_NOTE])))
+            if self.quantization_mode is None:
+                config = keras.saving.deserialize_keras_object(note["config"])
+                self.quantize(note["mode"], config=config)
+            store = {name: store[name] for name in store.keys() if name != _NOTE}
+        super().load_own_variables(store)
+
+    def _features(self) -> Shape:
+        return tuple(size for size in self.partial_output_shape if size is not None)
 
 
-class FromHeads(_Projection):
-    """`(B, H, T, P)` to `(B, T, E)`: the heads side by side, then one linear map."""
+def to_heads(num_heads: int, head_dim: int, use_bias: bool = True, **options: Any) -> Projection:
+    """`(B, T, D)` to `(B, T, H, P)`: each head's own linear map, all in one product."""
+    bias_axes = "de" if use_bias else None
+    shape = (None, num_heads, head_dim)
+    return Projection("abc,cde->abde", shape, bias_axes=bias_axes, **options)
 
-    def __init__(self, width: int, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.width = width
 
-    def build(self, input_shape: Shape) -> None:
-        _, heads, _, head_dim = input_shape
-        self.add_kernel_and_bias(
-            (heads, head_dim, self.width), (heads * head_dim, self.width), (self.width,)
-        )
+def from_heads(features: Shape, use_bias: bool = True, **options: Any) -> Projection:
+    """`(B, T, H, P)` to `(B, T, *features)`: the heads side by side, then one linear map."""
+    axes = "efghijklmnopqrstuvwxyz"[: len(features)]
+    bias_axes = axes if use_bias else None
+    return Projection(f"abcd,cd{axes}->ab{axes}", (None, *features), bias_axes=bias_axes, **options)
 
-    def call(self, inputs: Tensor) -> Tensor:
-        _, heads, length, head_dim = ops.shape(inputs)
-        tokens = ops.swapaxes(inputs, 1, 2)  # (B, T, H, P)
-        rows = ops.reshape(tokens, (-1, length, heads * head_dim))  # (B, T, H·P)
-        matrix = ops.reshape(self.kernel, (-1, self.width))  # (H·P, E)
-        output = products.matmul_shared(rows, matrix)  # (B, T, E)
-        return output if self.bias is None else output + self.bias
+
+@keras.saving.register_keras_serializable("tfattn")
+class _AsMatrix(keras.initializers.Initializer):
+    """Initialises an array as the matrix from its first `inputs` axes to the others."""
+
+    def __init__(self, initializer: Any, inputs: int):
+        self.initializer = keras.initializers.get(initializer)
+        self.inputs = inputs
+
+    def __call__(self, shape: Shape, dtype: Any = None) -> Tensor:
+        matrix = (math.prod(shape[: self.inputs]), math.prod(shape[self.inputs :]))
+        return ops.reshape(self.initializer(matrix, dtype=dtype), shape)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "initializer": keras.initializers.serialize(self.initializer),
+            "inputs": self.inputs,
+        }

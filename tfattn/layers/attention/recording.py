@@ -1,6 +1,8 @@
 """Attention weights out of any model, in one call."""
 
+import contextlib
 import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -50,6 +52,16 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
             f"`call` under tf.function hides them). Received: model={model!r}"
         )
     return weights
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """What runs within records nothing."""
+    token = _recorded.set(None)
+    try:
+        yield
+    finally:
+        _recorded.reset(token)
 
 
 def active() -> bool:

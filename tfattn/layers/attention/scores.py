@@ -5,6 +5,7 @@ function that runs once per pair, on all pairs at once or block by block. To add
 more subclass of `Score`.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import kernels, products, scores
+from tfattn.layers.parts import deserialized, serialized
 
 __all__ = [
     "AdditiveScore",
@@ -21,7 +23,9 @@ __all__ = [
     "CosineScore",
     "DotProductScore",
     "KernelScore",
+    "NormalizedDotProductScore",
     "Score",
+    "SoftCapScore",
 ]
 
 
@@ -130,6 +134,116 @@ class DotProductScore(Score):
 
 
 @keras.saving.register_keras_serializable("tfattn")
+class NormalizedDotProductScore(Score):
+    """The dot product of query and key after a norm of each, with learned gains ("QK-norm").
+
+        score = scale · (gain_q · query / rms(query)) · (gain_k · key / rms(key))
+
+    However long queries and keys grow in training, scores do not. With heads, all share the two
+    gains. The norms are taken once a token, so that it streams as a dot product does.
+
+    Args:
+        scale: positive number. Defaults to 1/√D.
+        epsilon: positive number, added to the mean square.
+    Call arguments, Returns: see `Score`; query and key are of one width D.
+    Raises:
+        ValueError: `scale` or `epsilon` is no number above 0; query and key differ in width.
+    Example:
+        >>> query, key = np.ones((1, 2, 4), "float32"), np.ones((1, 3, 4), "float32")
+        >>> print(NormalizedDotProductScore()(5 * query, 7 * key)[0, 0].numpy().round(3))
+        [2. 2. 2.]
+
+    Source: Henry et al. 2020, arXiv:2010.04245; Dehghani et al. 2023, arXiv:2302.05442, section
+    2.1. Differs from the first, which divides by the length and learns one scale (`CosineScore`
+    with `trainable_temperature`), and from the second, which takes a layer norm.
+    """
+
+    same_width = True
+
+    def __init__(self, scale: float | None = None, epsilon: float = 1e-6, **kwargs: Any):
+        super().__init__(**kwargs)
+        who = type(self).__name__
+        self.scale = None if scale is None else _checks.positive_number(who, "scale", scale)
+        self.epsilon = _checks.positive_number(who, "epsilon", epsilon)
+
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
+        super().build(query_shape, key_shape)
+        options = {"shape": query_shape[-1:], "initializer": "ones", "autocast": False}
+        self.query_gain = self.add_weight(name="query_gain", **options)
+        self.key_gain = self.add_weight(name="key_gain", **options)
+
+    def prepare_query(self, query: Tensor) -> Tensor:
+        scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
+        return self._normalized(query, self.query_gain) * scale
+
+    def prepare_key(self, key: Tensor) -> Tensor:
+        return self._normalized(key, self.key_gain)
+
+    def _normalized(self, tokens: Tensor, gain: keras.Variable) -> Tensor:
+        return ops.rms_normalization(tokens, scale=gain, axis=-1, epsilon=self.epsilon)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "scale": self.scale, "epsilon": self.epsilon}
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class SoftCapScore(Score):
+    """Another score, kept between −cap and cap by a tanh.
+
+        score = cap · tanh(score / cap)
+
+    Before mask and bias. Small scores stay nearly as they are; no score, however large, takes all
+    the weight beyond what 2 · cap of difference gives.
+
+    Args:
+        cap: positive number.
+        score: a score layer. Defaults to `DotProductScore()`.
+    Call arguments, Returns: see `Score`.
+    Raises:
+        ValueError: `cap` is no number above 0; `score` is no score layer, or one that defines
+            `prepare` as a whole.
+    Example:
+        >>> query, key = np.full((1, 1, 1), 10.0, "float32"), np.array([[[0.1], [9.0]]], "float32")
+        >>> print(SoftCapScore(cap=5.0)(query, key).numpy().round(2))
+        [[[0.99 5.  ]]]
+
+    Source: Gemma Team 2024, arXiv:2408.00118, section 2; Bello et al. 2016, arXiv:1611.09940,
+    appendix A.1.
+    """
+
+    def __init__(self, cap: float, score: Score | None = None, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.cap = _checks.positive_number("SoftCapScore", "cap", cap)
+        if score is None:
+            score = DotProductScore(dtype=self.dtype_policy, name="score")
+        if not isinstance(score, Score) or type(score).prepare is not Score.prepare:
+            expected = "be a score layer with `prepare_query` and `prepare_key`"
+            _checks.fail("SoftCapScore", "score", expected, score)
+        self.score = score
+        self.pairwise = scores.soft_capped(score.pairwise, self.cap)
+
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
+        if not self.score.built:
+            self.score.build(query_shape, key_shape)
+
+    def prepare_query(self, query: Tensor) -> Tensor:
+        return self.score.prepare_query(query)
+
+    def prepare_key(self, key: Tensor) -> Tensor:
+        return self.score.prepare_key(key)
+
+    def parameters(self) -> tuple[Tensor, ...]:
+        return self.score.parameters()
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "cap": self.cap, "score": serialized(self.score)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "SoftCapScore":
+        return cls(**deserialized(config, "score"))
+
+
+@keras.saving.register_keras_serializable("tfattn")
 class AdditiveScore(Score):
     """A small network with one hidden layer, for queries and keys of any widths.
 
@@ -208,6 +322,9 @@ class CosineScore(Score):
     Args:
         temperature: positive number; the smaller, the sharper the weights. A norm below 1e-6 counts
             as 1e-6, so that the cosine of a zero vector is 0.
+        trainable_temperature: whether training changes the temperature, one per head. It begins at
+            `temperature`, and stays positive, since its logarithm is the weight.
+            `current_temperature()` returns its value.
     Call arguments, Returns: see `Score`; query and key are of one width.
     Raises:
         ValueError: `temperature` is not above 0; query and key differ in width.
@@ -217,23 +334,54 @@ class CosineScore(Score):
         [[[-2.]]]
 
     Source: Graves, Wayne, Danihelka 2014, arXiv:1410.5401, equations 5 and 6; the temperature is
-    1/β.
+    1/β. Learned, Henry et al. 2020, arXiv:2010.04245, where 1 / temperature is g and begins at
+    log2(L² − L) for sentences of L tokens; one a head, Liu et al. 2022, arXiv:2111.09883.
     """
 
     same_width = True
 
-    def __init__(self, temperature: float = 1.0, **kwargs: Any):
+    def __init__(
+        self, temperature: float = 1.0, trainable_temperature: bool = False, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.temperature = _checks.positive_number("CosineScore", "temperature", temperature)
+        self.trainable_temperature = _checks.boolean(
+            "CosineScore", "trainable_temperature", trainable_temperature
+        )
+
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
+        super().build(query_shape, key_shape)
+        if self.trainable_temperature:
+            self.log_temperature = self.add_weight(
+                name="log_temperature",
+                shape=query_shape[1:2] if len(query_shape) == 4 else (),
+                initializer=keras.initializers.Constant(math.log(self.temperature)),
+                autocast=False,
+            )
+
+    def current_temperature(self) -> Tensor:
+        """The temperature as training has left it: a scalar, or `(H,)`."""
+        if not self.trainable_temperature:
+            return ops.convert_to_tensor(self.temperature, "float32")
+        return ops.exp(self.log_temperature)
 
     def prepare_query(self, query: Tensor) -> Tensor:
-        return _unit(query) / self.temperature
+        if not self.trainable_temperature:
+            return _unit(query) / self.temperature
+        temperature = self.current_temperature()
+        if len(temperature.shape) == 1:
+            temperature = temperature[:, None, None]  # (H, 1, 1)
+        return _unit(query) / ops.cast(temperature, query.dtype)
 
     def prepare_key(self, key: Tensor) -> Tensor:
         return _unit(key)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "temperature": self.temperature}
+        return {
+            **super().get_config(),
+            "temperature": self.temperature,
+            "trainable_temperature": self.trainable_temperature,
+        }
 
 
 @keras.saving.register_keras_serializable("tfattn")

@@ -9,6 +9,7 @@ from tfattn._types import Shape, Tensor
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Mask
 from tfattn.layers.attention.base import AttentionLayer
+from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.scores import AdditiveScore, BilinearScore, DotProductScore, Score
 from tfattn.layers.parts import deserialized, serialized
 
@@ -27,13 +28,22 @@ class Attention(AttentionLayer):
             share one. Defaults to `DotProductScore()`.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
+        normalizer: a layer that turns scores into weights, such as `Sparsemax()`. Defaults to the
+            softmax.
+    Call arguments: `(query, value, key)` in Keras's order; pass them by name. Every attention layer
+    has these:
         query: float `(B, T, Dq)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
-        attention_mask: bool, broadcastable to `(B, T, S)`, or a mask object; True = may attend.
-        valid_lens: integers `(B,)` or `(B, T)`: how many keys count, from the first on.
+        query_mask, value_mask, key_mask: bool, `(B, T)` and `(B, S)`, what is real; those that
+            tensors carry come by themselves. The query's hides no key.
+        attention_mask: bool, or 0 and 1, broadcastable to `(B, T, S)`, or a mask object; True =
+            may attend.
+        return_attention_scores: whether to return the weights too. Those of every layer of a model
+            are collected by `tfattn.attention_weights(model, inputs)`.
+        training: whether dropout is active. Defaults to the model's mode.
+        use_causal_mask: whether a query sees no later key. The last query meets the last key.
+        valid_lens: integers `(B,)` or `(B, T)`: how many keys are real.
         bias: float, broadcastable to `(B, T, S)`, or a bias object such as
             `tfattn.biases.alibi(1)`; added to the scores before the softmax.
     Returns:
@@ -41,7 +51,8 @@ class Attention(AttentionLayer):
         sums to 1, or to 0 where every key is masked. `tfattn.attention_weights` returns the weights
         of all layers of a model.
     Raises:
-        ValueError: `score` is not a score layer; shapes do not fit; `bias` is for several heads.
+        ValueError: `score` is not a score layer; `normalizer` is not a `Normalizer`; shapes do not
+            fit; `bias` is for several heads.
     Example:
         >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 5), "float32")
         >>> Attention(score=CosineScore(temperature=0.1))(query=query, value=value).shape
@@ -55,14 +66,20 @@ class Attention(AttentionLayer):
         score: Score | None = None,
         dropout: float = 0.0,
         seed: int | None = None,
+        normalizer: Normalizer | None = None,
         **kwargs: Any,
     ):
         super().__init__(dropout=dropout, seed=seed, **kwargs)
         self.score = score_or_default(type(self).__name__, score, self.dtype_policy)
+        self.normalizer = checked_normalizer(type(self).__name__, normalizer)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
+        self.check_shapes(query_shape, value_shape, key_shape)
+        key_shape = value_shape if key_shape is None else key_shape
         if not self.score.built:
-            self.score.build(query_shape, value_shape if key_shape is None else key_shape)
+            self.score.build(query_shape, key_shape)
+        if self.normalizer is not None and not self.normalizer.built:
+            self.normalizer.build(self.score_shape(query_shape, key_shape))
 
     def pool(
         self,
@@ -77,11 +94,12 @@ class Attention(AttentionLayer):
         return self.attend(query, value, key, self.score, mask, bias, dropout, return_weights)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "score": serialized(self.score)}
+        parts = {"score": serialized(self.score), "normalizer": serialized(self.normalizer)}
+        return {**super().get_config(), **parts}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Attention":
-        return cls(**deserialized(config, "score"))
+        return cls(**deserialized(config, "score", "normalizer"))
 
 
 def checked_score(who: str, score: Any) -> Score | None:
@@ -101,7 +119,7 @@ class NamedAttention(Attention):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        del config["score"]
+        del config["score"], config["normalizer"]
         return config
 
     @classmethod
@@ -121,7 +139,7 @@ class DotProductAttention(NamedAttention):
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
     Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
+    of every attention layer, see `tfattn.Attention`.
         query: float `(B, T, D)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, D)`. Defaults to `value`.
@@ -170,7 +188,7 @@ class AdditiveAttention(NamedAttention):
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
     Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
+    of every attention layer, see `tfattn.Attention`.
         query: float `(B, T, Dq)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
@@ -214,7 +232,7 @@ class BilinearAttention(NamedAttention):
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
     Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.layers.attention.base.AttentionLayer`.
+    of every attention layer, see `tfattn.Attention`.
         query: float `(B, T, Dq)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.

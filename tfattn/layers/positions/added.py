@@ -31,9 +31,13 @@ class _PositionalEncoding(keras.layers.Layer):
         """Vectors `(..., width)` of int32 positions `(...)`, in float32 or the weights' dtype."""
         raise NotImplementedError
 
-    def call(self, inputs: Tensor, start_index: int | Tensor = 0) -> Tensor:
+    def call(
+        self, inputs: Tensor, start_index: int | Tensor = 0, positions: Tensor | None = None
+    ) -> Tensor:
         who, letters = type(self).__name__, "() or (B,)"
         _checks.rank(who, "inputs", inputs.shape, (3,), "(B, T, D)")
+        # What is not called as a layer, such as `compute_output_spec`, comes uncast.
+        inputs = ops.cast(inputs, self.compute_dtype) if self.autocast else inputs
         if isinstance(start_index, numbers.Number):
             _checks.non_negative_int(who, "start_index", start_index)
         start = ops.convert_to_tensor(start_index)
@@ -43,12 +47,20 @@ class _PositionalEncoding(keras.layers.Layer):
             _checks.broadcasts(who, "start_index", start.shape, inputs.shape[:1], letters)
             start = start[:, None]  # (B, 1)
         _, length, width = inputs.shape
-        if None not in (self.max_length, length) and isinstance(start_index, numbers.Integral):
+        in_order = positions is None and isinstance(start_index, numbers.Integral)
+        if in_order and None not in (self.max_length, length):
             if start_index + length > self.max_length:
                 expected = f"have at most `max_length`={self.max_length} positions, counted from 0"
                 _checks.fail(who, "inputs", expected, int(start_index) + length)
-        tokens = ops.arange(ops.shape(inputs)[1], dtype="int32")
-        positions = ops.cast(start, "int32") + tokens  # (T,) or (B, T)
+        if positions is None:
+            tokens = ops.arange(ops.shape(inputs)[1], dtype="int32")
+        else:
+            tokens = ops.convert_to_tensor(positions)
+            dtype = keras.backend.standardize_dtype(tokens.dtype)
+            _checks.integer_dtype(who, "positions", dtype)
+            _checks.rank(who, "positions", tokens.shape, (1, 2), "(T,) or (B, T)")
+            _checks.broadcasts(who, "positions", tokens.shape, inputs.shape[:2], "(T,) or (B, T)")
+        positions = ops.cast(start, "int32") + ops.cast(tokens, "int32")  # (T,) or (B, T)
         vectors = ops.cast(self.encode(positions, width), inputs.dtype)  # (T, D) or (B, T, D)
         return inputs * self.input_scale + vectors
 
@@ -84,6 +96,9 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
         inputs: float `(B, T, D)`; odd widths end with a sine.
         start_index: position of the first token: an int, or an integer tensor `()` or `(B,)`. For
             decoding step by step.
+        positions: integers `(T,)` or `(B, T)`, the position of each token, counted from
+            `start_index`. Defaults to 0, 1, 2, ... For documents packed in a row:
+            `tfattn.masks.positions_in_segments(ids)`.
     Returns:
         `(B, T, D)`, with the inputs' mask.
     Raises:
@@ -131,6 +146,8 @@ class LearnedPositionalEncoding(_PositionalEncoding):
     Call arguments:
         inputs: float `(B, T, D)`.
         start_index: position of the first token: int, or an integer tensor `()` or `(B,)`.
+        positions: integers `(T,)` or `(B, T)`, the position of each token, counted from
+            `start_index`. Defaults to 0, 1, 2, ...
     Returns:
         `(B, T, D)`, with the inputs' mask.
     Raises:

@@ -17,6 +17,10 @@ class HeadPositions(keras.layers.Layer):
     `build`; one object serves one attention layer. Register the subclass with Keras, as any layer
     that is to be saved.
 
+    Attributes:
+        max_cache_length: most tokens of a cache, where keys must be turned anew beyond that; None
+            where they stay as they are.
+
     Example: a rotation of two features by one radian per token.
         >>> class Turned(HeadPositions):
         ...     def turn(self, heads, start):
@@ -31,6 +35,8 @@ class HeadPositions(keras.layers.Layer):
         >>> attention(query=tokens, value=tokens).shape
         TensorShape([1, 5, 6])
     """
+
+    max_cache_length: int | None = None
 
     def build(self, query_shape, key_shape):
         """Makes the weights, for heads of those shapes, `(B, H, T, P)` and `(B, G, S, P)`."""

@@ -7,7 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import products, softmax
+from tfattn.core import pairs, products, softmax
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.scores import AdditiveScore, Score
 from tfattn.layers.attention.single_head import checked_score
@@ -194,9 +194,8 @@ class RecurrentDecoder(RecurrentStack):
         return keras.tree.pack_sequence_as(zeros, keras.tree.flatten(initial_state))
 
     def _checked_mask(self, mask: Tensor, memory: Tensor) -> Tensor:
-        mask = mask if isinstance(mask, keras.KerasTensor) else ops.convert_to_tensor(mask)
-        who, dtype = "RecurrentDecoder", keras.backend.standardize_dtype(mask.dtype)
-        _checks.boolean_dtype(who, "memory_mask", dtype, "0 and 1 become a mask with `mask != 0`")
+        who, hint = "RecurrentDecoder", "0 and 1 become a mask with `mask != 0`"
+        mask = pairs.checked_bool(who, "memory_mask", mask, hint)
         _checks.rank(who, "memory_mask", mask.shape, (2,), "(B, S)")
         _checks.broadcasts(who, "memory_mask", mask.shape, memory.shape[:2], "(B, S)")
         return mask

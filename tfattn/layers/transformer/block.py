@@ -173,9 +173,11 @@ class TransformerBlock(keras.layers.Layer):
         return {"name": name, "seed": part_seed(self.seed, name), "dtype": self.dtype_policy}
 
     def _check_width(self, argument, shape, width):
-        if shape[-1] != width:
+        features = tuple(shape[2:])
+        if features != (width,):
             expected = f"give back the width of the inputs, {width}"
-            _checks.fail(type(self).__name__, argument, expected, shape[-1])
+            received = features[0] if len(features) == 1 else features
+            _checks.fail(type(self).__name__, argument, expected, received)
 
 
 def _size(who, argument, given, part_name, part):

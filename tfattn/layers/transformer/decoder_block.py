@@ -63,7 +63,7 @@ class TransformerDecoderBlock(TransformerBlock):
         self.cross_attention = self.cross_attention_norm = None
         if memory_shape is not None:
             self.cross_attention = self.make_attention(
-                "cross_attention", inputs_shape, memory_shape, positions=None
+                "cross_attention", inputs_shape, memory_shape, positions=None, sliding_window=None
             )
             self.cross_attention_norm = self.make_add_norm("cross_attention_norm", inputs_shape)
         self.feed_forward = self.make_feed_forward(inputs_shape)
@@ -156,6 +156,11 @@ class TransformerDecoderBlock(TransformerBlock):
         who = type(self).__name__
         self._check_memory(memory)
         _checks.positive_int(who, "max_length", max_length)
+        positions = getattr(self.self_attention, "positions", None)
+        most = None if positions is None else positions.max_cache_length
+        if most is not None and max_length > most:
+            expected = f"be at most {most}: beyond that each step turns all keys anew, uncached"
+            _checks.fail(who, "max_length", expected, max_length)
         if (memory is None) == (batch_size is None):
             expected = "be given" if memory is None else "not be given beside `memory`"
             _checks.fail(who, "batch_size", expected, batch_size)

@@ -42,7 +42,7 @@ class TransformerEncoderBlock(TransformerBlock):
         inputs: float `(B, T, D)`.
         mask: bool `(B, T)`, True = real token. Keras passes the implicit mask of `inputs` here.
         attention_mask, valid_lens, use_causal_mask, bias: as in every attention layer, see
-            `tfattn.layers.attention.base.AttentionLayer`.
+            `tfattn.Attention`.
         return_attention_scores: whether to return the attention weights too.
         training: whether dropout is active.
     Returns:

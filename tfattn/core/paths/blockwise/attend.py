@@ -30,6 +30,7 @@ def attend(
     seed=None,
     block: Block = None,
     shared: bool = False,
+    return_log_sum_exp: bool = False,
 ):
     """`core.attend` by blocks, once its arguments are checked.
 
@@ -48,8 +49,10 @@ def attend(
             For graphs that hold this path beside the dense one, where a layer would pay a second of
             tracing for what it may never run. What may hold anything is not shared: a score or mask
             of one's own, and a score that is made anew for each layer, as a kernel's is.
+        return_log_sum_exp: whether to return the log of the sum of the exponentials too.
     Returns:
-        `(B, T, Dv)` or `(B, H, T, Dv)`.
+        `(B, T, Dv)` or `(B, H, T, Dv)`; on request also `(B, T)` or `(B, H, T)`, in float32 or
+        wider.
     """
     rank, dtype = len(query.shape), value.dtype
     operands = [query, key, value]
@@ -68,10 +71,23 @@ def attend(
     if isinstance(bias, biases.explicit):
         bias = biases.explicit(ArrayBias.expanded(*bias.parameters(), *operands[:2]))
     spec, tensors = CallSpec.of(
-        operands, score, parameters, mask, bias, drawn(dropout, seed), rank, block, by_head
+        operands,
+        score,
+        parameters,
+        mask,
+        bias,
+        drawn(dropout, seed),
+        rank,
+        block,
+        by_head,
+        return_log_sum_exp,
     )
-    output = Differentiated(spec, shared)(*tensors)
-    return tf.cast(output[:, 0] if rank == 3 else output, dtype)
+    found = Differentiated(spec, shared)(*tensors)
+    output, *sums = [x[:, 0] for x in found] if rank == 3 else found
+    output = tf.cast(output, dtype)
+    if not return_log_sum_exp:
+        return output
+    return output, tf.cast(sums[0][..., 0], keras.backend.result_type(*dtypes[:2], "float32"))
 
 
 def choose(streams: tf.Tensor, dense: Callable, streamed: Callable):

@@ -18,7 +18,14 @@ from tfattn.core.paths import thresholds
 from tfattn.core.paths.blockwise.loops import size
 from tfattn.core.paths.blockwise.tiling import Tiling
 
-__all__ = ["AnyScore", "BlockScore", "Product", "append_ones", "append_shift"]
+__all__ = [
+    "AnyScore",
+    "BlockScore",
+    "CappedProduct",
+    "Product",
+    "append_ones",
+    "append_shift",
+]
 
 
 def append_shift(left: tf.Tensor, shift: tf.Tensor):
@@ -73,6 +80,45 @@ class Product:
         gradient: tf.Tensor,
     ):
         return tf.matmul(gradient, key), tf.matmul(gradient, query, transpose_a=True), []
+
+
+class CappedProduct(Product):
+    """cap · tanh(product / cap); 1/cap moves to the queries too."""
+
+    def __init__(self, scaled: bool, cap: float):
+        super().__init__(scaled)
+        self.cap = cap
+
+    def scale(self, query: tf.Tensor):
+        return super().scale(query) / self.cap
+
+    def scores(
+        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
+    ):
+        return self.cap * tf.tanh(tf.matmul(query, key, transpose_b=True))
+
+    def shifted_query(self, query: tf.Tensor, shift: tf.Tensor):
+        return query, shift
+
+    def shifted_keys(self, keys):
+        return keys
+
+    def shifted_scores(
+        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
+    ):
+        query, shift = query
+        return self.scores(tiling, query, key, parameters) - shift
+
+    def vjp(
+        self,
+        tiling: Tiling,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        parameters: Sequence[tf.Tensor],
+        gradient: tf.Tensor,
+    ):
+        slope = 1 - tf.square(tf.tanh(tf.matmul(query, key, transpose_b=True)))
+        return super().vjp(tiling, query, key, parameters, gradient * (self.cap * slope))
 
 
 class AnyScore:
@@ -145,3 +191,5 @@ def _refuse_captured(score: Callable[..., tf.Tensor]):
                 "when streamed"
             )
             _checks.fail("attend", "score", expected, score)
+    if hasattr(score, "__wrapped__"):
+        _refuse_captured(score.__wrapped__)

@@ -45,6 +45,7 @@ class CallSpec(NamedTuple):
     num_bias_parameters: int
     mask: trees.Structure
     rate: float | None  # of dropout, or None
+    log_sum_exp: bool  # whether it is wanted beside the output
 
     @classmethod
     def of(
@@ -58,6 +59,7 @@ class CallSpec(NamedTuple):
         rank: int,
         block: Block,
         by_head,
+        log_sum_exp: bool = False,
     ):
         """The spec, and the tensors: those that have gradients, then those of mask and dropout."""
         bias_parameters = () if bias is None else bias.parameters()
@@ -69,7 +71,11 @@ class CallSpec(NamedTuple):
             tensors.append(dropout.key)
         rate = None if dropout is None else dropout.rate
         counts = len(parameters), bias, len(bias_parameters)
-        return cls(score, rank, block, by_head, *counts, mask, rate), tensors
+        return cls(score, rank, block, by_head, *counts, mask, rate, log_sum_exp), tensors
+
+    @property
+    def num_outputs(self):
+        return 2 if self.log_sum_exp else 1
 
     @property
     def num_differentiable(self):

@@ -13,10 +13,11 @@ from tfattn.core.guard import guard
 from tfattn.core.paths import thresholds
 from tfattn.core.paths.blockwise.additive import Additive
 from tfattn.core.paths.blockwise.block_bias import AnyBias, ArrayBias
-from tfattn.core.paths.blockwise.block_scores import AnyScore, Product
+from tfattn.core.paths.blockwise.block_scores import AnyScore, CappedProduct, Product
 from tfattn.core.paths.blockwise.call_spec import Call, CallSpec
 from tfattn.core.paths.blockwise.local import LocalPasses
 from tfattn.core.paths.blockwise.loops import Size, loop
+from tfattn.core.paths.blockwise.online_softmax import HIDDEN
 from tfattn.core.paths.blockwise.passes import BlockwisePasses
 from tfattn.core.paths.blockwise.tiling import Tiling
 from tfattn.core.scores import facts_of
@@ -28,7 +29,8 @@ _shared = {}
 
 
 class Differentiated:
-    """The output as a function of the tensors of a `CallSpec`, unseen by the tapes of the caller.
+    """The output, and perhaps the log of the sums, as a list: a function of the tensors of a
+    `CallSpec`, unseen by the tapes of the caller.
 
     `tf.custom_gradient` lets the tapes record what happens inside, and so hold every block; two of
     them, one within the other, have a graph build the gradients of every loop. Nothing that comes
@@ -46,28 +48,26 @@ class Differentiated:
 
         @tf.custom_gradient
         def function(*tensors):
-            output, saved = forward(*map(tf.stop_gradient, tensors))
+            outputs, saved = forward(*map(tf.stop_gradient, tensors))
 
             @tf.custom_gradient
-            def vjp(grad_output: tf.Tensor, *tensors):
+            def vjp(*inputs):
                 def second_vjp(*grads):
-                    inputs = [grad_output, *tensors]
                     found = iter(pulled_back(inputs, list(grads)))
                     return [next(found) if x.dtype.is_floating else None for x in inputs]
 
-                inputs = map(tf.stop_gradient, (grad_output, *tensors))
-                return backward(saved, *inputs), second_vjp
+                return backward(saved, *map(tf.stop_gradient, inputs)), second_vjp
 
-            def gradients(grad_output: tf.Tensor):
+            def gradients(*grad_outputs: tf.Tensor):
                 # Of a gather the gradient is `tf.IndexedSlices`. And each a tensor of the graph
                 # that this gradient is in: of those of the graph before, the gradient of a branch
                 # knows nothing when it is differentiated in its turn.
-                inputs = [tf.identity(tf.convert_to_tensor(x)) for x in (grad_output, *tensors)]
+                inputs = [tf.identity(tf.convert_to_tensor(x)) for x in (*grad_outputs, *tensors)]
                 grads = [*vjp(*inputs), *[None] * (len(tensors) - num_differentiable)]
                 both = zip(tensors, grads, strict=True)
                 return [grad if x.dtype.is_floating else None for x, grad in both]
 
-            return output, gradients
+            return outputs, gradients
 
         try:
             # Tensors of this graph: what a function captures belongs to the graph outside.
@@ -97,9 +97,8 @@ class Differentiated:
             sources = [x for x in inputs if x.dtype.is_floating]
             with tf.GradientTape() as tape:
                 tape.watch(sources)
-                grad_output, *tensors = inputs
-                _, saved = _forward(spec, *tensors)
-                first = _backward(spec, saved, grad_output, *tensors)
+                _, saved = _forward(spec, *inputs[spec.num_outputs :])
+                first = _backward(spec, saved, *inputs)
             return tape.gradient(first, sources, grads, tf.UnconnectedGradients.ZERO)
 
         functions = forward, backward, pulled_back
@@ -122,18 +121,29 @@ def compiled(function: Callable):
 
 
 def _forward(spec: CallSpec, *tensors):
-    """The output, and what the backward pass needs of this one."""
+    """The outputs, and what the backward pass needs of this one."""
     call, passes, tiling = _passes(spec, tensors)
     guarded = _guarded(call, tiling)
-    output, softmax = passes.forward(*guarded[:3])
-    return output, (guarded, output, softmax)
+    output, sums, softmax = passes.forward(*guarded[:3])
+    outputs = [output, sums] if spec.log_sum_exp else [output]
+    return outputs, (guarded, outputs, softmax)
 
 
-def _backward(spec: CallSpec, saved: tuple, grad_output: tf.Tensor, *tensors):
-    """The gradients of those tensors that have one."""
-    _, passes, _ = _passes(spec, tensors)
-    (query, key, value, *guarded), output, softmax = saved
-    grads = passes.backward(query, key, value, output, softmax, grad_output)
+def _backward(spec: CallSpec, saved: tuple, *inputs):
+    """The gradients of those tensors that have one; `inputs` are those of the outputs, and the
+    tensors.
+    """
+    grad_output, *rest = inputs
+    _, passes, _ = _passes(spec, inputs[spec.num_outputs :])
+    (query, key, value, *guarded), (output, *sums), softmax = saved
+    # Σ_keys weight · ∂weight, which the softmax's gradient subtracts.
+    delta = tf.reduce_sum(grad_output * output, -1, keepdims=True)  # (B, H, T, 1)
+    if spec.log_sum_exp:
+        # A score moves the log of its row's sum by its weight. A row of −inf has no weights, and
+        # its gradient may be anything.
+        of_sums = tf.where(tf.equal(sums[0], HIDDEN), tf.zeros_like(delta), rest[0])
+        delta -= of_sums
+    grads = passes.backward(query, key, value, softmax, grad_output, delta)
     return _unguarded(guarded, *grads)
 
 
@@ -148,14 +158,18 @@ def _passes(spec: CallSpec, tensors):
     facts = facts_of(spec.score)
     if facts.is_product:
         score = Product(facts.is_scaled)
+    elif facts.cap is not None:
+        score = CappedProduct(facts.is_scaled, facts.cap)
     elif spec.score is score_functions.additive and call.parameters[0].shape.is_fully_defined():
         score = Additive()
     else:
         score = AnyScore(spec.score, spec.rank)
     independent = facts.heads_independent and not spec.by_head
     tiling = Tiling.of(call.query, call.key, score, call.mask, spec.block, independent)
-    if independent and call.bias is None:
-        local = LocalPasses.of(call.query, call.key, score, call.mask, call.dropout, spec.block)
+    if independent and call.bias is None and facts.is_product:
+        local = LocalPasses.of(
+            call.query, call.key, score, call.mask, call.dropout, spec.block, spec.log_sum_exp
+        )
         if local is not None:
             return call, local, tiling
     bias = None
@@ -163,7 +177,9 @@ def _passes(spec: CallSpec, tensors):
         bias = ArrayBias(*call.bias_parameters, tiling)
     elif call.bias is not None:
         bias = AnyBias(call.bias, call.bias_parameters, tiling)
-    passes = BlockwisePasses(tiling, score, call.mask, bias, call.dropout, call.parameters)
+    passes = BlockwisePasses(
+        tiling, score, call.mask, bias, call.dropout, call.parameters, spec.log_sum_exp
+    )
     return call, passes, tiling
 
 

@@ -44,8 +44,10 @@ class LocalPasses:
         side: int,
         first: int,
         count: int,
+        log_sum_exp: bool = False,
     ):
         self.score = score
+        self.log_sum_exp = log_sum_exp
         self.dropout = dropout
         self.queries, self.keys, self.repeats = sizes
         self.side, self.first, self.count = side, first, count
@@ -66,6 +68,7 @@ class LocalPasses:
         mask: Mask | None,
         dropout: BlockDropout | None = None,
         block: Block = None,
+        log_sum_exp: bool = False,
     ):
         """These passes where the mask leaves a narrow band, known before the graph runs; else None.
 
@@ -73,6 +76,7 @@ class LocalPasses:
             query: `(B, H, T, X)`.   key: `(B, G, S, X)`.
             block: `(t, s)`, where the caller wants other sizes than the measured ones; there are
                 no such passes where they differ.
+            log_sum_exp: whether `forward` gives the log of the sums too.
         """
         queries, keys = size(query, 2), size(key, 2)
         most, few = thresholds.LOCAL_MAX_KEYS, thresholds.LOCAL_FEW_KEYS
@@ -102,34 +106,37 @@ class LocalPasses:
         if count * blocks > thresholds.LOCAL_MAX_WASTE * left:
             return None
         repeats = query.shape[1] // key.shape[1]
-        return cls(score, mask, dropout, (queries, keys, repeats), side, first, count)
+        sizes = queries, keys, repeats
+        return cls(score, mask, dropout, sizes, side, first, count, log_sum_exp)
 
     def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
-        """The output `(B, H, T, Dv)`; nothing else is kept for `backward`."""
+        """The output `(B, H, T, Dv)`, and the log of the sums `(B, H, T, 1)` where it is wanted,
+        else None; nothing is kept for `backward`.
+        """
         runs = self._runs(query, key, value)
 
-        def over_runs(n: Size, outputs):
-            return (outputs.write(n, self._attend(n, *runs.at(n))),)
+        def over_runs(n: Size, *arrays):
+            found = self._attend(n, *runs.at(n))
+            return [array.write(n, x) for array, x in zip(arrays, found, strict=True)]
 
-        shape = [self.repeats, self.run * self.side, value.shape[-1]]
-        outputs = tf.TensorArray(query.dtype, runs.count, element_shape=shape)
-        at_once = thresholds.STEPS_AT_ONCE
-        (outputs,) = loop(0, runs.count, over_runs, outputs, at_once=at_once)
-        return runs.merge_queries(outputs.stack()), ()
+        widths = [value.shape[-1], 1] if self.log_sum_exp else [value.shape[-1]]
+        shapes = [[self.repeats, self.run * self.side, width] for width in widths]
+        arrays = [tf.TensorArray(query.dtype, runs.count, element_shape=shape) for shape in shapes]
+        arrays = loop(0, runs.count, over_runs, *arrays, at_once=thresholds.STEPS_AT_ONCE)
+        output, *sums = [runs.merge_queries(array.stack()) for array in arrays]
+        return output, sums[0] if sums else None, ()
 
     def backward(
         self,
         query: tf.Tensor,
         key: tf.Tensor,
         value: tf.Tensor,
-        output: tf.Tensor,
         kept: tuple,
         grad_output: tf.Tensor,
+        delta: tf.Tensor,
     ):
         """Gradients of query, key and value, by the formulas of `passes`."""
         runs = self._runs(query, key, value)
-        # Σ_keys weight · ∂weight, which the softmax's gradient subtracts.
-        delta = tf.reduce_sum(grad_output * output, -1, keepdims=True)  # (B, H, T, 1)
         grad_outputs, deltas = runs.split_queries(grad_output), runs.split_queries(delta)
 
         def over_runs(n: Size, *arrays):
@@ -149,20 +156,28 @@ class LocalPasses:
         )
 
     def _attend(self, n: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
-        """A run: queries `(R/t, r·t, X)` over keys `((r + count − 1)·t, X)`, `(R/t, r·t, Dv)`."""
+        """A run: queries `(R/t, r·t, X)` over keys `((r + count − 1)·t, X)`, `(R/t, r·t, Dv)`; and
+        the log of the sums, `(R/t, r·t, 1)`, where it is wanted.
+        """
         query = self._blocks(query * self.score.scale(query))
-        weights, sees = self._weights(n, query, self._neighbours(key))
+        weights, sees, row_max = self._weights(n, query, self._neighbours(key))
+        kept = weights
         if self.dropout is not None:
-            weights = self.dropout.dropped(weights, n) * self.dropout.scale
-        output = tf.matmul(weights, self._neighbours(value))
-        return self._merged(tf.where(sees, output, 0.0))
+            kept = self.dropout.dropped(weights, n) * self.dropout.scale
+        output = tf.matmul(kept, self._neighbours(value))
+        found = [self._merged(tf.where(sees, output, 0.0))]
+        if self.log_sum_exp:
+            # The weight of the greatest score is 1 over the sum, less that score.
+            sums = row_max - tf.math.log(tf.reduce_max(weights, -1, keepdims=True))
+            found.append(self._merged(tf.where(sees, sums, tf.constant(HIDDEN, sums.dtype))))
+        return found
 
     def _gradients(self, n: Size, query, key, value, grad_output, delta):
         """Of a run's queries, keys and values, in their shapes."""
         scale = self.score.scale(query)
         query = self._blocks(query * scale)
         key, value = self._neighbours(key), self._neighbours(value)
-        weights, sees = self._weights(n, query, key)
+        weights, sees, _ = self._weights(n, query, key)
         grad_output, delta = (tf.where(sees, self._blocks(x), 0.0) for x in (grad_output, delta))
         if self.dropout is None:
             kept = weights
@@ -181,7 +196,8 @@ class LocalPasses:
         )
 
     def _weights(self, n: Size, query: tf.Tensor, key: tf.Tensor):
-        """The weights `(r, R, count·t)` of a run's blocks, and which queries `(r, R, 1)` see a key.
+        """The weights `(r, R, count·t)` of a run's blocks, which queries `(r, R, 1)` see a key, and
+        their greatest scores `(r, R, 1)` where these are wanted.
 
         Those that see none have weights all the same, of scores that are all 0: finite, so that
         nothing else needs to be known of them than that their output is 0.
@@ -195,7 +211,10 @@ class LocalPasses:
         scores = tf.where(visible, scores, hidden)
         weights = tf.reshape(tf.nn.softmax(scores), [run, repeats * side, count * side])
         sees = tf.reshape(tf.repeat(sees, repeats, axis=1), [run, repeats * side, 1])
-        return weights, sees
+        row_max = None
+        if self.log_sum_exp:
+            row_max = tf.reshape(tf.reduce_max(scores, -1), [run, repeats * side, 1])
+        return weights, sees, row_max
 
     def _blocks(self, x: tf.Tensor):
         """A run's queries `(R/t, r·t, X)` as blocks `(r, R, X)`; `_merged` is the way back."""

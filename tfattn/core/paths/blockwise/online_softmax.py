@@ -6,7 +6,8 @@
     pooled'   = pooled · rescale  + Σ exp(score − row_max') · value
 
 At the end output = pooled / row_sum, and exp(score − row_max) / row_sum is a weight, by which the
-backward pass finds it again. A score of −inf, which a hidden key has, weighs exactly 0.
+backward pass finds it again. The log of the sum of all exp(score) is row_max + log(row_sum). A
+score of −inf, which a hidden key has, weighs exactly 0.
 
 Source: Milakov, Gimelshein 2018, arXiv:1805.02867; Rabe, Staats 2021, arXiv:2112.05682; Dao et al.
 2022, arXiv:2205.14135.
@@ -17,13 +18,14 @@ import tensorflow as tf
 from tfattn.core.paths.blockwise.block_dropout import BlockDropout
 from tfattn.core.paths.blockwise.loops import Size, size
 
-__all__ = ["HIDDEN", "OnlineSoftmax"]
+__all__ = ["HIDDEN", "OnlineSoftmax", "log_of_sums"]
 
 # The score of a key under the mask.
 HIDDEN = -float("inf")
 
 # The maximum of a query that sees no key: exp(score − 1e30) is 0, and no product makes a NaN of it.
-_BEYOND_ANY_SCORE = 1e30
+# No round number, so that it is never the greatest score of a query that sees one.
+_BEYOND_ANY_SCORE = 1.2345e30
 
 
 class OnlineSoftmax:
@@ -73,6 +75,15 @@ class OnlineSoftmax:
         if self.dropout is not None:
             scale *= self.dropout.scale
         return pooled * (scale / row_sum), row_max, row_sum
+
+
+def log_of_sums(row_max: tf.Tensor, row_sum: tf.Tensor):
+    """log Σ exp(score) of each row of a `result`; −inf where no key was seen.
+
+    For numbers only: row_max has no derivative here.
+    """
+    nothing = tf.equal(row_max, tf.constant(_BEYOND_ANY_SCORE, row_max.dtype))
+    return tf.where(nothing, tf.constant(HIDDEN, row_max.dtype), row_max + tf.math.log(row_sum))
 
 
 def _row_sums(x: tf.Tensor):

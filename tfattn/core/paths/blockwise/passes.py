@@ -8,7 +8,8 @@ in memory at once. Shape letters are those of `tiling`.
 The backward pass computes every block again. With weight = exp(score − row_max) / row_sum,
 
     ∂value = Σ_queries weight · ∂output
-    ∂score = weight · (∂output · value − Σ_keys weight · ∂output · value)
+    ∂score = weight · (∂output · value − delta)
+    delta  = Σ_keys weight · ∂output · value − ∂log_sum_exp
 
 and the sum over keys is ∂output · output, known before the pass begins (Dao et al. 2022,
 arXiv:2205.14135, appendix B).
@@ -25,7 +26,7 @@ from tfattn.core.paths.blockwise.block_bias import BlockBias
 from tfattn.core.paths.blockwise.block_dropout import BlockDropout
 from tfattn.core.paths.blockwise.block_scores import BlockScore, append_ones, append_shift
 from tfattn.core.paths.blockwise.loops import Size, add, loop, zeros
-from tfattn.core.paths.blockwise.online_softmax import HIDDEN, OnlineSoftmax
+from tfattn.core.paths.blockwise.online_softmax import HIDDEN, OnlineSoftmax, log_of_sums
 from tfattn.core.paths.blockwise.tiling import Tiling
 from tfattn.core.paths.blockwise.visible_keys import VisibleKeys
 
@@ -39,6 +40,7 @@ class BlockwisePasses:
         tiling: a `Tiling`.   score: a block form of `block_scores`.   mask: a mask object, or None.
         bias: a block form of `block_bias`, or None.   dropout: a `BlockDropout`, or None.
         parameters: the tensors that the score needs besides its operands.
+        log_sum_exp: whether `forward` gives the log of the sums too.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class BlockwisePasses:
         bias: BlockBias | None = None,
         dropout: BlockDropout | None = None,
         parameters: Sequence[tf.Tensor] = (),
+        log_sum_exp: bool = False,
     ):
         self.tiling = tiling
         self.score = score
@@ -56,9 +59,12 @@ class BlockwisePasses:
         self.bias = bias
         self.dropout = dropout
         self.parameters = list(parameters)
+        self.log_sum_exp = log_sum_exp
 
     def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
-        """The output `(B, H, T, Dv)`, and row_max and row_sum for `backward`."""
+        """The output `(B, H, T, Dv)`, the log of the sums `(B, H, T, 1)` where it is wanted, else
+        None, and row_max and row_sum for `backward`.
+        """
         tiling, steps = self.tiling, self.tiling.steps
         operands = [tiling.split_steps(x) for x in (query, key, value)]
 
@@ -71,7 +77,11 @@ class BlockwisePasses:
         arrays = [tf.TensorArray(query.dtype, steps, element_shape=shape) for shape in shapes]
         arrays = loop(0, steps, over_steps, *arrays, at_once=thresholds.STEPS_AT_ONCE)
         output, *softmax = [array.stack() for array in arrays]
-        return tiling.merge_steps(output, query), softmax  # of both (steps, blocks, c, G, R, 1)
+        sums = None
+        if self.log_sum_exp:
+            sums = tiling.merge_steps(tiling.merge_rows(log_of_sums(*softmax)), query)
+        # Both of softmax (steps, blocks, c, G, R, 1).
+        return tiling.merge_steps(output, query), sums, softmax
 
     def _blocks(self, m: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
         """Blocks of step m: queries `(blocks, c, G, R, X)`, keys and values
@@ -94,7 +104,8 @@ class BlockwisePasses:
         def over_queries(i: Size, *arrays):
             query, visible = queries[i], VisibleKeys.of(self.mask, self.tiling, m, i)
 
-            def over_keys(j: Size, *state):
+            def over_keys(n: Size, *state):
+                j = visible.at(n)
                 scores = self.score.scores(self.tiling, query, keys[j], self.parameters)
                 if self.bias is not None:
                     scores = self.bias.added(scores, m, i, j)
@@ -119,14 +130,16 @@ class BlockwisePasses:
         query: tf.Tensor,
         key: tf.Tensor,
         value: tf.Tensor,
-        output: tf.Tensor,
         softmax: Sequence[tf.Tensor],
         grad_output: tf.Tensor,
+        delta: tf.Tensor,
     ):
-        """Gradients of query, key, value, of the bias's parameters, and of the score's."""
+        """Gradients of query, key, value, of the bias's parameters, and of the score's.
+
+        Args:
+            delta: `(B, H, T, 1)`, what is subtracted of ∂output · value in the gradient of a score.
+        """
         tiling, steps = self.tiling, self.tiling.steps
-        # Σ_keys weight · ∂weight, which the softmax's gradient subtracts.
-        delta = tf.reduce_sum(grad_output * output, -1, keepdims=True)  # (B, H, T, 1)
         operands = [tiling.split_steps(x) for x in (query, key, value)]
         gradients = [tiling.split_steps(x) for x in (grad_output, delta)]
 
@@ -184,7 +197,8 @@ class BlockwisePasses:
             shifted_query = self.score.shifted_query(query, row_max[i])
             shifted_output = append_shift(grad_output, delta)
 
-            def over_keys(j: Size, grad_query, grad_keys, grad_values, grad_bias, grad_parameters):
+            def over_keys(n: Size, grad_query, grad_keys, grad_values, grad_bias, grad_parameters):
+                j = visible.at(n)
                 if self.bias is None:
                     scores = self.score.shifted_scores(
                         self.tiling, shifted_query, shifted_keys[j], self.parameters

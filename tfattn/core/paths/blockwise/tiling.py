@@ -150,6 +150,13 @@ class Tiling(NamedTuple):
         """Blocks `(blocks, c, G, R, D)` as a step's `(c·H, T, D)`."""
         return self._merge(x, self.heads, self.queries, self.rows)
 
+    def merge_rows(self, x: tf.Tensor):
+        """One number a row, of all steps: `(steps, blocks, c, G, R, 1)` as `(steps, c·H, T, 1)`."""
+        shape = [self.steps, self.query_blocks, self.chunk * self.heads, self.rows]
+        x = tf.transpose(tf.reshape(x, shape), [0, 2, 1, 3])
+        x = tf.reshape(x, [self.steps, shape[2], self.query_blocks * self.rows, 1])
+        return x[:, :, : self.queries]
+
     def merge_keys(self, x: tf.Tensor):
         """Blocks `(blocks, c, G, s, D)` as a step's `(c·G, S, D)`."""
         return self._merge(x, self.groups, self.keys, self.columns)

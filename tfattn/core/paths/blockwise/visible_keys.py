@@ -12,7 +12,8 @@ __all__ = ["VisibleKeys"]
 
 
 class VisibleKeys(NamedTuple):
-    """What a block of queries can see: the blocks of keys from `first` to before `end`.
+    """What a block of queries can see: the blocks of keys `at(n)`, for n from `first` to before
+    `end`.
 
     A block is full where all its pairs are visible, and partial where the mask has to be asked for
     each pair.
@@ -23,6 +24,7 @@ class VisibleKeys(NamedTuple):
     full_low: Size  # all queries of the block see the keys from here
     full_high: Size  # to before here
     columns: Size  # keys in a block
+    order: tf.Tensor | None = None  # the blocks that are left, where there are holes between them
 
     @classmethod
     def of(cls, mask: Mask | None, tiling: Tiling, m: Size, i: Size) -> "VisibleKeys":
@@ -33,7 +35,17 @@ class VisibleKeys(NamedTuple):
         grid = tiling.query_grid(m, i)
         low, high = ranges.overlap(hooks.key_bounds(mask, grid), (0, keys))
         full = ranges.overlap(hooks.full_bounds(mask, grid), (0, keys))
-        return cls(low // columns, ceil(high, columns), *full, columns)
+        seen = hooks.seen_blocks(mask, grid, columns)
+        if seen is None:
+            return cls(low // columns, ceil(high, columns), *full, columns)
+        block = tf.range(tiling.key_blocks)
+        seen = seen & (block >= low // columns) & (block < ceil(high, columns))
+        order = tf.sort(tf.where(seen, block, tiling.key_blocks))
+        return cls(0, tf.reduce_sum(tf.cast(seen, tf.int32)), *full, columns, order)
+
+    def at(self, n: Size) -> Size:
+        """The n-th block of keys: with no holes, block n of the row."""
+        return n if self.order is None else self.order[n]
 
     def is_full(self, j: Size) -> bool | tf.Tensor:
         """Whether the j-th block of keys is full: a bool where that is known, or a bool tensor."""

@@ -1,0 +1,279 @@
+"""What turns scores into weights: sinks, sparsemax and the best k, against the oracle."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tfattn
+from tests import reference
+from tests.blockwise import B, D, H, S, T, assert_close, blocks_of, mask_of, problem
+from tfattn import attend, masks, normalizers
+from tfattn.layers.attention import base
+
+EPSILON = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6, "float64": 1e-12}
+FUNCTIONS = {
+    "sparsemax": (normalizers.sparsemax, reference.sparsemax),
+    "top 1": (normalizers.top_k(1), lambda *x: reference.top_k(x[0], 1, *x[1:])),
+    "top 3": (normalizers.top_k(3), lambda *x: reference.top_k(x[0], 3, *x[1:])),
+    "top 99": (normalizers.top_k(99), reference.softmax),
+}
+SINKS = np.array([-1.0, 0.0, 2.0, 0.5])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    name=st.sampled_from(sorted(FUNCTIONS)),
+    dtype=st.sampled_from(sorted(EPSILON)),
+    share=st.sampled_from([None, 0.0, 0.3, 0.8, 1.0]),
+    scale=st.sampled_from([0.0, 0.3, 1.0, 100.0]),
+)
+def test_functions_equal_the_oracle(seed, name, dtype, share, scale):
+    rng = np.random.default_rng(seed)
+    function, oracle = FUNCTIONS[name]
+    scores = keras.ops.cast(rng.normal(size=(2, 3, 7)) * scale, dtype)
+    visible = None if share is None else rng.random((2, 1, 7)) < share
+    expected = oracle(np.asarray(keras.ops.cast(scores, "float64")), visible)
+    weights = function(scores, visible)
+    assert keras.backend.standardize_dtype(weights.dtype) == dtype
+    np.testing.assert_allclose(
+        np.asarray(keras.ops.cast(weights, "float64")), expected, atol=EPSILON[dtype]
+    )
+
+
+def test_keys_that_score_as_the_kth_best_stay_too():
+    weights = normalizers.top_k(2)(np.array([[3.0, 1.0, 1.0, 0.0, 1.0]], "float32"))
+    assert (np.asarray(weights) > 0).tolist() == [[True, True, True, False, True]]
+
+
+@pytest.mark.parametrize("size", [1.0, 1e6, 1e30, 3e38])
+def test_sparsemax_of_scores_of_any_size_sums_to_one(size):
+    scores = np.array([[0.0, -1.0, -1.0], [1.0, 1.0, 0.0]], "float32") * np.float32(size)
+    np.testing.assert_allclose(normalizers.sparsemax(scores), [[1, 0, 0], [0.5, 0.5, 0]], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_equal_finite_differences(name):
+    rng = np.random.default_rng(11)
+    function, oracle = FUNCTIONS[name]
+    scores, upstream = rng.normal(size=(2, 3, 7)), rng.normal(size=(2, 3, 7))
+    visible = rng.random((2, 3, 7)) < 0.7
+    visible[0, 0] = False
+    tensor = tf.constant(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(tensor)
+        total = tf.reduce_sum(function(tensor, visible) * upstream)
+    expected = reference.slopes(lambda x: (oracle(x, visible) * upstream).sum(), scores)
+    assert_close([tape.gradient(total, tensor)], expected, 1e-6)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf, 3e38])
+def test_what_is_hidden_reaches_neither_weights_nor_gradient(name, broken):
+    function = FUNCTIONS[name][0]
+    visible = np.array([[True, True, False, False], [False] * 4])
+    clean = np.random.default_rng(1).normal(size=(2, 4)).astype("float32")
+
+    def found(scores):
+        scores = tf.constant(scores)
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            weights = function(scores, visible)
+            total = tf.reduce_sum(weights**2)
+        return weights, tape.gradient(total, scores)
+
+    weights, gradient = found(np.where(visible, clean, np.float32(broken)))
+    for this, that in zip((weights, gradient), found(clean), strict=True):
+        np.testing.assert_array_equal(this, that)
+    assert not np.any(np.asarray(weights)[~visible]) and not np.any(np.asarray(gradient)[~visible])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("mask", ["none", "causal", "padding by query", "explicit by head"])
+def test_attention_with_them_equals_the_oracle(name, mask):
+    function, oracle = FUNCTIONS[name]
+    score, arguments = problem(3)
+    query, key, value = arguments
+    rule = mask_of(mask, 3)
+    seen = None if rule is None else rule.dense(T, S).numpy()
+    if seen is not None and seen.ndim == 3:
+        seen = seen[:, None]
+    bias = np.random.default_rng(5).normal(size=(H, T, S))[None]
+    output, weights = attend(
+        query, value, key, score, (), rule, bias, normalizer=function, return_weights=True
+    )
+    query, key, value = (x.numpy().astype("float64") for x in arguments)
+    expected = oracle(reference.dot_product(query, key) + bias, seen)
+    np.testing.assert_allclose(weights, expected, 1e-4, 1e-5)
+    np.testing.assert_allclose(output, reference.pool(expected, value), 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_query_that_may_see_a_nan_becomes_nan(name):
+    _, (query, key, value) = problem(7)
+    key = tf.where(np.arange(S)[:, None] == 9, np.nan, key)
+    output = attend(query, value, key, mask=masks.causal(), normalizer=FUNCTIONS[name][0]).numpy()
+    sees = reference.causal(T, S)[:, 9]
+    assert np.isnan(output[:, :, sees]).all() and np.isfinite(output[:, :, ~sees]).all()
+
+
+@pytest.mark.slow(keep=1)
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
+def test_a_graph_of_unknown_lengths_equals_eager(name, jit):
+    _, arguments = problem(7)
+    spec = [tf.TensorSpec((None, H, None, x.shape[-1])) for x in arguments]
+
+    def run(query, key, value):
+        return attend(query, value, key, mask=masks.causal(), normalizer=FUNCTIONS[name][0])
+
+    compiled = tf.function(run, input_signature=spec, jit_compile=jit)
+    assert_close([compiled(*arguments)], [run(*arguments)], 1e-5)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_long_sequences_take_the_dense_path_and_streaming_is_refused(name, monkeypatch):
+    monkeypatch.setattr(tfattn.core.paths.thresholds, "MIN_PAIRS", 1)
+    monkeypatch.setattr(tfattn.core.paths.thresholds, "MIN_SCORES", 1)
+    monkeypatch.setattr(tfattn.core.paths.thresholds, "MIN_TOKENS", 1)
+    _, (query, key, value) = problem(7)
+    options = {"normalizer": FUNCTIONS[name][0]}
+    np.testing.assert_array_equal(
+        attend(query, value, key, **options), attend(query, value, key, path="dense", **options)
+    )
+    message = (
+        "attend: `path` must be 'dense' with a `normalizer`, which needs all scores of a query"
+    )
+    with pytest.raises(ValueError, match=message):
+        attend(query, value, key, path="streamed", **options)
+    message = "attend: `normalizer` must be None where `return_log_sum_exp` is wanted"
+    with pytest.raises(ValueError, match=message):
+        attend(query, value, key, return_log_sum_exp=True, **options)
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.0, True, "3"])
+def test_a_number_of_keys_that_is_none_is_refused(k):
+    with pytest.raises(ValueError, match="normalizers.top_k: `k` must be a positive integer"):
+        normalizers.top_k(k)
+    with pytest.raises(ValueError, match="TopKSoftmax: `k` must be a positive integer"):
+        tfattn.TopKSoftmax(k)
+
+
+def test_keras_own_sparsemax_still_gives_rows_that_do_not_sum_to_one():
+    # When this fails, Keras has been mended: then `normalizers.sparsemax` can be built on it.
+    rows = np.array([[0.5, 0.3, -1.0]], "float32")
+    assert abs(float(np.sum(keras.ops.sparsemax(rows))) - 1) > 0.1
+    np.testing.assert_allclose(normalizers.sparsemax(rows), [[0.6, 0.4, 0.0]], atol=1e-6)
+
+
+# Sinks.
+
+
+@pytest.mark.parametrize("path", ["dense", "streamed"])
+@pytest.mark.parametrize("mask", ["none", "causal", "padding by query", "explicit by head"])
+def test_sinks_equal_the_oracle_on_both_paths(path, mask):
+    function, arguments = problem(3)
+    query, key, value = arguments
+    rule = mask_of(mask, 3)
+    seen = None if rule is None else rule.dense(T, S).numpy()
+    if seen is not None and seen.ndim == 3:
+        seen = seen[:, None]
+    with blocks_of((4, 6)):
+        pooled = attend(query, value, key, mask=rule, path=path, return_log_sum_exp=True)
+    output, sums = normalizers.add_sinks(*pooled, SINKS)
+    query, key, value = (x.numpy().astype("float64") for x in arguments)
+    weights, expected = reference.with_sinks(reference.dot_product(query, key), SINKS, seen)
+    np.testing.assert_allclose(output, reference.pool(weights, value), 1e-4, 1e-5)
+    np.testing.assert_allclose(sums, expected, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("path", ["dense", "streamed"])
+def test_gradients_of_sinks_equal_finite_differences_with_rows_that_see_nothing(path):
+    rng = np.random.default_rng(5)
+    shapes = (1, 2, T, D), (1, 2, S, D), (1, 2, S, 3), (2,)
+    arrays = [rng.normal(size=shape) for shape in shapes]
+    upstream, of_sums = rng.normal(size=(1, 2, T, 3)), rng.normal(size=(1, 2, T))
+    seen = ~reference.causal(T, S) & reference.window(6, T, S)  # the last query sees nothing
+    assert not seen.any(-1).all()
+
+    def oracle(query, key, value, sinks):
+        weights, sums = reference.with_sinks(reference.dot_product(query, key), sinks, seen)
+        return (reference.pool(weights, value) * upstream).sum() + (sums * of_sums).sum()
+
+    tensors = [tf.constant(x) for x in arrays]
+    with blocks_of((4, 6)), tf.GradientTape() as tape:
+        tape.watch(tensors)
+        query, key, value, sinks = tensors
+        pooled = attend(query, value, key, mask=seen, path=path, return_log_sum_exp=True)
+        output, sums = normalizers.add_sinks(*pooled, sinks)
+        total = tf.reduce_sum(output * upstream) + tf.reduce_sum(sums * of_sums)
+    assert np.all(output.numpy()[:, :, ~seen.any(-1)] == 0)
+    empty = np.broadcast_to(arrays[3][:, None], (1, 2, T))[..., ~seen.any(-1)]
+    np.testing.assert_allclose(sums.numpy()[..., ~seen.any(-1)], empty)
+    assert_close(tape.gradient(total, tensors), reference.slopes(oracle, *arrays), 1e-6)
+
+
+def heads(normalizer, **options):
+    return tfattn.MultiHeadAttention(num_heads=H, key_dim=3, normalizer=normalizer, **options)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16", "mixed_bfloat16", "float64"])
+def test_a_layer_with_sinks_equals_the_oracle_and_its_weights_agree(dtype):
+    rng = np.random.default_rng(3)
+    layer = heads(tfattn.AttentionSinks(), dtype=dtype)
+    tokens = rng.normal(size=(B, S, 6))
+    layer.build(tokens.shape, tokens.shape)
+    layer.normalizer.sinks.assign(SINKS)
+    output, weights = layer(
+        tokens, tokens, use_causal_mask=True, valid_lens=[S, 4], return_attention_scores=True
+    )
+    seen = reference.causal(S, S) & reference.padding([S, 4], S)[:, None]
+    maps = layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense
+    given = [np.asarray(w, "float64") for each in maps for w in each.get_weights()]
+    query, key, value = (reference.split_heads(tokens, given[i], given[i + 1]) for i in (0, 2, 4))
+    expected, _ = reference.with_sinks(reference.dot_product(query, key), SINKS, seen)
+    tolerance = {"mixed_float16": 5e-3, "mixed_bfloat16": 5e-2}.get(dtype, 2e-5)
+    np.testing.assert_allclose(weights, expected, atol=tolerance)
+    pooled = reference.join_heads(reference.pool(expected, value), *given[6:])
+    np.testing.assert_allclose(output, pooled, atol=2 * tolerance)
+    assert keras.backend.standardize_dtype(layer.normalizer.sinks.dtype) in ("float32", "float64")
+
+
+def test_a_layer_with_sinks_streams_and_its_gradients_agree(monkeypatch):
+    layer, tokens = (
+        heads(tfattn.AttentionSinks("ones")),
+        tf.random.stateless_normal((B, S, 6), (1, 2)),
+    )
+    layer(tokens, tokens)
+
+    def found(path):
+        def chosen(**options):
+            return attend(**{**options, "path": path})
+
+        monkeypatch.setattr(base, "attend", chosen)
+        with blocks_of((4, 6)), tf.GradientTape() as tape:
+            output = layer(tokens, tokens, use_causal_mask=True, valid_lens=[S, 0])
+            total = tf.reduce_sum(tf.sin(output))
+        return [output, *tape.gradient(total, [w.value for w in layer.trainable_weights])]
+
+    here = found("streamed")
+    assert_close(here, found("dense"), 1e-5)
+    assert len(here) == 1 + 9 and np.abs(here[-1]).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    "layer", [tfattn.Attention, heads], ids=["Attention", "MultiHeadAttention"]
+)
+def test_what_is_no_normalizer_is_refused(layer):
+    message = "`normalizer` must be a Normalizer layer, such as tfattn.AttentionSinks"
+    with pytest.raises(ValueError, match=message):
+        layer(normalizer="sparsemax")
+
+
+def test_the_base_is_the_softmax():
+    tokens = np.random.default_rng(1).normal(size=(B, S, 6)).astype("float32")
+    layer, plain = tfattn.Attention(normalizer=tfattn.Normalizer()), tfattn.Attention()
+    np.testing.assert_array_equal(layer(tokens, tokens), plain(tokens, tokens))

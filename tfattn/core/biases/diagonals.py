@@ -1,0 +1,37 @@
+"""Biases that depend on distance alone: one number a diagonal of the rectangle, and not one a pair.
+
+A rectangle of t × s pairs has t + s − 1 diagonals. What is looked up or computed is computed for
+these, and copied to the pairs; of a gradient the sum over each diagonal is left.
+"""
+
+from keras import ops
+
+from tfattn._types import Size, Tensor
+from tfattn.core.masks.grid import Grid
+
+__all__ = ["along_diagonals", "distances"]
+
+
+def distances(grid: Grid) -> Tensor:
+    """Position of the key less that of the query on each diagonal, `(t + s − 1,)`, from the lower
+    left corner to the upper right one.
+    """
+    lowest = grid.key_start - grid.last_position()
+    return ops.arange(grid.queries + grid.keys - 1, dtype="int32") + lowest
+
+
+def along_diagonals(numbers: Tensor, queries: Size, keys: Size) -> Tensor:
+    """`(H, t + s − 1)`, a number a diagonal, to `(H, t, s)`.
+
+    By copies of the whole, since a gather of each pair takes four times as long, and its gradient
+    ten times: of rows of t + s numbers, read on as rows of t + s − 1, each begins one number
+    earlier than the one above it.
+    """
+    heads, length = numbers.shape[0], queries + keys
+    # Row 0 first; then a number that no pair gets; then what stands left of it in the rows below.
+    ring = ops.concatenate(
+        [numbers[:, queries - 1 :], numbers[:, :1], numbers[:, : queries - 1]], axis=-1
+    )
+    rows = ops.broadcast_to(ring[:, None], (heads, queries, length))
+    flat = ops.reshape(rows, (heads, queries * length))[:, : queries * (length - 1)]
+    return ops.reshape(flat, (heads, queries, length - 1))[:, :, :keys]

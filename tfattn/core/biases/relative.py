@@ -1,0 +1,137 @@
+"""A learned number for each distance, distances far away in common buckets."""
+
+import bisect
+import functools
+from collections.abc import Hashable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Shape, Tensor
+from tfattn.core.biases.base import Bias, registered
+from tfattn.core.biases.diagonals import along_diagonals, distances
+from tfattn.core.floats import floating
+from tfattn.core.masks.grid import Grid
+
+__all__ = ["buckets", "relative"]
+
+
+@registered
+class relative(Bias):
+    """T5's relative position bias: a learned number for each head and each bucket of distances.
+
+        bias[h] = table[bucket(position of the key − position of the query), h]
+
+    Of n buckets the first half has one for each distance 0, 1, … n/2 − 1; in the other half they
+    widen by a constant factor up to `max_distance`, and the last one has all distances beyond. With
+    `bidirectional` the keys after the query have n/2 buckets of their own, and those before it the
+    other n/2; without, keys after the query are in bucket 0, which a causal mask hides but for the
+    query's own place.
+
+    Its one parameter is the table, which gets a gradient.
+
+    Args:
+        table: float `(num_buckets, H)`, or with 1 for H where all heads share it; or a variable of
+            that.
+        bidirectional: whether keys after the query have buckets of their own.
+        max_distance: positive int, tokens: from there on all distances are in one bucket.
+    Raises:
+        ValueError: the table is not of rank 2; its buckets are too few, or odd in number though
+            `bidirectional`; `max_distance` is within the buckets of one distance each; the scores
+            have another number of heads.
+    Example:
+        >>> table = np.arange(4.0)[:, None]  # four buckets, one head
+        >>> print(biases.relative(table, bidirectional=False, max_distance=5).dense(1, 7).numpy())
+        [[3. 3. 3. 2. 2. 1. 0.]]
+
+    Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1; the buckets are those of the authors'
+        code.
+    """
+
+    def __init__(self, table: Tensor, bidirectional: bool = True, max_distance: int = 128):
+        who = "biases.relative"
+        # A variable of TensorFlow stays one here, so that a tape that begins later sees it read.
+        table = table if isinstance(table, keras.KerasTensor) else ops.convert_to_tensor(table)
+        _checks.rank(who, "table", table.shape, (2,), "(num_buckets, H)")
+        self.table = table
+        self.bidirectional = _checks.boolean(who, "bidirectional", bidirectional)
+        self.max_distance = _checks.positive_int(who, "max_distance", max_distance)
+        check_buckets(who, "table rows", table.shape[0], bidirectional, max_distance)
+
+    @property
+    def differs_by_head(self) -> bool:
+        return self.table.shape[1] != 1
+
+    def check(self, who: str, argument: str, shape: Shape) -> None:
+        if isinstance(self.table, keras.KerasTensor):
+            expected = "hold no symbolic tensor inside of a bias object"
+            _checks.fail(who, argument, expected, self.table)
+        heads = shape[1] if len(shape) == 4 else 1
+        if self.differs_by_head and heads not in (None, self.table.shape[1]):
+            expected = f"have as many heads as the scores, {heads}"
+            _checks.fail(who, argument, expected, f"relative{tuple(self.table.shape)}")
+
+    def parameters(self) -> tuple[Tensor, ...]:
+        return (floating(self.table),)
+
+    def on(self, grid: Grid, table: Tensor) -> Tensor:
+        num_buckets, num_heads = self.table.shape
+        most = self.max_distance
+        places = ops.clip(distances(grid), -most, most) + most
+        of_distance = buckets(num_buckets, self.bidirectional, most)
+        numbers = ops.take(table, ops.take(of_distance, places), axis=0)  # (t + s − 1, H)
+        bias = along_diagonals(ops.transpose(numbers), grid.queries, grid.keys)  # (H, t, s)
+        return bias[0] if num_heads == 1 else bias[None]
+
+    def flatten(self) -> tuple[tuple, Hashable]:
+        return self.parameters(), (self.bidirectional, self.max_distance)
+
+    def get_config(self) -> dict[str, Any]:
+        array = ops.convert_to_numpy(self.table)
+        return {
+            "table": keras.saving.serialize_keras_object(array),
+            "bidirectional": self.bidirectional,
+            "max_distance": self.max_distance,
+        }
+
+
+def check_buckets(
+    who: str, argument: str, num_buckets: int | None, bidirectional: bool, max_distance: int
+) -> None:
+    """Raises where there are not so many buckets, or none of more than one distance."""
+    sides = 2 if bidirectional else 1
+    if num_buckets is None or num_buckets < 2 * sides or num_buckets % sides:
+        expected = "be an even number of at least 4" if bidirectional else "be at least 2"
+        _checks.fail(who, argument, f"{expected}, one a bucket", num_buckets)
+    exact = num_buckets // sides // 2
+    if max_distance <= exact:
+        expected = f"be above {exact}, the distances that have a bucket each"
+        _checks.fail(who, "max_distance", expected, max_distance)
+
+
+@functools.lru_cache(maxsize=64)
+def buckets(num_buckets: int, bidirectional: bool, max_distance: int) -> np.ndarray:
+    """The bucket of each distance from −max_distance to max_distance, int32.
+
+    In whole numbers: logarithms put a distance that begins a bucket into the one before it, or not,
+    as they happen to be rounded.
+    """
+    of_a_side = num_buckets // 2 if bidirectional else num_buckets
+    exact = of_a_side // 2
+    wide = of_a_side - exact
+
+    def reaches(distance, k):  # distance ≥ exact · (max_distance / exact)^(k / wide)
+        return distance**wide * exact**k >= max_distance**k * exact**wide
+
+    distances = range(max_distance + 1)
+    starts = [
+        bisect.bisect_left(distances, True, key=functools.partial(reaches, k=k))
+        for k in range(1, wide)
+    ]
+    before = [d if d < exact else exact + bisect.bisect_right(starts, d) for d in distances]
+    after = [d + of_a_side if d else 0 for d in before] if bidirectional else [0] * len(before)
+    # The query's own place is that of distance 0, on either side.
+    return np.array([*before[::-1], *after[1:]], "int32")

@@ -1,0 +1,115 @@
+"""Heads with masks of their own."""
+
+from collections.abc import Hashable, Sequence
+from functools import reduce
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Shape, Size, Tensor
+from tfattn.core.masks import hooks, ranges
+from tfattn.core.masks.base import Mask, registered
+from tfattn.core.masks.grid import Grid
+from tfattn.core.masks.joins import as_mask, if_both, seen_by_any
+from tfattn.core.masks.ranges import Range
+
+__all__ = ["per_head"]
+
+
+@registered
+class per_head(Mask):
+    """Each head, or group of heads, has a mask of its own.
+
+        may attend in head h = rules[group of h] lets the query see the key
+
+    On the streamed path a block is skipped where no head sees any of it: with a window in one head
+    and none in another, no time is saved, and memory stays linear.
+
+    Args:
+        rules: a sequence of mask objects, or bool arrays `(T, S)` or `(B, T, S)`.
+        heads: a sequence of positive ints, how many heads each rule is for, in order. Defaults to
+            one head each.
+    Raises:
+        ValueError: there is no rule; `heads` has another length, or holds no positive integers; the
+            scores have another number of heads, or none.
+    Example: two heads with a window, and one that sees everything before.
+        >>> mask = masks.per_head([masks.window(2), masks.prefix(3)], heads=[2, 1])
+        >>> mask = mask & masks.causal()
+        >>> print(mask.dense(3, 3).numpy().astype(int)[0, 1:])
+        [[[1 0 0]
+          [1 1 0]
+          [0 1 1]]
+        <BLANKLINE>
+         [[1 0 0]
+          [1 1 0]
+          [1 1 1]]]
+    """
+
+    def __init__(self, rules: Sequence[Any], heads: Sequence[int] | None = None):
+        who = "masks.per_head"
+        if not isinstance(rules, list | tuple) or not rules:
+            _checks.fail(who, "rules", "be a sequence of at least one mask", rules)
+        self.rules = [as_mask(rule) for rule in rules]
+        heads = [1] * len(rules) if heads is None else heads
+        if not isinstance(heads, list | tuple) or len(heads) != len(rules):
+            _checks.fail(who, "heads", f"hold a number for each of the {len(rules)} rules", heads)
+        self.heads = [_checks.positive_int(who, "heads", count) for count in heads]
+
+    def check(self, who: str, argument: str, shape: Shape) -> None:
+        total = sum(self.heads)
+        if len(shape) != 4 or shape[1] not in (None, total):
+            heads = shape[1] if len(shape) == 4 else "none"
+            expected = f"have as many heads as the scores (those have {heads})"
+            _checks.fail(who, argument, expected, f"per_head of {total} heads")
+        for rule in self.rules:
+            rule.check(who, argument, (shape[0], *shape[2:]))
+
+    def on(self, grid: Grid) -> Tensor:
+        seen = [_with_heads(rule.on(grid)) for rule in self.rules]
+        # What repeats in one rule has a size in another.
+        shape = ops.shape(reduce(ops.logical_or, seen))  # (1 or B, 1, 1 or t, 1 or s)
+        by_rule = [
+            ops.repeat(ops.broadcast_to(one, shape), count, axis=1)
+            for one, count in zip(seen, self.heads, strict=True)
+        ]
+        return ops.concatenate(by_rule, axis=1)  # (1 or B, H, 1 or t, 1 or s)
+
+    # What is said of all heads: the widest bounds, and what is full in each.
+    def key_bounds(self, grid: Grid) -> Range:
+        return reduce(ranges.hull, self._of_all(hooks.key_bounds, grid))
+
+    def full_bounds(self, grid: Grid) -> Range:
+        return reduce(ranges.overlap, self._of_all(hooks.full_bounds, grid))
+
+    def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
+        return seen_by_any(self.rules, grid, columns)
+
+    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        return self._if_all(ops.logical_or, hooks.seen_keys, num_queries, num_keys)
+
+    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        return self._if_all(ops.logical_and, hooks.common_keys, num_queries, num_keys)
+
+    def _of_all(self, hook, *args):
+        return [hook(rule, *args) for rule in self.rules]
+
+    def _if_all(self, join, hook, *args):
+        return reduce(lambda left, right: if_both(join, left, right), self._of_all(hook, *args))
+
+    def flatten(self) -> tuple[tuple, Hashable]:
+        return tuple(self.rules), tuple(self.heads)
+
+    @classmethod
+    def unflatten(cls, static: Hashable, children: Sequence[Mask]) -> "per_head":
+        return cls(list(children), list(static))
+
+    def get_config(self) -> dict[str, Any]:
+        rules = [keras.saving.serialize_keras_object(rule) for rule in self.rules]
+        return {"rules": rules, "heads": self.heads}
+
+
+def _with_heads(seen):
+    """`(t, s)` or `(B, t, s)` with an axis of heads, `(1 or B, 1, t, s)`."""
+    return ops.expand_dims(seen if len(seen.shape) == 3 else seen[None], 1)

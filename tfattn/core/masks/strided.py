@@ -1,0 +1,55 @@
+"""A query sees every so many keys, counted from itself."""
+
+from collections.abc import Hashable
+from typing import Any
+
+from tfattn import _checks
+from tfattn._types import Tensor
+from tfattn.core.masks.base import Mask, registered
+from tfattn.core.masks.grid import Grid
+
+__all__ = ["strided"]
+
+
+@registered
+class strided(Mask):
+    """A query sees the keys whose distance is a multiple of `step`, on both sides.
+
+        may attend = (position of the key − position of the query) mod step == 0
+
+    Joined with others it is
+
+    - a dilated window, with n keys on each side, the query's own included:
+      `window(n * step) & strided(step)`;
+    - the strided pattern of Sparse Transformers: `causal() & (window(step) | strided(step))`.
+
+    By itself it lets no block be skipped: the streamed path is short of memory, and not of time.
+
+    Args:
+        step: Positive int, in tokens; 1 hides nothing.
+    Raises:
+        ValueError: `step` is not a positive integer.
+    Example:
+        >>> dilated = masks.window(4) & masks.strided(2)
+        >>> print(dilated.dense(3, 6).numpy().astype(int))
+        [[0 1 0 1 0 1]
+         [1 0 1 0 1 0]
+         [0 1 0 1 0 1]]
+
+    Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 (dilated windows); Child et
+    al. 2019, arXiv:1904.10509, section 4.3 (strided).
+    """
+
+    is_relative = True
+
+    def __init__(self, step: int):
+        self.step = _checks.positive_int("masks.strided", "step", step)
+
+    def on(self, grid: Grid) -> Tensor:
+        return (grid.key_positions() - grid.query_positions()) % self.step == 0  # (t, s)
+
+    def flatten(self) -> tuple[tuple, Hashable]:
+        return (), (self.step,)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"step": self.step}

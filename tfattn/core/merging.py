@@ -1,0 +1,72 @@
+"""Attention over parts of the keys, joined to attention over all of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Tensor
+from tfattn.core import softmax
+from tfattn.core.floats import floating
+
+__all__ = ["merge_attentions"]
+
+
+def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    """Joins attentions of the same queries over different keys, as if all had been in one call.
+
+        log_sum_exp = log Σ_i exp(log_sum_exp_i)
+        output      = Σ_i exp(log_sum_exp_i − log_sum_exp) · output_i
+
+    Exact, in the output and in every gradient. So keys may lie on several machines, or come one
+    part after the other. A part in which a query sees nothing adds nothing to it. With causal masks
+    and windows, which go by position, mind that each call counts its own keys from 0.
+
+    Args:
+        outputs: what `attend` gave for each part, each `(B, T, Dv)` or `(B, H, T, Dv)`.
+        log_sum_exps: what it gave with `return_log_sum_exp`, each `(B, T)` or `(B, H, T)`.
+    Returns:
+        (output, log_sum_exp) of all keys, in the shapes and dtypes of the parts; the log is in
+        float32 or wider. It can be merged again.
+    Raises:
+        ValueError: there is no part, not one log for each output, or shapes differ.
+    Example:
+        >>> query, key = np.ones((1, 2, 3), "float32"), np.ones((1, 7, 3), "float32")
+        >>> parts = (key[:, :4], key[:, 4:])
+        >>> parts = [attend(query, part, return_log_sum_exp=True) for part in parts]
+        >>> output, log_sum_exp = merge_attentions(*zip(*parts))
+        >>> np.allclose(output, attend(query, key))
+        True
+
+    Source: Milakov, Gimelshein 2018, arXiv:1805.02867, section 3.1; Rabe, Staats 2021,
+    arXiv:2112.05682, section 3.
+    """
+    who = "merge_attentions"
+    outputs, sums = [floating(x) for x in outputs], [floating(x) for x in log_sum_exps]
+    if not outputs:
+        _checks.fail(who, "outputs", "hold at least one output", [])
+    if len(sums) != len(outputs):
+        expected = f"hold one tensor for each of the {len(outputs)} outputs"
+        _checks.fail(who, "log_sum_exps", expected, f"{len(sums)} tensors")
+    whole = tuple(outputs[0].shape)
+    _checks.rank(who, "outputs", whole, (3, 4), "(B, T, Dv) or (B, H, T, Dv)")
+    wanted = (("outputs", outputs, whole), ("log_sum_exps", sums, whole[:-1]))
+    for name, tensors, shape in wanted:
+        for tensor in tensors:
+            _checks.rank(who, name, tensor.shape, (len(shape),), str(shape))
+            pairs = zip(tensor.shape, shape, strict=True)
+            if any(None not in pair and pair[0] != pair[1] for pair in pairs):
+                _checks.fail(who, name, f"have one shape, here {shape}", tuple(tensor.shape))
+    # A softmax over the parts: each is as a key whose score is its log.
+    dtype = outputs[0].dtype
+    wide = keras.backend.result_type(*(x.dtype for x in sums), "float32")
+    parts = ops.stack([ops.cast(x, wide) for x in sums], axis=-1)  # (..., T, parts)
+    some = softmax.not_hidden(parts)
+    weights = softmax.normalise(parts, some)
+    merged = sum(
+        weights[..., i : i + 1] * ops.cast(x, keras.backend.result_type(x.dtype, wide))
+        for i, x in enumerate(outputs)
+    )
+    return ops.cast(merged, dtype), softmax.log_sum_exp(parts, some)

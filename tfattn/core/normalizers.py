@@ -1,0 +1,148 @@
+"""What turns scores into weights, other than the softmax.
+
+`sparsemax` and the function of `top_k` take its place: `attend(..., normalizer=sparsemax)`. They
+need all scores of a query at once, so they are computed on the dense path. `add_sinks` follows
+after a softmax, on either path.
+
+A normalizer of one's own is a function of the scores `(..., T, S)`, in float32 or wider, and of a
+bool tensor that broadcasts to them, True where a query may see a key, or None where it sees all. It
+gives the weights: 0 where a key is hidden, and so 0 in a whole row that sees none.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Tensor
+from tfattn.core import softmax
+from tfattn.core.floats import floating
+
+__all__ = ["add_sinks", "sparsemax", "top_k"]
+
+
+def sparsemax(scores: Any, visible: Any = None) -> Tensor:
+    """The point of the simplex that is nearest to the scores: many weights are exactly 0.
+
+        weights = max(score − τ, 0)        with τ such that the row sums to 1
+
+    A key more than 1 below the greatest score has no weight. A row that lets no key in becomes all
+    zeros. What is hidden, NaN too, reaches neither the weights nor a gradient.
+
+    Args:
+        scores: float `(..., T, S)`.
+        visible: bool, broadcastable to the scores; True = may attend. None hides nothing.
+    Returns:
+        Weights of the scores' shape and dtype.
+    Example:
+        >>> print(normalizers.sparsemax(np.array([[0.5, 0.25, -3.0]], "float32")).numpy())
+        [[0.625 0.375 0.   ]]
+
+    Source: Martins, Astudillo 2016, arXiv:1602.02068, algorithm 1. (`keras.ops.sparsemax` of Keras
+    3.15 gives rows that do not sum to 1.)
+    """
+    scores, dtype = _wide(scores)
+    largest = _largest(scores, visible)
+    # The result does not depend on what is taken off, and no key 2 below the greatest is in it.
+    scores = ops.maximum(scores - ops.stop_gradient(largest), -2.0)
+    if visible is not None:
+        scores = ops.where(visible, scores, -2.0)
+    ordered = -ops.sort(-scores, axis=-1)
+    count = ops.cast(ops.arange(1, ops.shape(scores)[-1] + 1), scores.dtype)
+    inside = 1 + count * ordered > ops.cumsum(ordered, axis=-1)
+    total = ops.sum(ops.where(inside, ordered, 0.0), axis=-1, keepdims=True)
+    number = ops.sum(ops.cast(inside, scores.dtype), axis=-1, keepdims=True)
+    weights = ops.maximum(scores - (total - 1) / number, 0.0)
+    if visible is not None:
+        weights = weights * ops.cast(ops.any(visible, axis=-1, keepdims=True), weights.dtype)
+    return ops.cast(weights, dtype)
+
+
+def top_k(k: int) -> Callable[..., Tensor]:
+    """The softmax over the k keys that score best for a query; all others have a weight of 0.
+
+    Keys that score as much as the k-th best stay too, so that their order does not matter. A query
+    that sees fewer keys keeps them all.
+
+    Args:
+        k: positive int.
+    Returns:
+        Function of scores `(..., T, S)` and of the visible pairs to weights, as `sparsemax` is.
+    Raises:
+        ValueError: `k` is no positive int.
+    Example:
+        >>> print(normalizers.top_k(2)(np.array([[1.0, 0.0, 1.0, -1.0]], "float32")).numpy())
+        [[0.5 0.  0.5 0. ]]
+
+    Source: Gupta et al. 2021, arXiv:2106.06899; Zhao et al. 2019, arXiv:1912.11637, section 3.
+    """
+    k = _checks.positive_int("normalizers.top_k", "k", k)
+
+    def normalize(scores: Any, visible: Any = None) -> Tensor:
+        scores, dtype = _wide(scores)
+        shown = scores if visible is None else ops.where(visible, scores, softmax.LOWEST)
+        keys = ops.shape(scores)[-1]
+        most = min(k, keys) if isinstance(keys, int) else ops.minimum(k, keys)
+        least = ops.top_k(ops.stop_gradient(shown), most)[0][..., -1:]
+        # NaN is not less than anything: it stays, so that it shows.
+        kept = ops.logical_not(scores < least)
+        if visible is not None:
+            kept = ops.logical_and(visible, kept)
+        return ops.cast(softmax.normalise(scores, kept), dtype)
+
+    return normalize
+
+
+def add_sinks(output: Any, log_sum_exp: Any, sinks: Any) -> tuple[Tensor, Tensor]:
+    """Attention with a sink: one more score in each row's sum, with a value of 0.
+
+        weights'     = weights · sigmoid(log_sum_exp − sink)
+        log_sum_exp' = log(exp(log_sum_exp) + exp(sink))
+
+    A query that finds nothing may so give its weight to nothing, instead of to some key. One with
+    nothing to attend to has an output of 0, and the sink for its log.
+
+    Args:
+        output: float `(B, T, Dv)` or `(B, H, T, Dv)`, of `attend`; or its weights.
+        log_sum_exp: float `(B, T)` or `(B, H, T)`, of `attend` with `return_log_sum_exp`.
+        sinks: a number, or `(H,)`, one a head.
+    Returns:
+        (output, log_sum_exp) with the sink.
+    Example: with a sink at the score of three keys a quarter of the weight is gone.
+        >>> query, value = np.zeros((1, 1, 2), "float32"), np.ones((1, 3, 2), "float32")
+        >>> pooled = attend(query, value, return_log_sum_exp=True)
+        >>> print(normalizers.add_sinks(*pooled, sinks=0.0)[0].numpy())
+        [[[0.75 0.75]]]
+
+    Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3 (a sink of 0, and learned ones); OpenAI
+    2025, arXiv:2508.10925, section 2 (a learned number a head).
+    """
+    output, log_sum_exp = floating(output), floating(log_sum_exp)
+    sinks = _by_head(sinks, log_sum_exp)
+    scale = sink_scale(log_sum_exp, sinks)
+    output = output * ops.cast(scale[..., None], output.dtype)
+    return output, ops.logaddexp(log_sum_exp, sinks)
+
+
+def sink_scale(log_sum_exp: Tensor, sinks: Any) -> Tensor:
+    """What a sink leaves of the weights of a row: `(B, T)` or `(B, H, T)`."""
+    return ops.sigmoid(log_sum_exp - _by_head(sinks, log_sum_exp))
+
+
+def _by_head(sinks, log_sum_exp):
+    sinks = ops.cast(sinks, log_sum_exp.dtype)
+    return sinks[:, None] if len(sinks.shape) == 1 else sinks
+
+
+def _wide(scores):
+    scores = floating(scores)
+    dtype = keras.backend.standardize_dtype(scores.dtype)
+    return ops.cast(scores, keras.backend.result_type(dtype, "float32")), dtype
+
+
+def _largest(scores, visible):
+    if visible is not None:
+        scores = ops.where(visible, scores, softmax.LOWEST)
+    return ops.max(scores, axis=-1, keepdims=True, initial=softmax.LOWEST)

@@ -1,0 +1,188 @@
+"""Attention over chosen axes of inputs of more axes: folded into sequences, and back."""
+
+import math
+import numbers
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Shape, Tensor
+from tfattn.core.rule import Rule
+
+__all__ = ["Axes", "checked_axes"]
+
+
+def checked_axes(who: str, attention_axes: Any) -> tuple[int, ...] | None:
+    """The axes as a tuple, if they can be axes of tokens; None of None."""
+    if attention_axes is None:
+        return None
+    given = attention_axes if isinstance(attention_axes, list | tuple) else (attention_axes,)
+    integers = all(isinstance(a, numbers.Integral) and not isinstance(a, bool) for a in given)
+    if not given or not integers:
+        _checks.fail(who, "attention_axes", "be an integer, or some of them", attention_axes)
+    if len(set(given)) < len(given) or {0, -1} & set(given):
+        expected = "name axes once, between the batch, 0, and the features, -1"
+        _checks.fail(who, "attention_axes", expected, attention_axes)
+    return tuple(int(axis) for axis in given)
+
+
+class Axes:
+    """Which axes of `(B, ..., D)` hold the tokens that attend to each other.
+
+        (B, F…, A…, D)  →  (B·F, T, D),   T = Π A
+
+    The other axes F fold into the batch. Tokens are numbered row by row, the last of the axes A
+    fastest: that is the order of causal masks, lengths, positions, mask objects and bias objects.
+
+    Args:
+        who: the layer, for errors.
+        attention_axes: of `checked_axes`; None for all between the batch and the features.
+        query, value, key: their shapes, of one rank; `key` may be None.
+    Raises:
+        ValueError: ranks differ, an axis is not there, or sizes differ that must not.
+    """
+
+    def __init__(
+        self,
+        who: str,
+        attention_axes: tuple[int, ...] | None,
+        query: Shape,
+        value: Shape,
+        key: Shape | None = None,
+    ):
+        rank, key = len(query), value if key is None else key
+        for name, shape in (("value", value), ("key", key)):
+            if len(shape) != rank:
+                _checks.fail(who, name, f"have as many axes as `query`, {rank}", tuple(shape))
+        given = range(1, rank - 1) if attention_axes is None else attention_axes
+        self.who, self.rank = who, rank
+        self.attended = tuple(axis % rank for axis in given if -rank <= axis < rank)
+        inside = set(self.attended) <= set(range(1, rank - 1))
+        if len(set(self.attended)) < len(given) or not inside or not self.attended:
+            expected = f"name axes between the first and the last of {rank}, and each once"
+            _checks.fail(who, "attention_axes", expected, attention_axes)
+        self.folded = tuple(a for a in range(1, rank - 1) if a not in self.attended)
+        for axis in range(rank - 1):
+            if axis in (0, *self.folded):
+                _same_axis(who, axis, "value", value, "query", query)
+            _same_axis(who, axis, "key", key, "value", value)
+
+    def fold_call(
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None,
+        query_mask: Any,
+        value_mask: Any,
+        key_mask: Any,
+        attention_mask: Any,
+        valid_lens: Any,
+        bias: Any,
+    ) -> dict[str, Any]:
+        """The arguments of a call, folded. Mask objects and bias objects stay as they are."""
+        of_value = self.fold_padding("value_mask", value_mask, value)
+        of_key = of_value
+        if key_mask is not value_mask:
+            of_key = self.fold_padding("key_mask", key_mask, value)
+        return {
+            "query": self.fold(query),
+            "value": self.fold(value),
+            "key": None if key is None else self.fold(key),
+            "query_mask": self.fold_padding("query_mask", query_mask, query),
+            "value_mask": of_value,
+            "key_mask": of_key,
+            "attention_mask": self.fold_pairs("attention_mask", attention_mask, query, value),
+            "valid_lens": self.fold_lengths(valid_lens, query),
+            "bias": self.fold_pairs("bias", bias, query, value),
+        }
+
+    def fold(self, tokens: Tensor) -> Tensor:
+        """`(B, ..., D)` to `(B·F, T, D)`."""
+        order = (0, *self.folded, *self.attended, self.rank - 1)
+        length = math.prod(self._sizes(tokens, self.attended))
+        return ops.reshape(ops.transpose(tokens, order), (-1, length, tokens.shape[-1]))
+
+    def fold_padding(self, name: str, mask: Any, tokens: Tensor) -> Tensor | None:
+        """A mask with one entry a token, `(B, ...)`, to `(B·F, T)`."""
+        if mask is None:
+            return None
+        mask = _tensor(mask)
+        _checks.rank(self.who, name, mask.shape, (self.rank - 1,), "of one entry a token")
+        _checks.broadcasts(self.who, name, mask.shape, tokens.shape[:-1], "of one entry a token")
+        mask = ops.broadcast_to(mask, ops.shape(tokens)[:-1])
+        return self.fold(mask[..., None])[..., 0]
+
+    def fold_lengths(self, lengths: Any, query: Tensor) -> Tensor | None:
+        """Lengths, `(B,)`, `(B, F…)` or `(B, F…, T)`, to `(B·F,)` or `(B·F, T)`."""
+        if lengths is None or not self.folded:
+            return lengths
+        lengths, rows = _tensor(lengths), (0, *self.folded)
+        ranks, letters = (1, len(rows), len(rows) + 1), "(B,), (B, F…) or (B, F…, T)"
+        _checks.rank(self.who, "valid_lens", lengths.shape, ranks, letters)
+        known = [query.shape[axis] for axis in rows][: len(lengths.shape)]
+        known += lengths.shape[len(rows) :]
+        _checks.broadcasts(self.who, "valid_lens", lengths.shape, known, letters)
+        if len(lengths.shape) > len(rows):
+            return ops.reshape(lengths, (-1, lengths.shape[-1]))
+        lengths = ops.reshape(
+            lengths, (*ops.shape(lengths), *[1] * (len(rows) - len(lengths.shape)))
+        )
+        return ops.reshape(ops.broadcast_to(lengths, self._sizes(query, rows)), (-1,))
+
+    def fold_pairs(self, name: str, pairs: Any, query: Tensor, key: Tensor) -> Any:
+        """A mask or bias as an array, to `(T, S)`, `(B·F, T, S)` or `(B·F, H, T, S)`.
+
+        As in Keras's layer its last axes are those of the queries and of the keys that attend,
+        before them come as many of B, F… as it has, and last of these the heads.
+        """
+        if pairs is None or isinstance(pairs, Rule):
+            return pairs
+        pairs = _tensor(pairs)
+        rows, tail = (0, *self.folded), 2 * len(self.attended)
+        most = tail + len(rows) + 1
+        letters = "(B, F…, H, A…, A…), without some of the first or the heads,"
+        _checks.rank(self.who, name, pairs.shape, range(tail, most + 1), letters)
+        lead = list(ops.shape(pairs)[:-tail])
+        heads = [lead.pop()] if len(pairs.shape) == most else []
+        lead += [1] * (len(rows) - len(lead)) if lead else []
+        static = [query.shape[axis] for axis in rows] if lead else []
+        ends = [x.shape[axis] for x in (query, key) for axis in self.attended]
+        spread = ops.reshape(pairs, (*lead, *heads, *ops.shape(pairs)[-tail:]))
+        _checks.broadcasts(self.who, name, spread.shape, (*static, *heads, *ends), letters)
+        sizes = [self._sizes(x, self.attended) for x in (query, key)]
+        repeats = all(size == 1 for size in lead)
+        batch = lead if repeats else self._sizes(query, rows)
+        spread = ops.broadcast_to(spread, (*batch, *heads, *sizes[0], *sizes[1]))
+        square = [math.prod(size) for size in sizes]
+        return ops.reshape(spread, (*([1 if repeats else -1] if lead else []), *heads, *square))
+
+    def unfold(self, output: Tensor, query: Tensor) -> Tensor:
+        """`(B·F, T, E…)` to the query's axes, with E… for its features."""
+        order = (0, *self.folded, *self.attended)
+        features = output.shape[2:]
+        sizes = self._sizes(query, order[1:])
+        output = ops.reshape(output, (-1, *sizes, *features))
+        back = [order.index(axis) for axis in range(self.rank - 1)]
+        return ops.transpose(output, (*back, *range(len(order), len(output.shape))))
+
+    def unfold_weights(self, weights: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        """`(B·F, H, T, S)` to `(B, F…, H, A…, A…)`, as Keras's layer gives them."""
+        folded = self._sizes(query, self.folded)
+        ends = [self._sizes(x, self.attended) for x in (query, key)]
+        return ops.reshape(weights, (-1, *folded, weights.shape[1], *ends[0], *ends[1]))
+
+    def _sizes(self, tensor: Tensor, axes: tuple[int, ...]) -> Shape:
+        sizes = ops.shape(tensor)
+        return tuple(sizes[axis] for axis in axes)
+
+
+def _tensor(value: Any) -> Tensor:
+    return value if isinstance(value, keras.KerasTensor) else ops.convert_to_tensor(value)
+
+
+def _same_axis(who: str, axis: int, name: str, shape: Shape, other_name: str, other: Shape) -> None:
+    if None not in (shape[axis], other[axis]) and shape[axis] != other[axis]:
+        expected = f"be as long as `{other_name}` on axis {axis}, {other[axis]}"
+        _checks.fail(who, name, expected, tuple(shape))

@@ -1,0 +1,87 @@
+"""T5's relative position bias as the positions of an attention."""
+
+from typing import Any
+
+import keras
+
+from tfattn import _checks
+from tfattn._types import Shape
+from tfattn.core import biases
+from tfattn.core.biases import Bias
+from tfattn.core.biases.relative import check_buckets
+from tfattn.layers.parts import own_initializer
+from tfattn.layers.positions.base import HeadPositions
+
+__all__ = ["RelativePositionBias"]
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class RelativePositionBias(HeadPositions):
+    """T5's relative position bias: a number learned for each head and each bucket of distances.
+
+        score_h(query, key) + table[bucket(position of the key − position of the query), h]
+
+    Near distances have a bucket each; further away buckets widen, and from `max_distance` on there
+    is one. It is asked block by block and gets its gradient there: nothing of T × S is held.
+
+    Args:
+        num_buckets: int of at least 2, or even and at least 4 where `bidirectional`.
+        max_distance: positive int, tokens: from there on all distances are in one bucket.
+        bidirectional: whether keys after the query have half of the buckets; for decoders, False.
+        initializer: of the table. Defaults to a normal of standard deviation 0.02.
+        **kwargs: `name`, `dtype` of `keras.layers.Layer`.
+    Raises:
+        ValueError: the buckets are too few, or odd in number though `bidirectional`;
+            `max_distance` is within the buckets of one distance each.
+    Example: in an attention, and in each block of a model.
+        >>> positions = RelativePositionBias(bidirectional=False)
+        >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, positions=positions)
+        >>> block = TransformerDecoderBlock(hidden_dim=16, attention=attention)
+        >>> nothing_added = keras.layers.Identity()
+        >>> sizes = {"num_layers": 2, "width": 8}
+        >>> model = CausalLM(11, **sizes, block=block, positions=nothing_added)
+        >>> model(np.array([[2, 4, 7]])).shape
+        TensorShape([1, 3, 11])
+
+    Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1; see `tfattn.biases.relative`. Differs
+    from it in that each layer has a table of its own, where T5's layers share the first one's. T5
+    does not divide scores by √D either: `score=DotProductScore(scale=1.0)`.
+    """
+
+    def __init__(
+        self,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        bidirectional: bool = True,
+        initializer: Any = None,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        who = "RelativePositionBias"
+        self.num_buckets = _checks.positive_int(who, "num_buckets", num_buckets)
+        self.max_distance = _checks.positive_int(who, "max_distance", max_distance)
+        self.bidirectional = _checks.boolean(who, "bidirectional", bidirectional)
+        check_buckets(who, "num_buckets", num_buckets, bidirectional, max_distance)
+        self.initializer = keras.initializers.get(
+            initializer or keras.initializers.RandomNormal(stddev=0.02)
+        )
+
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
+        self.table = self.add_weight(
+            name="table",
+            shape=(self.num_buckets, query_shape[1]),
+            initializer=own_initializer(self.initializer),
+            autocast=False,  # float32 in every policy: its gradient is a sum over all blocks
+        )
+
+    def bias(self) -> Bias:
+        return biases.relative(self.table, self.bidirectional, self.max_distance)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_buckets": self.num_buckets,
+            "max_distance": self.max_distance,
+            "bidirectional": self.bidirectional,
+            "initializer": keras.initializers.serialize(self.initializer),
+        }

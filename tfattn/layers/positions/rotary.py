@@ -1,0 +1,157 @@
+"""Rotary positions: queries and keys turned by where they stand."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Shape, Size, Tensor
+from tfattn.layers.parts import deserialized, serialized
+from tfattn.layers.positions.base import HeadPositions
+from tfattn.layers.positions.scalings import Scaling, plain
+
+__all__ = ["RotaryPositions"]
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class RotaryPositions(HeadPositions):
+    """Rotary positions: features of queries and keys turn in pairs, further at each position.
+
+        turn(x, i)[j]       = x[j] · cos(i · f_j) − x[j + R/2] · sin(i · f_j)
+        turn(x, i)[j + R/2] = x[j + R/2] · cos(i · f_j) + x[j] · sin(i · f_j)
+        f_j = base^(−2j/R), j from 0 to R/2 − 1
+
+    The product of a turned query and a turned key depends on the distance between the two, and not
+    on where they stand. Nothing is learned or added to the inputs. Angles are computed in float32,
+    in radians, whatever the policy.
+
+    Args:
+        base: number above 1; the slowest pair takes nearly 2π times as many tokens for a turn.
+        rotary_dim: even int R, features that turn, the first ones of each head; the others pass.
+            Defaults to all.
+        scaling: one of `tfattn.scalings`, for sequences longer than in training. Defaults to none.
+        interleaved: whether the pairs are neighbours, features 2j and 2j + 1, as in the paper.
+            Defaults to False: features j and j + R/2, as Llama's and KerasHub's weights have them.
+        **kwargs: `name`, `dtype` of `keras.layers.Layer`.
+    Raises:
+        ValueError: a number is out of its range; the heads have fewer features than turn, or an odd
+            number.
+    Example: in an attention, and in each block of a model.
+        >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, positions=RotaryPositions())
+        >>> block = TransformerDecoderBlock(hidden_dim=16, attention=attention)
+        >>> nothing_added = keras.layers.Identity()
+        >>> sizes = {"num_layers": 2, "width": 8}
+        >>> model = CausalLM(11, **sizes, block=block, positions=nothing_added)
+        >>> model(np.array([[2, 4, 7]])).shape
+        TensorShape([1, 3, 11])
+
+    Source: Su et al. 2021, arXiv:2104.09864, section 3.2. Differs from it in the pairs, unless
+    `interleaved`.
+    """
+
+    def __init__(
+        self,
+        base: float = 10_000.0,
+        rotary_dim: int | None = None,
+        scaling: Scaling | None = None,
+        interleaved: bool = False,
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        who = "RotaryPositions"
+        self.base = _checks.positive_number(who, "base", base)
+        if self.base <= 1.0:
+            _checks.fail(who, "base", "be above 1", base)
+        if rotary_dim is not None:
+            _even(who, "rotary_dim", _checks.positive_int(who, "rotary_dim", rotary_dim))
+        self.rotary_dim = rotary_dim
+        if scaling is not None and not isinstance(scaling, Scaling):
+            expected = "be a scaling, such as tfattn.scalings.linear(2.0), or None"
+            _checks.fail(who, "scaling", expected, scaling)
+        self.scaling = scaling
+        self.interleaved = _checks.boolean(who, "interleaved", interleaved)
+
+    @property
+    def max_cache_length(self) -> int | None:
+        return None if self.scaling is None else self.scaling.max_cache_length
+
+    def build(self, query_shape: Shape, key_shape: Shape) -> None:
+        width = query_shape[-1]
+        if self.rotary_dim is None:
+            _even("RotaryPositions", "key_dim of the attention", width)
+        elif self.rotary_dim > width:
+            expected = f"be at most the heads' width, {width}"
+            _checks.fail("RotaryPositions", "rotary_dim", expected, self.rotary_dim)
+
+    def turn(self, heads: Tensor, start: Any) -> Tensor:
+        """Heads as they are at their positions, see `HeadPositions.turn`.
+
+        Args:
+            heads: float `(B, H, T, P)`.
+            start: position of the first token: int, or an integer tensor `()` or `(B,)`.
+        """
+        total, tokens = heads.shape[-1], ops.shape(heads)[2]
+        width = total if self.rotary_dim is None else self.rotary_dim
+        dtype = keras.backend.result_type(heads.dtype, "float32")
+        cos, sin = (ops.cast(x, dtype) for x in self._cos_and_sin(width, tokens, start))
+        turning, passing = heads, []
+        if width < total:
+            turning, *passing = ops.split(heads, [width], axis=-1)
+        turned = self._joined(*_turned(*self._pairs(ops.cast(turning, dtype)), cos, sin))
+        turned = ops.cast(turned, heads.dtype)
+        return ops.concatenate([turned, *passing], axis=-1) if passing else turned
+
+    def _cos_and_sin(self, width: int, tokens: Size, start: Any) -> tuple[Tensor, Tensor]:
+        """Of each token's angles, `(T, R/2)`, or `(B, 1, T, R/2)` with a start for each row."""
+        if not isinstance(start, int):
+            start = ops.cast(start, "int32")
+        if self.scaling is None:
+            frequencies, magnitude = plain(self.base, width), 1.0
+        else:
+            length = start + tokens
+            frequencies = self.scaling.frequencies(self.base, width, length)
+            magnitude = self.scaling.magnitude
+        frequencies = ops.cast(frequencies, "float32")[..., None, :]  # (1, R/2) or (B, 1, R/2)
+        by_row = not isinstance(start, int) and len(start.shape) == 1
+        start = start[:, None] if by_row else start
+        at = ops.cast(ops.arange(tokens, dtype="int32") + start, "float32")  # (T,) or (B, T)
+        angles = at[..., None] * frequencies
+        angles = angles[:, None] if by_row else angles
+        return ops.cos(angles) * magnitude, ops.sin(angles) * magnitude
+
+    def _pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Two halves `(B, H, T, R/2)`: the first and the second feature of each pair."""
+        if not self.interleaved:
+            return tuple(ops.split(x, 2, axis=-1))
+        x = ops.reshape(x, (*ops.shape(x)[:3], x.shape[-1] // 2, 2))
+        return x[..., 0], x[..., 1]
+
+    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
+        """And back to `(B, H, T, R)`."""
+        if not self.interleaved:
+            return ops.concatenate([first, second], axis=-1)
+        shape = (*ops.shape(first)[:3], 2 * first.shape[-1])
+        return ops.reshape(ops.stack([first, second], axis=-1), shape)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "base": self.base,
+            "rotary_dim": self.rotary_dim,
+            "scaling": serialized(self.scaling),
+            "interleaved": self.interleaved,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "RotaryPositions":
+        return cls(**deserialized(config, "scaling"))
+
+
+def _turned(first, second, cos, sin):
+    return first * cos - second * sin, second * cos + first * sin
+
+
+def _even(who, argument, value):
+    if value % 2:
+        _checks.fail(who, argument, "be even: features turn in pairs", value)

@@ -1,0 +1,273 @@
+"""Scalings of rotary positions, for sequences longer than those that a model was trained on.
+
+Each says how quickly each pair of features turns. A scaling is passed to
+`RotaryPositions(scaling=...)`, and saved with it:
+
+    >>> from tfattn import scalings
+    >>> print(scalings.linear(2.0).frequencies(base=100.0, width=4, length=5))
+    [0.5  0.05]
+
+The next scaling is a class with one method, `frequencies`.
+"""
+
+import math
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Size, Tensor
+
+__all__ = ["Scaling", "dynamic", "linear", "llama3", "yarn"]
+
+
+def plain(base: float, width: int) -> np.ndarray:
+    """Radians a token of each pair of features where nothing is scaled: base^(−2j/width)."""
+    return base ** (-2.0 * np.arange(width // 2) / width)
+
+
+class Scaling:
+    """Base of all scalings: how quickly each pair of features turns.
+
+    A subclass defines `frequencies`; one whose constructor has arguments, `get_config` too. It is
+    registered with Keras, as anything is that is to come back from a file.
+
+    Attributes:
+        magnitude: what turned features are multiplied with.
+        max_cache_length: the length up to which keys stay as they were turned, or None where they
+            always do.
+    """
+
+    magnitude: float = 1.0
+    max_cache_length: int | None = None
+
+    def frequencies(self, base: float, width: int, length: Size) -> np.ndarray | Tensor:
+        """Radians a token of each pair.
+
+        Args:
+            base: positive number, of `RotaryPositions`.
+            width: even int, features that turn.
+            length: tokens of the sequence: int, or an integer tensor `()` or `(B,)`.
+        Returns:
+            `(width/2,)`, or `(B, width/2)` where the rows differ in length.
+        """
+        raise NotImplementedError
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, plain enough for JSON."""
+        return {}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Scaling":
+        """The scaling again of its config."""
+        return cls(**config)
+
+
+def _registered(cls):
+    return keras.saving.register_keras_serializable("tfattn", f"scalings.{cls.__name__}")(cls)
+
+
+@_registered
+class linear(Scaling):
+    """Position interpolation: every pair turns more slowly by one factor.
+
+        frequency_j = base^(−2j/D) / factor
+
+    Args:
+        factor: positive number: so many times longer than in training a sequence may be.
+    Raises:
+        ValueError: `factor` is no positive number.
+    Example:
+        >>> positions = RotaryPositions(scaling=scalings.linear(4.0))
+
+    Source: Chen et al. 2023, arXiv:2306.15595, section 2.3.
+    """
+
+    def __init__(self, factor: float):
+        self.factor = _checks.positive_number("scalings.linear", "factor", factor)
+
+    def frequencies(self, base: float, width: int, length: Size) -> np.ndarray:
+        return plain(base, width) / self.factor
+
+    def get_config(self) -> dict[str, Any]:
+        return {"factor": self.factor}
+
+
+@_registered
+class dynamic(Scaling):
+    """NTK-aware scaling by the length at hand: the longer the sequence, the greater the base.
+
+        frequency_j = base'^(−2j/D)
+        base'       = base · (factor · length / original_length − factor + 1)^(D / (D − 2))
+
+    Up to `original_length` nothing is scaled. Beyond it every new length turns all keys anew. Keys
+    in a cache stay as they were turned, so a cache beyond `original_length` is refused: without one
+    every step computes all keys, and is right. The length is the number of keys of the call. So
+    what a token sees of those before it depends on how many come after, under a causal mask too.
+
+    Args:
+        factor: number of at least 1.
+        original_length: positive int, tokens of the sequences in training.
+    Raises:
+        ValueError: `factor` is below 1; `original_length` is no positive int.
+    Example:
+        >>> positions = RotaryPositions(scaling=scalings.dynamic(2.0, original_length=2048))
+
+    Source: no paper; described by Peng et al. 2023, arXiv:2309.00071, section 3.3, with the factor
+    that transformers has beside the length. In the paper's form `factor` is 1.
+    """
+
+    def __init__(self, factor: float, original_length: int):
+        who = "scalings.dynamic"
+        self.factor = _at_least_1(who, "factor", factor)
+        self.original_length = _checks.positive_int(who, "original_length", original_length)
+
+    @property
+    def max_cache_length(self) -> int:
+        return self.original_length
+
+    def frequencies(self, base: float, width: int, length: Size) -> np.ndarray | Tensor:
+        # base'^(−2j/D) in two factors, so that the first is made in float64.
+        exponents = -2.0 * np.arange(width // 2) / max(1, width - 2)
+        if isinstance(length, int):
+            return plain(base, width) * self._growth(max(length, self.original_length)) ** exponents
+        length = ops.cast(ops.maximum(length, self.original_length), "float32")[..., None]
+        growth = ops.power(self._growth(length), ops.cast(exponents, "float32"))
+        return ops.cast(plain(base, width), "float32") * growth
+
+    def _growth(self, length):
+        return length * (self.factor / self.original_length) - (self.factor - 1.0)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"factor": self.factor, "original_length": self.original_length}
+
+
+@_registered
+class yarn(Scaling):
+    """YaRN: pairs that turn often within the training's length stay, the others slow down.
+
+        frequency_j = base^(−2j/D) · (1 − ramp_j + ramp_j / factor)
+
+    ramp_j rises from 0, at the pair that turns `beta_fast` times in `original_length` tokens, to 1,
+    at the one that turns `beta_slow` times. Queries and keys are multiplied with
+    `attention_factor`, which makes the softmax sharper.
+
+    Args:
+        factor: number of at least 1: so many times longer than in training a sequence may be.
+        original_length: positive int, tokens of the sequences in training.
+        beta_fast, beta_slow: positive numbers of turns, the first the greater.
+        attention_factor: positive number. Defaults to 0.1 · ln(factor) + 1.
+        truncate: whether the ramp's ends are rounded outwards to whole pairs.
+    Raises:
+        ValueError: a number is out of its range.
+    Example:
+        >>> scaling = scalings.yarn(16.0, original_length=4096)
+        >>> print(round(scaling.magnitude, 4))
+        1.2773
+
+    Source: Peng et al. 2023, arXiv:2309.00071, equations 17 to 23; rounded outwards, as in the
+    authors' code.
+    """
+
+    def __init__(
+        self,
+        factor: float,
+        original_length: int,
+        beta_fast: float = 32.0,
+        beta_slow: float = 1.0,
+        attention_factor: float | None = None,
+        truncate: bool = True,
+    ):
+        who = "scalings.yarn"
+        self.factor = _at_least_1(who, "factor", factor)
+        self.original_length = _checks.positive_int(who, "original_length", original_length)
+        self.beta_fast = _checks.positive_number(who, "beta_fast", beta_fast)
+        self.beta_slow = _checks.positive_number(who, "beta_slow", beta_slow)
+        if self.beta_slow >= self.beta_fast:
+            _checks.fail(who, "beta_slow", f"be below `beta_fast`={self.beta_fast}", beta_slow)
+        if attention_factor is not None:
+            attention_factor = _checks.positive_number(who, "attention_factor", attention_factor)
+        self.attention_factor = attention_factor
+        self.truncate = _checks.boolean(who, "truncate", truncate)
+
+    @property
+    def magnitude(self) -> float:
+        if self.attention_factor is not None:
+            return self.attention_factor
+        return 0.1 * math.log(self.factor) + 1.0
+
+    def frequencies(self, base: float, width: int, length: Size) -> np.ndarray:
+        first, last = (self._pair(turns, base, width) for turns in (self.beta_fast, self.beta_slow))
+        if self.truncate:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, width - 1)
+        ramp = (np.arange(width // 2) - first) / (last - first if last != first else 1e-3)
+        ramp = np.clip(ramp, 0.0, 1.0)
+        return plain(base, width) * (1.0 - ramp + ramp / self.factor)
+
+    def _pair(self, turns, base, width):
+        """The pair, between two of them too, that turns so often in `original_length` tokens."""
+        wavelength = self.original_length / turns
+        return width * math.log(wavelength / (2.0 * math.pi)) / (2.0 * math.log(base))
+
+    def get_config(self) -> dict[str, Any]:
+        names = ("factor", "original_length", "beta_fast", "beta_slow", "attention_factor")
+        return {**{name: getattr(self, name) for name in names}, "truncate": self.truncate}
+
+
+@_registered
+class llama3(Scaling):
+    """Llama 3.1's scaling: pairs that turn often stay, as in `yarn`, with a ramp over turns.
+
+        frequency_j = base^(−2j/D) · (kept_j + (1 − kept_j) / factor)
+        kept_j      = (turns_j − low_freq_factor) / (high_freq_factor − low_freq_factor), in [0, 1]
+
+    turns_j says how often pair j turns in `original_length` tokens.
+
+    Args:
+        factor: positive number: so many times longer than in training a sequence may be.
+        low_freq_factor, high_freq_factor: positive numbers of turns, the second the greater.
+        original_length: positive int, tokens of the sequences in training.
+    Raises:
+        ValueError: a number is out of its range.
+    Example:
+        >>> scaling = scalings.llama3(8.0, original_length=8192)
+
+    Source: the code that comes with Llama 3.1 (Dubey et al. 2024, arXiv:2407.21783).
+    """
+
+    def __init__(
+        self,
+        factor: float,
+        low_freq_factor: float = 1.0,
+        high_freq_factor: float = 4.0,
+        original_length: int = 8192,
+    ):
+        who = "scalings.llama3"
+        self.factor = _checks.positive_number(who, "factor", factor)
+        self.low_freq_factor = _checks.positive_number(who, "low_freq_factor", low_freq_factor)
+        self.high_freq_factor = _checks.positive_number(who, "high_freq_factor", high_freq_factor)
+        if self.low_freq_factor >= self.high_freq_factor:
+            expected = f"be below `high_freq_factor`={self.high_freq_factor}"
+            _checks.fail(who, "low_freq_factor", expected, low_freq_factor)
+        self.original_length = _checks.positive_int(who, "original_length", original_length)
+
+    def frequencies(self, base: float, width: int, length: Size) -> np.ndarray:
+        unscaled = plain(base, width)
+        turns = self.original_length * unscaled / (2.0 * math.pi)  # within the training's length
+        low, high = self.low_freq_factor, self.high_freq_factor
+        kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
+        return unscaled * (kept + (1.0 - kept) / self.factor)
+
+    def get_config(self) -> dict[str, Any]:
+        names = ("factor", "low_freq_factor", "high_freq_factor", "original_length")
+        return {name: getattr(self, name) for name in names}
+
+
+def _at_least_1(who, argument, value):
+    value = _checks.positive_number(who, argument, value)
+    if value < 1.0:
+        _checks.fail(who, argument, "be at least 1", value)
+    return value
