@@ -16,10 +16,17 @@ HEADS = {
     "value_dim": {"num_heads": 3, "key_dim": 2, "value_dim": 5},
     "no bias": {"num_heads": 3, "key_dim": 2, "use_bias": False},
     "output_shape": {"num_heads": 3, "key_dim": 2, "output_shape": 19, "dropout": 0.2},
+    "gate": {"num_heads": 3, "key_dim": 2, "use_gate": True},
 }
 GROUPS = {
     "two groups": {"head_dim": 3, "num_query_heads": 4, "num_key_value_heads": 2},
     "one group": {"head_dim": 3, "num_query_heads": 2, "num_key_value_heads": 1, "use_bias": False},
+    "gate and groups": {
+        "head_dim": 3,
+        "num_query_heads": 4,
+        "num_key_value_heads": 2,
+        "use_gate": True,
+    },
 }
 SINGLE = {
     "dot": (keras.layers.Attention, {}),
@@ -90,6 +97,28 @@ def test_heads_go_there_and_back_bit_for_bit(name):
     same_weights(from_keras(back), from_keras(theirs))
 
 
+@pytest.mark.parametrize("axes", [None, (2,), (1, 2)])
+def test_attention_over_axes_goes_there_and_back(axes):
+    theirs = keras.layers.MultiHeadAttention(3, 2, attention_axes=axes, output_shape=(5, 2))
+    x = tokens(B, T, S, DQ)
+    theirs(x, x)
+    ours = from_keras(randomised(theirs))
+    close(ours(query=x, value=x), theirs(x, x))
+    back = to_keras(ours)
+    same_weights(back, theirs)
+    np.testing.assert_array_equal(back(x, x), theirs(x, x))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_window_of_as_many_queries_as_keys_is_the_same(causal):
+    theirs = keras.layers.MultiHeadAttention(3, 2, sliding_window=3)
+    x = tokens(B, S, DQ)
+    theirs(x, x)
+    ours = from_keras(randomised(theirs))
+    close(ours(query=x, value=x, use_causal_mask=causal), theirs(x, x, use_causal_mask=causal))
+    assert to_keras(ours).get_config()["sliding_window"] == 3
+
+
 def test_regularizers_and_dtypes_come_along():
     theirs = keras.layers.MultiHeadAttention(2, 3, kernel_regularizer="l2", dtype="mixed_bfloat16")
     theirs(*operands())
@@ -155,6 +184,7 @@ def made(layer, width=DQ):
         ("positions", tfattn.MultiHeadAttention(2, 3, positions=tfattn.AlibiPositions())),
         ("value_dim", tfattn.MultiHeadAttention(2, 3, value_dim=5, num_key_value_heads=1)),
         ("output_shape", tfattn.MultiHeadAttention(2, 3, output_shape=5, num_key_value_heads=1)),
+        ("normalizer", tfattn.MultiHeadAttention(2, 3, normalizer=tfattn.AttentionSinks())),
         ("score", tfattn.Attention(tfattn.BilinearScore())),
         ("query_kernel, key_kernel", tfattn.AdditiveAttention(units=DQ)),
         ("query_kernel, key_kernel", tfattn.AdditiveAttention(units=3)),

@@ -100,6 +100,54 @@ def test_sinusoids_are_the_same_once_they_are_added():
     assert to_keras_hub(ours).get_config() == theirs.get_config()
 
 
+ROTARY = {
+    "plain": {"max_wavelength": 500},
+    "linear": {"scaling_factor": 2.0},
+    "yarn": {
+        "rope_type": "yarn",
+        "scaling_factor": 4.0,
+        "original_max_position_embeddings": 32,
+        "beta_fast": 16.0,
+        "beta_slow": 2.0,
+        "truncate": False,
+    },
+}
+
+
+@pytest.mark.parametrize("name", ROTARY)
+def test_rotary_positions_turn_heads_as_theirs(name):
+    heads = tokens(B, 3, T, 10)  # (B, H, T, P)
+    theirs = keras_hub.layers.RotaryEmbedding(sequence_axis=2, **ROTARY[name])
+    ours = from_keras_hub(theirs)
+    close(ours.turn(heads, 4), theirs(heads, start_index=4))
+    back = to_keras_hub(ours).get_config()
+    for argument in ROTARY[name]:
+        assert back[argument] == theirs.get_config()[argument]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("rope_type", {"rope_type": "dynamic"}), ("denominator_dim", {"denominator_dim": 4})],
+)
+def test_rotary_positions_that_we_have_not_are_refused_by_name(name, options):
+    with refused(name):
+        from_keras_hub(keras_hub.layers.RotaryEmbedding(**options))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("rotary_dim", {"rotary_dim": 2}),
+        ("interleaved", {"interleaved": True}),
+        ("scaling", {"scaling": tfattn.scalings.llama3(8.0, original_length=32)}),
+        ("scaling", {"scaling": tfattn.scalings.yarn(4.0, 32, attention_factor=1.5)}),
+    ],
+)
+def test_rotary_positions_that_keras_hub_has_not_are_refused_by_name(name, options):
+    with refused(name):
+        to_keras_hub(tfattn.RotaryPositions(**options))
+
+
 def test_learned_positions_are_the_same_once_they_are_added():
     x = tokens(B, T, D)
     theirs = keras_hub.layers.PositionEmbedding(sequence_length=11)
@@ -157,6 +205,9 @@ def networking(network):
         ("key_dim", attending(3, 5)),
         ("value_dim", attending(3, 2, 5)),
         ("use_bias", attending(3, 2, use_bias=False)),
+        ("use_gate", attending(3, 2, use_gate=True)),
+        ("sliding_window", attending(3, 2, sliding_window=2)),
+        ("normalizer", attending(3, 2, normalizer=tfattn.AttentionSinks())),
         ("num_key_value_heads", attending(4, 2, num_key_value_heads=2)),
     ],
 )

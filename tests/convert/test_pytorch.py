@@ -251,6 +251,9 @@ def made(layer, *inputs):
         ("value_dim", tfattn.MultiHeadAttention(H, 2, 5), ()),
         ("output_shape", tfattn.MultiHeadAttention(H, 2, output_shape=5), ()),
         ("positions", tfattn.MultiHeadAttention(H, 2, positions=tfattn.AlibiPositions()), ()),
+        ("use_gate", tfattn.MultiHeadAttention(H, 2, use_gate=True), ()),
+        ("sliding_window", tfattn.MultiHeadAttention(H, 2, sliding_window=3), ()),
+        ("attention_axes", tfattn.MultiHeadAttention(H, 2, attention_axes=-2), ()),
         ("memory", tfattn.TransformerDecoderBlock(H, 11), ()),
         ("memory", tfattn.TransformerDecoderBlock(H, 11), (tokens(B, T, D), tokens(B, S, 13))),
         (

@@ -27,7 +27,8 @@ def from_keras(layer: keras.layers.Layer) -> keras.layers.Layer:
         Attention (score_mode "dot")             →  DotProductAttention
         Attention ("concat"), AdditiveAttention  →  AdditiveAttention
 
-    Sizes, dropout, regularizers, names and dtypes come along. `Attention` and `AdditiveAttention`
+    Sizes, dropout, regularizers, names and dtypes come along. With fewer queries than keys, causal
+    masks and windows line up at the last key here, and at the first one in Keras. `Attention` and `AdditiveAttention`
     of Keras are called on a list, `[query, value, key]`, and those of tfattn with arguments. What
     such a layer learns is a scale; in `DotProductAttention` it is a number that is not trained, and
     in `AdditiveAttention` it is part of the weights, beside two matrices that begin as the identity
@@ -97,7 +98,7 @@ def multi_head_from_keras(who: str, layer: keras.layers.Layer) -> MultiHeadAtten
 
 def multi_head_to_keras(who: str, layer: MultiHeadAttention) -> keras.layers.Layer:
     """To one of Keras's two layers with heads."""
-    weights.check_plain(who, layer, shared_heads=True)
+    weights.check_plain(who, layer, of_keras=True)
     config = _without_own_arguments(layer.get_config())
     shapes = _build_shapes(layer)
     cls = keras.layers.MultiHeadAttention
@@ -153,6 +154,7 @@ def _single_head_from_keras(who: str, layer: keras.layers.Layer) -> keras.layers
 
 def _dot_to_keras(who: str, layer: Attention) -> keras.layers.Layer:
     score = layer.score
+    _refuse_normalizer(who, layer)
     instead = "only the dot product is there"
     weights.refuse(who, {"score": (type(score) is not DotProductScore, instead)})
     shapes = _build_shapes(layer)
@@ -166,6 +168,7 @@ def _dot_to_keras(who: str, layer: Attention) -> keras.layers.Layer:
 
 
 def _additive_to_keras(who: str, layer: AdditiveAttention) -> keras.layers.Layer:
+    _refuse_normalizer(who, layer)
     found, shapes = weights.arrays(layer), _build_shapes(layer)
     matrix, column = found["query_kernel"], found["score_kernel"][:, 0]
     factor = matrix[0, 0]
@@ -187,6 +190,11 @@ def _additive_to_keras(who: str, layer: AdditiveAttention) -> keras.layers.Layer
     return other
 
 
+def _refuse_normalizer(who: str, layer: Attention) -> None:
+    instead = "only the softmax is there"
+    weights.refuse(who, {"normalizer": (layer.normalizer is not None, instead)})
+
+
 def _shared_config(layer: Attention) -> dict[str, Any]:
     config = layer.get_config()
     names = ("name", "trainable", "dtype", "dropout", "seed")
@@ -195,7 +203,7 @@ def _shared_config(layer: Attention) -> dict[str, Any]:
 
 def _without_own_arguments(config: dict[str, Any]) -> dict[str, Any]:
     """What Keras's layers may have too. An initializer has done its work in a built layer."""
-    own = ("score", "num_key_value_heads", "positions", "output_kernel_initializer")
+    own = ("score", "num_key_value_heads", "positions", "normalizer", "output_kernel_initializer")
     return {name: value for name, value in config.items() if name not in own}
 
 

@@ -9,7 +9,9 @@ import keras
 from tfattn import _checks, _optional
 from tfattn.convert import blocks, weights
 from tfattn.convert.keras import multi_head_from_keras
+from tfattn.layers.positions import scalings
 from tfattn.layers.positions.added import LearnedPositionalEncoding, SinusoidalPositionalEncoding
+from tfattn.layers.positions.rotary import RotaryPositions
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
@@ -31,6 +33,9 @@ _DECODER = {
     "cross_attention_norm/norm": "cross_attention_layer_norm",
 }
 
+# KerasHub's names of what `scalings.yarn` takes after its factor.
+_YARN = ("original_max_position_embeddings", "beta_fast", "beta_slow")
+
 
 def from_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
     """A layer of tfattn that computes what a layer of KerasHub computes.
@@ -39,11 +44,13 @@ def from_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
         TransformerDecoder         →  TransformerDecoderBlock
         CachedMultiHeadAttention   →  MultiHeadAttention
         SinePositionEncoding       →  SinusoidalPositionalEncoding
+        RotaryEmbedding            →  RotaryPositions
         PositionEmbedding          →  LearnedPositionalEncoding
         TokenAndPositionEmbedding  →  keras.Sequential of an Embedding and the latter
 
     KerasHub's position layers return the encoding of their inputs, and those of tfattn add it to
-    them: `inputs + theirs(inputs)` is `ours(inputs)`. Padding masks are `mask`, `inputs_mask` and
+    them: `inputs + theirs(inputs)` is `ours(inputs)`. `RotaryPositions` are the `positions` of a
+    `MultiHeadAttention`. Padding masks are `mask`, `inputs_mask` and
     `memory_mask` here, where KerasHub has `padding_mask`, `decoder_padding_mask` and
     `encoder_padding_mask`.
 
@@ -54,7 +61,8 @@ def from_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
     Raises:
         ImportError: KerasHub is not installed.
         ValueError: another class; a layer that is not built; a `TokenAndPositionEmbedding` with two
-            matrices for tokens.
+            matrices for tokens; a `RotaryEmbedding` with a `denominator_dim`, or with "dynamic"
+            scaling, which in KerasHub is the same at every length.
     """
     who, hub = "from_keras_hub", _keras_hub("from_keras_hub")
     functions: dict[type, Callable] = {
@@ -62,6 +70,7 @@ def from_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
         hub.layers.TransformerDecoder: _decoder_from_hub,
         hub.layers.CachedMultiHeadAttention: multi_head_from_keras,
         hub.layers.SinePositionEncoding: _sinusoids_from_hub,
+        hub.layers.RotaryEmbedding: _rotary_from_hub,
         hub.layers.PositionEmbedding: _learned_from_hub,
         hub.layers.TokenAndPositionEmbedding: _tokens_from_hub,
     }
@@ -77,8 +86,8 @@ def to_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
 
     Args:
         layer: a built `TransformerEncoderBlock`, `TransformerDecoderBlock`,
-            `SinusoidalPositionalEncoding`, `LearnedPositionalEncoding`, or a `keras.Sequential` of
-            an Embedding and learned positions.
+            `SinusoidalPositionalEncoding`, `RotaryPositions`, `LearnedPositionalEncoding`, or a
+            `keras.Sequential` of an Embedding and learned positions.
     Returns:
         A built layer of KerasHub with the same weights.
     Raises:
@@ -91,11 +100,13 @@ def to_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
         TransformerEncoderBlock: _block_to_hub,
         TransformerDecoderBlock: _block_to_hub,
         SinusoidalPositionalEncoding: _sinusoids_to_hub,
+        RotaryPositions: _rotary_to_hub,
         LearnedPositionalEncoding: _learned_to_hub,
         keras.Sequential: _tokens_to_hub,
     }
     weights.check_type(who, "layer", layer, functions)
-    weights.check_built(who, layer)
+    if not isinstance(layer, SinusoidalPositionalEncoding | RotaryPositions):  # have no weights
+        weights.check_built(who, layer)
     return functions[type(layer)](who, layer, hub)
 
 
@@ -186,6 +197,49 @@ def _sinusoids_to_hub(who: str, layer: SinusoidalPositionalEncoding, hub: Module
     _refuse_scale(who, layer)
     wavelength = layer.max_wavelength
     return hub.layers.SinePositionEncoding(max_wavelength=wavelength, **_named(layer))
+
+
+def _rotary_from_hub(who: str, layer: Any) -> RotaryPositions:
+    config = layer.get_config()
+    kind, factor = config["rope_type"], config["scaling_factor"]
+    denominator = config.get("denominator_dim") is not None
+    instead = "its scaling is fixed there, and grows with the length here"
+    weights.refuse(
+        who,
+        {
+            "rope_type": (kind not in ("linear", "yarn"), instead),
+            "denominator_dim": (denominator, "frequencies fall along the features that turn here"),
+        },
+    )
+    scaling = None if factor == 1.0 else scalings.linear(factor)
+    if kind == "yarn":
+        numbers = (config[name] for name in _YARN)
+        scaling = scalings.yarn(factor, *numbers, truncate=config["truncate"])
+    return RotaryPositions(float(config["max_wavelength"]), scaling=scaling, **_named(layer))
+
+
+def _rotary_to_hub(who: str, layer: RotaryPositions, hub: ModuleType) -> Any:
+    scaling, options = layer.scaling, {}
+    known = type(scaling) in (type(None), scalings.linear, scalings.yarn)
+    if type(scaling) is scalings.linear:
+        options = {"scaling_factor": scaling.factor}
+    elif type(scaling) is scalings.yarn:
+        known = scaling.attention_factor is None
+        numbers = (scaling.original_length, scaling.beta_fast, scaling.beta_slow)
+        options = {"rope_type": "yarn", "scaling_factor": scaling.factor}
+        options |= {**dict(zip(_YARN, numbers, strict=True)), "truncate": scaling.truncate}
+    weights.refuse(
+        who,
+        {
+            "rotary_dim": (layer.rotary_dim is not None, "all features of a head turn there"),
+            "interleaved": (
+                layer.interleaved,
+                "pairs are half a head apart there",
+            ),
+            "scaling": (not known, "there are the linear one, and YaRN's with its usual factor"),
+        },
+    )
+    return hub.layers.RotaryEmbedding(max_wavelength=layer.base, **options, **_named(layer))
 
 
 def _learned_from_hub(who: str, layer: Any) -> LearnedPositionalEncoding:

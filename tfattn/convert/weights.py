@@ -86,23 +86,33 @@ def check_built(who: str, layer: keras.layers.Layer) -> None:
         _checks.fail(who, "layer", "be built: call it once, so that it has weights", layer)
 
 
-def check_plain(who: str, attention: MultiHeadAttention, *, shared_heads: bool = False) -> None:
-    """Raises for a `MultiHeadAttention` that no other library has.
+def check_plain(who: str, attention: MultiHeadAttention, *, of_keras: bool = False) -> None:
+    """Raises for a `MultiHeadAttention` that the other library does not have.
 
     Args:
-        shared_heads: whether the other one can share heads of keys.
+        of_keras: whether it is Keras, which has more of it than others.
     """
     score, shared = attention.score, attention.num_key_value_heads != attention.num_heads
     plain = type(score) is DotProductScore and score.scale is None
+    limited = attention.sliding_window is not None
     refuse(
         who,
         {
             "score": (not plain, "only the scaled dot product is there"),
             "positions": (attention.positions is not None, "there are none within attention there"),
-            "num_key_value_heads": (
-                shared and not shared_heads,
-                "each head has its own key and value there",
-            ),
+            "normalizer": (attention.normalizer is not None, "only the softmax is there"),
+        },
+    )
+    if of_keras:
+        return
+    axes = attention.attention_axes not in (None, (1,))
+    refuse(
+        who,
+        {
+            "num_key_value_heads": (shared, "each head has its own key and value there"),
+            "use_gate": (attention.use_gate, "heads have no gates there"),
+            "sliding_window": (limited, "a window is a mask of the call there"),
+            "attention_axes": (axes, "sequences have one axis there"),
         },
     )
 
