@@ -28,11 +28,12 @@ def from_keras(layer: keras.layers.Layer) -> keras.layers.Layer:
         Attention ("concat"), AdditiveAttention  →  AdditiveAttention
 
     Sizes, dropout, regularizers, names and dtypes come along. With fewer queries than keys, causal
-    masks and windows line up at the last key here, and at the first one in Keras. `Attention` and `AdditiveAttention`
-    of Keras are called on a list, `[query, value, key]`, and those of tfattn with arguments. What
-    such a layer learns is a scale; in `DotProductAttention` it is a number that is not trained, and
-    in `AdditiveAttention` it is part of the weights, beside two matrices that begin as the identity
-    (times the scale, for "concat").
+    masks and windows line up at the last key here, and at the first one in Keras.
+
+    `Attention` and `AdditiveAttention` of Keras are called on a list, `[query, value, key]`, and
+    those of tfattn with arguments. What such a layer learns is a scale. In `DotProductAttention` it
+    is a number that is not trained. In `AdditiveAttention` it is part of the weights, beside two
+    matrices that begin as the identity (times the scale, for "concat").
 
     Args:
         layer: a built layer of one of these classes, and not of a subclass.
