@@ -26,6 +26,11 @@ class _Sum(Bias):
     def differs_by_head(self):
         return self.left.differs_by_head or self.right.differs_by_head
 
+    @property
+    def splits_by_head(self):
+        sides = (self.left, self.right)
+        return all(side.splits_by_head or not side.differs_by_head for side in sides)
+
     def check(self, who: str, argument: str, shape: Shape) -> None:
         self.left.check(who, argument, shape)
         self.right.check(who, argument, shape)
@@ -43,6 +48,9 @@ class _Sum(Bias):
             pairs.with_heads(keras.ops.cast(side, dtype), rank) for side in (left, right)
         )
         return left + right
+
+    def is_flat(self, grid: Grid):
+        return self.left.is_flat(grid) & self.right.is_flat(grid)
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (self.left, self.right), ()
