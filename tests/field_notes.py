@@ -35,7 +35,7 @@ def keyword(number):
 
 
 @functools.cache
-def keywords():
+def _keywords():
     """Those of each test that the page names."""
     found = {}
     for note in notes():
@@ -49,4 +49,4 @@ def keywords_of(item):
     if not item.path.is_relative_to(TESTS):
         return set()
     name = item.nodeid.partition("[")[0].rpartition("::")[2]
-    return keywords().get(f"{item.path.relative_to(TESTS).as_posix()}::{name}", set())
+    return _keywords().get(f"{item.path.relative_to(TESTS).as_posix()}::{name}", set())
