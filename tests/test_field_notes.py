@@ -69,6 +69,7 @@ def padded_model():
     return keras.Model(ids, keras.layers.Dense(1)(x))
 
 
+@pytest.mark.slow
 def test_a_padded_batch_is_the_same_eagerly_in_a_graph_under_xla_and_in_fit(dense_path):
     ids = np.random.default_rng(3).integers(1, 11, (5, 7)).astype("int32")
     ids[::2, 4:] = 0
@@ -107,6 +108,7 @@ OTHER_MASKS = {
 }
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
 @pytest.mark.parametrize("other", OTHER_MASKS)
 @pytest.mark.parametrize("path", ["dense", "streamed"])
