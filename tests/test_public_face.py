@@ -13,7 +13,7 @@ from tfattn.layers.attention.base import AttentionLayer
 
 # The design's table of public names, as far as this stage goes.
 PUBLIC = {
-    "engine": {"attend", "masked_softmax", "masks", "kernels"},
+    "engine": {"attend", "masked_softmax", "masks", "kernels", "path"},
     "biases, positions": {"biases", "scalings", "RotaryPositions", "RelativePositionBias"},
     "scores": {"DotProductScore", "AdditiveScore", "BilinearScore", "CosineScore", "KernelScore"},
     "layers": {

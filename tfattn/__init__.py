@@ -11,6 +11,7 @@ from tfattn.core import biases, kernels, masks, normalizers
 from tfattn.core.attend import attend
 from tfattn.core.complexity import complexity
 from tfattn.core.merging import merge_attentions
+from tfattn.core.paths.scope import path
 from tfattn.core.softmax import masked_softmax
 from tfattn.decoding import beam_search, greedy_search, sample, translate
 from tfattn.layers.attention.multi_head import MultiHeadAttention
@@ -116,6 +117,7 @@ __all__ = [
     "masks",
     "merge_attentions",
     "normalizers",
+    "path",
     "plot",
     "sample",
     "scalings",

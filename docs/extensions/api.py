@@ -70,7 +70,7 @@ GROUPS = {
         "decoding.Hypotheses",
         "decoding.Past",
     ],
-    "The engine": ["attend", "merge_attentions", "masked_softmax", "complexity"],
+    "The engine": ["attend", "path", "merge_attentions", "masked_softmax", "complexity"],
 }
 MODULES = {
     "masks": "Masks",

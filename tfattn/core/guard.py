@@ -21,7 +21,8 @@ def zero_hidden(tokens: Any, seen: Any) -> Any:
 
     Zeros also for what is finite: even a finite number may overflow in a gradient.
     """
-    seen = seen[:, None, :, None] if len(tokens.shape) == 4 else seen[..., None]
+    # `expand_dims` for masks, here and elsewhere: LiteRT has no slice of bools that adds an axis.
+    seen = ops.expand_dims(seen, (1, 3) if len(tokens.shape) == 4 else -1)
     return ops.where(seen, tokens, 0.0)
 
 
@@ -30,7 +31,7 @@ def zero_broken_padding(tokens: Any, mask: Any) -> Any:
 
     Nobody reads what is computed from it, but its gradients would spread.
     """
-    return ops.where(ops.logical_or(mask[..., None], ops.isfinite(tokens)), tokens, 0.0)
+    return ops.where(ops.logical_or(ops.expand_dims(mask, -1), ops.isfinite(tokens)), tokens, 0.0)
 
 
 class Guarded(NamedTuple):

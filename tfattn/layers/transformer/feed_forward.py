@@ -8,12 +8,13 @@ from keras import ops
 from tfattn import _checks
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import own_initializer
+from tfattn.layers.quantization import QuantizedParts
 
 __all__ = ["PositionwiseFeedForward"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class PositionwiseFeedForward(keras.layers.Layer):
+class PositionwiseFeedForward(QuantizedParts, keras.layers.Layer):
     """Two linear maps with an activation between them, the same at every position.
 
         output = activation(input · W_1 + b_1) · W_2 + b_2
