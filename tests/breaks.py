@@ -188,6 +188,50 @@ BREAKS = [
         "quantised heads of one feature get the biases of others",
     ),
     Break(
+        "field-notes-padding",
+        "tfattn/layers/attention/base.py",
+        'named = [("key_mask", of_key), ("value_mask", of_value)]',
+        "named = []",
+        "tests/test_field_notes.py::"
+        "test_a_padded_batch_is_the_same_eagerly_in_a_graph_under_xla_and_in_fit",
+        "masks that tensors carry are forgotten",
+    ),
+    Break(
+        "field-notes-causal",
+        "tfattn/layers/attention/base.py",
+        "masks.causal() if use_causal_mask else None",
+        "masks.causal() if use_causal_mask and not self.dropout else None",
+        "tests/test_field_notes.py::"
+        "test_a_later_token_changes_no_bit_before_it_whatever_else_is_asked_for",
+        "the causal mask goes where there is dropout",
+    ),
+    Break(
+        "field-notes-rate",
+        "tfattn/layers/attention/base.py",
+        "path=None if return_weights else",
+        'path=None if return_weights else "dense" if self.dropout else',
+        "tests/test_field_notes.py::"
+        "test_a_dropout_rate_keeps_the_streamed_path_and_no_weights_come_unasked",
+        "a dropout rate takes the dense path",
+    ),
+    Break(
+        "field-notes-bias",
+        "tfattn/core/paths/blockwise/block_bias.py",
+        "bias = self.bias.on(grid, *self.parameters)",
+        "self.bias.on(Grid.whole(grid.num_queries, grid.num_keys), *self.parameters)\n"
+        "        bias = self.bias.on(grid, *self.parameters)",
+        "tests/test_field_notes.py::test_no_more_than_a_block_is_asked_of_a_bias_at_once",
+        "a bias is made for all pairs",
+    ),
+    Break(
+        "field-notes-keyword",
+        "conftest.py",
+        "item.extra_keyword_matches.update(field_notes.keywords_of(item))",
+        "field_notes.keywords_of(item)",
+        "tests/test_field_notes.py::test_a_test_is_found_by_the_numbers_of_its_notes",
+        "the tests of a note are not found by its number",
+    ),
+    Break(
         "masks-of-integers",
         "tfattn/core/pairs.py",
         "if number not in (0, 1):",
