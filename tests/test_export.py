@@ -135,6 +135,9 @@ NAMES = [row.name for row in first_of_each_class()] + [
 FILES = {
     **{name: of_row(name, KNOWN.get(name, "")) for name in NAMES},
     "causal": around(tfattn.MultiHeadAttention(2, 5), use_causal_mask=True),
+    # A transpose of one head is where ONNX's converter goes wrong.
+    "one head": around(tfattn.MultiHeadAttention(1, 5), use_causal_mask=True),
+    "one head of keys": around(tfattn.MultiHeadAttention(2, 5, num_key_value_heads=1)),
     "padded": padded,
     "causal, 2048 tokens": around(
         tfattn.MultiHeadAttention(1, 5), length=2048, use_causal_mask=True

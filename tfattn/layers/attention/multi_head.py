@@ -491,6 +491,9 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
 
 
 def _heads_first(heads: Tensor) -> Tensor:
+    if heads.shape[2] == 1:
+        # Without a copy; and the transpose of one head goes wrong in ONNX's converter.
+        return ops.expand_dims(ops.squeeze(heads, axis=2), 1)
     return ops.swapaxes(heads, 1, 2)  # (B, T, H, P) to (B, H, T, P)
 
 
