@@ -50,8 +50,8 @@ class MultiHeadAttention(AttentionLayer):
         num_key_value_heads: positive int G that divides H: heads of key and value, each shared by
             H/G heads of the query. Defaults to H. 1 is multi-query attention.
         positions: a layer that turns the heads of queries and keys by their positions or biases
-            their scores, see `tfattn.HeadPositions`. Defaults to none. With
-            fewer queries than keys the queries are the last ones.
+            their scores, such as `tfattn.RotaryPositions`; see `tfattn.HeadPositions`. Defaults to
+            none. With fewer queries than keys the queries are the last ones.
         kernel_initializer, kernel_regularizer, kernel_constraint: as in Keras, for the matrices of
             the four linear maps.
         bias_initializer, bias_regularizer, bias_constraint: likewise, for their biases.
