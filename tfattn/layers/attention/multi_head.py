@@ -54,8 +54,8 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
         num_key_value_heads: positive int G that divides H: heads of key and value, each shared by
             H/G heads of the query. Defaults to H. 1 is multi-query attention.
         positions: a layer that rotates the heads of queries and keys by their positions, or adds a
-            bias to their scores, see `tfattn.HeadPositions`. Defaults to none. With fewer queries
-            than keys the queries are the last ones.
+            bias to their scores, such as `tfattn.RotaryPositions`; see `tfattn.HeadPositions`.
+            Defaults to none. With fewer queries than keys the queries are the last ones.
         attention_axes: int or several, the axes of inputs `(B, ..., D)` that hold the tokens which
             attend to each other; the others are folded into the batch. Defaults to all between the
             batch and the features. Over several axes tokens are numbered row by row.
