@@ -59,6 +59,13 @@ def pytest_configure(config):
     config.stash[LEFT_OUT] = 0
 
 
+def pytest_itemcollected(item):
+    # `pytest -k field_note_05` runs the tests that `docs/field-notes.md` names in row 5.
+    from tests import field_notes
+
+    item.extra_keyword_matches.update(field_notes.keywords_of(item))
+
+
 def pytest_collection_modifyitems(config, items):
     places = {TESTS / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.resolve(), len(LONG)))

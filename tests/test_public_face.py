@@ -50,6 +50,7 @@ PUBLIC = {
         "training",
     },
     "data": {"data"},
+    "convert": {"convert"},
     "plot": {"plot"},
     # Beyond the table: the base that a score of one's own is made from, field note 11, and step 15.
     "more": {"AlibiPositions", "HeadPositions", "Score", "attention_weights", "complexity"},

@@ -6,7 +6,7 @@ All of them compute a weighted mean of the values:
     output  = weights · values
 """
 
-from tfattn import data, plot, training
+from tfattn import convert, data, plot, training
 from tfattn.core import biases, kernels, masks, normalizers
 from tfattn.core.attend import attend
 from tfattn.core.complexity import complexity
@@ -110,6 +110,7 @@ __all__ = [
     "beam_search",
     "biases",
     "complexity",
+    "convert",
     "data",
     "greedy_search",
     "kernels",

@@ -80,6 +80,7 @@ MODULES = {
     "normalizers": "Scores into weights, as functions",
     "plot": "Figures",
     "data": "Data",
+    "convert": "Weights from elsewhere",
     "training": "Training",
 }
 # Of Keras, or only for it.
