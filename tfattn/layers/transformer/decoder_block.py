@@ -56,6 +56,8 @@ class TransformerDecoderBlock(TransformerBlock):
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
     """
 
+    call_axes = {"inputs": "BTD", "memory": "BSE", "inputs_mask": "BT", "memory_mask": "BS"}
+
     def build(self, inputs_shape, memory_shape=None):
         self.carry = CarryMask(name="carry_mask", dtype=self.dtype_policy)
         self.self_attention = self.make_attention("self_attention", inputs_shape, inputs_shape)
