@@ -75,10 +75,12 @@ def probability(who: str, argument: str, value: Any) -> float:
 
 def seed(who: str, value: Any, argument: str = "seed") -> int | None:
     """What a generator of random numbers may begin with: an integer of at least 0, or None."""
+    if value is None:
+        return None
     # Backends hold it in 64 bits, one of them for the sign.
-    if value is not None and not (_is_int(value) and 0 <= value < 2**63):
-        fail(who, argument, "be an integer of at least 0 and below 2**63, or None", value)
-    return None if value is None else int(value)
+    if non_negative_int(who, argument, value) >= 2**63:
+        fail(who, argument, "be below 2**63", value)
+    return int(value)
 
 
 def boolean(who: str, argument: str, value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Sampling: each token is drawn by its probability."""
 
 import dataclasses
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,7 +76,8 @@ def sample(
     _checks.positive_number(who, "temperature", temperature)
     if top_k is not None:
         _checks.positive_int(who, "top_k", top_k)
-    if top_p is not None and _checks.positive_number(who, "top_p", top_p) > 1:
+    real = isinstance(top_p, numbers.Real) and not isinstance(top_p, bool)
+    if top_p is not None and not (real and 0 < top_p <= 1):
         _checks.fail(who, "top_p", "be a number in (0, 1], or None", top_p)
     if not isinstance(seed, keras.random.SeedGenerator):
         _checks.seed(who, seed)

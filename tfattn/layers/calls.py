@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import numbers
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class CheckedCall:
             elif (name in _LETTERS or name in _MASKS) and not isinstance(value, Rule):
                 axes = self.call_axes.get(name)
                 letters = f"({', '.join(axes)})" if axes else {**_LETTERS, **_MASKS}[name]
-                if name in _MASKS and isinstance(value, list | tuple):
+                if name in _MASKS and isinstance(value, list | tuple | numbers.Number):
                     value = _nested(who, name, value, letters)
                 _checks.array(who, name, value, letters, booleans=name in _MASKS)
                 if axes:
@@ -95,7 +96,11 @@ def _check_axes(
         if size is None or (size == 1 and name in _MASKS):
             continue
         other_name, other = sizes.setdefault(letter, (name, size))
-        if size != other:
+        if size == other:
+            continue
+        if letter in "DE":
+            _checks.fail(who, name, f"be as wide as `{other_name}`, {other}", size)
+        else:
             expected = f"have shape {letters}, with the {letter} of `{other_name}`, {other}"
             _checks.fail(who, name, expected, tuple(shape))
 

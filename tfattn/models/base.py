@@ -37,9 +37,9 @@ class TokenModel(CheckedCall, keras.Model):
 
     def given_ids(self, argument: str, ids: Any, letters: str) -> Tensor:
         """Ids as a tensor, nested lists of them too, if that is what they are."""
-        who, letters = type(self).__name__, f"{letters}, of integers"
-        ids = given_tensor(who, argument, ids, letters)
-        _checks.array(who, argument, ids, letters)
+        who = type(self).__name__
+        ids = given_tensor(who, argument, ids, f"{letters}, of integers")
+        _checks.array(who, argument, ids, f"{letters}, of integers")
         _checks.rank(who, argument, ids.shape, (2,), letters)
         return ids
 

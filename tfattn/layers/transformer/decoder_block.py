@@ -90,12 +90,6 @@ class TransformerDecoderBlock(TransformerBlock):
             "attention_mask": memory_attention_mask,
             "valid_lens": valid_lens,
         }
-        if memory is None:
-            names = ("memory_mask", "memory_attention_mask", "valid_lens")
-            for name, mask in zip(names, of_memory.values(), strict=True):
-                if mask is not None:
-                    who = type(self).__name__
-                    _checks.fail(who, name, "not be given without `memory`", mask)
         options = {"training": training, "return_attention_scores": return_attention_scores}
         weights = []
 
@@ -122,6 +116,14 @@ class TransformerDecoderBlock(TransformerBlock):
         if inputs_mask is not None:
             output = self.carry((output, inputs_mask))
         return (output, *weights) if weights else output
+
+    def check_call(self, arguments):
+        if arguments.get("memory") is None:
+            for name in ("memory_mask", "memory_attention_mask", "valid_lens"):
+                if arguments.get(name) is not None:
+                    who = type(self).__name__
+                    _checks.fail(who, name, "not be given without `memory`", arguments[name])
+        super().check_call(arguments)
 
     def _check_memory(self, memory):
         if (memory is None) != (self.cross_attention is None):
