@@ -27,6 +27,9 @@ LONG = (
     "conformance/test_saving.py",
     "conformance/test_graph.py",
     "test_path_choice.py",
+    "test_export.py",
+    "test_quantization.py",
+    "test_ecosystem.py",
     "conformance/test_masks.py",
     "test_seq2seq.py",
     "test_blockwise_derivatives.py",
@@ -54,6 +57,13 @@ def pytest_configure(config):
     if gone:
         raise pytest.UsageError(f"conftest.LONG: no such files: {', '.join(gone)}")
     config.stash[LEFT_OUT] = 0
+
+
+def pytest_itemcollected(item):
+    # `pytest -k field_note_05` runs the tests that `docs/field-notes.md` names in row 5.
+    from tests import field_notes
+
+    item.extra_keyword_matches.update(field_notes.keywords_of(item))
 
 
 def pytest_collection_modifyitems(config, items):

@@ -11,23 +11,16 @@ import unittest.mock
 
 import tfattn
 from tfattn.core.paths.blockwise import attend as blockwise
-from tfattn.layers.attention import base
 
 
 def dense():
     """A context in which layers trace the dense path alone."""
-    return unittest.mock.patch.object(
-        base, "attend", functools.partial(tfattn.attend, path="dense")
-    )
+    return tfattn.path("dense")
 
 
 @contextlib.contextmanager
 def streamed(block):
     """A context in which layers go block by block, in blocks of those `(queries, keys)`."""
     by_block = functools.partial(blockwise.attend, block=block)
-    streaming = functools.partial(tfattn.attend, path="streamed")
-    with (
-        unittest.mock.patch.object(blockwise, "attend", by_block),
-        unittest.mock.patch.object(base, "attend", streaming),
-    ):
+    with unittest.mock.patch.object(blockwise, "attend", by_block), tfattn.path("streamed"):
         yield

@@ -45,6 +45,33 @@ class Together(HeadPositions):
         return biases.alibi(H) + self.relative.bias()
 
 
+class Slope(biases.Bias):
+    """A bias of one's own, which stays whole: a number for each head, times the distance."""
+
+    differs_by_head = True
+
+    def __init__(self, slopes):
+        self.slopes = slopes
+
+    def parameters(self):
+        return (self.slopes + 0.0,)
+
+    def on(self, grid, slopes):
+        distance = ops.cast(grid.key_positions() - grid.query_positions(), "float32")
+        return slopes[:, None, None] * distance[None, None]
+
+
+@keras.saving.register_keras_serializable("test_attention_positions")
+class Sloping(HeadPositions):
+    """Positions of one's own."""
+
+    def build(self, query_shape, key_shape):
+        self.table = self.add_weight(name="table", shape=(query_shape[1],), autocast=False)
+
+    def bias(self):
+        return Slope(self.table)
+
+
 class Kind(NamedTuple):
     """How to make the positions, and their scores in NumPy: of queries `(B, H, T, P)`, keys
     `(B, H, S, P)` and the table where there is one.
@@ -77,6 +104,11 @@ def rotary(**options):
 
 def relative(queries, keys, table):
     return reference.relative(table, queries, keys, FAR)
+
+
+def sloping(queries, keys, table):
+    distance = np.arange(keys) - np.arange(keys - queries, keys)[:, None]
+    return table[:, None, None] * distance
 
 
 KINDS = {
@@ -113,6 +145,7 @@ KINDS = {
         lambda: tfattn.RelativePositionBias(BUCKETS, FAR, bidirectional=False),
         biased(lambda t, s, table: reference.relative(table, t, s, FAR, bidirectional=False)),
     ),
+    "of one's own": Kind(Sloping, biased(sloping)),
     "together": Kind(
         Together,
         lambda queries, keys, table: (
@@ -122,7 +155,7 @@ KINDS = {
         ),
     ),
 }
-LEARNED = [kind for kind in KINDS if "relative" in kind or kind == "together"]
+LEARNED = ["relative", "relative, one side", "of one's own", "together"]
 CACHED = [kind for kind in KINDS if kind != "rotary, dynamic"]
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -153,13 +186,13 @@ def table_of(layer):
     return np.asarray(found[0], "float64") if found else None
 
 
-def expected(kind, layer, query, value, mask, table=None):
+def expected(kind, layer, query, value, mask, table=None, added=0.0):
     """(output, weights) of the oracle."""
     table = table_of(layer) if table is None else table
     maps = [np.asarray(w) for w in layer.weights if not w.path.endswith("table")]
     score = KINDS[kind].score
     return reference.multi_head(
-        query, value, value, maps, mask, score=lambda q, k: score(q, k, table)
+        query, value, value, maps, mask, score=lambda q, k: score(q, k, table) + added
     )
 
 
@@ -184,6 +217,19 @@ def test_attention_with_positions_is_the_formula(kind, path, over):
     if path == "dense":
         _, weights = layer(query, value, use_causal_mask=causal, return_attention_scores=True)
         np.testing.assert_allclose(weights, wanted[1], atol=1e-5)
+
+
+@each_path
+@pytest.mark.parametrize("shape", [(B, T, S), (1, H, 1, S)], ids=["by row", "by head"])
+@pytest.mark.parametrize("kind", ["rotary", "alibi", "relative", "of one's own"])
+def test_a_bias_of_the_call_is_added_to_that_of_the_positions(kind, shape, path):
+    query, value, bias = draw(B, T, D), draw(B, S, D, seed=1), draw(*shape, seed=2)
+    layer = built(attention(kind), query.shape, value.shape)
+    added = bias[:, None] if bias.ndim == 3 else bias
+    with on(path):
+        output = layer(query, value, bias=bias)
+    wanted = expected(kind, layer, query, value, None, added=added)
+    np.testing.assert_allclose(output, wanted[0], atol=1e-5)
 
 
 @each_kind
@@ -359,18 +405,22 @@ def test_half_precision_is_within_its_rounding(kind, path, policy):
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-@pytest.mark.parametrize("kind", LEARNED)
-def test_a_table_and_its_gradient_are_float32_in_half_precision(kind, policy):
-    layer, tokens = attention(kind, dtype=policy), draw(B, S, D)
+def test_a_table_and_its_gradient_are_float32_in_half_precision(policy, monkeypatch):
+    layer, tokens = attention("relative", dtype=policy), draw(B, S, D)
     built(layer, tokens.shape, tokens.shape)
-    (table,) = (w.value for w in layer.weights if w.path.endswith("table"))
-    seen = []
+    positions, seen = layer.positions, []
+    bias = type(positions).bias
+
+    def watched(positions):
+        seen.append(bias(positions).parameters()[0].dtype)
+        return bias(positions)
+
+    monkeypatch.setattr(type(positions), "bias", watched)
     with on("streamed"), tf.GradientTape() as tape:
         total = tf.reduce_sum(tf.square(tf.cast(layer(tokens, tokens), "float32")))
-        (found,) = layer.positions.bias().parameters()[-1:]
-        seen.append(found.dtype)
     assert seen == [tf.float32]
-    assert tf.convert_to_tensor(tape.gradient(total, table)).dtype == tf.float32
+    found = tf.convert_to_tensor(tape.gradient(total, positions.table.value))
+    assert found.dtype == tf.float32 and np.abs(found).max() > 0.1
 
 
 # Rotary.

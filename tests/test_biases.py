@@ -127,6 +127,44 @@ def test_a_block_is_of_some_rows_of_the_batch():
         )
 
 
+@pytest.mark.parametrize("name", [name for name in BIASES if BIASES[name][0].splits_by_head])
+def test_a_block_is_of_some_heads(name):
+    bias, expected = BIASES[name]
+    wanted = spread(expected)[:, :, 2:4, 3:7]
+    for start in range(H):
+        for begin in (start, tf.constant(start)):
+            grid = masks.Grid(T, S, 2, 3, 2, 4, aligned=True, head_start=begin, heads=1)
+            found = np.broadcast_to(bias.on(grid, *bias.parameters()), (B, 1, 2, 4))
+            np.testing.assert_allclose(found, wanted[:, start : start + 1], rtol=1e-5)
+
+
+def test_heads_are_split_where_all_parts_of_a_sum_can_split_them():
+    both, whole = biases.alibi(H) + ARRAYS[T, S], biases.alibi(H) + ARRAYS[B, H, T, S]
+    assert both.splits_by_head and (ARRAYS[T, S] + biases.alibi(H)).splits_by_head
+    assert not whole.splits_by_head and not biases.explicit(ARRAYS[B, H, T, S]).splits_by_head
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["int", "tensor"])
+@pytest.mark.parametrize("name", BIASES)
+def test_where_a_bias_is_flat_one_pair_is_all_of_them(name, known):
+    bias, length, seen = BIASES[name][0], 13, set()
+    far = {"relative": 4, "relative, one side": 5, "relative, one head": 4}.get(name, length)
+    after = 0 if "one side" in name else far  # keys after the query are in one bucket then
+    for i in range(0, length, 2):
+        for j in range(0, length, 3):
+            begin = (i, j) if known else (tf.constant(i), tf.constant(j))
+            grid = masks.Grid(length, length, *begin, 2, 3)
+            distance = np.arange(j, j + 3) - np.arange(i, i + 2)[:, None]
+            flat = np.all(distance <= -far) or np.all(distance >= after)
+            assert bool(bias.is_flat(grid)) == flat
+            seen.add(flat)
+            if flat:
+                block = np.asarray(bias.on(grid, *bias.parameters()))
+                one = bias.on(grid._replace(queries=1, keys=1), *bias.parameters())
+                np.testing.assert_array_equal(block, np.broadcast_to(one, block.shape))
+    assert len(seen) == (2 if far < length else 1)
+
+
 @pytest.mark.parametrize("as_tensor", [False, True], ids=["int", "tensor"])
 @pytest.mark.parametrize(
     ("bias", "square"),

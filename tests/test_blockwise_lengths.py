@@ -71,6 +71,9 @@ def test_masks_of_what_is_empty(sizes, path):
         masks.segments(np.zeros((batch, queries), int), np.zeros((batch, keys), int)),
         masks.explicit(np.ones((batch, 1, keys), bool)) & masks.window(3),
         ~masks.explicit(np.ones((batch, 1, keys), bool)),
+        masks.chunks(2) | masks.chunk_ends(3) & masks.strided(2),
+        masks.blocks(np.ones((-(-queries // 2), -(-keys // 2)), bool), 2),
+        masks.per_head([masks.causal(), masks.padding(np.full(batch, keys))]),
     )
     for rule in rules:
         with tf.GradientTape() as tape:

@@ -175,6 +175,25 @@ def test_a_mask_is_asked_of_partial_blocks_alone(kind, arguments, partial, heads
     np.testing.assert_allclose(here, there, 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize(
+    "name", ["segments in order", "chunk ends", "blocks", "blocks by head", "by head"]
+)
+def test_no_more_than_a_block_is_asked_of_a_mask_at_once(name):
+    inner, asked = mask_of(name, 3), []
+
+    class Noted(masks.Mask):
+        def on(self, grid):
+            asked.append((grid.queries, grid.keys))
+            return inner.on(grid)
+
+    heads = len(inner.dense(T, S).shape) == 4
+    shapes = [(B, 4 if heads else 1, length, 3) for length in (T, S)]
+    x, y = (tf.random.stateless_normal(shape, (1, 2)) for shape in shapes)
+    with blocks_of((4, 6)):
+        attend(query=x, value=y, mask=Noted(), path="streamed")
+    assert {*asked} == {(1, 1), (4, 6)}  # one pair, whether it fits, and blocks
+
+
 def test_a_rule_on_top_of_another_inherits_nothing_that_was_said_of_that():
     class Even(masks.causal):
         def on(self, grid):

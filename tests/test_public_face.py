@@ -13,7 +13,7 @@ from tfattn.layers.attention.base import AttentionLayer
 
 # The design's table of public names, as far as this stage goes.
 PUBLIC = {
-    "engine": {"attend", "masked_softmax", "masks", "kernels"},
+    "engine": {"attend", "masked_softmax", "masks", "kernels", "path"},
     "biases, positions": {"biases", "scalings", "RotaryPositions", "RelativePositionBias"},
     "scores": {"DotProductScore", "AdditiveScore", "BilinearScore", "CosineScore", "KernelScore"},
     "layers": {
@@ -50,6 +50,7 @@ PUBLIC = {
         "training",
     },
     "data": {"data"},
+    "convert": {"convert"},
     "plot": {"plot"},
     # Beyond the table: the base that a score of one's own is made from, field note 11, and step 15.
     "more": {"AlibiPositions", "HeadPositions", "Score", "attention_weights", "complexity"},

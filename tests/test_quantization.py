@@ -1,9 +1,13 @@
-"""Keras's quantisation of the translation models."""
+"""Keras's quantisation: of models, and of their files."""
+
+import functools
 
 import keras
 import numpy as np
 import pytest
 
+import tfattn
+from tests.processes import printed
 from tfattn import BahdanauSeq2Seq, Transformer
 
 V = 13
@@ -45,3 +49,106 @@ def test_a_quantised_transformer_says_nearly_the_same(share_embeddings):
         model.quantize("int8")
     after = np.asarray(model(INPUTS))
     assert 0 < np.abs(after - before).max() < 0.05 * np.abs(before).max()
+
+
+def around(layer):
+    """A functional model around a layer of one input."""
+    tokens = keras.Input((None, 6))
+    return keras.Model(tokens, layer(tokens))
+
+
+def block_of_parts():
+    """A block with parts passed in, one of them quantised though it is no layer of this package."""
+    block = tfattn.TransformerEncoderBlock(
+        attention=tfattn.MultiHeadAttention(2, 3, num_key_value_heads=1),
+        feed_forward=keras.layers.Dense(6),
+    )
+    return around(block)
+
+
+TOKENS = np.random.default_rng(5).normal(size=(2, 7, 6)).astype("float32")
+STACK = SMALL[Transformer]
+FILES = {
+    "PositionwiseFeedForward": (lambda: around(tfattn.PositionwiseFeedForward(7)), TOKENS),
+    "GatedFeedForward": (lambda: around(tfattn.GatedFeedForward(7)), TOKENS),
+    "TransformerEncoderBlock": (lambda: around(tfattn.TransformerEncoderBlock(2, 7)), TOKENS),
+    "block of parts": (block_of_parts, TOKENS),
+    "CausalLM": (lambda: tfattn.CausalLM(V, tie_embeddings=False, **STACK), INPUTS[0]),
+    "Transformer": (functools.partial(small, Transformer, False), INPUTS),
+    "Transformer, shared": (functools.partial(small, Transformer), INPUTS),
+    "BahdanauSeq2Seq": (functools.partial(small, BahdanauSeq2Seq, False), INPUTS),
+    "BahdanauSeq2Seq, shared": (functools.partial(small, BahdanauSeq2Seq), INPUTS),
+}
+CASES = [(name, "int8") for name in FILES]
+CASES += [(name, "int4") for name in ("PositionwiseFeedForward", "Transformer, shared")]
+LOADED = """
+import pathlib, keras, numpy as np, tensorflow as tf, tfattn
+outputs = {}
+for path in pathlib.Path().glob("*.keras"):
+    inputs = list(np.load(path.with_suffix(".npz")).values())
+    model = keras.models.load_model(path)
+    outputs[path.stem] = np.asarray(model(inputs[0] if len(inputs) == 1 else inputs))
+served = tf.saved_model.load("exported")
+inputs = tuple(x.astype("int32") for x in np.load("Transformer, shared int8.npz").values())
+outputs["exported"] = np.asarray(served.serve(inputs))
+np.savez("outputs", **outputs)
+"""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """What each model gave before it was saved, what it gives in a new process, and the folder."""
+    folder, expected = tmp_path_factory.mktemp("quantised"), {}
+    for name, mode in CASES:
+        make, inputs = FILES[name]
+        model = make()
+        model(inputs)
+        model.quantize(mode)
+        name = f"{name} {mode}"
+        expected[name] = np.asarray(model(inputs))
+        np.savez(folder / f"{name}.npz", *(inputs if isinstance(inputs, list) else [inputs]))
+        model.save(folder / f"{name}.keras")
+        model.save_weights(folder / f"{name}.weights.h5")
+        if name == "Transformer, shared int8":
+            model.export(folder / "exported", verbose=False)
+    printed("-c", LOADED, folder=folder)
+    with np.load(folder / "outputs.npz") as outputs:
+        return expected, dict(outputs), folder
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize(("name", "mode"), CASES)
+def test_a_quantised_model_comes_back_from_its_files(name, mode, files):
+    expected, found, folder = files
+    make, inputs = FILES[name]
+    wanted = expected[f"{name} {mode}"]
+    np.testing.assert_array_equal(found[f"{name} {mode}"], wanted)
+    plain, quantised = make(), make()
+    for model in (plain, quantised):  # the weights alone quantise what is not
+        model(inputs)
+    quantised.quantize(mode)
+    for model in (plain, quantised):
+        model.load_weights(folder / f"{name} {mode}.weights.h5")
+        np.testing.assert_array_equal(model(inputs), wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_a_quantised_model_is_exported(files):
+    expected, found, _ = files
+    wanted = expected["Transformer, shared int8"]
+    np.testing.assert_allclose(found["exported"], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_a_file_of_parts_that_are_not_quantised_says_nothing_of_them(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    around(tfattn.PositionwiseFeedForward(7)).save_weights(tmp_path / "plain.weights.h5")
+    with h5py.File(tmp_path / "plain.weights.h5") as file:
+        names = []
+        file.visit(names.append)
+    assert names and not any("quantized" in name for name in names)

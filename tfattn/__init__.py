@@ -6,11 +6,12 @@ All of them compute a weighted mean of the values:
     output  = weights · values
 """
 
-from tfattn import data, plot, training
+from tfattn import convert, data, plot, training
 from tfattn.core import biases, kernels, masks, normalizers
 from tfattn.core.attend import attend
 from tfattn.core.complexity import complexity
 from tfattn.core.merging import merge_attentions
+from tfattn.core.paths.scope import path
 from tfattn.core.softmax import masked_softmax
 from tfattn.decoding import beam_search, greedy_search, sample, translate
 from tfattn.layers.attention.multi_head import MultiHeadAttention
@@ -109,6 +110,7 @@ __all__ = [
     "beam_search",
     "biases",
     "complexity",
+    "convert",
     "data",
     "greedy_search",
     "kernels",
@@ -116,6 +118,7 @@ __all__ = [
     "masks",
     "merge_attentions",
     "normalizers",
+    "path",
     "plot",
     "sample",
     "scalings",

@@ -70,7 +70,7 @@ GROUPS = {
         "decoding.Hypotheses",
         "decoding.Past",
     ],
-    "The engine": ["attend", "merge_attentions", "masked_softmax", "complexity"],
+    "The engine": ["attend", "path", "merge_attentions", "masked_softmax", "complexity"],
 }
 MODULES = {
     "masks": "Masks",
@@ -80,6 +80,7 @@ MODULES = {
     "normalizers": "Scores into weights, as functions",
     "plot": "Figures",
     "data": "Data",
+    "convert": "Weights from elsewhere",
     "training": "Training",
 }
 # Of Keras, or only for it.

@@ -13,6 +13,7 @@ BOTH = {
     "Attention[bilinear]",
     "Attention[cosine]",
     "Attention[kernel]",
+    "Attention[sink]",
     "MultiHeadAttention",
     "NadarayaWatson[epanechnikov]",
     "TransformerDecoderBlock",

@@ -21,7 +21,8 @@ def zero_hidden(tokens: Any, seen: Any) -> Any:
 
     Zeros also for what is finite: even a finite number may overflow in a gradient.
     """
-    seen = seen[:, None, :, None] if len(tokens.shape) == 4 else seen[..., None]
+    # `expand_dims` for masks, here and elsewhere: LiteRT has no slice of bools that adds an axis.
+    seen = ops.expand_dims(seen, (1, 3) if len(tokens.shape) == 4 else -1)
     return ops.where(seen, tokens, 0.0)
 
 

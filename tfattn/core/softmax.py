@@ -48,7 +48,7 @@ def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Ten
     visible = None
     if rule is not None:
         visible = pairs.with_heads(rule.dense(*ops.shape(scores)[-2:]), len(scores.shape))
-    return normalise(scores, not_hidden(scores, visible))
+    return normalise(bounded(scores), not_hidden(scores, visible))
 
 
 def rule_of(
@@ -104,6 +104,15 @@ def not_hidden(scores: Tensor, visible: Tensor | None = None) -> Tensor:
     """`visible` without the pairs whose score is −inf. NaN stays visible, so that it shows."""
     finite = ops.not_equal(scores, -float("inf"))
     return finite if visible is None else ops.logical_and(visible, finite)
+
+
+def bounded(scores: Tensor) -> Tensor:
+    """Scores, −inf as the finite one of a hidden pair, for those that `not_hidden` has taken out.
+
+    A choice drops what it does not take, −inf too; the one that ONNX's converter makes of it is a
+    sum of products, where 0 · −inf is NaN.
+    """
+    return ops.maximum(scores, LOWEST)
 
 
 def _softmax(scores: Tensor) -> Tensor:

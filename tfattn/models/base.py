@@ -1,5 +1,6 @@
 """What the models of token ids share: how they come by their variables."""
 
+from os import PathLike
 from typing import Any
 
 import keras
@@ -7,10 +8,12 @@ import keras
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.core.floats import given_tensor
+from tfattn.core.paths import scope
 from tfattn.layers.calls import CheckedCall
+from tfattn.layers.quantization import QuantizedParts
 
 
-class TokenModel(CheckedCall, keras.Model):
+class TokenModel(CheckedCall, QuantizedParts, keras.Model):
     """A model of ids of any batch and lengths.
 
     Attributes:
@@ -50,6 +53,37 @@ class TokenModel(CheckedCall, keras.Model):
         if not self.built:
             self.build(self.any_shape)
 
+    def export(
+        self,
+        filepath: str | PathLike,
+        format: str = "tf_saved_model",
+        verbose: bool | None = None,
+        input_signature: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        """As `keras.Model.export`; the endpoint takes int32 ids of any batch and lengths, unless
+        `input_signature` says otherwise.
+
+        All formats but SavedModel get the dense path alone, unless a scope `tfattn.path` is open.
+        """
+        if input_signature is None and _is_ours(self.call):
+            input_signature = [self._any_ids()]
+        with scope.of_export(format):
+            return super().export(
+                filepath, format, verbose=verbose, input_signature=input_signature, **kwargs
+            )
+
+    def _any_ids(self):
+        """What the call takes, as a signature."""
+        pair = isinstance(self.any_shape[0], tuple)
+        shapes = self.any_shape if pair else (self.any_shape,)
+        names = ("source", "target_in") if pair else ("ids",)
+        specs = tuple(
+            keras.InputSpec(shape=shape, dtype="int32", name=name)
+            for shape, name in zip(shapes, names, strict=True)
+        )
+        return specs if pair else specs[0]
+
     def make_train_function(self, force: bool = False) -> None:
         before = self.train_function
         super().make_train_function(force)
@@ -72,7 +106,12 @@ class TokenModel(CheckedCall, keras.Model):
         """
         if self.optimizer is None or self.optimizer.built:
             return
-        if type(self).build.__module__.startswith("tfattn.models."):
+        if _is_ours(self.build):
             self.build_for_any()
             if all(layer.built for layer in self._flatten_layers()):
                 self.optimizer.build(self.trainable_variables)
+
+
+def _is_ours(method):
+    """Whether a model's method is that of the class here, and not of a subclass elsewhere."""
+    return method.__module__.startswith("tfattn.models.")

@@ -13,6 +13,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import kernels
 from tfattn.core.floats import given_floats
+from tfattn.core.paths import scope
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
 from tfattn.layers.attention.scores import checked_smoothing
 
@@ -148,15 +149,21 @@ class NadarayaWatsonRegressor(keras.Model):
         filepath: str | PathLike,
         format: str = "tf_saved_model",
         verbose: bool | None = None,
+        input_signature: Any = None,
         **kwargs: Any,
-    ) -> None:
-        """As `keras.Model.export`; the endpoint takes float32 points `(N, D)`."""
+    ) -> Any:
+        """As `keras.Model.export`; the endpoint takes float32 points `(N, D)`.
+
+        All formats but SavedModel get the dense path alone, unless a scope `tfattn.path` is open.
+        """
         self._check_fitted()
-        kwargs.setdefault(
-            "input_signature",
-            [keras.InputSpec(dtype="float32", shape=(None, self.points.shape[-1]))],
-        )
-        return super().export(filepath, format=format, verbose=verbose, **kwargs)
+        if input_signature is None:
+            shape = (None, self.points.shape[-1])
+            input_signature = [keras.InputSpec(dtype="float32", shape=shape)]
+        with scope.of_export(format):
+            return super().export(
+                filepath, format, verbose=verbose, input_signature=input_signature, **kwargs
+            )
 
     def call(self, inputs: Tensor | dict[str, Tensor]) -> Tensor:
         output, _ = self._pool(inputs if isinstance(inputs, dict) else self._queries(inputs))

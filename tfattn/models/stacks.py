@@ -23,6 +23,7 @@ from tfattn.layers.parts import (
 )
 from tfattn.layers.positions.added import SinusoidalPositionalEncoding
 from tfattn.layers.positions.base import HeadPositions
+from tfattn.layers.quantization import QuantizedParts
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
@@ -30,7 +31,7 @@ from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 __all__ = ["TransformerDecoder", "TransformerEncoder"]
 
 
-class _Stack(CheckedCall, keras.layers.Layer):
+class _Stack(CheckedCall, QuantizedParts, keras.layers.Layer):
     """Embedding, positions, and blocks one above the other: what encoder and decoder share."""
 
     block_class: type[TransformerBlock]

@@ -8,6 +8,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core.biases.base import Bias, registered
+from tfattn.core.biases.diagonals import along_diagonals, distances
 from tfattn.core.masks.grid import Grid
 
 __all__ = ["alibi"]
@@ -42,6 +43,8 @@ class alibi(Bias):
     def __init__(self, num_heads: int):
         self.num_heads = _checks.positive_int("biases.alibi", "num_heads", num_heads)
 
+    splits_by_head = True
+
     @property
     def differs_by_head(self) -> bool:
         return self.num_heads > 1
@@ -53,12 +56,10 @@ class alibi(Bias):
             _checks.fail(who, argument, expected, f"alibi({self.num_heads})")
 
     def on(self, grid: Grid) -> Tensor:
-        distance = ops.abs(grid.key_positions() - grid.query_positions())  # (t, s)
-        distance = ops.cast(distance, "float32")
-        if self.num_heads == 1:
-            return -self.slopes()[0] * distance  # (t, s), for scores without heads too
-        slopes = ops.convert_to_tensor(self.slopes(), "float32")  # (H,)
-        return -slopes[:, None, None] * distance[None, None]  # (1, H, t, s)
+        slopes = grid.heads_of(ops.convert_to_tensor(self.slopes(), "float32"), 0)  # (h,)
+        distance = ops.cast(ops.abs(distances(grid)), "float32")  # (t + s − 1,)
+        bias = along_diagonals(-slopes[:, None] * distance, grid.queries, grid.keys)  # (h, t, s)
+        return bias[0] if self.num_heads == 1 else bias[None]  # one head: without heads too
 
     def slopes(self) -> list[float]:
         """The slope of each head."""

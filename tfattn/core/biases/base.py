@@ -44,6 +44,9 @@ class Bias(Rule):
     Attributes:
         differs_by_head: whether the bias may differ from head to head. `on` then returns four axes,
             and the second has size H. Where it is False, heads can be computed separately.
+        splits_by_head: whether `on` gives the heads that the grid asks for, which it cuts out of
+            what it holds with `grid.heads_of`. Then too heads can be computed separately, and
+            blocks need less memory.
     Example: a penalty on keys that come after the query.
         >>> class Later(biases.Bias):
         ...     def on(self, grid):
@@ -55,14 +58,21 @@ class Bias(Rule):
     """
 
     differs_by_head: bool = False
+    splits_by_head: bool = False
 
     def on(self, grid: Grid, *parameters: Tensor) -> Tensor:
         """The bias of the pairs of `grid`: float, broadcastable to `(B, t, s)` or `(B, H, t, s)`.
 
-        A bias that holds an array cuts this rectangle out of it with `grid.batch_of`,
-        `grid.rows_of` and `grid.columns_of`.
+        A bias that holds an array cuts this rectangle's part out of it with `grid.batch_of`,
+        `grid.rows_of` and `grid.columns_of`, and these heads with `grid.heads_of`.
         """
         raise NotImplementedError
+
+    def is_flat(self, grid: Grid) -> bool | Tensor:
+        """Whether the bias is known to be one number a head on all of `grid`, in each row of the
+        batch: a bool, or a scalar bool tensor. Then the engine asks for one pair instead.
+        """
+        return False
 
     def parameters(self) -> tuple[Tensor, ...]:
         """The tensors that get gradients; or variables, which are read once per call."""

@@ -63,6 +63,8 @@ class relative(Bias):
         self.max_distance = _checks.positive_int(who, "max_distance", max_distance)
         check_buckets(who, "table rows", table.shape[0], bidirectional, max_distance)
 
+    splits_by_head = True
+
     @property
     def differs_by_head(self) -> bool:
         return self.table.shape[1] != 1
@@ -84,9 +86,18 @@ class relative(Bias):
         most = self.max_distance
         places = ops.clip(distances(grid), -most, most) + most
         of_distance = buckets(num_buckets, self.bidirectional, most)
-        numbers = ops.take(table, ops.take(of_distance, places), axis=0)  # (t + s − 1, H)
-        bias = along_diagonals(ops.transpose(numbers), grid.queries, grid.keys)  # (H, t, s)
+        table = grid.heads_of(table, 1)  # (num_buckets, h)
+        numbers = ops.take(table, ops.take(of_distance, places), axis=0)  # (t + s − 1, h)
+        bias = along_diagonals(ops.transpose(numbers), grid.queries, grid.keys)  # (h, t, s)
         return bias[0] if num_heads == 1 else bias[None]
+
+    def is_flat(self, grid: Grid) -> bool | Tensor:
+        """Where all keys are `max_distance` before all queries, or all as far after them."""
+        after = grid.key_start - grid.last_position()
+        before = grid.first_position() - (grid.key_start + grid.keys - 1)
+        # Without `bidirectional` all keys after the query are in one bucket.
+        least = self.max_distance if self.bidirectional else 0
+        return (before >= self.max_distance) | (after >= least)
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return self.parameters(), (self.bidirectional, self.max_distance)

@@ -18,13 +18,20 @@ __all__: list[str] = []
 class _Sum(Bias):
     """Two biases, which have the parameters of the first and then those of the second."""
 
-    def __init__(self, left, right):
+    def __init__(self, left, right, of_left=None):
         self.left = left
         self.right = right
+        # Counted once: `on` is asked where gradients are taken, and no variable may be read there.
+        self.of_left = len(left.parameters()) if of_left is None else of_left
 
     @property
     def differs_by_head(self):
         return self.left.differs_by_head or self.right.differs_by_head
+
+    @property
+    def splits_by_head(self):
+        sides = (self.left, self.right)
+        return all(side.splits_by_head or not side.differs_by_head for side in sides)
 
     def check(self, who: str, argument: str, shape: Shape) -> None:
         self.left.check(who, argument, shape)
@@ -34,9 +41,8 @@ class _Sum(Bias):
         return (*self.left.parameters(), *self.right.parameters())
 
     def on(self, grid: Grid, *parameters) -> Tensor:
-        of_left = len(self.left.parameters())
-        left = self.left.on(grid, *parameters[:of_left])
-        right = self.right.on(grid, *parameters[of_left:])
+        left = self.left.on(grid, *parameters[: self.of_left])
+        right = self.right.on(grid, *parameters[self.of_left :])
         dtype = keras.backend.result_type(left.dtype, right.dtype)
         rank = max(len(left.shape), len(right.shape))
         left, right = (
@@ -44,8 +50,11 @@ class _Sum(Bias):
         )
         return left + right
 
+    def is_flat(self, grid: Grid):
+        return self.left.is_flat(grid) & self.right.is_flat(grid)
+
     def flatten(self) -> tuple[tuple, Hashable]:
-        return (self.left, self.right), ()
+        return (self.left, self.right), (self.of_left,)
 
     def get_config(self) -> dict[str, Any]:
         serialize = keras.saving.serialize_keras_object

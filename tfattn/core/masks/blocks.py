@@ -64,6 +64,8 @@ class blocks(Mask):
         _checks.broadcasts(who, argument, self.plan.shape, target, _LETTERS)
 
     def on(self, grid: Grid) -> Tensor:
+        if 0 in self.plan.shape[-2:]:  # no queries or no keys
+            return ops.zeros((1, 1), "bool")
         # Not beyond the matrix, where the plan has no blocks.
         queries = ops.minimum(grid.query_rows()[:, 0], grid.num_queries - 1)
         keys = ops.minimum(grid.key_positions()[0], grid.num_keys - 1)

@@ -74,7 +74,7 @@ class explicit(Mask):
     def _over_queries(self, reduce):
         keys = reduce(self.mask, axis=-2)  # (S,), (B, S) or (B, H, S)
         if len(keys.shape) == 1:
-            return keys[None]
+            return ops.expand_dims(keys, 0)
         return reduce(keys, axis=1) if len(keys.shape) == 3 else keys
 
     def flatten(self) -> tuple[tuple, Hashable]:

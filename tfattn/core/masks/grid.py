@@ -26,6 +26,8 @@ class Grid(NamedTuple):
         offset: position of query 0 on the keys' axis. Defaults to S − T: the last query meets the
             last key, as decoding at the end of a cache needs. Inside a longer cache it is the
             number of tokens before the queries.
+        head_start, heads: the heads that a bias is asked for, `heads` of them from `head_start` on.
+            Defaults to all of them.
     """
 
     num_queries: Size
@@ -38,6 +40,8 @@ class Grid(NamedTuple):
     batch: Size | None = None
     aligned: bool = False
     offset: Size | None = None
+    head_start: Size = 0
+    heads: int | None = None
 
     @classmethod
     def whole(cls, num_queries: Size, num_keys: Size, offset: Size | None = None) -> "Grid":
@@ -72,6 +76,12 @@ class Grid(NamedTuple):
         1 and repeats.
         """
         return tensor if self.batch is None else self._cut(tensor, 0, self.batch_start, self.batch)
+
+    def heads_of(self, tensor: Tensor, axis: int) -> Tensor:
+        """Cuts this rectangle's heads out of `tensor`, unless `axis` repeats one."""
+        if self.heads is None:
+            return tensor
+        return self._cut(tensor, axis, self.head_start, self.heads)
 
     def rows_of(self, tensor: Tensor, axis: int) -> Tensor:
         """Cuts the queries of this rectangle out of `tensor`, unless `axis` has size 1."""

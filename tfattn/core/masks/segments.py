@@ -15,7 +15,7 @@ from tfattn.core.masks.ranges import Range
 
 __all__ = ["positions_in_segments", "segments"]
 
-_NONE = 2**31 - 1  # behind every token
+_NONE = 2**31 - 1  # above every id, and behind every token
 
 
 def positions_in_segments(ids: Tensor) -> Tensor:
@@ -111,7 +111,9 @@ class segments(Mask):
     def _ids_of(self, grid: Grid):
         """The least and the greatest id of the queries, `(B, 1)`, and the ids of all keys."""
         of_query = grid.rows_of(grid.batch_of(self.query_segments), 1)  # (B, t)
-        low, high = (reduce(of_query, axis=1, keepdims=True) for reduce in (ops.min, ops.max))
+        # with an answer for an empty batch too
+        low = ops.min(of_query, axis=1, keepdims=True, initial=_NONE)
+        high = ops.max(of_query, axis=1, keepdims=True, initial=-_NONE)
         return low, high, grid.batch_of(self.key_segments)  # (B, 1), (B, 1), (B, S)
 
     def flatten(self) -> tuple[tuple, Hashable]:

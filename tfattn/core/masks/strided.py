@@ -33,8 +33,8 @@ class strided(Mask):
         >>> dilated = masks.window(4) & masks.strided(2)
         >>> print(dilated.dense(3, 6).numpy().astype(int))
         [[0 1 0 1 0 1]
-         [1 0 1 0 1 0]
-         [0 1 0 1 0 1]]
+         [0 0 1 0 1 0]
+         [0 0 0 1 0 1]]
 
     Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 (dilated windows); Child et
     al. 2019, arXiv:1904.10509, section 4.3 (strided).

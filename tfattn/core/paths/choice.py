@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core.paths import blockwise, thresholds
+from tfattn.core.paths import blockwise, scope, thresholds
 from tfattn.core.scores import facts_of
 
 __all__ = ["streams"]
@@ -16,14 +16,13 @@ def streams(path, query, key, score, return_weights, normalizer=None):
     """Whether a call goes block by block: a bool, or a bool tensor where only the run can tell.
 
     Args:
-        path: "dense" or "streamed" as the caller wants it, or None.
+        path: "dense" or "streamed" as the caller wants it, or None: as the scope has it.
         query, key: `(B, T, D)` or `(B, H, T, D)`, with S for T.
         normalizer: what takes the place of the softmax, or None.
     Raises:
         ValueError: an unknown path, or one that this call cannot take.
     """
-    if path not in (None, "dense", "streamed"):
-        _checks.fail("attend", "path", "be None, 'dense' or 'streamed'", path)
+    scope.checked("attend", path)
     if path == "streamed" and normalizer is not None:
         expected = "be 'dense' with a `normalizer`, which needs all scores of a query at once"
         _checks.fail("attend", "path", expected, path)
@@ -32,6 +31,8 @@ def streams(path, query, key, score, return_weights, normalizer=None):
     if path == "streamed" and not able:
         expected = "be 'dense' with this backend, or where the weights are wanted"
         _checks.fail("attend", "path", expected, path)
+    if path is None and able:
+        path = scope.wanted()
     if path is not None or not able or isinstance(query, keras.KerasTensor):
         return path == "streamed" and not isinstance(query, keras.KerasTensor)
     return _is_long(query, key, score)

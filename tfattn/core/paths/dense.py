@@ -30,7 +30,8 @@ def attend(
         visible = pairs.with_heads(visible, rank)
 
         def sees(broken):
-            return ops.any(ops.logical_and(visible, broken[..., None, :]), axis=-1, keepdims=True)
+            some = ops.logical_and(visible, ops.expand_dims(broken, -2))
+            return ops.any(some, axis=-1, keepdims=True)
 
         query, key, value, *_ = guard(query, key, value, sees)
     scores = score(query, key, *parameters)  # (..., T, S)
@@ -42,6 +43,7 @@ def attend(
         scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), rank)
     if bias is not None or not facts_of(score).always_finite:
         visible = softmax.not_hidden(scores, visible)
+        scores = softmax.bounded(scores)
     weights = (normalizer or softmax.normalise)(scores, visible)
     weights = ops.cast(weights, value.dtype)
     kept = drop(weights) if drop else weights

@@ -253,7 +253,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         keys = [self._padding_mask(name, m, key) for name, m in named if m is not None]
         if len(keys) == 2 and of_key is of_value:
             keys.pop()  # the mask of a tensor that is key and value
-        keys = [masks.explicit(mask[:, None, :]) for mask in keys]  # (B, 1, S)
+        keys = [masks.explicit(ops.expand_dims(mask, 1)) for mask in keys]  # (B, 1, S)
         return masks.every(rule, *keys, masks.causal() if use_causal_mask else None)
 
     def _padding_mask(self, name: str, mask: Tensor, tokens: Tensor) -> Tensor:

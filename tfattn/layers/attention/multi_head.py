@@ -21,6 +21,7 @@ from tfattn.layers.attention.scores import Score
 from tfattn.layers.attention.single_head import score_or_default
 from tfattn.layers.parts import deserialized, keras_object, serialized
 from tfattn.layers.positions.base import HeadPositions
+from tfattn.layers.quantization import QuantizedParts
 
 __all__ = ["MultiHeadAttention"]
 
@@ -29,7 +30,7 @@ _PATHS = {None: None, True: "streamed", False: "dense"}
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class MultiHeadAttention(AttentionLayer):
+class MultiHeadAttention(QuantizedParts, AttentionLayer):
     """Several attention heads, each over its own projections of query, key and value.
 
         head_h = attention(query · W_h^q, key · W_h^k, value · W_h^v)
@@ -53,8 +54,8 @@ class MultiHeadAttention(AttentionLayer):
         num_key_value_heads: positive int G that divides H: heads of key and value, each shared by
             H/G heads of the query. Defaults to H. 1 is multi-query attention.
         positions: a layer that rotates the heads of queries and keys by their positions, or adds a
-            bias to their scores, see `tfattn.HeadPositions`. Defaults to none. With fewer queries
-            than keys the queries are the last ones.
+            bias to their scores, such as `tfattn.RotaryPositions`; see `tfattn.HeadPositions`.
+            Defaults to none. With fewer queries than keys the queries are the last ones.
         attention_axes: int or several, the axes of inputs `(B, ..., D)` that hold the tokens which
             attend to each other; the others are folded into the batch. Defaults to all between the
             batch and the features. Over several axes tokens are numbered row by row.
@@ -505,6 +506,9 @@ class MultiHeadAttention(AttentionLayer):
 
 
 def _heads_first(heads: Tensor) -> Tensor:
+    if heads.shape[2] == 1:
+        # Without a copy; and the transpose of one head goes wrong in ONNX's converter.
+        return ops.expand_dims(ops.squeeze(heads, axis=2), 1)
     return ops.swapaxes(heads, 1, 2)  # (B, T, H, P) to (B, H, T, P)
 
 

@@ -1,20 +1,15 @@
 """The linear maps into and out of heads."""
 
-import json
 import math
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from tfattn._types import Shape, Tensor
 from tfattn.layers.parts import own_initializer
 
 __all__ = ["Projection", "from_heads", "to_heads"]
-
-# What a file of a quantised map says about it, beside the arrays that Keras numbers.
-_NOTE = "quantization"
 
 
 class Projection(keras.layers.EinsumDense):
@@ -27,7 +22,6 @@ class Projection(keras.layers.EinsumDense):
     - The first kernel, which is initialised as the matrix that it is. On three axes Keras's
       initializers take the first for a receptive field before 3.15, and the weights come out too
       small: by √(D · (H + P) / (D + H·P)), six times at width 512 with 8 heads.
-    - Files of a quantised map say so, and a map that is not becomes it when it loads one.
 
     Args: those of `keras.layers.EinsumDense`; `output_shape` has None for the axes of tokens.
     """
@@ -64,23 +58,6 @@ class Projection(keras.layers.EinsumDense):
     def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
         # Keras refuses subclasses, unless it is told not to look.
         super().quantize(mode, type_check=False, config=config)
-
-    def save_own_variables(self, store: Any) -> None:
-        super().save_own_variables(store)
-        if self.quantization_mode is not None:
-            config = getattr(self, "quantization_config", None)  # Keras 3.12 has none
-            config = keras.saving.serialize_keras_object(config)
-            note = json.dumps({"mode": self.quantization_mode, "config": config})
-            store[_NOTE] = np.frombuffer(note.encode(), "uint8")
-
-    def load_own_variables(self, store: Any) -> None:
-        if _NOTE in store.keys():
-            note = json.loads(bytes(np.asarray(store[_NOTE])))
-            if self.quantization_mode is None:
-                config = keras.saving.deserialize_keras_object(note["config"])
-                self.quantize(note["mode"], config=config)
-            store = {name: store[name] for name in store.keys() if name != _NOTE}
-        super().load_own_variables(store)
 
     def _features(self) -> Shape:
         return tuple(size for size in self.partial_output_shape if size is not None)

@@ -185,7 +185,7 @@ class NormalizedDotProductScore(Score):
         self.key_gain = self.add_weight(name="key_gain", **options)
 
     def prepare_query(self, query: Tensor) -> Tensor:
-        scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
+        scale = self.scale or query.shape[-1] ** -0.5
         return self._normalized(query, self.query_gain) * scale
 
     def prepare_key(self, key: Tensor) -> Tensor:

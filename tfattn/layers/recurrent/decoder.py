@@ -132,7 +132,8 @@ class RecurrentDecoder(RecurrentStack):
         memory = ops.cast(memory, self.compute_dtype)
         if memory_mask is not None:
             # A weight of 0 does not keep padding out of a product's gradient: 0 · NaN is NaN.
-            memory = ops.where(self._checked_mask(memory_mask, memory)[..., None], memory, 0.0)
+            seen = ops.expand_dims(self._checked_mask(memory_mask, memory), -1)
+            memory = ops.where(seen, memory, 0.0)
         return memory, self.score.prepare_key(memory)
 
     def call(
@@ -228,7 +229,7 @@ class _DecoderStep:
         self.cells = list(map(split_cell, decoder.cells, known))
         self.score, self.parameters = decoder.score, decoder.score.parameters()
         self.memory, self.keys, self.start = memory, keys, start
-        self.visible = None if memory_mask is None else memory_mask[:, None]  # (B, 1, S)
+        self.visible = None if memory_mask is None else ops.expand_dims(memory_mask, 1)  # (B, 1, S)
         self.units, self.dropout = decoder.units, dropout
         # Features between layers, each of which dropout keeps or drops.
         self.dropped = 0
@@ -252,7 +253,8 @@ class _DecoderStep:
         query = self.score.prepare_query(states[-1][0][:, None])  # (B, 1, ...)
         scores = self.score.pairwise(query, self.keys, *self.parameters)  # (B, 1, S)
         scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
-        weights = softmax.normalise(scores, softmax.not_hidden(scores, self.visible))
+        visible = softmax.not_hidden(scores, self.visible)
+        weights = softmax.normalise(softmax.bounded(scores), visible)
         weights = ops.cast(weights, self.memory.dtype)
         context = products.matmul(weights, self.memory)[:, 0]  # (B, Dm)
         x, state = self.cells[0].step(inputs[:, self.dropped :], context, states[0])

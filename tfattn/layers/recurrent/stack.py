@@ -10,12 +10,13 @@ from tfattn._types import Tensor
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
+from tfattn.layers.quantization import QuantizedParts
 from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes
 
 __all__ = ["RecurrentStack", "word_embedding"]
 
 
-class RecurrentStack(CheckedCall, keras.layers.Layer):
+class RecurrentStack(CheckedCall, QuantizedParts, keras.layers.Layer):
     """Embedding, cells and dropout: what encoder and decoder share. See them for the arguments."""
 
     def __init__(
@@ -68,7 +69,7 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
 
     def embed(self, ids: Tensor, training: bool | None) -> Tensor:
         """Vectors of the ids, `(B, T, width)`, which are exactly 0 at padding."""
-        x = ops.where(padding_mask(ids)[..., None], self.embedding(ids), 0.0)
+        x = ops.where(ops.expand_dims(padding_mask(ids), -1), self.embedding(ids), 0.0)
         return self.input_dropout(x, training=training)
 
     def zero_states(self, cell: keras.layers.Layer, batch: int | Tensor) -> list[Tensor]:

@@ -15,6 +15,7 @@ from tfattn.layers.parts import (
     serialized,
     without_former_arguments,
 )
+from tfattn.layers.quantization import QuantizedParts
 from tfattn.layers.transformer.add_norm import AddNorm
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 from tfattn.layers.transformer.norm import LayerNormalization
@@ -31,7 +32,7 @@ _FORMER = {
 }
 
 
-class TransformerBlock(CheckedCall, keras.layers.Layer):
+class TransformerBlock(CheckedCall, QuantizedParts, keras.layers.Layer):
     """Base of both blocks. See `TransformerEncoderBlock`, whose arguments these are.
 
     Attention, feed-forward and norm that are passed in are templates: a block copies them, and a

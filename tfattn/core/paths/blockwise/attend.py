@@ -67,7 +67,9 @@ def attend(
     if mask is not None:
         pair = check_lengths(mask, *operands[:2])
         mask_by_head = pair.shape.rank is None or (pair.shape.rank == 4 and pair.shape[1] != 1)
-    by_head = mask_by_head or (bias is not None and bias.differs_by_head)
+    by_head = mask_by_head
+    if bias is not None:
+        by_head = by_head or (bias.differs_by_head and not bias.splits_by_head)
     if isinstance(bias, biases.explicit):
         bias = biases.explicit(ArrayBias.expanded(*bias.parameters(), *operands[:2]))
     spec, tensors = CallSpec.of(

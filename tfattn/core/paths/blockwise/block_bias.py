@@ -1,11 +1,12 @@
 """A bias of one block of pairs, and its gradients."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
 from tfattn.core import pairs
 from tfattn.core.biases import Bias
+from tfattn.core.masks import Grid
 from tfattn.core.paths.blockwise.loops import Size, add, size, zeros
 from tfattn.core.paths.blockwise.tiling import Tiling
 
@@ -22,9 +23,23 @@ class AnyBias:
 
     def added(self, scores: tf.Tensor, m: Size, i: Size, j: Size):
         """The scores of a block and the bias of theirs."""
-        bias = self.bias.on(self.tiling.grid(m, i, j), *self.parameters)
-        bias = pairs.with_heads(tf.cast(bias, scores.dtype), 4)
-        return self.tiling.by_group(self.tiling.by_head(scores) + bias)
+
+        def with_bias(grid: Grid):
+            return self.tiling.by_group(self.tiling.by_head(scores) + self._on(grid, scores.dtype))
+
+        return self._of_grid(with_bias, self.tiling.grid(m, i, j))
+
+    def _on(self, grid: Grid, dtype: tf.DType):
+        bias = self.bias.on(grid, *self.parameters)
+        return pairs.with_heads(tf.cast(bias, dtype), 4)  # broadcastable to (c, H, t, s)
+
+    def _of_grid(self, function: Callable, grid: Grid):
+        """`function` of the grid, or of one pair of it, where all pairs have the same bias."""
+        flat = self.bias.is_flat(grid)
+        one = grid._replace(queries=1, keys=1)
+        if isinstance(flat, bool):
+            return function(one if flat else grid)
+        return tf.cond(flat, lambda: function(one), lambda: function(grid))
 
     def zeros(self, dtype: tf.DType):
         """The gradients of the parameters, for `add_gradient` to add to."""
@@ -32,11 +47,19 @@ class AnyBias:
 
     def add_gradient(self, sums: list, grad_scores: tf.Tensor, m: Size, i: Size, j: Size):
         learned = [x for x in self.parameters if x.dtype.is_floating]
-        with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch(learned)
-            scores = self.added(tf.zeros_like(grad_scores), m, i, j)
-        zero = tf.UnconnectedGradients.ZERO
-        found = iter(tape.gradient(scores, learned, grad_scores, zero))
+        if not learned:
+            return sums
+        grad_scores = self.tiling.by_head(grad_scores)
+
+        def gradients(grid: Grid):
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(learned)
+                scores = tf.zeros_like(grad_scores) + self._on(grid, grad_scores.dtype)
+            zero = tf.UnconnectedGradients.ZERO
+            found = tape.gradient(scores, learned, grad_scores, zero)
+            return [tf.convert_to_tensor(x) for x in found]  # of a gather: `tf.IndexedSlices`
+
+        found = iter(self._of_grid(gradients, self.tiling.grid(m, i, j)))
         return [x + next(found) if x.dtype.is_floating else x for x in sums]
 
     def gradients(self, sums: list):

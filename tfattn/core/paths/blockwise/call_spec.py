@@ -39,7 +39,7 @@ class CallSpec(NamedTuple):
     score: Callable[..., tf.Tensor]
     rank: int
     block: Block
-    by_head: bool  # whether mask or bias may differ from head to head
+    by_head: bool  # whether heads must be computed together
     num_parameters: int
     bias: trees.Structure  # taken apart, as is the mask
     num_bias_parameters: int

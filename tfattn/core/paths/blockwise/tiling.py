@@ -106,7 +106,9 @@ class Tiling(NamedTuple):
         return not same(self.key_blocks * self.columns, self.keys)
 
     def grid(self, m: Size, i: Size, j: Size):
-        """The pairs of step m, its i-th queries and j-th keys, as a mask is asked about them."""
+        """The pairs of step m, its i-th queries and j-th keys, as masks and biases are asked about
+        them.
+        """
         return masks.Grid(
             self.queries,
             self.keys,
@@ -117,6 +119,8 @@ class Tiling(NamedTuple):
             m // self.head_steps * self.chunk,
             self.chunk,
             aligned=True,
+            head_start=m % self.head_steps * self.heads,
+            heads=self.heads,
         )
 
     def query_grid(self, m: Size, i: Size):

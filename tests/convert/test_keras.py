@@ -1,0 +1,215 @@
+"""Keras's attention layers there and back, and their outputs beside ours."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfattn
+from tests.convert.parity import close, randomised, refused, same_weights, tokens
+from tfattn.convert import from_keras, to_keras
+
+B, T, S = 2, 5, 7
+DQ, DV, DK = 11, 13, 17
+
+HEADS = {
+    "plain": {"num_heads": 3, "key_dim": 2},
+    "value_dim": {"num_heads": 3, "key_dim": 2, "value_dim": 5},
+    "no bias": {"num_heads": 3, "key_dim": 2, "use_bias": False},
+    "output_shape": {"num_heads": 3, "key_dim": 2, "output_shape": 19, "dropout": 0.2},
+    "gate": {"num_heads": 3, "key_dim": 2, "use_gate": True},
+}
+GROUPS = {
+    "two groups": {"head_dim": 3, "num_query_heads": 4, "num_key_value_heads": 2},
+    "one group": {"head_dim": 3, "num_query_heads": 2, "num_key_value_heads": 1, "use_bias": False},
+    "gate and groups": {
+        "head_dim": 3,
+        "num_query_heads": 4,
+        "num_key_value_heads": 2,
+        "use_gate": True,
+    },
+}
+SINGLE = {
+    "dot": (keras.layers.Attention, {}),
+    "dot, scaled": (keras.layers.Attention, {"use_scale": True}),
+    "concat": (keras.layers.Attention, {"score_mode": "concat"}),
+    "concat, scaled": (keras.layers.Attention, {"score_mode": "concat", "use_scale": True}),
+    "additive": (keras.layers.AdditiveAttention, {"dropout": 0.1}),
+    "additive, no scale": (keras.layers.AdditiveAttention, {"use_scale": False}),
+}
+
+
+def operands():
+    return tokens(B, T, DQ), tokens(B, S, DV, seed=2), tokens(B, S, DK, seed=3)
+
+
+def with_heads(name):
+    cls = keras.layers.MultiHeadAttention if name in HEADS else keras.layers.GroupQueryAttention
+    layer = cls(**{**HEADS, **GROUPS}[name])
+    layer(*operands())
+    return randomised(layer)
+
+
+def padded():
+    return np.arange(S) < np.array([[S - 2], [S]])  # (B, S)
+
+
+MASKS = {
+    "none": {},
+    "padding": {"value_mask": padded()},
+    "pairs": {"attention_mask": np.random.default_rng(5).random((B, T, S)) < 0.8},
+}
+
+
+@pytest.mark.parametrize("masks", MASKS)
+@pytest.mark.parametrize("name", [*HEADS, *GROUPS])
+def test_heads_from_keras_compute_the_same(name, masks):
+    query, value, key = operands()
+    theirs = with_heads(name)
+    ours = from_keras(theirs)
+    assert (ours.name, ours.dropout) == (theirs.name, theirs.get_config()["dropout"])
+    assert type(ours) is tfattn.MultiHeadAttention
+    close(
+        ours(query=query, value=value, key=key, **MASKS[masks]),
+        theirs(query=query, value=value, key=key, **MASKS[masks]),
+    )
+
+
+@pytest.mark.parametrize("name", [*HEADS, *GROUPS])
+def test_heads_from_keras_compute_the_same_under_a_causal_mask(name):
+    layer = type(with_heads(name))(**{**HEADS, **GROUPS}[name])
+    x = tokens(B, T, DQ)
+    layer(x, x)
+    randomised(layer)
+    ours = from_keras(layer)
+    close(
+        ours(query=x, value=x, use_causal_mask=True), layer(query=x, value=x, use_causal_mask=True)
+    )
+
+
+@pytest.mark.parametrize("name", [*HEADS, *GROUPS])
+def test_heads_go_there_and_back_bit_for_bit(name):
+    theirs = with_heads(name)
+    back = to_keras(from_keras(theirs))
+    assert type(back) is type(theirs)
+    same_weights(back, theirs)
+    query, value, key = operands()
+    np.testing.assert_array_equal(back(query, value, key), theirs(query, value, key))
+    same_weights(from_keras(back), from_keras(theirs))
+
+
+@pytest.mark.parametrize("axes", [None, (2,), (1, 2)])
+def test_attention_over_axes_goes_there_and_back(axes):
+    theirs = keras.layers.MultiHeadAttention(3, 2, attention_axes=axes, output_shape=(5, 2))
+    x = tokens(B, T, S, DQ)
+    theirs(x, x)
+    ours = from_keras(randomised(theirs))
+    close(ours(query=x, value=x), theirs(x, x))
+    back = to_keras(ours)
+    same_weights(back, theirs)
+    np.testing.assert_array_equal(back(x, x), theirs(x, x))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_window_of_as_many_queries_as_keys_is_the_same(causal):
+    theirs = keras.layers.MultiHeadAttention(3, 2, sliding_window=3)
+    x = tokens(B, S, DQ)
+    theirs(x, x)
+    ours = from_keras(randomised(theirs))
+    close(ours(query=x, value=x, use_causal_mask=causal), theirs(x, x, use_causal_mask=causal))
+    assert to_keras(ours).get_config()["sliding_window"] == 3
+
+
+def test_regularizers_and_dtypes_come_along():
+    theirs = keras.layers.MultiHeadAttention(2, 3, kernel_regularizer="l2", dtype="mixed_bfloat16")
+    theirs(*operands())
+    ours = from_keras(theirs)
+    assert ours.dtype_policy.name == "mixed_bfloat16"
+    assert to_keras(ours).get_config() == theirs.get_config()
+
+
+def single(name):
+    cls, options = SINGLE[name]
+    layer = cls(**options)
+    layer([tokens(B, T, DQ), tokens(B, S, DV), tokens(B, S, DQ)])
+    for variable in randomised(layer).weights:
+        variable.assign(abs(variable.numpy()))  # a scale below 0 is refused
+    return layer
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", SINGLE)
+def test_single_heads_from_keras_compute_the_same(name, masked):
+    theirs = single(name)
+    query, value, key = tokens(B, T, DQ), tokens(B, S, DV, seed=2), tokens(B, S, DQ, seed=3)
+    masks = ([None, padded()], {"value_mask": padded()}) if masked else (None, {})
+    wanted = theirs([query, value, key], mask=masks[0])
+    close(from_keras(theirs)(query=query, value=value, key=key, **masks[1]), wanted)
+
+
+@pytest.mark.parametrize("name", ["dot, scaled", "concat, scaled", "additive"])
+def test_a_scale_that_was_learnt_comes_back_bit_for_bit(name):
+    theirs = single(name)
+    back = to_keras(from_keras(theirs))
+    assert type(back) is type(theirs)
+    same_weights(back, theirs)
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_single_heads_go_back_to_a_layer_that_computes_the_same(name):
+    theirs = single(name)
+    ours = from_keras(theirs)
+    back = to_keras(ours)
+    query, value, key = tokens(B, T, DQ), tokens(B, S, DV, seed=2), tokens(B, S, DQ, seed=3)
+    close(back([query, value, key]), theirs([query, value, key]))
+    same_weights(from_keras(back), ours)
+
+
+def test_the_scaled_dot_product_goes_to_keras():
+    ours = tfattn.DotProductAttention()
+    query, value, key = tokens(B, T, DQ), tokens(B, S, DV, seed=2), tokens(B, S, DQ, seed=3)
+    wanted = ours(query=query, value=value, key=key)
+    close(to_keras(ours)([query, value, key]), wanted)
+
+
+def made(layer, width=DQ):
+    layer(query=tokens(B, T, width), value=tokens(B, S, width, seed=2))
+    return randomised(layer)
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("score", tfattn.MultiHeadAttention(2, 3, score=tfattn.CosineScore())),
+        ("score", tfattn.MultiHeadAttention(2, 3, score=tfattn.DotProductScore(scale=2.0))),
+        ("positions", tfattn.MultiHeadAttention(2, 3, positions=tfattn.AlibiPositions())),
+        ("value_dim", tfattn.MultiHeadAttention(2, 3, value_dim=5, num_key_value_heads=1)),
+        ("output_shape", tfattn.MultiHeadAttention(2, 3, output_shape=5, num_key_value_heads=1)),
+        ("normalizer", tfattn.MultiHeadAttention(2, 3, normalizer=tfattn.AttentionSinks())),
+        ("score", tfattn.Attention(tfattn.BilinearScore())),
+        ("query_kernel, key_kernel", tfattn.AdditiveAttention(units=DQ)),
+        ("query_kernel, key_kernel", tfattn.AdditiveAttention(units=3)),
+    ],
+)
+def test_what_keras_does_not_have_is_refused_by_name(name, layer):
+    with refused(name):
+        to_keras(made(layer))
+
+
+def test_a_scale_below_zero_is_refused():
+    theirs = single("dot, scaled")
+    theirs.scale.assign(-0.5)
+    with pytest.raises(ValueError, match="from_keras: `scale` must be a positive"):
+        from_keras(theirs)
+
+
+@pytest.mark.parametrize("convert", [from_keras, to_keras])
+def test_other_layers_are_refused(convert):
+    with pytest.raises(ValueError, match=f"{convert.__name__}: `layer` must be one of"):
+        convert(keras.layers.Dense(3))
+
+
+def test_a_layer_without_weights_is_refused():
+    with pytest.raises(ValueError, match="from_keras: `layer` must be built"):
+        from_keras(keras.layers.MultiHeadAttention(2, 3))
+    with pytest.raises(ValueError, match="to_keras: `layer` must be built"):
+        to_keras(tfattn.MultiHeadAttention(2, 3))

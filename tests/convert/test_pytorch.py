@@ -1,0 +1,278 @@
+"""PyTorch's modules there and back, and their outputs beside ours."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfattn
+from tests.convert.parity import close, refused, same_weights, tokens
+from tfattn.convert import from_torch, to_torch
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+# Of `nn.Transformer`, whose encoder has no fast path for an odd number of heads.
+pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
+
+B, T, S, D, H = 2, 5, 7, 6, 3
+
+ATTENTIONS = {
+    "plain": {},
+    "no bias": {"bias": False},
+    "other widths": {"kdim": 11, "vdim": 13},
+    "one other width": {"kdim": 11},
+}
+BLOCKS = {
+    "plain": {},
+    "pre-norm": {"norm_first": True},
+    "gelu": {"activation": "gelu", "layer_norm_eps": 1e-3},
+}
+STACKS = ("encoder", "encoder and norm", "decoder", "decoder and norm", "transformer")
+
+
+def randomised(module):
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(0.7 * torch.randn(parameter.shape, generator=generator) + 0.1)
+    return module.eval()
+
+
+def run(module, *inputs, **masks):
+    masks = {name: torch.tensor(mask) for name, mask in masks.items()}
+    with torch.no_grad():
+        output = module(*map(torch.tensor, inputs), **masks)
+    return (output[0] if isinstance(output, tuple) else output).numpy()
+
+
+def padded(length):
+    return np.arange(length) < np.array([[length - 2], [length]])
+
+
+def causal(length):
+    return np.tri(length, dtype=bool)
+
+
+def ours(name):
+    """Arguments of `from_torch` for a row of BLOCKS."""
+    options = dict(BLOCKS[name])
+    epsilon = options.pop("layer_norm_eps", 1e-5)
+    return {"num_heads": H, "epsilon": epsilon, **options}
+
+
+def attention(name):
+    return randomised(nn.MultiheadAttention(D, H, batch_first=True, **ATTENTIONS[name]))
+
+
+def block(cls, name):
+    return randomised(cls(D, H, 11, batch_first=True, **BLOCKS[name]))
+
+
+def stack(kind, name="plain"):
+    options = {"batch_first": True, **BLOCKS[name]}
+    norm = nn.LayerNorm(D, eps=options.get("layer_norm_eps", 1e-5)) if "norm" in kind else None
+    if kind == "transformer":
+        module = nn.Transformer(D, H, 2, 3, 11, **options)
+    elif kind.startswith("encoder"):
+        layer = nn.TransformerEncoderLayer(D, H, 11, **options)
+        module = nn.TransformerEncoder(layer, 2, norm, enable_nested_tensor=False)
+    else:
+        module = nn.TransformerDecoder(nn.TransformerDecoderLayer(D, H, 11, **options), 2, norm)
+    return randomised(module)
+
+
+def goes_back(module, layer, fresh):
+    """The state comes back bit for bit, and a fresh module loads it."""
+    state, back = module.state_dict(), to_torch(layer)
+    assert set(back) == set(state)
+    for name, array in back.items():
+        np.testing.assert_array_equal(array, state[name].numpy(), err_msg=name)
+    fresh.load_state_dict({name: torch.tensor(array) for name, array in back.items()})
+
+
+@pytest.mark.parametrize("masks", ["none", "padding", "pairs"])
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_an_attention_computes_the_same(name, masks):
+    options = ATTENTIONS[name]
+    query = tokens(B, T, D)
+    key = tokens(B, S, options.get("kdim", D), seed=2)
+    value = tokens(B, S, options.get("vdim", D), seed=3)
+    module = attention(name)
+    pairs = np.random.default_rng(5).random((T, S)) < 0.8
+    of_theirs, of_ours = {
+        "none": ({}, {}),
+        "padding": ({"key_padding_mask": ~padded(S)}, {"key_mask": padded(S)}),
+        "pairs": ({"attn_mask": ~pairs}, {"attention_mask": pairs}),
+    }[masks]
+    layer = from_torch(module.state_dict(), num_heads=H)
+    wanted = run(module, query, key, value, **of_theirs)
+    close(layer(query=query, value=value, key=key, **of_ours), wanted)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_an_attention_goes_there_and_back_bit_for_bit(name):
+    module = attention(name)
+    layer = from_torch(module.state_dict(), num_heads=H, dropout=0.1)
+    assert layer.dropout == 0.1
+    goes_back(module, layer, nn.MultiheadAttention(D, H, batch_first=True, **ATTENTIONS[name]))
+    same_weights(from_torch(to_torch(layer), num_heads=H), layer)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", BLOCKS)
+def test_an_encoder_layer_computes_the_same(name, masked):
+    x, module = tokens(B, T, D), block(nn.TransformerEncoderLayer, name)
+    layer = from_torch(module.state_dict(), **ours(name))
+    of_theirs, of_ours = {}, {}
+    if masked:
+        of_theirs = {"src_key_padding_mask": ~padded(T), "src_mask": ~causal(T)}
+        of_ours = {"mask": padded(T), "use_causal_mask": True}
+    real = padded(T) if masked else np.ones((B, T), bool)
+    # PyTorch's fast path gives zeros where a token is padding.
+    close(np.asarray(layer(x, **of_ours))[real], run(module, x, **of_theirs)[real])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("name", BLOCKS)
+def test_a_decoder_layer_computes_the_same(name, masked):
+    x, memory = tokens(B, T, D), tokens(B, S, D, seed=2)
+    module = block(nn.TransformerDecoderLayer, name)
+    layer = from_torch(module.state_dict(), **ours(name))
+    of_theirs, of_ours = {}, {"use_causal_mask": False}
+    if masked:
+        of_theirs = {
+            "tgt_mask": ~causal(T),
+            "tgt_key_padding_mask": ~padded(T),
+            "memory_key_padding_mask": ~padded(S),
+        }
+        of_ours = {"inputs_mask": padded(T), "memory_mask": padded(S)}
+    close(layer(x, memory, **of_ours), run(module, x, memory, **of_theirs))
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("cls", [nn.TransformerEncoderLayer, nn.TransformerDecoderLayer])
+def test_layers_go_there_and_back_bit_for_bit(cls, name):
+    module = block(cls, name)
+    layer = from_torch(module.state_dict(), **ours(name), dropout=0.3)
+    dropouts = (layer.dropout, layer.attention_dropout, layer.feed_forward.dropout)
+    assert dropouts == (0.3, 0.3, 0.3)
+    goes_back(module, layer, cls(D, H, 11, **BLOCKS[name]))
+    same_weights(from_torch(to_torch(layer), **ours(name)), layer)
+
+
+@pytest.mark.slow(keep=1)
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("kind", STACKS)
+def test_a_stack_computes_the_same_and_goes_back_bit_for_bit(kind, name):
+    module = stack(kind, name)
+    model = from_torch(module.state_dict(), **ours(name))
+    x, y = tokens(B, S, D), tokens(B, T, D, seed=2)
+    if kind.startswith("encoder"):
+        wanted = run(module, x, src_key_padding_mask=~padded(S))[padded(S)]
+        found = np.asarray(model(x, mask=padded(S)))[padded(S)]
+    elif kind.startswith("decoder"):
+        masks = {"tgt_mask": ~causal(T), "memory_key_padding_mask": ~padded(S)}
+        wanted = run(module, y, x, tgt_key_padding_mask=~padded(T), **masks)
+        found = model([y, x], mask=[padded(T), padded(S)])
+    else:
+        masks = {"tgt_mask": ~causal(T), "memory_key_padding_mask": ~padded(S)}
+        masks |= {"src_key_padding_mask": ~padded(S), "tgt_key_padding_mask": ~padded(T)}
+        wanted = run(module, x, y, **masks)
+        found = model([x, y], mask=[padded(S), padded(T)])
+    close(found, wanted)
+    goes_back(module, model, stack(kind, name))
+
+
+@pytest.mark.slow
+def test_a_stack_can_be_saved(tmp_path):
+    model = from_torch(stack("transformer").state_dict(), num_heads=H)
+    model.save(tmp_path / "model.keras")
+    x, y = tokens(B, S, D), tokens(B, T, D, seed=2)
+    close(keras.saving.load_model(tmp_path / "model.keras")([x, y]), model([x, y]))
+
+
+def test_arrays_of_numpy_are_taken_too():
+    state = {name: array.numpy() for name, array in attention("plain").state_dict().items()}
+    same_weights(from_torch(state, H), from_torch(attention("plain").state_dict(), H))
+
+
+def test_one_error_lists_every_weight_that_does_not_fit():
+    state = dict(block(nn.TransformerEncoderLayer, "plain").state_dict())
+    state["linear2.weight"] = torch.zeros(5, 11)
+    state["self_attn.in_proj_bias"] = torch.zeros(7)
+    del state["norm2.bias"]
+    state["norm9.bias"] = torch.zeros(13)
+    with pytest.raises(ValueError, match="from_torch: the weights must have") as error:
+        from_torch(state, num_heads=H)
+    assert sorted(str(error.value).splitlines()[1:]) == [
+        "  linear2.weight: expected (6, 11), found (5, 11)",
+        "  norm2.bias: expected (6,), found none",
+        "  norm9.bias: expected none, found (13,)",
+        "  self_attn.in_proj_bias: expected (18,), found (7,)",
+    ]
+
+
+def test_weights_outside_of_a_stack_are_listed():
+    state = {**stack("encoder").state_dict(), "embedding.weight": torch.zeros(13, D)}
+    with pytest.raises(ValueError, match=r"embedding.weight: expected none, found \(13, 6\)"):
+        from_torch(state, num_heads=H)
+
+
+def test_a_layer_without_biases_lists_them():
+    module = nn.TransformerEncoderLayer(D, H, 11, bias=False)
+    with pytest.raises(ValueError, match=r"norm1.bias: expected \(6,\), found none"):
+        from_torch(module.state_dict(), num_heads=H)
+
+
+def test_keys_beside_those_of_the_inputs_are_refused_by_name():
+    module = nn.MultiheadAttention(D, H, add_bias_kv=True)
+    with refused("bias_k"):
+        from_torch(module.state_dict(), num_heads=H)
+
+
+def test_a_state_of_something_else_is_refused():
+    with pytest.raises(ValueError, match="from_torch: `state` must be the state of an attention"):
+        from_torch(nn.Linear(2, 3).state_dict(), num_heads=1)
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(ValueError, match="from_torch: `num_heads` must divide `width`=6"):
+        from_torch(attention("plain").state_dict(), num_heads=4)
+
+
+def made(layer, *inputs):
+    layer(*(inputs or (tokens(B, T, D),) * (2 if "Attention" in type(layer).__name__ else 1)))
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "inputs"),
+    [
+        ("key_dim", tfattn.MultiHeadAttention(H, 5), ()),
+        ("value_dim", tfattn.MultiHeadAttention(H, 2, 5), ()),
+        ("output_shape", tfattn.MultiHeadAttention(H, 2, output_shape=5), ()),
+        ("positions", tfattn.MultiHeadAttention(H, 2, positions=tfattn.AlibiPositions()), ()),
+        ("use_gate", tfattn.MultiHeadAttention(H, 2, use_gate=True), ()),
+        ("sliding_window", tfattn.MultiHeadAttention(H, 2, sliding_window=3), ()),
+        ("attention_axes", tfattn.MultiHeadAttention(H, 2, attention_axes=-2), ()),
+        ("memory", tfattn.TransformerDecoderBlock(H, 11), ()),
+        ("memory", tfattn.TransformerDecoderBlock(H, 11), (tokens(B, T, D), tokens(B, S, 13))),
+        (
+            "key_dim",
+            tfattn.TransformerEncoderBlock(
+                hidden_dim=11, attention=tfattn.MultiHeadAttention(H, 5)
+            ),
+            (),
+        ),
+    ],
+)
+def test_what_pytorch_does_not_have_is_refused_by_name(name, layer, inputs):
+    with refused(name):
+        to_torch(made(layer, *inputs))
+
+
+def test_other_layers_are_refused():
+    with pytest.raises(ValueError, match="to_torch: `layer` must be one of MultiHeadAttention"):
+        to_torch(keras.layers.Dense(3))
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+    with pytest.raises(ValueError, match="to_torch: `layer` must be a model that `from_torch`"):
+        to_torch(model)

@@ -1,0 +1,204 @@
+"""What users of attention layers run into: each row of `docs/field-notes.md` names its tests.
+
+`pytest --full -k field_note_05` runs those of row 5. Most stand where their subject does; here are
+those of rows that are about more than one part.
+"""
+
+import ast
+import functools
+import types
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfattn
+from tests.blockwise import blocks_of
+from tests.field_notes import TESTS, keyword, notes
+from tests.test_multi_head import draw
+from tfattn import attend, biases, masks
+from tfattn.core.paths import choice
+from tfattn.data import SubwordVocabulary, Vocabulary
+
+
+def test_the_page_has_every_note_once_and_in_order():
+    assert [note.number for note in notes()] == list(range(1, 34))
+    assert all(note.elsewhere.strip() and note.here.strip() for note in notes())
+
+
+@functools.cache
+def functions_of(file):
+    path = TESTS / file
+    tree = ast.parse(path.read_text(encoding="utf-8")) if path.is_file() else ast.Module([], [])
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize("note", [pytest.param(note, id=keyword(note.number)) for note in notes()])
+def test_a_note_has_tests_and_they_are_there(note):
+    assert note.tests
+    for test in note.tests:
+        file, _, function = test.partition("::")
+        assert function.startswith("test_") and function in functions_of(file), test
+
+
+def test_a_test_is_found_by_the_numbers_of_its_notes(request):
+    def keywords_of(file, name):
+        node = f"tests/{file}::{name}"
+        item = types.SimpleNamespace(path=TESTS / file, nodeid=node, extra_keyword_matches=set())
+        request.config.hook.pytest_itemcollected(item=item)
+        return item.extra_keyword_matches
+
+    sparsemax = "test_keras_own_sparsemax_still_gives_rows_that_do_not_sum_to_one"
+    assert keywords_of("test_normalizers.py", sparsemax) == {"field_note_33"}
+    jit = "test_jit_equals_eager_in_output_and_every_gradient[Attention]"
+    assert keywords_of("conformance/test_graph.py", jit) == {"field_note_03", "field_note_20"}
+    assert keywords_of("test_graph.py", jit) == set()
+
+
+# Note 3.
+
+
+def padded_model():
+    """A classifier that hides its padding by nothing but the mask of its embedding."""
+    keras.utils.set_random_seed(0)
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(11, 6, mask_zero=True)(ids)
+    x = tfattn.MultiHeadAttention(2, 3)(query=x, value=x)
+    x = keras.layers.GlobalAveragePooling1D()(x)
+    return keras.Model(ids, keras.layers.Dense(1)(x))
+
+
+@pytest.mark.slow
+def test_a_padded_batch_is_the_same_eagerly_in_a_graph_under_xla_and_in_fit(dense_path):
+    ids = np.random.default_rng(3).integers(1, 11, (5, 7)).astype("int32")
+    ids[::2, 4:] = 0
+    longer, labels = np.pad(ids, ((0, 0), (0, 2))), np.arange(5.0)[:, None]
+    model, losses = padded_model(), []
+    wanted = model(ids)
+    for run in (
+        model,
+        tf.function(model),
+        tf.function(model, jit_compile=True),
+        functools.partial(model.predict, verbose=0),
+    ):
+        for batch in (ids, longer):
+            np.testing.assert_allclose(run(tf.constant(batch)), wanted, rtol=1e-5, atol=1e-6)
+    for batch, options in (
+        (ids, {"run_eagerly": True}),
+        (longer, {"jit_compile": False}),
+        (longer, {"jit_compile": True}),
+    ):
+        model = padded_model()
+        model.compile(keras.optimizers.SGD(0.1), "mse", **options)
+        losses.append(model.fit(batch, labels, epochs=3, verbose=0).history["loss"])
+    assert losses[0][-1] < losses[0][0]
+    for others in losses[1:]:
+        np.testing.assert_allclose(others, losses[0], rtol=1e-4)
+
+
+# Note 4.
+
+
+OTHER_MASKS = {
+    "none": {},
+    "lengths": {"valid_lens": np.array([7, 6])},
+    "array": {"attention_mask": ~np.eye(7, k=-1, dtype=bool)},
+    "object": {"attention_mask": masks.window(3)},
+}
+
+
+@pytest.mark.slow(keep=2)
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("other", OTHER_MASKS)
+@pytest.mark.parametrize("path", ["dense", "streamed"])
+def test_a_later_token_changes_no_bit_before_it_whatever_else_is_asked_for(path, other, policy):
+    tokens = draw(2, 7, 11)
+    changed = tokens.copy()
+    changed[:, 4] += 1
+    for rate, training in ((0.0, False), (0.5, False), (0.5, True)):
+        for scores in (False, True) if path == "dense" else (False,):
+            results = []
+            for x in (tokens, changed):
+                layer = tfattn.MultiHeadAttention(
+                    3, 5, dropout=rate, seed=2, dtype=policy, flash_attention=path == "streamed"
+                )
+                layer.build(x.shape, x.shape)
+                layer.set_weights(
+                    [w if w.dtype == "uint32" else draw(*w.shape) for w in layer.get_weights()]
+                )
+                result = layer(
+                    query=x,
+                    value=x,
+                    use_causal_mask=True,
+                    return_attention_scores=scores,
+                    training=training,
+                    **OTHER_MASKS[other],
+                )
+                output = result[0] if scores else result
+                results.append(np.asarray(keras.ops.cast(output, "float32")))
+            before, after = results
+            np.testing.assert_array_equal(after[:, :4], before[:, :4])
+            assert (after[:, 4] != before[:, 4]).any()
+
+
+# Note 12.
+
+
+def test_a_dropout_rate_keeps_the_streamed_path_and_no_weights_come_unasked(monkeypatch):
+    taken, ask = [], choice.streams
+
+    def noted(*args):
+        taken.append(ask(*args))
+        return taken[-1]
+
+    monkeypatch.setattr(choice, "streams", noted)
+    long, outputs = draw(1, 2048, 8), []
+    for rate in (0.0, 0.5):
+        layer = tfattn.MultiHeadAttention(2, 4, dropout=rate)
+        layer.build(long.shape, long.shape)
+        layer.set_weights(
+            [w if w.dtype == "uint32" else draw(*w.shape) for w in layer.get_weights()]
+        )
+        outputs.append(layer(query=long, value=long))
+    assert taken == [True, True]
+    assert [output.shape for output in outputs] == [(1, 2048, 8)] * 2
+    np.testing.assert_array_equal(*outputs)
+
+
+# Note 31.
+
+
+def test_no_more_than_a_block_is_asked_of_a_bias_at_once():
+    inner, asked = biases.alibi(3), []
+
+    class Noted(biases.Bias):
+        def on(self, grid):
+            asked.append((grid.queries, grid.keys))
+            return inner.on(grid)
+
+    query, value = draw(2, 3, 13, 5), draw(2, 3, 17, 5)
+    results = []
+    for bias in (Noted(), inner.dense(13, 17)):
+        x = tf.constant(query)
+        with blocks_of((4, 6)), tf.GradientTape() as tape:
+            tape.watch(x)
+            output = attend(query=x, value=value, bias=bias, path="streamed")
+        results.append((output, tape.gradient(output, x)))
+    assert (4, 6) in asked and max(queries * keys for queries, keys in asked) == 4 * 6
+    for here, there in zip(*results, strict=True):
+        np.testing.assert_allclose(here, there, rtol=1e-5, atol=1e-5)
+
+
+# Note 32.
+
+
+def test_a_new_chinese_sentence_is_known_in_subwords_and_with_spaces():
+    sentences, new = ["我喜欢猫", "猫喜欢鱼", "我有鱼"], "我喜欢鱼"
+    words = Vocabulary.from_sentences(sentences)
+    assert words.encode(new) == [words.unknown_id]  # it is one word, and a new one
+    subwords = SubwordVocabulary.from_sentences(sentences, size=30)
+    assert subwords.unknown_id not in subwords.encode(new)
+    assert subwords.decode(subwords.encode(new)) == new
+    characters = Vocabulary.from_sentences(" ".join(sentence) for sentence in sentences)
+    assert characters.unknown_id not in characters.encode(" ".join(new))

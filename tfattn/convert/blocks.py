@@ -1,0 +1,106 @@
+"""What a Transformer block of another library can be: a plain one, and how it is made here."""
+
+from typing import Any, NamedTuple
+
+import keras
+
+from tfattn.convert import weights
+from tfattn.layers.attention.multi_head import MultiHeadAttention
+from tfattn.layers.transformer.block import TransformerBlock
+from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
+from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
+from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
+
+__all__ = ["BLOCKS", "Plain", "make", "plain"]
+
+BLOCKS = (TransformerEncoderBlock, TransformerDecoderBlock)
+
+
+class Plain(NamedTuple):
+    """A block of the paper's form, in numbers.
+
+    `key_dim` is the width of a head; the inner layer of the network has `activation`, and
+    `inner_dropout` behind it. `memory_width` is None in a block without attention over a memory.
+    """
+
+    width: int
+    num_heads: int
+    key_dim: int
+    hidden_dim: int
+    activation: Any = "relu"
+    epsilon: float = 1e-5
+    norm_first: bool = False
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    inner_dropout: float = 0.0
+    memory_width: int | None = None
+
+
+def make(cls: type[TransformerBlock], sizes: Plain, **options: Any) -> TransformerBlock:
+    """A built block of those sizes; `options` are its `name` and `dtype`."""
+    attention = None
+    if sizes.key_dim * sizes.num_heads != sizes.width:
+        attention = MultiHeadAttention(
+            sizes.num_heads, sizes.key_dim, dropout=sizes.attention_dropout
+        )
+    feed_forward = None
+    if sizes.inner_dropout or keras.activations.get(sizes.activation) != keras.activations.relu:
+        feed_forward = PositionwiseFeedForward(
+            sizes.hidden_dim, activation=sizes.activation, dropout=sizes.inner_dropout
+        )
+    norm = None
+    if sizes.epsilon != 1e-5:
+        norm = keras.layers.LayerNormalization(epsilon=sizes.epsilon)
+    block = cls(
+        num_heads=sizes.num_heads,
+        hidden_dim=sizes.hidden_dim,
+        dropout=sizes.dropout,
+        attention_dropout=sizes.attention_dropout,
+        norm_first=sizes.norm_first,
+        attention=attention,
+        feed_forward=feed_forward,
+        norm=norm,
+        **options,
+    )
+    tokens = (None, None, sizes.width)
+    if sizes.memory_width is None:
+        block.build(tokens)
+    else:
+        block.build(tokens, (None, None, sizes.memory_width))
+    return block
+
+
+def plain(who: str, block: TransformerBlock) -> Plain:
+    """A built block in numbers, or an error that names what is not plain in it."""
+    weights.check_type(who, "layer", block, BLOCKS)
+    weights.check_built(who, block)
+    attention, network = block.self_attention, block.feed_forward
+    norm = block.self_attention_norm.norm
+    width = attention.query_dense.kernel.shape[0]
+    weights.check_plain(who, attention)
+    layer_norm = isinstance(norm, keras.layers.LayerNormalization)
+    layer_norm = layer_norm and norm.gamma is not None and norm.beta is not None
+    only_plain = "only activation(x · W_1 + b_1) · W_2 + b_2 is there"
+    weights.refuse(
+        who,
+        {
+            "feed_forward": (type(network) is not PositionwiseFeedForward, only_plain),
+            "norm": (not layer_norm, "only layer normalisation with both weights is there"),
+            "value_dim": (attention.value_dim != attention.key_dim, "a head has one size there"),
+            "use_bias": (not attention.use_bias, "all linear maps have biases there"),
+        },
+    )
+    cross = getattr(block, "cross_attention", None)
+    return Plain(
+        width=width,
+        num_heads=attention.num_heads,
+        key_dim=attention.key_dim,
+        hidden_dim=network.hidden_dim,
+        activation=network.activation,
+        epsilon=norm.epsilon,
+        norm_first=block.norm_first,
+        dropout=block.dropout,
+        attention_dropout=attention.dropout,
+        inner_dropout=network.dropout,
+        memory_width=None if cross is None else cross.key_dense.kernel.shape[0],
+    )

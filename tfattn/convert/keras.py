@@ -1,0 +1,231 @@
+"""Keras's own attention layers."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfattn import _checks
+from tfattn.convert import weights
+from tfattn.layers.attention.multi_head import MultiHeadAttention
+from tfattn.layers.attention.scores import DotProductScore
+from tfattn.layers.attention.single_head import (
+    AdditiveAttention,
+    Attention,
+    DotProductAttention,
+)
+
+__all__ = ["from_keras", "multi_head_from_keras", "multi_head_to_keras", "to_keras"]
+
+
+def from_keras(layer: keras.layers.Layer) -> keras.layers.Layer:
+    """A layer of tfattn that computes what an attention layer of Keras computes.
+
+        MultiHeadAttention, GroupQueryAttention  →  MultiHeadAttention
+        Attention (score_mode "dot")             →  DotProductAttention
+        Attention ("concat"), AdditiveAttention  →  AdditiveAttention
+
+    Sizes, dropout, regularizers, names and dtypes come along. With fewer queries than keys, causal
+    masks and windows line up at the last key here, and at the first one in Keras.
+
+    `Attention` and `AdditiveAttention` of Keras are called on a list, `[query, value, key]`, and
+    those of tfattn with arguments. What such a layer learns is a scale. In `DotProductAttention` it
+    is a number that is not trained. In `AdditiveAttention` it is part of the weights, beside two
+    matrices that begin as the identity (times the scale, for "concat").
+
+    Args:
+        layer: a built layer of one of these classes, and not of a subclass.
+    Returns:
+        A built layer with the same weights.
+    Raises:
+        ValueError: another class; a layer that is not built; an argument that tfattn does not have;
+            a scale of `Attention` that is not above 0.
+    Example:
+        >>> tokens = np.ones((2, 7, 16), "float32")
+        >>> layer = keras.layers.MultiHeadAttention(num_heads=4, key_dim=4)
+        >>> output = layer(query=tokens, value=tokens)
+        >>> own = tfattn.convert.from_keras(layer)
+        >>> bool(np.allclose(own(query=tokens, value=tokens), output, atol=1e-5))
+        True
+    """
+    weights.check_type("from_keras", "layer", layer, _FROM)
+    weights.check_built("from_keras", layer)
+    return _FROM[type(layer)]("from_keras", layer)
+
+
+def to_keras(layer: keras.layers.Layer) -> keras.layers.Layer:
+    """The layer of Keras that computes what an attention layer of tfattn computes.
+
+    The inverse of `from_keras`. A `MultiHeadAttention` with shared heads of keys becomes a
+    `keras.layers.GroupQueryAttention`. An `AdditiveAttention` needs the identity for both of its
+    matrices, or the same multiple of it, since Keras's layers have none.
+
+    Args:
+        layer: a built `MultiHeadAttention`, `DotProductAttention`, `AdditiveAttention`, or an
+            `Attention` with the dot product.
+    Returns:
+        A built layer of Keras with the same weights.
+    Raises:
+        ValueError: another class; a layer that is not built; anything that Keras's layer does not
+            have, by its name: another score, positions, matrices of a score.
+    Example:
+        >>> tokens = np.ones((2, 7, 16), "float32")
+        >>> layer = MultiHeadAttention(num_heads=4, key_dim=4, num_key_value_heads=2)
+        >>> output = layer(query=tokens, value=tokens)
+        >>> type(tfattn.convert.to_keras(layer)).__name__
+        'GroupedQueryAttention'
+    """
+    weights.check_type("to_keras", "layer", layer, _TO)
+    weights.check_built("to_keras", layer)
+    return _TO[type(layer)]("to_keras", layer)
+
+
+def multi_head_from_keras(who: str, layer: keras.layers.Layer) -> MultiHeadAttention:
+    """From Keras's two layers with heads, or a subclass that computes the same."""
+    config = layer.get_config()
+    if "num_query_heads" in config:
+        config["num_heads"] = config.pop("num_query_heads")
+        config["key_dim"] = config.pop("head_dim")
+    shapes = _build_shapes(layer)
+    if config.get("attention_axes") == tuple(range(1, len(shapes["query_shape"]) - 1)):
+        config["attention_axes"] = None  # its default, which a built layer writes out
+    own = MultiHeadAttention.from_config(config)
+    own.build(**shapes)
+    weights.load(who, own, weights.arrays(layer))
+    return own
+
+
+def multi_head_to_keras(who: str, layer: MultiHeadAttention) -> keras.layers.Layer:
+    """To one of Keras's two layers with heads."""
+    weights.check_plain(who, layer, of_keras=True)
+    config = _without_own_arguments(layer.get_config())
+    shapes = _build_shapes(layer)
+    cls = keras.layers.MultiHeadAttention
+    if layer.num_key_value_heads != layer.num_heads:
+        cls = keras.layers.GroupQueryAttention
+        width = layer.compute_output_shape(**shapes)[-1]
+        different = config.pop("value_dim") != layer.key_dim
+        instead = "a head has one size in keras.layers.GroupQueryAttention"
+        weights.refuse(who, {"value_dim": (different, instead)})
+        different = (config.pop("output_shape"), width) != (None, shapes["query_shape"][-1])
+        instead = "the width of the query comes out of keras.layers.GroupQueryAttention"
+        weights.refuse(who, {"output_shape": (different, instead)})
+        config["num_query_heads"] = config.pop("num_heads")
+        config["head_dim"] = config.pop("key_dim")
+        config["num_key_value_heads"] = layer.num_key_value_heads
+    taken = {*inspect.signature(cls.__init__).parameters, "name", "trainable", "dtype"}
+    for name in set(config) - taken:
+        given = config.pop(name) not in (None, False)
+        instead = f"keras.layers.{cls.__name__} has no such argument"
+        weights.refuse(who, {name: (given, instead)})
+    other = cls.from_config(config)
+    other.build(**shapes)
+    weights.load(who, other, weights.arrays(layer))
+    return other
+
+
+def _single_head_from_keras(who: str, layer: keras.layers.Layer) -> keras.layers.Layer:
+    config, found = layer.get_config(), weights.arrays(layer)
+    use_scale = config.pop("use_scale")
+    mode = config.pop("score_mode", "additive")
+    query, value, *key = _shapes_of_list(layer)
+    key = key[0] if key else value
+    scale = found.get("scale", np.float32(1.0))
+    if mode == "dot":
+        scale = float(scale)
+        config["scale"] = _checks.positive_number(who, "scale", scale) if use_scale else 1.0
+        own = DotProductAttention(**config)
+        own.build(query, value, key)
+        return own
+    width = query[-1]
+    own = AdditiveAttention(units=width, **config)
+    own.build(query, value, key)
+    identity = np.eye(width, dtype="float32")
+    if mode == "concat":
+        matrix = identity * scale
+        column = np.full((width, 1), found["concat_score_weight"], "float32")
+    else:
+        matrix, column = identity, np.broadcast_to(scale, (width,)).reshape(width, 1)
+    state = {"query_kernel": matrix, "key_kernel": matrix, "score_kernel": column}
+    weights.load(who, own, state)
+    return own
+
+
+def _dot_to_keras(who: str, layer: Attention) -> keras.layers.Layer:
+    score = layer.score
+    _refuse_normalizer(who, layer)
+    instead = "only the dot product is there"
+    weights.refuse(who, {"score": (type(score) is not DotProductScore, instead)})
+    shapes = _build_shapes(layer)
+    scale = score.scale
+    if scale is None:
+        scale = shapes["query_shape"][-1] ** -0.5
+    other = keras.layers.Attention(use_scale=True, **_shared_config(layer))
+    other.build(list(shapes.values()))
+    weights.load(who, other, {"scale": np.float32(scale)})
+    return other
+
+
+def _additive_to_keras(who: str, layer: AdditiveAttention) -> keras.layers.Layer:
+    _refuse_normalizer(who, layer)
+    found, shapes = weights.arrays(layer), _build_shapes(layer)
+    matrix, column = found["query_kernel"], found["score_kernel"][:, 0]
+    factor = matrix[0, 0]
+    multiple = np.array_equal(matrix, factor * np.eye(*matrix.shape, dtype=matrix.dtype))
+    same = multiple and np.array_equal(matrix, found["key_kernel"])
+    instead = "they must both be the identity, or one multiple of it: Keras's layers have none"
+    weights.refuse(who, {"query_kernel, key_kernel": (not same, instead)})
+    if factor == 1.0:
+        other, state = keras.layers.AdditiveAttention(**_shared_config(layer)), {"scale": column}
+    else:
+        different = bool(np.any(column != column[0]))
+        instead = "with matrices other than the identity, Keras has one number for all"
+        weights.refuse(who, {"score_kernel": (different, instead)})
+        options = {"use_scale": True, "score_mode": "concat", **_shared_config(layer)}
+        other = keras.layers.Attention(**options)
+        state = {"scale": factor, "concat_score_weight": column[0]}
+    other.build(list(shapes.values()))
+    weights.load(who, other, state)
+    return other
+
+
+def _refuse_normalizer(who: str, layer: Attention) -> None:
+    instead = "only the softmax is there"
+    weights.refuse(who, {"normalizer": (layer.normalizer is not None, instead)})
+
+
+def _shared_config(layer: Attention) -> dict[str, Any]:
+    config = layer.get_config()
+    names = ("name", "trainable", "dtype", "dropout", "seed")
+    return {name: config[name] for name in names}
+
+
+def _without_own_arguments(config: dict[str, Any]) -> dict[str, Any]:
+    """What Keras's layers may have too. An initializer has done its work in a built layer."""
+    own = ("score", "num_key_value_heads", "positions", "normalizer", "output_kernel_initializer")
+    return {name: value for name, value in config.items() if name not in own}
+
+
+def _build_shapes(layer: keras.layers.Layer) -> dict[str, Any]:
+    """The arguments of the layer's `build`."""
+    return {name: tuple(s) for name, s in layer.get_build_config()["shapes_dict"].items() if s}
+
+
+def _shapes_of_list(layer: keras.layers.Layer) -> list[tuple]:
+    return [tuple(shape) for shape in layer.get_build_config()["input_shape"]]
+
+
+_FROM: dict[type, Callable] = {
+    keras.layers.MultiHeadAttention: multi_head_from_keras,
+    keras.layers.GroupQueryAttention: multi_head_from_keras,
+    keras.layers.Attention: _single_head_from_keras,
+    keras.layers.AdditiveAttention: _single_head_from_keras,
+}
+_TO: dict[type, Callable] = {
+    MultiHeadAttention: multi_head_to_keras,
+    Attention: _dot_to_keras,
+    DotProductAttention: _dot_to_keras,
+    AdditiveAttention: _additive_to_keras,
+}

@@ -1,0 +1,305 @@
+"""KerasHub's layers: Transformer blocks and positions."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import keras
+
+from tfattn import _checks, _optional
+from tfattn.convert import blocks, weights
+from tfattn.convert.keras import multi_head_from_keras
+from tfattn.layers.positions import scalings
+from tfattn.layers.positions.added import LearnedPositionalEncoding, SinusoidalPositionalEncoding
+from tfattn.layers.positions.rotary import RotaryPositions
+from tfattn.layers.transformer.block import TransformerBlock
+from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
+from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
+
+__all__ = ["from_keras_hub", "to_keras_hub"]
+
+# Path of each part below a block to its path below KerasHub's layer.
+_ENCODER = {
+    "self_attention": "self_attention_layer",
+    "self_attention_norm/norm": "self_attention_layer_norm",
+    "feed_forward/inner": "feedforward_intermediate_dense",
+    "feed_forward/outer": "feedforward_output_dense",
+    "feed_forward_norm/norm": "feedforward_layer_norm",
+}
+_DECODER = {
+    **_ENCODER,
+    "self_attention": "self_attention",
+    "cross_attention": "cross_attention",
+    "cross_attention_norm/norm": "cross_attention_layer_norm",
+}
+
+# KerasHub's names of what `scalings.yarn` takes after its factor.
+_YARN = ("original_max_position_embeddings", "beta_fast", "beta_slow")
+
+
+def from_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
+    """A layer of tfattn that computes what a layer of KerasHub computes.
+
+        TransformerEncoder         →  TransformerEncoderBlock
+        TransformerDecoder         →  TransformerDecoderBlock
+        CachedMultiHeadAttention   →  MultiHeadAttention
+        SinePositionEncoding       →  SinusoidalPositionalEncoding
+        RotaryEmbedding            →  RotaryPositions
+        PositionEmbedding          →  LearnedPositionalEncoding
+        TokenAndPositionEmbedding  →  keras.Sequential of an Embedding and the latter
+
+    KerasHub's position layers return the encoding of their inputs, and those of tfattn add it to
+    them: `inputs + theirs(inputs)` is `ours(inputs)`. `RotaryPositions` are the `positions` of a
+    `MultiHeadAttention`. Padding masks are `mask`, `inputs_mask` and
+    `memory_mask` here, where KerasHub has `padding_mask`, `decoder_padding_mask` and
+    `encoder_padding_mask`.
+
+    Args:
+        layer: a built layer of one of these classes.
+    Returns:
+        A built layer with the same weights. Sinusoids and learned positions keep a name and dtype.
+    Raises:
+        ImportError: KerasHub is not installed.
+        ValueError: another class; a layer that is not built; a `TokenAndPositionEmbedding` with two
+            matrices for tokens; a `RotaryEmbedding` with a `denominator_dim`, or with "dynamic"
+            scaling, which in KerasHub is the same at every length.
+    """
+    who, hub = "from_keras_hub", _keras_hub("from_keras_hub")
+    functions: dict[type, Callable] = {
+        hub.layers.TransformerEncoder: _encoder_from_hub,
+        hub.layers.TransformerDecoder: _decoder_from_hub,
+        hub.layers.CachedMultiHeadAttention: multi_head_from_keras,
+        hub.layers.SinePositionEncoding: _sinusoids_from_hub,
+        hub.layers.RotaryEmbedding: _rotary_from_hub,
+        hub.layers.PositionEmbedding: _learned_from_hub,
+        hub.layers.TokenAndPositionEmbedding: _tokens_from_hub,
+    }
+    weights.check_type(who, "layer", layer, functions)
+    weights.check_built(who, layer)
+    return functions[type(layer)](who, layer)
+
+
+def to_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
+    """The layer of KerasHub that computes what a layer of tfattn computes.
+
+    The inverse of `from_keras_hub`, for blocks and positions.
+
+    Args:
+        layer: a built `TransformerEncoderBlock`, `TransformerDecoderBlock`,
+            `SinusoidalPositionalEncoding`, `RotaryPositions`, `LearnedPositionalEncoding`, or a
+            `keras.Sequential` of an Embedding and learned positions.
+    Returns:
+        A built layer of KerasHub with the same weights.
+    Raises:
+        ImportError: KerasHub is not installed.
+        ValueError: another class; a layer that is not built; anything that KerasHub's layer does
+            not have, by its name: another attention, network or norm, a scale of the inputs.
+    """
+    who, hub = "to_keras_hub", _keras_hub("to_keras_hub")
+    functions: dict[type, Callable] = {
+        TransformerEncoderBlock: _block_to_hub,
+        TransformerDecoderBlock: _block_to_hub,
+        SinusoidalPositionalEncoding: _sinusoids_to_hub,
+        RotaryPositions: _rotary_to_hub,
+        LearnedPositionalEncoding: _learned_to_hub,
+        keras.Sequential: _tokens_to_hub,
+    }
+    weights.check_type(who, "layer", layer, functions)
+    if not isinstance(layer, SinusoidalPositionalEncoding | RotaryPositions):  # have no weights
+        weights.check_built(who, layer)
+    return functions[type(layer)](who, layer, hub)
+
+
+def _keras_hub(who: str) -> ModuleType:
+    return _optional.find("keras_hub", "bench", f"tfattn.convert.{who}")
+
+
+def _encoder_from_hub(who: str, layer: Any) -> TransformerEncoderBlock:
+    return _block_from_hub(who, layer, TransformerEncoderBlock, _ENCODER)
+
+
+def _decoder_from_hub(who: str, layer: Any) -> TransformerDecoderBlock:
+    return _block_from_hub(who, layer, TransformerDecoderBlock, _DECODER)
+
+
+def _block_from_hub(who: str, layer: Any, cls: type, names: dict[str, str]) -> TransformerBlock:
+    found = weights.arrays(layer)
+    query = found[f"{names['self_attention']}/query/kernel"]  # (D, H, P)
+    memory = found.get("cross_attention/key/kernel")  # (Dm, H, P)
+    sizes = blocks.Plain(
+        width=query.shape[0],
+        num_heads=layer.num_heads,
+        key_dim=query.shape[2],
+        hidden_dim=layer.intermediate_dim,
+        activation=layer.activation,
+        epsilon=layer.layer_norm_epsilon,
+        norm_first=layer.normalize_first,
+        dropout=layer.dropout,
+        attention_dropout=layer.dropout,
+        memory_width=None if memory is None else memory.shape[0],
+    )
+    block = blocks.make(cls, sizes, name=layer.name, dtype=layer.dtype_policy)
+    back = {theirs: ours for ours, theirs in names.items()}
+    weights.load(who, block, _renamed(found, back))
+    return block
+
+
+def _block_to_hub(who: str, block: TransformerBlock, hub: ModuleType) -> Any:
+    sizes = blocks.plain(who, block)
+    same = sizes.attention_dropout == sizes.dropout
+    inner = sizes.inner_dropout > 0
+    instead = "a head is as wide as the inputs over the number of heads there"
+    weights.refuse(
+        who,
+        {
+            "attention_dropout": (not same, "it is the block's `dropout` there"),
+            "dropout of the feed_forward": (inner, "the inner layer has none there"),
+            "key_dim": (sizes.key_dim != sizes.width // sizes.num_heads, instead),
+        },
+    )
+    decodes = type(block) is TransformerDecoderBlock
+    layer = (hub.layers.TransformerDecoder if decodes else hub.layers.TransformerEncoder)(
+        sizes.hidden_dim,
+        sizes.num_heads,
+        dropout=sizes.dropout,
+        activation=sizes.activation,
+        layer_norm_epsilon=sizes.epsilon,
+        normalize_first=sizes.norm_first,
+        name=block.name,
+        dtype=block.dtype_policy,
+    )
+    tokens = (None, None, sizes.width)
+    if sizes.memory_width is None:
+        layer.build(tokens)
+    else:
+        layer.build(tokens, (None, None, sizes.memory_width))
+    names = _DECODER if decodes else _ENCODER
+    weights.load(who, layer, _renamed(weights.arrays(block), names))
+    return layer
+
+
+def _renamed(state: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """The state with the first parts of its names exchanged."""
+    result = {}
+    for name, array in state.items():
+        known = [part for part in names if name.startswith(f"{part}/")]
+        result[names[known[0]] + name[len(known[0]) :] if known else name] = array
+    return result
+
+
+def _sinusoids_from_hub(who: str, layer: Any) -> SinusoidalPositionalEncoding:
+    own = SinusoidalPositionalEncoding(max_wavelength=layer.max_wavelength, **_named(layer))
+    own.built = True  # nothing of it depends on shapes
+    return own
+
+
+def _sinusoids_to_hub(who: str, layer: SinusoidalPositionalEncoding, hub: ModuleType) -> Any:
+    _refuse_scale(who, layer)
+    wavelength = layer.max_wavelength
+    return hub.layers.SinePositionEncoding(max_wavelength=wavelength, **_named(layer))
+
+
+def _rotary_from_hub(who: str, layer: Any) -> RotaryPositions:
+    config = layer.get_config()
+    kind, factor = config["rope_type"], config["scaling_factor"]
+    denominator = config.get("denominator_dim") is not None
+    instead = "its scaling is fixed there, and grows with the length here"
+    weights.refuse(
+        who,
+        {
+            "rope_type": (kind not in ("linear", "yarn"), instead),
+            "denominator_dim": (denominator, "frequencies fall along the features that turn here"),
+        },
+    )
+    scaling = None if factor == 1.0 else scalings.linear(factor)
+    if kind == "yarn":
+        numbers = (config[name] for name in _YARN)
+        scaling = scalings.yarn(factor, *numbers, truncate=config["truncate"])
+    return RotaryPositions(float(config["max_wavelength"]), scaling=scaling, **_named(layer))
+
+
+def _rotary_to_hub(who: str, layer: RotaryPositions, hub: ModuleType) -> Any:
+    scaling, options = layer.scaling, {}
+    known = type(scaling) in (type(None), scalings.linear, scalings.yarn)
+    if type(scaling) is scalings.linear:
+        options = {"scaling_factor": scaling.factor}
+    elif type(scaling) is scalings.yarn:
+        known = scaling.attention_factor is None
+        numbers = (scaling.original_length, scaling.beta_fast, scaling.beta_slow)
+        options = {"rope_type": "yarn", "scaling_factor": scaling.factor}
+        options |= {**dict(zip(_YARN, numbers, strict=True)), "truncate": scaling.truncate}
+    weights.refuse(
+        who,
+        {
+            "rotary_dim": (layer.rotary_dim is not None, "all features of a head turn there"),
+            "interleaved": (
+                layer.interleaved,
+                "pairs are half a head apart there",
+            ),
+            "scaling": (not known, "there are the linear one, and YaRN's with its usual factor"),
+        },
+    )
+    return hub.layers.RotaryEmbedding(max_wavelength=layer.base, **options, **_named(layer))
+
+
+def _learned_from_hub(who: str, layer: Any) -> LearnedPositionalEncoding:
+    found = weights.arrays(layer)
+    own = LearnedPositionalEncoding(
+        layer.sequence_length, initializer=layer.initializer, **_named(layer)
+    )
+    own.build((None, None, found["embeddings"].shape[1]))
+    weights.load(who, own, found)
+    return own
+
+
+def _learned_to_hub(who: str, layer: LearnedPositionalEncoding, hub: ModuleType) -> Any:
+    _refuse_scale(who, layer)
+    found = weights.arrays(layer)
+    other = hub.layers.PositionEmbedding(
+        layer.max_length, initializer=layer.initializer, **_named(layer)
+    )
+    other.build((None, None, found["embeddings"].shape[1]))
+    weights.load(who, other, found)
+    return other
+
+
+def _tokens_from_hub(who: str, layer: Any) -> keras.Sequential:
+    tokens, positions = layer.token_embedding, layer.position_embedding
+    instead = "an Embedding has one matrix"
+    weights.refuse(who, {"tie_weights=False": (not tokens.tie_weights, instead)})
+    embedding = keras.layers.Embedding(
+        tokens.input_dim, tokens.output_dim, mask_zero=tokens.mask_zero, **_named(tokens)
+    )
+    own = keras.Sequential([embedding, _learned_from_hub(who, positions)], name=layer.name)
+    own.build((None, None))
+    weights.load(who, embedding, weights.arrays(tokens))
+    return own
+
+
+def _tokens_to_hub(who: str, model: keras.Sequential, hub: ModuleType) -> Any:
+    types = [type(layer) for layer in model.layers]
+    if types != [keras.layers.Embedding, LearnedPositionalEncoding]:
+        expected = "hold an Embedding and a LearnedPositionalEncoding"
+        _checks.fail(who, "layer", expected, [layer.name for layer in model.layers])
+    embedding, positions = model.layers
+    _refuse_scale(who, positions)
+    other = hub.layers.TokenAndPositionEmbedding(
+        embedding.input_dim,
+        positions.max_length,
+        embedding.output_dim,
+        mask_zero=embedding.mask_zero,
+        name=model.name,
+        dtype=embedding.dtype_policy,
+    )
+    other.build((None, None))
+    weights.load(who, other.token_embedding, weights.arrays(embedding))
+    weights.load(who, other.position_embedding, weights.arrays(positions))
+    return other
+
+
+def _named(layer: Any) -> dict[str, Any]:
+    return {"name": layer.name, "dtype": layer.dtype_policy, "trainable": layer.trainable}
+
+
+def _refuse_scale(who: str, layer: Any) -> None:
+    weights.refuse(who, {"input_scale": (layer.input_scale != 1.0, "it does not scale there")})

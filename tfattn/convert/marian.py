@@ -1,0 +1,281 @@
+"""Marian's translation models, as Hugging Face's `transformers` keeps them (`MarianMTModel`)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tfattn import _checks
+from tfattn.convert import blocks, weights
+from tfattn.layers.positions.added import LearnedPositionalEncoding
+from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
+from tfattn.models.stacks import TransformerDecoder, TransformerEncoder
+from tfattn.models.transformer import Transformer
+
+__all__ = ["from_marian", "ids_from_marian", "ids_to_marian", "to_marian"]
+
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu", "tanh": "tanh"}
+
+# Finite, unlike −inf, so that a smoothed loss stays finite too.
+_NEVER = -1e9
+
+
+def _attention(ours: str, theirs: str) -> dict[str, str]:
+    maps = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "attention_output": "out_proj"}
+    return {f"{ours}/{part}": f"{theirs}.{module}" for part, module in maps.items()}
+
+
+# Path of each part below a block to the module's name.
+_ENCODER = {
+    **_attention("self_attention", "self_attn"),
+    "self_attention_norm/norm": "self_attn_layer_norm",
+    "feed_forward/inner": "fc1",
+    "feed_forward/outer": "fc2",
+    "feed_forward_norm/norm": "final_layer_norm",
+}
+_DECODER = {
+    **_ENCODER,
+    **_attention("cross_attention", "encoder_attn"),
+    "cross_attention_norm/norm": "encoder_attn_layer_norm",
+}
+
+
+def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transformer:
+    """A `Transformer` that computes what a `MarianMTModel` computes.
+
+        model = tfattn.convert.from_marian(module.state_dict(), module.config.to_dict())
+        state = model.encode(tfattn.convert.ids_from_marian(source, config), max_length=64)
+        begin, end = config["decoder_start_token_id"] + 1, config["eos_token_id"] + 1
+
+    Ids are one higher than Marian's, see `ids_from_marian`: 0 is padding here, and a token there.
+    So the vocabularies have one entry more, with a vector of zeros and a score that is never the
+    highest. Embeddings and output matrix are copies of Marian's one matrix, which training would
+    make different. The sinusoids, in Marian's order (first all sines, then all cosines), are a
+    table that is not trained, of `max_position_embeddings` positions.
+
+    Args:
+        state: name to array, such as `module.state_dict()` or what is in a file of weights; NumPy
+            must be able to read the arrays. The tables of positions may be missing.
+        config: the model's `config.json`, or `module.config.to_dict()`.
+    Returns:
+        A built model with the same weights.
+    Raises:
+        ValueError: the config has what tfattn has not, by its name: an encoder and a decoder of
+            different sizes, norms elsewhere, another activation; weights are missing, unknown, or
+            of other shapes, all of which are listed.
+
+    Source: Junczys-Dowmunt et al. 2018, arXiv:1804.00344, for Marian.
+    """
+    who = "from_marian"
+    state = {name: np.asarray(array) for name, array in state.items()}
+    _refuse(who, config)
+    width, num_heads = config["d_model"], config["encoder_attention_heads"]
+    _checks.divides(who, "encoder_attention_heads", num_heads, "d_model", width)
+    sizes = blocks.Plain(
+        width=width,
+        num_heads=num_heads,
+        key_dim=width // num_heads,
+        hidden_dim=config["encoder_ffn_dim"],
+        activation=_ACTIVATIONS[config["activation_function"]],
+        dropout=config.get("dropout", 0.0),
+        attention_dropout=config.get("attention_dropout", 0.0),
+        inner_dropout=config.get("activation_dropout", 0.0),
+        memory_width=width,
+    )
+    source_size = config["vocab_size"]
+    model = Transformer(
+        source_size + 1,
+        (config.get("decoder_vocab_size") or source_size) + 1,
+        num_layers=config["encoder_layers"],
+        width=width,
+        block=blocks.make(TransformerDecoderBlock, sizes),
+        positions=LearnedPositionalEncoding(
+            config["max_position_embeddings"],
+            input_scale=width**0.5 if config.get("scale_embedding") else 1.0,
+            trainable=False,
+        ),
+    )
+    model.build_for_any()
+    table = _sinusoids(config["max_position_embeddings"], width)
+    state = _complete(state, table, _is_shared(config), config.get("tie_word_embeddings", True))
+    expected = _state(model)
+    if not _is_shared(config):
+        del expected["model.shared.weight"]
+    weights.check(who, expected, state)
+    _load(model, state)
+    return model
+
+
+def to_marian(model: Transformer) -> dict[str, np.ndarray]:
+    """The state dict of the `MarianMTModel` that computes what a `Transformer` computes.
+
+    The inverse of `from_marian`. The configuration of Marian's model must have the sizes and the
+    activation of this one, which a state does not hold.
+
+    Args:
+        model: a built `Transformer` of plain post-norm blocks, with a table of positions. Where its
+            two embeddings and its output matrix are not equal, neither is Marian's
+            configuration to share (`share_encoder_decoder_embeddings`) or to tie them.
+    Returns:
+        Name to array. `model.shared.weight` is there where source and target have one matrix.
+    Raises:
+        ValueError: another class; a model that is not built; anything that Marian does not have, by
+            its name: another attention, network, norm or position, a score for padding.
+    """
+    who = "to_marian"
+    weights.check_type(who, "model", model, (Transformer,))
+    weights.check_built(who, model)
+    for block in (*model.encoder.blocks, *model.decoder.blocks):
+        sizes = blocks.plain(who, block)
+        only = "only layer normalisation after each sublayer, with an epsilon of 1e-5, is there"
+        wide = sizes.key_dim * sizes.num_heads != sizes.width
+        instead = "a head is as wide as the model over the number of heads there"
+        weights.refuse(
+            who,
+            {
+                "norm_first": (sizes.norm_first, only),
+                "epsilon of the norm": (sizes.epsilon != 1e-5, only),
+                "key_dim": (wide, instead),
+            },
+        )
+    positions = (model.encoder.positions, model.decoder.positions)
+    other = {type(layer) for layer in positions} != {LearnedPositionalEncoding}
+    weights.refuse(
+        who,
+        {
+            "positions": (other, "there is a table of them"),
+            "share_embeddings": (model.share_embeddings, "the output has a bias of its own there"),
+        },
+    )
+    never = model.output_dense.bias.numpy()[0] != np.float32(_NEVER)
+    weights.refuse(who, {"score of padding": (never, "padding is never an answer there")})
+    state = _state(model)
+    if not np.array_equal(*(state[f"model.{side}.embed_tokens.weight"] for side in _SIDES)):
+        del state["model.shared.weight"]
+    return state
+
+
+def ids_from_marian(ids: Any, config: Mapping[str, Any]) -> np.ndarray:
+    """Ids as a model of `from_marian` takes them: padding is 0, and the others are one higher.
+
+    Decoding begins with `config["decoder_start_token_id"] + 1`, which is Marian's padding used as a
+    token, and ends with `config["eos_token_id"] + 1`.
+
+    Args:
+        ids: integers of any shape, from Marian's tokenizer.
+        config: the model's, for its `pad_token_id`.
+    Returns:
+        int32 of the same shape.
+    Example:
+        >>> print(tfattn.convert.ids_from_marian([[7, 0, 12, 12]], {"pad_token_id": 12}))
+        [[8 1 0 0]]
+    """
+    ids = np.asarray(ids)
+    return np.where(ids == config["pad_token_id"], 0, ids + 1).astype("int32")
+
+
+def ids_to_marian(ids: Any, config: Mapping[str, Any]) -> np.ndarray:
+    """Marian's ids of those of a model of `from_marian`, for its tokenizer to decode.
+
+    Args:
+        ids: integers of any shape.
+        config: the model's, for its `pad_token_id`.
+    Returns:
+        int32 of the same shape.
+    Example:
+        >>> print(tfattn.convert.ids_to_marian([[8, 1, 0, 0]], {"pad_token_id": 12}))
+        [[ 7  0 12 12]]
+    """
+    ids = np.asarray(ids)
+    return np.where(ids == 0, config["pad_token_id"], ids - 1).astype("int32")
+
+
+_SIDES = ("encoder", "decoder")
+
+
+def _refuse(who: str, config: Mapping[str, Any]) -> None:
+    """Raises for what a `Transformer` does not have."""
+    for size in ("layers", "ffn_dim", "attention_heads"):
+        of_encoder, of_decoder = (config[f"{side}_{size}"] for side in _SIDES)
+        different = of_encoder != of_decoder
+        instead = f"encoder and decoder are alike here, and not of {of_encoder} and {of_decoder}"
+        weights.refuse(who, {f"decoder_{size}": (different, instead)})
+    # Of other models of this family, which have the same names.
+    for name in ("normalize_before", "normalize_embedding", "add_final_layer_norm"):
+        instead = "norms stand after each sublayer alone"
+        weights.refuse(who, {name: (bool(config.get(name)), instead)})
+    activation = config["activation_function"]
+    if activation not in _ACTIVATIONS:
+        _checks.fail(who, "activation_function", f"be one of {sorted(_ACTIVATIONS)}", activation)
+
+
+def _is_shared(config: Mapping[str, Any]) -> bool:
+    return config.get("share_encoder_decoder_embeddings", True)
+
+
+def _sinusoids(length: int, width: int) -> np.ndarray:
+    """Marian's positions `(length, width)`: the sines of all frequencies, then their cosines."""
+    pairs = 2 * (np.arange(width) // 2)
+    angles = np.arange(length)[:, None] / 10_000.0 ** (pairs / width)
+    halves = [np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])]
+    return np.concatenate(halves, axis=1).astype("float32")
+
+
+def _complete(
+    state: dict[str, np.ndarray], table: np.ndarray, shared: bool, tied: bool
+) -> dict[str, np.ndarray]:
+    """With what files leave out: positions, and matrices that are the same as others."""
+    state = dict(state)
+    for side in _SIDES:
+        state.setdefault(f"model.{side}.embed_positions.weight", table)
+        if shared and "model.shared.weight" in state:
+            state.setdefault(f"model.{side}.embed_tokens.weight", state["model.shared.weight"])
+    embedding = state.get("model.decoder.embed_tokens.weight")
+    if tied and embedding is not None:
+        state.setdefault("lm_head.weight", embedding)
+    if embedding is not None:
+        state.setdefault("final_logits_bias", np.zeros((1, len(embedding)), "float32"))
+    return state
+
+
+def _state(model: Transformer) -> dict[str, np.ndarray]:
+    """Every weight of the model under Marian's names; the entry of padding is left out."""
+    result = {}
+    for side in _SIDES:
+        stack: TransformerEncoder | TransformerDecoder = getattr(model, side)
+        matrix = stack.embedding.embeddings.numpy()[1:]
+        if side == "encoder":
+            result["model.shared.weight"] = matrix
+        result[f"model.{side}.embed_tokens.weight"] = matrix
+        result[f"model.{side}.embed_positions.weight"] = stack.positions.embeddings.numpy()
+        for i, block in enumerate(stack.blocks):
+            rows = weights.to_rows(block, _ENCODER if side == "encoder" else _DECODER)
+            above = f"model.{side}.layers.{i}."
+            result.update({above + name: array for name, array in rows.items()})
+    result["lm_head.weight"] = model.output_dense.kernel.numpy().T[1:]
+    result["final_logits_bias"] = model.output_dense.bias.numpy()[None, 1:]
+    return result
+
+
+def _load(model: Transformer, state: dict[str, np.ndarray]) -> None:
+    """Loads a state that fits."""
+    for side in _SIDES:
+        stack = getattr(model, side)
+        stack.embedding.embeddings.assign(_after_zeros(state[f"model.{side}.embed_tokens.weight"]))
+        stack.positions.embeddings.assign(state[f"model.{side}.embed_positions.weight"])
+        for i, block in enumerate(stack.blocks):
+            above = f"model.{side}.layers.{i}."
+            found = {name: state[above + name] for name in _names_below(state, above)}
+            weights.load_rows(block, _ENCODER if side == "encoder" else _DECODER, found)
+    model.output_dense.kernel.assign(_after_zeros(state["lm_head.weight"]).T)
+    bias = np.concatenate([[_NEVER], state["final_logits_bias"][0]])
+    model.output_dense.bias.assign(bias.astype("float32"))
+
+
+def _names_below(state: dict[str, np.ndarray], prefix: str) -> list[str]:
+    return [name[len(prefix) :] for name in state if name.startswith(prefix)]
+
+
+def _after_zeros(matrix: np.ndarray) -> np.ndarray:
+    """The matrix with a row for padding before its first."""
+    return np.concatenate([np.zeros_like(matrix[:1]), matrix])

@@ -1,0 +1,341 @@
+"""PyTorch's attention and Transformer modules, as state dicts."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfattn import _checks
+from tfattn.convert import blocks, weights
+from tfattn.layers.attention.multi_head import MultiHeadAttention
+from tfattn.layers.transformer.block import TransformerBlock
+from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
+from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
+
+__all__ = ["from_torch", "to_torch"]
+
+_MAPS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "attention_output": "out_proj"}
+
+
+def _attention(ours: str, theirs: str) -> dict[str, str]:
+    return {f"{ours}/{part}": f"{theirs}.{module}" for part, module in _MAPS.items()}
+
+
+# Path of each part below a block to the module's name.
+_ENCODER = {
+    **_attention("self_attention", "self_attn"),
+    "self_attention_norm/norm": "norm1",
+    "feed_forward/inner": "linear1",
+    "feed_forward/outer": "linear2",
+    "feed_forward_norm/norm": "norm2",
+}
+_DECODER = {
+    **_ENCODER,
+    **_attention("cross_attention", "multihead_attn"),
+    "cross_attention_norm/norm": "norm2",
+    "feed_forward_norm/norm": "norm3",
+}
+# Names that tell which module a state is of, the first that is there.
+_KINDS = {
+    "decoder.layers.0.norm1.weight": "transformer",
+    "layers.0.norm3.weight": "decoder stack",
+    "layers.0.norm1.weight": "encoder stack",
+    "norm3.weight": "decoder",
+    "norm1.weight": "encoder",
+    "out_proj.weight": "attention",
+}
+
+
+def from_torch(
+    state: Mapping[str, Any],
+    num_heads: int,
+    norm_first: bool = False,
+    activation: Any = "relu",
+    epsilon: float = 1e-5,
+    dropout: float = 0.0,
+) -> keras.layers.Layer:
+    """A layer or model of tfattn that computes what a module of PyTorch computes.
+
+        nn.MultiheadAttention       →  MultiHeadAttention
+        nn.TransformerEncoderLayer  →  TransformerEncoderBlock
+        nn.TransformerDecoderLayer  →  TransformerDecoderBlock
+        nn.TransformerEncoder       →  keras.Sequential of blocks
+        nn.TransformerDecoder       →  keras.Model of [target, memory]
+        nn.Transformer              →  keras.Model of [source, target]
+
+    The names in the state tell the module. A state has no other arguments of the module than the
+    sizes, so those are given here; `add_zero_attn=True`, which tfattn does not have, cannot be seen
+    in it. All inputs are batch first. Masks are the other way round: True means may attend. The
+    decoders here see no later position by default. The models take padding masks as
+    `model(inputs, mask=...)`, in the order of their inputs, or as the implicit masks of tensors.
+
+    Args:
+        state: name to array, such as `module.state_dict()`; NumPy must be able to read the arrays.
+        num_heads: positive int, as in the module.
+        norm_first, activation, dropout: as in the module; an attention takes only the last one.
+        epsilon: positive number, `layer_norm_eps` of the module.
+    Returns:
+        A built layer or model with the same weights.
+    Raises:
+        ValueError: the state is of none of these modules; weights are missing, unknown, or of other
+            shapes, all of which are listed; `num_heads` does not divide the width; the attention
+            has `bias_k` and `bias_v`.
+    Example: the weights of an `nn.MultiheadAttention(8, 2)`.
+        >>> state = {
+        ...     "in_proj_weight": np.ones((24, 8)),
+        ...     "in_proj_bias": np.zeros(24),
+        ...     "out_proj.weight": np.ones((8, 8)),
+        ...     "out_proj.bias": np.zeros(8),
+        ... }
+        >>> layer = tfattn.convert.from_torch(state, num_heads=2)
+        >>> tokens = np.ones((1, 3, 8), "float32")
+        >>> layer(query=tokens, value=tokens).shape
+        TensorShape([1, 3, 8])
+    """
+    who = "from_torch"
+    state = {name: np.asarray(array) for name, array in state.items()}
+    _checks.positive_int(who, "num_heads", num_heads)
+    for name in state:
+        extra = name.rpartition(".")[2] in ("bias_k", "bias_v")
+        weights.refuse(who, {name: (extra, "no key stands beside those of the inputs")})
+    kinds = [kind for name, kind in _KINDS.items() if name in state]
+    if not kinds:
+        expected = "be the state of an attention or a Transformer module of torch.nn"
+        _checks.fail(who, "state", expected, sorted(state))
+    if kinds[0] == "attention":
+        return _attention_from(who, state, num_heads, dropout)
+    options = {
+        "num_heads": num_heads,
+        "norm_first": norm_first,
+        "activation": activation,
+        "epsilon": epsilon,
+        "dropout": dropout,
+        "attention_dropout": dropout,
+        "inner_dropout": dropout,
+    }
+    if kinds[0] in ("encoder", "decoder"):
+        cls = TransformerDecoderBlock if kinds[0] == "decoder" else TransformerEncoderBlock
+        return _block_from(who, cls, state, options)
+    return _stack_from(who, kinds[0], state, options)
+
+
+def to_torch(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
+    """The state dict of the module of PyTorch that computes what a layer of tfattn computes.
+
+        module = torch.nn.TransformerEncoderLayer(width, num_heads, hidden_dim, batch_first=True)
+        state = tfattn.convert.to_torch(block)
+        module.load_state_dict({name: torch.tensor(array) for name, array in state.items()})
+
+    The inverse of `from_torch`. The module must have the layer's `num_heads`, `norm_first`,
+    activation and epsilon, which a state does not hold.
+
+    Args:
+        layer: a built `MultiHeadAttention`, `TransformerEncoderBlock` or `TransformerDecoderBlock`,
+            or a model that `from_torch` returned.
+    Returns:
+        Name to array.
+    Raises:
+        ValueError: another class; a layer that is not built; anything that PyTorch's module does
+            not have, by its name: another attention, network or norm, heads of another width.
+    Example:
+        >>> layer = MultiHeadAttention(num_heads=2, key_dim=4)
+        >>> layer.build((None, None, 8), (None, None, 8))
+        >>> {name: array.shape for name, array in tfattn.convert.to_torch(layer).items()}
+        {'in_proj_weight': (24, 8), 'in_proj_bias': (24,), 'out_proj.weight': (8, 8), \
+'out_proj.bias': (8,)}
+    """
+    who = "to_torch"
+    if isinstance(layer, keras.Model):
+        return _stack_to(who, layer)
+    weights.check_type(who, "layer", layer, (MultiHeadAttention, *blocks.BLOCKS))
+    weights.check_built(who, layer)
+    if type(layer) is MultiHeadAttention:
+        return _attention_to(who, layer)
+    return _block_to(who, layer)
+
+
+def _attention_from(
+    who: str, state: dict[str, np.ndarray], num_heads: int, dropout: float
+) -> MultiHeadAttention:
+    width = state["out_proj.weight"].shape[0]
+    _checks.divides(who, "num_heads", num_heads, "width", width)
+    use_bias = "in_proj_bias" in state or "out_proj.bias" in state
+    layer = MultiHeadAttention(num_heads, width // num_heads, dropout=dropout, use_bias=use_bias)
+    widths = [
+        state[name].shape[-1] if name in state else width
+        for name in ("v_proj_weight", "k_proj_weight")
+    ]
+    layer.build((None, None, width), *((None, None, size) for size in widths))
+    weights.check(who, _attention_to(who, layer), state)
+    weights.load_rows(layer, _MAPS, _unpacked(state))
+    return layer
+
+
+def _attention_to(who: str, layer: MultiHeadAttention) -> dict[str, np.ndarray]:
+    weights.check_plain(who, layer)
+    width = layer.query_dense.kernel.shape[0]
+    out = layer.output_dense.kernel.shape[-1]
+    instead = "a head is as wide as the query over the number of heads there"
+    weights.refuse(
+        who,
+        {
+            "key_dim": (layer.key_dim * layer.num_heads != width, instead),
+            "value_dim": (layer.value_dim != layer.key_dim, "a head has one size there"),
+            "output_shape": (out != width, "the output is as wide as the query there"),
+        },
+    )
+    return _packed(weights.to_rows(layer, _MAPS))
+
+
+def _block_from(
+    who: str, cls: type, state: dict[str, np.ndarray], options: dict[str, Any], **named: Any
+) -> TransformerBlock:
+    width, num_heads = state["norm1.weight"].shape[0], options["num_heads"]
+    _checks.divides(who, "num_heads", num_heads, "width", width)
+    if "linear1.weight" not in state:
+        weights.check(who, {"linear1.weight": np.empty((0, width))}, {})
+    decodes = cls is TransformerDecoderBlock
+    sizes = blocks.Plain(
+        width=width,
+        key_dim=width // num_heads,
+        hidden_dim=state["linear1.weight"].shape[0],
+        memory_width=width if decodes else None,
+        **options,
+    )
+    block = blocks.make(cls, sizes, **named)
+    weights.check(who, _block_to(who, block), state)
+    weights.load_rows(block, _DECODER if decodes else _ENCODER, _unpacked(state))
+    return block
+
+
+def _block_to(who: str, block: TransformerBlock) -> dict[str, np.ndarray]:
+    sizes = blocks.plain(who, block)
+    decodes = type(block) is TransformerDecoderBlock
+    other_memory = decodes and sizes.memory_width != sizes.width
+    wide = sizes.key_dim * sizes.num_heads != sizes.width
+    instead = "a head is as wide as the inputs over the number of heads there"
+    weights.refuse(
+        who,
+        {
+            "memory": (other_memory, "a decoder has one there, as wide as the target"),
+            "key_dim": (wide, instead),
+        },
+    )
+    return _packed(weights.to_rows(block, _DECODER if decodes else _ENCODER))
+
+
+def _stack_from(
+    who: str, kind: str, state: dict[str, np.ndarray], options: dict[str, Any]
+) -> keras.Model:
+    used: set[str] = set()
+
+    def stack(cls, prefix):
+        """The blocks below a prefix and the norm after them, or None."""
+        layers = []
+        while f"{prefix}layers.{len(layers)}.norm1.weight" in state:
+            above = f"{prefix}layers.{len(layers)}."
+            found = _below(state, above)
+            used.update(above + name for name in found)
+            layers.append(_block_from(who, cls, found, options, name=_layer_name(above)))
+        if f"{prefix}norm.weight" not in state:
+            return layers
+        found = _below(state, f"{prefix}norm.")
+        used.update(f"{prefix}norm.{name}" for name in found)
+        norm = keras.layers.LayerNormalization(
+            epsilon=options["epsilon"], name=_layer_name(f"{prefix}norm.")
+        )
+        norm.build((None, None, found["weight"].shape[0]))
+        weights.check(who, weights.to_rows(norm, {"": ""}), _dotted(found))
+        weights.load_rows(norm, {"": ""}, _dotted(found))
+        return [*layers, norm]
+
+    above = {"encoder": "encoder.", "decoder": "decoder."} if kind == "transformer" else {}
+    encoder = decoder = []
+    if kind != "decoder stack":
+        encoder = stack(TransformerEncoderBlock, above.get("encoder", ""))
+    if kind != "encoder stack":
+        decoder = stack(TransformerDecoderBlock, above.get("decoder", ""))
+    weights.check(who, {}, {name: array for name, array in state.items() if name not in used})
+    width = state[next(name for name in used if name.endswith("norm1.weight"))].shape[0]
+    first = keras.Input((None, width), name="target" if kind == "decoder stack" else "source")
+    if kind == "encoder stack":
+        return _masking(keras.Sequential([first, *encoder]))
+    second = keras.Input((None, width), name="memory" if kind == "decoder stack" else "target")
+    memory, target = (second, first) if kind == "decoder stack" else (first, second)
+    for layer in encoder:
+        memory = layer(memory)
+    for layer in decoder:
+        decodes = isinstance(layer, TransformerDecoderBlock)
+        target = layer(target, memory) if decodes else layer(target)
+    return _masking(keras.Model([first, second], target))
+
+
+def _masking(model: keras.Model) -> keras.Model:
+    """The model itself. Its layers carry masks on, and Keras would warn that it does not."""
+    model.supports_masking = True
+    return model
+
+
+def _stack_to(who: str, model: keras.Model) -> dict[str, np.ndarray]:
+    result = {}
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.InputLayer):
+            continue
+        parts = re.fullmatch(r"(encoder_|decoder_)?(?:layers_(\d+)|norm)", layer.name)
+        if parts is None or type(layer) not in (*blocks.BLOCKS, keras.layers.LayerNormalization):
+            expected = "be a model that `from_torch` returned, with its blocks and norms alone"
+            _checks.fail(who, "layer", expected, layer.name)
+        above = (parts[1] or "").replace("_", ".")
+        if type(layer) is keras.layers.LayerNormalization:
+            rows, above = weights.to_rows(layer, {"": ""}), f"{above}norm"
+        else:
+            rows, above = _block_to(who, layer), f"{above}layers.{parts[2]}."
+        result.update({above + name: array for name, array in rows.items()})
+    return result
+
+
+def _layer_name(prefix: str) -> str:
+    return prefix.rstrip(".").replace(".", "_")
+
+
+def _below(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name[len(prefix) :]: array for name, array in state.items() if name.startswith(prefix)}
+
+
+def _dotted(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f".{name}": array for name, array in state.items()}
+
+
+def _packed(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The maps to queries, keys and values of each attention in one matrix, where PyTorch has it
+    so: where all three take tokens of the query's width.
+    """
+    result = {}
+    for name, array in rows.items():
+        prefix, found, leaf = name.rpartition("q_proj.")
+        if found:
+            parts = [rows[f"{prefix}{part}_proj.{leaf}"] for part in "qkv"]
+            if leaf == "bias" or len({part.shape for part in parts}) == 1:
+                result[f"{prefix}in_proj_{leaf}"] = np.concatenate(parts)
+                continue
+            result.update(
+                {f"{prefix}{k}_proj_weight": w for k, w in zip("qkv", parts, strict=True)}
+            )
+        elif re.search(r"(^|\.)[kv]_proj\.", name) is None:
+            result[name] = array
+    return result
+
+
+def _unpacked(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inverse of `_packed`."""
+    result = {}
+    for name, array in state.items():
+        prefix, found, leaf = name.rpartition("in_proj_")
+        if found:
+            parts = zip("qkv", np.split(array, 3), strict=True)
+            result.update({f"{prefix}{k}_proj.{leaf}": part for k, part in parts})
+        else:
+            result[re.sub(r"(^|\.)([qkv])_proj_weight$", r"\1\2_proj.weight", name)] = array
+    return result

@@ -1,0 +1,176 @@
+"""Weights of a layer by name, and one error for all that do not fit."""
+
+import math
+import os.path
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfattn import _checks
+from tfattn.layers.attention.multi_head import MultiHeadAttention
+from tfattn.layers.attention.scores import DotProductScore
+
+__all__ = [
+    "arrays",
+    "assign",
+    "check",
+    "check_built",
+    "check_plain",
+    "check_type",
+    "from_rows",
+    "load",
+    "load_rows",
+    "refuse",
+    "to_rows",
+]
+
+
+def arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
+    """The weights of a built layer, by their paths below it: `query/kernel`."""
+    return {name: np.array(variable) for name, variable in _variables(layer).items()}
+
+
+def load(who: str, layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
+    """Loads weights of the names of `arrays` into a built layer, or raises for all that differ."""
+    check(who, arrays(layer), state)
+    assign(layer, state)
+
+
+def assign(layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
+    """Loads weights that fit; nothing is checked here."""
+    for name, variable in _variables(layer).items():
+        variable.assign(state[name])
+
+
+def check(who: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Raises one ValueError with every name that is missing, unknown, or of another shape.
+
+    Args:
+        who: the function, for the error.
+        expected, found: name to array.
+    """
+    lines = [
+        f"{name}: expected {_shape(expected, name)}, found {_shape(found, name)}"
+        for name in (*expected, *(name for name in found if name not in expected))
+        if _shape(expected, name) != _shape(found, name)
+    ]
+    if lines:
+        raise ValueError(f"{who}: the weights must have these shapes.\n  " + "\n  ".join(lines))
+
+
+def refuse(who: str, given: Mapping[str, tuple[bool, str]]) -> None:
+    """Raises for what only one of two libraries has.
+
+    Args:
+        given: name to (whether it is there, what the other library has instead).
+    """
+    for name, (there, instead) in given.items():
+        if there:
+            raise ValueError(f"{who}: `{name}` cannot be carried over: {instead}.")
+
+
+def check_type(who: str, argument: str, value: Any, types: Collection[type]) -> None:
+    """Raises unless the value is of one of the types, and not of a subclass, which may compute
+    something else.
+    """
+    if type(value) not in types:
+        names = ", ".join(one.__name__ for one in types)
+        _checks.fail(who, argument, f"be one of {names}", value)
+
+
+def check_built(who: str, layer: keras.layers.Layer) -> None:
+    """Raises for a layer without weights yet."""
+    if not layer.built:
+        _checks.fail(who, "layer", "be built: call it once, so that it has weights", layer)
+
+
+def check_plain(who: str, attention: MultiHeadAttention, *, of_keras: bool = False) -> None:
+    """Raises for a `MultiHeadAttention` that the other library does not have.
+
+    Args:
+        of_keras: whether it is Keras, which has more of it than others.
+    """
+    score, shared = attention.score, attention.num_key_value_heads != attention.num_heads
+    plain = type(score) is DotProductScore and score.scale is None
+    limited = attention.sliding_window is not None
+    refuse(
+        who,
+        {
+            "score": (not plain, "only the scaled dot product is there"),
+            "positions": (attention.positions is not None, "there are none within attention there"),
+            "normalizer": (attention.normalizer is not None, "only the softmax is there"),
+        },
+    )
+    if of_keras:
+        return
+    axes = attention.attention_axes not in (None, (1,))
+    refuse(
+        who,
+        {
+            "num_key_value_heads": (shared, "each head has its own key and value there"),
+            "use_gate": (attention.use_gate, "heads have no gates there"),
+            "sliding_window": (limited, "a window is a mask of the call there"),
+            "attention_axes": (axes, "sequences have one axis there"),
+        },
+    )
+
+
+# PyTorch's linear maps hold a matrix with a row for each output, and have heads side by side.
+_LEAVES = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
+
+
+def to_rows(layer: keras.layers.Layer, modules: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """The weights of a built layer as a state dict of PyTorch has them.
+
+    Args:
+        modules: path of each part below the layer to the module's name there.
+    """
+    result = {}
+    for name, array in arrays(layer).items():
+        result[_row_name(name, modules)] = array.reshape(_flat(name, array.shape)).T
+    return result
+
+
+def from_rows(
+    layer: keras.layers.Layer, modules: Mapping[str, str], state: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The inverse of `to_rows`, for a layer of those shapes."""
+    result = {}
+    for name, variable in _variables(layer).items():
+        array = np.asarray(state[_row_name(name, modules)])
+        result[name] = array.T.reshape(tuple(variable.shape))
+    return result
+
+
+def load_rows(
+    layer: keras.layers.Layer, modules: Mapping[str, str], state: Mapping[str, np.ndarray]
+) -> None:
+    """Loads a state dict of PyTorch's form that fits."""
+    assign(layer, from_rows(layer, modules, state))
+
+
+def _variables(layer: keras.layers.Layer) -> dict[str, Any]:
+    paths = [variable.path.split("/") for variable in layer.weights]
+    above = os.path.commonprefix(paths)[: min(map(len, paths), default=1) - 1]
+    names = ["/".join(path[len(above) :]) for path in paths]
+    return dict(zip(names, layer.weights, strict=True))
+
+
+def _shape(state: Mapping[str, Any], name: str) -> str:
+    return str(tuple(np.shape(state[name]))) if name in state else "none"
+
+
+def _row_name(name: str, modules: Mapping[str, str]) -> str:
+    module, _, leaf = name.rpartition("/")
+    return f"{modules[module]}.{_LEAVES[leaf]}"
+
+
+def _flat(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape as a matrix (inputs, outputs), or as a vector."""
+    if not name.endswith("kernel"):
+        return (math.prod(shape),)
+    # The output map of an attention takes heads; the others give them.
+    inputs = len(shape) - 1 if "attention_output/" in name else 1
+    return (math.prod(shape[:inputs]), math.prod(shape[inputs:]))
