@@ -9,7 +9,7 @@ passed, so that a constructor can write
 
 import numbers
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NoReturn
 
 from tfattn._types import Shape
@@ -178,6 +178,15 @@ def has_width(who: str, argument: str, shape: Shape) -> None:
     """A static shape whose last axis is not empty."""
     if shape[-1] == 0:
         fail(who, argument, "have at least one feature, on its last axis", tuple(shape))
+
+
+def mapping(who: str, argument: str, value: Any, names: Collection[str] = ()) -> None:
+    """A dict, in which those names are."""
+    if not isinstance(value, Mapping):
+        fail(who, argument, "be a dict by name", value)
+    for name in names:
+        if name not in value:
+            fail(who, argument, f"have the entry {name!r}", sorted(map(str, value)))
 
 
 def vocabulary(who: str, argument: str, value: Any) -> None:

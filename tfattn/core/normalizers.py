@@ -44,6 +44,8 @@ def sparsemax(scores: Any, visible: Any = None) -> Tensor:
     3.15 gives rows that do not sum to 1.)
     """
     scores, visible, dtype = _wide("normalizers.sparsemax", scores, visible)
+    if scores.shape[-1] == 0:  # no key: what follows has no gradient then
+        return ops.cast(scores, dtype)
     largest = _largest(scores, visible)
     # The result does not depend on what is taken off, and no key 2 below the greatest is in it.
     scores = ops.maximum(scores - ops.stop_gradient(largest), -2.0)
