@@ -505,7 +505,7 @@ def test_without_an_offset_the_last_query_meets_the_last_key():
     ("make", "message"),
     [
         (lambda: masks.explicit(np.zeros((T, S), "float32")), "goes into `bias`"),
-        (lambda: masks.explicit(np.zeros((T, S), "int32")), "mask != 0"),
+        (lambda: masks.explicit(np.full((T, S), 2, "int32")), "or hold 0 and 1"),
         (
             lambda: masks.explicit(np.zeros((T,), bool)),
             r"must have shape \(T, S\), \(B, T, S\) or \(B, H, T, S\)",

@@ -8,7 +8,8 @@ passed, so that a constructor can write
 """
 
 import numbers
-from collections.abc import Collection, Iterable
+import os
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NoReturn
 
 from tfattn._types import Shape
@@ -58,6 +59,13 @@ def non_negative_number(who: str, argument: str, value: Any) -> float:
     return float(value)
 
 
+def finite_number(who: str, argument: str, value: Any) -> float:
+    """A number that is not NaN or infinite."""
+    if not _is_real(value) or not -float("inf") < value < float("inf"):
+        fail(who, argument, "be a finite number", value)
+    return float(value)
+
+
 def probability(who: str, argument: str, value: Any) -> float:
     """A rate in [0, 1): a rate of 1 would drop everything."""
     if not _is_real(value) or not 0 <= value < 1:
@@ -65,11 +73,87 @@ def probability(who: str, argument: str, value: Any) -> float:
     return float(value)
 
 
+def seed(who: str, value: Any, argument: str = "seed") -> int | None:
+    """What a generator of random numbers may begin with: an integer of at least 0, or None."""
+    if value is None:
+        return None
+    # Backends hold it in 64 bits, one of them for the sign.
+    if non_negative_int(who, argument, value) >= 2**63:
+        fail(who, argument, "be below 2**63", value)
+    return int(value)
+
+
 def boolean(who: str, argument: str, value: Any) -> bool:
     """True or False, and no number that counts as one."""
     if not isinstance(value, bool):
         fail(who, argument, "be True or False", value)
     return value
+
+
+def flag(who: str, argument: str, value: Any) -> None:
+    """What a call takes for yes or no: True or False, 1 or 0, or a tensor of them."""
+    known = isinstance(value, numbers.Real) and value in (0, 1)
+    tensor = hasattr(value, "dtype") and "bool" in str(value.dtype) and not len(value.shape)
+    if not known and not tensor:
+        fail(who, argument, "be True or False", value)
+
+
+def path(who: str, argument: str, value: Any) -> str:
+    """The path of a file, as a string."""
+    # Not `bytes`, which `os` takes too, and no number, which `open` takes for an open file.
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        fail(who, argument, "be a path: a string, or a pathlib.Path", value)
+    return os.fspath(value)
+
+
+def array(who: str, argument: str, value: Any, letters: str, booleans: bool = False) -> None:
+    """A dense tensor or array, of any backend, that holds numbers; `letters` shows its shapes."""
+    expected = f"be a tensor of numbers, of shape {letters}"
+    if hasattr(value, "row_splits") or getattr(value, "ragged", False) is True:
+        recipe = "pass `ragged.to_tensor()`, and `valid_lens=ragged.row_lengths()` for the keys"
+        fail(who, argument, f"be dense, of shape {letters}: {recipe}", type(value).__name__)
+    sparse = hasattr(value, "dense_shape") or hasattr(value, "tocoo")
+    if sparse or getattr(value, "sparse", False) is True:
+        recipe = "pass `tf.sparse.to_dense(tensor)`"
+        fail(who, argument, f"be dense, of shape {letters}: {recipe}", type(value).__name__)
+    if isinstance(value, type) or not (hasattr(value, "shape") and hasattr(value, "dtype")):
+        fail(who, argument, expected, value)
+    dtype = str(getattr(value.dtype, "name", value.dtype))
+    if not any(kind in dtype for kind in ("int", "float", *["bool"] * booleans)):
+        fail(who, argument, expected, f"{dtype}, of shape {value.shape}")
+
+
+def string(who: str, argument: str, value: Any) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        fail(who, argument, "be a string", value)
+    return value
+
+
+def integers(who: str, argument: str, value: Any) -> list[int]:
+    """The integers of an iterable: a list, an array or a row of a tensor."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        fail(who, argument, "be a sequence of integers", value)
+    found = list(value)
+    for one in found:
+        # A tensor's entry is no number to Python, but can be an index.
+        is_index = hasattr(one, "__index__") and not len(getattr(one, "shape", ()))
+        if isinstance(one, bool | float) or not is_index:
+            fail(who, argument, "hold integers", one)
+    return [int(one) for one in found]
+
+
+def pairs(who: str, argument: str, value: Any) -> list[tuple[str, str]]:
+    """The pairs of strings of an iterable."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        fail(who, argument, "be pairs of strings", value)
+    checked = []
+    for pair in value:
+        sides = () if isinstance(pair, str) or not isinstance(pair, Iterable) else tuple(pair)
+        if len(sides) != 2 or not all(isinstance(side, str) for side in sides):
+            fail(who, argument, "hold pairs of strings", pair)
+        checked.append(sides)
+    return checked
 
 
 def strings(who: str, argument: str, value: Any) -> list[str]:
@@ -82,6 +166,34 @@ def strings(who: str, argument: str, value: Any) -> list[str]:
         if not isinstance(one, str):
             fail(who, argument, "hold strings", one)
     return found
+
+
+def same_width(who: str, argument: str, shape: Shape, other_name: str, other: Shape) -> None:
+    """Two static shapes end with one width where both are known."""
+    if None not in (shape[-1], other[-1]) and shape[-1] != other[-1]:
+        fail(who, argument, f"be as wide as `{other_name}`, {other[-1]}", tuple(shape))
+
+
+def has_width(who: str, argument: str, shape: Shape) -> None:
+    """A static shape whose last axis is not empty."""
+    if shape[-1] == 0:
+        fail(who, argument, "have at least one feature, on its last axis", tuple(shape))
+
+
+def mapping(who: str, argument: str, value: Any, names: Collection[str] = ()) -> None:
+    """A dict, in which those names are."""
+    if not isinstance(value, Mapping):
+        fail(who, argument, "be a dict by name", value)
+    for name in names:
+        if name not in value:
+            fail(who, argument, f"have the entry {name!r}", sorted(map(str, value)))
+
+
+def vocabulary(who: str, argument: str, value: Any) -> None:
+    """What has the methods and ids of a vocabulary of `tfattn.data`."""
+    callables = all(callable(getattr(value, name, None)) for name in ("encode", "decode"))
+    if not callables or not hasattr(value, "end_id") or not hasattr(value, "__len__"):
+        fail(who, argument, "be a vocabulary, such as tfattn.data.Vocabulary", value)
 
 
 def divides(who: str, argument: str, divisor: int, whole_name: str, whole: int) -> int:

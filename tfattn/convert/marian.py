@@ -67,6 +67,10 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
     Source: Junczys-Dowmunt et al. 2018, arXiv:1804.00344, for Marian.
     """
     who = "from_marian"
+    _checks.mapping(who, "state", state)
+    needed = ("d_model", "activation_function", "vocab_size", "pad_token_id")
+    per_side = [f"{side}_{size}" for side in _SIDES for size in _SIZES]
+    _checks.mapping(who, "config", config, (*needed, *per_side))
     state = {name: np.asarray(array) for name, array in state.items()}
     _refuse(who, config)
     width, num_heads = config["d_model"], config["encoder_attention_heads"]
@@ -170,7 +174,7 @@ def ids_from_marian(ids: Any, config: Mapping[str, Any]) -> np.ndarray:
         >>> print(tfattn.convert.ids_from_marian([[7, 0, 12, 12]], {"pad_token_id": 12}))
         [[8 1 0 0]]
     """
-    ids = np.asarray(ids)
+    ids = _ids("ids_from_marian", ids, config)
     return np.where(ids == config["pad_token_id"], 0, ids + 1).astype("int32")
 
 
@@ -186,16 +190,29 @@ def ids_to_marian(ids: Any, config: Mapping[str, Any]) -> np.ndarray:
         >>> print(tfattn.convert.ids_to_marian([[8, 1, 0, 0]], {"pad_token_id": 12}))
         [[ 7  0 12 12]]
     """
-    ids = np.asarray(ids)
+    ids = _ids("ids_to_marian", ids, config)
     return np.where(ids == 0, config["pad_token_id"], ids - 1).astype("int32")
 
 
 _SIDES = ("encoder", "decoder")
+_SIZES = ("layers", "ffn_dim", "attention_heads")
+
+
+def _ids(who: str, ids: Any, config: Mapping[str, Any]) -> np.ndarray:
+    _checks.mapping(who, "config", config, ["pad_token_id"])
+    _checks.non_negative_int(who, "pad_token_id", config["pad_token_id"])
+    try:
+        found = np.asarray(ids)
+    except ValueError:
+        _checks.fail(who, "ids", "be integers, in rows of one length", ids)
+    if found.dtype.kind not in "iu":
+        _checks.fail(who, "ids", "hold integers", f"{found.dtype}, of shape {found.shape}")
+    return found
 
 
 def _refuse(who: str, config: Mapping[str, Any]) -> None:
     """Raises for what a `Transformer` does not have."""
-    for size in ("layers", "ffn_dim", "attention_heads"):
+    for size in _SIZES:
         of_encoder, of_decoder = (config[f"{side}_{size}"] for side in _SIDES)
         different = of_encoder != of_decoder
         instead = f"encoder and decoder are alike here, and not of {of_encoder} and {of_decoder}"

@@ -10,6 +10,7 @@ import numpy as np
 from tfattn import _checks
 from tfattn.convert import blocks, weights
 from tfattn.layers.attention.multi_head import MultiHeadAttention
+from tfattn.layers.parts import keras_object
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
@@ -95,6 +96,12 @@ def from_torch(
         TensorShape([1, 3, 8])
     """
     who = "from_torch"
+    _checks.mapping(who, "state", state)
+    _checks.boolean(who, "norm_first", norm_first)
+    _checks.positive_number(who, "epsilon", epsilon)
+    _checks.probability(who, "dropout", dropout)
+    if keras_object(who, "activation", activation) is None:
+        _checks.fail(who, "activation", "be an activation", activation)
     state = {name: np.asarray(array) for name, array in state.items()}
     _checks.positive_int(who, "num_heads", num_heads)
     for name in state:

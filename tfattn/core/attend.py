@@ -9,11 +9,11 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core import biases, softmax
-from tfattn.core.floats import floating
+from tfattn.core.floats import given_floats
 from tfattn.core.guard import zero_hidden
 from tfattn.core.masks import hooks
 from tfattn.core.paths import choice, dense
-from tfattn.core.scores import scaled_dot_product
+from tfattn.core.scores import facts_of, scaled_dot_product
 
 __all__ = ["attend"]
 
@@ -98,8 +98,21 @@ def attend(
 
     Source: Nadaraya 1964; Watson 1964; Vaswani et al. 2017, arXiv:1706.03762, equation 1.
     """
-    query, value, key = _operands(query, value, value if key is None else key)
+    if not callable(score):
+        _checks.fail("attend", "score", "be a function of query and key", score)
+    if not isinstance(parameters, list | tuple):
+        _checks.fail("attend", "parameters", "be a sequence of tensors", parameters)
+    for tensor in parameters:
+        _checks.array("attend", "parameters", tensor, "that `score` takes", booleans=True)
+    query, value, key = _operands(query, value, key, score)
     _checks.probability("attend", "dropout", dropout)
+    if not isinstance(seed, keras.random.SeedGenerator):
+        _checks.seed("attend", seed)
+    _checks.flag("attend", "return_weights", return_weights)
+    _checks.flag("attend", "return_log_sum_exp", return_log_sum_exp)
+    if normalizer is not None and not callable(normalizer):
+        expected = "be a function of scores and visible pairs, or None"
+        _checks.fail("attend", "normalizer", expected, normalizer)
     shape = (*query.shape[:-1], key.shape[-2])  # of the scores
     mask = softmax.rule_of("attend", shape, mask=mask)
     if bias is not None:
@@ -134,13 +147,20 @@ def attend(
     )
 
 
-def _operands(query, value, key):
-    query, value, key = floating(query), floating(value), floating(key)
-    letters = "(B, T, D) or (B, H, T, D)"
+def _operands(query, value, key, score):
+    letters, of_keys = "(B, T, D) or (B, H, T, D)", "(B, S, D) or (B, G, S, D)"
+    query = given_floats("attend", "query", query, letters)
+    value = given_floats("attend", "value", value, of_keys)
+    key = value if key is None else given_floats("attend", "key", key, of_keys)
     rank = len(_checks.rank("attend", "query", query.shape, (3, 4), letters))
     letters = "(B, S, D)" if rank == 3 else "(B, G, S, D)"
     for name, x in (("key", key), ("value", value)):
         _checks.rank("attend", name, x.shape, (rank,), letters)
+        _checks.same_batch("attend", name, x.shape, "query", query.shape)
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        _checks.has_width("attend", name, x.shape)
+    if facts_of(score).is_product:
+        _checks.same_width("attend", "key", key.shape, "query", query.shape)
     _checks.same_size("attend", "key", key.shape[-2], "value", value.shape[-2])
     if rank == 4:
         heads, groups = query.shape[1], key.shape[1]

@@ -1,11 +1,36 @@
 """Tensors that the engine computes with."""
 
+import numbers
 from typing import Any
 
 import keras
 from keras import ops
 
+from tfattn import _checks
 from tfattn._types import Tensor
+
+__all__ = ["floating", "given_floats", "given_tensor"]
+
+
+def given_tensor(who: str, argument: str, value: Any, letters: str) -> Tensor:
+    """What a caller gave as numbers, nested lists of them too, as a tensor of shape `letters`."""
+    if not isinstance(value, list | tuple | numbers.Number):
+        _checks.array(who, argument, value, letters, booleans=True)
+    if isinstance(value, keras.KerasTensor):
+        return value
+    try:
+        tensor = ops.convert_to_tensor(value)
+    except (ValueError, TypeError):
+        _checks.fail(who, argument, f"be a tensor of numbers, of shape {letters}", value)
+    _checks.array(who, argument, tensor, letters, booleans=True)
+    return tensor
+
+
+def given_floats(who: str, argument: str, value: Any, letters: str) -> Tensor:
+    """The same in floats. Booleans are refused: they are masks, and no numbers to compute with."""
+    tensor = given_tensor(who, argument, value, letters)
+    _checks.array(who, argument, tensor, letters)
+    return floating(tensor)
 
 
 def floating(x: Any, dtype: str | None = None) -> Tensor:

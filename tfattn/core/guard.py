@@ -31,7 +31,8 @@ def zero_broken_padding(tokens: Any, mask: Any) -> Any:
 
     Nobody reads what is computed from it, but its gradients would spread.
     """
-    return ops.where(ops.logical_or(ops.expand_dims(mask, -1), ops.isfinite(tokens)), tokens, 0.0)
+    mask = ops.expand_dims(ops.cast(mask, "bool"), -1)  # (B, T, 1)
+    return ops.where(ops.logical_or(mask, ops.isfinite(tokens)), tokens, 0.0)
 
 
 class Guarded(NamedTuple):

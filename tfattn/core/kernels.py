@@ -13,6 +13,7 @@ Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; Wasserman, All of Nonpara
 4.2, for all but the triangular one. D2L calls the triangular kernel Epanechnikov.
 """
 
+import functools
 from collections.abc import Callable
 
 import keras
@@ -20,6 +21,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
+from tfattn.core.floats import given_floats
 
 __all__ = ["boxcar", "epanechnikov", "gaussian", "get", "names", "triangular"]
 
@@ -29,8 +31,12 @@ _BY_NAME: dict[str, Kernel] = {}
 
 
 def _named(kernel: Kernel) -> Kernel:
-    _BY_NAME[kernel.__name__] = kernel
-    return kernel
+    @functools.wraps(kernel)
+    def checked(squared: Tensor) -> Tensor:
+        return kernel(given_floats(f"kernels.{kernel.__name__}", "squared", squared, "(...)"))
+
+    _BY_NAME[kernel.__name__] = checked
+    return checked
 
 
 def _inside(squared: Tensor, log_kernel: Tensor) -> Tensor:

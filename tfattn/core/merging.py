@@ -1,6 +1,6 @@
 """Attention over parts of the keys, joined to attention over all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -9,7 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.core import softmax
-from tfattn.core.floats import floating
+from tfattn.core.floats import given_floats
 
 __all__ = ["merge_attentions"]
 
@@ -44,7 +44,8 @@ def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tup
     arXiv:2112.05682, section 3.
     """
     who = "merge_attentions"
-    outputs, sums = [floating(x) for x in outputs], [floating(x) for x in log_sum_exps]
+    outputs = _parts(who, "outputs", outputs, "(B, T, Dv) or (B, H, T, Dv)")
+    sums = _parts(who, "log_sum_exps", log_sum_exps, "(B, T) or (B, H, T)")
     if not outputs:
         _checks.fail(who, "outputs", "hold at least one output", [])
     if len(sums) != len(outputs):
@@ -70,3 +71,9 @@ def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tup
         for i, x in enumerate(outputs)
     )
     return ops.cast(merged, dtype), softmax.log_sum_exp(parts, some)
+
+
+def _parts(who, argument, tensors, letters):
+    if not isinstance(tensors, Iterable) or isinstance(tensors, str | bytes | dict):
+        _checks.fail(who, argument, f"be a sequence of tensors {letters}", tensors)
+    return [given_floats(who, argument, x, letters) for x in tensors]

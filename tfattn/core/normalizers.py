@@ -17,8 +17,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.core import softmax
-from tfattn.core.floats import floating
+from tfattn.core import pairs, softmax
+from tfattn.core.floats import given_floats
 
 __all__ = ["add_sinks", "sparsemax", "top_k"]
 
@@ -43,7 +43,9 @@ def sparsemax(scores: Any, visible: Any = None) -> Tensor:
     Source: Martins, Astudillo 2016, arXiv:1602.02068, algorithm 1. (`keras.ops.sparsemax` of Keras
     3.15 gives rows that do not sum to 1.)
     """
-    scores, dtype = _wide(scores)
+    scores, visible, dtype = _wide("normalizers.sparsemax", scores, visible)
+    if scores.shape[-1] == 0:  # no key: what follows has no gradient then
+        return ops.cast(scores, dtype)
     largest = _largest(scores, visible)
     # The result does not depend on what is taken off, and no key 2 below the greatest is in it.
     scores = ops.maximum(scores - ops.stop_gradient(largest), -2.0)
@@ -81,7 +83,7 @@ def top_k(k: int) -> Callable[..., Tensor]:
     k = _checks.positive_int("normalizers.top_k", "k", k)
 
     def normalize(scores: Any, visible: Any = None) -> Tensor:
-        scores, dtype = _wide(scores)
+        scores, visible, dtype = _wide("normalizers.top_k", scores, visible)
         shown = scores if visible is None else ops.where(visible, scores, softmax.LOWEST)
         keys = ops.shape(scores)[-1]
         most = min(k, keys) if isinstance(keys, int) else ops.minimum(k, keys)
@@ -119,7 +121,19 @@ def add_sinks(output: Any, log_sum_exp: Any, sinks: Any) -> tuple[Tensor, Tensor
     Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3 (a sink of 0, and learned ones); OpenAI
     2025, arXiv:2508.10925, section 2 (a learned number a head).
     """
-    output, log_sum_exp = floating(output), floating(log_sum_exp)
+    who = "normalizers.add_sinks"
+    output = given_floats(who, "output", output, "(B, T, Dv) or (B, H, T, Dv)")
+    letters = f"{tuple(output.shape[:-1])}, of `output` without its width"
+    log_sum_exp = given_floats(who, "log_sum_exp", log_sum_exp, letters)
+    _checks.rank(who, "output", output.shape, (3, 4), "(B, T, Dv) or (B, H, T, Dv)")
+    _checks.rank(who, "log_sum_exp", log_sum_exp.shape, (len(output.shape) - 1,), letters)
+    for size, wanted in zip(log_sum_exp.shape, output.shape, strict=False):
+        if None not in (size, wanted) and size != wanted:
+            _checks.fail(who, "log_sum_exp", f"have shape {letters}", tuple(log_sum_exp.shape))
+    heads = log_sum_exp.shape[1:2] if len(output.shape) == 4 else (1,)
+    sinks = given_floats(who, "sinks", sinks, "() or (H,)")
+    _checks.rank(who, "sinks", sinks.shape, (0, 1), "() or (H,)")
+    _checks.broadcasts(who, "sinks", sinks.shape, heads, "() or (H,)")
     sinks = _by_head(sinks, log_sum_exp)
     scale = sink_scale(log_sum_exp, sinks)
     output = output * ops.cast(ops.expand_dims(scale, -1), output.dtype)
@@ -136,10 +150,18 @@ def _by_head(sinks, log_sum_exp):
     return sinks[:, None] if len(sinks.shape) == 1 else sinks
 
 
-def _wide(scores):
-    scores = floating(scores)
+def _wide(who, scores, visible):
+    """Scores in float32 or wider, what is visible as a bool tensor, and the dtype of the scores."""
+    scores = given_floats(who, "scores", scores, "(..., T, S)")
+    if len(scores.shape) < 2:
+        _checks.fail(who, "scores", "have shape (..., T, S)", tuple(scores.shape))
+    if visible is not None:
+        visible = pairs.checked_bool(who, "visible", visible, letters="of the scores")
+        _checks.broadcasts(who, "visible", visible.shape, scores.shape, "of the scores")
+        if not len(visible.shape):
+            _checks.fail(who, "visible", "have the scores' axes", ())
     dtype = keras.backend.standardize_dtype(scores.dtype)
-    return ops.cast(scores, keras.backend.result_type(dtype, "float32")), dtype
+    return ops.cast(scores, keras.backend.result_type(dtype, "float32")), visible, dtype
 
 
 def _largest(scores, visible):

@@ -7,6 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
+from tfattn.core.floats import given_tensor
 
 _FLOAT_HINT = "a float that is added to the scores, such as 0 and -1e9, goes into `bias`"
 
@@ -14,12 +15,14 @@ _FLOAT_HINT = "a float that is added to the scores, such as 0 and -1e9, goes int
 SQUARES = {3: "(T, S) or (B, T, S)", 4: "(T, S), (B, T, S) or (B, H, T, S)"}
 
 
-def checked_bool(who: str, argument: str, value: Any, hint: str = _FLOAT_HINT) -> Tensor:
+def checked_bool(
+    who: str, argument: str, value: Any, hint: str = _FLOAT_HINT, letters: str = SQUARES[4]
+) -> Tensor:
     """`value` as a bool tensor, if it is boolean or holds integers 0 and 1; `hint` is for floats.
 
     Inside of a graph no numbers can be seen: whatever is not 0 is True there.
     """
-    value = _tensor(value)
+    value = given_tensor(who, argument, value, letters)
     dtype = keras.backend.standardize_dtype(value.dtype)
     if "int" not in dtype:
         _checks.boolean_dtype(who, argument, dtype, hint)
@@ -42,16 +45,16 @@ def _seen(value: Tensor) -> list:
     return [numbers.min(), numbers.max()] if numbers.size else []
 
 
-def checked_int(who: str, argument: str, value: Any) -> Tensor:
+def checked_int(who: str, argument: str, value: Any, letters: str = "(B,) or (B, T)") -> Tensor:
     """`value` as an int32 tensor, if it holds integers."""
-    value = _tensor(value)
+    value = given_tensor(who, argument, value, letters)
     _checks.integer_dtype(who, argument, keras.backend.standardize_dtype(value.dtype))
     return ops.cast(value, "int32")
 
 
 def checked_bias(who: str, bias: Any, scores_shape: Shape) -> Tensor:
     """`bias` as a tensor, if it holds numbers and broadcasts to scores of that static shape."""
-    bias = _tensor(bias)
+    bias = given_tensor(who, "bias", bias, SQUARES[len(scores_shape)])
     if keras.backend.standardize_dtype(bias.dtype) == "bool":
         expected = "hold numbers that are added to the scores (a bool goes into `attention_mask`)"
         _checks.fail(who, "bias", expected, "bool")
@@ -73,7 +76,3 @@ def with_heads(tensor: Tensor, rank: int) -> Tensor:
     if rank == 4 and len(tensor.shape) == 3:
         return ops.expand_dims(tensor, 1)  # (B, 1, T, S)
     return tensor
-
-
-def _tensor(value: Any) -> Tensor:
-    return value if isinstance(value, keras.KerasTensor) else ops.convert_to_tensor(value)

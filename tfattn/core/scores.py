@@ -7,6 +7,7 @@ on a block of them.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -86,7 +87,8 @@ def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     if len(weight.shape) == 2:
         return ops.reshape(products.matmul_shared(hidden, weight), shape)
     heads, units = weight.shape[:2]
-    hidden = ops.reshape(hidden, (-1, heads, shape[-2] * shape[-1], units))  # (B, H, T·S, U)
+    # (B, H, T·S, U)
+    hidden = ops.reshape(hidden, (shape[0], heads, shape[-2] * shape[-1], units))
     return ops.reshape(ops.matmul(hidden, weight), shape)  # (B, H, T, S)
 
 
@@ -149,6 +151,7 @@ def _broadcast_pairs(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, tuple]
     key = products.repeat_heads(key, query)
     *outer, rows, width = ops.shape(query)
     columns = ops.shape(key)[-2]
-    left = ops.reshape(query, (-1, rows, 1, width))
-    right = ops.reshape(key, (-1, 1, columns, width))
+    count = math.prod(outer)  # not −1, which nothing tells where there are no tokens
+    left = ops.reshape(query, (count, rows, 1, width))
+    right = ops.reshape(key, (count, 1, columns, width))
     return left, right, (*outer, rows, columns)

@@ -8,7 +8,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import biases, masks, pairs
-from tfattn.core.floats import floating
+from tfattn.core.floats import given_floats
 
 __all__ = ["masked_softmax"]
 
@@ -41,8 +41,9 @@ def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Ten
         [[0.5  0.5  0.   0.  ]
          [0.25 0.25 0.25 0.25]]
     """
-    who, scores = "masked_softmax", floating(scores)
-    _checks.rank(who, "scores", scores.shape, (3, 4), "(B, T, S) or (B, H, T, S)")
+    who, letters = "masked_softmax", "(B, T, S) or (B, H, T, S)"
+    scores = given_floats(who, "scores", scores, letters)
+    _checks.rank(who, "scores", scores.shape, (3, 4), letters)
     rule = rule_of(who, scores.shape, mask=mask, valid_lens=valid_lens)
     visible = None
     if rule is not None:
@@ -64,7 +65,7 @@ def rule_of(
         if isinstance(mask, biases.Bias):
             _checks.fail(who, name, "be boolean or a mask object (a bias object is a bias)", mask)
         if not isinstance(mask, masks.Mask):
-            mask = pairs.checked_bool(who, name, mask)
+            mask = pairs.checked_bool(who, name, mask, letters=pairs.SQUARES[len(shape)])
             pairs.check_square(who, name, mask.shape, shape)
         mask = masks.every(mask)
         mask.check(who, name, shape)

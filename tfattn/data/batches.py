@@ -229,9 +229,7 @@ def _check_options(
     _checks.positive_int(who, "length_multiple", length_multiple)
     if max_length is not None:
         _checks.positive_int(who, "max_length", max_length)
-    if shuffle_seed is not None:
-        if _checks.non_negative_int(who, "shuffle_seed", shuffle_seed) >= 2**63:
-            _checks.fail(who, "shuffle_seed", "be below 2**63", shuffle_seed)
+    _checks.seed(who, shuffle_seed, "shuffle_seed")
 
 
 def _encode(
@@ -241,14 +239,9 @@ def _encode(
     max_length: int | None,
 ) -> tuple[list[Sequence[str]], Sides]:
     """(sentences, ids) of the pairs that are not too long, each with one list for either side."""
-    if isinstance(pairs, str) or not isinstance(pairs, Iterable):
-        _checks.fail(who, "pairs", "be pairs of strings", pairs)
-    checked = []
-    for pair in pairs:
-        sides = () if isinstance(pair, str) or not isinstance(pair, Iterable) else tuple(pair)
-        if len(sides) != 2 or not all(isinstance(side, str) for side in sides):
-            _checks.fail(who, "pairs", "hold pairs of strings", pair)
-        checked.append(sides)
+    for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
+        _checks.vocabulary(who, f"{side}_vocabulary", vocabulary)
+    checked = _checks.pairs(who, "pairs", pairs)
     if not checked:
         _checks.fail(who, "pairs", "hold at least one pair", checked)
     rows = [

@@ -68,6 +68,7 @@ def _read_lines(argument: str, path: str | os.PathLike) -> list[str]:
 
 
 def _read_bytes(argument: str, path: str | os.PathLike) -> bytes:
+    path = _checks.path("read_parallel", argument, path)
     if not os.path.isfile(path):
         expected = "name an existing file"
         _checks.fail("read_parallel", argument, expected, str(path), error=FileNotFoundError)

@@ -134,6 +134,7 @@ class SubwordVocabulary:
             >>> SubwordVocabulary.from_sentences(["a b"], size=9).encode("a ab ☃")
             [4, 4, 8, 6, 1]
         """
+        _checks.string("SubwordVocabulary.encode", "sentence", sentence)
         return self._processor.encode(plain_text(sentence))
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -157,7 +158,7 @@ class SubwordVocabulary:
             'a <unk> ab'
         """
         parts = []
-        for index in map(int, ids):
+        for index in _checks.integers("SubwordVocabulary.decode", "ids", ids):
             if not 0 <= index < len(self.words):
                 expected = f"lie in [0, {len(self.words)})"
                 _checks.fail("SubwordVocabulary.decode", "ids", expected, index)
@@ -181,6 +182,7 @@ class SubwordVocabulary:
             ...     SubwordVocabulary.load(path).encode("a b")
             [4, 5]
         """
+        path = _checks.path("SubwordVocabulary.save", "path", path)
         with open(path, "wb") as file:
             file.write(self._processor.serialized_model_proto())
 
@@ -282,6 +284,7 @@ def _train(lines: list[str], size: int) -> bytes:
 
 
 def _read(who: str, path: str | os.PathLike) -> bytes:
+    path = _checks.path(who, "path", path)
     if not os.path.isfile(path):
         _checks.fail(who, "path", "name an existing file", str(path), error=FileNotFoundError)
     with open(path, "rb") as file:

@@ -105,6 +105,7 @@ def split_pairs(
     if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction < 1:
         _checks.fail("split_pairs", "fraction", "be a number between 0 and 1", fraction)
     _check_seed("split_pairs", seed)
+    _checks.pairs("split_pairs", "pairs", pairs)
     wanted = round(fraction * len(pairs))
     groups, generator = _linked_groups(pairs), random.Random(seed)
     keys = [generator.random() for _ in groups]

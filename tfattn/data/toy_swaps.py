@@ -2,6 +2,7 @@
 
 import itertools
 
+from tfattn import _checks
 from tfattn.data.toy_lexicon import ADJECTIVES, NOUNS
 
 __all__ = ["swapped_words"]
@@ -40,6 +41,8 @@ def swapped_words(source: str, target: str) -> list[tuple[int, int]]:
         >>> swapped_words("the black cat sleeps .", "le chat noir dort .")
         [(1, 2), (2, 1)]
     """
+    source = _checks.string("swapped_words", "source", source)
+    target = _checks.string("swapped_words", "target", target)
     source_pairs = list(itertools.pairwise(source.split()))
     swaps = []
     for t, (noun, adjective) in enumerate(itertools.pairwise(target.split())):

@@ -119,7 +119,8 @@ class Vocabulary:
             >>> Vocabulary(["a", "cat"]).encode("a cat <eos>")
             [4, 5, 1]
         """
-        ids = (self._ids.get(word, self.unknown_id) for word in sentence.split())
+        words = _checks.string("Vocabulary.encode", "sentence", sentence).split()
+        ids = (self._ids.get(word, self.unknown_id) for word in words)
         # `_ids` has the special entries too, which text must not reach.
         return [index if index >= len(_SPECIAL_WORDS) else self.unknown_id for index in ids]
 
@@ -142,7 +143,7 @@ class Vocabulary:
             'a cat'
         """
         words = []
-        for index in map(int, ids):
+        for index in _checks.integers("Vocabulary.decode", "ids", ids):
             if not 0 <= index < len(self.words):
                 expected = f"lie in [0, {len(self.words)})"
                 _checks.fail("Vocabulary.decode", "ids", expected, index)
@@ -166,6 +167,7 @@ class Vocabulary:
             ...     Vocabulary.load(path).encode("a cat")
             [4, 5]
         """
+        path = _checks.path("Vocabulary.save", "path", path)
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             json.dump({"words": self.words[len(_SPECIAL_WORDS) :]}, file, ensure_ascii=False)
             file.write("\n")
@@ -184,13 +186,15 @@ class Vocabulary:
             FileNotFoundError: there is no such file.
             ValueError: the file holds something else.
         """
+        path = _checks.path("Vocabulary.load", "path", path)
         if not os.path.isfile(path):
             expected = "name an existing file"
             _checks.fail("Vocabulary.load", "path", expected, str(path), error=FileNotFoundError)
         with open(path, encoding="utf-8") as file:
             try:
                 words = json.load(file)["words"]
-            except (ValueError, KeyError, TypeError):  # not JSON, or of another shape
+            except (ValueError, KeyError, TypeError, RecursionError):
+                # Not JSON, of another shape, or nested without end.
                 words = None
         if not isinstance(words, list):
             expected = "name a file that `Vocabulary.save` wrote"

@@ -74,9 +74,12 @@ def _limits(
     who: str, max_length: int | Sequence[int], batch_size: int | Tensor
 ) -> np.integer | np.ndarray:
     """`max_length` as a NumPy integer, or integers `(B,)`."""
-    if np.ndim(max_length) == 0:
+    if not isinstance(max_length, list | tuple) and np.ndim(max_length) == 0:
         return np.int32(_checks.positive_int(who, "max_length", max_length))
-    limits = np.asarray(max_length)
+    try:
+        limits = np.asarray(max_length)
+    except ValueError:  # rows of several lengths
+        limits = np.asarray(None)
     rows = None if ops.is_tensor(batch_size) else batch_size
     positive_ints = limits.dtype.kind in "iu" and limits.min(initial=1) >= 1
     if limits.ndim != 1 or not positive_ints or rows not in (None, len(limits)):

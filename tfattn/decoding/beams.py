@@ -1,7 +1,6 @@
 """Beam search: the best few beginnings of each sentence, carried along together."""
 
 import dataclasses
-import numbers
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -103,8 +102,7 @@ def beam_search(
     _checks.positive_int(who, "num_results", num_results)
     if num_results > num_beams:
         _checks.fail(who, "num_results", f"be at most `num_beams`={num_beams}", num_results)
-    if not (isinstance(length_penalty, numbers.Real) and 0 <= length_penalty < float("inf")):
-        _checks.fail(who, "length_penalty", "be a finite number of at least 0", length_penalty)
+    _checks.non_negative_number(who, "length_penalty", length_penalty)
     ids = (begin_id, end_id, padding_id)
     settings, start, state = checked_arguments(
         who, step, state, batch_size, max_length, *ids, return_state

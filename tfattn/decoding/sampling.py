@@ -76,10 +76,11 @@ def sample(
     _checks.positive_number(who, "temperature", temperature)
     if top_k is not None:
         _checks.positive_int(who, "top_k", top_k)
-    if top_p is not None and not (isinstance(top_p, numbers.Real) and 0 < top_p <= 1):
+    real = isinstance(top_p, numbers.Real) and not isinstance(top_p, bool)
+    if top_p is not None and not (real and 0 < top_p <= 1):
         _checks.fail(who, "top_p", "be a number in (0, 1], or None", top_p)
-    if seed is not None and not isinstance(seed, keras.random.SeedGenerator):
-        _checks.non_negative_int(who, "seed", seed)
+    if not isinstance(seed, keras.random.SeedGenerator):
+        _checks.seed(who, seed)
     ids = (begin_id, end_id, padding_id)
     settings, start, state = checked_arguments(
         who, step, state, batch_size, max_length, *ids, return_state

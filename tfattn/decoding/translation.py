@@ -113,6 +113,7 @@ def _checked(
         "target_vocabulary": target_vocabulary,
     }
     for argument, vocabulary in vocabularies.items():
+        _checks.vocabulary(who, argument, vocabulary)
         size = getattr(model, f"{argument}_size", None)
         if size is not None and len(vocabulary) != size:
             _checks.fail(who, argument, f"have {size} entries, as the model's has", len(vocabulary))

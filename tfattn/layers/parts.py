@@ -14,6 +14,7 @@ __all__ = [
     "checked_layer",
     "copy_of",
     "deserialized",
+    "keras_object",
     "own_initializer",
     "padding_mask",
     "part_seed",
@@ -27,6 +28,21 @@ def checked_layer(who: str, argument: str, layer: Any) -> keras.layers.Layer | N
     if layer is not None and not isinstance(layer, keras.layers.Layer):
         _checks.fail(who, argument, "be a layer, or None", layer)
     return layer
+
+
+def keras_object(who: str, argument: str, value: Any) -> Any:
+    """What Keras makes of a name, a config or an object: an initializer, regularizer, constraint or
+    activation, by the last word of the argument. None is Keras's default, or none.
+    """
+    kind = f"{argument.rpartition('_')[2]}s"
+    expected = f"be one of `keras.{kind}`, its name, or a function"
+    try:
+        found = getattr(keras, kind).get(value)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        _checks.fail(who, argument, expected, value)
+    if found is not None and not callable(found):
+        _checks.fail(who, argument, expected, value)
+    return found
 
 
 def without_former_arguments(who: str, config: dict, former: dict[str, Any], part: str) -> dict:

@@ -5,11 +5,15 @@ from typing import Any
 
 import keras
 
+from tfattn import _checks
+from tfattn._types import Tensor
+from tfattn.core.floats import given_tensor
 from tfattn.core.paths import scope
+from tfattn.layers.calls import CheckedCall
 from tfattn.layers.quantization import QuantizedParts
 
 
-class TokenModel(QuantizedParts, keras.Model):
+class TokenModel(CheckedCall, QuantizedParts, keras.Model):
     """A model of ids of any batch and lengths.
 
     Attributes:
@@ -18,6 +22,29 @@ class TokenModel(QuantizedParts, keras.Model):
     """
 
     any_shape: tuple = ((None, None), (None, None))
+
+    def check_call(self, arguments: dict[str, Any]) -> None:
+        inputs = arguments.get("inputs", self)
+        if inputs is self:
+            super().check_call(arguments)
+            return
+        who, letters = type(self).__name__, "(B, S) and (B, T), of integers"
+        if not isinstance(inputs, list | tuple) or len(inputs) != 2:
+            _checks.fail(who, "inputs", f"be a pair (source, target), of shapes {letters}", inputs)
+        for ids in inputs:
+            _checks.array(who, "inputs", ids, letters)
+            _checks.rank(who, "inputs", ids.shape, (2,), letters)
+        _checks.same_batch(who, "inputs", inputs[1].shape, "the source", inputs[0].shape)
+        others = {name: value for name, value in arguments.items() if name != "inputs"}
+        super().check_call(others)
+
+    def given_ids(self, argument: str, ids: Any, letters: str) -> Tensor:
+        """Ids as a tensor, nested lists of them too, if that is what they are."""
+        who = type(self).__name__
+        ids = given_tensor(who, argument, ids, f"{letters}, of integers")
+        _checks.array(who, argument, ids, f"{letters}, of integers")
+        _checks.rank(who, argument, ids.shape, (2,), letters)
+        return ids
 
     def build_for_any(self) -> None:
         """Builds the model as a whole, if it is not yet: a step or a search that is compiled must

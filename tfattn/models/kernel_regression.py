@@ -12,6 +12,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import kernels
+from tfattn.core.floats import given_floats
 from tfattn.core.paths import scope
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
 from tfattn.layers.attention.scores import checked_smoothing
@@ -92,7 +93,10 @@ class NadarayaWatsonRegressor(keras.Model):
             Keras's `History`; its loss is the leave-one-out error.
         """
         who = "NadarayaWatsonRegressor"
-        x, flat, y = _columns(x, "x"), np.ndim(y) == 1, _columns(y, "y")
+        _checks.non_negative_int(who, "epochs", epochs)
+        if batch_size is not None:
+            _checks.positive_int(who, "batch_size", batch_size)
+        x, y, flat = _columns(x, "x"), _columns(y, "y"), np.ndim(y) == 1
         _checks.same_size(who, "y", len(y), "x", len(x))
         if len(x) < 2:
             expected = "hold at least two points, since each is predicted from the others"
@@ -203,7 +207,8 @@ class NadarayaWatsonRegressor(keras.Model):
     def _queries(self, x: Tensor) -> dict[str, Tensor]:
         """The model's inputs at x, where no training point is left out."""
         self._check_fitted()
-        x = ops.cast(ops.convert_to_tensor(x), "float32")
+        x = given_floats("NadarayaWatsonRegressor", "x", x, "(N,) or (N, D)")
+        x = ops.cast(x, "float32")
         _checks.rank("NadarayaWatsonRegressor", "x", x.shape, (1, 2), "(N,) or (N, D)")
         x = x[:, None] if len(x.shape) == 1 else x
         if x.shape[-1] != self.points.shape[-1]:
@@ -249,6 +254,8 @@ class NadarayaWatsonRegressor(keras.Model):
 
 def _columns(x: Tensor, name: str) -> np.ndarray:
     """Numbers as float32 `(N, D)`; a vector becomes one column."""
-    x = np.asarray(x, "float32")
-    _checks.rank("NadarayaWatsonRegressor", name, x.shape, (1, 2), "(N,) or (N, D)")
+    who, letters = "NadarayaWatsonRegressor", "(N,) or (N, D)"
+    x = ops.convert_to_numpy(given_floats(who, name, x, letters)).astype("float32")
+    _checks.rank(who, name, x.shape, (1, 2), letters)
+    _checks.has_width(who, name, x.shape)
     return x[:, None] if x.ndim == 1 else x

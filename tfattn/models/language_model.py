@@ -61,6 +61,8 @@ class CausalLM(TokenModel):
 
     any_shape = (None, None)
 
+    call_axes = {"ids": "BT"}
+
     def __init__(
         self,
         vocabulary_size: int,
@@ -79,7 +81,7 @@ class CausalLM(TokenModel):
         who = "CausalLM"
         self.vocabulary_size = _checks.positive_int(who, "vocabulary_size", vocabulary_size)
         self.tie_embeddings = _checks.boolean(who, "tie_embeddings", tie_embeddings)
-        self.seed = seed
+        self.seed = _checks.seed(who, seed)
         self.decoder = TransformerDecoder(
             vocabulary_size,
             num_layers=num_layers,
@@ -142,8 +144,7 @@ class CausalLM(TokenModel):
                 positive int, or beyond the learned positions.
         """
         self.build_for_any()
-        prompt = ops.cast(ops.convert_to_tensor(prompt), "int32")
-        _checks.rank("CausalLM", "prompt", prompt.shape, (2,), "(B, P)")
+        prompt = ops.cast(self.given_ids("prompt", prompt, "(B, P)"), "int32")
         # A column of padding behind the last: the place of every position after the prompt.
         state = {"prompt": ops.pad(prompt, [[0, 0], [0, 1]])}  # (B, P + 1)
         if max_length is None:

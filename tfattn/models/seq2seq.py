@@ -95,7 +95,7 @@ class BahdanauSeq2Seq(TokenModel):
         self.bidirectional = _checks.boolean(who, "bidirectional", bidirectional)
         self.dropout = _checks.probability(who, "dropout", dropout)
         self.share_embeddings = _checks.boolean(who, "share_embeddings", share_embeddings)
-        self.seed = seed
+        self.seed = _checks.seed(who, seed)
         shared = self.output_dense = None
         if share_embeddings:
             output.check_shared(who, source_vocabulary_size, target_vocabulary_size)
@@ -151,6 +151,7 @@ class BahdanauSeq2Seq(TokenModel):
 
     def call(self, inputs: tuple[Tensor, Tensor], training: bool | None = None) -> Tensor:
         source, target = inputs
+        source = self.given_ids("source", source, "(B, S)")
         memory, states = self.encoder(source, return_state=True, training=training)
         x = self.decoder(
             target,
@@ -192,6 +193,7 @@ class BahdanauSeq2Seq(TokenModel):
         who = "BahdanauSeq2Seq"
         if _checks.boolean(who, "alignments", alignments) or max_length is not None:
             _checks.positive_int(who, "max_length", max_length)
+        source = self.given_ids("source", source, "(B, S)")
         memory, states = self.encoder(source, return_state=True, training=False)
         mask = padding_mask(source)
         memory, keys = self.decoder.prepare(memory, mask)

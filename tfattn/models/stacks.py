@@ -9,6 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._past import Past
 from tfattn.core.guard import zero_broken_padding, zero_hidden
+from tfattn.layers.calls import CheckedCall
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import (
     Template,
@@ -30,7 +31,7 @@ from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 __all__ = ["TransformerDecoder", "TransformerEncoder"]
 
 
-class _Stack(QuantizedParts, keras.layers.Layer):
+class _Stack(CheckedCall, QuantizedParts, keras.layers.Layer):
     """Embedding, positions, and blocks one above the other: what encoder and decoder share."""
 
     block_class: type[TransformerBlock]
@@ -54,7 +55,7 @@ class _Stack(QuantizedParts, keras.layers.Layer):
         self.vocabulary_size = _checks.positive_int(who, "vocabulary_size", vocabulary_size)
         self.num_layers = _checks.positive_int(who, "num_layers", num_layers)
         self.width = _checks.positive_int(who, "width", width)
-        self.seed = seed
+        self.seed = _checks.seed(who, seed)
         given = {"num_heads": num_heads, "hidden_dim": hidden_dim, "dropout": dropout}
         template = self._template(who, block, **given)
         self.num_heads, self.hidden_dim = template.num_heads, template.hidden_dim
@@ -223,6 +224,7 @@ class TransformerEncoder(_Stack):
     model's.
     """
 
+    call_axes = {"ids": "BT"}
     block_class = TransformerEncoderBlock
 
     def build(self, ids_shape):
@@ -268,6 +270,7 @@ class TransformerDecoder(_Stack):
     Source: Vaswani et al. 2017, arXiv:1706.03762, sections 3.1 and 3.4.
     """
 
+    call_axes = {"ids": "BT", "memory": "BSE", "memory_mask": "BS"}
     block_class = TransformerDecoderBlock
 
     def build(self, ids_shape, memory_shape=None):

@@ -103,7 +103,7 @@ class Transformer(TokenModel):
         self.width = _checks.positive_int(who, "width", width)
         self.share_embeddings = _checks.boolean(who, "share_embeddings", share_embeddings)
         self._positions = Template(checked_layer(who, "positions", positions))
-        self.seed = seed
+        self.seed = _checks.seed(who, seed)
         shared = None
         if share_embeddings:
             output.check_shared(who, source_vocabulary_size, target_vocabulary_size)
@@ -192,7 +192,7 @@ class Transformer(TokenModel):
             ValueError: `max_length` is not a positive int, or beyond the learned positions.
         """
         self.build_for_any()
-        source = ops.convert_to_tensor(source)
+        source = self.given_ids("source", source, "(B, S)")
         mask = padding_mask(source)
         memory = self.encoder(source, training=False)
         if max_length is None:

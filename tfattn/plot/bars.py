@@ -43,8 +43,12 @@ def bars(
         >>> len(figure.axes[0].patches)
         4
     """
+    _checks.string(WHO, "y_label", y_label)
+    canvas.check_format(WHO, number_format)
     named = canvas.named_vectors(WHO, "series", series, y_label)
     count = len(next(iter(named.values())))
+    if labels is None:
+        _checks.fail(WHO, "labels", f"hold a label a bar, {count} of them", labels)
     labels = canvas.labels(WHO, "labels", labels, count, "bar")
     for name, numbers in named.items():
         if len(numbers) != count:

@@ -51,6 +51,9 @@ def curve_axes(
     who: str, x_label: str, y_label: str, title: str | None, ax: Axes | None, width: float = 6.4
 ) -> Axes:
     """Axes for curves or bars, with their names and faint lines behind."""
+    for argument, words in (("x_label", x_label), ("y_label", y_label)):
+        _checks.string(who, argument, words)
+    check_title(who, title)
     axes = axes_of(who, ax, width, 4.0)
     axes.set_xlabel(x_label, fontsize=MEDIUM)
     axes.set_ylabel(y_label, fontsize=MEDIUM)
@@ -170,20 +173,48 @@ def labels(
     """`value` as strings, a label for each of `count`."""
     if value is None:
         return None
+    if isinstance(value, str | bytes) or not np.iterable(value):
+        _checks.fail(who, argument, "be a sequence of labels, or None", value)
     found = [str(label) for label in value]
     if len(found) != count:
         _checks.fail(who, argument, f"hold a label a {of_what}, {count} of them", found)
     return found
 
 
+def check_title(who: str, title: Any) -> None:
+    """Raises unless a title is a string, or None."""
+    if title is not None:
+        _checks.string(who, "title", title)
+
+
+def check_format(who: str, number_format: Any) -> None:
+    """Raises unless numbers can be written in that format, if there is one."""
+    expected = 'be a format of numbers, such as ".2f", or None'
+    try:
+        written(0.5, number_format or "")
+    except (TypeError, ValueError):
+        _checks.fail(who, "number_format", expected, number_format)
+    if number_format is not None and not isinstance(number_format, str):
+        _checks.fail(who, "number_format", expected, number_format)
+
+
+def as_floats(who: str, argument: str, value: ArrayLike, letters: str) -> np.ndarray:
+    """`value` as a float array, if it holds real numbers."""
+    try:
+        array = np.asarray(value)
+        # What is text, complex or some object would be cast, with something lost.
+        if array.dtype.kind in "OSUc":
+            raise TypeError
+        return array.astype("float64")
+    except (TypeError, ValueError):
+        return _checks.fail(who, argument, f"hold numbers, in the shape {letters}", value)
+
+
 def numbers(
     who: str, argument: str, value: ArrayLike, ranks: Collection[int], letters: str
 ) -> np.ndarray:
     """`value` as a float array that has one of `ranks` and is not empty."""
-    try:
-        array = np.asarray(value, "float64")
-    except (TypeError, ValueError):
-        _checks.fail(who, argument, f"hold numbers, in the shape {letters}", value)
+    array = as_floats(who, argument, value, letters)
     _checks.rank(who, argument, array.shape, ranks, letters)
     if not array.size:
         _checks.fail(who, argument, "hold at least one number", array.shape)
@@ -198,4 +229,6 @@ def named_vectors(
         value = {name: value}
     if not value:
         _checks.fail(who, argument, "hold at least one name", value)
+    for key in value:
+        _checks.string(who, argument, key)
     return {str(key): numbers(who, argument, one, (1,), "(N,)") for key, one in value.items()}

@@ -51,6 +51,12 @@ def curves(
         >>> [line.get_label() for line in figure.axes[0].get_lines()]
         ['self-attention', 'recurrence']
     """
+    _checks.boolean(WHO, "log_x", log_x)
+    _checks.boolean(WHO, "log_y", log_y)
+    marked = {} if marked is None else marked
+    if not isinstance(marked, Mapping):
+        _checks.fail(WHO, "marked", "be a dict from the name of a curve, or words, to x", marked)
+    _checks.string(WHO, "y_label", y_label)
     named = canvas.named_vectors(WHO, "series", series, y_label)
     places = _places(x, named)
     axes = canvas.curve_axes(WHO, x_label, y_label, title, ax)
@@ -75,7 +81,7 @@ def curves(
         canvas.log_ticks(axes.xaxis, np.concatenate([*places.values()]), at_each=True)
     if log_y:
         canvas.log_ticks(axes.yaxis, np.concatenate([*named.values()]))
-    for words, at in (marked or {}).items():
+    for words, at in marked.items():
         _mark(axes, places, named, words, at)
     if isinstance(series, Mapping):
         canvas.legend(axes)

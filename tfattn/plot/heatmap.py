@@ -65,6 +65,13 @@ def heatmaps(
         7
     """
     _checks.positive_int(WHO, "columns", columns)
+    canvas.check_format(WHO, number_format)
+    for argument, words in (("x_label", x_label), ("y_label", y_label), ("bar_label", bar_label)):
+        _checks.string(WHO, argument, words)
+    if colour_map is not None:
+        _checks.string(WHO, "colour_map", colour_map)
+    if centre is not None:
+        _checks.finite_number(WHO, "centre", centre)
     matrices = canvas.numbers(
         WHO, "matrices", matrices, (2, 3, 4), "(T, S), (H, T, S) or (R, C, T, S)"
     )
@@ -73,7 +80,7 @@ def heatmaps(
     columns = matrices.shape[1] if matrices.ndim == 4 else min(columns, count)
     row_labels = canvas.labels(WHO, "row_labels", row_labels, num_rows, "row")
     column_labels = canvas.labels(WHO, "column_labels", column_labels, num_columns, "column")
-    titles = None if titles is None else np.ravel(titles)
+    titles = None if titles is None else _flat(titles)
     titles = canvas.labels(WHO, "titles", titles, count, "heatmap")
     row_values = cells.increasing(WHO, "row_values", row_values, num_rows, "row")
     column_values = cells.increasing(WHO, "column_values", column_values, num_columns, "column")
@@ -114,6 +121,17 @@ def heatmaps(
         figure.supylabel(y_label, fontsize=canvas.MEDIUM)
     bar = cells.bar(figure, drawn, grid, bar_label)
     return canvas.finished(*([figure] if ax is None else [ax, bar]))
+
+
+def _flat(titles: ArrayLike) -> list[str]:
+    """Titles in the order of the heatmaps, from lists of them by rows too."""
+    try:
+        flat = np.ravel(titles).tolist()
+    except ValueError:
+        flat = [None]
+    if not all(isinstance(title, str) for title in flat):
+        _checks.fail(WHO, "titles", "hold a string a heatmap", titles)
+    return flat
 
 
 def _panel_size(

@@ -81,7 +81,7 @@ def _pictures(masks: Any, queries: int | None, keys: int | None) -> np.ndarray:
         masks = [masks]
     if not masks:
         _checks.fail(WHO, "masks", "hold at least one mask", masks)
-    shape = () if hasattr(masks[0], "dense") else np.shape(masks[0])
+    shape = () if hasattr(masks[0], "dense") else getattr(masks[0], "shape", ())
     if queries is None and len(shape) >= 2:
         queries = shape[-2]
     if keys is None:
@@ -97,7 +97,13 @@ def _is_matrix(masks: Sequence) -> bool:
 
 
 def _dense(mask: Any, queries: int, keys: int) -> np.ndarray:
-    array = np.asarray(mask.dense(queries, keys) if hasattr(mask, "dense") else mask)
+    letters = "(T, S), (B, T, S) or (B, H, T, S)"
+    try:
+        array = np.asarray(mask.dense(queries, keys) if hasattr(mask, "dense") else mask)
+    except ValueError:
+        _checks.fail(WHO, "masks", f"be masks, or booleans of shape {letters}", mask)
+    if array.ndim < 2:
+        _checks.fail(WHO, "masks", f"be masks, or booleans of shape {letters}", mask)
     _checks.boolean_dtype(WHO, "masks", str(array.dtype), "or be masks of `tfattn.masks`")
     wanted = (*array.shape[:-2], queries, keys)
     _checks.broadcasts(WHO, "masks", array.shape, wanted, "(T, S), (B, T, S) or (B, H, T, S)")

@@ -38,6 +38,9 @@ def positions(
     """
     table = canvas.numbers(WHO, "table", table, (2,), "(P, D)")
     length, width = table.shape
+    canvas.check_title(WHO, title)
+    if isinstance(dimensions, str) or not np.iterable(dimensions):
+        _checks.fail(WHO, "dimensions", "be a sequence of integers", dimensions)
     dimensions = [_checks.non_negative_int(WHO, "dimensions", number) for number in dimensions]
     if not dimensions or max(dimensions) >= width:
         _checks.fail(WHO, "dimensions", f"hold numbers below the width, {width}", dimensions)

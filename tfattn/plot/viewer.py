@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfattn import _checks
+from tfattn.plot import canvas
 
 __all__ = ["Viewer", "save_viewer", "viewer"]
 
@@ -48,6 +49,7 @@ class Viewer:
         Args:
             path: of the file. Its folder must exist.
         """
+        path = _checks.path("Viewer.save", "path", path)
         Path(path).write_text(self.page, encoding="utf-8")
 
     def _repr_html_(self) -> str:
@@ -99,9 +101,10 @@ def viewer(
         >>> page = tfattn.plot.viewer(weights, ["the", "cat", "sleeps"], ["le", "chat"])
         >>> page.save("viewer.html")  # doctest: +SKIP
     """
+    _checks.string(WHO, "title", title)
     words = _words(source, target, target_in)
     data = {"words": words, "views": _views(_matrices(weights, row), words)}
-    return Viewer(_page(data, str(title)))
+    return Viewer(_page(data, title))
 
 
 def save_viewer(
@@ -158,10 +161,7 @@ def _matrices(weights: Mapping[str, ArrayLike], row: int) -> dict[str, np.ndarra
     matrices = {}
     for path, value in weights.items():
         argument = f"weights[{path!r}]"
-        try:
-            array = np.asarray(value, "float64")
-        except (TypeError, ValueError):
-            _checks.fail(WHO, argument, f"hold numbers, in the shape {letters}", value)
+        array = canvas.as_floats(WHO, argument, value, letters)
         _checks.rank(WHO, argument, array.shape, (3, 4), letters)
         if row >= len(array):
             _checks.fail(WHO, "row", f"be below the batch size of {argument}, {len(array)}", row)

@@ -64,6 +64,8 @@ class AveragedWeights(keras.callbacks.Callback):
             _checks.fail("AveragedWeights", "callbacks", "be a list of callbacks", callbacks)
         self.callbacks = list(callbacks)
         for callback in self.callbacks:
+            if not isinstance(callback, keras.callbacks.Callback):
+                _checks.fail("AveragedWeights", "callbacks", "hold callbacks", callback)
             if isinstance(callback, Backup):
                 expected = "not hold `Backup`: pass it to `fit` beside this"
                 _checks.fail("AveragedWeights", "callbacks", expected, callback)

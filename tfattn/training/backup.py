@@ -94,7 +94,7 @@ class Backup(keras.callbacks.Callback):
 
     def __init__(self, filepath: str | os.PathLike):
         super().__init__()
-        self.filepath = pathlib.Path(filepath)
+        self.filepath = pathlib.Path(_checks.path("Backup", "filepath", filepath))
         self.epoch, self.history = 0, {}
         if self.filepath.exists():
             logs, _ = self._read()

@@ -1,5 +1,6 @@
 """The weights of the best epoch on disk, in a file that is never half written."""
 
+import numbers
 import os
 import pathlib
 from collections.abc import Callable
@@ -58,11 +59,14 @@ class BestWeights(keras.callbacks.Callback):
         best: float | None = None,
     ):
         super().__init__()
-        self.filepath = pathlib.Path(filepath)
+        self.filepath = pathlib.Path(_checks.path("BestWeights", "filepath", filepath))
         if not self.filepath.name.endswith(".weights.h5"):
             _checks.fail("BestWeights", "filepath", 'end with ".weights.h5"', str(filepath))
-        if better not in (min, max):
+        if better is not min and better is not max:
             _checks.fail("BestWeights", "better", "be `min` or `max`", better)
+        _checks.string("BestWeights", "monitor", monitor)
+        if best is not None and (isinstance(best, bool) or not isinstance(best, numbers.Real)):
+            _checks.fail("BestWeights", "best", "be a number, or None", best)
         self.monitor, self.better, self.best = monitor, better, best
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

@@ -80,11 +80,13 @@ class ValidationBleu(keras.callbacks.Callback):
         super().__init__()
         if not callable(translate):
             _checks.fail("ValidationBleu", "translate", "be callable", translate)
+        if isinstance(sources, str | bytes) or not isinstance(sources, Iterable):
+            _checks.fail("ValidationBleu", "sources", "be a sequence of sentences", sources)
         self.translate, self.sources = translate, list(sources)
         self.references = _checks.strings("ValidationBleu", "references", references)
         _check_count("ValidationBleu", "references", self.references, "sources", self.sources)
         self.every = _checks.positive_int("ValidationBleu", "every", every)
-        self.name = name
+        self.name = _checks.string("ValidationBleu", "name", name)
         _optional.find("sacrebleu", "text", "ValidationBleu")  # fails now, not after an epoch
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

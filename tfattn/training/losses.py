@@ -1,5 +1,6 @@
 """The loss of sequence models: padding does not count."""
 
+import numbers
 from typing import Any
 
 import keras
@@ -94,7 +95,8 @@ class MaskedCrossentropy(keras.losses.Loss):
     ) -> Tensor:
         # Keras's own reduction divides by all tokens, padding included.
         who = type(self).__name__
-        y_true, y_pred = ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred)
+        y_true = given(who, "y_true", y_true, "(B, T)")
+        y_pred = given(who, "y_pred", y_pred, "(B, T, V)")
         weights = token_weights(who, y_true, self.padding_id, sample_weight, "float32")
         # A subclass with a loss of its own for each token needs the logits, as "none" does.
         of_tokens = self.reduction in ("none", None)
@@ -213,12 +215,24 @@ def token_weights(
     weights = ops.cast(y_true != padding_id, dtype)
     if sample_weight is None:
         return weights
-    sample_weight = ops.cast(sample_weight, dtype)
+    sample_weight = ops.cast(given(who, "sample_weight", sample_weight, "(B,) or (B, T)"), dtype)
     shape = tuple(sample_weight.shape)
     if len(shape) == 1 < len(y_true.shape):
         sample_weight, shape = sample_weight[:, None], (*shape, 1)
     _checks.broadcasts(who, "sample_weight", shape, y_true.shape, "(B,) or that of `y_true`")
     return weights * sample_weight
+
+
+def given(who: str, argument: str, value: Any, letters: str) -> Tensor:
+    """A tensor of numbers, from what a caller gave."""
+    if not isinstance(value, list | tuple | numbers.Number):
+        _checks.array(who, argument, value, letters)
+    try:
+        tensor = ops.convert_to_tensor(value)
+    except (ValueError, TypeError):
+        _checks.fail(who, argument, f"be a tensor of numbers, of shape {letters}", value)
+    _checks.array(who, argument, tensor, letters)
+    return tensor
 
 
 def check_logits(who: str, y_true: Tensor, y_pred: Tensor) -> None:
@@ -228,3 +242,4 @@ def check_logits(who: str, y_true: Tensor, y_pred: Tensor) -> None:
     known = zip(y_pred.shape[:-1], y_true.shape, strict=True)
     if any(None not in sizes and sizes[0] != sizes[1] for sizes in known):
         _checks.fail(who, "y_pred", f"have shape {letters}", tuple(y_pred.shape))
+    _checks.has_width(who, "y_pred", y_pred.shape)

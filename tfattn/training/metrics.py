@@ -8,7 +8,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._factors import Factors
 from tfattn._types import Tensor
-from tfattn.training.losses import check_logits, streamable, token_weights
+from tfattn.training.losses import check_logits, given, streamable, token_weights
 
 __all__ = ["MaskedAccuracy"]
 
@@ -51,7 +51,8 @@ class MaskedAccuracy(keras.metrics.Mean):
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
-        y_true, y_pred = ops.cast(y_true, "int32"), ops.convert_to_tensor(y_pred)
+        y_true = ops.cast(given("MaskedAccuracy", "y_true", y_true, "(B, T)"), "int32")
+        y_pred = given("MaskedAccuracy", "y_pred", y_pred, "(B, T, V)")
         check_logits("MaskedAccuracy", y_true, y_pred)
         factors = streamable(y_pred) if Factors.are_spared(y_pred) else None
         if factors is None:

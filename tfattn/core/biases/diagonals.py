@@ -17,7 +17,8 @@ def distances(grid: Grid) -> Tensor:
     left corner to the upper right one.
     """
     lowest = grid.key_start - grid.last_position()
-    return ops.arange(grid.queries + grid.keys - 1, dtype="int32") + lowest
+    count = _some(grid.queries) + _some(grid.keys) - 1
+    return ops.arange(count, dtype="int32") + lowest
 
 
 def along_diagonals(numbers: Tensor, queries: Size, keys: Size) -> Tensor:
@@ -27,6 +28,8 @@ def along_diagonals(numbers: Tensor, queries: Size, keys: Size) -> Tensor:
     number earlier than the one above it. A gather of each pair takes four times as long, and its
     gradient ten times; so does the gradient of `x[:, :n]`, but not that of `ops.slice`.
     """
+    wanted = queries, keys
+    queries, keys = _some(queries), _some(keys)
     heads, length = numbers.shape[0], queries + keys
     # Row 0 first; then a number that no pair gets; then what stands left of it in the rows below.
     ring = ops.concatenate(
@@ -36,4 +39,9 @@ def along_diagonals(numbers: Tensor, queries: Size, keys: Size) -> Tensor:
     flat = ops.reshape(rows, (heads, queries * length))
     flat = ops.slice(flat, (0, 0), (heads, queries * (length - 1)))
     rows = ops.reshape(flat, (heads, queries, length - 1))
-    return ops.slice(rows, (0, 0, 0), (heads, queries, keys))
+    return ops.slice(rows, (0, 0, 0), (heads, *wanted))
+
+
+def _some(size: Size) -> Size:
+    """At least one: the diagonals of no pairs are those of one."""
+    return max(size, 1) if isinstance(size, int) else ops.maximum(size, 1)

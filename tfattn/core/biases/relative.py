@@ -13,7 +13,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core.biases.base import Bias, registered
 from tfattn.core.biases.diagonals import along_diagonals, distances
-from tfattn.core.floats import floating
+from tfattn.core.floats import floating, given_tensor
 from tfattn.core.masks.grid import Grid
 
 __all__ = ["buckets", "relative"]
@@ -54,8 +54,10 @@ class relative(Bias):
     def __init__(self, table: Tensor, bidirectional: bool = True, max_distance: int = 128):
         who = "biases.relative"
         # A variable of TensorFlow stays one here, so that a tape that begins later sees it read.
-        table = table if isinstance(table, keras.KerasTensor) else ops.convert_to_tensor(table)
+        table = given_tensor(who, "table", table, "(num_buckets, H)")
+        _checks.array(who, "table", table, "(num_buckets, H)")
         _checks.rank(who, "table", table.shape, (2,), "(num_buckets, H)")
+        _checks.has_width(who, "table", table.shape)
         self.table = table
         self.bidirectional = _checks.boolean(who, "bidirectional", bidirectional)
         self.max_distance = _checks.positive_int(who, "max_distance", max_distance)

@@ -9,6 +9,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
+from tfattn.core import pairs
 from tfattn.core.masks import hooks, ranges
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
@@ -51,6 +52,9 @@ class per_head(Mask):
         who = "masks.per_head"
         if not isinstance(rules, list | tuple) or not rules:
             _checks.fail(who, "rules", "be a sequence of at least one mask", rules)
+        for rule in rules:
+            if not isinstance(rule, Mask):
+                pairs.checked_bool(who, "rules", rule, letters=pairs.SQUARES[3])
         self.rules = [as_mask(rule) for rule in rules]
         heads = [1] * len(rules) if heads is None else heads
         if not isinstance(heads, list | tuple) or len(heads) != len(rules):

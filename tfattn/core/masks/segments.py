@@ -71,6 +71,10 @@ class segments(Mask):
             key_segments = query_segments
         self.query_segments = self._ids("query_segments", query_segments)
         self.key_segments = self._ids("key_segments", key_segments)
+        batches = self.query_segments.shape[0], self.key_segments.shape[0]
+        if None not in batches and 1 not in batches:
+            shape, other = self.key_segments.shape, self.query_segments.shape
+            _checks.same_batch("masks.segments", "key_segments", shape, "query_segments", other)
 
     @staticmethod
     def _ids(argument: str, ids):

@@ -4,11 +4,11 @@ import math
 import numbers
 from typing import Any
 
-import keras
 from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
+from tfattn.core.floats import given_tensor
 from tfattn.core.rule import Rule
 
 __all__ = ["Axes", "checked_axes"]
@@ -53,6 +53,9 @@ class Axes:
         key: Shape | None = None,
     ):
         rank, key = len(query), value if key is None else key
+        for name, shape in (("query", query), ("value", value), ("key", key)):
+            if rank > 3:
+                _checks.has_width(who, name, shape)
         for name, shape in (("value", value), ("key", key)):
             if len(shape) != rank:
                 _checks.fail(who, name, f"have as many axes as `query`, {rank}", tuple(shape))
@@ -108,8 +111,9 @@ class Axes:
         """A mask with one entry a token, `(B, ...)`, to `(B·F, T)`."""
         if mask is None:
             return None
-        mask = _tensor(mask)
-        _checks.rank(self.who, name, mask.shape, (self.rank - 1,), "of one entry a token")
+        letters = "of one entry a token"
+        mask = given_tensor(self.who, name, mask, letters)
+        _checks.rank(self.who, name, mask.shape, (self.rank - 1,), letters)
         _checks.broadcasts(self.who, name, mask.shape, tokens.shape[:-1], "of one entry a token")
         mask = ops.broadcast_to(mask, ops.shape(tokens)[:-1])
         return self.fold(ops.expand_dims(mask, -1))[..., 0]
@@ -118,8 +122,9 @@ class Axes:
         """Lengths, `(B,)`, `(B, F…)` or `(B, F…, T)`, to `(B·F,)` or `(B·F, T)`."""
         if lengths is None or not self.folded:
             return lengths
-        lengths, rows = _tensor(lengths), (0, *self.folded)
-        ranks, letters = (1, len(rows), len(rows) + 1), "(B,), (B, F…) or (B, F…, T)"
+        rows, letters = (0, *self.folded), "(B,), (B, F…) or (B, F…, T)"
+        lengths = given_tensor(self.who, "valid_lens", lengths, letters)
+        ranks = (1, len(rows), len(rows) + 1)
         _checks.rank(self.who, "valid_lens", lengths.shape, ranks, letters)
         known = [query.shape[axis] for axis in rows][: len(lengths.shape)]
         known += lengths.shape[len(rows) :]
@@ -139,10 +144,10 @@ class Axes:
         """
         if pairs is None or isinstance(pairs, Rule):
             return pairs
-        pairs = _tensor(pairs)
+        letters = "(B, F…, H, A…, A…), without some of the first or the heads,"
+        pairs = given_tensor(self.who, name, pairs, letters)
         rows, tail = (0, *self.folded), 2 * len(self.attended)
         most = tail + len(rows) + 1
-        letters = "(B, F…, H, A…, A…), without some of the first or the heads,"
         _checks.rank(self.who, name, pairs.shape, range(tail, most + 1), letters)
         lead = list(ops.shape(pairs)[:-tail])
         heads = [lead.pop()] if len(pairs.shape) == most else []
@@ -176,10 +181,6 @@ class Axes:
     def _sizes(self, tensor: Tensor, axes: tuple[int, ...]) -> Shape:
         sizes = ops.shape(tensor)
         return tuple(sizes[axis] for axis in axes)
-
-
-def _tensor(value: Any) -> Tensor:
-    return value if isinstance(value, keras.KerasTensor) else ops.convert_to_tensor(value)
 
 
 def _same_axis(who: str, axis: int, name: str, shape: Shape, other_name: str, other: Shape) -> None:

@@ -10,12 +10,13 @@ from tfattn._types import Shape, Tensor
 from tfattn.core import biases, masks, pairs, softmax
 from tfattn.core.attend import attend
 from tfattn.core.biases import Bias
-from tfattn.core.floats import floating
+from tfattn.core.floats import floating, given_tensor
 from tfattn.core.guard import zero_broken_padding, zero_hidden
 from tfattn.core.masks import Mask, hooks
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.normalizers import Normalizer
 from tfattn.layers.attention.scores import Score
+from tfattn.layers.calls import CheckedCall
 from tfattn.layers.parts import CarryMask
 
 __all__ = ["AttentionLayer"]
@@ -23,7 +24,7 @@ __all__ = ["AttentionLayer"]
 _ORDER = "the order is query, value, key; lengths are passed as `valid_lens=`"
 
 
-class AttentionLayer(keras.layers.Layer):
+class AttentionLayer(CheckedCall, keras.layers.Layer):
     """Base of all attention layers.
 
     The order of call arguments is `(query, value, key)`, as in Keras; many books and papers write
@@ -75,7 +76,7 @@ class AttentionLayer(keras.layers.Layer):
     def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.dropout = _checks.probability(type(self).__name__, "dropout", dropout)
-        self.seed = seed
+        self.seed = _checks.seed(type(self).__name__, seed)
         self.supports_masking = True
         self._carry = CarryMask(name="carry_mask", dtype=self.dtype_policy)
         # Without dropout there is no generator: its state would be in every saved file.
@@ -222,15 +223,10 @@ class AttentionLayer(keras.layers.Layer):
         ):
             _checks.rank(who, name, shape, (3,), letters)
             _checks.same_batch(who, name, shape, "query", query_shape)
+            _checks.has_width(who, name, shape)
         _checks.same_size(who, "key", key_shape[1], "value", value_shape[1])
 
     def _check_operands(self, query: Tensor, value: Tensor, key: Tensor) -> None:
-        who = type(self).__name__
-        for name, tensor in (("query", query), ("value", value), ("key", key)):
-            if hasattr(tensor, "row_splits"):
-                lengths = "`valid_lens=ragged.row_lengths()` for the keys"
-                expected = f"be dense: pass `ragged.to_tensor()`, and {lengths}"
-                _checks.fail(who, name, expected, type(tensor).__name__)
         # Not a subclass's, which may fold inputs of more axes before it comes here.
         AttentionLayer.check_shapes(self, query.shape, value.shape, key.shape)
 
@@ -263,8 +259,8 @@ class AttentionLayer(keras.layers.Layer):
     def _padding_mask(self, name: str, mask: Tensor, tokens: Tensor) -> Tensor:
         """The mask as a tensor, if it is boolean, or holds 0 and 1, and fits the tokens."""
         who = type(self).__name__
-        mask = mask if isinstance(mask, keras.KerasTensor) else ops.convert_to_tensor(mask)
         letters = f"{tuple(tokens.shape[:2])}, one entry a token"
+        mask = given_tensor(who, name, mask, letters)
         if name == "query_mask" and len(mask.shape) == 1:
             letters += f" ({_ORDER})"  # the fourth of arguments without names
         _checks.rank(who, name, mask.shape, (2,), letters)

@@ -19,7 +19,7 @@ from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.projection import from_heads, to_heads
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.attention.single_head import score_or_default
-from tfattn.layers.parts import deserialized, serialized
+from tfattn.layers.parts import deserialized, keras_object, serialized
 from tfattn.layers.positions.base import HeadPositions
 from tfattn.layers.quantization import QuantizedParts
 
@@ -158,10 +158,13 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
     ):
         who = "MultiHeadAttention"
         # Not the layer's own, which would count the output a second time.
-        self._activity_regularizer = keras.regularizers.get(
-            kwargs.pop("activity_regularizer", None)
+        self._activity_regularizer = keras_object(
+            who,
+            "activity_regularizer",
+            kwargs.pop("activity_regularizer", None),
         )
         super().__init__(dropout=dropout, seed=seed, **kwargs)
+        self._widths = (None, None, None)  # of query, value and key, once they are known
         self.num_heads = _checks.positive_int(who, "num_heads", num_heads)
         self.key_dim = _checks.positive_int(who, "key_dim", key_dim)
         value_dim = key_dim if value_dim is None else value_dim
@@ -186,17 +189,20 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
             _checks.fail(who, "positions", expected, positions)
         self.positions = positions
         self.normalizer = checked_normalizer(who, normalizer)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.output_kernel_initializer = keras.initializers.get(output_kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.bias_regularizer = keras.regularizers.get(bias_regularizer)
-        self.kernel_constraint = keras.constraints.get(kernel_constraint)
-        self.bias_constraint = keras.constraints.get(bias_constraint)
+        self.kernel_initializer = keras_object(who, "kernel_initializer", kernel_initializer)
+        self.output_kernel_initializer = keras_object(
+            who, "output_kernel_initializer", output_kernel_initializer
+        )
+        self.bias_initializer = keras_object(who, "bias_initializer", bias_initializer)
+        self.kernel_regularizer = keras_object(who, "kernel_regularizer", kernel_regularizer)
+        self.bias_regularizer = keras_object(who, "bias_regularizer", bias_regularizer)
+        self.kernel_constraint = keras_object(who, "kernel_constraint", kernel_constraint)
+        self.bias_constraint = keras_object(who, "bias_constraint", bias_constraint)
 
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         self.check_shapes(query_shape, value_shape, key_shape)
         key_shape = value_shape if key_shape is None else key_shape
+        self._widths = (query_shape[-1], value_shape[-1], key_shape[-1])
         heads, groups = self.num_heads, self.num_key_value_heads
         options = {
             "use_bias": self.use_bias,
@@ -259,6 +265,14 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
             super().check_shapes(query_shape, value_shape, key_shape)
         self._axes(query_shape, value_shape, key_shape)
 
+    def _check_widths(self, **operands: Tensor | None) -> None:
+        """Raises where operands are not as wide as those that the maps were built for."""
+        for (name, operand), width in zip(operands.items(), self._widths, strict=True):
+            size = None if operand is None else operand.shape[-1]
+            if None not in (size, width) and size != width:
+                expected = f"have {width} features, which the layer was built for"
+                _checks.fail(type(self).__name__, name, expected, tuple(operand.shape))
+
     def _axes(self, query: Shape, value: Shape, key: Shape | None = None) -> Axes:
         who = type(self).__name__
         axes = Axes(who, self.attention_axes, query, value, key)
@@ -302,6 +316,7 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
             "bias": bias,
         }
         options = {"training": training, "use_causal_mask": use_causal_mask}
+        self._check_widths(query=query, value=value, key=value if key is None else key)
         if len(query.shape) > 3:
             return self._call_over_axes(arguments, options, return_attention_scores)
         if self.attention_axes is not None:

@@ -8,6 +8,7 @@ import keras
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import normalizers
+from tfattn.layers.parts import keras_object
 
 __all__ = ["AttentionSinks", "Normalizer", "Sparsemax", "TopKSoftmax"]
 
@@ -77,7 +78,7 @@ class AttentionSinks(Normalizer):
 
     def __init__(self, initializer: Any = "zeros", **kwargs: Any):
         super().__init__(**kwargs)
-        self.initializer = keras.initializers.get(initializer)
+        self.initializer = keras_object("AttentionSinks", "initializer", initializer)
 
     def build(self, scores_shape: Shape) -> None:
         # In float32 or wider in every policy, as the sums are.

@@ -37,12 +37,12 @@ class Projection(keras.layers.EinsumDense):
         kernel, features = self.kernel, self._features()
         taken = len(kernel.shape) - len(features)  # axes of the inputs that the product sums over
         rows, columns = math.prod(kernel.shape[:taken]), math.prod(features)
-        tokens = ops.shape(inputs)[1:-taken]
+        tokens = ops.shape(inputs)[:-taken]  # with the batch: of no tokens, −1 could not tell it
         matrix = ops.reshape(kernel, (rows, columns))
         flat = ops.matmul(ops.reshape(inputs, (-1, rows)), matrix)  # (B·T, columns)
         if self.bias is not None:
             flat = flat + ops.reshape(self.bias, (columns,))
-        output = ops.reshape(flat, (-1, *tokens, *features))
+        output = ops.reshape(flat, (*tokens, *features))
         return output if self.activation is None else self.activation(output)
 
     def quantized_call(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from tfattn import _checks
 from tfattn._types import Tensor
 
 __all__ = ["attention_weights"]
@@ -39,6 +40,8 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
         >>> print(attention_weights(layer, query=query, value=value)["attention"].shape)
         (1, 2, 3)
     """
+    if not isinstance(model, keras.layers.Layer):
+        _checks.fail("attention_weights", "model", "be a Keras model or layer", model)
     kwargs.setdefault("training", False)
     weights: dict[str, np.ndarray] = {}
     token = _recorded.set(weights)

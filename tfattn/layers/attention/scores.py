@@ -15,6 +15,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import kernels, products, scores
+from tfattn.layers.calls import CheckedCall
 from tfattn.layers.parts import deserialized, serialized
 
 __all__ = [
@@ -29,7 +30,7 @@ __all__ = [
 ]
 
 
-class Score(keras.layers.Layer):
+class Score(CheckedCall, keras.layers.Layer):
     """Base of all scores. Called on a query and a key it returns the scores before softmax.
 
     A subclass defines `prepare_query` and `prepare_key`, and sets `pairwise` to a function of
@@ -68,6 +69,17 @@ class Score(keras.layers.Layer):
             others = "(AdditiveScore and BilinearScore take other widths)"
             expected = f"be as wide as `query`, {query_shape[-1]} {others}"
             _checks.fail(type(self).__name__, "key width", expected, key_shape[-1])
+
+    def check_call(self, arguments: dict[str, Any]) -> None:
+        super().check_call(arguments)
+        who, query, key = type(self).__name__, arguments.get("query"), arguments.get("key")
+        if query is not None and key is not None:
+            _checks.rank(who, "query", query.shape, (3, 4), "(B, T, D) or (B, H, T, D)")
+            letters = "(B, S, D)" if len(query.shape) == 3 else "(B, G, S, D)"
+            _checks.rank(who, "key", key.shape, (len(query.shape),), letters)
+            _checks.same_batch(who, "key", key.shape, "query", query.shape)
+            for name, operand in (("query", query), ("key", key)):
+                _checks.has_width(who, name, operand.shape)
 
     def prepare(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Turns query and key, token by token, into the operands of `pairwise`."""

@@ -9,11 +9,14 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
+from tfattn.core.floats import given_tensor
+from tfattn.layers.calls import CheckedCall
+from tfattn.layers.parts import keras_object
 
 __all__ = ["LearnedPositionalEncoding", "SinusoidalPositionalEncoding"]
 
 
-class _PositionalEncoding(keras.layers.Layer):
+class _PositionalEncoding(CheckedCall, keras.layers.Layer):
     """Adds a vector for each position to scaled inputs; a subclass defines `encode`.
 
     Attributes:
@@ -21,6 +24,7 @@ class _PositionalEncoding(keras.layers.Layer):
     """
 
     max_length: int | None = None
+    call_axes = {"inputs": "BTD"}
 
     def __init__(self, input_scale: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
@@ -40,7 +44,7 @@ class _PositionalEncoding(keras.layers.Layer):
         inputs = ops.cast(inputs, self.compute_dtype) if self.autocast else inputs
         if isinstance(start_index, numbers.Number):
             _checks.non_negative_int(who, "start_index", start_index)
-        start = ops.convert_to_tensor(start_index)
+        start = given_tensor(who, "start_index", start_index, letters)
         _checks.integer_dtype(who, "start_index", keras.backend.standardize_dtype(start.dtype))
         _checks.rank(who, "start_index", start.shape, (0, 1), letters)
         if len(start.shape) == 1:
@@ -55,7 +59,7 @@ class _PositionalEncoding(keras.layers.Layer):
         if positions is None:
             tokens = ops.arange(ops.shape(inputs)[1], dtype="int32")
         else:
-            tokens = ops.convert_to_tensor(positions)
+            tokens = given_tensor(who, "positions", positions, "(T,) or (B, T)")
             dtype = keras.backend.standardize_dtype(tokens.dtype)
             _checks.integer_dtype(who, "positions", dtype)
             _checks.rank(who, "positions", tokens.shape, (1, 2), "(T,) or (B, T)")
@@ -169,9 +173,9 @@ class LearnedPositionalEncoding(_PositionalEncoding):
         _checks.positive_int("LearnedPositionalEncoding", "max_length", max_length)
         super().__init__(input_scale=input_scale, **kwargs)
         self.max_length = max_length
-        self.initializer = keras.initializers.get(
-            initializer or keras.initializers.RandomNormal(stddev=0.02)
-        )
+        if initializer is None:
+            initializer = keras.initializers.RandomNormal(stddev=0.02)
+        self.initializer = keras_object("LearnedPositionalEncoding", "initializer", initializer)
 
     def build(self, inputs_shape: Shape) -> None:
         self.embeddings = self.add_weight(

@@ -9,7 +9,7 @@ from tfattn._types import Shape
 from tfattn.core import biases
 from tfattn.core.biases import Bias
 from tfattn.core.biases.relative import check_buckets
-from tfattn.layers.parts import own_initializer
+from tfattn.layers.parts import keras_object, own_initializer
 from tfattn.layers.positions.base import HeadPositions
 
 __all__ = ["RelativePositionBias"]
@@ -62,9 +62,9 @@ class RelativePositionBias(HeadPositions):
         self.max_distance = _checks.positive_int(who, "max_distance", max_distance)
         self.bidirectional = _checks.boolean(who, "bidirectional", bidirectional)
         check_buckets(who, "num_buckets", num_buckets, bidirectional, max_distance)
-        self.initializer = keras.initializers.get(
-            initializer or keras.initializers.RandomNormal(stddev=0.02)
-        )
+        if initializer is None:
+            initializer = keras.initializers.RandomNormal(stddev=0.02)
+        self.initializer = keras_object(who, "initializer", initializer)
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         self.table = self.add_weight(

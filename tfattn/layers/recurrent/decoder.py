@@ -80,6 +80,8 @@ class RecurrentDecoder(RecurrentStack):
     arXiv:1508.04025, equation 5, where Bahdanau's paper has a maxout over the old state.
     """
 
+    call_axes = {"ids": "BT", "memory": "BSE", "memory_mask": "BS"}
+
     def __init__(
         self,
         vocabulary_size: int,
@@ -186,6 +188,9 @@ class RecurrentDecoder(RecurrentStack):
         if initial_state is None:
             return zeros
         wanted = [[size] for cell in self.cells for size in state_sizes(cell)]
+        letters = "(B, units), lists of them by layer"
+        for state in keras.tree.flatten(initial_state):
+            _checks.array("RecurrentDecoder", "initial_state", state, letters)
         given = [list(state.shape[1:]) for state in keras.tree.flatten(initial_state)]
         if given != wanted:
             states = f"states (B, size) of sizes {state_sizes(self.cells[0])}"

@@ -62,6 +62,8 @@ class RecurrentEncoder(RecurrentStack):
     as in Keras.
     """
 
+    call_axes = {"ids": "BT"}
+
     def __init__(
         self,
         vocabulary_size: int,

@@ -7,6 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
+from tfattn.layers.calls import CheckedCall
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
 from tfattn.layers.quantization import QuantizedParts
@@ -15,7 +16,7 @@ from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_ce
 __all__ = ["RecurrentStack", "word_embedding"]
 
 
-class RecurrentStack(QuantizedParts, keras.layers.Layer):
+class RecurrentStack(CheckedCall, QuantizedParts, keras.layers.Layer):
     """Embedding, cells and dropout: what encoder and decoder share. See them for the arguments."""
 
     def __init__(
@@ -38,7 +39,7 @@ class RecurrentStack(QuantizedParts, keras.layers.Layer):
         self.num_layers = _checks.positive_int(who, "num_layers", num_layers)
         self.cell = checked_cell(who, cell)
         self.dropout = _checks.probability(who, "dropout", dropout)
-        self.seed = seed
+        self.seed = _checks.seed(who, seed)
         if embedding is None:
             embedding = word_embedding(self.vocabulary_size, self.width, self.dtype_policy)
         elif not isinstance(embedding, keras.layers.Layer):
@@ -50,6 +51,12 @@ class RecurrentStack(QuantizedParts, keras.layers.Layer):
         self.input_dropout = self._make_dropout("input_dropout")
         self.layer_dropout = self._make_dropout("layer_dropout")
         self.supports_masking = True
+
+    def check_call(self, arguments: dict[str, Any]) -> None:
+        super().check_call(arguments)
+        shape = getattr(arguments.get("ids"), "shape", (None, None))
+        if shape[1] == 0:
+            _checks.fail(type(self).__name__, "ids", "hold at least one token", tuple(shape))
 
     def make_cells(self, name: str, first_width: int, other_width: int) -> list[keras.layers.Layer]:
         """One built cell a layer; the widths are those of their inputs."""

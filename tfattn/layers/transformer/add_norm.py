@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from tfattn import _checks
+from tfattn.layers.calls import CheckedCall
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import Template, checked_layer, deserialized, serialized
 from tfattn.layers.transformer.norm import LayerNormalization
@@ -13,7 +14,7 @@ __all__ = ["AddNorm"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class AddNorm(keras.layers.Layer):
+class AddNorm(CheckedCall, keras.layers.Layer):
     """The residual connection around a sublayer, with dropout and a norm.
 
         post-norm (the paper):       norm(input + dropout(sublayer(input)))
@@ -47,6 +48,8 @@ class AddNorm(keras.layers.Layer):
     Xiong et al. 2020, arXiv:2002.04745.
     """
 
+    call_axes = {"inputs": "BTD", "outputs": "BTD"}
+
     def __init__(
         self,
         dropout: float = 0.0,
@@ -60,7 +63,7 @@ class AddNorm(keras.layers.Layer):
         self.dropout = _checks.probability("AddNorm", "dropout", dropout)
         self.norm_first = _checks.boolean("AddNorm", "norm_first", norm_first)
         self.epsilon = _checks.positive_number("AddNorm", "epsilon", epsilon)
-        self.seed = seed
+        self.seed = _checks.seed(type(self).__name__, seed)
         self.supports_masking = True
         # The config is the template's: some norms change theirs as they are built.
         self._norm = Template(checked_layer("AddNorm", "norm", norm))

@@ -6,6 +6,7 @@ import keras
 
 from tfattn import _checks
 from tfattn.layers.attention.multi_head import MultiHeadAttention
+from tfattn.layers.calls import CheckedCall
 from tfattn.layers.parts import (
     Template,
     checked_layer,
@@ -31,7 +32,7 @@ _FORMER = {
 }
 
 
-class TransformerBlock(QuantizedParts, keras.layers.Layer):
+class TransformerBlock(CheckedCall, QuantizedParts, keras.layers.Layer):
     """Base of both blocks. See `TransformerEncoderBlock`, whose arguments these are.
 
     Attention, feed-forward and norm that are passed in are templates: a block copies them, and a
@@ -70,7 +71,7 @@ class TransformerBlock(QuantizedParts, keras.layers.Layer):
         self._feed_forward = Template(feed_forward)
         self._norm = Template(checked_layer(who, "norm", norm))
         self.feed_forward = None  # made in `build`, as the others are
-        self.seed = seed
+        self.seed = _checks.seed(who, seed)
         self.supports_masking = True
 
     @property

@@ -56,6 +56,8 @@ class TransformerDecoderBlock(TransformerBlock):
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
     """
 
+    call_axes = {"inputs": "BTD", "memory": "BSE", "inputs_mask": "BT", "memory_mask": "BS"}
+
     def build(self, inputs_shape, memory_shape=None):
         self.carry = CarryMask(name="carry_mask", dtype=self.dtype_policy)
         self.self_attention = self.make_attention("self_attention", inputs_shape, inputs_shape)
@@ -88,12 +90,6 @@ class TransformerDecoderBlock(TransformerBlock):
             "attention_mask": memory_attention_mask,
             "valid_lens": valid_lens,
         }
-        if memory is None:
-            names = ("memory_mask", "memory_attention_mask", "valid_lens")
-            for name, mask in zip(names, of_memory.values(), strict=True):
-                if mask is not None:
-                    who = type(self).__name__
-                    _checks.fail(who, name, "not be given without `memory`", mask)
         options = {"training": training, "return_attention_scores": return_attention_scores}
         weights = []
 
@@ -120,6 +116,14 @@ class TransformerDecoderBlock(TransformerBlock):
         if inputs_mask is not None:
             output = self.carry((output, inputs_mask))
         return (output, *weights) if weights else output
+
+    def check_call(self, arguments):
+        if arguments.get("memory") is None:
+            for name in ("memory_mask", "memory_attention_mask", "valid_lens"):
+                if arguments.get(name) is not None:
+                    who = type(self).__name__
+                    _checks.fail(who, name, "not be given without `memory`", arguments[name])
+        super().check_call(arguments)
 
     def _check_memory(self, memory):
         if (memory is None) != (self.cross_attention is None):

@@ -72,6 +72,8 @@ class TransformerEncoderBlock(TransformerBlock):
     have biases here, as in Keras.
     """
 
+    call_axes = {"inputs": "BTD", "mask": "BT"}
+
     def build(self, inputs_shape):
         self.self_attention = self.make_attention("self_attention", inputs_shape, inputs_shape)
         self.self_attention_norm = self.make_add_norm("self_attention_norm", inputs_shape)

@@ -6,15 +6,17 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Shape
+from tfattn.layers.calls import CheckedCall
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.parts import own_initializer
+from tfattn.layers.parts import keras_object, own_initializer
 from tfattn.layers.quantization import QuantizedParts
 
 __all__ = ["PositionwiseFeedForward"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class PositionwiseFeedForward(QuantizedParts, keras.layers.Layer):
+class PositionwiseFeedForward(CheckedCall, QuantizedParts, keras.layers.Layer):
     """Two linear maps with an activation between them, the same at every position.
 
         output = activation(input · W_1 + b_1) · W_2 + b_2
@@ -55,13 +57,21 @@ class PositionwiseFeedForward(QuantizedParts, keras.layers.Layer):
         self.output_dim = (
             None if output_dim is None else _checks.positive_int(who, "output_dim", output_dim)
         )
-        self.activation = keras.activations.get(activation)
+        self.activation = keras_object(who, "activation", activation)
         self.dropout = _checks.probability(who, "dropout", dropout)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.seed = seed
+        self.kernel_initializer = keras_object(who, "kernel_initializer", kernel_initializer)
+        self.seed = _checks.seed(who, seed)
         self.supports_masking = True
 
+    def check_inputs(self, input_shape: Shape) -> None:
+        """Raises where tokens of that shape have no width."""
+        who = type(self).__name__
+        if len(input_shape) < 2:
+            _checks.fail(who, "inputs", "have shape (B, T, D)", tuple(input_shape))
+        _checks.has_width(who, "inputs", input_shape)
+
     def build(self, input_shape):
+        self.check_inputs(input_shape)
         width = self.output_dim or input_shape[-1]
         self.inner = self._dense(self.hidden_dim, "inner", self.activation)
         self.inner.build((None, input_shape[-1]))

@@ -70,6 +70,7 @@ class GatedFeedForward(PositionwiseFeedForward):
         self.use_bias = _checks.boolean("GatedFeedForward", "use_bias", use_bias)
 
     def build(self, input_shape):
+        self.check_inputs(input_shape)
         width = input_shape[-1]
         self.gate = self._dense(self.hidden_dim, "gate", self.activation, self.use_bias)
         self.gate.build((None, width))

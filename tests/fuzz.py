@@ -1,0 +1,98 @@
+"""Draws many cases at random, of those that `test_properties.py` draws a few hundred of.
+
+    python tests/fuzz.py --cases 10000 --seed 0
+    python tests/fuzz.py --seed 0 --only 1234    # one case again, with what was chosen
+
+Prints the cases drawn, the failures, and for each failure the command that draws it again.
+"""
+
+import argparse
+import collections
+import gc
+import os
+import pathlib
+import sys
+import time
+import traceback
+import warnings
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tests import properties, test_nonsense
+
+
+def check_nonsense(choose):
+    """Two arguments of one call are nonsense at once: refused by name, or taken."""
+    row = choose(test_nonsense.TABLE)
+    if not row.good or row.name.startswith(("plot.", "NadarayaWatsonRegressor", "training.Backup")):
+        row = next(one for one in test_nonsense.TABLE if one.name == "attend")
+    arguments, names = test_nonsense.arguments_of(row), []
+    for argument in (choose(list(row.good)), choose(list(row.good))):
+        name, value = choose(list(test_nonsense.cases(row, argument)))
+        if name in ("function", "a class") and name in row.kinds[argument]:
+            continue  # it is called, and says itself what it lacks
+        arguments[argument] = value
+        names.append((argument, name))
+    said = test_nonsense.said_of(row, arguments)
+    assert said in (None, "taken"), f"{row.name} of {names}: {said}"
+
+
+CHECKS = [properties.check_attend] * 7 + [properties.check_layer] * 2 + [check_nonsense]
+
+
+def chooser(seed, case, log):
+    rng = np.random.default_rng([seed, case])
+
+    def choose(options):
+        chosen = options[int(rng.integers(len(options)))]
+        log.append(chosen)
+        return chosen
+
+    return choose
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cases", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--only", type=int, help="draw this case alone, and show what it is")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    test_nonsense.enter_a_folder()
+    cases = range(options.first, options.first + options.cases)
+    cases = cases if options.only is None else [options.only]
+    failures, start = collections.Counter(), time.time()
+    for number, case in enumerate(cases, start=1):
+        log = []
+        choose = chooser(options.seed, case, log)
+        check = choose(CHECKS)
+        try:
+            check(choose)
+        except Exception as error:
+            words = " ".join(str(error).split())[:300]
+            failures[check.__name__] += 1
+            print(f"FAILED python tests/fuzz.py --seed {options.seed} --only {case}", flush=True)
+            print(f"    {check.__name__}: {type(error).__name__}: {words}", flush=True)
+            if options.only is not None:
+                traceback.print_exc()
+        if options.only is not None:
+            print(log)
+        if number % 200 == 0:  # traced functions pile up
+            keras.backend.clear_session()
+            tf.keras.backend.clear_session()
+            gc.collect()
+        if number % 1000 == 0:
+            drawn = f"{number} cases, {sum(failures.values())} failures"
+            print(f"{drawn}, {time.time() - start:.0f} s", flush=True)
+    print(f"cases drawn: {len(cases)}  failures: {sum(failures.values())}  {dict(failures)}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""What a layer is called with, looked at before Keras converts it and builds."""
+
+import functools
+import inspect
+import numbers
+from typing import Any
+
+import numpy as np
+
+from tfattn import _checks
+from tfattn._types import Shape
+from tfattn.core.rule import Rule
+
+__all__ = ["CheckedCall"]
+
+# The shapes of tensors by the names that arguments of calls have in this collection.
+_LETTERS = {
+    "query": "(B, T, D)",
+    "value": "(B, S, D)",
+    "key": "(B, S, D)",
+    "inputs": "(B, T, D)",
+    "outputs": "(B, T, D)",
+    "memory": "(B, S, D)",
+    "keys": "(B, S, ...)",
+    "ids": "(B, T), of integers",
+}
+
+# A list of numbers will do for these.
+_MASKS = {
+    "mask": "(B, T)",
+    "inputs_mask": "(B, T)",
+    "query_mask": "(B, T)",
+    "key_mask": "(B, S)",
+    "value_mask": "(B, S)",
+    "memory_mask": "(B, S)",
+    "attention_mask": "(T, S) or (B, T, S)",
+    "memory_attention_mask": "(T, S) or (B, T, S)",
+    "valid_lens": "(B,) or (B, T)",
+    "bias": "(T, S) or (B, T, S)",
+    "positions": "(T,) or (B, T)",
+}
+
+_FLAGS = ("use_causal_mask", "return_attention_scores", "return_state", "training")
+
+
+class CheckedCall:
+    """A base beside Keras's layer: a call's arguments are checked by their names.
+
+    Keras converts what it is given, and builds, before it comes to `call`, and what is no tensor
+    would fail there, if at all.
+    """
+
+    # The axes of this class's tensors, in the order of the arguments: each letter is one size,
+    # and a mask may have 1 instead. Where an argument is not named its axes are not looked at.
+    call_axes: dict[str, str] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        parameters = _parameters(type(self))
+        self.check_call({**dict(zip(parameters, args, strict=False)), **kwargs})
+        return super().__call__(*args, **kwargs)
+
+    def check_call(self, arguments: dict[str, Any]) -> None:
+        """Raises where an argument cannot be what its name says."""
+        who, defaults = type(self).__name__, _parameters(type(self))
+        sizes: dict[str, tuple[str, int]] = {}  # by letter, with the argument that had it first
+        for name, value in arguments.items():
+            if value is None and defaults.get(name) is None:
+                continue
+            if name in _FLAGS:
+                _checks.flag(who, name, value)
+            elif (name in _LETTERS or name in _MASKS) and not isinstance(value, Rule):
+                axes = self.call_axes.get(name)
+                letters = f"({', '.join(axes)})" if axes else {**_LETTERS, **_MASKS}[name]
+                if name in _MASKS and isinstance(value, list | tuple | numbers.Number):
+                    value = _nested(who, name, value, letters)
+                _checks.array(who, name, value, letters, booleans=name in _MASKS)
+                if axes:
+                    _check_axes(who, name, value.shape, axes, letters, sizes)
+
+
+def _nested(who: str, name: str, value: Any, letters: str) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except ValueError:
+        return _checks.fail(who, name, f"be a tensor of numbers, of shape {letters}", value)
+
+
+def _check_axes(
+    who: str, name: str, shape: Shape, axes: str, letters: str, sizes: dict[str, tuple[str, int]]
+) -> None:
+    """Raises unless the static shape has those axes, as long as those of the arguments before."""
+    _checks.rank(who, name, shape, (len(axes),), letters)
+    if name not in _MASKS and axes[-1] in "DE":
+        _checks.has_width(who, name, shape)
+    for letter, size in zip(axes, shape, strict=True):
+        if size is None or (size == 1 and name in _MASKS):
+            continue
+        other_name, other = sizes.setdefault(letter, (name, size))
+        if size == other:
+            continue
+        if letter in "DE":
+            _checks.fail(who, name, f"be as wide as `{other_name}`, {other}", size)
+        else:
+            expected = f"have shape {letters}, with the {letter} of `{other_name}`, {other}"
+            _checks.fail(who, name, expected, tuple(shape))
+
+
+@functools.cache
+def _parameters(cls: type) -> dict[str, Any]:
+    """The names of a call's arguments, in order, with their defaults."""
+    parameters = list(inspect.signature(cls.call).parameters.values())[1:]
+    return {parameter.name: parameter.default for parameter in parameters}
