@@ -246,7 +246,7 @@ class KernelScore(Score):
     1 / bandwidth.
 
     Args:
-        kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function from squared
+        kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function from squared
             distances in bandwidths to log weights (registered with Keras, if the layer is to be
             saved).
         bandwidth: positive number, or a sequence of them, one per dimension of the keys; in the
