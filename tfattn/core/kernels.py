@@ -56,7 +56,7 @@ def _inside(squared: Tensor, log_kernel: Tensor) -> Tensor:
 
 
 def _root(squared: Tensor) -> Tensor:
-    """u. The root has an infinite slope at 0: nearer than 1e-6 bandwidths, a distance is constant."""
+    """u, and 1e-6 where it is less: at 0 the root has an infinite slope."""
     return ops.sqrt(ops.maximum(squared, 1e-12))
 
 
