@@ -386,7 +386,7 @@ def _with(value, row):
         lambda: KernelRegression().fit(X, X, sample_weight=-X),
         WHO,
         "sample_weight",
-        "be at least 0, and above 0 somewhere",
+        "be at least zero, and above zero somewhere",
         -1.0,
     ),
     (

@@ -56,5 +56,5 @@ def weights(who: str, value: ArrayLike | None, count: int) -> Array | None:
         )
     if array.min() < 0 or not array.max() > 0:
         worst = float(array.min() if array.min() < 0 else array.max())
-        _checks.fail(who, "sample_weight", "be at least 0, and above 0 somewhere", worst)
+        _checks.fail(who, "sample_weight", "be at least zero, and above zero somewhere", worst)
     return array[:, 0]

@@ -28,6 +28,7 @@ COARSE = 24  # and of many points
 VALLEYS = 3  # whose floors are looked for
 RUNS = 4  # of the optimiser, from the best starts
 SCREENED = 1000  # points by which starts are compared where there are many more
+POLISHED = 4  # bandwidths of a compact kernel, or fewer, are polished without a gradient
 COMPACT = 2.3  # how much wider a compact kernel is, for a Gaussian's smoothness
 
 
@@ -236,6 +237,6 @@ def _descend(search: _Search, kernel: Kernel, vector: Array) -> None:
             options={"ftol": 1e-14, "gtol": 1e-8, "maxiter": 500},
         )
         vector = result.x
-    if np.isfinite(kernel.support) and len(vector):
+    if np.isfinite(kernel.support) and 0 < len(vector) <= POLISHED:
         limit = {"maxfev": 60 * len(vector), "xatol": 1e-4, "fatol": 1e-10}
         optimize.minimize(search.error, vector, method="Nelder-Mead", bounds=bounds, options=limit)

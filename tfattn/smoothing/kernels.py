@@ -9,7 +9,7 @@ Aitchison, Aitken 1976.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +22,8 @@ Array = np.ndarray
 _UNSEEN = 60.0 * np.log(2.0)
 
 
-class Kernel(NamedTuple):
+@dataclass(frozen=True)
+class Kernel:
     """A kernel, by four functions of arrays and two facts.
 
     Attributes:
@@ -40,6 +41,11 @@ class Kernel(NamedTuple):
     value: Callable[[Array], Array]
     slope: Callable[[Array, Array], Array]
     smooth: bool = True
+
+    def __reduce__(self) -> tuple:
+        if _BY_NAME.get(self.name) is self:
+            return get, (self.name,)  # functions made here have no name to be found by
+        return object.__reduce_ex__(self, 2)
 
     def reach(self, nearest: Array) -> Array:
         """How far from a query keys are seen, where the nearest one is that far from it."""
