@@ -42,6 +42,11 @@ class Kernel:
     slope: Callable[[Array, Array], Array]
     smooth: bool = True
 
+    @property
+    def pointed(self) -> bool:
+        """Whether K has a point at 0, where the last digits of a distance count."""
+        return self.name in ("laplace", "triangular")
+
     def __reduce__(self) -> tuple:
         if _BY_NAME.get(self.name) is self:
             return get, (self.name,)  # functions made here have no name to be found by

@@ -3,7 +3,10 @@
 On a line keys and queries are sorted, and a tile has only the keys that its queries can see.
 """
 
-from collections.abc import Iterator
+import collections
+import concurrent.futures
+import os
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +17,10 @@ from tfattn.smoothing.points import Metric, Points, Queries
 __all__ = ["Tile", "nearest_distances", "tiles"]
 
 Array = np.ndarray
+THREADED = 2**21  # pairs from which on threads pay
+MOST_THREADS = 8
+FAR = 1e5  # squared, in bandwidths: up to there a product keeps 11 digits of a distance
+UNDERFLOW = -500.0  # of a logarithm: from there on weights would lose digits
 LEAST = 64  # keys that a tile on a line may have more than one of its queries sees
 PAIRS = 2**17  # of a tile: 1 MiB an array, so that a few of them stay in the cache
 
@@ -58,27 +65,64 @@ def tiles(
             are as near). Otherwise its row is 0.
     """
     query_u, key_u = queries.x @ metric.map, points.places.x @ metric.map
-    for rows, keys in _slices(kernel, points, query_u, key_u, left_out, nearest):
-        squared = _squared_distances(query_u[rows], key_u[keys])
+    squares = _Squares(query_u, key_u, kernel.pointed)
+
+    def tile(place: tuple[slice, slice]) -> Tile:
+        rows, keys = place
+        squared = squares(rows, keys)
         if left_out is not None:
             squared[np.arange(len(squared)), left_out[rows] - keys.start] = np.inf
         logs = _category_logs(metric, points, queries, rows, keys)
         share, slope, empty = _shares(kernel, squared, logs, points, keys, slopes, nearest)
-        yield Tile(rows, keys, share, slope, empty, query_u[rows], key_u[keys])
+        return Tile(rows, keys, share, slope, empty, query_u[rows], key_u[keys])
+
+    places = _slices(kernel, points, query_u, key_u, left_out, nearest)
+    if len(queries) * len(points) < THREADED or points.is_line:
+        yield from map(tile, places)
+    else:
+        yield from _ahead(tile, places)
 
 
-def _squared_distances(query: Array, key: Array) -> Array:
-    if query.shape[1] > 4:
-        # A product is faster, and in so many columns bandwidths are wide: no digits are missed.
-        squared = query @ (-2.0 * key.T)
-        squared += np.square(query).sum(1)[:, None]
-        squared += np.square(key).sum(1)
-        return np.maximum(squared, 0.0, out=squared)
-    squared = np.zeros((len(query), len(key)))
-    for column in range(query.shape[1]):
-        difference = np.subtract.outer(query[:, column], key[:, column])
-        squared += np.square(difference, out=difference)
-    return squared
+def _ahead(function: Callable, items: Iterable) -> Iterator:
+    """As `map`, a few items ahead in threads: NumPy lets go of the interpreter in long loops."""
+    workers = min(os.cpu_count() or 1, MOST_THREADS)
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        waiting: collections.deque = collections.deque()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+class _Squares:
+    """Squared distances of any rows and keys, `(r, k)`."""
+
+    def __init__(self, query: Array, key: Array, exact: bool):
+        middle = key.mean(axis=0)
+        query, key = query - middle, key - middle
+        self.query, self.key = query, key
+        query_norms, key_norms = (np.square(u).sum(axis=1)[:, None] for u in (query, key))
+        width = query.shape[1]
+        # |q|² + |k|² − 2 q·k is one product, and loses digits where places are many bandwidths away
+        # from the middle. (In many columns bandwidths are wide.)
+        near = max(query_norms.max(initial=0.0), key_norms.max(initial=0.0)) < FAR
+        self.by_product = width > 4 or (width > 1 and near and not exact)
+        if self.by_product:
+            self.left = np.concatenate([query, query_norms, np.ones_like(query_norms)], axis=1)
+            self.right = np.concatenate([-2.0 * key, np.ones_like(key_norms), key_norms], axis=1).T
+
+    def __call__(self, rows: slice, keys: slice) -> Array:
+        if self.by_product:
+            squared = self.left[rows] @ self.right[:, keys]
+            return np.maximum(squared, 0.0, out=squared)
+        query, key = self.query[rows], self.key[keys]
+        squared = np.zeros((len(query), len(key)))
+        for column in range(query.shape[1]):
+            difference = np.subtract.outer(query[:, column], key[:, column])
+            squared += np.square(difference, out=difference)
+        return squared
 
 
 def _category_logs(
@@ -104,9 +148,10 @@ def _shares(
         weight = kernel.log(squared)
         if logs is not None:
             weight += logs
-        # Relative to the greatest of its row no weight underflows that would count.
-        greatest = weight.max(axis=1, keepdims=True)
-        weight -= np.where(np.isfinite(greatest), greatest, 0.0)
+        greatest = weight.max(axis=1)
+        far = (greatest < UNDERFLOW) & np.isfinite(greatest)
+        if far.any():  # relative to the greatest of its row no weight underflows that would count
+            weight[far] -= greatest[far, None]
         np.exp(weight, out=weight)
         slope = kernel.slope(squared, weight) if slopes else None
     else:
