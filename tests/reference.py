@@ -401,3 +401,54 @@ def cross_entropy(target, weights, tokens, vectors, bias=None, smoothing=0.0):
         of_vectors += np.outer(of_logits, tokens[row])
         of_bias += of_logits
     return loss, [*gradients, *([] if bias is None else [of_bias])]
+
+
+KERNELS = {
+    "biweight": lambda u: np.maximum(1 - u**2, 0) ** 2,
+    "boxcar": lambda u: (u <= 1) * 1.0,
+    "cosine": lambda u: np.where(u < 1, np.cos(np.pi * u / 2), 0),
+    "epanechnikov": lambda u: np.maximum(1 - u**2, 0),
+    "gaussian": lambda u: np.exp(-(u**2) / 2),
+    "laplace": lambda u: np.exp(-u),
+    "logistic": lambda u: 4 / (np.exp(u) + 2 + np.exp(-u)),
+    "triangular": lambda u: np.maximum(1 - u, 0),
+    "tricube": lambda u: np.maximum(1 - u**3, 0) ** 3,
+}
+
+
+def kernel_regression(
+    query, x, y, bandwidth, kernel="gaussian", degree=0, weight=None, categories=None
+):
+    """Local constant or line at each query `(M, D)`, from points `(N, D)` with heights `(N,)`.
+
+    `categories` is None or (columns of the queries `(M, K)`, of the points `(N, K)`, λ `(K,)`, how
+    many there are `(K,)`). A query without neighbours gives NaN.
+    """
+    values = np.full(len(query), np.nan)
+    for i, place in enumerate(query):
+        away = x - place
+        w = KERNELS[kernel](np.linalg.norm(away / bandwidth, axis=1))
+        w = w if weight is None else w * weight
+        if categories is not None:
+            for own, others, width, count in zip(
+                categories[0][i], categories[1].T, *categories[2:], strict=True
+            ):
+                w = w * np.where(others == own, 1 - width, width / (count - 1))
+        if w.sum() > 0:
+            columns = (
+                np.ones((len(x), 1)) if degree == 0 else np.column_stack([np.ones(len(x)), away])
+            )
+            root = np.sqrt(w)
+            values[i] = np.linalg.lstsq(columns * root[:, None], y * root, rcond=None)[0][0]
+    return values
+
+
+def left_out_error(x, y, bandwidth, kernel="gaussian", degree=0):
+    """The mean squared error of predicting each point from all others."""
+    others = ~np.eye(len(x), dtype=bool)
+    return np.mean(
+        [
+            (kernel_regression(x[[i]], x[keep], y[keep], bandwidth, kernel, degree)[0] - y[i]) ** 2
+            for i, keep in enumerate(others)
+        ]
+    )

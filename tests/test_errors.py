@@ -23,7 +23,7 @@ RATE = "be a number in [0, 1)"
 FLAG = "be True or False"
 BLOCK = tfattn.TransformerEncoderBlock(2, 7)
 SCORE = "be a score layer, such as tfattn.AdditiveScore(units=8)"
-KERNEL = "be one of 'boxcar', 'epanechnikov', 'gaussian', 'triangular', or a callable"
+KERNEL = f"be one of {str(kernels.names())[1:-1]}, or a callable"
 FLOAT_MASK = (
     "be boolean, True where attention is allowed "
     "(a float that is added to the scores, such as 0 and -1e9, goes into `bias`)"
@@ -333,11 +333,11 @@ def language_model(**options):
         "'mean'",
     ),
     # Kernels and bandwidths.
-    (regression(kernel="cosine"), "NadarayaWatson", "kernel", KERNEL, "'cosine'"),
+    (regression(kernel="quartic"), "NadarayaWatson", "kernel", KERNEL, "'quartic'"),
     (regression(kernel=None), "NadarayaWatson", "kernel", KERNEL, None),
     (regression(kernel=["gaussian"]), "NadarayaWatson", "kernel", KERNEL, "['gaussian']"),
-    (lambda: tfattn.KernelScore("cosine"), "KernelScore", "kernel", KERNEL, "'cosine'"),
-    (lambda: kernels.get("cosine"), "kernels.get", "kernel", KERNEL, "'cosine'"),
+    (lambda: tfattn.KernelScore("quartic"), "KernelScore", "kernel", KERNEL, "'quartic'"),
+    (lambda: kernels.get("quartic"), "kernels.get", "kernel", KERNEL, "'quartic'"),
     (regression(bandwidth=0), "NadarayaWatson", "bandwidth", POSITIVE, 0),
     (regression(bandwidth=-1.0), "NadarayaWatson", "bandwidth", POSITIVE, -1.0),
     (regression(bandwidth=float("inf")), "NadarayaWatson", "bandwidth", POSITIVE, "inf"),
@@ -367,11 +367,11 @@ def language_model(**options):
     (regression(trainable_bandwidth=1), "NadarayaWatson", "trainable_bandwidth", FLAG, 1),
     (regression(leave_one_out=None), "NadarayaWatson", "leave_one_out", FLAG, None),
     (
-        lambda: tfattn.NadarayaWatsonRegressor("cosine"),
+        lambda: tfattn.NadarayaWatsonRegressor("quartic"),
         "NadarayaWatsonRegressor",
         "kernel",
         KERNEL,
-        "'cosine'",
+        "'quartic'",
     ),
     (
         lambda: tfattn.NadarayaWatsonRegressor(bandwidth=0),

@@ -20,8 +20,10 @@ FLOORS = {
     "_past": 0,
     "_types": 0,
     "core": 1,
+    "smoothing": 1,
     "layers": 2,
     "models": 3,
+    "sklearn": 4,
     "convert": 4,
     "translator": 4,
 }
@@ -117,6 +119,15 @@ def test_every_module_stands_on_a_floor():
 
 def test_imports_run_downwards_and_in_no_loop():
     assert faults(modules()) == []
+
+
+def test_smoothing_knows_floor_0_and_no_keras():
+    sources = modules()
+    for name in (name for name in sources if place(name) == "smoothing"):
+        for dotted, _ in imports(name, sources):
+            root, _, inner = dotted.partition(".")
+            known = place(dotted) == "smoothing" or FLOORS.get(inner.split(".")[0]) == 0
+            assert known if root == "tfattn" else root not in ("keras", "tensorflow"), dotted
 
 
 def test_floor_0_knows_the_standard_library_alone():

@@ -226,11 +226,16 @@ def test_lists_and_float64_are_fine():
 
 
 @pytest.mark.slow
-def test_a_compact_kernel_predicts_0_where_no_point_is_near():
+@pytest.mark.parametrize("empty", ["nearest", "mean", "nan"])
+def test_a_compact_kernel_far_from_the_data_answers_what_was_chosen_and_not_0(empty):
     x, y = data()
-    model = tfattn.NadarayaWatsonRegressor("epanechnikov", bandwidth=1.0, trainable_bandwidth=False)
-    model.fit(x, y, epochs=1, verbose=0)
-    assert model.predict(np.array([50.0]), verbose=0)[0] == 0.0
+    model = tfattn.NadarayaWatsonRegressor("epanechnikov", bandwidth=1.0, empty=empty)
+    model.fit(x, y)
+    wanted = {"nearest": y[-1], "mean": y.mean(), "nan": np.nan}[empty]
+    far = np.array([50.0, 2.0])
+    np.testing.assert_allclose(model.predict(far)[0], wanted, rtol=1e-9)
+    np.testing.assert_allclose(model(far)[0], wanted, rtol=1e-5)
+    np.testing.assert_allclose(model(far)[1], model.predict(far)[1], rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -246,8 +251,8 @@ def test_only_the_bandwidth_is_trained():
     x, y = data()
     model = fitted(x, y)
     assert len(model.trainable_weights) == 1
-    np.testing.assert_array_equal(model.points[:, 0], x.astype("float32"))
-    np.testing.assert_array_equal(model.heights[:, 0], y.astype("float32"))
+    np.testing.assert_array_equal(model.points[:, 0], x)  # in float64, as they came
+    np.testing.assert_array_equal(model.heights[:, 0], y)
     assert tf.convert_to_tensor(model.trainable_weights[0].value).shape == ()
 
 
@@ -308,3 +313,205 @@ def test_points_that_are_no_rows_are_refused(x):
         ValueError, match=r"NadarayaWatsonRegressor: `x` must have shape .+\. Received: x="
     ):
         tfattn.NadarayaWatsonRegressor().fit(x, X, verbose=0)
+
+
+def best(seed):
+    """The bandwidth of the least leave-one-out error, by a fine grid."""
+    x, y = data(50, seed)
+    grid = np.geomspace(0.05, 1, 2001)
+    errors = [np.square(weights(x, x, h, leave_one_out=True) @ y - y).mean() for h in grid]
+    return grid[int(np.argmin(errors))]
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_fit_goes_on_until_the_bandwidth_is_found(seed):
+    # Once: seed 5 stopped at 0.178 after 200 epochs where 0.1445 is right.
+    model = tfattn.NadarayaWatsonRegressor()
+    losses = model.fit(*data(50, seed)).history["loss"]
+    np.testing.assert_allclose(model.current_bandwidth(), best(seed), rtol=2e-3)
+    np.testing.assert_allclose(losses[-1], model.leave_one_out().error, rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [0.01, 1e-6, 100.0, 1e6])
+def test_the_unit_of_x_does_not_decide_the_bandwidth(scale):
+    # Once: x · 0.01 ended at 3.7 where 0.0020 is right, x · 10⁶ trained to NaN.
+    x, y = data()
+    first, other = tfattn.NadarayaWatsonRegressor(), tfattn.NadarayaWatsonRegressor()
+    first.fit(x, y), other.fit(x * scale, y)
+    np.testing.assert_allclose(
+        other.current_bandwidth(), first.current_bandwidth() * scale, rtol=1e-5
+    )
+    asked = np.linspace(0, 5, 7)
+    np.testing.assert_allclose(other.predict(asked * scale), first.predict(asked), rtol=1e-5)
+
+
+def test_an_offset_of_x_moves_no_prediction():
+    # Once: x + 10⁶ predicted 0.28 off.
+    x, y = data()
+    first, other = tfattn.NadarayaWatsonRegressor(), tfattn.NadarayaWatsonRegressor()
+    first.fit(x, y), other.fit(x + 1e6, y)
+    asked = np.linspace(0, 5, 7)
+    np.testing.assert_allclose(other.predict(asked + 1e6), first.predict(asked), rtol=1e-5)
+    np.testing.assert_allclose(other(asked + 1e6), first.predict(asked), rtol=1e-4)
+    wanted = np.square(first.predict(x) - y).mean()
+    np.testing.assert_allclose(other.evaluate(x + 1e6, y, verbose=0), wanted, rtol=1e-4)
+
+
+def test_the_unit_of_y_does_not_decide_the_bandwidth():
+    # Once: y · 10⁻⁶ left the bandwidth where it was.
+    x, y = data()
+    first, other = tfattn.NadarayaWatsonRegressor(), tfattn.NadarayaWatsonRegressor()
+    first.fit(x, y), other.fit(x, y * 1e-6)
+    np.testing.assert_allclose(other.current_bandwidth(), first.current_bandwidth(), rtol=1e-5)
+
+
+@pytest.fixture
+def floatx_float64():
+    keras.config.set_floatx("float64")
+    yield
+    keras.config.set_floatx("float32")
+
+
+@pytest.mark.usefixtures("floatx_float64", "dense_path")
+def test_floatx_float64_is_no_type_error():
+    x, y = data()
+    model = tfattn.NadarayaWatsonRegressor(bandwidth=0.3)
+    model.fit(x, y, epochs=1, verbose=0)
+    wanted = weights(x, x, float(model.current_bandwidth())) @ y
+    np.testing.assert_allclose(model.predict(x), wanted, rtol=1e-6)
+    np.testing.assert_allclose(model(x), wanted, rtol=1e-6)
+
+
+def test_predictions_are_float64_and_none_of_no_points():
+    # Once: an UnboundLocalError.
+    x, y = data()
+    model = tfattn.NadarayaWatsonRegressor(bandwidth=0.3)
+    model.fit(x, y)
+    assert model.predict(x).dtype == "float64"
+    assert model.predict(np.zeros(0)).shape == (0,) and model.predict([]).shape == (0,)
+    wanted = weights(x, x, float(model.current_bandwidth())) @ y
+    np.testing.assert_allclose(model.predict(x), wanted, rtol=1e-12)
+
+
+def test_a_given_bandwidth_is_kept_as_given():
+    x, y = data()
+    model = tfattn.NadarayaWatsonRegressor(bandwidth=0.37)
+    losses = model.fit(x, y).history["loss"]
+    np.testing.assert_allclose(model.current_bandwidth(), 0.37, rtol=1e-6)
+    wanted = np.square(weights(x, x, 0.37, leave_one_out=True) @ y - y).mean()
+    np.testing.assert_allclose(losses, [wanted], rtol=1e-5)
+
+
+def test_a_second_fit_starts_afresh_and_goes_on_where_asked():
+    x, y = data()
+    model = tfattn.NadarayaWatsonRegressor()
+    first = model.fit(*data(53, 3)).history["loss"]
+    model.fit(x, y)
+    fresh = tfattn.NadarayaWatsonRegressor()
+    fresh.fit(x, y)
+    assert model.current_bandwidth() == fresh.current_bandwidth()
+    again = model.fit(x, y, warm_start=True).history["loss"]
+    assert len(again) < len(first) and again[-1] <= fresh.history.history["loss"][-1] * (1 + 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("dense_path")
+def test_a_second_training_starts_afresh_and_goes_on_where_asked():
+    x, y = data()
+    model = fitted(x, y, epochs=3)
+    once = model.current_bandwidth()
+    model.fit(x, y, epochs=3, verbose=0)
+    np.testing.assert_allclose(model.current_bandwidth(), once, rtol=1e-6)
+    model.fit(x, y, epochs=3, warm_start=True, verbose=0)
+    assert abs(model.current_bandwidth() - 0.5) > 1.5 * abs(once - 0.5)
+
+
+def test_each_dimension_gets_a_bandwidth_or_all_share_one():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (101, 2))
+    y = np.sin(3 * x[:, 0]) + rng.normal(0, 0.1, 101)
+    each, one = (
+        tfattn.NadarayaWatsonRegressor(),
+        tfattn.NadarayaWatsonRegressor(shared_bandwidth=True),
+    )
+    errors = [model.fit(x, y).history["loss"][-1] for model in (each, one)]
+    assert errors[0] < errors[1] and each.current_bandwidth()[1] > 5 * each.current_bandwidth()[0]
+    halves = (x.max(0) - x.min(0)) / 2
+    np.testing.assert_allclose(*(one.current_bandwidth() / halves), rtol=1e-5)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_model_that_chose_its_bandwidth_is_saved_whole(tmp_path, columns):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(N, columns)), rng.normal(size=N)
+    model = tfattn.NadarayaWatsonRegressor("tricube", empty="mean")
+    model.fit(x, y)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded.predict(x + 0.1), model.predict(x + 0.1))
+    assert loaded.empty == "mean" and loaded.bandwidth is None
+    loaded.fit(x, y)
+    np.testing.assert_allclose(loaded.predict(x), model.predict(x))
+
+
+def test_a_fitted_model_is_a_layer_of_a_sequential():
+    x, y = data()
+    model = tfattn.NadarayaWatsonRegressor()
+    model.fit(x / 2 - 1, y)
+    whole = keras.Sequential([keras.layers.Rescaling(0.5, offset=-1.0), model])
+    predictions = whole.predict(x[:, None].astype("float32"), verbose=0)
+    np.testing.assert_allclose(predictions, model.predict(x / 2 - 1), rtol=1e-4)
+
+
+def test_the_band_and_the_residuals_are_those_of_the_smoother():
+    x, y = data()
+    model = tfattn.NadarayaWatsonRegressor()
+    model.fit(x, y, validation_data=(x, y))
+    band = model.smoother().bands(x)
+    np.testing.assert_array_equal(band.value, model.predict(x))
+    assert model.leave_one_out().r2 > 0.5 and len(model.history.history["val_loss"]) == 1
+
+
+REAL = "be an array of real numbers (read a tf.data pipeline or a generator first)"
+
+
+@table(
+    (
+        lambda: tfattn.NadarayaWatsonRegressor().fit(np.where(X == X[2], np.nan, X), X),
+        "NadarayaWatsonRegressor",
+        "x",
+        "be finite",
+        "NaN at row 2, column 0",
+    ),
+    (
+        lambda: tfattn.NadarayaWatsonRegressor().fit(X, np.where(X == X[2], np.inf, X)),
+        "NadarayaWatsonRegressor",
+        "y",
+        "be finite",
+        "inf at row 2, column 0",
+    ),
+    (
+        lambda: tfattn.NadarayaWatsonRegressor().fit(tf.data.Dataset.from_tensor_slices((X, X))),
+        "NadarayaWatsonRegressor",
+        "x",
+        REAL,
+        "_TensorSliceDataset",
+    ),
+    (
+        lambda: tfattn.NadarayaWatsonRegressor(empty="zero"),
+        "NadarayaWatsonRegressor",
+        "empty",
+        "be one of 'nearest', 'mean', 'nan'",
+        "'zero'",
+    ),
+    (
+        lambda: tfattn.NadarayaWatsonRegressor().fit(X, X, callbacks=[]),
+        "NadarayaWatsonRegressor",
+        "callbacks",
+        "come with `epochs`: nothing is trained without",
+        "['callbacks']",
+    ),
+)
+def test_what_cannot_be_fitted_is_refused(act, who, argument, expected, received):
+    with pytest.raises(ValueError, match="^" + message(who, argument, expected, received) + "$"):
+        act()

@@ -7,13 +7,15 @@ from every key still gets finite weights that sum to 1. A kernel of compact supp
 outside its support, which is the same as a masked pair.
 
 To add a kernel, write one more function with `@_named`. Users may also pass a function instead of a
-name.
+name. `support` tells from which distance on a kernel is 0.
 
-Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; Wasserman, All of Nonparametric Statistics,
-4.2, for all but the triangular one. D2L calls the triangular kernel Epanechnikov.
+Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; Cleveland 1979 for the tricube; Silverman,
+Density Estimation, 1986, table 3.1; Wasserman, All of Nonparametric Statistics, 4.2. D2L calls the
+triangular kernel Epanechnikov.
 """
 
 import functools
+import math
 from collections.abc import Callable
 
 import keras
@@ -23,11 +25,25 @@ from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.core.floats import given_floats
 
-__all__ = ["boxcar", "epanechnikov", "gaussian", "get", "names", "triangular"]
+__all__ = [
+    "biweight",
+    "boxcar",
+    "cosine",
+    "epanechnikov",
+    "gaussian",
+    "get",
+    "laplace",
+    "logistic",
+    "names",
+    "support",
+    "triangular",
+    "tricube",
+]
 
 Kernel = Callable[[Tensor], Tensor]  # from u² to log K(u)
 
 _BY_NAME: dict[str, Kernel] = {}
+_ENDLESS = {"gaussian", "laplace", "logistic"}
 
 
 def _named(kernel: Kernel) -> Kernel:
@@ -45,6 +61,11 @@ def _inside(squared: Tensor, log_kernel: Tensor) -> Tensor:
     return ops.where(squared >= 1.0, -float("inf"), log_kernel)
 
 
+def _root(squared: Tensor) -> Tensor:
+    """u, and 1e-6 where it is less: at 0 the root has an infinite slope."""
+    return ops.sqrt(ops.maximum(squared, 1e-12))
+
+
 @_named
 def gaussian(squared: Tensor) -> Tensor:
     """Gaussian: log K = −u²/2, for `squared` = u²."""
@@ -60,9 +81,7 @@ def boxcar(squared: Tensor) -> Tensor:
 @_named
 def triangular(squared: Tensor) -> Tensor:
     """Triangular: K = 1 − u for u < 1, else 0."""
-    # The root has an infinite slope at 0: nearer than 1e-6 bandwidths, a distance is constant.
-    root = ops.sqrt(ops.maximum(squared, 1e-12))
-    return _inside(squared, ops.log(1.0 - ops.minimum(root, 1.0 - 1e-6)))
+    return _inside(squared, ops.log(1.0 - ops.minimum(_root(squared), 1.0 - 1e-6)))
 
 
 @_named
@@ -70,6 +89,57 @@ def epanechnikov(squared: Tensor) -> Tensor:
     """Epanechnikov: K = 1 − u² for u < 1, else 0."""
     # Not `log1p`, which ONNX lacks: of a score the absolute error counts, and that is as small.
     return _inside(squared, ops.log(1.0 - ops.minimum(squared, 1.0 - 1e-6)))
+
+
+@_named
+def biweight(squared: Tensor) -> Tensor:
+    """Biweight, or quartic: K = (1 − u²)² for u < 1, else 0."""
+    return _inside(squared, 2.0 * ops.log(1.0 - ops.minimum(squared, 1.0 - 1e-6)))
+
+
+@_named
+def tricube(squared: Tensor) -> Tensor:
+    """Tricube, of LOESS: K = (1 − u³)³ for u < 1, else 0."""
+    cube = squared * _root(squared)
+    return _inside(squared, 3.0 * ops.log(1.0 - ops.minimum(cube, 1.0 - 1e-6)))
+
+
+@_named
+def cosine(squared: Tensor) -> Tensor:
+    """Cosine: K = cos(π u / 2) for u < 1, else 0."""
+    u = ops.minimum(_root(squared), 1.0 - 1e-6)
+    # The sine of what is left to the edge keeps its digits, and is above 0, in half precision too.
+    return _inside(squared, ops.log(ops.sin(0.5 * math.pi * ops.maximum(1.0 - u, 1e-6))))
+
+
+@_named
+def laplace(squared: Tensor) -> Tensor:
+    """Laplace: log K = −u. Its tails are long: far away, all keys weigh nearly alike."""
+    return -_root(squared)
+
+
+@_named
+def logistic(squared: Tensor) -> Tensor:
+    """Logistic: K = 1 / cosh²(u / 2), between the Gaussian and Laplace."""
+    u = _root(squared)
+    return -u - 2.0 * ops.log(1.0 + ops.exp(-u)) + 2.0 * math.log(2.0)
+
+
+def support(kernel: str | Kernel) -> float | None:
+    """The distance in bandwidths from which on a kernel is 0: 1.0, or inf where it never is.
+
+    None for a function of the user's own, which does not say.
+
+    Raises:
+        ValueError: no kernel has that name.
+    Example:
+        >>> kernels.support("tricube"), kernels.support("gaussian")
+        (1.0, inf)
+    """
+    name = getattr(get(kernel, "kernels.support"), "__name__", None)
+    if _BY_NAME.get(name) is not get(kernel):
+        return None
+    return float("inf") if name in _ENDLESS else 1.0
 
 
 def names() -> list[str]:

@@ -16,39 +16,53 @@ from tfattn.core.floats import given_floats
 from tfattn.core.paths import scope
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
 from tfattn.layers.attention.scores import checked_smoothing
+from tfattn.smoothing import KernelRegression, LeaveOneOut, arrays
 
 __all__ = ["NadarayaWatsonRegressor"]
+
+WHO = "NadarayaWatsonRegressor"
 
 
 @keras.saving.register_keras_serializable("tfattn")
 class NadarayaWatsonRegressor(keras.Model):
-    """Nadaraya–Watson regression: `fit` learns the bandwidth, `predict` pools the training points.
+    """Nadaraya–Watson regression: `fit` finds the bandwidth, `predict` pools the training points.
 
-    `fit` predicts each training point from all others (leave-one-out), and changes the bandwidth to
-    make that error small. Points are float32; if x is millions of bandwidths away from 0, subtract
-    its mean first. The model keeps the training points as weights that are not trained, so a saved
-    model holds them.
+    The bandwidth is the one with which each training point is predicted best from all others
+    (leave-one-out). `fit(x, y)` finds it to convergence, from several starts, whatever the units of
+    x and y are, and `predict` answers in float64: both by `tfattn.smoothing.KernelRegression`,
+    which knows confidence bands, local lines and categories too. `fit(x, y, epochs=N)` trains the
+    bandwidth with Keras's loop instead, for its optimizers, losses and callbacks.
+
+    As a layer (in a `Sequential`, in `evaluate`, exported) the model computes in Keras's tensors.
+    It keeps the training points as weights that are not trained, in float64 where the backend has
+    it, so a saved model holds them.
 
     Args:
-        kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function, see
-            `tfattn.kernels`. With "boxcar" nothing is learned: its error has a gradient of 0 with
-            respect to the bandwidth.
+        kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function, see
+            `tfattn.kernels`; a function is trained by `epochs` alone. With "boxcar" Keras's loop
+            learns nothing: its error has a gradient of 0 with respect to the bandwidth.
         bandwidth: positive number, or a sequence of them, one per dimension of x; in the unit of x.
-            The initial value.
-        trainable_bandwidth: whether `fit` learns the bandwidth. If False, it only keeps the points.
+            `fit` keeps it as given, and with `epochs` trains it from there. Defaults to None: `fit`
+            chooses, one per dimension.
+        trainable_bandwidth: whether `epochs` train the bandwidth. If False, they only keep the
+            points.
+        shared_bandwidth: whether the bandwidth that is chosen is one for all dimensions.
+        empty: what a point gets that has no training point within a compact kernel's support:
+            "nearest", the value of the nearest one; "mean", the mean of all; or "nan".
     Call arguments:
         inputs: float `(N, D)` or `(N,)`, the points to predict at.
     Returns:
         `(N, V)`, or `(N,)` if the y of `fit` was `(N,)`.
     Raises:
         ValueError: an unknown kernel, a bandwidth that is not positive, x and y of different
-            lengths, fewer than two training points, or a prediction before `fit`.
+            lengths or with a number that is not finite, fewer than two training points, or a
+            prediction before `fit`.
     Example:
         >>> x = np.linspace(0.0, 5.0, 50)
-        >>> model = NadarayaWatsonRegressor(bandwidth=2.0)
-        >>> history = model.fit(x, np.sin(x), epochs=100, verbose=0)
-        >>> print(model.predict(np.array([1.0, 2.0]), verbose=0).round(1))
-        [0.8 0.9]
+        >>> model = NadarayaWatsonRegressor()
+        >>> history = model.fit(x, np.sin(x))
+        >>> print(model.predict(np.array([1.0, 2.0])).round(2))
+        [0.85 0.89]
 
     Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics,
     5.3.
@@ -57,19 +71,27 @@ class NadarayaWatsonRegressor(keras.Model):
     def __init__(
         self,
         kernel: str | Callable[[Tensor], Tensor] = "gaussian",
-        bandwidth: float | Sequence[float] = 1.0,
+        bandwidth: float | Sequence[float] | None = None,
         trainable_bandwidth: bool = True,
+        shared_bandwidth: bool = False,
+        empty: str = "nearest",
         **kwargs: Any,
     ):
         kwargs.setdefault("autocast", False)  # as in `NadarayaWatson`
         super().__init__(**kwargs)
-        self.kernel, self.bandwidth = checked_smoothing(
-            "NadarayaWatsonRegressor", kernel, bandwidth
-        )
+        self.kernel, self.bandwidth = kernel, bandwidth
+        if bandwidth is None:
+            kernels.get(kernel, WHO)
+        else:
+            self.kernel, self.bandwidth = checked_smoothing(WHO, kernel, bandwidth)
         self.trainable_bandwidth = trainable_bandwidth
-        self.pooling = NadarayaWatson(
-            kernel, bandwidth, trainable_bandwidth, dtype=self.dtype_policy, name="pooling"
-        )
+        self.shared_bandwidth = _checks.boolean(WHO, "shared_bandwidth", shared_bandwidth)
+        if empty not in ("nearest", "mean", "nan"):
+            _checks.fail(WHO, "empty", "be one of 'nearest', 'mean', 'nan'", empty)
+        self.empty = empty
+        self.pooling = None  # made for the number of dimensions, where that decides
+        if bandwidth is not None:
+            self._create_pooling(bandwidth)
         self.points = None  # x, (N, D)
         self.heights = None  # y, (N, V)
         self.flat = False  # whether y came as a vector, and so do predictions
@@ -78,55 +100,64 @@ class NadarayaWatsonRegressor(keras.Model):
     def fit(
         self,
         x: Tensor,
-        y: Tensor,
-        epochs: int = 200,
-        batch_size: int = 1024,
+        y: Tensor | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
         validation_data: tuple | None = None,
+        warm_start: bool = False,
         **kwargs: Any,
     ) -> keras.callbacks.History:
-        """Keeps the points and learns the bandwidth by leave-one-out error.
+        """Keeps the points and finds the bandwidth by leave-one-out error.
 
         Args:
-            x: float `(N, D)` or `(N,)`.   y: float `(N, V)` or `(N,)`.
-            epochs, batch_size, validation_data, **kwargs: as in `keras.Model.fit`.
+            x: float `(N, D)` or `(N,)`.   y: float `(N, V)` or `(N,)`. Arrays, not a `tf.data`
+                pipeline: every prediction needs all of them.
+            epochs: None for the best bandwidth, found to convergence. A positive int for so many
+                epochs of Keras's loop, from `bandwidth`, or from 1.06 n^(−1/(D + 4)) standard
+                deviations where none was given.
+            batch_size, **kwargs: as in `keras.Model.fit`, with `epochs`. Batches have 1024 points
+                if not told otherwise.
+            validation_data: (x, y), whose error is told as `val_loss`.
+            warm_start: whether to go on from the present bandwidth. If False, a second `fit` starts
+                afresh.
         Returns:
-            Keras's `History`; its loss is the leave-one-out error.
+            Keras's `History`; its loss is the leave-one-out error. Without `epochs` it has one
+            number for each bandwidth that was tried, the least so far, and the last is the error
+            of the one that was chosen.
         """
-        who = "NadarayaWatsonRegressor"
-        _checks.non_negative_int(who, "epochs", epochs)
+        if epochs is not None:
+            _checks.non_negative_int(WHO, "epochs", epochs)
         if batch_size is not None:
-            _checks.positive_int(who, "batch_size", batch_size)
-        x, y, flat = _columns(x, "x"), _columns(y, "y"), np.ndim(y) == 1
-        _checks.same_size(who, "y", len(y), "x", len(x))
+            _checks.positive_int(WHO, "batch_size", batch_size)
+        x, flat, y = _columns(x, "x"), np.ndim(y) == 1, _columns(y, "y")
+        _checks.same_size(WHO, "y", len(y), "x", len(x))
         if len(x) < 2:
             expected = "hold at least two points, since each is predicted from the others"
-            _checks.fail(who, "x", expected, len(x))
-        if self.points is None or (self.points.shape, self.heights.shape) != (x.shape, y.shape):
-            self._create_points(x.shape, y.shape)
-        self.flat = flat
-        self.points.assign(x)
-        self.heights.assign(y)
-        if validation_data is not None:
-            points, heights, *sample_weight = validation_data
-            validation_data = (self._queries(points), _columns(heights, "y"), *sample_weight)
-        # Each point's own index travels with it, so that it finds itself among the keys in any
-        # shuffled batch.
-        inputs = {"points": x, "left_out": np.arange(len(x), dtype="int32")}
-        with warnings.catch_warnings():
-            # A model that keeps its bandwidth has nothing to train, and means it.
-            warnings.filterwarnings("ignore", "The model does not have any trainable weights")
-            return super().fit(
-                inputs,
-                y,
-                epochs=epochs,
-                batch_size=batch_size,
-                validation_data=validation_data,
-                **kwargs,
-            )
+            _checks.fail(WHO, "x", expected, len(x))
+        start = self.current_bandwidth() if warm_start and self.pooling is not None else None
+        start = self.bandwidth if start is None else start
+        if epochs is not None:
+            start = self._rule_of_thumb(x) if start is None else start
+            self._keep(x, y, flat, start)
+            return self._train(x, y, epochs, batch_size or 1024, validation_data, **kwargs)
+        unused = {"batch_size": batch_size, **kwargs}
+        unused = [name for name, value in unused.items() if value is not None and name != "verbose"]
+        if unused:
+            _checks.fail(WHO, unused[0], "come with `epochs`: nothing is trained without", unused)
+        if callable(self.kernel) and self._kernel_name is None and self.bandwidth is None:
+            _checks.fail(WHO, "epochs", "be given for a kernel of one's own", epochs)
+        return self._choose(x, y, flat, start if warm_start else None, validation_data)
 
     def predict(self, x: Tensor, **kwargs: Any) -> np.ndarray:
-        """Predictions at x, `(N, V)` or `(N,)`, from all training points."""
-        return super().predict(self._queries(x), **kwargs)
+        """Predictions at x, `(N, V)` or `(N,)`, from all training points, in float64.
+
+        In blocks, whose memory does not grow with the pairs of points: Keras's arguments, such as
+        `batch_size`, are taken and change nothing. With a kernel of one's own Keras predicts.
+        """
+        queries = self._queries(x)
+        if self._kernel_name is None:
+            return super().predict(queries, **kwargs)
+        return self.smoother().predict(_columns(x, "x", np.shape(self.points)[-1]))
 
     def evaluate(
         self, x: Tensor | dict[str, Tensor], y: Tensor, **kwargs: Any
@@ -135,13 +166,34 @@ class NadarayaWatsonRegressor(keras.Model):
         x = x if isinstance(x, dict) else self._queries(x)  # `fit` hands on what it has prepared
         return super().evaluate(x, _columns(y, "y"), **kwargs)
 
+    def smoother(self) -> KernelRegression:
+        """The regression in NumPy, with the points and the bandwidth of this model.
+
+        For bands, derivatives, the conditional variance, residuals.
+        """
+        self._check_fitted()
+        bandwidth = np.asarray(self.current_bandwidth(), "float64")
+        regression = KernelRegression(self._known_kernel(), bandwidth, empty=self.empty)
+        heights = ops.convert_to_numpy(self.heights)
+        points = ops.convert_to_numpy(self.points)
+        return regression.fit(points, heights[:, 0] if self.flat else heights)
+
+    def leave_one_out(self) -> LeaveOneOut:
+        """Each training point predicted from all others: predictions, residuals, error, r²."""
+        return self.smoother().leave_one_out()
+
     def attention_weights(self, x: Tensor) -> np.ndarray:
         """How much each training point counts at each x: NumPy `(len(x), N)`, rows sum to 1."""
+        if self._kernel_name is not None:
+            self._queries(x)
+            return self.smoother().weights(_columns(x, "x", np.shape(self.points)[-1]))
         _, weights = self._pool(self._queries(x), return_weights=True)
         return ops.convert_to_numpy(weights)
 
     def current_bandwidth(self) -> np.ndarray:
         """The present bandwidth, after any training, as NumPy: a scalar, or `(D,)`."""
+        if self.pooling is None:
+            self._check_fitted()
         return ops.convert_to_numpy(self.pooling.current_bandwidth())
 
     def export(
@@ -166,62 +218,218 @@ class NadarayaWatsonRegressor(keras.Model):
             )
 
     def call(self, inputs: Tensor | dict[str, Tensor]) -> Tensor:
-        output, _ = self._pool(inputs if isinstance(inputs, dict) else self._queries(inputs))
+        output, _ = self._pool(inputs if isinstance(inputs, dict) else self._at(inputs))
         return output[:, 0] if self.flat else output
 
     def _pool(
         self, inputs: dict[str, Tensor], return_weights: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """The pooling layer at `inputs["points"]`, each without the point that is left out."""
+        """The pooling layer at the inputs: "index", points that are each left out of their own
+        prediction; or "away", places less the mean of the points.
+        """
         self._check_fitted()
-        indices = ops.arange(self.points.shape[0], dtype="int32")
-        others = ops.not_equal(inputs["left_out"][:, None], indices)  # (n, N)
+        # About their mean, distances keep their digits far from the origin.
+        keys = ops.subtract(self.points, ops.mean(self.points, axis=0))
+        index, others = inputs.get("index"), None
+        if index is None:
+            query = ops.cast(inputs["away"], keys.dtype)
+        else:
+            query = ops.take(keys, index, axis=0)
+            others = ops.not_equal(index[:, None], ops.arange(keys.shape[0], dtype=index.dtype))
+        heights = ops.convert_to_tensor(self.heights)
+        ones = ops.ones((heights.shape[0], 1), dtype=heights.dtype)
         result = self.pooling(
-            query=inputs["points"][None],  # (1, n, D)
-            value=self.heights[None],
-            key=self.points[None],
+            query=query[None],  # (1, n, D)
+            value=ops.concatenate([heights, ones], axis=-1)[None],
+            key=keys[None],
             attention_mask=others,
             return_attention_scores=return_weights,
         )
-        return (result[0][0], result[1][0]) if return_weights else (result[0], None)
+        output, weights = (result[0][0], result[1][0]) if return_weights else (result[0], None)
+        output, seen = output[:, :-1], output[:, -1:] > 0.5
+        if kernels.support(self.kernel) != float("inf"):
+            output = ops.where(seen, output, self._of_empty(query, keys, others, output.dtype))
+        return output, weights
 
-    def _create_points(self, points_shape: Shape, heights_shape: Shape) -> None:
-        """Makes the weights that hold the training points."""
+    def _of_empty(self, query: Tensor, keys: Tensor, others: Tensor | None, dtype: str) -> Tensor:
+        """What a query without neighbours gets."""
+        heights = ops.convert_to_tensor(self.heights)
+        if self.empty == "nan":
+            return ops.full((1, 1), float("nan"), dtype=dtype)
+        count = heights.shape[0]
+        if self.empty == "mean":
+            seen = ops.ones((1, count), bool) if others is None else others
+            seen = ops.cast(seen, heights.dtype)
+            return ops.cast((seen @ heights) / ops.sum(seen, axis=-1, keepdims=True), dtype)
+        h = ops.cast(self.pooling.current_bandwidth(), keys.dtype)
+        away = ops.zeros((1, 1), dtype=keys.dtype)
+        for column in range(keys.shape[-1]):  # (n, N), and never (n, N, D)
+            width = h if len(h.shape) == 0 else h[column]
+            away = away + ops.square((query[:, None, column] - keys[None, :, column]) / width)
+        away = away if others is None else ops.where(others, away, float("inf"))
+        nearest = ops.cast(away <= ops.min(away, axis=-1, keepdims=True), heights.dtype)
+        return ops.cast((nearest @ heights) / ops.sum(nearest, axis=-1, keepdims=True), dtype)
+
+    def _choose(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        flat: bool,
+        start: float | list[float] | np.ndarray | None,
+        validation_data: tuple | None,
+    ) -> keras.callbacks.History:
+        """Keeps the points, and the bandwidth given or chosen; `start` goes before both."""
+        path, bandwidth = [], start if self.bandwidth is None or start is not None else None
+        if self.bandwidth is None:
+            metric = "one" if self.shared_bandwidth else "each"
+            regression = KernelRegression(self._known_kernel(), None, metric, empty=self.empty)
+            regression.fit(x, y, start=start)
+            path, bandwidth = regression.path, regression.current_bandwidth()
+        self._keep(x, y, flat, self.bandwidth if bandwidth is None else bandwidth)
+        history = keras.callbacks.History()
+        history.set_model(self)
+        history.history = {"loss": path or [self._left_out_error(y)]}
+        history.epoch = list(range(len(history.history["loss"])))
+        if validation_data is not None:
+            points, heights, *sample_weight = validation_data
+            errors = np.square(self.predict(points) - np.asarray(heights))
+            weight = sample_weight[0] if sample_weight else None
+            mean = np.average(errors.reshape(len(errors), -1).mean(1), weights=weight)
+            history.history["val_loss"] = [float(mean)]
+        self.history = history
+        return history
+
+    def _left_out_error(self, y: np.ndarray) -> float:
+        if self._kernel_name is not None:
+            return self.leave_one_out().error
+        value, _ = self._pool({"index": np.arange(len(y), dtype="int32")})
+        return float(np.mean(np.square(ops.convert_to_numpy(value) - y)))
+
+    def _train(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        epochs: int,
+        batch_size: int,
+        validation_data: tuple | None,
+        **kwargs: Any,
+    ) -> keras.callbacks.History:
+        """Keras's own loop over points that are each left out."""
+        if validation_data is not None:
+            points, heights, *sample_weight = validation_data
+            validation_data = (self._queries(points), _columns(heights, "y"), *sample_weight)
+        with warnings.catch_warnings():
+            # A model that keeps its bandwidth has nothing to train, and means it.
+            warnings.filterwarnings("ignore", "The model does not have any trainable weights")
+            # Each point travels as its index, so that it finds itself among the keys in any
+            # shuffled batch, and loses no digits on the way.
+            return super().fit(
+                {"index": np.arange(len(x), dtype="int32")},
+                y,
+                epochs=epochs,
+                batch_size=batch_size,
+                validation_data=validation_data,
+                **kwargs,
+            )
+
+    def _keep(
+        self, x: np.ndarray, y: np.ndarray, flat: bool, bandwidth: float | list[float] | np.ndarray
+    ) -> None:
+        """The points as weights, and the pooling layer with that bandwidth."""
+        if self.points is None or (self.points.shape, self.heights.shape) != (x.shape, y.shape):
+            self._create_points(x.shape, y.shape, np.shape(bandwidth))
+        self.flat = flat
+        self.points.assign(x)
+        self.heights.assign(y)
+        self.pooling.score.set_bandwidth(bandwidth)
+        optimizer = self.optimizer
+        if optimizer is not None and not optimizer.built:
+            optimizer.build(self.trainable_variables)  # as it will be in a model that is loaded
+        elif optimizer is not None:
+            # It forgets what it has seen of other fits.
+            fresh = type(optimizer).from_config(optimizer.get_config())
+            fresh.build(self.trainable_variables)
+            if len(fresh.variables) == len(optimizer.variables):
+                for old, new in zip(optimizer.variables, fresh.variables, strict=True):
+                    old.assign(new)
+
+    def _rule_of_thumb(self, x: np.ndarray) -> float | list[float]:
+        """Where Keras's loop begins: Scott's rule."""
+        deviation = np.std(x, axis=0)
+        scott = 1.06 * np.where(deviation > 0, deviation, 1.0) * len(x) ** (-1 / (x.shape[1] + 4))
+        if x.shape[1] == 1 or self.shared_bandwidth:
+            return float(np.exp(np.log(scott).mean()))
+        return scott.tolist()
+
+    def _create_points(self, points_shape: Shape, heights_shape: Shape, bandwidth: Shape) -> None:
+        """Makes the weights that hold the training points, and the pooling for their dimensions."""
         if self.points is not None:
             # The old points go, and with them the compiled functions that hold them.
             del self.points, self.heights
             self.make_train_function(force=True)
             self.make_test_function(force=True)
             self.make_predict_function(force=True)
-        self.points = self.add_weight(
-            name="points", shape=points_shape, trainable=False, autocast=False
-        )
-        self.heights = self.add_weight(
-            name="heights", shape=heights_shape, trainable=False, autocast=False
-        )
+        options = {"trainable": False, "autocast": False, "dtype": _widest()}
+        self.points = self.add_weight(name="points", shape=points_shape, **options)
+        self.heights = self.add_weight(name="heights", shape=heights_shape, **options)
+        if self.bandwidth is None and (
+            self.pooling is None or np.shape(self.pooling.bandwidth) != tuple(bandwidth)
+        ):
+            self._create_pooling([1.0] * bandwidth[0] if len(bandwidth) else 1.0)
+            # An optimizer that was built for another weight is not for this one.
+            if self.optimizer is not None and self.optimizer.built:
+                fresh = type(self.optimizer).from_config(self.optimizer.get_config())
+                self.optimizer = fresh
         if not self.pooling.built:
             query_shape = (1, *points_shape)
             self.pooling.build(query_shape, (1, *heights_shape), query_shape)
         self.built = True
 
-    def _queries(self, x: Tensor) -> dict[str, Tensor]:
-        """The model's inputs at x, where no training point is left out."""
+    def _create_pooling(self, bandwidth: float | list[float]) -> None:
+        self.pooling = NadarayaWatson(
+            self.kernel,
+            bandwidth,
+            self.trainable_bandwidth,
+            dtype=self.dtype_policy,
+            name="pooling",
+        )
+
+    def _queries(self, x: Tensor) -> dict[str, np.ndarray]:
+        """The model's inputs at x, for Keras's loops, which make float32 of them."""
         self._check_fitted()
-        x = given_floats("NadarayaWatsonRegressor", "x", x, "(N,) or (N, D)")
-        x = ops.cast(x, "float32")
-        _checks.rank("NadarayaWatsonRegressor", "x", x.shape, (1, 2), "(N,) or (N, D)")
+        dimensions = self.points.shape[-1]
+        x = _columns(x, "x", dimensions)
+        if x.shape[-1] != dimensions:
+            expected = f"have the {dimensions} dimensions of the training points"
+            _checks.fail(WHO, "x", expected, tuple(x.shape))
+        return {"away": x - ops.convert_to_numpy(self.points).mean(axis=0)}
+
+    def _at(self, x: Tensor) -> dict[str, Tensor]:
+        """The model's inputs at a tensor."""
+        self._check_fitted()
+        x = ops.cast(given_floats(WHO, "x", x, "(N,) or (N, D)"), self.points.dtype)
+        _checks.rank(WHO, "x", x.shape, (1, 2), "(N,) or (N, D)")
         x = x[:, None] if len(x.shape) == 1 else x
         if x.shape[-1] != self.points.shape[-1]:
             expected = f"have the {self.points.shape[-1]} dimensions of the training points"
-            _checks.fail("NadarayaWatsonRegressor", "x", expected, tuple(x.shape))
-        return {"points": x, "left_out": ops.full((ops.shape(x)[0],), -1, dtype="int32")}
+            _checks.fail(WHO, "x", expected, tuple(x.shape))
+        return {"away": ops.subtract(x, ops.mean(self.points, axis=0))}
+
+    @property
+    def _kernel_name(self) -> str | None:
+        """The name by which `tfattn.smoothing` knows the kernel; None for one of a user's own."""
+        name = kernels.serialize(self.kernel) if kernels.support(self.kernel) else None
+        return name if isinstance(name, str) else None
+
+    def _known_kernel(self) -> str:
+        if self._kernel_name is None:
+            expected = f"be one of {', '.join(map(repr, kernels.names()))} for this"
+            _checks.fail(WHO, "kernel", expected, self.kernel)
+        return self._kernel_name
 
     def _check_fitted(self) -> None:
         if self.points is None:
-            raise ValueError(
-                "NadarayaWatsonRegressor: `fit` must come before a prediction. "
-                "Received: no points yet"
-            )
+            raise ValueError(f"{WHO}: `fit` must come before a prediction. Received: no points yet")
 
     def build(self, input_shape: Shape | None = None) -> None:
         """Does nothing: `fit` makes the weights, which knows how many points there are."""
@@ -233,10 +441,12 @@ class NadarayaWatsonRegressor(keras.Model):
             "points": list(self.points.shape),
             "heights": list(self.heights.shape),
             "flat": self.flat,
+            "bandwidth": list(np.shape(self.pooling.bandwidth)),
         }
 
     def build_from_config(self, config: dict[str, Any]) -> None:
-        self._create_points(tuple(config["points"]), tuple(config["heights"]))
+        shape = config.get("bandwidth", [])
+        self._create_points(tuple(config["points"]), tuple(config["heights"]), shape)
         self.flat = config["flat"]
 
     def get_config(self) -> dict[str, Any]:
@@ -245,6 +455,8 @@ class NadarayaWatsonRegressor(keras.Model):
             "kernel": kernels.serialize(self.kernel),
             "bandwidth": self.bandwidth,
             "trainable_bandwidth": self.trainable_bandwidth,
+            "shared_bandwidth": self.shared_bandwidth,
+            "empty": self.empty,
         }
 
     @classmethod
@@ -252,10 +464,13 @@ class NadarayaWatsonRegressor(keras.Model):
         return cls(**kernels.with_kernel(config))
 
 
-def _columns(x: Tensor, name: str) -> np.ndarray:
-    """Numbers as float32 `(N, D)`; a vector becomes one column."""
-    who, letters = "NadarayaWatsonRegressor", "(N,) or (N, D)"
-    x = ops.convert_to_numpy(given_floats(who, name, x, letters)).astype("float32")
-    _checks.rank(who, name, x.shape, (1, 2), letters)
-    _checks.has_width(who, name, x.shape)
-    return x[:, None] if x.ndim == 1 else x
+def _columns(x: Tensor, name: str, width: int = 1) -> np.ndarray:
+    """Finite numbers as float64 `(N, D)`; a vector becomes one column, and an empty one `width`."""
+    if np.size(x) == 0 and np.ndim(x) < 2:
+        return np.empty((0, width))
+    return arrays.table(WHO, name, x)
+
+
+def _widest() -> str:
+    """float64, or what the backend makes of it."""
+    return keras.backend.standardize_dtype(ops.convert_to_tensor(np.zeros(1)).dtype)

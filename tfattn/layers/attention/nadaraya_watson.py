@@ -25,10 +25,11 @@ class NadarayaWatson(NamedAttention):
         output  = weights · value
 
     Computed in log space: a query far from every key still gets finite weights that sum to 1. A
-    kernel of compact support (all but the Gaussian) gives 0 where no key lies within a bandwidth.
+    kernel of compact support (see `tfattn.kernels.support`) gives 0 where no key lies within a
+    bandwidth.
 
     Args:
-        kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function from squared
+        kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function from squared
             distances in bandwidths to log weights (see `tfattn.kernels`).
         bandwidth: positive number, or a sequence of them, one per dimension; in the unit of query
             and key. D2L's learned parameter w is 1 / bandwidth.

@@ -406,7 +406,7 @@ class KernelScore(Score):
     1 / bandwidth.
 
     Args:
-        kernel: "gaussian", "boxcar", "triangular", "epanechnikov", or a function from squared
+        kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function from squared
             distances in bandwidths to log weights (registered with Keras, if the layer is to be
             saved).
         bandwidth: positive number, or a sequence of them, one per dimension of the keys; in the
@@ -446,9 +446,7 @@ class KernelScore(Score):
         if isinstance(self.bandwidth, list) and len(self.bandwidth) != key_shape[-1]:
             expected = f"be one number, or one a dimension of the keys, {key_shape[-1]}"
             _checks.fail("KernelScore", "bandwidth", expected, self.bandwidth)
-        # The inverse of softplus, log(exp(h) − 1), in a form that does not overflow for a wide h.
-        h = ops.convert_to_tensor(self.bandwidth, "float32")
-        initial = h + ops.log(-ops.expm1(-h))
+        initial = _before_softplus(self.bandwidth)
         # Distances are compared in float32 or wider in every policy: a bandwidth of few digits
         # would bend the curve.
         self.raw_bandwidth = self.add_weight(
@@ -463,6 +461,11 @@ class KernelScore(Score):
         """The present bandwidth, after any training: a scalar, or `(D,)`."""
         # Far below 0 the softplus rounds to 0 in float32.
         return ops.maximum(ops.softplus(self.raw_bandwidth), 1e-12)
+
+    def set_bandwidth(self, bandwidth: float | Sequence[float]) -> None:
+        """Gives the trained weight another value: one bandwidth, or one a dimension as before."""
+        value = _before_softplus(bandwidth)
+        self.raw_bandwidth.assign(ops.broadcast_to(value, self.raw_bandwidth.shape))
 
     def prepare_query(self, query: Tensor) -> Tensor:
         bandwidth = self.current_bandwidth()
@@ -495,6 +498,12 @@ def checked_smoothing(
     if len(bandwidth) == 0:
         _checks.fail(who, "bandwidth", "hold at least one number", bandwidth)
     return kernel, [_checks.positive_number(who, "bandwidth", h) for h in bandwidth]
+
+
+def _before_softplus(bandwidth: float | Sequence[float]) -> Tensor:
+    """The inverse of softplus, log(exp(h) − 1), in a form that does not overflow for a wide h."""
+    h = ops.convert_to_tensor(bandwidth, "float32")
+    return h + ops.log(-ops.expm1(-h))
 
 
 def _unit(tensor: Tensor) -> Tensor:

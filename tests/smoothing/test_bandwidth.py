@@ -1,0 +1,182 @@
+"""The bandwidth that is chosen: the best there is, whatever the data's scale."""
+
+import numpy as np
+import pytest
+
+from tests.smoothing.data import line, plane
+from tfattn.smoothing import KernelRegression, kernels
+
+
+def errors_on_a_line(x, y, bandwidths):
+    """Leave-one-out errors of Gaussians in float64, from the formula."""
+    found = []
+    for h in bandwidths:
+        logs = -((x[:, None] - x) ** 2) / (2 * h**2)
+        np.fill_diagonal(logs, -np.inf)
+        w = np.exp(logs - logs.max(1, keepdims=True))
+        found.append(np.mean((w @ y / w.sum(1) - y) ** 2))
+    return np.array(found)
+
+
+def best_on_a_line(x, y):
+    """A fine grid, then finer about its best, six times."""
+    grid = np.geomspace(1e-3, 50, 4001)
+    for _ in range(6):
+        here = int(np.argmin(errors_on_a_line(x, y, grid)))
+        low, high = grid[max(here - 1, 0)], grid[min(here + 1, len(grid) - 1)]
+        grid = np.geomspace(low, high, 21)
+    return grid[int(np.argmin(errors_on_a_line(x, y, grid)))]
+
+
+@pytest.mark.slow(keep=2)
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bandwidth_is_within_a_thousandth_of_the_best(seed):
+    x, y = line(seed)
+    chosen = float(KernelRegression().fit(x, y).current_bandwidth())
+    np.testing.assert_allclose(chosen, best_on_a_line(x, y), rtol=1e-3)
+
+
+def error_in_a_plane(x, y, h):
+    logs = -((((x[:, None] - x) / h) ** 2).sum(-1)) / 2
+    np.fill_diagonal(logs, -np.inf)
+    w = np.exp(logs - logs.max(1, keepdims=True))
+    return np.mean((w @ y / w.sum(1) - y) ** 2)
+
+
+def best_in_a_plane(x, y):
+    """A grid over both logarithms, then finer about its best, until a step is below 10⁻⁴."""
+    first = second = np.log(np.geomspace(0.01, 20, 61))
+    while first[1] - first[0] > 1e-4:
+        error = [[error_in_a_plane(x, y, np.exp([a, b])) for b in second] for a in first]
+        i, j = np.unravel_index(np.argmin(error), (len(first), len(second)))
+        step = first[1] - first[0]
+        a, b = first[i], second[j]
+        first, second = (np.linspace(at - 2 * step, at + 2 * step, 13) for at in (a, b))
+    return np.exp([a, b])
+
+
+@pytest.mark.slow(keep=1)
+@pytest.mark.parametrize("seed", range(10))
+def test_two_bandwidths_are_within_a_thousandth_of_the_best(seed):
+    x, y = plane(seed)
+    model = KernelRegression().fit(x, y)
+    wanted = best_in_a_plane(x, y)
+    assert model.path[-1] <= error_in_a_plane(x, y, wanted) * (1 + 1e-9)
+    np.testing.assert_allclose(model.current_bandwidth(), wanted, rtol=1e-3)
+
+
+@pytest.mark.slow(keep=2)
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("data", [line, plane], ids=["line", "plane"])
+def test_the_minimum_is_never_worse_than_that_of_statsmodels(data, seed, degree):
+    peer = pytest.importorskip("statsmodels.nonparametric.kernel_regression")
+    x, y = data(seed)
+    columns = x.reshape(len(y), -1).shape[1]
+    kind = ("lc", "ll")[degree]
+    theirs = peer.KernelReg(y, x, "c" * columns, kind, bw="cv_ls", rng=0)
+    ours = KernelRegression(degree=degree).fit(x, y)
+    error = float(np.squeeze(theirs.cv_loo(theirs.bw, theirs.est[kind])))
+    assert ours.path[-1] <= error * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize(
+    "data, bandwidth", [(line, [0.3]), (plane, [0.4, 0.6])], ids=["line", "plane"]
+)
+def test_predictions_and_slopes_are_those_of_statsmodels(data, bandwidth, degree):
+    peer = pytest.importorskip("statsmodels.nonparametric.kernel_regression")
+    x, y = data()
+    theirs = peer.KernelReg(y, x, "c" * len(bandwidth), ("lc", "ll")[degree], bw=bandwidth, rng=0)
+    wanted, slopes = theirs.fit(x[:31])
+    ours = KernelRegression(bandwidth=bandwidth, degree=degree).fit(x, y)
+    np.testing.assert_allclose(ours.predict(x[:31]), wanted, atol=1e-6)
+    if degree:
+        np.testing.assert_allclose(ours.derivative(x[:31]), slopes.reshape(31, -1), atol=1e-6)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+def test_categories_are_those_of_statsmodels(degree):
+    peer = pytest.importorskip("statsmodels.nonparametric.kernel_regression")
+    x, y = line()
+    code = np.random.default_rng(0).integers(0, 3, 50)
+    both = np.column_stack([x, code])
+    theirs = peer.KernelReg(y, both, "cu", "lc", bw=[0.3, 0.2], rng=0)
+    ours = KernelRegression(bandwidth=[0.3, 0.2], categorical=[1]).fit(both, y)
+    np.testing.assert_allclose(ours.predict(both[:31]), theirs.fit(both[:31])[0], atol=1e-6)
+
+
+@pytest.mark.slow(keep=2)
+@pytest.mark.parametrize("name", kernels.names())
+def test_every_kernel_finds_an_error_as_small_as_a_fine_grid(name):
+    x, y = line(n=41)
+    model = KernelRegression(name).fit(x, y)
+    grid = np.geomspace(0.02, 5, 400)
+    best = min(KernelRegression(name, h).fit(x, y).leave_one_out().error for h in grid)
+    assert model.leave_one_out().error <= best * (1 + 1e-4)
+    np.testing.assert_allclose(model.path[-1], model.leave_one_out().error, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "tricube"])
+def test_each_bandwidth_does_no_worse_than_one_and_a_map_no_worse_than_each(name):
+    x, y = plane(n=80)
+    x = x @ np.array([[1.0, 0.6], [-0.6, 1.0]])
+    one, each, full = (
+        KernelRegression(name, metric=metric).fit(x, y) for metric in ("one", "each", "full")
+    )
+    assert full.path[-1] <= each.path[-1] <= one.path[-1]
+    assert np.shape(full.current_bandwidth()) == (2, 2)
+    np.testing.assert_allclose(
+        KernelRegression(name, full.current_bandwidth()).fit(x, y).predict(x), full.predict(x)
+    )
+
+
+def test_a_column_that_says_nothing_is_smoothed_over():
+    x, _ = plane(n=200)
+    h = KernelRegression().fit(x, np.sin(4 * x[:, 0])).current_bandwidth()
+    assert h[1] > 20 * h[0]
+
+
+def test_a_category_that_says_nothing_is_smoothed_over_and_one_that_tells_is_kept_apart():
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.uniform(0, 1, 300), rng.integers(0, 3, 300), rng.integers(0, 2, 300)])
+    y = np.sin(6 * x[:, 0]) + 2 * x[:, 1] + rng.normal(0, 0.1, 300)
+    _, telling, empty = KernelRegression(categorical=[1, 2]).fit(x, y).current_bandwidth()
+    assert telling < 0.02 and empty > 0.3
+
+
+def test_categories_alone_are_a_regression_too():
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 3, 200)
+    model = KernelRegression(categorical=[0]).fit(x, x + rng.normal(0, 0.1, 200))
+    np.testing.assert_allclose(model.predict([0, 1, 2]), [0, 1, 2], atol=0.1)
+
+
+def test_a_given_bandwidth_is_kept_as_given():
+    x, y = line()
+    given = np.array([0.37])
+    model = KernelRegression(bandwidth=given).fit(x, y)
+    assert model.bandwidth is given and model.current_bandwidth() == pytest.approx(0.37)
+
+
+def test_a_start_is_gone_on_from():
+    x, y = line()
+    best = KernelRegression().fit(x, y)
+    again = KernelRegression().fit(x, y, start=best.current_bandwidth() * 1.3)
+    np.testing.assert_allclose(again.current_bandwidth(), best.current_bandwidth(), rtol=1e-3)
+    assert len(again.path) < len(best.path)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_pairs():
+    # Once: 192 MiB at 5,000 points. All pairs of these would be 3,200 MB, or 400 a block of eights.
+    import tracemalloc
+
+    x, y = line(n=20_000)
+    plane_x = np.column_stack([x, np.cos(9 * x)])
+    tracemalloc.start()
+    KernelRegression(bandwidth=0.05).fit(x, y).leave_one_out()
+    KernelRegression("epanechnikov", bandwidth=0.05).fit(x, y).predict(x)
+    KernelRegression(bandwidth=0.05).fit(plane_x, y).predict(plane_x[:500])
+    assert tracemalloc.get_traced_memory()[1] < 60e6
+    tracemalloc.stop()

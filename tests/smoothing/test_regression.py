@@ -1,0 +1,428 @@
+"""KernelRegression: what it predicts, against the oracle, and what it answers at the edges."""
+
+import numpy as np
+import pytest
+
+from tests import reference
+from tests.refusals import message, table
+from tests.smoothing.data import line, plane
+from tfattn.smoothing import KernelRegression, kernels
+
+QUERIES = np.linspace(0.2, 4.8, 31)
+DISTANCES = np.array([0.0, 1e-3, 0.1, 0.5, 0.9, 0.999, 1.001, 1.5, 3.0])
+
+
+def test_every_kernel_has_a_formula_in_the_oracle():
+    assert kernels.names() == sorted(reference.KERNELS)
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_value_log_and_slope_are_those_of_the_formula(name):
+    kernel, formula = kernels.get(name), reference.KERNELS[name]
+    s = DISTANCES**2
+    np.testing.assert_allclose(kernel.value(s), formula(DISTANCES), atol=1e-14)
+    np.testing.assert_allclose(np.exp(kernel.log(s)), formula(DISTANCES), atol=1e-14)
+    inner = np.array([0.09, 0.25, 0.64])
+    numeric = (formula(np.sqrt(inner + 1e-7)) - formula(np.sqrt(inner - 1e-7))) / 2e-7
+    np.testing.assert_allclose(
+        kernel.slope(inner, kernel.value(inner)), numeric, rtol=1e-6, atol=1e-9
+    )
+    far = kernel.value(np.array([1.0001, 4.0, 1e6]))
+    assert (far == 0).all() == (kernel.support == 1.0)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("name", kernels.names())
+def test_predictions_on_a_line_are_those_of_the_oracle(name, degree):
+    x, y = line(n=101)
+    weight = np.random.default_rng(1).uniform(0.5, 2, len(x))
+    model = KernelRegression(name, bandwidth=0.9, degree=degree).fit(x, y, sample_weight=weight)
+    wanted = reference.kernel_regression(
+        QUERIES[:, None], x[:, None], y, 0.9, name, degree, weight=weight
+    )
+    np.testing.assert_allclose(model.predict(QUERIES[::-1]), wanted[::-1], rtol=1e-9)
+    np.testing.assert_allclose(model.weights(QUERIES) @ y, wanted, rtol=1e-9)
+    np.testing.assert_allclose(model.weights(QUERIES).sum(1), 1.0)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("bandwidth", [0.003, 0.03, 0.3, 30.0])
+def test_sums_over_boxes_are_those_over_pairs(bandwidth, degree):
+    # So many points and queries that boxes pay, queries in gaps and beyond the ends.
+    x, y = line(n=3001)
+    x, y = np.delete(x, slice(500, 900)), np.delete(y, slice(500, 900))
+    queries = np.linspace(-2, 7, 401)
+    model = KernelRegression(bandwidth=bandwidth, degree=degree).fit(x, y)
+    many = np.concatenate([queries, np.linspace(0, 5, 5000)])
+    away = queries[:, None] - x
+    logs = -((away / bandwidth) ** 2) / 2
+    w = np.exp(logs - logs.max(1, keepdims=True))
+    wanted = (w / w.sum(1, keepdims=True)) @ y
+    if degree == 0:
+        np.testing.assert_allclose(model.predict(many)[: len(queries)], wanted, rtol=1e-9)
+    else:
+        alone = np.array([model.predict(q)[0] for q in queries[:, None]])
+        inside = np.abs(away).min(1) < 3 * bandwidth
+        np.testing.assert_allclose(
+            model.predict(many)[: len(queries)][inside], alone[inside], rtol=1e-7
+        )
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("columns", [2, 3, 7])
+def test_predictions_in_many_columns_are_those_of_the_oracle(columns, degree):
+    rng = np.random.default_rng(0)
+    x, y, queries = (
+        rng.normal(size=(83, columns)),
+        rng.normal(size=83),
+        rng.normal(size=(11, columns)),
+    )
+    h = rng.uniform(0.8, 1.5, columns)
+    wanted = reference.kernel_regression(queries, x, y, h, "gaussian", degree)
+    model = KernelRegression(bandwidth=h, degree=degree).fit(x, y)
+    np.testing.assert_allclose(model.predict(queries), wanted, rtol=1e-7)
+    turned = KernelRegression(bandwidth=np.diag(h), degree=degree).fit(x, y)
+    np.testing.assert_allclose(turned.predict(queries), wanted, rtol=1e-7)
+
+
+def test_a_linear_map_turns_the_inputs():
+    rng = np.random.default_rng(0)
+    x, y, queries = rng.normal(size=(83, 2)), rng.normal(size=83), rng.normal(size=(11, 2))
+    h = np.array([[0.5, 0.2], [-0.3, 0.9]])
+    there = x @ np.linalg.inv(h), queries @ np.linalg.inv(h)
+    wanted = reference.kernel_regression(there[1], there[0], y, 1.0)
+    np.testing.assert_allclose(KernelRegression(bandwidth=h).fit(x, y).predict(queries), wanted)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("name", ["gaussian", "epanechnikov"])
+def test_categories_weigh_as_aitchison_and_aitken_say(name, degree):
+    rng = np.random.default_rng(0)
+    codes = np.column_stack([rng.integers(0, 3, 97), rng.integers(0, 2, 97)])
+    x, y = rng.uniform(0, 1, 97), rng.normal(size=97)
+    width = np.array([0.3, 0.1])
+    table_ = np.column_stack([codes[:, 0] * 10.0, x, codes[:, 1]])
+    model = KernelRegression(name, [0.3, 0.6, 0.1], degree=degree, categorical=[0, 2])
+    model.fit(table_, y)
+    wanted = reference.kernel_regression(
+        x[:13, None], x[:, None], y, 0.6, name, degree, None, (codes[:13], codes, width, [3, 2])
+    )
+    np.testing.assert_allclose(model.predict(table_[:13]), wanted, rtol=1e-9)
+
+
+def test_a_category_that_no_point_has_is_unlike_all():
+    x = np.array([[0.0, 0.0], [0.0, 1.0], [0.0, 2.0]])
+    model = KernelRegression(bandwidth=[1.0, 0.2], categorical=[1]).fit(x, [1.0, 2.0, 6.0])
+    np.testing.assert_allclose(model.predict([[0.0, 9.0]]), [3.0])
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("name", ["gaussian", "epanechnikov", "laplace"])
+def test_derivatives_are_those_of_finite_differences(name, columns):
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(0, 5, (91, columns)), rng.normal(size=(91, 2))
+    model = KernelRegression(name, bandwidth=2.1).fit(x, y)
+    at, step = x[:7] + 0.1, 1e-6
+    for column in range(columns):
+        away = step * np.eye(columns)[column]
+        numeric = (model.predict(at + away) - model.predict(at - away)) / (2 * step)
+        np.testing.assert_allclose(model.derivative(at)[:, column], numeric, rtol=1e-5, atol=1e-7)
+
+
+def test_the_derivative_of_a_local_line_finds_the_slope_of_a_line():
+    x, _ = plane()
+    model = KernelRegression(bandwidth=0.5, degree=1).fit(x, 3 * x[:, 0] - 2 * x[:, 1] + 1)
+    np.testing.assert_allclose(model.derivative(x[:7]), np.tile([3.0, -2.0], (7, 1)), rtol=1e-8)
+    np.testing.assert_allclose(model.predict([[5.0, 5.0]]), [6.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_far_queries_get_the_nearest_value_and_never_a_silent_0(name):
+    x, y = line()
+    model = KernelRegression(name, bandwidth=0.5).fit(x, y + 10)
+    far = model.predict([1e3, -1e6, 1e9])
+    if name in ("laplace", "logistic"):  # whose tails weigh all points alike, far away
+        assert (far > y.min() + 10).all() and (far < y.max() + 10).all()
+    else:
+        np.testing.assert_allclose(far, np.array([y[-1], y[0], y[-1]]) + 10)
+
+
+@pytest.mark.parametrize("empty, wanted", [("nearest", 5.0), ("mean", 3.0), ("nan", np.nan)])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_query_without_neighbours_gets_what_was_chosen(empty, wanted, columns):
+    x = np.repeat(np.array([[0.0], [1.0], [2.0]]), columns, axis=1)
+    model = KernelRegression("epanechnikov", 0.5, empty=empty).fit(x, [1.0, 3.0, 5.0])
+    np.testing.assert_allclose(model.predict(np.full((1, columns), 9.0)), [wanted])
+    np.testing.assert_allclose(model.predict(np.full((1, columns), 1.1)), [3.0])
+
+
+def test_points_that_are_as_near_share_the_answer():
+    model = KernelRegression("boxcar", 0.1).fit([0.0, 0.0, 1.0], [1.0, 3.0, 9.0])
+    np.testing.assert_allclose(model.predict([-5.0]), [2.0])
+
+
+def test_one_point_is_its_own_answer_everywhere():
+    for degree in (0, 1):
+        model = KernelRegression(degree=degree).fit([2.0], [7.0])
+        np.testing.assert_allclose(model.predict([2.0, -100.0]), [7.0, 7.0])
+        assert model.current_bandwidth() == 1.0
+
+
+def test_two_points_are_predicted_by_one_another():
+    model = KernelRegression().fit([0.0, 1.0], [0.0, 4.0])
+    np.testing.assert_allclose(model.leave_one_out().predictions, [4.0, 0.0])
+    assert 0 <= model.predict([0.5])[0] <= 4
+
+
+def test_constant_targets_are_predicted_exactly():
+    x, _ = line()
+    for degree in (0, 1):
+        model = KernelRegression(degree=degree).fit(x, np.full(50, 3.5))
+        np.testing.assert_allclose(model.predict([1.0, 99.0]), 3.5)
+        assert np.isfinite(model.current_bandwidth())
+        assert np.isnan(model.leave_one_out().r2)
+
+
+def test_points_all_at_one_place_give_their_mean():
+    model = KernelRegression().fit(np.ones(5), np.arange(5.0))
+    np.testing.assert_allclose(model.predict([1.0, 8.0]), [2.0, 2.0])
+
+
+def test_repeated_rows_do_not_vouch_for_one_another_where_places_are_left_out():
+    x, y = line()
+    twice = np.tile(x, 2), np.tile(y, 2)
+    alone = KernelRegression().fit(x, y).current_bandwidth()
+    together = KernelRegression(leave_out="place").fit(*twice)
+    np.testing.assert_allclose(together.current_bandwidth(), alone, rtol=1e-6)
+    assert KernelRegression().fit(*twice).current_bandwidth() < alone / 3
+
+
+def test_a_weight_counts_as_so_many_points():
+    x, y = line()
+    weight = np.random.default_rng(0).integers(0, 4, 50)
+    asked = np.linspace(0, 5, 7)
+    weighted = KernelRegression(leave_out="place").fit(x, y, sample_weight=weight)
+    repeated = KernelRegression(leave_out="place").fit(np.repeat(x, weight), np.repeat(y, weight))
+    np.testing.assert_allclose(weighted.predict(asked), repeated.predict(asked), rtol=1e-7)
+    assert weighted.weights(asked).shape == (7, 50)
+    assert (weighted.weights(asked)[:, weight == 0] == 0).all()
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6, 100.0])
+@pytest.mark.parametrize("shift", [0.0, 1e6])
+def test_units_and_offsets_of_x_change_no_fit(scale, shift):
+    # Once: x + 10⁶ predicted 0.28 off, x · 10⁶ trained to NaN, x · 0.01 ended at 3.7 for 0.0020.
+    x, y = line()
+    first = KernelRegression().fit(x, y)
+    other = KernelRegression().fit(x * scale + shift * scale, y)
+    np.testing.assert_allclose(
+        other.current_bandwidth(), first.current_bandwidth() * scale, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        other.predict((QUERIES + shift) * scale), first.predict(QUERIES), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("scale, shift", [(1e-6, 0.0), (1e6, 0.0), (1.0, 1e6)])
+def test_units_and_offsets_of_y_change_no_fit(scale, shift):
+    x, y = line()
+    first = KernelRegression().fit(x, y)
+    other = KernelRegression().fit(x, y * scale + shift)
+    np.testing.assert_allclose(other.current_bandwidth(), first.current_bandwidth(), rtol=1e-5)
+    np.testing.assert_allclose(
+        other.predict(QUERIES), first.predict(QUERIES) * scale + shift, rtol=1e-6
+    )
+
+
+def test_float32_and_lists_are_taken_as_they_are():
+    x, y = line()
+    first = KernelRegression(bandwidth=0.3).fit(x.astype("float32"), y.astype("float32"))
+    np.testing.assert_allclose(
+        first.predict(QUERIES),
+        KernelRegression(bandwidth=0.3).fit(x, y).predict(QUERIES),
+        rtol=1e-5,
+    )
+    assert KernelRegression(bandwidth=1.0).fit([0, 1, 2], [1, 2, 3]).predict([1]).shape == (1,)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 1)])
+def test_no_queries_give_an_empty_array(shape):
+    x, y = line()
+    model = KernelRegression(bandwidth=0.3).fit(x, y)
+    assert model.predict(np.zeros(shape)).shape == (0,)
+    assert model.derivative(np.zeros(shape)).shape == (0, 1)
+
+
+def test_weights_whose_query_sees_all_alike_have_all_as_neighbours():
+    x, y = line()
+    model = KernelRegression(bandwidth=1e6).fit(x, y)
+    np.testing.assert_allclose(model.effective_neighbours([2.0]), 50.0)
+    narrow = KernelRegression(bandwidth=1e-6).fit(x, y)
+    np.testing.assert_allclose(narrow.effective_neighbours(x[:3]), 1.0)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("name", ["gaussian", "epanechnikov"])
+def test_leave_one_out_is_that_of_the_oracle(name, degree):
+    x, y = line(n=61)
+    model = KernelRegression(name, bandwidth=0.8, degree=degree).fit(x[::-1], y[::-1])
+    found = model.leave_one_out()
+    wanted = reference.left_out_error(x[:, None], y, 0.8, name, degree)
+    np.testing.assert_allclose(found.error, wanted, rtol=1e-8)
+    np.testing.assert_allclose(np.mean(found.residuals**2), wanted, rtol=1e-8)
+    np.testing.assert_allclose(found.predictions + found.residuals, y[::-1])
+    np.testing.assert_allclose(found.r2, 1 - wanted / y.var(), rtol=1e-8)
+
+
+def test_several_outputs_are_smoothed_alike():
+    x, y = line()
+    both = KernelRegression(bandwidth=0.3).fit(x, np.column_stack([y, 100 * y**2]))
+    for column, height in enumerate((y, 100 * y**2)):
+        alone = KernelRegression(bandwidth=0.3).fit(x, height)
+        np.testing.assert_allclose(both.predict(QUERIES)[:, column], alone.predict(QUERIES))
+        np.testing.assert_allclose(both.variance(QUERIES)[:, column], alone.variance(QUERIES))
+
+
+@pytest.mark.parametrize("method", ["asymptotic", "bootstrap"])
+def test_a_band_holds_the_curve_about_as_often_as_it_says(method):
+    asked = np.linspace(0.5, 4.5, 9)
+    truth = 2 * np.sin(asked) + asked**0.8
+    held = []
+    for seed in range(40):
+        x, y = line(seed, n=200)
+        band = KernelRegression(bandwidth=0.12).fit(x, y).bands(asked, 0.9, method, seed=seed)
+        assert (band.low < band.value).all() and (band.value < band.high).all()
+        held.append((band.low <= truth) & (truth <= band.high))
+    assert 0.83 < np.mean(held) < 0.95
+
+
+def test_the_variance_follows_the_noise():
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(0, 5, 4000))
+    y = np.sin(x) + rng.normal(size=4000) * np.where(x < 2.5, 0.2, 0.6)
+    variance = KernelRegression().fit(x, y).variance([1.0, 4.0])
+    np.testing.assert_allclose(variance, [0.04, 0.36], rtol=0.25)
+
+
+def test_the_error_falls_with_the_points_as_theory_says():
+    # The root mean squared error falls like n^(−2/5).
+    asked = np.linspace(1, 4, 31)
+    truth = 2 * np.sin(asked) + asked**0.8
+    sizes = 100 * 4 ** np.arange(4)
+    rmse = []
+    for n in sizes:
+        errors = [
+            KernelRegression().fit(*line(seed, n)).predict(asked) - truth for seed in range(12)
+        ]
+        rmse.append(np.sqrt(np.mean(np.square(errors))))
+    slope = np.polyfit(np.log(sizes), np.log(rmse), 1)[0]
+    assert -0.55 < slope < -0.3
+
+
+X = np.linspace(0.0, 1.0, 7)
+WHO = "KernelRegression"
+
+
+def _with(value, row):
+    x = X.copy()
+    x[row] = value
+    return x
+
+
+@table(
+    (
+        lambda: KernelRegression().fit(_with(np.nan, 3), X),
+        WHO,
+        "x",
+        "be finite",
+        "NaN at row 3, column 0",
+    ),
+    (
+        lambda: KernelRegression().fit(X, _with(np.inf, 2)),
+        WHO,
+        "y",
+        "be finite",
+        "inf at row 2, column 0",
+    ),
+    (
+        lambda: KernelRegression().fit(np.stack([X, _with(-np.inf, 5)], 1), X, names=["a", "b"]),
+        WHO,
+        "x",
+        "be finite",
+        "-inf at row 5, column 'b'",
+    ),
+    (
+        lambda: KernelRegression("gauss"),
+        WHO,
+        "kernel",
+        f"be one of {str(kernels.names())[1:-1]}",
+        "'gauss'",
+    ),
+    (
+        lambda: KernelRegression(metric="all"),
+        WHO,
+        "metric",
+        "be one of 'each', 'one', 'full'",
+        "'all'",
+    ),
+    (lambda: KernelRegression(degree=2), WHO, "degree", "be one of 0, 1", 2),
+    (lambda: KernelRegression(empty=0), WHO, "empty", "be one of 'nearest', 'mean', 'nan'", 0),
+    (
+        lambda: KernelRegression(bandwidth=0.0).fit(X, X),
+        WHO,
+        "bandwidth",
+        "be positive and finite",
+        0.0,
+    ),
+    (
+        lambda: KernelRegression().fit(X, X[1:]),
+        WHO,
+        "y",
+        "have as many tokens as `x`, which has 7",
+        6,
+    ),
+    (lambda: KernelRegression().fit([], []), WHO, "x", "hold at least one point", "(0, 1)"),
+    (
+        lambda: KernelRegression().fit(X, X, sample_weight=-X),
+        WHO,
+        "sample_weight",
+        "be at least zero, and above zero somewhere",
+        -1.0,
+    ),
+    (
+        lambda: KernelRegression(categorical=[1]).fit(X, X),
+        WHO,
+        "categorical",
+        "hold indices of the 1 columns of x",
+        "[1]",
+    ),
+    (
+        lambda: KernelRegression(bandwidth=0.5).fit(X, X).predict(np.ones((3, 2))),
+        WHO,
+        "x",
+        "have the 1 columns of the training points",
+        "(3, 2)",
+    ),
+    (
+        lambda: KernelRegression(bandwidth=0.5).fit(X, X).bands(X, level=95),
+        WHO,
+        "level",
+        "be a number between 0 and 1",
+        95,
+    ),
+    (
+        lambda: KernelRegression().fit(["a", "b"], [1.0, 2.0]),
+        WHO,
+        "x",
+        "be an array of real numbers (read a tf.data pipeline or a generator first)",
+        "list",
+    ),
+)
+def test_nonsense_is_refused_in_the_one_form(act, who, argument, expected, received):
+    with pytest.raises(ValueError, match="^" + message(who, argument, expected, received) + "$"):
+        act()
+
+
+def test_a_prediction_before_fit_is_refused():
+    with pytest.raises(ValueError, match="KernelRegression: `fit` must come before a prediction"):
+        KernelRegression().predict(X)

@@ -1,0 +1,242 @@
+"""Choosing bandwidths: the least leave-one-out error, from several starts, until it is found.
+
+The error has more than one minimum. On a line a grid finds the valleys and the zeros of the exact
+gradient their floors. In more dimensions a quasi-Newton method goes down from rules of thumb, from
+wider and narrower ones, and from some where one column is left out.
+
+Source: leave-one-out, Wasserman, All of Nonparametric Statistics, 5.3; starts, Scott 1992;
+Silverman 1986, 3.4.2; the optimiser is SciPy's L-BFGS-B (Byrd, Lu, Nocedal, Zhu 1995).
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+from scipy import optimize
+
+from tfattn.smoothing.kernels import Kernel
+from tfattn.smoothing.left_out import leave_one_out
+from tfattn.smoothing.points import Metric, Points
+from tfattn.smoothing.spaces import WIDEST, Space
+from tfattn.smoothing.tiles import nearest_distances
+
+__all__ = ["Choice", "choose", "rules_of_thumb"]
+
+Array = np.ndarray
+GRID = 40  # bandwidths tried on a line: the valleys of a few points are many and narrow
+COARSE = 24  # and of many points
+VALLEYS = 3  # whose floors are looked for
+RUNS = 4  # of the optimiser, from the best starts
+SCREENED = 1000  # points by which starts are compared where there are many more
+POLISHED = 4  # bandwidths of a compact kernel, or fewer, are polished without a gradient
+COMPACT = 2.3  # how much wider a compact kernel is, for a Gaussian's smoothness
+
+
+class Choice(NamedTuple):
+    """What was chosen.
+
+    Attributes:
+        metric: the bandwidths.   error: its leave-one-out error.
+        path: errors on the way there, the first that of Scott's rule.
+    """
+
+    metric: Metric
+    error: float
+    path: list[float]
+
+
+class _Search:
+    """The error as a function of a vector, with what was seen of it."""
+
+    def __init__(self, kernel: Kernel, points: Points, degree: int, space: Space, nearest: bool):
+        self.space, self.points = space, points
+        self.evaluate = functools.partial(leave_one_out, kernel, points=points, degree=degree)
+        self.nearest = nearest
+        self.seen: list[tuple[float, Array]] = []
+
+    def __call__(self, vector: Array) -> tuple[float, Array]:
+        found = self.evaluate(metric=self.space.metric(vector), nearest=self.nearest)
+        self.seen.append((found.error, np.array(vector)))
+        return found.error, self.space.gradient(vector, found)
+
+    def error(self, vector: Array) -> float:
+        return self(np.atleast_1d(vector))[0]
+
+    @property
+    def best(self) -> tuple[float, Array]:
+        return min(self.seen, key=lambda pair: pair[0])
+
+
+def choose(
+    kernel: Kernel,
+    points: Points,
+    degree: int,
+    kind: str,
+    nearest: bool,
+    start: Metric | None = None,
+) -> Choice:
+    """The metric of the least leave-one-out error.
+
+    Args:
+        kind: see `Space`.
+        start: where to begin, and then nowhere else. Its map is diagonal.
+    """
+    space = Space(kind, points.places.x.shape[1], points.counts)
+    search = _Search(kernel, points, degree, space, nearest)
+    if start is not None:
+        vector = space.vector(1.0 / np.diag(start.map), start.widths)
+        _descend(search, kernel, vector)
+    elif space.columns == 1 and not len(space.counts):
+        _on_a_line(search, kernel)
+    elif space.free + len(space.counts):
+        _in_space(search, kernel, degree)
+    else:
+        search(np.zeros(0))
+    error, vector = search.best
+    path = np.minimum.accumulate([error for error, _ in search.seen])
+    return Choice(space.metric(vector), error, [float(error) for error in path])
+
+
+def rules_of_thumb(points: Points, kernel: Kernel) -> tuple[Array, Array]:
+    """Scott's and Silverman's bandwidths, `(D,)` each, in scaled units."""
+    x, weight = points.places.x, points.weights
+    columns = x.shape[1]
+    mean = np.average(x, axis=0, weights=weight)
+    deviation = np.sqrt(np.average(np.square(x - mean), axis=0, weights=weight))
+    middle = np.subtract(*np.percentile(x, [75, 25], axis=0)) / 1.349 if len(x) else deviation
+    middle = np.where(middle > 0, np.minimum(middle, deviation), deviation)
+    shrink = len(x) ** (-1.0 / (columns + 4)) * (COMPACT if np.isfinite(kernel.support) else 1.0)
+    # A column that does not vary says nothing, whatever its bandwidth.
+    scott, silverman = (np.where(h > 0, h, 1.0) for h in (1.06 * deviation, 0.9 * middle))
+    return scott * shrink, silverman * shrink
+
+
+def _on_a_line(search: _Search, kernel: Kernel) -> None:
+    points = search.points
+    x = points.places.x[:, 0]
+    scott, silverman = (np.log(h) for h in rules_of_thumb(points, kernel))
+    search(scott)
+    places = np.unique(x)
+    if len(places) < 2:
+        return
+    gaps = nearest_distances(places, places, np.arange(len(places)))
+    narrow = 0.2 * np.median(gaps) * (5.0 if np.isfinite(kernel.support) else 1.0)
+    grid = np.linspace(np.log(narrow), np.log(10.0), GRID if len(points) <= 500 else COARSE)
+    grid = np.unique(np.concatenate([grid, scott, silverman]))
+    found = [search(np.array([log])) for log in grid]
+    for here in _valleys([error for error, _ in found])[:VALLEYS]:
+        low, high = max(here - 1, 0), min(here + 1, len(grid) - 1)
+        if here == len(grid) - 1:
+            search(np.array([np.log(WIDEST)]))
+        elif kernel.name == "gaussian":
+            _floor(search, (grid[low], found[low][1]), (grid[high], found[high][1]))
+        else:
+            _zoom(search, kernel, grid[low], grid[high])
+
+
+def _valleys(errors: list[float]) -> list[int]:
+    """Where a list is no greater than beside it, the deepest first."""
+    padded = np.concatenate([[np.inf], errors, [np.inf]])
+    low = (padded[1:-1] <= padded[:-2]) & (padded[1:-1] <= padded[2:])
+    return sorted(np.flatnonzero(low), key=lambda i: errors[i])
+
+
+def _floor(search: _Search, low: tuple[float, Array], high: tuple[float, Array]) -> None:
+    """Where the gradient changes its sign."""
+    if low[1][0] < 0 < high[1][0]:
+        optimize.brentq(lambda log: search(np.array([log]))[1][0], low[0], high[0], xtol=1e-7)
+    else:
+        bounds = (low[0], high[0])
+        optimize.minimize_scalar(search.error, bounds=bounds, method="bounded")
+
+
+def _zoom(search: _Search, kernel: Kernel, low: float, high: float) -> None:
+    """A valley of a compact kernel has small ones in it, where points come into sight."""
+    for _ in range(2 if kernel.smooth else 3):
+        grid = np.linspace(low, high, 21)
+        found = [search(np.array([log])) for log in grid]
+        here = int(np.argmin([error for error, _ in found]))
+        left, right = max(here - 1, 0), min(here + 1, 20)
+        low, high = grid[left], grid[right]
+    if kernel.smooth:
+        _floor(search, (low, found[left][1]), (high, found[right][1]))
+
+
+def _in_space(search: _Search, kernel: Kernel, degree: int) -> None:
+    space, points = search.space, search.points
+    simple = Space("one" if space.kind == "one" else "each", space.columns, space.counts)
+    scout = _Search(kernel, _some(points), degree, simple, search.nearest)
+    widen = (len(scout.points) / len(points)) ** (1.0 / (space.columns + 4))
+    starts = [
+        (scout.error(vector), vector) for vector in _starts(points, kernel, simple, 1 / widen)
+    ]
+    first, *others = starts
+    others.sort(key=lambda pair: pair[0])
+    exact = len(scout.points) == len(points)
+    found = []
+    for _, vector in [first, *others[: RUNS - 1]]:
+        scout.seen.clear()
+        _descend(scout, kernel, vector)
+        found.append(scout.best)
+    found.sort(key=lambda pair: pair[0])
+    # All valleys of a small set, the two best of a large one, where each costs much.
+    for _, vector in found if exact else found[:2]:
+        vector = vector.copy()
+        vector[: simple.free] += 0.0 if exact else np.log(widen)
+        _descend(search, kernel, _with_rest(vector, simple, space))
+
+
+def _with_rest(vector: Array, simple: Space, space: Space) -> Array:
+    """A vector of the simple space in the whole one: nothing off the diagonal."""
+    rest = np.zeros(space.free - simple.free)
+    return np.concatenate([vector[: simple.free], rest, vector[simple.free :]])
+
+
+def _starts(points: Points, kernel: Kernel, space: Space, wider: float) -> list[Array]:
+    scott, silverman = (h * wider for h in rules_of_thumb(points, kernel))
+    middle, narrow = 0.5 * space.most, 0.1 * space.most
+    starts = [space.vector(scott, narrow), space.vector(silverman, narrow)]
+    for factor in (0.1, 0.25, 0.5, 2.0, 5.0):
+        starts.append(space.vector(factor * scott, narrow))
+    starts.append(space.vector(scott, middle))
+    if space.kind != "one" and space.columns > 1:
+        for column in range(space.columns):  # each left out; and each alone
+            chosen = np.arange(space.columns) == column
+            starts.append(space.vector(np.where(chosen, 100.0, scott), narrow))
+            if space.columns > 2:
+                starts.append(space.vector(np.where(chosen, 0.5 * scott, 100.0), narrow))
+    for category in range(len(space.counts)):
+        widths = np.where(np.arange(len(space.counts)) == category, space.most, narrow)
+        starts.append(space.vector(scott, widths))
+    return starts
+
+
+def _some(points: Points) -> Points:
+    """At most so many points, at random, the same each time."""
+    if len(points) <= 2 * SCREENED:
+        return points
+    rows = np.sort(np.random.default_rng(0).choice(len(points), SCREENED, replace=False))
+    weight = None if points.weight is None else points.weight[rows]
+    if weight is not None:
+        weight = weight / weight.mean() if weight.max() > 0 else None
+    return Points(points.places.take(rows), points.y[rows], weight, points.counts, rows)
+
+
+def _descend(search: _Search, kernel: Kernel, vector: Array) -> None:
+    """Down to the floor of a valley."""
+    bounds = search.space.bounds
+    vector = np.clip(vector, *np.array(bounds).T)
+    if kernel.smooth:
+        # Of a variance of 1, errors are compared in their 14th digit.
+        result = optimize.minimize(
+            search,
+            vector,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"ftol": 1e-14, "gtol": 1e-8, "maxiter": 500},
+        )
+        vector = result.x
+    if np.isfinite(kernel.support) and 0 < len(vector) <= POLISHED:
+        limit = {"maxfev": 60 * len(vector), "xatol": 1e-4, "fatol": 1e-10}
+        optimize.minimize(search.error, vector, method="Nelder-Mead", bounds=bounds, options=limit)

@@ -1,0 +1,122 @@
+"""The leave-one-out error, and its gradient with respect to every bandwidth."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tfattn.smoothing import line
+from tfattn.smoothing.kernels import Kernel
+from tfattn.smoothing.local import LocalFit, fit_tile
+from tfattn.smoothing.points import Metric, Points
+from tfattn.smoothing.tiles import Tile, tiles
+
+__all__ = ["LeftOut", "leave_one_out", "predictions"]
+
+Array = np.ndarray
+
+
+class LeftOut(NamedTuple):
+    """What leaving each point out says of a metric.
+
+    Attributes:
+        error: the weighted mean of squared errors, over points and outputs.
+        by_map: `(D, D)`, G: the error changes by Σ G · d(δᵀδ) for the differences δ in bandwidths,
+            so by −2 G_dd with the logarithm of bandwidth d.
+        by_width: `(K,)`, the derivatives by the λ of categorical columns.
+    """
+
+    error: float
+    by_map: Array
+    by_width: Array
+
+
+def predictions(
+    kernel: Kernel, metric: Metric, points: Points, degree: int, nearest: bool
+) -> Array:
+    """`(N, V)`, each point from all others."""
+    value, rows = np.empty(points.y.shape), np.arange(len(points))
+    if line.pays(kernel, metric, points, len(points)):
+        fast = line.fit_line(metric, points, points.places.x[:, 0], degree, rows)
+        value, rows = fast.value, np.flatnonzero(~fast.good)
+    for tile, fit in _fits(kernel, metric, points, degree, rows, nearest, slopes=False):
+        value[rows[tile.rows]] = fit.value
+    return value
+
+
+def leave_one_out(
+    kernel: Kernel, metric: Metric, points: Points, degree: int, nearest: bool
+) -> LeftOut:
+    """The error of predicting each point from all others, and its gradient.
+
+    Args:
+        degree: 0 for local constants, 1 for local lines.
+        nearest: whether a point without neighbours is predicted by the nearest other one, else by
+            the mean of the others.
+    """
+    importance = points.weights / points.weights.sum() / points.y.shape[1]
+    width = points.places.x.shape[1]
+    error, by_map, differing = 0.0, np.zeros((width, width)), np.zeros(len(points.counts))
+    rows = np.arange(len(points))
+    if line.pays(kernel, metric, points, len(points)):
+        fast = line.fit_line(metric, points, points.places.x[:, 0], degree, rows, change=True)
+        good, rows = np.flatnonzero(fast.good), np.flatnonzero(~fast.good)
+        errors = fast.value[good] - points.y[good]
+        error += float(importance[good] @ np.square(errors).sum(1))
+        by_map[0, 0] -= importance[good] @ np.sum(errors * fast.change[good], axis=1)
+    for tile, fit in _fits(kernel, metric, points, degree, rows, nearest, kernel.smooth):
+        here = rows[tile.rows]
+        errors = fit.value - points.y[here]
+        error += float(importance[here] @ np.square(errors).sum(1))
+        if kernel.smooth:
+            pull = fit.residuals_times(2.0 * importance[here, None] * errors, points.y[tile.keys])
+            pull *= fit.equivalent()
+            pull[tile.empty] = 0.0
+            differing += _of_differing(points, here, tile.keys, pull * tile.share)
+            by_map += _outer_differences(pull * tile.slope, tile.query_u, tile.key_u)
+    shares = metric.widths * (1.0 - metric.widths)
+    by_width = np.divide(differing, shares, out=np.zeros_like(differing), where=shares > 0)
+    return LeftOut(error, by_map, by_width)
+
+
+def _fits(
+    kernel: Kernel,
+    metric: Metric,
+    points: Points,
+    degree: int,
+    rows: Array,
+    nearest: bool,
+    slopes: bool,
+) -> Iterator[tuple[Tile, LocalFit]]:
+    """Tile by tile, the fits at some of the points from all others."""
+    queries = points.places.take(rows)
+    for tile in tiles(kernel, metric, points, queries, rows, slopes, nearest):
+        fit = fit_tile(tile, points, queries, degree)
+        if not nearest and tile.empty.any():
+            fit.value[tile.empty] = _mean_of_others(points, rows[tile.rows][tile.empty])
+        yield tile, fit
+
+
+def _mean_of_others(points: Points, rows: Array) -> Array:
+    weight = points.weights[:, None]
+    others = weight.sum() - weight[rows]
+    return (np.sum(weight * points.y, axis=0) - weight[rows] * points.y[rows]) / others
+
+
+def _outer_differences(pair: Array, query: Array, key: Array) -> Array:
+    """Σ_rk pair[r, k] · (query_r − key_k)(query_r − key_k)ᵀ."""
+    middle = query.mean(axis=0)
+    query, key = query - middle, key - middle
+    mixed = query.T @ (pair @ key)
+    squared = (query.T * pair.sum(1)) @ query + (key.T * pair.sum(0)) @ key
+    return squared - mixed - mixed.T
+
+
+def _of_differing(points: Points, rows: Array, keys: slice, pair: Array) -> Array:
+    """`(K,)`: the sum over the pairs that differ in a category."""
+    hot = points.places.hot
+    if hot is None:
+        return np.zeros(0)
+    same = np.sum(hot[rows] * (pair @ hot[keys]), axis=0)  # (C,)
+    first = np.concatenate([[0], np.cumsum(points.counts)[:-1]])
+    return pair.sum() - np.add.reduceat(same, first)

@@ -1,0 +1,167 @@
+"""Gaussian sums on a line in time linear in the points, to the last digits of float64.
+
+The line is cut into boxes of half a bandwidth. Within a pair of boxes the kernel is a polynomial of
+both places, to 14 terms, so a box is told by 14 moments: moments of all points, boxes to boxes, and
+values at all queries.
+
+A query whose nearest key is more than 3 bandwidths away gets no digits to trust from such sums, and
+is left to `tiles`, which work in log space.
+
+Source: the idea is that of Greengard, Strain 1991, "The fast Gauss transform"; with Chebyshev
+polynomials for Hermite's, between neighbouring boxes alone.
+"""
+
+import functools
+from typing import NamedTuple
+
+import numpy as np
+
+from tfattn.smoothing.kernels import Kernel
+from tfattn.smoothing.points import Metric, Points
+from tfattn.smoothing.tiles import nearest_distances
+
+__all__ = ["LineFit", "fit_line", "pays", "sums"]
+
+Array = np.ndarray
+TERMS = 14
+BOX = 0.5  # in bandwidths
+SEEN = 9.0  # in bandwidths: beyond, a key has less than 1e-15 of one at TRUSTED
+TRUSTED = 3.0
+MOST_BOXES = 2**16
+_ROWS = 2**13  # evaluated at a time
+# Below this share of (Σ w)², the determinant of a local line has lost half of its digits.
+_FLAT = 1e-7
+
+
+def pays(kernel: Kernel, metric: Metric, points: Points, queries: int) -> bool:
+    """Whether sums over boxes are possible here, and faster than over pairs."""
+    if kernel.name != "gaussian" or not points.is_line or len(points) < 200:
+        return False
+    u = points.places.x[:, 0] * abs(metric.map[0, 0])
+    spread = float(u[-1] - u[0])
+    window = min(1.0, 2.0 * SEEN / max(spread, 1e-300)) * len(points)
+    boxes = spread / BOX
+    return boxes < MOST_BOXES and queries * window > len(points) + queries + 50.0 * boxes
+
+
+@functools.cache
+def _between_boxes(power: int) -> Array:
+    """`(D, P, P)`: for each distance of two boxes, from one's moments to the other's terms."""
+    places = np.cos(np.pi * (np.arange(TERMS) + 0.5) / TERMS)
+    terms = np.cos(np.outer(np.arange(TERMS), np.arccos(places)))  # T_a(places)
+    to_terms = 2.0 / TERMS * terms
+    to_terms[0] /= 2.0
+    most = int(np.ceil(SEEN / BOX))
+    result = []
+    for distance in range(-most, most + 1):
+        difference = BOX * distance + 0.5 * BOX * (places[None, :] - places[:, None])
+        kernel = difference**power * np.exp(-0.5 * difference**2)
+        result.append(to_terms @ kernel @ to_terms.T)
+    return np.stack(result)
+
+
+def _terms(u: Array, origin: float) -> tuple[Array, Array]:
+    """(the box of each place, `(N, P)` Chebyshev polynomials of where it is in its box)."""
+    box = np.clip(np.floor((u - origin) / BOX), -1e9, 1e9)
+    place = ((u - origin) / BOX - box) * 2.0 - 1.0
+    terms = np.empty((len(u), TERMS))
+    terms[:, 0], terms[:, 1] = 1.0, place
+    for a in range(2, TERMS):
+        terms[:, a] = 2.0 * place * terms[:, a - 1] - terms[:, a - 2]
+    return box.astype(int), terms
+
+
+def sums(key: Array, channels: Array, query: Array, powers: int) -> Array:
+    """`(powers, M, V)`: Σ_keys (key − query)^p exp(−(key − query)² / 2) · channels.
+
+    Args:
+        key: `(N,)` sorted, in bandwidths.   channels: `(N, V)`.   query: `(M,)`.
+        powers: how many, from 0.
+    """
+    origin, width = float(key[0]), channels.shape[1]
+    box, terms = _terms(key, origin)
+    starts = np.flatnonzero(np.diff(box, prepend=-1))
+    # Queries may lie a little outside of the keys.
+    most, margin = int(np.ceil(SEEN / BOX)), int(np.ceil(TRUSTED / BOX)) + 1
+    count = int(box[-1]) + 1 + 2 * margin
+    moments = np.zeros((count + 2 * most, TERMS, width))
+    weighted = (terms[:, :, None] * channels[:, None, :]).reshape(len(key), -1)
+    moments[box[starts] + most + margin] = np.add.reduceat(weighted, starts).reshape(
+        -1, TERMS, width
+    )
+    moments = moments.transpose(1, 0, 2)  # (P, boxes, V)
+    local = np.zeros((powers * TERMS, count, width))
+    between = np.concatenate([_between_boxes(power) for power in range(powers)], axis=1)
+    for distance, matrix in enumerate(between):
+        near = np.ascontiguousarray(moments[:, distance : distance + count]).reshape(TERMS, -1)
+        local += (matrix @ near).reshape(local.shape)
+    local = local.reshape(powers, TERMS, count, width).transpose(2, 1, 0, 3)
+    local = np.ascontiguousarray(local).reshape(count, TERMS, powers * width)
+    result = np.empty((len(query), powers * width))
+    for start in range(0, len(query), _ROWS):
+        rows = slice(start, start + _ROWS)
+        box, terms = _terms(query[rows], origin)
+        box += margin
+        outside = (box < 0) | (box >= count)  # far from every key, and not trusted
+        terms[outside], box[outside] = 0.0, 0
+        result[rows] = np.einsum("rp,rpv->rv", terms, local[box])
+    return result.reshape(len(query), powers, width).transpose(1, 0, 2)
+
+
+class LineFit(NamedTuple):
+    """The local fit at every query, from sums.
+
+    Attributes:
+        value: `(M, V)`.
+        slope: `(M, V)`, of the local line; None for a constant.
+        change: `(M, V)`, of the value with the logarithm of the bandwidth; None if not asked for.
+        good: `(M,)` bool, whether the numbers are to be trusted. Others come from `tiles`.
+    """
+
+    value: Array
+    slope: Array | None
+    change: Array | None
+    good: Array
+
+
+def fit_line(
+    metric: Metric,
+    points: Points,
+    query: Array,
+    degree: int,
+    left_out: Array | None = None,
+    change: bool = False,
+) -> LineFit:
+    """Local constants or lines at sorted queries `(M,)`, in scaled units."""
+    scale = float(metric.map[0, 0])
+    weight = points.weights[:, None]
+    channels = np.concatenate([weight, weight * points.y], axis=1)
+    key = points.places.x[:, 0] * scale
+    total = sums(key, channels, query * scale, (1, 3)[degree] + 2 * change)
+    if left_out is not None:
+        total[0] -= channels[left_out]  # at a distance of 0, where the kernel is 1
+    good = nearest_distances(query * scale, key, left_out) <= TRUSTED
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        value, slope, changed, flat = (_constant, _line)[degree](total, change)
+    good &= ~flat & np.isfinite(value).all(1)
+    return LineFit(value, None if slope is None else slope * scale, changed, good)
+
+
+def _constant(total: Array, change: bool) -> tuple[Array, None, Array | None, Array]:
+    weight, heights = total[..., :1], total[..., 1:]
+    value = heights[0] / weight[0]
+    changed = (heights[2] - value * weight[2]) / weight[0] if change else None
+    return value, None, changed, np.zeros(len(value), bool)
+
+
+def _line(total: Array, change: bool) -> tuple[Array, Array, Array | None, Array]:
+    weight, heights = total[..., :1], total[..., 1:]
+    determinant = weight[0] * weight[2] - weight[1] ** 2
+    value = (weight[2] * heights[0] - weight[1] * heights[1]) / determinant
+    slope = (weight[0] * heights[1] - weight[1] * heights[0]) / determinant
+    changed = None
+    if change:
+        second = heights[2] - value * weight[2] - slope * weight[3]
+        third = heights[3] - value * weight[3] - slope * weight[4]
+        changed = (weight[2] * second - weight[1] * third) / determinant
+    return value, slope, changed, (determinant <= _FLAT * weight[0] ** 2)[:, 0]

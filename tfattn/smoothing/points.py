@@ -1,0 +1,116 @@
+"""The points of a regression in scaled units, and how far apart they are in bandwidths."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Metric", "Points", "Queries", "merged", "one_hot", "sorted_points"]
+
+Array = np.ndarray
+# λ = 0 keeps categories apart; where a query's own has no point, the others still say something.
+_LEAST_WIDTH = 1e-30
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Bandwidths in scaled units.
+
+    Attributes:
+        map: `(D, D)`, from continuous columns x to u = x · map, in bandwidths: the diagonal of
+            1 / h where each column has one.
+        widths: `(K,)`, λ of Aitchison and Aitken of each categorical column.
+    """
+
+    map: Array
+    widths: Array
+
+    def category_logs(self, counts: Array) -> tuple[Array, float]:
+        """What the log weight of a pair gains where a category is the same, `(sum of counts,)`;
+        and what it has where all differ.
+        """
+        width = np.maximum(self.widths, _LEAST_WIDTH)
+        other = np.log(width / np.maximum(counts - 1, 1))
+        return np.repeat(np.log1p(-width) - other, counts), float(other.sum())
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Places: continuous columns `(N, D)`, and categories as ones and zeros `(N, C)` or None."""
+
+    x: Array
+    hot: Array | None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def take(self, rows: Array) -> "Queries":
+        """Some of them."""
+        return Queries(self.x[rows], None if self.hot is None else self.hot[rows])
+
+
+@dataclass(frozen=True)
+class Points:
+    """Training points. In one continuous dimension they are sorted.
+
+    Attributes:
+        places: their x.   y: `(N, V)`.   weight: `(N,)` with mean 1, or None.
+        counts: `(K,)` int, how many categories each categorical column has.
+        order: `(N,)` int, where each point stood before sorting.
+    """
+
+    places: Queries
+    y: Array
+    weight: Array | None
+    counts: Array
+    order: Array
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def is_line(self) -> bool:
+        """Whether the places are numbers on a line, and so sorted."""
+        return self.places.x.shape[1] == 1 and self.places.hot is None
+
+    @property
+    def weights(self) -> Array:
+        return np.ones(len(self)) if self.weight is None else self.weight
+
+    def mean(self) -> Array:
+        """`(V,)`, the weighted mean of y."""
+        return np.average(self.y, axis=0, weights=self.weight)
+
+
+def one_hot(codes: Array, counts: Array) -> Array | None:
+    """`(N, K)` int codes as `(N, sum of counts)`; a code that is no category, −1, is all zeros."""
+    if not len(counts):
+        return None
+    columns = [codes[:, [k]] == np.arange(count) for k, count in enumerate(counts)]
+    return np.concatenate(columns, axis=1).astype("float64")
+
+
+def sorted_points(x: Array, codes: Array, y: Array, weight: Array | None, counts: Array) -> Points:
+    """`Points`, sorted where they lie on a line."""
+    order = np.arange(len(x))
+    if x.shape[1] == 1 and not len(counts):
+        order = np.argsort(x[:, 0], kind="stable")
+        x, y = x[order], y[order]
+        weight = None if weight is None else weight[order]
+    if weight is not None:
+        weight = weight / weight.mean()
+        weight = None if np.all(weight == 1.0) else weight
+    return Points(Queries(x, one_hot(codes, counts)), y, weight, counts, order)
+
+
+def merged(
+    x: Array, codes: Array, y: Array, weight: Array | None
+) -> tuple[Array, Array, Array, Array]:
+    """Points at one place as one, with the sum of their weights and the mean of their y."""
+    weight = np.ones(len(x)) if weight is None else weight
+    both = np.concatenate([x, codes], axis=1)
+    places, inverse = np.unique(both, axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    total = np.bincount(inverse, weight)
+    heights = np.stack([np.bincount(inverse, weight * column) for column in y.T], axis=1)
+    width = x.shape[1]
+    return places[:, :width], places[:, width:].astype(int), heights / total[:, None], total

@@ -1,0 +1,387 @@
+"""Kernel regression in NumPy: fitted, asked, and asked how sure it is."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from tfattn import _checks
+from tfattn.smoothing import arrays, kernels, left_out, line
+from tfattn.smoothing.bandwidth import choose
+from tfattn.smoothing.frame import Frame
+from tfattn.smoothing.local import LocalFit, fit_tile
+from tfattn.smoothing.points import Metric, Points, Queries, merged, sorted_points
+from tfattn.smoothing.tiles import Tile, tiles
+
+__all__ = ["Band", "KernelRegression", "LeaveOneOut"]
+
+Array = np.ndarray
+WHO = "KernelRegression"
+_REPLICAS = 32  # of a bootstrap, smoothed at a time
+
+
+class Band(NamedTuple):
+    """A prediction and a pointwise band about it, `(M,)` or `(M, V)` each."""
+
+    value: Array
+    low: Array
+    high: Array
+
+
+class LeaveOneOut(NamedTuple):
+    """Each point predicted from all others.
+
+    Attributes:
+        predictions, residuals: as y; a residual is y − prediction.
+        error: the mean of the squared residuals.
+        r2: 1 − error / variance of y; NaN where y is constant.
+    """
+
+    predictions: Array
+    residuals: Array
+    error: float
+    r2: float
+
+
+class KernelRegression:
+    """Local constant (Nadaraya–Watson) or local linear regression, in float64.
+
+        prediction(x) = Σ_i K(‖(x − x_i) / h‖) y_i / Σ_i K(‖(x − x_i) / h‖)
+
+    `fit` chooses the bandwidth of the least leave-one-out error, to convergence and from several
+    starts. x and y are shifted and scaled inside, so units and offsets change no fit. Memory grows
+    with the points and queries, never with their pairs; a Gaussian on a line takes linear time.
+
+    Args:
+        kernel: a name of `tfattn.smoothing.kernels.names()`, or a `Kernel`.
+        bandwidth: in the units of x, kept as given: a number, one a column, or a matrix H, where
+            u = (x − x_i) · H⁻¹. For a categorical column it is λ of Aitchison and Aitken, from 0
+            (categories apart) to (c − 1) / c (all alike). Defaults to None: `fit` chooses.
+        metric: "each", a bandwidth a column; "one" for all continuous ones, in units of their half
+            ranges; or "full", a linear map. Of what is chosen.
+        degree: 0, a local constant; 1, a local line, which is less biased at the ends.
+        categorical: indices of the columns of x that hold categories, as numbers.
+        empty: what a query without a point within a compact kernel's support gets: "nearest", the
+            value of the nearest point; "mean", of all; or "nan".
+        leave_out: what is left out while choosing: "point", or "place": every point with the same
+            x. Rows that are in the data twice would else predict one another.
+    Raises:
+        ValueError: an argument that is not one of those; a number that is not finite, with its row
+            and column; x and y of different lengths.
+    Example:
+        >>> from tfattn.smoothing import KernelRegression
+        >>> x = np.linspace(0.0, 5.0, 50)
+        >>> model = KernelRegression().fit(x, np.sin(x))
+        >>> print(model.predict([1.0, 2.0]).round(2))
+        [0.85 0.89]
+
+    Source: Nadaraya 1964; Watson 1964; local linear, Fan 1992; leave-one-out, Wasserman, All of
+    Nonparametric Statistics, 5.3; categories, Racine, Li 2004.
+    """
+
+    def __init__(
+        self,
+        kernel: str | kernels.Kernel = "gaussian",
+        bandwidth: float | Sequence | Array | None = None,
+        metric: str = "each",
+        degree: int = 0,
+        categorical: Sequence[int] = (),
+        empty: str = "nearest",
+        leave_out: str = "point",
+    ):
+        self.kernel = kernels.get(kernel, WHO)
+        self.bandwidth = bandwidth
+        self.metric = _one_of("metric", metric, ("each", "one", "full"))
+        self.degree = _one_of("degree", degree, (0, 1))
+        self.categorical = list(categorical)
+        self.empty = _one_of("empty", empty, ("nearest", "mean", "nan"))
+        self.leave_out = _one_of("leave_out", leave_out, ("point", "place"))
+        self.points: Points | None = None
+
+    def fit(
+        self,
+        x: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        start: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+    ) -> "KernelRegression":
+        """Keeps the points and, if none was given, chooses the bandwidth.
+
+        Args:
+            x: `(N, D)` or `(N,)`.   y: `(N, V)` or `(N,)`.
+            sample_weight: `(N,)`, at least 0. A point of weight 0 is as if it were not there.
+            start: a bandwidth to start from, instead of several. For a metric of one or each.
+            names: of the columns of x, for messages.
+        """
+        x, self.is_flat = arrays.table(WHO, "x", x, names), np.ndim(y) == 1
+        y = arrays.table(WHO, "y", y)
+        _checks.same_size(WHO, "y", len(y), "x", len(x))
+        if not x.size or not y.size:
+            _checks.fail(WHO, "x", "hold at least one point", x.shape)
+        weight = arrays.weights(WHO, sample_weight, len(x))
+        self.count, self.kept = len(x), np.arange(len(x))
+        if weight is not None:
+            self.kept = np.flatnonzero(weight)
+            x, y, weight = x[self.kept], y[self.kept], weight[self.kept]
+        self.frame = Frame.of(x, self._categorical_columns(x))
+        # One scale for all outputs: the error stays the mean of squares that it is named after.
+        self.y_centre = 0.5 * y.min(axis=0) + 0.5 * y.max(axis=0)
+        self.y_scale = float((0.5 * y.max(axis=0) - 0.5 * y.min(axis=0)).max()) or 1.0
+        scaled, codes = self.frame.scaled(x), self.frame.codes(x)
+        heights = (y - self.y_centre) / self.y_scale
+        counts = self.frame.counts
+        self.points = sorted_points(scaled, codes, heights, weight, counts)
+        if self.bandwidth is not None:
+            self.chosen, self.path = self.frame.metric(WHO, self.bandwidth), []
+            return self
+        seen = self.points
+        if self.leave_out == "place":
+            seen = sorted_points(*merged(scaled, codes, heights, weight), counts)
+        if len(seen) < 2:
+            # A single place says nothing about distances.
+            columns = len(self.frame.continuous)
+            self.chosen, self.path = Metric(np.eye(columns), 0.5 * (counts - 1) / counts), []
+            return self
+        begin = None if start is None else self.frame.metric(WHO, start)
+        choice = choose(self.kernel, seen, self.degree, self.metric, self._sees_nearest, begin)
+        self.chosen = choice.metric
+        self.path = [error * self.y_scale**2 for error in choice.path]
+        return self
+
+    def current_bandwidth(self) -> Array:
+        """The bandwidth in use, in the units of x: a number, one a column, or a matrix."""
+        self._check_fitted()
+        given = None if self.bandwidth is None else np.ndim(self.bandwidth)
+        kind = "full" if given == 2 or (given is None and self.metric == "full") else "each"
+        return self.frame.bandwidth(self.chosen, kind)
+
+    def predict(self, x: ArrayLike) -> Array:
+        """`(M, V)`, or `(M,)` where y was a vector."""
+        queries, back = self._queries(x)
+        return self._shaped(self._in_units(self._smooth(self.points, queries))[back])
+
+    def derivative(self, x: ArrayLike) -> Array:
+        """The slope of the prediction along each continuous column, `(M, D, V)` or `(M, D)`.
+
+        Of a local constant it is the derivative of the formula; of a local line, its slope.
+        """
+        queries, back = self._queries(x)
+        columns = len(self.frame.continuous)
+        slope = np.empty((len(queries), columns, self.points.y.shape[1]))
+        for tile, fit in self._fits(queries, slopes=self.degree == 0):
+            if self.degree and columns:
+                slope[tile.rows] = fit.slope
+            else:
+                slope[tile.rows] = self.chosen.map @ _slope_of_constant(tile, self.points, fit)
+        slope *= self.y_scale / self.frame.half[:, None]
+        return slope[back][..., 0] if self.is_flat else slope[back]
+
+    def weights(self, x: ArrayLike) -> Array:
+        """`(M, N)`: how much each training height counts in each prediction. Rows sum to 1.
+
+        Those of a local line may be negative. A row is 0 where a query has no neighbour and
+        `empty` is not "nearest". This array is as large as all pairs.
+        """
+        queries, back = self._queries(x)
+        rows = np.zeros((len(queries), len(self.kept)))
+        for tile, fit in self._fits(queries):
+            rows[tile.rows, tile.keys] = tile.share * fit.equivalent()
+        whole = np.zeros((len(queries), self.count))
+        whole[:, self.kept[self.points.order]] = rows
+        return whole[back]
+
+    def effective_neighbours(self, x: ArrayLike) -> Array:
+        """`(M,)`: 1 / Σ weights², how many points with equal weights would say as much."""
+        queries, back = self._queries(x)
+        return 1.0 / np.maximum(self._squared_weights(queries), 1e-300)[back]
+
+    def leave_one_out(self) -> LeaveOneOut:
+        """Each point predicted from all others, in the order of `fit`; those of weight 0 are left
+        out.
+        """
+        self._check_fitted()
+        points = self.points
+        if len(points) < 2:
+            _checks.fail(WHO, "x", "hold at least two points, to leave one out", len(points))
+        value = left_out.predictions(
+            self.kernel, self.chosen, points, self.degree, self._sees_nearest
+        )
+        residuals = (points.y - value) * self.y_scale
+        weight = points.weights[:, None] / points.weights.sum() / points.y.shape[1]
+        error = float(np.sum(weight * residuals**2))
+        spread = float(np.sum(weight * ((points.y - points.mean()) * self.y_scale) ** 2))
+        back = np.argsort(points.order)
+        return LeaveOneOut(
+            self._shaped(self._in_units(value)[back]),
+            self._shaped(residuals[back]),
+            error,
+            1.0 - error / spread if spread > 0 else float("nan"),
+        )
+
+    def variance(self, x: ArrayLike) -> Array:
+        """`(M, V)` or `(M,)`: the variance of y about the curve, at each x.
+
+        A local constant of the squared leave-one-out residuals, with the same bandwidth, each over
+        1 + Σ weights², which is what leaving out adds to its mean.
+        Source: Fan, Yao 1998, with residuals that are left out.
+        """
+        queries, back = self._queries(x)
+        noise = dataclasses.replace(self.points, y=self._noise() ** 2)
+        return self._shaped(self._smooth(noise, queries, 0)[back] * self.y_scale**2)
+
+    def bands(
+        self,
+        x: ArrayLike,
+        level: float = 0.95,
+        method: str = "asymptotic",
+        replicas: int = 200,
+        seed: int | None = None,
+    ) -> Band:
+        """A band about each prediction, that would hold the mean curve with that probability.
+
+        Pointwise, and of the curve, not of new points. What smoothing bends (the bias) is not in
+        it.
+
+        Args:
+            level: in (0, 1).
+            method: "asymptotic", value ± z · √(variance · Σ weights²); or "bootstrap", quantiles of
+                smoothed residuals with random signs, which follow a variance that changes.
+            replicas: positive int, of the bootstrap.   seed: int, of its signs.
+        Source: Härdle 1990, 4.2; wild bootstrap, Wu 1986; Liu 1988.
+        """
+        if not isinstance(level, float) or not 0.0 < level < 1.0:
+            _checks.fail(WHO, "level", "be a number between 0 and 1", level)
+        _one_of("method", method, ("asymptotic", "bootstrap"))
+        _checks.positive_int(WHO, "replicas", replicas)
+        queries, back = self._queries(x)
+        value = self._in_units(self._smooth(self.points, queries))
+        noise = self._noise()
+        if method == "asymptotic":
+            spread = self._smooth(dataclasses.replace(self.points, y=noise**2), queries, 0)
+            step = np.sqrt(spread * self._squared_weights(queries)[:, None]) * self.y_scale
+            low, high = (special.ndtri(0.5 + side * level / 2) * step for side in (-1, 1))
+        else:
+            low, high = self._bootstrap(queries, noise, level, replicas, seed)
+        return Band(*(self._shaped(v[back]) for v in (value, value + low, value + high)))
+
+    def _bootstrap(
+        self, queries: Queries, noise: Array, level: float, replicas: int, seed: int | None
+    ) -> tuple[Array, Array]:
+        generator = np.random.default_rng(seed)
+        drawn = []
+        for start in range(0, replicas, _REPLICAS):
+            count = min(_REPLICAS, replicas - start)
+            signs = generator.choice([-1.0, 1.0], (len(noise), count, 1))
+            many = (signs * noise[:, None, :]).reshape(len(noise), -1)
+            smooth = self._smooth(dataclasses.replace(self.points, y=many), queries)
+            drawn.append(smooth.reshape(len(queries), count, -1))
+        ends = [0.5 - level / 2, 0.5 + level / 2]
+        low, high = np.quantile(np.concatenate(drawn, axis=1), ends, axis=1)
+        return low * self.y_scale, high * self.y_scale
+
+    def _noise(self) -> Array:
+        """`(N, V)`: residuals that have the variance of the noise, in scaled units."""
+        points, rows = self.points, np.arange(len(self.points))
+        if len(points) < 2:
+            return np.zeros(points.y.shape)
+        value = left_out.predictions(
+            self.kernel, self.chosen, points, self.degree, self._sees_nearest
+        )
+        return (points.y - value) / np.sqrt(1.0 + self._squared_weights(points.places, rows))[
+            :, None
+        ]
+
+    def _squared_weights(self, queries: Queries, left: Array | None = None) -> Array:
+        total = np.zeros(len(queries))
+        for tile, fit in self._fits(queries, left=left):
+            total[tile.rows] = np.square(tile.share * fit.equivalent()).sum(axis=1)
+        return total
+
+    def _smooth(self, points: Points, queries: Queries, degree: int | None = None) -> Array:
+        """`(M, V)` in scaled units: the heights of `points` at sorted queries."""
+        degree = self.degree if degree is None else degree
+        value, rows = np.empty((len(queries), points.y.shape[1])), np.arange(len(queries))
+        if line.pays(self.kernel, self.chosen, points, len(queries)):
+            fast = line.fit_line(self.chosen, points, queries.x[:, 0], degree)
+            value, rows = fast.value, np.flatnonzero(~fast.good)
+        for tile, fit in self._fits(queries.take(rows), points=points, degree=degree):
+            value[rows[tile.rows]] = fit.value
+        return value
+
+    def _fits(
+        self,
+        queries: Queries,
+        slopes: bool = False,
+        left: Array | None = None,
+        points: Points | None = None,
+        degree: int | None = None,
+    ) -> Iterator[tuple[Tile, LocalFit]]:
+        points = self.points if points is None else points
+        degree = self.degree if degree is None else degree
+        sees = self._sees_nearest
+        for tile in tiles(self.kernel, self.chosen, points, queries, left, slopes, sees):
+            fit = fit_tile(tile, points, queries, degree)
+            if self.empty != "nearest" and tile.empty.any():
+                fit.value[tile.empty] = np.nan if self.empty == "nan" else points.mean()
+            yield tile, fit
+
+    def _queries(self, x: ArrayLike) -> tuple[Queries, Array]:
+        """Places, sorted where they lie on a line, and the way back."""
+        self._check_fitted()
+        x = np.asarray(x)
+        if x.size == 0 and x.ndim < 2:
+            x = np.empty((0, self.frame.width))
+        x = arrays.table(WHO, "x", x)
+        if x.shape[1] != self.frame.width:
+            expected = f"have the {self.frame.width} columns of the training points"
+            _checks.fail(WHO, "x", expected, x.shape)
+        queries = self.frame.queries(x)
+        if not self.points.is_line:
+            return queries, np.arange(len(x))
+        order = np.argsort(queries.x[:, 0], kind="stable")
+        return queries.take(order), np.argsort(order)
+
+    def _categorical_columns(self, x: Array) -> list[int]:
+        for column in self.categorical:
+            whole = isinstance(column, (int, np.integer)) and not isinstance(column, bool)
+            if not whole or not 0 <= column < x.shape[1]:
+                expected = f"hold indices of the {x.shape[1]} columns of x"
+                _checks.fail(WHO, "categorical", expected, self.categorical)
+        return self.categorical
+
+    @property
+    def _sees_nearest(self) -> bool:
+        return self.empty == "nearest"
+
+    def _in_units(self, value: Array) -> Array:
+        return value * self.y_scale + self.y_centre
+
+    def _shaped(self, value: Array) -> Array:
+        return value[:, 0] if self.is_flat else value
+
+    def _check_fitted(self) -> None:
+        if self.points is None:
+            raise ValueError(f"{WHO}: `fit` must come before a prediction. Received: no points yet")
+
+
+def _slope_of_constant(tile: Tile, points: Points, fit: LocalFit) -> Array:
+    """`(r, D, V)`: the derivative of a local constant by the query, in bandwidths."""
+    y = points.y[tile.keys]
+    middle = tile.query_u.mean(axis=0)
+    query, key = tile.query_u - middle, tile.key_u - middle
+    products = (key[:, :, None] * y[:, None, :]).reshape(len(key), -1)
+    mixed = (tile.slope @ products).reshape(len(query), key.shape[1], y.shape[1])
+    pull = tile.slope @ y - fit.value * tile.slope.sum(axis=1, keepdims=True)  # (r, V)
+    away = mixed - (tile.slope @ key)[:, :, None] * fit.value[:, None, :]
+    return 2.0 * (query[:, :, None] * pull[:, None, :] - away)
+
+
+def _one_of(argument: str, value: object, allowed: tuple) -> object:
+    if isinstance(value, bool) or value not in allowed:
+        known = ", ".join(repr(one) for one in allowed)
+        _checks.fail(WHO, argument, f"be one of {known}", value)
+    return value

@@ -1,0 +1,238 @@
+"""Pairs of queries and keys, a few rows at a time: memory grows with the points, never with pairs.
+
+On a line keys and queries are sorted, and a tile has only the keys that its queries can see.
+"""
+
+import collections
+import concurrent.futures
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tfattn.smoothing.kernels import Kernel
+from tfattn.smoothing.points import Metric, Points, Queries
+
+__all__ = ["Tile", "nearest_distances", "tiles"]
+
+Array = np.ndarray
+THREADED = 2**21  # pairs from which on threads pay
+MOST_THREADS = 8
+FAR = 1e5  # squared, in bandwidths: up to there a product keeps 11 digits of a distance
+UNDERFLOW = -500.0  # of a logarithm: from there on weights would lose digits
+LEAST = 64  # keys that a tile on a line may have more than one of its queries sees
+PAIRS = 2**17  # of a tile: 1 MiB an array, so that a few of them stay in the cache
+
+
+class Tile(NamedTuple):
+    """Rows of weights.
+
+    Attributes:
+        rows, keys: slices of the queries and of the points.
+        share: `(r, k)`, weights whose rows sum to 1, or to 0 where no key is seen.
+        slope: `(r, k)`, what `share` · total changes with the squared distance, over that total;
+            None where it was not asked for.
+        empty: `(r,)` bool, the rows whose queries have no neighbour within the support.
+        query_u, key_u: `(r, D)` and `(k, D)`, both sides in bandwidths.
+    """
+
+    rows: slice
+    keys: slice
+    share: Array
+    slope: Array | None
+    empty: Array
+    query_u: Array
+    key_u: Array
+
+
+def tiles(
+    kernel: Kernel,
+    metric: Metric,
+    points: Points,
+    queries: Queries,
+    left_out: Array | None = None,
+    slopes: bool = False,
+    nearest: bool = False,
+) -> Iterator[Tile]:
+    """All pairs, tile by tile.
+
+    Args:
+        queries: on a line, sorted.
+        left_out: `(N,)` int, a point that each query does not see, and whose place it has.
+        slopes: whether tiles have them.
+        nearest: whether a query without neighbours sees the nearest point (points, where several
+            are as near). Otherwise its row is 0.
+    """
+    query_u, key_u = queries.x @ metric.map, points.places.x @ metric.map
+    squares = _Squares(query_u, key_u, kernel.pointed)
+
+    def tile(place: tuple[slice, slice]) -> Tile:
+        rows, keys = place
+        squared = squares(rows, keys)
+        if left_out is not None:
+            squared[np.arange(len(squared)), left_out[rows] - keys.start] = np.inf
+        logs = _category_logs(metric, points, queries, rows, keys)
+        share, slope, empty = _shares(kernel, squared, logs, points, keys, slopes, nearest)
+        return Tile(rows, keys, share, slope, empty, query_u[rows], key_u[keys])
+
+    places = _slices(kernel, points, query_u, key_u, left_out, nearest)
+    if len(queries) * len(points) < THREADED or points.is_line:
+        yield from map(tile, places)
+    else:
+        yield from _ahead(tile, places)
+
+
+def _ahead(function: Callable, items: Iterable) -> Iterator:
+    """As `map`, a few items ahead in threads: NumPy lets go of the interpreter in long loops."""
+    workers = min(os.cpu_count() or 1, MOST_THREADS)
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        waiting: collections.deque = collections.deque()
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+class _Squares:
+    """Squared distances of any rows and keys, `(r, k)`."""
+
+    def __init__(self, query: Array, key: Array, exact: bool):
+        middle = key.mean(axis=0)
+        query, key = query - middle, key - middle
+        self.query, self.key = query, key
+        query_norms, key_norms = (np.square(u).sum(axis=1)[:, None] for u in (query, key))
+        width = query.shape[1]
+        # |q|² + |k|² − 2 q·k is one product, and loses digits where places are many bandwidths away
+        # from the middle. (In many columns bandwidths are wide.)
+        near = max(query_norms.max(initial=0.0), key_norms.max(initial=0.0)) < FAR
+        self.by_product = width > 4 or (width > 1 and near and not exact)
+        if self.by_product:
+            self.left = np.concatenate([query, query_norms, np.ones_like(query_norms)], axis=1)
+            self.right = np.concatenate([-2.0 * key, np.ones_like(key_norms), key_norms], axis=1).T
+
+    def __call__(self, rows: slice, keys: slice) -> Array:
+        if self.by_product:
+            squared = self.left[rows] @ self.right[:, keys]
+            return np.maximum(squared, 0.0, out=squared)
+        query, key = self.query[rows], self.key[keys]
+        squared = np.zeros((len(query), len(key)))
+        for column in range(query.shape[1]):
+            difference = np.subtract.outer(query[:, column], key[:, column])
+            squared += np.square(difference, out=difference)
+        return squared
+
+
+def _category_logs(
+    metric: Metric, points: Points, queries: Queries, rows: slice, keys: slice
+) -> Array | None:
+    if queries.hot is None:
+        return None
+    gain, base = metric.category_logs(points.counts)
+    return (queries.hot[rows] * gain) @ points.places.hot[keys].T + base
+
+
+def _shares(
+    kernel: Kernel,
+    squared: Array,
+    logs: Array | None,
+    points: Points,
+    keys: slice,
+    slopes: bool,
+    nearest: bool,
+) -> tuple[Array, Array | None, Array]:
+    """Weights whose rows sum to 1, their slopes, and which rows are empty."""
+    if np.isinf(kernel.support):
+        weight = kernel.log(squared)
+        if logs is not None:
+            weight += logs
+        greatest = weight.max(axis=1)
+        far = (greatest < UNDERFLOW) & np.isfinite(greatest)
+        if far.any():  # relative to the greatest of its row no weight underflows that would count
+            weight[far] -= greatest[far, None]
+        np.exp(weight, out=weight)
+        slope = kernel.slope(squared, weight) if slopes else None
+    else:
+        weight = kernel.value(squared)
+        slope = kernel.slope(squared, weight) if slopes else None
+        if logs is not None:
+            factor = np.exp(logs - logs.max(axis=1, keepdims=True))
+            weight *= factor
+            slope = slope * factor if slopes else None
+    if points.weight is not None:
+        weight *= points.weight[keys]
+        slope = slope * points.weight[keys] if slopes else None
+    total = weight.sum(axis=1, keepdims=True)
+    empty = total[:, 0] == 0.0
+    if empty.any():
+        if nearest:
+            weight[empty] = _nearest(squared[empty], points.weights[keys])
+        total = weight.sum(axis=1, keepdims=True)
+        total[total == 0.0] = 1.0
+    weight /= total
+    if slopes:
+        slope /= total
+        slope[empty] = 0.0
+    return weight, slope, empty
+
+
+def _nearest(squared: Array, weight: Array) -> Array:
+    """The weights of the keys that are the nearest of their row; a row of inf has none."""
+    least = squared.min(axis=1, keepdims=True)
+    return np.where((squared == least) & np.isfinite(least), weight, 0.0)
+
+
+def _slices(
+    kernel: Kernel,
+    points: Points,
+    query_u: Array,
+    key_u: Array,
+    left_out: Array | None,
+    nearest: bool,
+) -> Iterator[tuple[slice, slice]]:
+    """Pairs of slices: some rows, and every key that they see."""
+    count, keys = len(query_u), len(points)
+    if not points.is_line:
+        step = max(1, PAIRS // max(keys, 1))
+        for start in range(0, count, step):
+            yield slice(start, min(start + step, count)), slice(0, keys)
+        return
+    first, last = _windows(kernel, query_u[:, 0], key_u[:, 0], left_out, nearest)
+    start = 0
+    while start < count:
+        # So many rows that what they see together is little more than what one of them sees.
+        width = max(int(last[start] - first[start]), 1)
+        stop = int(np.searchsorted(first, first[start] + max(width // 4, LEAST), side="right"))
+        stop = min(max(stop, start + 1), start + max(1, PAIRS // width), count)
+        low, high = int(first[start:stop].min()), int(last[start:stop].max())
+        yield slice(start, stop), slice(low, high)
+        start = stop
+
+
+def _windows(
+    kernel: Kernel, query: Array, key: Array, left_out: Array | None, nearest: bool
+) -> tuple[Array, Array]:
+    """The first key that each query sees, and the one after the last: both never fall."""
+    distance = nearest_distances(query, key, left_out)
+    distance = np.where(np.isfinite(distance), distance, 0.0)
+    reach = kernel.reach(distance)
+    if nearest:
+        reach = np.maximum(reach, distance)
+    # Wider by a hair: a key at the very edge must not be lost to rounding.
+    reach = reach * (1.0 + 1e-9) + 1e-12 * np.abs(query)
+    first = np.searchsorted(key, query - reach, side="left")
+    last = np.searchsorted(key, query + reach, side="right")
+    if left_out is not None:  # it is always there, to be left out
+        first, last = np.minimum(first, left_out), np.maximum(last, left_out + 1)
+    return np.minimum.accumulate(first[::-1])[::-1], np.maximum.accumulate(last)
+
+
+def nearest_distances(query: Array, key: Array, left_out: Array | None = None) -> Array:
+    """How far the nearest key is, on a line and without those left out; both are sorted."""
+    padded = np.concatenate([[-np.inf], key, [np.inf]])
+    if left_out is not None:
+        return np.minimum(query - padded[left_out], padded[left_out + 2] - query)
+    after = np.searchsorted(key, query)
+    return np.minimum(query - padded[after], padded[after + 1] - query)
