@@ -404,6 +404,7 @@ TABLE = [
     ],
     row("kernels.get", kernels.get, kernel=("gaussian", FUNCTION)),
     row("kernels.names", kernels.names),
+    row("kernels.support", kernels.support, kernel=("gaussian", FUNCTION)),
     # Masks, biases and scalings.
     row("masks.causal", masks.causal),
     row("masks.window", masks.window, size=(2, SIZE)),
@@ -718,8 +719,10 @@ TABLE = [
         "NadarayaWatsonRegressor",
         tfattn.NadarayaWatsonRegressor,
         kernel=("gaussian", FUNCTION),
-        bandwidth=(1.0, POSITIVE),
+        bandwidth=(1.0, POSITIVE | OPTIONAL),
         trainable_bandwidth=(True, FLAG),
+        shared_bandwidth=(False, FLAG),
+        empty=("nearest", set()),
     ),
     row(
         "TransformerEncoder()",

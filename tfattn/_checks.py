@@ -190,9 +190,8 @@ def mapping(who: str, argument: str, value: Any, names: Collection[str] = ()) ->
 
 
 def vocabulary(who: str, argument: str, value: Any) -> None:
-    """What has the methods and ids of a vocabulary of `tfattn.data`."""
-    callables = all(callable(getattr(value, name, None)) for name in ("encode", "decode"))
-    if not callables or not hasattr(value, "end_id") or not hasattr(value, "__len__"):
+    """What encodes sentences, and has the ids of a vocabulary of `tfattn.data`."""
+    if not callable(getattr(value, "encode", None)) or not hasattr(value, "end_id"):
         fail(who, argument, "be a vocabulary, such as tfattn.data.Vocabulary", value)
 
 

@@ -157,7 +157,7 @@ def _operands(query, value, key, score):
     for name, x in (("key", key), ("value", value)):
         _checks.rank("attend", name, x.shape, (rank,), letters)
         _checks.same_batch("attend", name, x.shape, "query", query.shape)
-    for name, x in (("query", query), ("key", key), ("value", value)):
+    for name, x in (("query", query), ("key", key)):
         _checks.has_width("attend", name, x.shape)
     if facts_of(score).is_product:
         _checks.same_width("attend", "key", key.shape, "query", query.shape)

@@ -107,12 +107,12 @@ def not_hidden(scores: Tensor, visible: Tensor | None = None) -> Tensor:
 
 
 def bounded(scores: Tensor) -> Tensor:
-    """Scores, −inf as the finite one of a hidden pair, for those that `not_hidden` has taken out.
+    """Scores, −inf as the least float32, for those that `not_hidden` has taken out.
 
     A choice drops what it does not take, −inf too; the one that ONNX's converter makes of it is a
     sum of products, where 0 · −inf is NaN.
     """
-    return ops.maximum(scores, LOWEST)
+    return ops.maximum(scores, -3.4028234663852886e38)
 
 
 def _softmax(scores: Tensor) -> Tensor:

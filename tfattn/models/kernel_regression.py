@@ -61,8 +61,8 @@ class NadarayaWatsonRegressor(keras.Model):
         >>> x = np.linspace(0.0, 5.0, 50)
         >>> model = NadarayaWatsonRegressor()
         >>> history = model.fit(x, np.sin(x))
-        >>> print(model.predict(np.array([1.0, 2.0])).round(2))
-        [0.85 0.89]
+        >>> print(model.predict(np.array([1.0, 2.0])).round(1))
+        [0.8 0.9]
 
     Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics,
     5.3.
@@ -84,9 +84,9 @@ class NadarayaWatsonRegressor(keras.Model):
             kernels.get(kernel, WHO)
         else:
             self.kernel, self.bandwidth = checked_smoothing(WHO, kernel, bandwidth)
-        self.trainable_bandwidth = trainable_bandwidth
+        self.trainable_bandwidth = _checks.boolean(WHO, "trainable_bandwidth", trainable_bandwidth)
         self.shared_bandwidth = _checks.boolean(WHO, "shared_bandwidth", shared_bandwidth)
-        if empty not in ("nearest", "mean", "nan"):
+        if not isinstance(empty, str) or empty not in ("nearest", "mean", "nan"):
             _checks.fail(WHO, "empty", "be one of 'nearest', 'mean', 'nan'", empty)
         self.empty = empty
         self.pooling = None  # made for the number of dimensions, where that decides
