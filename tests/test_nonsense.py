@@ -335,7 +335,7 @@ TABLE = [
         "attend",
         tfattn.attend,
         query=(FLOATS, TOKENS),
-        value=(FLOATS, WIDE),
+        value=(FLOATS, WIDE | {"width 0"}),
         key=(FLOATS, OPTIONAL),
         score=(scores.dot_product, FUNCTION),
         parameters=((), {"[]"}),
@@ -793,7 +793,7 @@ TABLE = [
         row(
             f"NadarayaWatsonRegressor.{name}",
             lambda x, name=name: getattr(regressor(), name)(x),
-            x=(FLOATS[:, 0], ALONE),
+            x=(FLOATS[:, 0], ALONE | {"[]", "booleans in its shape"}),
         )
         for name in ("predict", "attention_weights")
     ],

@@ -81,7 +81,7 @@ def _pictures(masks: Any, queries: int | None, keys: int | None) -> np.ndarray:
         masks = [masks]
     if not masks:
         _checks.fail(WHO, "masks", "hold at least one mask", masks)
-    shape = () if hasattr(masks[0], "dense") else np.shape(masks[0])
+    shape = () if hasattr(masks[0], "dense") else np.shape(np.asarray(masks[0], dtype=object))
     if queries is None and len(shape) >= 2:
         queries = shape[-2]
     if keys is None:

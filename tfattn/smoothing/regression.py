@@ -75,8 +75,8 @@ class KernelRegression:
         >>> from tfattn.smoothing import KernelRegression
         >>> x = np.linspace(0.0, 5.0, 50)
         >>> model = KernelRegression().fit(x, np.sin(x))
-        >>> print(model.predict([1.0, 2.0]).round(1))
-        [0.8 0.9]
+        >>> bool(np.all(np.abs(model.predict(x) - np.sin(x)) < 0.05))
+        True
 
     Source: Nadaraya 1964; Watson 1964; local linear, Fan 1992; leave-one-out, Wasserman, All of
     Nonparametric Statistics, 5.3; categories, Racine, Li 2004.
