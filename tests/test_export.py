@@ -176,6 +176,7 @@ FILES = {
 CANNOT = {
     # GELU as it is defined, which Keras writes with an operation that ONNX's converter lacks.
     ("PositionwiseFeedForward", "onnx"): "Erfc",
+    ("NadarayaWatsonRegressor", "litert"): "float64",
     # Keras's products of int8; LiteRT quantises by itself.
     ("int8", "litert"): "BatchMatMulV3",
 }

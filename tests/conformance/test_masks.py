@@ -135,7 +135,8 @@ def gradients(row, layer, inputs, **options):
         output = row.call(layer, inputs, **options)
         loss = tf.reduce_sum(tf.sin(tf.cast(output, "float32")))
     found = tape.gradient(loss, inputs + weights, unconnected_gradients="zero")
-    return numbers(output), [numbers(gradient) for gradient in found]
+    # What is taken out of a table by number has `tf.IndexedSlices` for a gradient.
+    return numbers(output), [numbers(tf.convert_to_tensor(gradient)) for gradient in found]
 
 
 def empty_output(layer):

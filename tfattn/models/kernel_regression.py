@@ -210,6 +210,9 @@ class NadarayaWatsonRegressor(keras.Model):
         All formats but SavedModel get the dense path alone, unless a scope `tfattn.path` is open.
         """
         self._check_fitted()
+        if format == "litert":
+            expected = "be another one: the model computes in float64, which LiteRT lacks"
+            _checks.fail(WHO, "format", expected, format)
         if input_signature is None:
             shape = (None, self.points.shape[-1])
             input_signature = [keras.InputSpec(dtype="float32", shape=shape)]
