@@ -21,8 +21,9 @@ def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tup
         output      = Σ_i exp(log_sum_exp_i − log_sum_exp) · output_i
 
     Exact, in the output and in every gradient. So keys may lie on several machines, or come one
-    part after the other. A part in which a query sees nothing adds nothing to it. With causal masks
-    and windows, which go by position, mind that each call counts its own keys from 0.
+    part after the other. A part in which a query sees nothing adds nothing to it. What
+    goes by position, as causal masks, windows and ALiBi do, counts the keys of each call from 0: pass
+    the part's columns of an array instead.
 
     Args:
         outputs: what `attend` gave for each part, each `(B, T, Dv)` or `(B, H, T, Dv)`.

@@ -350,6 +350,8 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
         expected = None
         if return_attention_scores:
             expected = "be None or False where the weights are wanted: the streamed path has none"
+        if self.normalizer is not None and self.normalizer.function is not None:
+            expected = "be None or False: this `normalizer` needs all scores of a query at once"
         backend = keras.backend.backend()
         if backend not in blockwise.BACKENDS:
             expected = f"be None or False with the backend {backend}, which has no streamed path"

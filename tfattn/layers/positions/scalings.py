@@ -133,7 +133,8 @@ class dynamic(Scaling):
         exponents = -2.0 * np.arange(width // 2) / max(1, width - 2)
         if isinstance(length, int):
             return plain(base, width) * self._growth(max(length, self.original_length)) ** exponents
-        length = ops.cast(ops.maximum(length, self.original_length), "float32")[..., None]
+        length = ops.cast(ops.maximum(length, self.original_length), "float32")
+        length = ops.expand_dims(length, -1)
         growth = ops.power(self._growth(length), ops.cast(exponents, "float32"))
         return ops.cast(plain(base, width), "float32") * growth
 
