@@ -22,8 +22,8 @@ def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tup
 
     Exact, in the output and in every gradient. So keys may lie on several machines, or come one
     part after the other. A part in which a query sees nothing adds nothing to it. What
-    goes by position, as causal masks, windows and ALiBi do, counts the keys of each call from 0: pass
-    the part's columns of an array instead.
+    goes by position, as causal masks, windows and ALiBi do, counts the keys of each call from 0:
+    pass the part's columns of an array instead.
 
     Args:
         outputs: what `attend` gave for each part, each `(B, T, Dv)` or `(B, H, T, Dv)`.
