@@ -155,7 +155,7 @@ def test_bad_arguments_are_refused(make, message):
         ({"memory_mask": np.ones((B, T, S), bool)}, r"`memory_mask` must have shape \(B, S\)"),
         (
             {"memory_mask": np.ones((B, S + 1), bool)},
-            r"`memory_mask` must have shape \(B, S\), here \(3, 6\)",
+            r"`memory_mask` must have shape \(B, S\), with the S of `memory`, 6",
         ),
         (
             {"initial_state": states(1, 2)},
