@@ -41,6 +41,22 @@ def append_ones(right: tf.Tensor):
     return tf.concat([right, tf.ones([*shape, 1], right.dtype)], -1)
 
 
+class _ShiftedAfter:
+    """The shift of a block form whose scores are no plain product: taken off each score."""
+
+    def shifted_query(self, query: tf.Tensor, shift: tf.Tensor):
+        return query, shift
+
+    def shifted_keys(self, keys):
+        return keys
+
+    def shifted_scores(
+        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
+    ):
+        query, shift = query
+        return self.scores(tiling, query, key, parameters) - shift
+
+
 class Product:
     """A product of the operands; the scale moves to the queries, once per token."""
 
@@ -82,7 +98,7 @@ class Product:
         return tf.matmul(gradient, key), tf.matmul(gradient, query, transpose_a=True), []
 
 
-class CappedProduct(Product):
+class CappedProduct(_ShiftedAfter, Product):
     """cap · tanh(product / cap); 1/cap moves to the queries too."""
 
     def __init__(self, scaled: bool, cap: float):
@@ -97,18 +113,6 @@ class CappedProduct(Product):
     ):
         return self.cap * tf.tanh(tf.matmul(query, key, transpose_b=True))
 
-    def shifted_query(self, query: tf.Tensor, shift: tf.Tensor):
-        return query, shift
-
-    def shifted_keys(self, keys):
-        return keys
-
-    def shifted_scores(
-        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
-    ):
-        query, shift = query
-        return self.scores(tiling, query, key, parameters) - shift
-
     def vjp(
         self,
         tiling: Tiling,
@@ -121,7 +125,7 @@ class CappedProduct(Product):
         return super().vjp(tiling, query, key, parameters, gradient * (self.cap * slope))
 
 
-class AnyScore:
+class AnyScore(_ShiftedAfter):
     """A score function as it is, differentiated block by block."""
 
     block_numbers = thresholds.SHARED_BLOCK_NUMBERS
@@ -146,18 +150,6 @@ class AnyScore:
             query, key = query[:, 0], key[:, 0]
         scores = self.score(query, key, *parameters)  # (c, t, s) or (c, H, t, s)
         return tf.reshape(scores, [tiling.chunk, tiling.groups, -1, tiling.columns])
-
-    def shifted_query(self, query: tf.Tensor, shift: tf.Tensor):
-        return query, shift
-
-    def shifted_keys(self, keys):
-        return keys
-
-    def shifted_scores(
-        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
-    ):
-        query, shift = query
-        return self.scores(tiling, query, key, parameters) - shift
 
     def vjp(
         self,
