@@ -2,19 +2,15 @@
 
 import numpy as np
 import pytest
-
-from tests.smoothing.data import line, plane
-from tfattn.smoothing import KernelRegression
-
-pytest.importorskip("sklearn")
-
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
+from tests.smoothing.data import line, plane
 from tfattn.sklearn import NadarayaWatsonRegressor
+from tfattn.smoothing import KernelRegression
 
 ESTIMATORS = [NadarayaWatsonRegressor(), NadarayaWatsonRegressor("epanechnikov", degree=1)]
 CHECKS = [
