@@ -184,12 +184,17 @@ def test_a_model_exports_one_path_where_the_format_holds_one(format, wanted, mon
     regressor.fit(QUERY[:, 0], QUERY[:, 1], epochs=0)
     language_model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
     with tfattn.path(wanted):
-        for model in (regressor, language_model):
-            model.export("file", format=format)
+        language_model.export("file", format=format)
+        if format == "litert":
+            with pytest.raises(ValueError, match="float64, which LiteRT lacks"):
+                regressor.export("file", format=format)
+        else:
+            regressor.export("file", format=format)
+            [points] = seen[type(regressor)][1]
+            assert (points.shape, points.dtype) == ((None, D), "float32")
     expected = wanted or (None if format == "tf_saved_model" else "dense")
     assert {path for path, _ in seen.values()} == {expected}
-    [points], [ids] = (seen[type(model)][1] for model in (regressor, language_model))
-    assert (points.shape, points.dtype) == ((None, D), "float32")
+    [ids] = seen[type(language_model)][1]
     assert (ids.shape, ids.dtype, ids.name) == ((None, None), "int32", "ids")
 
 
