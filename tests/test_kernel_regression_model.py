@@ -273,7 +273,7 @@ def test_a_prediction_before_fit_is_refused():
         lambda: tfattn.NadarayaWatsonRegressor().fit(X, X[1:]),
         "NadarayaWatsonRegressor",
         "y",
-        "have as many tokens as `x`, which has 7",
+        "have as many points as `x`, which has 7",
         6,
     ),
     (

@@ -52,6 +52,7 @@ PUBLIC = {
     "data": {"data"},
     "convert": {"convert"},
     "plot": {"plot"},
+    "kernel regression": {"smoothing"},
     # Beyond the table: the base that a score of one's own is made from, field note 11, and step 15.
     "more": {"AlibiPositions", "HeadPositions", "Score", "attention_weights", "complexity"},
     # What the scores of later models have, and weights that are no softmax.
@@ -171,7 +172,7 @@ def test_every_argument_is_in_the_docstring(name):
     assert inherited or missing == []
 
 
-@pytest.mark.parametrize("name", ["masks", "biases", "kernels", "scalings"])
+@pytest.mark.parametrize("name", ["masks", "biases", "kernels", "scalings", "smoothing"])
 def test_everything_in_a_public_module_has_a_docstring(name):
     module = getattr(tfattn, name)
     assert all(inspect.getdoc(getattr(module, inner)) for inner in module.__all__)

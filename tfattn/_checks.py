@@ -210,11 +210,16 @@ def rank(who: str, argument: str, shape: Shape, ranks: Collection[int], letters:
 
 
 def same_size(
-    who: str, argument: str, size: int | None, other_name: str, other: int | None
+    who: str,
+    argument: str,
+    size: int | None,
+    other_name: str,
+    other: int | None,
+    things: str = "tokens",
 ) -> None:
     """Two static sizes agree where both are known."""
     if size is not None and other is not None and size != other:
-        fail(who, argument, f"have as many tokens as `{other_name}`, which has {other}", size)
+        fail(who, argument, f"have as many {things} as `{other_name}`, which has {other}", size)
 
 
 def same_batch(who: str, argument: str, shape: Shape, other_name: str, other: Shape) -> None:

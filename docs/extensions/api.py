@@ -77,6 +77,9 @@ MODULES = {
     "biases": "Biases",
     "scalings": "Scalings of rotary positions",
     "kernels": "Kernels",
+    "smoothing": "Kernel regression",
+    "smoothing.kernels": "Kernels of kernel regression",
+    "sklearn": "Kernel regression for scikit-learn",
     "normalizers": "Scores into weights, as functions",
     "plot": "Figures",
     "data": "Data",
@@ -108,14 +111,21 @@ def groups() -> dict[str, tuple[str, list[str]]]:
     for title, names in GROUPS.items():
         result[title] = ("", [name for name in names if _there(tfattn, name)])
     for module, title in MODULES.items():
-        inside = getattr(tfattn, module)
-        names = [name for name in inside.__all__ if name not in listed]
+        inside = found(module) or importlib.import_module(f"tfattn.{module}")
+        names = [name for name in inside.__all__ if _is_of(inside, name, listed)]
         summary = inspect.getdoc(inside).split("\n\n")[0]
         result[title] = (f"`tfattn.{module}`. {summary}", [f"{module}.{name}" for name in names])
     missing = set(tfattn.__all__) - listed - set(MODULES)
     if missing:
         raise ExtensionError(f"docs/extensions/api.py: GROUPS lacks {', '.join(sorted(missing))}")
     return result
+
+
+def _is_of(module, name, listed):
+    """Whether a name of a module has its page there, not in a group; a module has no page."""
+    thing, package = getattr(module, name), _package()
+    grouped = name in listed and thing is getattr(package, name, None)
+    return not grouped and not inspect.ismodule(thing)
 
 
 def _there(tfattn, name):
@@ -159,7 +169,7 @@ def own_members(thing: Any) -> Iterator[tuple[str, bool]]:
 
 def short(name: str) -> str:
     """How a name stands in a title: with its module where users write that."""
-    return name if name.count(".") < 2 else name.rpartition(".")[2]
+    return name if name.count(".") < 3 else name.rpartition(".")[2]
 
 
 def _page(name):

@@ -378,7 +378,7 @@ def _with(value, row):
         lambda: KernelRegression().fit(X, X[1:]),
         WHO,
         "y",
-        "have as many tokens as `x`, which has 7",
+        "have as many points as `x`, which has 7",
         6,
     ),
     (lambda: KernelRegression().fit([], []), WHO, "x", "hold at least one point", "(0, 1)"),

@@ -131,7 +131,7 @@ class NadarayaWatsonRegressor(keras.Model):
             _checks.positive_int(WHO, "batch_size", batch_size)
         x, heights = _columns(x, "x"), _columns(y, "y")
         flat, y = np.ndim(y) == 1, heights
-        _checks.same_size(WHO, "y", len(y), "x", len(x))
+        _checks.same_size(WHO, "y", len(y), "x", len(x), "points")
         if len(x) < 2:
             expected = "hold at least two points, since each is predicted from the others"
             _checks.fail(WHO, "x", expected, len(x))

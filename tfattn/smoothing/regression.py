@@ -1,6 +1,7 @@
 """Kernel regression in NumPy: fitted, asked, and asked how sure it is."""
 
 import dataclasses
+import numbers
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -68,6 +69,9 @@ class KernelRegression:
             value of the nearest point; "mean", of all; or "nan".
         leave_out: what is left out while choosing: "point", or "place": every point with the same
             x. Rows that are in the data twice would else predict one another.
+    Attributes:
+        path: after `fit`, a list of the least leave-one-out error so far, a number for each
+            bandwidth that was tried; empty where the bandwidth was given.
     Raises:
         ValueError: an argument that is not one of those; a number that is not finite, with its row
             and column; x and y of different lengths.
@@ -119,7 +123,7 @@ class KernelRegression:
         """
         x, self.is_flat = arrays.table(WHO, "x", x, names), np.ndim(y) == 1
         y = arrays.table(WHO, "y", y)
-        _checks.same_size(WHO, "y", len(y), "x", len(x))
+        _checks.same_size(WHO, "y", len(y), "x", len(x), "points")
         if not x.size or not y.size:
             _checks.fail(WHO, "x", "hold at least one point", x.shape)
         weight = arrays.weights(WHO, sample_weight, len(x))
@@ -253,7 +257,7 @@ class KernelRegression:
             replicas: positive int, of the bootstrap.   seed: int, of its signs.
         Source: Härdle 1990, 4.2; wild bootstrap, Wu 1986; Liu 1988.
         """
-        if not isinstance(level, float) or not 0.0 < level < 1.0:
+        if not isinstance(level, numbers.Real) or not 0.0 < level < 1.0:
             _checks.fail(WHO, "level", "be a number between 0 and 1", level)
         _one_of("method", method, ("asymptotic", "bootstrap"))
         _checks.positive_int(WHO, "replicas", replicas)
