@@ -110,9 +110,10 @@ def _leads(folder, target):
 
 # The pages of the road quote pieces of the demos, which have tests of their own.
 PAGES = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(DOCS / "zh").glob("*.md")]
-# They build several blocks, train or export.
+# They build several blocks, train, export or choose among many bandwidths.
 SLOW = {
     "docs/choose.md",
+    "docs/kernel-regression.md",
     "docs/save-export-serve.md",
     "docs/start.md",
     "docs/translation.md",
