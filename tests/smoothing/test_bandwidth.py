@@ -167,6 +167,19 @@ def test_a_start_is_gone_on_from():
     assert len(again.path) < len(best.path)
 
 
+@pytest.mark.parametrize("data", [line, plane], ids=["line", "plane"])
+@pytest.mark.parametrize("metric", ["each", "full"])
+def test_the_path_goes_down_from_scotts_rule_to_the_error_of_what_was_chosen(data, metric):
+    x, y = data()
+    columns = x.reshape(len(y), -1).shape[1]
+    model = KernelRegression(metric=metric).fit(x, y)
+    scott = 1.06 * np.std(x, axis=0) * len(y) ** (-1 / (columns + 4))
+    first = KernelRegression(bandwidth=scott).fit(x, y).leave_one_out().error
+    np.testing.assert_allclose(model.path[0], first, rtol=1e-9)
+    np.testing.assert_allclose(model.path[-1], model.leave_one_out().error, rtol=1e-9)
+    assert (np.diff(model.path) <= 0).all() and len(model.path) > 20
+
+
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_pairs():
     # Once: 192 MiB at 5,000 points. All pairs of these would be 3,200 MB, or 400 a block of eights.

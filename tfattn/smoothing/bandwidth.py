@@ -173,11 +173,14 @@ def _in_space(search: _Search, kernel: Kernel, degree: int) -> None:
     first, *others = starts
     others.sort(key=lambda pair: pair[0])
     exact = len(scout.points) == len(points)
-    found = []
+    found, seen = [], scout.seen
     for _, vector in [first, *others[: RUNS - 1]]:
-        scout.seen.clear()
+        scout.seen = []
         _descend(scout, kernel, vector)
         found.append(scout.best)
+        seen = seen + scout.seen
+    if exact:  # what the scout saw are errors of these points
+        search.seen = [(error, _with_rest(vector, simple, space)) for error, vector in seen]
     found.sort(key=lambda pair: pair[0])
     # All valleys of a small set, the two best of a large one, where each costs much.
     for _, vector in found if exact else found[:2]:

@@ -27,8 +27,9 @@ TERMS = 14
 BOX = 0.5  # in bandwidths
 SEEN = 9.0  # in bandwidths: beyond, a key has less than 1e-15 of one at TRUSTED
 TRUSTED = 3.0
-MOST_BOXES = 2**16
 _ROWS = 2**13  # evaluated at a time
+# What sums over boxes take, for a point and for a box, in times of a pair of `tiles`.
+POINT, BOXFUL = 40.0, 3000.0
 # Below this share of (Σ w)², the determinant of a local line has lost half of its digits.
 _FLAT = 1e-7
 
@@ -41,7 +42,7 @@ def pays(kernel: Kernel, metric: Metric, points: Points, queries: int) -> bool:
     spread = float(u[-1] - u[0])
     window = min(1.0, 2.0 * SEEN / max(spread, 1e-300)) * len(points)
     boxes = spread / BOX
-    return boxes < MOST_BOXES and queries * window > len(points) + queries + 50.0 * boxes
+    return queries * window > POINT * (len(points) + queries) + BOXFUL * boxes
 
 
 @functools.cache
