@@ -222,6 +222,10 @@ def test_a_fit_is_drawn_from_left_to_right_whatever_the_order_of_the_queries():
         ),
         ({"truth": X}, "`truth` must be as long as `queries`, 11"),
         ({"queries": ["a"]}, "`queries` must hold numbers"),
+        ({"bands": [QUERIES, QUERIES]}, "`bands` must be a dict from name to a pair"),
+        ({"bands": {"95%": QUERIES}}, "`bands` must be a dict from name to a pair"),
+        ({"bands": {95: (QUERIES, QUERIES)}}, "`bands` must be a dict from name to a pair"),
+        ({"bands": {"95%": (QUERIES, X)}}, "`bands` must be as long as `queries`, 11"),
     ],
 )
 def test_a_fit_refuses_what_does_not_fit(arguments, message):
@@ -229,6 +233,71 @@ def test_a_fit_refuses_what_does_not_fit(arguments, message):
         plot.regression_fit(
             **{"x": X, "y": X, "queries": QUERIES, "predictions": QUERIES, **arguments}
         )
+
+
+def test_a_band_is_shaded_from_end_to_end_in_the_order_of_x_and_named():
+    order = np.random.default_rng(3).permutation(11)
+    asked, low, high = QUERIES[order], QUERIES[order] - 1, QUERIES[order] + 2
+    axes = plot.regression_fit(X, X, asked, asked, bands={"90%": (low, high)}).axes[0]
+    corners = axes.collections[1].get_paths()[0].vertices
+    for ends in (QUERIES - 1, QUERIES + 2):
+        for corner in np.stack([QUERIES, ends], axis=1):
+            assert np.isclose(corners, corner).all(axis=1).any()
+    assert corners[:, 1].min() == -1 and corners[:, 1].max() == 5
+    assert texts(axes.get_legend().get_texts()) == ["training points", "90%", "prediction"]
+
+
+def test_a_surface_shows_heights_at_their_places_contours_and_points():
+    x, y = np.linspace(0.0, 3.0, 31), np.linspace(-1.0, 1.0, 21)
+    heights = x + 10 * y[:, None]  # (21, 31)
+    points = np.array([[0.5, 0.5, -3.0], [2.0, -0.5, 4.0]])
+    figure = plot.surface(x, y, heights, points, ["plane"], "metres", "volts", "joules")
+    axes, bar = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("metres", "volts", "plane")
+    assert bar.get_ylabel() == "joules"
+    mesh, contours, dots = axes.collections
+    np.testing.assert_array_equal(mesh.get_array().reshape(21, 31), heights)
+    assert mesh.get_clim() == (-10.0, 13.0) == dots.get_clim()
+    assert list(contours.levels) == [-8, -4, 0, 4, 8, 12]
+    line = contours.get_paths()[2].vertices  # at 0: x = −10 y
+    np.testing.assert_allclose(line[:, 0], -10 * line[:, 1], atol=1e-9)
+    np.testing.assert_array_equal(dots.get_offsets(), points[:, :2])
+    np.testing.assert_array_equal(dots.get_array(), points[:, 2])
+    assert axes.get_xlim()[0] < 0.0 < axes.get_xlim()[1]
+
+
+def test_surfaces_share_a_scale_and_points_stretch_no_axis():
+    x, far = np.linspace(0.0, 1.0, 5), np.array([[50.0, 50.0]])
+    figure = plot.surface(x, x, np.stack([np.eye(5), 3 * np.eye(5)]), far, ["one", "three"])
+    first, second, _ = figure.axes
+    assert [axes.get_title() for axes in (first, second)] == ["one", "three"]
+    assert first.collections[0].get_clim() == second.collections[0].get_clim() == (0.0, 3.0)
+    assert first.get_xlim()[1] < 2 and second.get_ylim()[1] < 2
+
+
+@pytest.mark.parametrize("heights", [np.ones((3, 5)), np.full((3, 5), np.nan)])
+def test_a_flat_surface_and_one_of_no_numbers_are_drawn(heights):
+    figure = plot.surface(range(5), range(3), heights)
+    figure.draw_without_rendering()
+    assert len(figure.axes[0].collections) == 1  # no contours
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"x": X}, "`x` must hold a number a column of `heights`, 5 of them"),
+        ({"y": [1.0, 0.0, 2.0]}, "`y` must increase"),
+        ({"x": None}, "`x` must hold at least one number"),
+        ({"heights": X}, r"`heights` must have shape \(T, S\) or \(H, T, S\)"),
+        ({"points": np.ones((2, 4))}, r"`points` must have shape \(N, 2\) or \(N, 3\)"),
+        ({"titles": ["a", "b"]}, "`titles` must hold a label a surface, 1 of them"),
+        ({"heights": np.ones((2, 3, 5)), "ax": 3}, "`ax` must be None for more than one surface"),
+        ({"ax": 3}, "`ax` must be matplotlib axes"),
+    ],
+)
+def test_a_surface_refuses_what_does_not_fit(arguments, message):
+    with pytest.raises(ValueError, match=f"surface: {message}"):
+        plot.surface(**{"x": range(5), "y": range(3), "heights": np.ones((3, 5)), **arguments})
 
 
 class History:
@@ -290,6 +359,7 @@ DRAWINGS = {
     "mask_pictures": lambda: plot.mask_pictures([np.tri(5, dtype=bool), np.eye(5, dtype=bool)]),
     "positions": lambda: plot.positions(weights(7, 11)),
     "regression_fit": lambda: plot.regression_fit(X, X, QUERIES, QUERIES),
+    "surface": lambda: plot.surface(X, QUERIES, weights(11, 7)),
 }
 PAGES = {"Viewer", "save_viewer", "viewer"}  # HTML, without matplotlib
 

@@ -85,6 +85,7 @@ SINGLE = {
     "heatmaps": lambda ax: plot.heatmaps(weights(2, 5), ax=ax),
     "loss_curve": lambda ax: plot.loss_curve([3.0, 2.0], ax=ax),
     "regression_fit": lambda ax: plot.regression_fit(X, X, QUERIES, QUERIES, ax=ax),
+    "surface": lambda ax: plot.surface(X, QUERIES, weights(11, 7), ax=ax),
 }
 
 

@@ -19,6 +19,7 @@ from tfattn.plot.loss import loss_curve
 from tfattn.plot.masks import mask_pictures
 from tfattn.plot.positions import positions
 from tfattn.plot.regression import regression_fit
+from tfattn.plot.surface import surface
 from tfattn.plot.viewer import Viewer, save_viewer, viewer
 
 __all__ = [
@@ -33,5 +34,6 @@ __all__ = [
     "positions",
     "regression_fit",
     "save_viewer",
+    "surface",
     "viewer",
 ]

@@ -1,6 +1,6 @@
 """A figure of a regression: the points, the true function, the predictions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,6 +20,7 @@ def regression_fit(
     x_label: str = "x",
     y_label: str = "y",
     title: str | None = None,
+    bands: Mapping[str, Sequence[ArrayLike]] | None = None,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
     """A regression: training points as dots, predictions as curves, the truth as a dotted curve.
@@ -30,6 +31,8 @@ def regression_fit(
         predictions: `(M,)`, or a dict from name to `(M,)` for several curves.
         truth: `(M,)`, the true function (without noise) at the queries.
         x_label, y_label, title: strings on the axes and above them.
+        bands: a dict from name to a pair of `(M,)`, the lower and the upper end, which are shaded
+            between. Each has the colour of the curve of its place.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
@@ -50,9 +53,22 @@ def regression_fit(
         name: _vector("predictions", curve, "queries", len(queries))
         for name, curve in predictions.items()
     }
+    shaded = _bands(bands, len(queries))
     order = np.argsort(queries, kind="stable")
     axes = canvas.curve_axes("regression_fit", x_label, y_label, title, ax)
     axes.scatter(x, y, s=18, color="0.6", linewidths=0, label="training points")
+    for number, (name, (low, high)) in enumerate(shaded.items()):
+        axes.fill_between(
+            queries[order],
+            low[order],
+            high[order],
+            facecolor=canvas.pick(canvas.COLOURS, number),
+            hatch=canvas.pick(canvas.HATCHES, number),
+            edgecolor="white",
+            linewidth=0,
+            alpha=0.25,
+            label=name,
+        )
     if truth is not None:
         truth = _vector("truth", truth, "queries", len(queries))
         axes.plot(queries[order], truth[order], ":", color="0.1", linewidth=1.8, label="truth")
@@ -67,6 +83,27 @@ def regression_fit(
         )
     canvas.legend(axes)
     return canvas.finished(axes)
+
+
+def _bands(
+    bands: Mapping[str, Sequence[ArrayLike]] | None, length: int
+) -> dict[str, list[np.ndarray]]:
+    """From a name to both ends of a band."""
+    if bands is None:
+        return {}
+    expected = "be a dict from name to a pair, both ends of a band"
+    if not isinstance(bands, Mapping):
+        _checks.fail("regression_fit", "bands", expected, bands)
+    result = {}
+    for name, pair in bands.items():
+        try:
+            low, high = pair
+        except (TypeError, ValueError):
+            _checks.fail("regression_fit", "bands", expected, bands)
+        if not isinstance(name, str):
+            _checks.fail("regression_fit", "bands", expected, bands)
+        result[name] = [_vector("bands", end, "queries", length) for end in (low, high)]
+    return result
 
 
 def _vector(
