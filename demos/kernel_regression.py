@@ -5,7 +5,7 @@ Attention as kernel regression
 Fifty noisy points of a curve are keys (x) and values (y); the places where we want to know the
 curve are queries. We pool the values with equal weights, with weights by distance, and with a
 learned bandwidth, each a step nearer to attention as it is used today. Then we compare five
-kernels, choose a bandwidth, and watch the error fall as points are added.
+kernels.
 """
 
 import argparse
@@ -179,72 +179,16 @@ figure.savefig(options.out / "kernels.png", dpi=150)
 figure
 
 # %%
-# Which bandwidth?
-# ----------------
-# One number to choose, so we can try them all. A narrow kernel follows the noise (variance), a wide
-# one flattens the curve (bias). The dot is what ``fit`` has found: the bottom of the leave-one-out
-# error. The noise, 0.25, is part of that error, and no part of the error against the truth.
-bandwidths = np.geomspace(0.05, 2.0, 60)
-errors = {"leave-one-out": [], "against the truth": []}
-for h in bandwidths:
-    others = tfattn.NadarayaWatson(bandwidth=h, leave_one_out=True)
-    left_out = others(query=key, key=key, value=value)[0, :, 0]
-    pooled = tfattn.NadarayaWatson(bandwidth=h)(query=query, key=key, value=value)[0, :, 0]
-    errors["leave-one-out"].append(np.mean((left_out - y_train) ** 2))
-    errors["against the truth"].append(np.mean((pooled - truth) ** 2))
-best_bandwidth = float(bandwidths[np.argmin(errors["leave-one-out"])])
-print(f"Of {len(bandwidths)} bandwidths, {best_bandwidth:.3f} has the least leave-one-out error")
-marked = {"leave-one-out": bandwidth}
-figure = tfattn.plot.curves(
-    bandwidths, errors, "Bandwidth", "Mean squared error", log_x=True, marked=marked
-)
-figure.savefig(options.out / "bandwidths.png", dpi=150)
-figure
-
-# %%
-# More points
-# -----------
-# Kernel regression is *consistent*: with enough points, and a bandwidth that narrows as they come,
-# it finds any smooth curve. The best bandwidth shrinks like :math:`n^{-1/5}`, and the root mean
-# squared error falls like :math:`n^{-2/5}`. For each n, a hundred draws of n points are pooled in
-# one call, and asked between 1 and 4, away from the ends of the data.
-sizes = 100 * 2 ** np.arange(7)  # 100 ... 6400
-inside = np.linspace(1.0, 4.0, 31)
-rmse = []
-for n in sizes:
-    x = random.uniform(0.0, 5.0, (100, n, 1))
-    y = 2 * np.sin(x) + x**0.8 + random.normal(0.0, 0.5, x.shape)
-    asked = np.tile(inside[:, None], (100, 1, 1))  # (100, 31, 1)
-    pooling = tfattn.NadarayaWatson(bandwidth=0.7 * n**-0.2)
-    pooled = pooling(*(a.astype("float32") for a in (asked, y, x)))  # query, value, key
-    rmse.append(np.sqrt(np.mean((pooled - 2 * np.sin(asked) - asked**0.8) ** 2)))
-slope = float(np.polyfit(np.log(sizes), np.log(rmse), 1)[0])
-print(f"{sizes[0]} points: error {rmse[0]:.3f}; {sizes[-1]}: {rmse[-1]:.3f}. Slope {slope:.2f}")
-figure = tfattn.plot.curves(
-    sizes,
-    {"measured": rmse, "$n^{-2/5}$": rmse[0] * (sizes / sizes[0]) ** -0.4},
-    "Training points n",
-    "Root mean squared error",
-    log_x=True,
-    log_y=True,
-)
-figure.savefig(options.out / "consistency.png", dpi=150)
-figure
-
-# %%
-# The measured slope is a little steeper than :math:`-2/5`, which is the limit for many points.
-
-# %%
 # With this package
 # -----------------
-# ``tfattn.NadarayaWatsonRegressor().fit(x, y)`` learns the bandwidth, and one a dimension if asked;
-# ``tfattn.NadarayaWatson`` is the layer. From here to a Transformer only the score changes.
+# ``tfattn.NadarayaWatsonRegressor().fit(x, y)`` finds the bandwidth by itself, one a dimension;
+# ``tfattn.NadarayaWatson`` is the layer. How well kernel regression does as a tool, how sure it is,
+# and what more points are worth, is on :doc:`the next page <kernel_regression_tool>`. From here to
+# a Transformer only the score changes.
 result = {
     "mse_average": mse_average,
     "mse_nonparametric": mse_smooth,
     "mse_parametric": mse_sharp,
     "bandwidth": bandwidth,
-    "best_bandwidth": best_bandwidth,
-    "slope": slope,
 }
 print("result:", json.dumps(result))

@@ -12,6 +12,7 @@ from sphinx.errors import ExtensionError
 ORDER = (
     "attention_cues",
     "kernel_regression",
+    "kernel_regression_tool",
     "batched_matmul",
     "scoring_functions",
     "bahdanau_translation",

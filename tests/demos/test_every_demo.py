@@ -18,6 +18,7 @@ def test_every_file_is_a_demo_of_its_own():
         "convolution_recurrence_attention",
         "hard_attention",
         "kernel_regression",
+        "kernel_regression_tool",
         "masked_attention",
         "multi_head",
         "positions",
@@ -42,6 +43,7 @@ def test_every_file_is_a_demo_of_its_own():
             "keras",
             "matplotlib",
             "numpy",
+            "sklearn",
             "tensorflow",
             "tfattn",
         }
