@@ -21,7 +21,18 @@ import pytest
 import tensorflow as tf
 
 import tfattn
-from tfattn import biases, convert, data, kernels, masks, normalizers, plot, scalings, training
+from tfattn import (
+    biases,
+    convert,
+    data,
+    kernels,
+    masks,
+    normalizers,
+    plot,
+    scalings,
+    smoothing,
+    training,
+)
 from tfattn.core import scores
 
 B, T, D, H, V = 2, 3, 4, 5, 11
@@ -82,6 +93,11 @@ TOKENS = frozenset()
 ALONE = frozenset({"empty batch", "other batch"})  # where no other argument has a batch
 FUNCTION = frozenset({"function", "a class"})
 ANY = frozenset({*NONSENSE, *BENT})
+NUMBERS = frozenset({"booleans in its shape", "an axis less", "other width"})
+ANY_BOOLEANS = frozenset(
+    {"True", "an axis more", "an axis less", "empty batch", "other batch", "width 0", "other width"}
+)
+NOTHING = frozenset({"[]", "{}"})
 
 
 class Row(NamedTuple):
@@ -262,6 +278,11 @@ def regressor():
     model = tfattn.NadarayaWatsonRegressor()
     model.fit(FLOATS[:, 0], FLOATS[:, 0], epochs=1, verbose=0)
     return model
+
+
+@functools.cache
+def smooth():
+    return smoothing.KernelRegression(bandwidth=0.5).fit(FLOATS[:, 0], FLOATS[:, 0])
 
 
 # Keras takes arrays for initializers, and None for its default.
@@ -797,6 +818,56 @@ TABLE = [
         )
         for name in ("predict", "attention_weights")
     ],
+    # Kernel regression without a layer.
+    row(
+        "smoothing.KernelRegression",
+        lambda **a: smoothing.KernelRegression(**a).fit(FLOATS[0], FLOATS[0]),
+        kernel=("gaussian", SIZE),
+        bandwidth=(None, POSITIVE | OPTIONAL),
+        metric=("each", SIZE),
+        degree=(0, COUNT),
+        categorical=([0], NOTHING),
+        empty=("nearest", SIZE),
+        leave_out=("point", SIZE),
+    ),
+    row(
+        "smoothing.KernelRegression.fit",
+        lambda **a: smoothing.KernelRegression(bandwidth=0.5).fit(**a),
+        x=(FLOATS[:, 0], NUMBERS),
+        y=(FLOATS[:, 0], NUMBERS),
+        sample_weight=(np.ones(B), OPTIONAL | {"booleans in its shape"}),
+        names=(None, OPTIONAL),
+    ),
+    row(
+        "smoothing.KernelRegression.fit from a start",
+        lambda start: smoothing.KernelRegression().fit(FLOATS[0], FLOATS[0], start=start),
+        start=(1.0, POSITIVE | OPTIONAL),
+    ),
+    *[
+        row(
+            f"smoothing.KernelRegression.{name}",
+            lambda x, name=name: getattr(smooth(), name)(x),
+            x=(FLOATS[:, 0], ALONE | {"[]", "booleans in its shape"}),
+        )
+        for name in ("predict", "derivative", "weights", "effective_neighbours", "variance")
+    ],
+    row(
+        "smoothing.KernelRegression.bands",
+        lambda **a: smooth().bands(**a),
+        x=(FLOATS[:, 0], ALONE | {"[]", "booleans in its shape"}),
+        level=(0.9, SIZE),
+        method=("bootstrap", SIZE),
+        replicas=(3, SIZE),
+        seed=(3, SEED),
+    ),
+    row("smoothing.kernels.get", smoothing.kernels.get, kernel=("gaussian", SIZE)),
+    row(
+        "smoothing.kernels.aitchison_aitken",
+        smoothing.kernels.aitchison_aitken,
+        same=(np.array([True, False]), ANY_BOOLEANS),
+        width=(0.2, COUNT),
+        categories=(3, SIZE),
+    ),
     # Decoding.
     row("greedy_search", tfattn.greedy_search, **SEARCH),
     row(
@@ -1228,7 +1299,16 @@ def public_callables(module, prefix=""):
 
 
 # What takes no arguments, or is made by the collection and not by its users.
-LEFT_OUT = {"biases.Bias", "masks.Mask", "masks.Grid", "scalings.Scaling", "plot.Viewer"}
+LEFT_OUT = {
+    "biases.Bias",
+    "masks.Mask",
+    "masks.Grid",
+    "plot.Viewer",
+    "scalings.Scaling",
+    "smoothing.Band",
+    "smoothing.LeaveOneOut",
+    "smoothing.kernels.Kernel",
+}
 
 
 def test_every_public_callable_has_a_row():

@@ -137,18 +137,23 @@ class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _categorical_columns(self, X: ArrayLike) -> list[int]:
         names = [str(name) for name in getattr(X, "columns", ())]
-        if isinstance(self.categorical, str):
-            if self.categorical != "from_dtype":
-                expected = "be 'from_dtype' or a sequence of columns"
-                _checks.fail(WHO, "categorical", expected, self.categorical)
+        expected = "be 'from_dtype' or a sequence of indices or names of columns"
+        if isinstance(self.categorical, str) and self.categorical == "from_dtype":
             kinds = [str(kind) for kind in getattr(X, "dtypes", ())] if names else []
             return [column for column, kind in enumerate(kinds) if kind == "category"]
-        columns = []
+        if isinstance(self.categorical, str | bytes) or not np.iterable(self.categorical):
+            _checks.fail(WHO, "categorical", expected, self.categorical)
+        shape, columns = np.shape(X), []
+        width = shape[1] if len(shape) > 1 else 0
         for column in self.categorical:
             if isinstance(column, str):
                 if column not in names:
                     _checks.fail(WHO, "categorical", f"name columns of X, of {names}", column)
                 column = names.index(column)
+            whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
+            if not whole or not 0 <= column < width:
+                expected = f"hold indices of the {width} columns of X"
+                _checks.fail(WHO, "categorical", expected, self.categorical)
             columns.append(int(column))
         return columns
 

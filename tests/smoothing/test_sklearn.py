@@ -76,6 +76,31 @@ def test_a_number_that_is_none_is_named_with_its_row_and_column():
         NadarayaWatsonRegressor().fit(frame, y)
 
 
+@pytest.mark.parametrize(
+    "categorical, expected",
+    [
+        ("dtype", "be 'from_dtype' or a sequence of indices or names of columns"),
+        (1, "be 'from_dtype' or a sequence of indices or names of columns"),
+        ([2], "hold indices of the 2 columns of X"),
+        ([-1], "hold indices of the 2 columns of X"),
+        ([True], "hold indices of the 2 columns of X"),
+        (["colour"], r"name columns of X, of \[\]"),
+    ],
+)
+def test_categories_that_are_no_columns_are_refused(categorical, expected):
+    pattern = f"^NadarayaWatsonRegressor: `categorical` must {expected}. Received: categorical="
+    with pytest.raises(ValueError, match=pattern):
+        NadarayaWatsonRegressor(categorical=categorical).fit(*plane())
+
+
+def test_the_index_of_a_category_is_as_good_as_its_dtype():
+    x, y = plane()
+    both = np.column_stack([x[:, 0], x[:, 1] > 0])
+    estimator = NadarayaWatsonRegressor(categorical=np.array([1])).fit(both, y)
+    plain = KernelRegression(categorical=[1]).fit(both, y)
+    np.testing.assert_allclose(estimator.predict(both), plain.predict(both), rtol=1e-6)
+
+
 def test_weights_count_as_rows():
     x, y = line()
     weight = np.random.default_rng(0).integers(0, 4, 50)

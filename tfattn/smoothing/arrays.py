@@ -18,7 +18,7 @@ def table(who: str, argument: str, value: ArrayLike, names: Sequence[str] | None
     """
     try:
         array = np.asarray(value)
-        if array.dtype.kind == "c":
+        if array.dtype.kind in "cSU":  # NumPy would cast them: without a part, or as they are spelt
             raise TypeError
         array = array.astype("float64")
     except (TypeError, ValueError) as error:
@@ -29,6 +29,7 @@ def table(who: str, argument: str, value: ArrayLike, names: Sequence[str] | None
         ) from error
     _checks.rank(who, argument, array.shape, (1, 2), "(N,) or (N, D)")
     array = array[:, None] if array.ndim == 1 else array
+    names = column_names(who, names, array.shape[1])
     finite = np.isfinite(array)
     if not finite.all():
         row, column = (int(i) for i in np.argwhere(~finite)[0])
@@ -36,6 +37,31 @@ def table(who: str, argument: str, value: ArrayLike, names: Sequence[str] | None
         shown = {np.inf: "inf", -np.inf: "-inf"}.get(array[row, column], "NaN")
         _checks.fail(who, argument, "be finite", _Words(f"{shown} at row {row}, column {name}"))
     return array
+
+
+def reals(who: str, argument: str, value: ArrayLike, expected: str) -> Array:
+    """Real numbers of any shape, in float64.
+
+    Raises:
+        ValueError: `value` is something else, and not what `expected` says.
+    """
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind in "bcSU":
+            raise TypeError
+        return array.astype("float64")
+    except (TypeError, ValueError):
+        _checks.fail(who, argument, expected, value)
+
+
+def column_names(who: str, value: Sequence[str] | None, count: int) -> list[str] | None:
+    """A name a column, or None."""
+    if value is None:
+        return None
+    expected = f"be a sequence of names, one a column of x, {count}"
+    if isinstance(value, str | bytes) or not np.iterable(value) or len(value) != count:
+        _checks.fail(who, "names", expected, value)
+    return [str(name) for name in value]
 
 
 class _Words(str):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfattn import _checks
+from tfattn.smoothing import arrays
 from tfattn.smoothing.points import Metric, Queries, one_hot
 
 __all__ = ["Frame"]
@@ -64,34 +65,36 @@ class Frame:
         """x as places."""
         return Queries(self.scaled(x), one_hot(self.codes(x), self.counts))
 
-    def metric(self, who: str, bandwidth: float | Sequence | Array) -> Metric:
+    def metric(
+        self, who: str, bandwidth: float | Sequence | Array, argument: str = "bandwidth"
+    ) -> Metric:
         """A bandwidth in the units of the columns, as a metric.
 
         Raises:
             ValueError: not one number, one a column, or a square matrix; not positive; a λ that is
                 not within its ends.
         """
-        given = np.asarray(bandwidth, "float64")
         columns = len(self.continuous)
+        wanted = f"be one number, or one a column of x, {self.width} (λ of a categorical one)"
+        given = arrays.reals(who, argument, bandwidth, wanted)
         if given.ndim == 2:
             if len(self.categorical) or given.shape != (columns, columns):
                 expected = f"be a matrix of {columns} by {columns}, without categorical columns"
-                _checks.fail(who, "bandwidth", expected, given.shape)
+                _checks.fail(who, argument, expected, given.shape)
             if not np.isfinite(given).all() or np.linalg.matrix_rank(given) < columns:
-                _checks.fail(who, "bandwidth", "be an invertible matrix", given.tolist())
+                _checks.fail(who, argument, "be an invertible matrix", given.tolist())
             return Metric(self.half[:, None] * np.linalg.inv(given), np.zeros(0))
         if given.ndim == 0 and not len(self.categorical):
             given = np.full(self.width, given)
         if given.shape != (self.width,):
-            expected = f"be one number, or one a column of x, {self.width} (λ of a categorical one)"
-            _checks.fail(who, "bandwidth", expected, bandwidth)
+            _checks.fail(who, argument, wanted, bandwidth)
         h, widths = given[self.continuous], given[self.categorical]
         if not (np.isfinite(h) & (h > 0)).all():
-            _checks.fail(who, "bandwidth", "be positive and finite", bandwidth)
+            _checks.fail(who, argument, "be positive and finite", bandwidth)
         most = (self.counts - 1) / self.counts
         if not ((widths >= 0) & (widths <= most * (1 + 1e-12))).all():
             expected = f"be in [0, (c − 1) / c] for categorical columns, here up to {most.tolist()}"
-            _checks.fail(who, "bandwidth", expected, bandwidth)
+            _checks.fail(who, argument, expected, bandwidth)
         return Metric(np.diag(self.half / h), widths)
 
     def bandwidth(self, metric: Metric, kind: str) -> Array:

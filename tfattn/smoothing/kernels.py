@@ -8,6 +8,7 @@ Source: Nadaraya 1964; Epanechnikov 1969; Wand, Jones, Kernel Smoothing, 2.7; fo
 Aitchison, Aitken 1976.
 """
 
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -164,9 +165,22 @@ def aitchison_aitken(same: Array, width: float, categories: int) -> Array:
         width: λ in [0, (c − 1) / c]. 0 keeps categories apart, the greatest does not tell them
             from one another.
         categories: int c, how many there are.
+    Raises:
+        ValueError: an argument that is none of these.
     Example:
         >>> from tfattn.smoothing import kernels
         >>> print(kernels.aitchison_aitken(np.array([True, False]), 0.2, 3))
         [0.8 0.1]
     """
-    return np.where(same, 1.0 - width, width / max(categories - 1, 1))
+    who = "aitchison_aitken"
+    _checks.positive_int(who, "categories", categories)
+    most = (categories - 1) / categories
+    if not isinstance(width, numbers.Real) or isinstance(width, bool) or not 0 <= width <= most:
+        _checks.fail(who, "width", f"be in [0, (c − 1) / c], here up to {most:.4g}", width)
+    try:
+        alike = np.asarray(same)
+    except ValueError:
+        alike = np.asarray(None)
+    if alike.dtype.kind != "b":
+        _checks.fail(who, "same", "be a bool array", same)
+    return np.where(alike, 1.0 - width, width / max(categories - 1, 1))

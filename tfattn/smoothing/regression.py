@@ -100,6 +100,8 @@ class KernelRegression:
         self.bandwidth = bandwidth
         self.metric = _one_of("metric", metric, ("each", "one", "full"))
         self.degree = _one_of("degree", degree, (0, 1))
+        if not np.iterable(categorical):
+            _checks.fail(WHO, "categorical", "be a sequence of indices of columns", categorical)
         self.categorical = list(categorical)
         self.empty = _one_of("empty", empty, ("nearest", "mean", "nan"))
         self.leave_out = _one_of("leave_out", leave_out, ("point", "place"))
@@ -121,8 +123,8 @@ class KernelRegression:
             start: a bandwidth to start from, instead of several. For a metric of one or each.
             names: of the columns of x, for messages.
         """
-        x, self.is_flat = arrays.table(WHO, "x", x, names), np.ndim(y) == 1
-        y = arrays.table(WHO, "y", y)
+        x, heights = arrays.table(WHO, "x", x, names), arrays.table(WHO, "y", y)
+        self.is_flat, y = np.ndim(y) == 1, heights
         _checks.same_size(WHO, "y", len(y), "x", len(x), "points")
         if not x.size or not y.size:
             _checks.fail(WHO, "x", "hold at least one point", x.shape)
@@ -150,7 +152,7 @@ class KernelRegression:
             columns = len(self.frame.continuous)
             self.chosen, self.path = Metric(np.eye(columns), 0.5 * (counts - 1) / counts), []
             return self
-        begin = None if start is None else self.frame.metric(WHO, start)
+        begin = None if start is None else self._start(start)
         choice = choose(self.kernel, seen, self.degree, self.metric, self._sees_nearest, begin)
         self.chosen = choice.metric
         self.path = [error * self.y_scale**2 for error in choice.path]
@@ -261,6 +263,7 @@ class KernelRegression:
             _checks.fail(WHO, "level", "be a number between 0 and 1", level)
         _one_of("method", method, ("asymptotic", "bootstrap"))
         _checks.positive_int(WHO, "replicas", replicas)
+        seed = _checks.seed(WHO, seed)
         queries, back = self._queries(x)
         value = self._in_units(self._smooth(self.points, queries))
         noise = self._noise()
@@ -336,10 +339,10 @@ class KernelRegression:
     def _queries(self, x: ArrayLike) -> tuple[Queries, Array]:
         """Places, sorted where they lie on a line, and the way back."""
         self._check_fitted()
-        x = np.asarray(x)
-        if x.size == 0 and x.ndim < 2:
-            x = np.empty((0, self.frame.width))
-        x = arrays.table(WHO, "x", x)
+        found = arrays.table(WHO, "x", x)
+        if found.size == 0 and np.ndim(x) < 2:
+            found = np.empty((0, self.frame.width))
+        x = found
         if x.shape[1] != self.frame.width:
             expected = f"have the {self.frame.width} columns of the training points"
             _checks.fail(WHO, "x", expected, x.shape)
@@ -348,6 +351,12 @@ class KernelRegression:
             return queries, np.arange(len(x))
         order = np.argsort(queries.x[:, 0], kind="stable")
         return queries.take(order), np.argsort(order)
+
+    def _start(self, start: ArrayLike) -> Metric:
+        metric = self.frame.metric(WHO, start, "start")
+        if np.ndim(start) == 2:
+            _checks.fail(WHO, "start", "be one number, or one a column of x", np.shape(start))
+        return metric
 
     def _categorical_columns(self, x: Array) -> list[int]:
         for column in self.categorical:
@@ -385,7 +394,8 @@ def _slope_of_constant(tile: Tile, points: Points, fit: LocalFit) -> Array:
 
 
 def _one_of(argument: str, value: object, allowed: tuple) -> object:
-    if isinstance(value, bool) or value not in allowed:
+    known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
+    if not known or value not in allowed:
         known = ", ".join(repr(one) for one in allowed)
         _checks.fail(WHO, argument, f"be one of {known}", value)
     return value
