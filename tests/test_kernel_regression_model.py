@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tfattn
 from tests.refusals import message, table
+from tfattn.smoothing import KernelRegression
 
 N = 53
 
@@ -470,6 +471,27 @@ def test_the_band_and_the_residuals_are_those_of_the_smoother():
     band = model.smoother().bands(x)
     np.testing.assert_array_equal(band.value, model.predict(x))
     assert model.leave_one_out().r2 > 0.5 and len(model.history.history["val_loss"]) == 1
+
+
+EDGES = {
+    "a constant": (np.linspace(0, 5, 11), np.full(11, 3.5)),
+    "two points": (np.array([0.0, 1.0]), np.array([0.0, 4.0])),
+    "one place": (np.ones(5), np.arange(5.0)),
+    "repeated points": (np.repeat(np.linspace(0, 5, 6), 2), np.arange(12.0)),
+    "a column that does not vary": (np.stack([np.ones(7), np.arange(7.0)], 1), np.arange(7.0)),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_the_model_answers_at_the_edges_what_the_regression_does(name):
+    x, y = EDGES[name]
+    model = tfattn.NadarayaWatsonRegressor()
+    loss = model.fit(x, y).history["loss"][-1]
+    asked = np.concatenate([x, x + 0.3, x + 1e6])
+    wanted = KernelRegression().fit(x, y).predict(asked)
+    np.testing.assert_allclose(model.predict(asked), wanted, rtol=1e-6)
+    assert np.isfinite(wanted).all() and np.isfinite(loss) and np.all(model.current_bandwidth() > 0)
+    np.testing.assert_allclose(model(asked[: len(x)]), wanted[: len(x)], atol=1e-4)
 
 
 REAL = "be an array of real numbers (read a tf.data pipeline or a generator first)"

@@ -1,12 +1,16 @@
 """KernelRegression: what it predicts, against the oracle, and what it answers at the edges."""
 
+import os
+import threading
+import tracemalloc
+
 import numpy as np
 import pytest
 
 from tests import reference
 from tests.refusals import message, table
 from tests.smoothing.data import line, plane
-from tfattn.smoothing import KernelRegression, kernels
+from tfattn.smoothing import KernelRegression, kernels, near, tiles
 from tfattn.smoothing import line as line_sums
 
 QUERIES = np.linspace(0.2, 4.8, 31)
@@ -87,6 +91,21 @@ def test_predictions_in_many_columns_are_those_of_the_oracle(columns, degree):
     np.testing.assert_allclose(turned.predict(queries), wanted, rtol=1e-7)
 
 
+@pytest.mark.parametrize("bandwidth", [0.005, 0.05, 0.5, 50.0])
+@pytest.mark.parametrize("name", kernels.names())
+def test_means_of_near_keys_are_those_of_all_keys(name, bandwidth, monkeypatch):
+    # Queries among the points, beyond them, and so far away that only log space tells them.
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(-1, 1, (601, 2)), rng.normal(size=(601, 2))
+    queries = np.concatenate([rng.uniform(-1.2, 1.2, (301, 2)), [[9.0, 9.0], [-1e6, 0.5]]])
+    weight = rng.uniform(0.5, 2, 601)
+    model = KernelRegression(name, [bandwidth, 0.7 * bandwidth]).fit(x, y, sample_weight=weight)
+    assert near.pays(model.points, model.points.places)
+    found = model.predict(queries)
+    monkeypatch.setattr(near, "pays", lambda points, queries: False)
+    np.testing.assert_allclose(found, model.predict(queries), rtol=1e-9, atol=1e-12)
+
+
 def test_a_linear_map_turns_the_inputs():
     rng = np.random.default_rng(0)
     x, y, queries = rng.normal(size=(83, 2)), rng.normal(size=83), rng.normal(size=(11, 2))
@@ -149,6 +168,24 @@ def test_far_queries_get_the_nearest_value_and_never_a_silent_0(name):
         np.testing.assert_allclose(far, np.array([y[-1], y[0], y[-1]]) + 10)
 
 
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("name", kernels.names())
+def test_far_queries_in_a_plane_are_finite(name, degree):
+    x, y = plane()
+    model = KernelRegression(name, bandwidth=0.9, degree=degree).fit(x, y)
+    for far in (30.0, -1e4, 1e8):
+        assert np.isfinite(model.predict([[far, 0.1], [0.1, far], [far, -far]])).all()
+    if degree == 0 and name not in ("laplace", "logistic"):
+        right = y[np.argmax(x[:, 0])]
+        np.testing.assert_allclose(model.predict([[1e8, 0.1]]), [right])
+
+
+def test_a_local_line_far_from_a_compact_kernel_has_the_nearest_value():
+    x, y = line()
+    model = KernelRegression("tricube", bandwidth=0.9, degree=1).fit(x, y)
+    np.testing.assert_allclose(model.predict([1e3, -1e6]), [y[-1], y[0]])
+
+
 @pytest.mark.parametrize("empty, wanted", [("nearest", 5.0), ("mean", 3.0), ("nan", np.nan)])
 @pytest.mark.parametrize("columns", [1, 2])
 def test_a_query_without_neighbours_gets_what_was_chosen(empty, wanted, columns):
@@ -188,6 +225,49 @@ def test_constant_targets_are_predicted_exactly():
 def test_points_all_at_one_place_give_their_mean():
     model = KernelRegression().fit(np.ones(5), np.arange(5.0))
     np.testing.assert_allclose(model.predict([1.0, 8.0]), [2.0, 2.0])
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+def test_two_points_of_a_local_line_and_repeated_points_are_finite(degree):
+    for x, y in (([0.0, 1.0], [0.0, 4.0]), ([0.0, 0.0, 1.0, 1.0], [0.0, 1.0, 4.0, 5.0])):
+        for leave_out in ("point", "place"):
+            model = KernelRegression(degree=degree, leave_out=leave_out).fit(x, y)
+            found = model.predict([0.0, 0.5, 1.0])
+            assert np.isfinite(found).all() and (found > -0.5).all() and (found < 5.5).all()
+            assert np.isfinite(model.leave_one_out().residuals).all()
+            assert np.isfinite(np.stack(model.bands([0.5]))).all()
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+def test_a_constant_over_a_plane_is_predicted_exactly(degree):
+    x, _ = plane()
+    model = KernelRegression(degree=degree).fit(x, np.full(60, -2.5))
+    np.testing.assert_allclose(model.predict([[0.1, 0.2], [50.0, -3.0]]), -2.5)
+    assert (model.bands(x[:3]).low <= -2.5).all() and model.variance(x[:3]).max() < 1e-20
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+def test_a_column_that_does_not_vary_changes_nothing(degree):
+    x, y = line()
+    alone = KernelRegression(degree=degree).fit(x, y)
+    both = KernelRegression(degree=degree).fit(np.column_stack([np.full(50, 7.0), x]), y)
+    np.testing.assert_allclose(both.current_bandwidth()[1], alone.current_bandwidth(), rtol=1e-3)
+    asked = np.column_stack([np.full(31, 7.0), QUERIES])
+    np.testing.assert_allclose(both.predict(asked), alone.predict(QUERIES), rtol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_units_and_offsets_of_two_columns_and_of_lines_change_no_fit(scale):
+    x, y = plane()
+    turned = x * [scale, 1.0] + [1e6 * scale, -1e6]
+    for degree in (0, 1):
+        first = KernelRegression(degree=degree).fit(x, y)
+        other = KernelRegression(degree=degree).fit(turned, 1e6 + y * scale)
+        factors = other.current_bandwidth() / first.current_bandwidth()
+        np.testing.assert_allclose(factors, [scale, 1.0], rtol=1e-3)
+        found = (other.predict(turned) - 1e6) / scale
+        # Of 10⁶ + 10⁻⁶ y float64 keeps 4 digits of y.
+        np.testing.assert_allclose(found, first.predict(x), atol=1e-3)
 
 
 def test_repeated_rows_do_not_vouch_for_one_another_where_places_are_left_out():
@@ -247,6 +327,50 @@ def test_float32_and_lists_are_taken_as_they_are():
     assert KernelRegression(bandwidth=1.0).fit([0, 1, 2], [1, 2, 3]).predict([1]).shape == (1,)
 
 
+def _tile(number):
+    if number == 5:
+        raise MemoryError("of a tile")
+    return number
+
+
+def test_tiles_in_threads_come_in_order_and_an_error_comes_out_and_leaves_no_thread(monkeypatch):
+    monkeypatch.setattr(tiles, "_cores", lambda: 3)
+    before = threading.active_count()
+    assert list(tiles.mapped(_tile, [3, 1, 2] * 9, tiles.THREADED)) == [3, 1, 2] * 9
+    found = tiles.mapped(_tile, range(20), tiles.THREADED)
+    assert [next(found) for _ in range(5)] == list(range(5))
+    with pytest.raises(MemoryError, match="of a tile"):
+        next(found)
+    assert threading.active_count() == before
+    abandoned = tiles.mapped(_tile, range(3), tiles.THREADED)
+    next(abandoned)
+    abandoned.close()
+    assert threading.active_count() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_after_a_prediction_in_threads_predicts_too(monkeypatch):
+    monkeypatch.setattr(tiles, "THREADED", 1)
+    x, y = plane(n=600)
+    model = KernelRegression(bandwidth=0.3).fit(x, y)
+    wanted = model.predict(x)
+    child = os.fork()
+    if not child:
+        os._exit(int(not np.array_equal(model.predict(x), wanted)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.slow
+def test_a_plane_is_predicted_in_memory_that_does_not_grow_with_the_pairs():
+    x, y = plane(n=20_000)
+    model = KernelRegression(bandwidth=0.1).fit(x, y)
+    tracemalloc.start()
+    model.predict(x)
+    assert tracemalloc.get_traced_memory()[1] < 40e6  # all pairs would be 3,200 MB
+    tracemalloc.stop()
+
+
 @pytest.mark.parametrize("shape", [(0,), (0, 1)])
 def test_no_queries_give_an_empty_array(shape):
     x, y = line()
@@ -274,6 +398,22 @@ def test_leave_one_out_is_that_of_the_oracle(name, degree):
     np.testing.assert_allclose(np.mean(found.residuals**2), wanted, rtol=1e-8)
     np.testing.assert_allclose(found.predictions + found.residuals, y[::-1])
     np.testing.assert_allclose(found.r2, 1 - wanted / y.var(), rtol=1e-8)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+def test_leaving_out_by_sums_over_boxes_is_leaving_out_by_pairs(degree, monkeypatch):
+    x, y = line(n=401)
+    model = KernelRegression(bandwidth=0.2, degree=degree).fit(x, y)
+    by_pairs = model.leave_one_out().predictions
+    monkeypatch.setattr(line_sums, "pays", lambda kernel, metric, points, queries: queries > 100)
+    by_boxes = model.leave_one_out().predictions
+    assert (by_boxes != by_pairs).any()
+    np.testing.assert_allclose(by_boxes, by_pairs, rtol=1e-8)
+    chosen = KernelRegression(degree=degree).fit(x, y).current_bandwidth()
+    monkeypatch.setattr(line_sums, "pays", lambda kernel, metric, points, queries: False)
+    np.testing.assert_allclose(
+        chosen, KernelRegression(degree=degree).fit(x, y).current_bandwidth(), rtol=1e-5
+    )
 
 
 def test_several_outputs_are_smoothed_alike():

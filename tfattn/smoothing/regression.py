@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from tfattn import _checks
-from tfattn.smoothing import arrays, kernels, left_out, line
+from tfattn.smoothing import arrays, kernels, left_out, line, near
 from tfattn.smoothing.bandwidth import choose
 from tfattn.smoothing.frame import Frame
 from tfattn.smoothing.local import LocalFit, fit_tile
@@ -314,6 +314,9 @@ class KernelRegression:
         value, rows = np.empty((len(queries), points.y.shape[1])), np.arange(len(queries))
         if line.pays(self.kernel, self.chosen, points, len(queries)):
             fast = line.fit_line(self.chosen, points, queries.x[:, 0], degree)
+            value, rows = fast.value, np.flatnonzero(~fast.good)
+        elif degree == 0 and near.pays(points, queries):
+            fast = near.fit_near(self.kernel, self.chosen, points, queries)
             value, rows = fast.value, np.flatnonzero(~fast.good)
         for tile, fit in self._fits(queries.take(rows), points=points, degree=degree):
             value[rows[tile.rows]] = fit.value

@@ -14,15 +14,20 @@ import numpy as np
 from tfattn.smoothing.kernels import Kernel
 from tfattn.smoothing.points import Metric, Points, Queries
 
-__all__ = ["Tile", "nearest_distances", "tiles"]
+__all__ = ["Squares", "Tile", "mapped", "nearest_distances", "tiles"]
 
 Array = np.ndarray
 THREADED = 2**21  # pairs from which on threads pay
 MOST_THREADS = 8
 FAR = 1e5  # squared, in bandwidths: up to there a product keeps 11 digits of a distance
 UNDERFLOW = -500.0  # of a logarithm: from there on weights would lose digits
+# Below, the exponential is no normal number, and takes ten times as long. What is raised to here is
+# 1e-87 of its row's greatest weight at most.
+LOWEST = -700.0
 LEAST = 64  # keys that a tile on a line may have more than one of its queries sees
-PAIRS = 2**17  # of a tile: 1 MiB an array, so that a few of them stay in the cache
+# Of a tile: 0.5 MiB an array, so that a few of them stay in the cache, and products of few columns
+# that OpenBLAS does not part among threads of its own, which would wait for ours.
+PAIRS = 2**16
 
 
 class Tile(NamedTuple):
@@ -65,7 +70,7 @@ def tiles(
             are as near). Otherwise its row is 0.
     """
     query_u, key_u = queries.x @ metric.map, points.places.x @ metric.map
-    squares = _Squares(query_u, key_u, kernel.pointed)
+    squares = Squares(query_u, key_u, kernel.pointed)
 
     def tile(place: tuple[slice, slice]) -> Tile:
         rows, keys = place
@@ -77,16 +82,23 @@ def tiles(
         return Tile(rows, keys, share, slope, empty, query_u[rows], key_u[keys])
 
     places = _slices(kernel, points, query_u, key_u, left_out, nearest)
-    if len(queries) * len(points) < THREADED or points.is_line:
-        yield from map(tile, places)
-    else:
-        yield from _ahead(tile, places)
+    pairs = 0 if points.is_line else len(queries) * len(points)
+    yield from mapped(tile, places, pairs)
+
+
+def mapped(function: Callable, items: Iterable, pairs: int) -> Iterator:
+    """As `map`, in threads where there are many pairs."""
+    return map(function, items) if pairs < THREADED else _ahead(function, items)
 
 
 def _ahead(function: Callable, items: Iterable) -> Iterator:
     """As `map`, a few items ahead in threads: NumPy lets go of the interpreter in long loops."""
-    workers = min(os.cpu_count() or 1, MOST_THREADS)
-    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+    workers = min(_cores(), MOST_THREADS)
+    if workers == 1:
+        yield from map(function, items)
+        return
+    pool = concurrent.futures.ThreadPoolExecutor(workers)
+    try:
         waiting: collections.deque = collections.deque()
         for item in items:
             waiting.append(pool.submit(function, item))
@@ -94,9 +106,20 @@ def _ahead(function: Callable, items: Iterable) -> Iterator:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    finally:
+        # After an error or an interrupt nobody asks for the rest, and no thread outlives the loop:
+        # a process that forks later has none.
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
-class _Squares:
+def _cores() -> int:
+    """Those that this process may use, which in a container are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Squares:
     """Squared distances of any rows and keys, `(r, k)`."""
 
     def __init__(self, query: Array, key: Array, exact: bool):
@@ -152,7 +175,9 @@ def _shares(
         far = (greatest < UNDERFLOW) & np.isfinite(greatest)
         if far.any():  # relative to the greatest of its row no weight underflows that would count
             weight[far] -= greatest[far, None]
+        np.maximum(weight, LOWEST, out=weight)
         np.exp(weight, out=weight)
+        weight[np.isneginf(greatest)] = 0.0  # a row that sees nothing
         slope = kernel.slope(squared, weight) if slopes else None
     else:
         weight = kernel.value(squared)

@@ -1,0 +1,92 @@
+"""Means in several columns from the keys that are near: what float64 does not see is left out.
+
+Both sides are sorted along the column in which they are spread the most bandwidths. A tile has the
+keys that are near along it. What the others could add is known from their distance; where that
+would count, and where a query sees nothing, the query is left to `tiles`, which have every key and
+work in log space.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tfattn.smoothing.kernels import Kernel
+from tfattn.smoothing.points import Metric, Points, Queries
+from tfattn.smoothing.tiles import LOWEST, Squares, mapped
+
+__all__ = ["NearFit", "fit_near", "pays"]
+
+Array = np.ndarray
+LEAST = 2**16  # pairs
+# Keys farther away have logarithms of weights below this.
+UNSEEN = -55.0
+_DIGITS = 2.0**53
+# Multiplications of a product, up to which OpenBLAS keeps to the thread that asks. Threads of its
+# own beside ours wait for one another.
+ALONE = 2**18
+FEWEST = 2**13  # pairs of a tile
+
+
+class NearFit(NamedTuple):
+    """`(M, V)`, the mean at each query; `(M,)` bool, which are to be trusted."""
+
+    value: Array
+    good: Array
+
+
+def pays(points: Points, queries: Queries) -> bool:
+    """Whether there are so many pairs that sorting is worth it."""
+    plane = points.places.x.shape[1] > 1 and points.places.hot is None
+    return plane and len(points) * len(queries) >= LEAST
+
+
+def fit_near(kernel: Kernel, metric: Metric, points: Points, queries: Queries) -> NearFit:
+    """The local constant at each query."""
+    query, key = queries.x @ metric.map, points.places.x @ metric.map
+    column = int(np.argmax(np.ptp(key, axis=0)))
+    rows, order = np.argsort(query[:, column]), np.argsort(key[:, column])
+    query, key = query[rows], key[order]
+    weight = points.weights[order, None]
+    channels = np.concatenate([weight, weight * points.y[order]], axis=1)
+    reach, rest = _reach(kernel, float(weight.sum()))
+    first = np.searchsorted(key[:, column], query[:, column] - reach, side="left")
+    last = np.searchsorted(key[:, column], query[:, column] + reach, side="right")
+    squares = Squares(query, key, kernel.pointed)
+
+    def sums(place: tuple[slice, slice]) -> tuple[slice, Array]:
+        squared = squares(*place)
+        if np.isinf(kernel.support):
+            weights = kernel.log(squared)
+            np.maximum(weights, LOWEST, out=weights)
+            np.exp(weights, out=weights)
+        else:
+            weights = kernel.value(squared)
+        return place[0], weights @ channels[place[1]]
+
+    total = np.empty((len(query), channels.shape[1]))
+    pairs = max(FEWEST, ALONE // max(query.shape[1] + 2, channels.shape[1]))
+    for here, found in mapped(sums, _places(first, last, pairs), len(query) * len(key)):
+        total[here] = found
+    good = total[:, 0] > rest
+    total[~good, 0] = 1.0
+    back = np.argsort(rows)
+    return NearFit((total[:, 1:] / total[:, :1])[back], good[back])
+
+
+def _reach(kernel: Kernel, weight: float) -> tuple[float, float]:
+    """(how far keys are seen, the least sum of weights to which the others add no digit)."""
+    if np.isfinite(kernel.support):
+        return kernel.support * (1.0 + 1e-9), 0.0
+    reach = np.sqrt(-2.0 * UNSEEN) if kernel.name == "gaussian" else 2.0 - UNSEEN
+    return float(reach), weight * float(np.exp(kernel.log(np.square(reach)))) * _DIGITS
+
+
+def _places(first: Array, last: Array, pairs: int) -> list[tuple[slice, slice]]:
+    """Some queries, and all keys that they see: both ends never fall."""
+    places, start = [], 0
+    while start < len(first):
+        step = max(1, pairs // max(int(last[start] - first[start]), 1))
+        stop = min(start + step, len(first))
+        places.append((slice(start, stop), slice(int(first[start]), int(last[stop - 1]))))
+        start = stop
+    return places
