@@ -274,6 +274,23 @@ BREAKS = [
     ),
     # Positions and biases.
     Break(
+        "parts-shared",
+        "tfattn/layers/parts.py",
+        "if others and part.weights:",
+        "if others and part.weights is None:",
+        "tests/test_parts.py::test_a_functional_model_whose_layers_share_weights_of_a_part_is_not_saved",
+        "a file is written in which one of two layers has no weights",
+    ),
+    Break(
+        "parts-spec-of-nothing",
+        "tfattn/layers/parts.py",
+        "        return copy_of(layer)(*args, **kwargs)",
+        "        return layer(*args, **kwargs)",
+        "tests/conformance/test_symbolic.py::"
+        "test_compute_output_spec_of_a_layer_that_is_not_built_is_the_eager_output",
+        "a question about shapes builds the layer",
+    ),
+    Break(
         "positions-rotary-start",
         "tfattn/layers/positions/rotary.py",
         'at = ops.cast(ops.arange(tokens, dtype="int32") + start, "float32")',

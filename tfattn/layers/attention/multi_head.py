@@ -242,11 +242,10 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
             batch, queries, keys = query_shape[0], query_shape[1], key_shape[1]
         query_heads = (batch, heads, queries, self.key_dim)
         key_heads = (batch, groups, keys, self.key_dim)
-        for part in (self.score, self.positions):
-            if part is not None and not part.built:
-                part.build(query_heads, key_heads)
-        if self.normalizer is not None and not self.normalizer.built:
-            self.normalizer.build(self.score_shape(query_shape, key_shape))
+        self.build_part("score", query_heads, key_heads)
+        self.build_part("positions", query_heads, key_heads)
+        scores_shape = self.score_shape(query_shape, key_shape)
+        self.build_part("normalizer", scores_shape)
 
     def _policy_of(self, name: str) -> keras.DTypePolicy:
         """The dtype policy of the map of that name. A `DTypePolicyMap` is looked up here: a map
