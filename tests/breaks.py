@@ -180,6 +180,14 @@ BREAKS = [
         "a mask of the batch goes to a folded axis",
     ),
     Break(
+        "heads-axes-lengths",
+        "tfattn/layers/attention/axes.py",
+        "ops.reshape(ops.broadcast_to(lengths, (*batch, each)), (-1, each))",
+        "ops.reshape(lengths, (-1, each))",
+        "tests/test_attention_axes.py::test_lengths_repeat_along_each_axis_of_one",
+        "lengths that repeat along an axis are refused",
+    ),
+    Break(
         "projection-one-feature",
         "tfattn/layers/attention/projection.py",
         "if 1 not in self._features()[1:]:",

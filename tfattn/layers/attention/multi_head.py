@@ -83,9 +83,9 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
         attention_mask: bool, or 0 and 1, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object;
             True = may attend. With more axes `(B, F…, H, A…, A…)`: F the axes that are folded, A
             those of the queries that attend and of their keys; leading ones may be left out, and
-            the heads.
+            the heads. A mask object or bias object with an entry a row has B·F of them.
         valid_lens: integers, `(B,)` one length a row or `(B, T)` one length a query: how many keys
-            are real.
+            are real. With more axes also `(B, F…)` or `(B, F…, T)`, with 1 where it repeats.
         key_mask, value_mask: bool `(B, S)`, True = real. The masks that Keras carries on tensors,
             as from an Embedding, arrive here by themselves.
         use_causal_mask: whether a query sees no later key.
