@@ -460,6 +460,14 @@ BREAKS = [
         "a decoder's first state may be any number",
     ),
     Break(
+        "quantization-copies",
+        "tfattn/layers/quantization.py",
+        "        if quantized_parts:\n",
+        "        if quantized_parts is False:\n",
+        "tests/test_quantization.py::test_one_quantised_map_alone_is_copied",
+        "a copy of a quantised layer has other weights",
+    ),
+    Break(
         "quantization-vectors",
         "tfattn/models/output.py",
         "vectors = embedding(ops.arange(embedding.input_dim))",
