@@ -1308,6 +1308,22 @@ BREAKS = [
         "chunks count queries and not positions",
     ),
     Break(
+        "masks-distances-of-one-query-less",
+        "tfattn/core/masks/over_queries.py",
+        "count = (before[num_queries:] - before[:num_keys])[None]",
+        "count = (before[num_queries - 1 : -1] - before[:num_keys])[None]",
+        "tests/test_masks.py::test_keys_that_no_query_sees_are_told_exactly",
+        "a key that the first query alone sees is taken for hidden",
+    ),
+    Break(
+        "masks-unreached-in-gradients",
+        "tfattn/core/masks/joins.py",
+        "if hooks.is_relative(self) and sides != (None, None):",
+        "if False and sides != (None, None):",
+        "tests/test_masks.py::test_keys_that_no_query_sees_are_told_exactly",
+        "what a joined mask hides from all queries reaches the projections' gradients",
+    ),
+    Break(
         "masks-chunks-bounds",
         "tfattn/core/masks/chunks.py",
         "(last + 1) * self.size",

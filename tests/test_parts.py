@@ -117,6 +117,47 @@ def test_keys_that_a_rule_hides_from_all_reach_no_gradient(name, broken, path):
         assert np.isfinite(gradient).all()
 
 
+# Rules that leave a key unseen where there are more keys than queries: the call, and that key.
+UNREACHED = {
+    "window": ({"attention_mask": tfattn.masks.window(2)}, 0),
+    "causal window": ({"attention_mask": tfattn.masks.window(2), "use_causal_mask": True}, 2),
+    "strided": ({"attention_mask": tfattn.masks.strided(5)}, 2),
+    "dilated": ({"attention_mask": tfattn.masks.window(4) & tfattn.masks.strided(2)}, 0),
+    "chunks": ({"attention_mask": tfattn.masks.chunks(4)}, 3),
+    "segments": (
+        {"attention_mask": tfattn.masks.segments([[2, 2, 3]], [[1, 1, 2, 2, 3, 3, 3]])},
+        1,
+    ),
+    "never causal": ({"attention_mask": ~tfattn.masks.causal()}, 4),
+}
+PROJECTING = {
+    "heads": lambda: tfattn.MultiHeadAttention(2, 4),
+    "streamed heads": lambda: tfattn.MultiHeadAttention(2, 4, flash_attention=True),
+    "additive": lambda: tfattn.AdditiveAttention(3),
+    "sliding window": lambda: tfattn.MultiHeadAttention(2, 4, sliding_window=9),
+}
+
+
+@pytest.mark.parametrize("layer", PROJECTING)
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+@pytest.mark.parametrize("name", UNREACHED)
+def test_a_key_that_no_query_reaches_is_in_no_gradient_of_the_projections(name, broken, layer):
+    (call, place), layer = UNREACHED[name], PROJECTING[layer]()
+    query, value = draw(B, T, D), draw(B, S, D, seed=1)
+    layer.build(query.shape, value.shape)
+    results = []
+    for number in (0.0, broken):
+        value[:, place] = number
+        tensors = [tf.constant(query), tf.constant(value)]
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            output = layer(*tensors, **call)
+            total = tf.reduce_sum(output**2)
+        results.append([output, *tape.gradient(total, [*tensors, *layer.trainable_weights])])
+    for clean, found in zip(*results, strict=True):
+        np.testing.assert_array_equal(found, clean)
+
+
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
