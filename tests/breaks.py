@@ -188,6 +188,14 @@ BREAKS = [
         "lengths that repeat along an axis are refused",
     ),
     Break(
+        "projection-nameless-policies",
+        "tfattn/layers/calls.py",
+        "DTypePolicyMap(policies.default_policy.name, named)",
+        "DTypePolicyMap(None, named)",
+        "tests/test_projection.py::test_policies_of_a_map_without_a_default_come_back_from_a_file",
+        "the policies of a map are lost in a file",
+    ),
+    Break(
         "projection-one-feature",
         "tfattn/layers/attention/projection.py",
         "if 1 not in self._features()[1:]:",
