@@ -55,8 +55,8 @@ class CheckedCall:
     # and a mask may have 1 instead. Where an argument is not named its axes are not looked at.
     call_axes: dict[str, str] = {}
 
-    def __init__(self, *args: Any, dtype: Any = None, **kwargs: Any):
-        super().__init__(*args, dtype=_with_names(dtype), **kwargs)
+    def __init__(self, **kwargs: Any):
+        super().__init__(**{**kwargs, "dtype": _with_names(kwargs.get("dtype"))})
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         parameters = _parameters(type(self))

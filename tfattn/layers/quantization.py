@@ -22,8 +22,8 @@ class QuantizedParts:
     lacks.
     """
 
-    def __init__(self, *args: Any, quantized_parts: list | None = None, **kwargs: Any):
-        super().__init__(*args, **kwargs)
+    def __init__(self, quantized_parts: list | None = None, **kwargs: Any):
+        super().__init__(**kwargs)
         if quantized_parts:
             build = self.build
 
