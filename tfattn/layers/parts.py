@@ -1,5 +1,7 @@
 """What layers made of other layers share: configs, copies and seeds of parts, implicit masks."""
 
+import functools
+import inspect
 import random
 import weakref
 import zlib
@@ -9,6 +11,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn.core.rule import Rule
 
 __all__ = [
     "CarryMask",
@@ -150,7 +153,15 @@ def spec_of_call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
     and asked.
     """
     if layer.built:
-        return keras.Operation.compute_output_spec(layer, *args, **kwargs)
+        given = dict(zip(inspect.signature(layer.call).parameters, args, strict=False)) | kwargs
+        rules = {name: value for name, value in given.items() if isinstance(value, Rule)}
+        if not rules:
+            return keras.Operation.compute_output_spec(layer, *args, **kwargs)
+        # JAX takes each argument that it is given for an array.
+        call = staticmethod(functools.partial(layer.call, **rules))
+        stand_in = type(type(layer).__name__, (), {"call": call, "name": layer.name})()
+        others = {name: value for name, value in given.items() if name not in rules}
+        return keras.Operation.compute_output_spec(stand_in, **others)
     state = random.getstate()  # from which Keras draws seeds: a question about shapes moves none on
     try:
         return copy_of(layer)(*args, **kwargs)
