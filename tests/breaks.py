@@ -1604,14 +1604,6 @@ BREAKS = [
         "any object is taken for yes",
     ),
     Break(
-        "properties-heads-of-keys",
-        "tfattn/core/products.py",
-        "np.repeat(np.arange(groups), heads // groups)",
-        "np.tile(np.arange(groups), heads // groups)",
-        "tests/test_properties.py::test_attend_equals_the_oracle_in_output_and_every_gradient",
-        "heads meet keys of another group, under scores that are no product",
-    ),
-    Break(
         "properties-window-of-others",
         "tfattn/core/masks/grid.py",
         "return self.num_keys - self.num_queries if self.offset is None else self.offset",
