@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import reference
-from tfattn import attend, masks
+from tfattn import Attention, attend, masks
 from tfattn.core import scores as score_functions
 
 B, T, S, D, V, U = 2, 3, 7, 5, 11, 13
@@ -304,3 +304,20 @@ def test_score_layer_and_function_agree():
     np.testing.assert_array_equal(
         attend(query, value, score=score), attend(query, value, score=score_functions.dot_product)
     )
+
+
+@pytest.mark.parametrize("path", ["dense", "streamed"])
+@pytest.mark.parametrize("variable", [tf.Variable, keras.Variable])
+def test_variables_are_taken_for_what_they_hold_and_have_gradients(variable, path):
+    rng = np.random.default_rng(0)
+    query, value = (rng.normal(size=size).astype("float32") for size in ((2, 3, 5), (2, 7, 5)))
+    expected = attend(query=query, value=value, path=path)
+    query, value = variable(query), variable(value)
+    np.testing.assert_array_equal(attend(query=query, value=value, path=path), expected)
+    np.testing.assert_array_equal(
+        Attention()(query, value), attend(query=query, value=value, path="dense")
+    )
+    with tf.GradientTape() as tape:
+        total = tf.reduce_sum(attend(query=query, value=value, path=path))
+    sources = [x if variable is tf.Variable else x.value for x in (query, value)]
+    assert all(g is not None for g in tape.gradient(total, sources))

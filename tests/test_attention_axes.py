@@ -151,6 +151,70 @@ def test_causal_lengths_and_positions_count_along_the_axis():
             )
 
 
+@pytest.mark.parametrize("unknown", [False, True], ids=["known sizes", "unknown sizes"])
+@pytest.mark.parametrize(
+    "shape", [(1, 3, 5), (2, 1, 5), (2, 3, 1), (1, 1, 5), (1, 3, 1), (2, 1, 1), (1, 3), (2, 1)]
+)
+def test_lengths_repeat_along_each_axis_of_one(shape, unknown):
+    query, value = draw(2, 3, 5, 11), draw(2, 3, 7, 11, seed=1)
+    layer = tfattn.MultiHeadAttention(2, 5, attention_axes=2)
+    lengths = np.random.default_rng(0).integers(0, 8, size=shape)
+    whole = lengths if len(shape) == 3 else lengths[..., None]
+    visible = np.arange(7) < np.broadcast_to(whole, (2, 3, 5))[..., None]
+    expected = layer(query, value, attention_mask=visible)
+    call = layer
+    if unknown:
+        spec = tf.TensorSpec((None, None, None, 11))
+        of_lengths = tf.TensorSpec([None] * len(shape), "int64")
+
+        @tf.function(input_signature=[spec, spec, of_lengths])
+        def call(query, value, valid_lens):
+            return layer(query, value, valid_lens=valid_lens)
+
+    np.testing.assert_allclose(call(query, value, valid_lens=lengths), expected, atol=1e-6)
+
+
+# Of an entry a row: a mask object, and the same as an array of all pairs.
+ROWS = {
+    "padding": lambda rows: masks.padding(np.arange(rows) % 6),
+    "segments": lambda rows: masks.segments(np.arange(rows * 5).reshape(rows, 5) // 3),
+    "explicit": lambda rows: masks.explicit(draw(rows, 5, 5) > 0),
+    "joined": lambda rows: masks.causal() & masks.padding(1 + np.arange(rows) % 5),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_mask_objects_count_the_rows_of_the_folded_batch(name):
+    image = draw(2, 3, 5, 11)
+    layer = tfattn.MultiHeadAttention(2, 5, attention_axes=2)
+    mask = ROWS[name](6)
+    visible = np.broadcast_to(mask.dense(5, 5), (6, 5, 5)).reshape(2, 3, 5, 5)
+    np.testing.assert_allclose(
+        layer(image, image, attention_mask=mask),
+        layer(image, image, attention_mask=visible),
+        atol=1e-6,
+    )
+    for rows in (2, 3):  # those of the batch alone, and those of the folded axis
+        with pytest.raises(ValueError, match=r"`attention_mask` must have shape.*here \(6,"):
+            layer(image, image, attention_mask=ROWS[name](rows))
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+@pytest.mark.parametrize("path", ["dense", "streamed"])
+@pytest.mark.parametrize("name", ROWS)
+def test_other_rows_of_a_mask_object_fail_where_sizes_are_unknown(name, path, rows):
+    layer = tfattn.MultiHeadAttention(2, 5, attention_axes=2, flash_attention=path == "streamed")
+    mask = ROWS[name](rows)
+    spec = tf.TensorSpec((None, None, 5, 11))
+
+    @tf.function(input_signature=[spec])
+    def run(image):
+        return layer(image, image, attention_mask=mask)
+
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        run(draw(2, 3, 5, 11))
+
+
 def test_several_axes_are_read_row_by_row():
     image = draw(2, 3, 5, 11)
     layer, plain = (tfattn.MultiHeadAttention(2, 5) for _ in range(2))
@@ -317,6 +381,8 @@ def test_a_key_that_does_not_fit_the_value_is_refused():
         ("query_mask", np.ones((2, 3, 7), bool)),
         ("valid_lens", np.ones((2, 4), int)),
         ("valid_lens", np.ones((2, 3, 5, 1), int)),
+        ("valid_lens", np.ones((2, 1, 7), int)),
+        ("valid_lens", np.ones((3, 3, 5), int)),
     ],
 )
 def test_what_does_not_fit_the_axes_is_refused(name, array):

@@ -11,6 +11,7 @@ from keras import ops
 
 import tfattn
 from tests import paths, reference
+from tests.processes import printed
 from tfattn import biases, masks, scalings
 from tfattn.layers.positions.base import HeadPositions
 
@@ -334,9 +335,18 @@ MODELS = {
 }
 
 
+# Positions that are added to the inputs.
+ADDED = {
+    "sinusoidal": lambda: tfattn.SinusoidalPositionalEncoding(input_scale=D**0.5),
+    "learned": lambda: tfattn.LearnedPositionalEncoding(LONGEST),
+}
+
+
 def model_of(name, kind, **options):
-    block = tfattn.TransformerEncoderBlock(attention=attention(kind), hidden_dim=7)
-    model = MODELS[name](block=block, positions=keras.layers.Identity(), **options)
+    added = ADDED.get(kind, keras.layers.Identity)()
+    inside = attention("none" if kind in ADDED else kind)
+    block = tfattn.TransformerEncoderBlock(attention=inside, hidden_dim=7)
+    model = MODELS[name](block=block, positions=added, **options)
     model.build_for_any()
     for i, weight in enumerate(model.trainable_weights):
         weight.assign(draw(*weight.shape, seed=i) * 0.5)
@@ -354,7 +364,7 @@ def inputs_of(model, seed=3):
 
 
 @pytest.mark.slow(keep=2)
-@pytest.mark.parametrize("kind", CACHED)
+@pytest.mark.parametrize("kind", [*CACHED, *ADDED])
 @pytest.mark.parametrize("name", MODELS)
 def test_cached_logits_and_searches_are_the_uncached_ones(name, kind):
     model = model_of(name, kind)
@@ -594,3 +604,59 @@ def test_layers_of_one_stack_begin_with_tables_of_their_own():
 def test_bad_arguments_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+# What each kind gives, and its weights after a step of training, on any backend.
+ON_ANY_BACKEND = """
+import keras, numpy as np
+import tfattn
+from tfattn import biases, masks, scalings
+
+def drawn(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+INSIDE = {
+    "rotary": lambda: tfattn.RotaryPositions(),
+    "yarn": lambda: tfattn.RotaryPositions(scaling=scalings.yarn(3.0, 13)),
+    "dynamic": lambda: tfattn.RotaryPositions(scaling=scalings.dynamic(2.0, 5)),
+    "alibi": lambda: tfattn.AlibiPositions(),
+    "relative": lambda: tfattn.RelativePositionBias(8, 5),
+}
+CALLS = {
+    "bias alibi": {"bias": biases.alibi(4)},
+    "bias relative": {"bias": biases.relative(drawn(8, 4, seed=9), max_distance=5)},
+    "window": {"attention_mask": masks.window(2) & ~masks.strided(3)},
+}
+
+def found():
+    results = {}
+    for name in (*INSIDE, *CALLS):
+        query, value = keras.Input((3, 6)), keras.Input((7, 6))
+        positions = INSIDE[name]() if name in INSIDE else None
+        layer = tfattn.MultiHeadAttention(4, 6, num_key_value_heads=2, positions=positions)
+        output = layer(query, value, use_causal_mask=True, **CALLS.get(name, {}))
+        model = keras.Model([query, value], output)
+        for i, weight in enumerate(model.weights):
+            weight.assign(drawn(*weight.shape, seed=i))
+        inputs = [drawn(2, 3, 6, seed=1), drawn(2, 7, 6, seed=2)]
+        results[name] = np.array(model(inputs))
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        model.train_on_batch(inputs, drawn(2, 3, 6, seed=3))
+        for i, weight in enumerate(model.get_weights()):
+            results[f"{name} {i}"] = weight
+    return results
+"""
+
+
+@pytest.mark.slow
+def test_jax_gives_and_learns_the_same(tmp_path):
+    pytest.importorskip("jax")
+    here = {}
+    exec(ON_ANY_BACKEND, here)
+    expected = here["found"]()
+    script = f"{ON_ANY_BACKEND}\nimport sys\nnp.savez(sys.argv[1], **found())"
+    printed("-c", script, tmp_path / "found.npz", KERAS_BACKEND="jax")
+    with np.load(tmp_path / "found.npz") as arrays:
+        assert set(arrays) == set(expected)
+        for name, array in arrays.items():
+            np.testing.assert_allclose(array, expected[name], 1e-4, 1e-5, err_msg=name)

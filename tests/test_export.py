@@ -21,7 +21,7 @@ import tfattn
 from tests.conformance.table import ROWS, SAVED, Regressor, first_of_each_class
 from tests.exported import SUFFIXES
 from tests.processes import printed
-from tfattn import masks
+from tfattn import masks, scalings
 
 pytestmark = [
     pytest.mark.slow,
@@ -119,6 +119,23 @@ def hidden_scores():
     return File(keras.Model([tokens, bias], x), arrays, tfattn.path("dense"))
 
 
+def rotating(scaling=None):
+    """A language model whose heads are rotated, of unknown length."""
+
+    def file():
+        keras.utils.set_random_seed(1)
+        positions = tfattn.RotaryPositions(scaling=scaling)
+        attention = tfattn.MultiHeadAttention(2, 4, positions=positions)
+        block = tfattn.TransformerEncoderBlock(attention=attention, hidden_dim=7)
+        sizes = {"num_layers": 2, "width": 6}
+        model = tfattn.CausalLM(11, block=block, positions=keras.layers.Identity(), **sizes)
+        model.build_for_any()
+        ids = np.random.default_rng(1).integers(0, 11, size=(3, 13)).astype("int32")
+        return File(model, {"ids": ids})
+
+    return file
+
+
 def quantised():
     """Dense parts in int8; ids in, so that nothing is rounded at the door."""
     ids = keras.Input((None,), dtype="int32", name="ids")
@@ -165,6 +182,10 @@ FILES = {
         ),
     ),
     "over images": over_images,
+    "rotary model": rotating(),
+    "rotary model, yarn": rotating(scalings.yarn(3.0, 5)),
+    "rotary model, dynamic": rotating(scalings.dynamic(2.0, 5)),
+    "sliding window": around(tfattn.MultiHeadAttention(2, 5, sliding_window=3)),
     "padded": padded,
     "causal, 2048 tokens": around(
         tfattn.MultiHeadAttention(1, 5), length=2048, use_causal_mask=True

@@ -271,6 +271,53 @@ def test_hooks_tell_the_truth_about_the_mask(name, join):
         np.testing.assert_array_equal(beyond[1:, 1:], beyond[:-1, :-1])
 
 
+# Masks that tell exactly which keys no query sees, and which every query sees.
+EXACT = {
+    "causal": masks.causal(),
+    "not causal": ~masks.causal(),
+    "window": masks.window(2),
+    "not a window": ~masks.window(2),
+    "causal window": masks.causal() & masks.window(3),
+    "strided": masks.strided(3),
+    "dilated window": masks.window(4) & masks.strided(2),
+    "causal, dilated": masks.causal() & (masks.window(5) & masks.strided(3)),
+    "window or strided": masks.window(2) | masks.strided(4),
+    "not that": ~(masks.window(2) | masks.strided(4)),
+    "chunks": masks.chunks(3),
+    "chunks or a prefix": masks.chunks(3) | masks.prefix(1),
+    "window and padding": masks.window(2) & masks.padding(np.array([4, 9])),
+    "per head": masks.per_head([masks.window(2), masks.chunks(2), masks.strided(5)]),
+}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known lengths", "unknown lengths"])
+@pytest.mark.parametrize("queries, keys", [(5, 7), (7, 5), (3, 11), (1, 7), (6, 6), (2, 1)])
+@pytest.mark.parametrize("name", EXACT)
+def test_keys_that_no_query_sees_are_told_exactly(name, queries, keys, known):
+    mask = EXACT[name]
+    seen = spread(dense(mask, queries, keys), queries, keys)
+    lengths = (queries, keys) if known else (tf.constant(queries), tf.constant(keys))
+    some, common = hooks.seen_keys(mask, *lengths), hooks.common_keys(mask, *lengths)
+    some = np.ones((1, 1), bool) if some is None else some
+    np.testing.assert_array_equal(np.broadcast_to(some, (B, keys)), seen.any(axis=(1, 2)))
+    if common is not None:
+        assert np.all(~np.broadcast_to(common, (B, keys)) | seen.all(axis=(1, 2)))
+
+
+def test_a_plain_causal_mask_and_a_window_over_as_many_keys_look_for_no_hidden_key():
+    for mask in (masks.causal(), masks.window(2), masks.causal() & masks.window(2)):
+        assert hooks.seen_keys(mask, S, S) is None
+    assert hooks.seen_keys(masks.causal(), T, S) is None
+    assert hooks.seen_keys(masks.segments(PACKED), 5, 5) is None
+
+
+def test_keys_of_other_segments_than_the_queries_are_told():
+    mask = masks.segments([[3, 4, 4]], [[1, 3, 3, 4, 7]])
+    np.testing.assert_array_equal(hooks.seen_keys(mask, 3, 5), [[False, True, True, True, False]])
+    mask = masks.segments([[3, 3]], [[1, 3, 4]])
+    np.testing.assert_array_equal(hooks.common_keys(mask, 2, 3), [[False, True, False]])
+
+
 def test_hooks_skip_what_they_can():
     grid = masks.Grid(T, S, 1, 0, 2, S)  # the queries at positions 3 and 4
     local = masks.causal() & masks.window(2)

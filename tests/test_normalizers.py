@@ -91,6 +91,24 @@ def test_what_is_hidden_reaches_neither_weights_nor_gradient(name, broken):
     assert not np.any(np.asarray(weights)[~visible]) and not np.any(np.asarray(gradient)[~visible])
 
 
+INFINITE = np.array([[-np.inf] * 4, [1.0, -np.inf, 0.5, -np.inf], [-np.inf, 2.0, -np.inf, -np.inf]])
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("visible", [None, np.ones((3, 4), bool), np.array([True] * 3 + [False])])
+def test_a_score_of_minus_infinity_is_hidden_a_whole_row_of_them_too(name, visible):
+    function, oracle = FUNCTIONS[name]
+    scores = tf.constant(INFINITE, "float32")
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        weights = function(scores, visible)
+        total = tf.reduce_sum(weights**2)
+    np.testing.assert_allclose(weights, oracle(INFINITE, visible), atol=1e-6)
+    assert not np.any(np.asarray(weights)[~np.isfinite(INFINITE)])
+    gradient = np.asarray(tape.gradient(total, scores))
+    assert np.isfinite(gradient).all() and not np.any(gradient[~np.isfinite(INFINITE)])
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("mask", ["none", "causal", "padding by query", "explicit by head"])
 def test_attention_with_them_equals_the_oracle(name, mask):
@@ -214,6 +232,54 @@ def test_gradients_of_sinks_equal_finite_differences_with_rows_that_see_nothing(
     empty = np.broadcast_to(arrays[3][:, None], (1, 2, T))[..., ~seen.any(-1)]
     np.testing.assert_allclose(sums.numpy()[..., ~seen.any(-1)], empty)
     assert_close(tape.gradient(total, tensors), reference.slopes(oracle, *arrays), 1e-6)
+
+
+@pytest.mark.parametrize("path", ["dense", "streamed"])
+@pytest.mark.parametrize("sinks", [-np.inf, [-np.inf, 0.5]], ids=["all", "one head"])
+def test_a_sink_of_minus_infinity_is_none_also_for_a_row_of_nothing(path, sinks):
+    rng = np.random.default_rng(5)
+    arrays = [rng.normal(size=shape) for shape in ((1, 2, 3, 5), (1, 2, 7, 5), (1, 2, 7, 3))]
+    bias = np.where(rng.random((3, 7)) < 0.5, 0.0, -np.inf)
+    bias[1] = -np.inf
+    weights, expected = reference.with_sinks(
+        reference.dot_product(arrays[0], arrays[1]), np.broadcast_to(sinks, 2), bias == 0
+    )
+    tensors = [tf.constant(x) for x in (*arrays, sinks)]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        query, key, value, sink = tensors
+        pooled = attend(query, value, key, bias=bias, path=path, return_log_sum_exp=True)
+        output, sums = normalizers.add_sinks(*pooled, sink)
+        total = tf.reduce_sum(output**2) + tf.reduce_sum(tf.where(tf.math.is_finite(sums), sums, 0))
+    np.testing.assert_allclose(output, reference.pool(weights, arrays[2]), 1e-6, 1e-6)
+    np.testing.assert_allclose(sums, expected, 1e-6, 1e-6)
+    for gradient in tape.gradient(total, tensors):
+        assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize(
+    "normalizer", [tfattn.Sparsemax(), tfattn.TopKSoftmax(2), tfattn.AttentionSinks()]
+)
+@pytest.mark.parametrize("sink", [0.0, -np.inf])
+def test_a_layer_gives_a_row_of_minus_infinities_exact_zeros(normalizer, sink):
+    layer = tfattn.Attention(normalizer=type(normalizer).from_config(normalizer.get_config()))
+    layer.build((1, 3, 4), (1, 5, 4))
+    for weight in layer.normalizer.weights:
+        weight.assign(sink)
+    query, value = (
+        tf.constant(np.ones((1, 3, 4), "float32")),
+        tf.constant(np.ones((1, 5, 4), "float32")),
+    )
+    bias = np.zeros((3, 5), "float32")
+    bias[1] = -np.inf
+    with tf.GradientTape() as tape:
+        tape.watch([query, value])
+        output, weights = layer(query, value, bias=bias, return_attention_scores=True)
+        total = tf.reduce_sum(output**2)
+    assert not np.any(weights[:, 1]) and not np.any(output[:, 1])
+    assert np.isfinite(weights).all() and np.all(np.sum(weights, axis=-1)[:, [0, 2]] > 0)
+    for gradient in tape.gradient(total, [query, value, *layer.trainable_weights]):
+        assert np.isfinite(gradient).all()
 
 
 def heads(normalizer, **options):

@@ -47,6 +47,25 @@ def test_lengths_as_the_fourth_argument_are_told_from_a_mask(name):
         LAYERS[name]()(QUERY, KEY, VALUE, np.array([[2], [6]]))
 
 
+@pytest.mark.parametrize("heads", [None, 3])
+@pytest.mark.parametrize("lengths", [[2, 6], [[2], [6]]], ids=["(B,)", "(B, T)"])
+def test_attend_tells_lengths_from_a_key_and_from_a_score(lengths, heads):
+    lengths, tokens = np.array(lengths), [QUERY, KEY, VALUE]
+    if heads:
+        tokens = [np.stack([x] * heads, axis=1) for x in tokens]
+    order = re.escape(ORDER.replace("valid_lens=", "mask=masks.padding(lengths)"))
+    shape = re.escape(str(lengths.shape))
+    with pytest.raises(ValueError, match=rf"attend: `key` must .*{order}\). Received: key={shape}"):
+        tfattn.attend(*tokens[:2], lengths)
+    with pytest.raises(ValueError, match=rf"attend: `score` must be a function .*{order}"):
+        tfattn.attend(*tokens, lengths)
+    query, key, value = tokens
+    pooled = tfattn.attend(
+        query=query, key=key, value=value, mask=tfattn.masks.padding(np.array([2, 6]))
+    )
+    assert pooled.shape == (*query.shape[:-1], 4)
+
+
 @each
 def test_arguments_by_name_give_what_is_meant(name):
     layer, value = LAYERS[name](), VALUE if name != "NadarayaWatson" else VALUE[..., :1]

@@ -13,6 +13,8 @@ from tfattn import (
     HeadPositions,
     LearnedPositionalEncoding,
     MultiHeadAttention,
+    RelativePositionBias,
+    RotaryPositions,
     SinusoidalPositionalEncoding,
     TransformerEncoderBlock,
     attend,
@@ -45,6 +47,11 @@ POSITIONS = {
     "learned": (lambda: LearnedPositionalEncoding(11), lambda: None),
     "alibi": (lambda: None, AlibiPositions),
     "rotations": (lambda: None, Turned),
+    "rotary": (lambda: None, lambda: RotaryPositions(base=3.0, rotary_dim=2)),
+    "relative": (
+        lambda: None,
+        lambda: RelativePositionBias(6, 5, initializer=keras.initializers.RandomNormal(seed=3)),
+    ),
 }
 
 

@@ -1,5 +1,7 @@
 """Parts of layers: their types, their seeds, and padding that is broken."""
 
+import gc
+
 import keras
 import numpy as np
 import pytest
@@ -113,6 +115,47 @@ def test_keys_that_a_rule_hides_from_all_reach_no_gradient(name, broken, path):
     assert np.isfinite(total)
     for gradient in tape.gradient(total, tensors):
         assert np.isfinite(gradient).all()
+
+
+# Rules that leave a key unseen where there are more keys than queries: the call, and that key.
+UNREACHED = {
+    "window": ({"attention_mask": tfattn.masks.window(2)}, 0),
+    "causal window": ({"attention_mask": tfattn.masks.window(2), "use_causal_mask": True}, 2),
+    "strided": ({"attention_mask": tfattn.masks.strided(5)}, 2),
+    "dilated": ({"attention_mask": tfattn.masks.window(4) & tfattn.masks.strided(2)}, 0),
+    "chunks": ({"attention_mask": tfattn.masks.chunks(4)}, 3),
+    "segments": (
+        {"attention_mask": tfattn.masks.segments([[2, 2, 3]], [[1, 1, 2, 2, 3, 3, 3]])},
+        1,
+    ),
+    "never causal": ({"attention_mask": ~tfattn.masks.causal()}, 4),
+}
+PROJECTING = {
+    "heads": lambda: tfattn.MultiHeadAttention(2, 4),
+    "streamed heads": lambda: tfattn.MultiHeadAttention(2, 4, flash_attention=True),
+    "additive": lambda: tfattn.AdditiveAttention(3),
+    "sliding window": lambda: tfattn.MultiHeadAttention(2, 4, sliding_window=9),
+}
+
+
+@pytest.mark.parametrize("layer", PROJECTING)
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+@pytest.mark.parametrize("name", UNREACHED)
+def test_a_key_that_no_query_reaches_is_in_no_gradient_of_the_projections(name, broken, layer):
+    (call, place), layer = UNREACHED[name], PROJECTING[layer]()
+    query, value = draw(B, T, D), draw(B, S, D, seed=1)
+    layer.build(query.shape, value.shape)
+    results = []
+    for number in (0.0, broken):
+        value[:, place] = number
+        tensors = [tf.constant(query), tf.constant(value)]
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            output = layer(*tensors, **call)
+            total = tf.reduce_sum(output**2)
+        results.append([output, *tape.gradient(total, [*tensors, *layer.trainable_weights])])
+    for clean, found in zip(*results, strict=True):
+        np.testing.assert_array_equal(found, clean)
 
 
 @pytest.mark.slow(keep=1)
@@ -253,6 +296,127 @@ def test_a_config_without_an_argument_takes_its_default():
 def test_bad_parts_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def many_heads(**parts):
+    return tfattn.MultiHeadAttention(2, 4, **parts)
+
+
+def stack(positions):
+    sizes = {"num_layers": 1, "width": D, "num_heads": 2, "hidden_dim": 3}
+    return tfattn.TransformerEncoder(11, **sizes, positions=positions)
+
+
+# Of each argument that takes a layer and does not copy it: what takes it, and a part with weights.
+PARTS = {
+    "score": (tfattn.Attention, lambda: tfattn.AdditiveScore(3)),
+    "score of heads": (many_heads, lambda: tfattn.AdditiveScore(3)),
+    "score under a cap": (tfattn.SoftCapScore, lambda: tfattn.AdditiveScore(3)),
+    "score of a decoder": (tfattn.RecurrentDecoder, lambda: tfattn.AdditiveScore(3)),
+    "normalizer": (tfattn.Attention, tfattn.AttentionSinks),
+    "normalizer of heads": (many_heads, tfattn.AttentionSinks),
+    "positions of heads": (many_heads, tfattn.RelativePositionBias),
+    "positions of a stack": (stack, lambda: tfattn.LearnedPositionalEncoding(5)),
+}
+
+
+def built_with(name, part):
+    """A built layer that has the part."""
+    make, _ = PARTS[name]
+    if make is tfattn.RecurrentDecoder:
+        layer, shapes = make(11, width=3, units=5, score=part), ((B, T), (B, S, D))
+    elif make is tfattn.SoftCapScore:
+        layer, shapes = make(50.0, score=part), ((B, T, D), (B, S, D))
+    elif make is stack:
+        layer, shapes = make(part), ((B, T),)
+    else:
+        layer, shapes = make(**{name.split()[0]: part}), ((B, T, D), (B, S, D))
+    layer.build(*shapes)
+    return layer
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_layers_that_share_a_part_with_weights_are_not_saved_by_their_configs(name):
+    part = PARTS[name][1]()
+    first = built_with(name, part)
+    keras.saving.serialize_keras_object(first)
+    second = built_with(name, part)
+    argument = name.split()[0]
+    for layer, other in ((first, second), (second, first)):
+        expected = rf"`{argument}` must be this layer's alone to be saved.*`{other.name}` has it"
+        with pytest.raises(ValueError, match=expected):
+            keras.saving.serialize_keras_object(layer)
+
+
+def test_a_functional_model_whose_layers_share_weights_of_a_part_is_not_saved(tmp_path):
+    positions = tfattn.RelativePositionBias()
+    inputs = keras.Input((None, D))
+    x = tfattn.MultiHeadAttention(2, 4, positions=positions, name="first")(inputs, inputs)
+    outputs = tfattn.MultiHeadAttention(2, 4, positions=positions, name="second")(x, x)
+    with pytest.raises(ValueError, match="`positions` must be this layer's alone.*`second`"):
+        keras.Model(inputs, outputs).save(tmp_path / "model.keras")
+
+
+@keras.saving.register_keras_serializable("tests")
+class Tied(keras.Model):
+    """Two attentions whose common part this code shares, whenever it is run."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        positions = tfattn.RelativePositionBias()
+        self.first = tfattn.MultiHeadAttention(2, 4, positions=positions)
+        self.second = tfattn.MultiHeadAttention(2, 4, positions=positions)
+
+    def call(self, inputs):
+        x = self.first(inputs, inputs)
+        return self.second(x, x)
+
+
+def test_a_subclassed_model_that_shares_a_part_comes_back(tmp_path):
+    model, tokens = Tied(), draw(B, T, D)
+    model(tokens)
+    model.set_weights([draw(*w.shape, seed=i) for i, w in enumerate(model.weights)])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.first.positions is loaded.second.positions
+    np.testing.assert_array_equal(loaded(tokens), model(tokens))
+
+
+def test_a_part_is_one_layer_s_again_when_the_other_is_gone():
+    part = tfattn.AttentionSinks()
+    built_with("normalizer", part)
+    gc.collect()
+    keras.saving.serialize_keras_object(built_with("normalizer", part))
+
+
+def test_a_part_without_weights_serves_many_layers_and_their_file(tmp_path):
+    positions = tfattn.RotaryPositions()
+    inputs = keras.Input((None, D))
+    x = tfattn.MultiHeadAttention(2, 4, positions=positions, name="first")(inputs, inputs)
+    outputs = tfattn.MultiHeadAttention(2, 4, positions=positions, name="second")(x, x)
+    model = keras.Model(inputs, outputs)
+    model.save(tmp_path / "model.keras")
+    tokens = draw(B, T, D)
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(tokens), model(tokens))
+
+
+@pytest.mark.slow(keep=1)
+@pytest.mark.parametrize("name", ["normalizer of heads", "positions of heads", "score of heads"])
+def test_models_whose_layers_have_parts_come_back_and_are_cloned(name, tmp_path):
+    _, make = PARTS[name]
+    inputs = keras.Input((None, D))
+    x = many_heads(**{name.split()[0]: make()})(inputs, inputs)
+    outputs = many_heads(**{name.split()[0]: make()})(x, x)
+    model = keras.Model(inputs, outputs)
+    model.set_weights([draw(*w.shape, seed=i) for i, w in enumerate(model.weights)])
+    model.save(tmp_path / "model.keras")
+    tokens = draw(B, T, D)
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(loaded(tokens), model(tokens))
+    copy = keras.models.clone_model(model)
+    copy.set_weights(model.get_weights())
+    np.testing.assert_array_equal(copy(tokens), model(tokens))
 
 
 @pytest.mark.slow

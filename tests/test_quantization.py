@@ -152,3 +152,48 @@ def test_a_file_of_parts_that_are_not_quantised_says_nothing_of_them(tmp_path):
         names = []
         file.visit(names.append)
     assert names and not any("quantized" in name for name in names)
+
+
+@pytest.mark.slow(keep=1)
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize(("name", "mode"), [*CASES, ("MultiHeadAttention", "int8")])
+def test_a_quantised_model_is_copied_with_its_weights(name, mode):
+    attention = (lambda: around_attention(tfattn.MultiHeadAttention(2, 3)), TOKENS)
+    make, inputs = {**FILES, "MultiHeadAttention": attention}[name]
+    model = make()
+    model(inputs)
+    model.quantize(mode)
+    if type(model).__name__ == "Functional":
+        copy = keras.models.clone_model(model)
+    else:
+        copy = type(model).from_config(model.get_config())
+        copy(inputs)
+    assert [w.dtype for w in copy.weights] == [w.dtype for w in model.weights]
+    copy.set_weights(model.get_weights())
+    np.testing.assert_array_equal(copy(inputs), model(inputs))
+
+
+def around_attention(layer):
+    tokens = keras.Input((None, 6))
+    return keras.Model(tokens, layer(tokens, tokens))
+
+
+def test_one_quantised_map_alone_is_copied():
+    layer = tfattn.MultiHeadAttention(2, 3)
+    expected = layer(TOKENS, TOKENS)
+    layer.value_dense.quantize("int8")
+    copy = tfattn.MultiHeadAttention.from_config(layer.get_config())
+    assert not copy.built
+    copy(TOKENS, TOKENS)
+    modes = [part.quantization_mode for part in (copy.query_dense, copy.value_dense)]
+    assert modes == [None, "int8"]
+    copy.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(copy(TOKENS, TOKENS), layer(TOKENS, TOKENS))
+    assert 0 < np.abs(copy(TOKENS, TOKENS) - expected).max() < 0.05
+
+
+def test_a_config_of_parts_that_are_not_quantised_says_nothing_of_them():
+    layer = tfattn.MultiHeadAttention(2, 3)
+    layer(TOKENS, TOKENS)
+    assert "quantized_parts" not in layer.get_config()

@@ -1,5 +1,7 @@
 """Symbolic shapes and dtypes are the eager ones, with T ≠ S and with unknown B, T, S."""
 
+import random
+
 import keras
 import pytest
 
@@ -71,6 +73,25 @@ def test_compute_output_shape_equals_eager_shape(row):
         else layer.compute_output_shape(*shapes)
     )
     assert tuple(result) == row.shape(row.output)
+
+
+@pytest.mark.parametrize(**named(ROWS))
+def test_compute_output_spec_of_a_layer_that_is_not_built_is_the_eager_output(row):
+    layer = row.make()
+    drawn = random.getstate()  # from which Keras draws the seeds of what comes next
+    promised = row.call(layer.compute_output_spec, row.symbols(SIZES, batch=SIZES["B"]))
+    assert random.getstate() == drawn
+    expected = row.call(row.shared(), row.arrays())
+    assert facts(promised) == facts(expected)
+    assert not layer.weights
+    assert facts(row.call(layer, row.arrays())) == facts(expected)
+
+
+@pytest.mark.parametrize(**named(WITH_WEIGHTS))
+def test_compute_output_spec_of_a_layer_that_is_not_built_has_the_weights(row):
+    symbols = row.symbols(SIZES, batch=SIZES["B"])
+    promised = row.call(row.make().compute_output_spec, symbols, **SCORES)
+    assert facts(promised) == facts(row.call(row.shared(), row.arrays(), **SCORES))
 
 
 @pytest.mark.parametrize(**named(ROWS))

@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.convert.parity import randomised
+import tfattn
+from tests.convert.parity import close, randomised
 from tfattn import MultiHeadAttention, TransformerEncoderBlock
 from tfattn.convert import weights
 
@@ -64,3 +65,56 @@ def test_rows_of_pytorch_are_outputs_with_heads_side_by_side():
     back = weights.from_rows(layer, modules, rows)
     for name, array in own.items():
         np.testing.assert_array_equal(back[name], array)
+
+
+def adapted(layer):
+    """The layer with LoRA in each of its maps, and numbers in it."""
+    for part in layer._flatten_layers():
+        if hasattr(part, "enable_lora"):
+            part.enable_lora(2)
+    return randomised(layer)
+
+
+def test_lora_is_part_of_the_matrix():
+    layer = adapted(built(keras.layers.Dense(3), 5))
+    found = weights.arrays(layer)
+    assert list(found) == ["kernel", "bias"]
+    inputs = np.random.default_rng(0).normal(size=(2, 5)).astype("float32")
+    np.testing.assert_allclose(inputs @ found["kernel"] + found["bias"], layer(inputs), rtol=1e-5)
+    words = keras.layers.Embedding(7, 5)
+    words.build((None, None))
+    found = weights.arrays(adapted(words))
+    assert list(found) == ["embeddings"]
+    np.testing.assert_allclose(found["embeddings"], words(np.arange(7)), rtol=1e-5)
+
+
+def test_an_attention_with_lora_computes_the_same_in_keras_and_back():
+    layer = MultiHeadAttention(num_heads=2, key_dim=3)
+    layer.build((None, None, 5), (None, None, 7))
+    adapted(layer)
+    rng = np.random.default_rng(0)
+    query, value = rng.normal(size=(2, 3, 5)), rng.normal(size=(2, 11, 7))
+    theirs = tfattn.convert.to_keras(layer)
+    close(theirs(query, value), layer(query, value))
+    for name in ("query", "attention_output"):
+        next(part for part in theirs._flatten_layers() if part.name == name).enable_lora(2)
+    randomised(theirs)
+    close(tfattn.convert.from_keras(theirs)(query, value), theirs(query, value))
+
+
+def test_a_block_with_lora_is_carried_to_pytorch_and_back():
+    layer = adapted(built(TransformerEncoderBlock(num_heads=2, hidden_dim=3), 4))
+    tokens = np.random.default_rng(0).normal(size=(2, 5, 4))
+    back = tfattn.convert.from_torch(tfattn.convert.to_torch(layer), num_heads=2)
+    close(back(tokens), layer(tokens))
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize("convert", [tfattn.convert.to_torch, tfattn.convert.to_keras])
+def test_quantised_weights_are_refused_by_name(convert, mode):
+    layer = MultiHeadAttention(num_heads=2, key_dim=2)
+    layer.build((None, None, 4), (None, None, 4))
+    layer.value_dense.quantize(mode)
+    expected = f"{convert.__name__}: `quantize` cannot be carried over: value is {mode}"
+    with pytest.raises(ValueError, match=expected):
+        convert(layer)

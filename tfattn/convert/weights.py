@@ -28,8 +28,22 @@ __all__ = [
 
 
 def arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
-    """The weights of a built layer, by their paths below it: `query/kernel`."""
-    return {name: np.array(variable) for name, variable in _variables(layer).items()}
+    """The weights of a built layer, by their paths below it: `query/kernel`.
+
+    Where LoRA is enabled, its product is added to the matrix, as in the layer's calls.
+    """
+    variables = _variables(layer)
+    merged = {}
+    for part in layer._flatten_layers():
+        if getattr(part, "lora_enabled", False):
+            matrix = "kernel" if hasattr(part, "lora_kernel_a") else "embeddings"
+            own = {id(variable) for variable in part.variables}
+            low = [name for name, v in variables.items() if id(v) in own and "lora_" in name]
+            above = low[0].rpartition("lora_")[0]
+            merged.update(dict.fromkeys(low))
+            merged[f"{above}{matrix}"] = np.array(getattr(part, matrix))
+    found = {name: np.array(variable) for name, variable in variables.items()}
+    return {name: array for name, array in {**found, **merged}.items() if array is not None}
 
 
 def load(who: str, layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
@@ -81,9 +95,13 @@ def check_type(who: str, argument: str, value: Any, types: Collection[type]) -> 
 
 
 def check_built(who: str, layer: keras.layers.Layer) -> None:
-    """Raises for a layer without weights yet."""
+    """Raises for a layer without weights yet, and for one with weights that are quantised."""
     if not layer.built:
         _checks.fail(who, "layer", "be built: call it once, so that it has weights", layer)
+    for part in layer._flatten_layers():
+        mode = part.quantization_mode
+        instead = f"{part.name} is {mode}, and rounds what it is called with; convert it before"
+        refuse(who, {"quantize": (mode is not None, instead)})
 
 
 def check_plain(who: str, attention: MultiHeadAttention, *, of_keras: bool = False) -> None:

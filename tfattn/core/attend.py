@@ -17,6 +17,8 @@ from tfattn.core.scores import facts_of, scaled_dot_product
 
 __all__ = ["attend"]
 
+_ORDER = "the order is query, value, key; lengths are passed as `mask=masks.padding(lengths)`"
+
 
 def attend(
     query: Any,
@@ -99,7 +101,8 @@ def attend(
     Source: Nadaraya 1964; Watson 1964; Vaswani et al. 2017, arXiv:1706.03762, equation 1.
     """
     if not callable(score):
-        _checks.fail("attend", "score", "be a function of query and key", score)
+        hint = f" ({_ORDER})" if hasattr(score, "shape") else ""
+        _checks.fail("attend", "score", f"be a function of query and key{hint}", score)
     if not isinstance(parameters, list | tuple):
         _checks.fail("attend", "parameters", "be a sequence of tensors", parameters)
     for tensor in parameters:
@@ -155,7 +158,8 @@ def _operands(query, value, key, score):
     rank = len(_checks.rank("attend", "query", query.shape, (3, 4), letters))
     letters = "(B, S, D)" if rank == 3 else "(B, G, S, D)"
     for name, x in (("key", key), ("value", value)):
-        _checks.rank("attend", name, x.shape, (rank,), letters)
+        hint = f" ({_ORDER})" if name == "key" and len(x.shape) in (1, 2) else ""
+        _checks.rank("attend", name, x.shape, (rank,), letters + hint)
         _checks.same_batch("attend", name, x.shape, "query", query.shape)
     for name, x in (("query", query), ("key", key)):
         _checks.has_width("attend", name, x.shape)

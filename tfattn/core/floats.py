@@ -36,6 +36,10 @@ def given_floats(who: str, argument: str, value: Any, letters: str) -> Tensor:
 def floating(x: Any, dtype: str | None = None) -> Tensor:
     """`x` as a float tensor: integers and bools become `dtype`, or Keras's float type."""
     x = x if isinstance(x, keras.KerasTensor) else ops.convert_to_tensor(x)
+    read = getattr(x, "value", None)
+    if callable(read):
+        # TensorFlow's variable: Keras takes it for a tensor, though it has not all that one has.
+        x = read()
     if "float" in keras.backend.standardize_dtype(x.dtype):
         return x
     # Integer values would turn the weights into integers, which are all 0.

@@ -29,7 +29,8 @@ def sparsemax(scores: Any, visible: Any = None) -> Tensor:
         weights = max(score − τ, 0)        with τ such that the row sums to 1
 
     A key more than 1 below the greatest score has no weight. A row that lets no key in becomes all
-    zeros. What is hidden, NaN too, reaches neither the weights nor a gradient.
+    zeros. What is hidden, NaN too, reaches neither the weights nor a gradient; a score of −inf is
+    hidden.
 
     Args:
         scores: float `(..., T, S)`.
@@ -49,16 +50,14 @@ def sparsemax(scores: Any, visible: Any = None) -> Tensor:
     largest = _largest(scores, visible)
     # The result does not depend on what is taken off, and no key 2 below the greatest is in it.
     scores = ops.maximum(scores - ops.stop_gradient(largest), -2.0)
-    if visible is not None:
-        scores = ops.where(visible, scores, -2.0)
+    scores = ops.where(visible, scores, -2.0)
     ordered = -ops.sort(-scores, axis=-1)
     count = ops.cast(ops.arange(1, ops.shape(scores)[-1] + 1), scores.dtype)
     inside = 1 + count * ordered > ops.cumsum(ordered, axis=-1)
     total = ops.sum(ops.where(inside, ordered, 0.0), axis=-1, keepdims=True)
     number = ops.sum(ops.cast(inside, scores.dtype), axis=-1, keepdims=True)
     weights = ops.maximum(scores - (total - 1) / number, 0.0)
-    if visible is not None:
-        weights = weights * ops.cast(ops.any(visible, axis=-1, keepdims=True), weights.dtype)
+    weights = weights * ops.cast(ops.any(visible, axis=-1, keepdims=True), weights.dtype)
     return ops.cast(weights, dtype)
 
 
@@ -84,14 +83,12 @@ def top_k(k: int) -> Callable[..., Tensor]:
 
     def normalize(scores: Any, visible: Any = None) -> Tensor:
         scores, visible, dtype = _wide("normalizers.top_k", scores, visible)
-        shown = scores if visible is None else ops.where(visible, scores, softmax.LOWEST)
+        shown = ops.where(visible, scores, softmax.LOWEST)
         keys = ops.shape(scores)[-1]
         most = min(k, keys) if isinstance(keys, int) else ops.minimum(k, keys)
         least = ops.top_k(ops.stop_gradient(shown), most)[0][..., -1:]
         # NaN is not less than anything: it stays, so that it shows.
-        kept = ops.logical_not(scores < least)
-        if visible is not None:
-            kept = ops.logical_and(visible, kept)
+        kept = ops.logical_and(visible, ops.logical_not(scores < least))
         return ops.cast(softmax.normalise(scores, kept), dtype)
 
     return normalize
@@ -137,12 +134,21 @@ def add_sinks(output: Any, log_sum_exp: Any, sinks: Any) -> tuple[Tensor, Tensor
     sinks = _by_head(sinks, log_sum_exp)
     scale = sink_scale(log_sum_exp, sinks)
     output = output * ops.cast(ops.expand_dims(scale, -1), output.dtype)
-    return output, ops.logaddexp(log_sum_exp, sinks)
+    joined = ops.logaddexp(_above_nothing(log_sum_exp), _above_nothing(sinks))
+    empty = ops.logical_and(log_sum_exp == -float("inf"), sinks == -float("inf"))
+    return output, ops.where(empty, -float("inf"), joined)
 
 
 def sink_scale(log_sum_exp: Tensor, sinks: Any) -> Tensor:
     """What a sink leaves of the weights of a row: `(B, T)` or `(B, H, T)`."""
-    return ops.sigmoid(log_sum_exp - _by_head(sinks, log_sum_exp))
+    sinks = _by_head(sinks, log_sum_exp)
+    return ops.sigmoid(_above_nothing(log_sum_exp) - _above_nothing(sinks))
+
+
+def _above_nothing(logs):
+    """Logs of sums, where that of nothing, −inf, is the least number: −inf − −inf is NaN."""
+    logs = ops.cast(logs, keras.backend.result_type(logs.dtype, "float32"))
+    return ops.maximum(logs, softmax.LOWEST)
 
 
 def _by_head(sinks, log_sum_exp):
@@ -151,7 +157,9 @@ def _by_head(sinks, log_sum_exp):
 
 
 def _wide(who, scores, visible):
-    """Scores in float32 or wider, what is visible as a bool tensor, and the dtype of the scores."""
+    """Scores in float32 or wider, what is visible as a bool tensor, and the dtype of the scores. A
+    score of −inf is not visible.
+    """
     scores = given_floats(who, "scores", scores, "(..., T, S)")
     if len(scores.shape) < 2:
         _checks.fail(who, "scores", "have shape (..., T, S)", tuple(scores.shape))
@@ -161,10 +169,10 @@ def _wide(who, scores, visible):
         if not len(visible.shape):
             _checks.fail(who, "visible", "have the scores' axes", ())
     dtype = keras.backend.standardize_dtype(scores.dtype)
-    return ops.cast(scores, keras.backend.result_type(dtype, "float32")), visible, dtype
+    scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
+    return softmax.bounded(scores), softmax.not_hidden(scores, visible), dtype
 
 
 def _largest(scores, visible):
-    if visible is not None:
-        scores = ops.where(visible, scores, softmax.LOWEST)
+    scores = ops.where(visible, scores, softmax.LOWEST)
     return ops.max(scores, axis=-1, keepdims=True, initial=softmax.LOWEST)

@@ -5,6 +5,7 @@ import inspect
 import numbers
 from typing import Any
 
+import keras
 import numpy as np
 
 from tfattn import _checks
@@ -54,6 +55,9 @@ class CheckedCall:
     # and a mask may have 1 instead. Where an argument is not named its axes are not looked at.
     call_axes: dict[str, str] = {}
 
+    def __init__(self, **kwargs: Any):
+        super().__init__(**{**kwargs, "dtype": _with_names(kwargs.get("dtype"))})
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         parameters = _parameters(type(self))
         self.check_call({**dict(zip(parameters, args, strict=False)), **kwargs})
@@ -76,6 +80,20 @@ class CheckedCall:
                 _checks.array(who, name, value, letters, booleans=name in _MASKS)
                 if axes:
                     _check_axes(who, name, value.shape, axes, letters, sizes)
+
+
+def _with_names(dtype: Any) -> Any:
+    """The dtype policy, a `DTypePolicyMap` as one whose default has a name.
+
+    Where a map has none, Keras takes the names from the policies in it when it writes them, and a
+    file gives all maps of heads the default.
+    """
+    policies = keras.dtype_policies.get(dtype) if isinstance(dtype, dict) else dtype
+    if not isinstance(policies, keras.dtype_policies.DTypePolicyMap):
+        return dtype
+    # Copies: the policies of another layer's map lose their names when that layer is saved.
+    named = {path: keras.dtype_policies.get(policies[path].name) for path in policies}
+    return keras.dtype_policies.DTypePolicyMap(policies.default_policy.name, named)
 
 
 def _nested(who: str, name: str, value: Any, letters: str) -> np.ndarray:

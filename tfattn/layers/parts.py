@@ -1,5 +1,9 @@
 """What layers made of other layers share: configs, copies and seeds of parts, implicit masks."""
 
+import functools
+import inspect
+import random
+import weakref
 import zlib
 from typing import Any
 
@@ -7,9 +11,11 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn.core.rule import Rule
 
 __all__ = [
     "CarryMask",
+    "PartsOfItsOwn",
     "Template",
     "checked_layer",
     "copy_of",
@@ -19,6 +25,7 @@ __all__ = [
     "padding_mask",
     "part_seed",
     "serialized",
+    "spec_of_call",
     "without_former_arguments",
 ]
 
@@ -28,6 +35,43 @@ def checked_layer(who: str, argument: str, layer: Any) -> keras.layers.Layer | N
     if layer is not None and not isinstance(layer, keras.layers.Layer):
         _checks.fail(who, argument, "be a layer, or None", layer)
     return layer
+
+
+class PartsOfItsOwn:
+    """Mixin of layers that take other layers as they are, and do not copy them.
+
+    Layers may share a part: then they share its weights. But no file of theirs can say so. Each
+    layer's config has a part of its own, and Keras writes shared weights once, at the first layer:
+    the others would find none. So a layer that shares weights with another is refused when it is
+    saved by its config. A subclassed model, whose own code shares the part again, and
+    `.weights.h5` are not concerned.
+    """
+
+    def build_part(self, argument: str, *shapes: Any) -> None:
+        """Builds the part of that name, unless it is built or None, and notes whose it is."""
+        part = getattr(self, argument)
+        if part is None:
+            return
+        if not part.built:
+            part.build(*shapes)
+        _HOLDERS.setdefault(part, weakref.WeakSet()).add(self)
+
+    def get_build_config(self) -> dict | None:
+        for argument in ("score", "positions", "normalizer"):
+            part = getattr(self, argument, None)
+            others = [] if part is None else _HOLDERS.get(part, ())
+            others = [f"`{other.name}`" for other in others if other is not self]
+            if others and part.weights:
+                expected = (
+                    f"be this layer's alone to be saved, since it has weights, and "
+                    f"{' and '.join(sorted(others))} has it too: make one for each"
+                )
+                _checks.fail(type(self).__name__, argument, expected, part)
+        return super().get_build_config()
+
+
+# The layers that each part belongs to, weakly: what is gone holds nothing.
+_HOLDERS: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 def keras_object(who: str, argument: str, value: Any) -> Any:
@@ -99,6 +143,30 @@ def copy_of(layer: keras.layers.Layer | None, **changes: Any) -> keras.layers.La
     config = layer.get_config()
     changes = {name: value for name, value in changes.items() if name in config}
     return type(layer).from_config({**config, **changes})
+
+
+def spec_of_call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
+    """`compute_output_spec` as the call itself, traced with symbolic tensors: shapes, dtypes and
+    checks cannot differ from those of a call.
+
+    A layer that is not built has no weights to be traced with, and stays as it is: a copy is built
+    and asked.
+    """
+    if layer.built:
+        given = dict(zip(inspect.signature(layer.call).parameters, args, strict=False)) | kwargs
+        rules = {name: value for name, value in given.items() if isinstance(value, Rule)}
+        if not rules:
+            return keras.Operation.compute_output_spec(layer, *args, **kwargs)
+        # JAX takes each argument that it is given for an array.
+        call = staticmethod(functools.partial(layer.call, **rules))
+        stand_in = type(type(layer).__name__, (), {"call": call, "name": layer.name})()
+        others = {name: value for name, value in given.items() if name not in rules}
+        return keras.Operation.compute_output_spec(stand_in, **others)
+    state = random.getstate()  # from which Keras draws seeds: a question about shapes moves none on
+    try:
+        return copy_of(layer)(*args, **kwargs)
+    finally:
+        random.setstate(state)
 
 
 class Template:

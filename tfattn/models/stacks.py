@@ -12,6 +12,7 @@ from tfattn.core.guard import zero_broken_padding, zero_hidden
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import (
+    PartsOfItsOwn,
     Template,
     checked_layer,
     copy_of,
@@ -31,7 +32,7 @@ from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 __all__ = ["TransformerDecoder", "TransformerEncoder"]
 
 
-class _Stack(CheckedCall, QuantizedParts, keras.layers.Layer):
+class _Stack(CheckedCall, PartsOfItsOwn, QuantizedParts, keras.layers.Layer):
     """Embedding, positions, and blocks one above the other: what encoder and decoder share."""
 
     block_class: type[TransformerBlock]
@@ -131,7 +132,7 @@ class _Stack(CheckedCall, QuantizedParts, keras.layers.Layer):
         shape = (*ids_shape, self.width)
         if not self.embedding.built:
             self.embedding.build(ids_shape)
-        self.positions.build(shape)
+        self.build_part("positions", shape)
         for block in self.blocks:
             block.build(shape) if memory_shape is None else block.build(shape, memory_shape)
         if self.final_norm is not None:

@@ -2,9 +2,10 @@
 
 from collections.abc import Hashable
 
-from tfattn._types import Tensor
+from tfattn._types import Size, Tensor
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
+from tfattn.core.masks.over_queries import by_distance
 from tfattn.core.masks.ranges import Range
 
 __all__ = ["causal"]
@@ -34,6 +35,10 @@ class causal(Mask):
 
     def full_bounds(self, grid: Grid) -> Range:
         return 0, grid.first_position() + 1
+
+    # No `seen_keys`: the last query sees them all.
+    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        return by_distance(self, num_queries, num_keys, every=True)
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (), ()

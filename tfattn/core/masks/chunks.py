@@ -7,8 +7,10 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Size, Tensor
+from tfattn.core.masks import hooks
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
+from tfattn.core.masks.over_queries import in_range, no_more_keys
 from tfattn.core.masks.ranges import Range
 
 __all__ = ["chunk_ends", "chunks"]
@@ -49,6 +51,14 @@ class chunks(Mask):
         # The chunk of all queries; of queries in several chunks this is empty.
         first, last = grid.first_position() // self.size, grid.last_position() // self.size
         return last * self.size, (first + 1) * self.size
+
+    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        if no_more_keys(num_queries, num_keys):
+            return None
+        return in_range(hooks.key_bounds(self, Grid.whole(num_queries, num_keys)), num_keys)
+
+    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        return in_range(hooks.full_bounds(self, Grid.whole(num_queries, num_keys)), num_keys)
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (), (self.size,)

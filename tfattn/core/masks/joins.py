@@ -13,6 +13,7 @@ from tfattn.core.masks import hooks, ranges
 from tfattn.core.masks.base import OPERATORS, Mask, registered
 from tfattn.core.masks.explicit import explicit
 from tfattn.core.masks.grid import Grid
+from tfattn.core.masks.over_queries import by_distance
 from tfattn.core.masks.ranges import Range
 
 __all__ = ["as_mask", "every", "if_both", "seen_by_any"]
@@ -77,7 +78,10 @@ class _Both(_Pair):
         return _known(ops.logical_and, *self._of_both(hooks.seen_blocks, grid, columns))
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return _known(ops.logical_and, *self._of_both(hooks.seen_keys, num_queries, num_keys))
+        sides = self._of_both(hooks.seen_keys, num_queries, num_keys)
+        if hooks.is_relative(self) and sides != (None, None):
+            return by_distance(self, num_queries, num_keys)
+        return _known(ops.logical_and, *sides)
 
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return if_both(ops.logical_and, *self._of_both(hooks.common_keys, num_queries, num_keys))
@@ -133,6 +137,8 @@ class _Not(Mask):
         return ranges.longer((0, low), (high, grid.num_keys))
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        if hooks.is_relative(self):
+            return by_distance(self, num_queries, num_keys)
         return _flipped(hooks.common_keys(self.inner, num_queries, num_keys))
 
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:

@@ -6,7 +6,7 @@ from typing import Any
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Shape, Tensor
+from tfattn._types import Shape, Size, Tensor
 from tfattn.core import pairs
 from tfattn.core.masks import ranges
 from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
@@ -67,10 +67,11 @@ class segments(Mask):
     """
 
     def __init__(self, query_segments: Tensor, key_segments: Tensor | None = None):
-        if key_segments is None:
-            key_segments = query_segments
+        same = key_segments is None or key_segments is query_segments
         self.query_segments = self._ids("query_segments", query_segments)
-        self.key_segments = self._ids("key_segments", key_segments)
+        self.key_segments = self.query_segments
+        if not same:
+            self.key_segments = self._ids("key_segments", key_segments)
         batches = self.query_segments.shape[0], self.key_segments.shape[0]
         if None not in batches and 1 not in batches:
             shape, other = self.key_segments.shape, self.query_segments.shape
@@ -99,14 +100,30 @@ class segments(Mask):
     # Documents that are packed one after the other have rising ids, and a block of queries sees few
     # of them. Ids in any other order have bounds that are right, and wider.
     def key_bounds(self, grid: Grid) -> Range:
-        low, high, of_key = self._ids_of(grid)
-        seen = ops.any(ops.logical_and(of_key >= low, of_key <= high), axis=0)
+        seen = ops.any(self._within(grid), axis=0)
         return ranges.around(ops.broadcast_to(seen, (grid.num_keys,)))
 
     def full_bounds(self, grid: Grid) -> Range:
-        low, high, of_key = self._ids_of(grid)
-        seen = ops.all(ops.logical_and(of_key == low, low == high), axis=0)
+        seen = ops.all(self._of_one(grid), axis=0)
         return ranges.first_run(ops.broadcast_to(seen, (grid.num_keys,)))
+
+    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        if self.key_segments is self.query_segments:
+            return None  # a token sees itself
+        return self._within(Grid.whole(num_queries, num_keys))
+
+    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        return self._of_one(Grid.whole(num_queries, num_keys))
+
+    def _within(self, grid: Grid):
+        """The keys whose id is between the least and the greatest of the queries, `(B, S)`."""
+        low, high, of_key = self._ids_of(grid)
+        return ops.logical_and(of_key >= low, of_key <= high)
+
+    def _of_one(self, grid: Grid):
+        """The keys of the id that all queries have, `(B, S)`."""
+        low, high, of_key = self._ids_of(grid)
+        return ops.logical_and(of_key == low, low == high)
 
     def _ids_of(self, grid: Grid):
         """The least and the greatest id of the queries, `(B, 1)`, and the ids of all keys."""

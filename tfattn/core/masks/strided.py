@@ -4,9 +4,10 @@ from collections.abc import Hashable
 from typing import Any
 
 from tfattn import _checks
-from tfattn._types import Tensor
+from tfattn._types import Size, Tensor
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
+from tfattn.core.masks.over_queries import by_distance, no_more_keys
 
 __all__ = ["strided"]
 
@@ -47,6 +48,14 @@ class strided(Mask):
 
     def on(self, grid: Grid) -> Tensor:
         return (grid.key_positions() - grid.query_positions()) % self.step == 0  # (t, s)
+
+    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        if no_more_keys(num_queries, num_keys):
+            return None
+        return by_distance(self, num_queries, num_keys)
+
+    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        return by_distance(self, num_queries, num_keys, every=True)
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (), (self.step,)

@@ -6,9 +6,10 @@ from typing import Any
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Tensor
+from tfattn._types import Size, Tensor
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
+from tfattn.core.masks.over_queries import by_distance, no_more_keys
 from tfattn.core.masks.ranges import Range
 
 __all__ = ["window"]
@@ -49,6 +50,14 @@ class window(Mask):
 
     def full_bounds(self, grid: Grid) -> Range:
         return grid.last_position() - self.size + 1, grid.first_position() + self.size
+
+    def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        if no_more_keys(num_queries, num_keys):
+            return None
+        return by_distance(self, num_queries, num_keys)
+
+    def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
+        return by_distance(self, num_queries, num_keys, every=True)
 
     def flatten(self) -> tuple[tuple, Hashable]:
         return (), (self.size,)

@@ -84,7 +84,9 @@ class Axes:
         valid_lens: Any,
         bias: Any,
     ) -> dict[str, Any]:
-        """The arguments of a call, folded. Mask objects and bias objects stay as they are."""
+        """The arguments of a call, folded. Mask objects and bias objects stay as they are: what
+        they hold for each row of a batch is for the B·F rows.
+        """
         of_value = self.fold_padding("value_mask", value_mask, value)
         of_key = of_value
         if key_mask is not value_mask:
@@ -126,15 +128,18 @@ class Axes:
         lengths = given_tensor(self.who, "valid_lens", lengths, letters)
         ranks = (1, len(rows), len(rows) + 1)
         _checks.rank(self.who, "valid_lens", lengths.shape, ranks, letters)
-        known = [query.shape[axis] for axis in rows][: len(lengths.shape)]
-        known += lengths.shape[len(rows) :]
+        sizes = [query.shape[axis] for axis in self.attended]
+        tokens = None if None in sizes else math.prod(sizes)
+        known = [*(query.shape[axis] for axis in rows), tokens][: len(lengths.shape)]
         _checks.broadcasts(self.who, "valid_lens", lengths.shape, known, letters)
+        batch = self._sizes(query, rows)
         if len(lengths.shape) > len(rows):
-            return ops.reshape(lengths, (-1, lengths.shape[-1]))
+            each = ops.shape(lengths)[-1]
+            return ops.reshape(ops.broadcast_to(lengths, (*batch, each)), (-1, each))
         lengths = ops.reshape(
             lengths, (*ops.shape(lengths), *[1] * (len(rows) - len(lengths.shape)))
         )
-        return ops.reshape(ops.broadcast_to(lengths, self._sizes(query, rows)), (-1,))
+        return ops.reshape(ops.broadcast_to(lengths, batch), (-1,))
 
     def fold_pairs(self, name: str, pairs: Any, query: Tensor, key: Tensor) -> Any:
         """A mask or bias as an array, to `(T, S)`, `(B·F, T, S)` or `(B·F, H, T, S)`.

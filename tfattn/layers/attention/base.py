@@ -17,14 +17,14 @@ from tfattn.layers.attention import recording
 from tfattn.layers.attention.normalizers import Normalizer
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.parts import CarryMask
+from tfattn.layers.parts import CarryMask, PartsOfItsOwn, spec_of_call
 
 __all__ = ["AttentionLayer"]
 
 _ORDER = "the order is query, value, key; lengths are passed as `valid_lens=`"
 
 
-class AttentionLayer(CheckedCall, keras.layers.Layer):
+class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
     """Base of all attention layers.
 
     The order of call arguments is `(query, value, key)`, as in Keras; many books and papers write
@@ -191,9 +191,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         self.check_shapes(query_shape, value_shape, key_shape)
         return (*query_shape[:-1], value_shape[-1])
 
-    # The call itself, traced with symbolic tensors: what comes out, and every check, cannot differ
-    # from eager.
-    compute_output_spec = keras.Operation.compute_output_spec
+    compute_output_spec = spec_of_call
 
     @property
     def attention_weights(self) -> None:

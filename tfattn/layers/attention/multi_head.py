@@ -83,9 +83,9 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
         attention_mask: bool, or 0 and 1, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object;
             True = may attend. With more axes `(B, F…, H, A…, A…)`: F the axes that are folded, A
             those of the queries that attend and of their keys; leading ones may be left out, and
-            the heads.
+            the heads. A mask object or bias object with an entry a row has B·F of them.
         valid_lens: integers, `(B,)` one length a row or `(B, T)` one length a query: how many keys
-            are real.
+            are real. With more axes also `(B, F…)` or `(B, F…, T)`, with 1 where it repeats.
         key_mask, value_mask: bool `(B, S)`, True = real. The masks that Keras carries on tensors,
             as from an Embedding, arrive here by themselves.
         use_causal_mask: whether a query sees no later key.
@@ -242,11 +242,10 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
             batch, queries, keys = query_shape[0], query_shape[1], key_shape[1]
         query_heads = (batch, heads, queries, self.key_dim)
         key_heads = (batch, groups, keys, self.key_dim)
-        for part in (self.score, self.positions):
-            if part is not None and not part.built:
-                part.build(query_heads, key_heads)
-        if self.normalizer is not None and not self.normalizer.built:
-            self.normalizer.build(self.score_shape(query_shape, key_shape))
+        self.build_part("score", query_heads, key_heads)
+        self.build_part("positions", query_heads, key_heads)
+        scores_shape = self.score_shape(query_shape, key_shape)
+        self.build_part("normalizer", scores_shape)
 
     def _policy_of(self, name: str) -> keras.DTypePolicy:
         """The dtype policy of the map of that name. A `DTypePolicyMap` is looked up here: a map

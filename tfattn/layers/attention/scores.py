@@ -16,7 +16,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import kernels, products, scores
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.parts import deserialized, serialized
+from tfattn.layers.parts import PartsOfItsOwn, deserialized, serialized, spec_of_call
 
 __all__ = [
     "AdditiveScore",
@@ -103,9 +103,8 @@ class Score(CheckedCall, keras.layers.Layer):
     def compute_output_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
         return (*query_shape[:-1], key_shape[-2])
 
-    # The call itself, traced with symbolic tensors: some scores are wider than the policy's compute
-    # dtype.
-    compute_output_spec = keras.Operation.compute_output_spec
+    # Not from the shape alone: some scores are wider than the policy's compute dtype.
+    compute_output_spec = spec_of_call
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -199,7 +198,7 @@ class NormalizedDotProductScore(Score):
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class SoftCapScore(Score):
+class SoftCapScore(PartsOfItsOwn, Score):
     """Another score, kept between −cap and cap by a tanh.
 
         score = cap · tanh(score / cap)
@@ -235,8 +234,7 @@ class SoftCapScore(Score):
         self.pairwise = scores.soft_capped(score.pairwise, self.cap)
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
-        if not self.score.built:
-            self.score.build(query_shape, key_shape)
+        self.build_part("score", query_shape, key_shape)
 
     def prepare_query(self, query: Tensor) -> Tensor:
         return self.score.prepare_query(query)

@@ -24,8 +24,8 @@ class Attention(AttentionLayer):
         output  = weights · value
 
     Args:
-        score: a score layer, for this layer alone: Keras cannot load a model in which two layers
-            share one. Defaults to `DotProductScore()`.
+        score: a score layer, for this layer alone: two can share one with weights, but not be
+            saved by their configs. Defaults to `DotProductScore()`.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
         normalizer: a layer that turns scores into weights, such as `Sparsemax()`. Defaults to the
@@ -76,10 +76,9 @@ class Attention(AttentionLayer):
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         self.check_shapes(query_shape, value_shape, key_shape)
         key_shape = value_shape if key_shape is None else key_shape
-        if not self.score.built:
-            self.score.build(query_shape, key_shape)
-        if self.normalizer is not None and not self.normalizer.built:
-            self.normalizer.build(self.score_shape(query_shape, key_shape))
+        self.build_part("score", query_shape, key_shape)
+        scores_shape = self.score_shape(query_shape, key_shape)
+        self.build_part("normalizer", scores_shape)
 
     def pool(
         self,

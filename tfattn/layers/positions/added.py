@@ -11,7 +11,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core.floats import given_tensor
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.parts import keras_object
+from tfattn.layers.parts import keras_object, spec_of_call
 
 __all__ = ["LearnedPositionalEncoding", "SinusoidalPositionalEncoding"]
 
@@ -71,9 +71,7 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return tuple(inputs_shape)
 
-    # The call itself, traced with symbolic tensors, so that its checks come before there are
-    # numbers.
-    compute_output_spec = keras.Operation.compute_output_spec
+    compute_output_spec = spec_of_call
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "input_scale": self.input_scale}

@@ -14,8 +14,8 @@ class HeadPositions(keras.layers.Layer):
 
     A subclass defines `turn`, `bias` or both. `MultiHeadAttention(positions=...)` calls them
     wherever it projects heads: in a call, and in decoding with caches. Weights, if any, are made in
-    `build`; one object serves one attention layer. Register the subclass with Keras, as any layer
-    that is to be saved.
+    `build`. One object serves one attention layer: two may share one that has weights, but are not
+    saved by their configs then. Register the subclass with Keras, as any layer that is to be saved.
 
     Attributes:
         max_cache_length: most tokens of a cache, where keys must be turned anew beyond that; None

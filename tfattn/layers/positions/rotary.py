@@ -112,7 +112,10 @@ class RotaryPositions(HeadPositions):
             length = start + tokens
             frequencies = self.scaling.frequencies(self.base, width, length)
             magnitude = self.scaling.magnitude
-        frequencies = ops.cast(frequencies, "float32")[..., None, :]  # (1, R/2) or (B, 1, R/2)
+        # Not `[..., None, :]`, of which ONNX's converter makes a slice that takes an axis twice.
+        frequencies = ops.expand_dims(
+            ops.cast(frequencies, "float32"), -2
+        )  # (1, R/2) or (B, 1, R/2)
         by_row = not isinstance(start, int) and len(start.shape) == 1
         start = start[:, None] if by_row else start
         at = ops.cast(ops.arange(tokens, dtype="int32") + start, "float32")  # (T,) or (B, T)

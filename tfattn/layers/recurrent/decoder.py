@@ -11,7 +11,7 @@ from tfattn.core import pairs, products, softmax
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.scores import AdditiveScore, Score
 from tfattn.layers.attention.single_head import checked_score
-from tfattn.layers.parts import padding_mask, serialized
+from tfattn.layers.parts import PartsOfItsOwn, padding_mask, serialized
 from tfattn.layers.recurrent.recurrence import loop, split_cell, state_sizes
 from tfattn.layers.recurrent.stack import RecurrentStack
 
@@ -19,7 +19,7 @@ __all__ = ["RecurrentDecoder"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class RecurrentDecoder(RecurrentStack):
+class RecurrentDecoder(PartsOfItsOwn, RecurrentStack):
     """A recurrent network over the target that attends to an encoder's output at every step.
 
         α_t = softmax over s of score(h_{t−1}, memory_s)
@@ -112,8 +112,8 @@ class RecurrentDecoder(RecurrentStack):
             self.embedding.build(ids_shape)
         memory_width = memory_shape[-1]
         self.cells = self.make_cells("cell", self.width + memory_width, self.units)
-        if not self.score.built:
-            self.score.build((None, 1, self.units), (None, None, memory_width))
+        query, memory = (None, 1, self.units), (None, None, memory_width)
+        self.build_part("score", query, memory)
         self.readout = keras.layers.Dense(
             self.width, activation="tanh", dtype=self.dtype_policy, name="readout"
         )

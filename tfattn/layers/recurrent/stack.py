@@ -9,7 +9,13 @@ from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
+from tfattn.layers.parts import (
+    deserialized,
+    padding_mask,
+    part_seed,
+    serialized,
+    spec_of_call,
+)
 from tfattn.layers.quantization import QuantizedParts
 from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes
 
@@ -79,9 +85,8 @@ class RecurrentStack(CheckedCall, QuantizedParts, keras.layers.Layer):
     def compute_mask(self, ids: Tensor, previous_mask: Tensor | None = None) -> Tensor:
         return padding_mask(ids)
 
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # What the call returns depends on what it is asked for, so it is traced symbolically.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+    # Not from the shapes alone: what the call returns depends on what it is asked for.
+    compute_output_spec = spec_of_call
 
     def get_config(self) -> dict:
         names = ("vocabulary_size", "width", "units", "num_layers", "dropout", "seed")

@@ -13,6 +13,7 @@ from tfattn.layers.parts import (
     deserialized,
     part_seed,
     serialized,
+    spec_of_call,
     without_former_arguments,
 )
 from tfattn.layers.quantization import QuantizedParts
@@ -146,10 +147,8 @@ class TransformerBlock(CheckedCall, QuantizedParts, keras.layers.Layer):
     def compute_output_shape(self, inputs_shape, *other_shapes):
         return tuple(inputs_shape)
 
-    def compute_output_spec(self, *args, **kwargs):
-        # The call itself, traced with symbolic tensors, so that returned weights have their shapes
-        # too.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+    # Not from the shapes alone: returned weights have shapes too.
+    compute_output_spec = spec_of_call
 
     def get_config(self) -> dict:
         return {
