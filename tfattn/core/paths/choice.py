@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core.paths import blockwise, scope, thresholds
+from tfattn.core.paths import STREAMING_BACKENDS, scope, thresholds
 from tfattn.core.scores import facts_of
 
 __all__ = ["streams"]
@@ -26,7 +26,7 @@ def streams(path, query, key, score, return_weights, normalizer=None):
     if path == "streamed" and normalizer is not None:
         expected = "be 'dense' with a `normalizer`, which needs all scores of a query at once"
         _checks.fail("attend", "path", expected, path)
-    able = keras.backend.backend() in blockwise.BACKENDS
+    able = keras.backend.backend() in STREAMING_BACKENDS
     able = able and not return_weights and normalizer is None
     if path == "streamed" and not able:
         expected = "be 'dense' with this backend, or where the weights are wanted"
