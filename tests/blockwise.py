@@ -7,12 +7,11 @@ from typing import NamedTuple
 from unittest import mock
 
 import numpy as np
-import tensorflow as tf
 
+from tests.tensors import tf
 from tfattn import attend, masks
 from tfattn.core import kernels
 from tfattn.core import scores as score_functions
-from tfattn.core.paths.blockwise import attend as blockwise
 
 B, H, T, S, D, V = 2, 4, 13, 17, 5, 3
 
@@ -176,6 +175,8 @@ def problem(
 @contextlib.contextmanager
 def blocks_of(block):
     """Blocks of `(t, s)` for the calls of `attend` in this context; None for the measured ones."""
+    from tfattn.core.paths.blockwise import attend as blockwise  # needs TensorFlow
+
     with mock.patch.object(blockwise, "attend", functools.partial(blockwise.attend, block=block)):
         yield
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests import paths, reference
 from tests.blockwise import blocks_of
+from tests.tensors import as_tensor, numpy, tf
 from tfattn import biases, masks, normalizers
 from tfattn.core import kernels
 from tfattn.core import scores as score_functions
@@ -292,7 +293,7 @@ def problem_of(choose: Choose) -> Problem:
     ]
     arrays += [] if tensor is None else [tensor]
     # Float64 of what the dtype holds: rounding of the inputs is no error.
-    arrays = [tf.cast(tf.constant(x, dtype), "float64").numpy() for x in arrays]
+    arrays = [numpy(ops.cast(as_tensor(x, dtype), "float64")) for x in arrays]
     made = {"softmax": None, "sparsemax": normalizers.sparsemax, "top k": normalizers.top_k(2)}
     options = {
         "score": function,
@@ -379,7 +380,7 @@ def of_bias(problem, tensor, of_scores):
 
 def found(problem: Problem, upstream: np.ndarray):
     """What `attend` gives for it: the same four."""
-    tensors = [tf.constant(x, problem.dtype) for x in problem.arrays]
+    tensors = [as_tensor(x, problem.dtype) for x in problem.arrays]
     query, key, value = tensors[:3]
     parameters = tensors[3 : len(tensors) - problem.has_tensor]
     with blocks_of(problem.block), tf.GradientTape() as tape:
@@ -393,7 +394,10 @@ def found(problem: Problem, upstream: np.ndarray):
     gradients = None
     if problem.score_gradient is not None:
         gradients = tape.gradient(
-            output, tensors, tf.constant(upstream, problem.dtype), tf.UnconnectedGradients.ZERO
+            output,
+            tensors,
+            as_tensor(upstream, problem.dtype),
+            tf.UnconnectedGradients.ZERO,
         )
     weights = others.pop(0) if wants[0] else None
     return output, weights, others.pop() if wants[1] else None, gradients
@@ -419,7 +423,7 @@ def check_attend(choose: Choose) -> None:
     problem = problem_of(choose)
     shape = (*problem.sizes.scores[:-1], problem.sizes.value_width)
     upstream = np.random.default_rng(1).normal(size=shape)
-    upstream = tf.cast(tf.constant(upstream, problem.dtype), "float64").numpy()
+    upstream = numpy(ops.cast(as_tensor(upstream, problem.dtype), "float64"))
     wanted = expected(problem, upstream)
     poison = poisoned(problem, choose)
     hidden = poison is not problem
@@ -498,5 +502,5 @@ def check_layer(choose: Choose) -> None:
 
 
 def assert_close(name: str, this: Any, that: np.ndarray, tolerance: float) -> None:
-    this = np.asarray(tf.cast(tf.convert_to_tensor(this), "float64"))
+    this = np.asarray(ops.cast(as_tensor(this), "float64"))
     np.testing.assert_allclose(this, that, tolerance, tolerance, err_msg=name)

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
+from tests.tensors import tf
 from tfattn import training
 
 STEPS, SEED = 3, 5  # batches an epoch
@@ -30,7 +30,7 @@ def small_batches(first_epoch=0, last_epoch=9):
                     rng.normal(size=(11, 2)).astype("float32"),
                 )
 
-    signature = (tf.TensorSpec((11, 3), tf.float32), tf.TensorSpec((11, 2), tf.float32))
+    signature = (tf.TensorSpec((11, 3), "float32"), tf.TensorSpec((11, 2), "float32"))
     return tf.data.Dataset.from_generator(stream, output_signature=signature)
 
 

@@ -11,11 +11,11 @@ import types
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfattn
 from tests.blockwise import blocks_of
 from tests.field_notes import TESTS, keyword, notes
+from tests.tensors import tf
 from tests.test_multi_head import draw
 from tfattn import attend, biases, masks
 from tfattn.core.paths import choice
@@ -69,6 +69,7 @@ def padded_model():
     return keras.Model(ids, keras.layers.Dense(1)(x))
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_a_padded_batch_is_the_same_eagerly_in_a_graph_under_xla_and_in_fit(dense_path):
     ids = np.random.default_rng(3).integers(1, 11, (5, 7)).astype("int32")

@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfattn
+from tests.tensors import as_tensor, numpy, tf
 from tfattn import data
 from tfattn.training import RDropCrossentropy
 
@@ -70,6 +70,7 @@ def test_half_the_papers_loss():
     )
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("jit", [False, True])
@@ -87,7 +88,7 @@ def test_its_gradient_is_that_of_the_formula(jit, weighted):
             value = loss(ids, logits, sample_weight=weights)
         return tape.gradient(value, logits)
 
-    found = gradient(tf.constant(logits, tf.float32))
+    found = gradient(as_tensor(logits, "float32"))
     share = np.where(ids == 0, 0.0, 1.0 if weights is None else weights)
 
     def total(logits):
@@ -117,7 +118,7 @@ ROADS = {
     "known sizes": lambda f, *inputs: tf.function(f)(*inputs),
     "xla": lambda f, *inputs: tf.function(f, jit_compile=True)(*inputs),
 }
-SIGNATURE = [tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None, None, V))]
+SIGNATURE = [tf.TensorSpec((None, None), "int32"), tf.TensorSpec((None, None, V))]
 
 
 def value_and_gradient(loss, ids, logits):
@@ -135,7 +136,10 @@ def value_and_gradient(loss, ids, logits):
 def test_a_batch_without_twins_has_the_cross_entropy_alone(rows, road):
     ids, logits = case()
     ids = ids[rows]
-    inputs = tf.constant(ids, tf.int32), tf.constant(logits[: len(ids)], tf.float32)
+    inputs = (
+        as_tensor(ids, "int32"),
+        as_tensor(logits[: len(ids)], "float32"),
+    )
     results = [
         ROADS[road](lambda *inputs, loss=loss: value_and_gradient(loss, *inputs), *inputs)
         for loss in (RDropCrossentropy(5.0, 0.1), tfattn.MaskedCrossentropy(0.1))
@@ -151,8 +155,8 @@ def test_twins_are_found_on_every_road(road):
     loss = RDropCrossentropy(5.0, 0.1, reduction="sum")
     value, _ = ROADS[road](
         lambda *inputs: value_and_gradient(loss, *inputs),
-        tf.constant(ids, tf.int32),
-        tf.constant(logits, tf.float32),
+        as_tensor(ids, "int32"),
+        as_tensor(logits, "float32"),
     )
     np.testing.assert_allclose(value, oracle(ids, logits, 5.0, 0.1).sum(), rtol=1e-5)
 
@@ -161,7 +165,7 @@ def test_a_word_that_both_rule_out_is_no_difference():
     ids, logits = case()
     ids[ids == 1] = 2
     inputs = [
-        tf.constant(np.where(np.arange(V) == 1, value, logits), tf.float32)
+        as_tensor(np.where(np.arange(V) == 1, value, logits), "float32")
         for value in (-np.inf, -1e4)
     ]
     results = [value_and_gradient(RDropCrossentropy(5.0), ids, scores) for scores in inputs]
@@ -184,6 +188,7 @@ def test_rows_that_chance_leaves_alone_are_trained_on_and_judged(jit):
     )
 
 
+@pytest.mark.tensorflow
 def test_one_other_target_makes_no_twins():
     ids, logits = case()
     ids[-1, -1] = ids[-1, -1] % (V - 1) + 1
@@ -198,13 +203,13 @@ def test_what_padding_holds_reaches_nothing(garbage):
     ids, logits = case()
     dirty = np.where(ids[..., None] == 0, garbage, logits).astype("float32")
     loss, results = RDropCrossentropy(5.0, 0.1), []
-    for scores in (tf.constant(dirty), tf.constant(logits, tf.float32)):
+    for scores in (as_tensor(dirty), as_tensor(logits, "float32")):
         with tf.GradientTape() as tape:
             tape.watch(scores)
             value = loss(ids, scores)
-        gradient = tape.gradient(value, scores).numpy()
+        gradient = numpy(tape.gradient(value, scores))
         assert np.all(gradient[ids == 0] == 0)
-        results.append((value.numpy(), gradient))
+        results.append((numpy(value), gradient))
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
     np.testing.assert_allclose(results[0][1], results[1][1], atol=1e-7)
 
@@ -238,10 +243,11 @@ def test_every_row_comes_twice_one_half_after_the_other():
     doubled = data.rdrop_batches(batches)
     assert len(doubled) == len(batches)
     for batch, double in zip(batches, doubled, strict=True):
-        for rows, both in zip(tf.nest.flatten(batch), tf.nest.flatten(double), strict=True):
+        for rows, both in zip(keras.tree.flatten(batch), keras.tree.flatten(double), strict=True):
             np.testing.assert_array_equal(both, np.concatenate([rows, rows]))
 
 
+@pytest.mark.tensorflow
 def test_a_dataset_of_another_structure_keeps_it():
     rows = tf.data.Dataset.from_tensor_slices({"a": [[1, 2]], "b": [[3]]})
     ((found,), (double,)) = (list(dataset) for dataset in (rows, data.rdrop_batches(rows)))

@@ -3,10 +3,11 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests.conformance.table import ROWS, first_of_each_class, named
+from tests.tensors import as_tensor, tf
 
 OTHER_SIZES = {"B": 3, "T": 5, "S": 11}
 
@@ -41,19 +42,20 @@ def test_one_trace_of_unknown_shapes_serves_all_and_equals_eager(row):
     assert len(traces) == 1
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 @pytest.mark.parametrize(**named(TRAINED))
 def test_jit_equals_eager_in_output_and_every_gradient(row):
     layer = row.shared()
-    inputs = [tf.constant(x) for x in row.arrays(seed=1)]
+    inputs = [as_tensor(x) for x in row.arrays(seed=1)]
 
     def run(inputs):
-        floats = [x for x in inputs if x.dtype == tf.float32]
+        floats = [x for x in inputs if x.dtype == "float32"]
         weights = [weight.value for weight in layer.trainable_weights]
         with tf.GradientTape() as tape:
             tape.watch(floats)
             output = row.call(layer, inputs)
-            loss = tf.reduce_sum(tf.sin(output))
+            loss = ops.sum(ops.sin(output))
         return output, tape.gradient(loss, floats + weights)
 
     output, gradients = run(inputs)
@@ -65,7 +67,7 @@ def test_jit_equals_eager_in_output_and_every_gradient(row):
 
 
 def _dense(gradient):
-    return np.asarray(tf.convert_to_tensor(gradient))
+    return np.asarray(as_tensor(gradient))
 
 
 # One row a class: compiling more of them together takes long and shows nothing else. Encoder and
@@ -151,7 +153,7 @@ def test_pre_norm_is_trained_through_pre_norm():
     inputs = tf.random.normal((2, 3, 11))
     with tf.GradientTape() as tape:
         output = layer(inputs, layer.pre_norm(inputs))
-        loss = tf.reduce_sum(output**2)
+        loss = ops.sum(output**2)
     assert all(
         gradient is not None
         for gradient in tape.gradient(loss, [w.value for w in layer.trainable_weights])

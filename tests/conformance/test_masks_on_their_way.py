@@ -3,10 +3,11 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests.conformance.policies import POLICIES, numbers
+from tests.tensors import as_tensor, tf
 
 
 def ids_and_memory():
@@ -20,7 +21,7 @@ def embedded(ids):
 
 
 def without_mask(tensor):
-    return tf.constant(np.asarray(tensor))
+    return as_tensor(np.asarray(tensor))
 
 
 BLOCKS = {"post_norm": {}, "pre_norm": {"norm_first": True}}
@@ -45,7 +46,7 @@ def test_padding_travels_through_positions_and_blocks(norm):
 
 EXTRAS = {
     "attention_mask_array": {"attention_mask": np.tri(5, dtype=bool)},
-    "attention_mask_tensor": {"attention_mask": tf.constant(np.tri(5, dtype=bool))},
+    "attention_mask_tensor": {"attention_mask": as_tensor(np.tri(5, dtype=bool))},
     "mask_object": {"attention_mask": tfattn.masks.window(2)},
     "valid_lens": {"valid_lens": np.array([4, 4])},
     "bias": {"bias": np.ones((5, 5), "float32")},
@@ -122,7 +123,7 @@ def test_blocks_with_rows_of_nothing_but_padding_stay_finite(norm, policy):
         tape.watch(x)
         memory = encoder(x, mask=mask)
         output = decoder(x, memory, inputs_mask=mask, memory_mask=mask)
-        loss = tf.reduce_sum(tf.cast(output, "float32"))
+        loss = ops.sum(ops.cast(output, "float32"))
     assert np.isfinite(numbers(output)).all()
     assert all(
         np.isfinite(numbers(gradient)).all() for gradient in tape.gradient(loss, [x, *weights])
