@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import pytest
 
+import tests.tensors  # noqa: F401  (has PyTorch's tensors give NumPy their numbers)
 import tfattn
 
 TESTS = Path(__file__).resolve().parent / "tests"

@@ -10,7 +10,7 @@ from keras import ops
 
 import tfattn
 from tests import paths, reference
-from tests.tensors import as_tensor, tf
+from tests.tensors import as_tensor, both_ways, dtype_of, numpy, tf
 from tfattn import biases, masks, scalings
 from tfattn.layers.positions.base import HeadPositions
 
@@ -159,7 +159,7 @@ LEARNED = ["relative", "relative, one side", "of one's own", "together"]
 CACHED = [kind for kind in KINDS if kind != "rotary, dynamic"]
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
-each_path = pytest.mark.parametrize("path", ["dense", "streamed"])
+each_path = pytest.mark.parametrize("path", paths.PATHS)
 
 
 def on(path):
@@ -232,19 +232,22 @@ def test_a_bias_of_the_call_is_added_to_that_of_the_positions(kind, shape, path)
     np.testing.assert_allclose(output, wanted[0], atol=1e-5)
 
 
+@pytest.mark.tensorflow
 @each_kind
 def test_both_paths_have_the_same_gradients(kind):
     query, value, upstream = draw(B, T, D), draw(B, S, D, seed=1), draw(B, T, D, seed=2)
     layer = built(attention(kind), query.shape, value.shape)
-    sources = [as_tensor(query), as_tensor(value)]
     found = {}
     for path in ("dense", "streamed"):
-        with on(path), tf.GradientTape() as tape:
-            tape.watch(sources)
-            total = ops.sum(layer(*sources, valid_lens=np.array([S, 4])) * upstream)
-        found[path] = tape.gradient(total, [*sources, *(w.value for w in layer.weights)])
+        with on(path):
+            _, found[path] = both_ways(
+                lambda query, value: layer(query, value, valid_lens=np.array([S, 4])),
+                (query, value),
+                upstream,
+                layer.weights,
+            )
     for dense, streamed in zip(found["dense"], found["streamed"], strict=True):
-        np.testing.assert_allclose(as_tensor(streamed), as_tensor(dense), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(streamed, dense, rtol=1e-4, atol=1e-5)
 
 
 @each_path
@@ -258,10 +261,11 @@ def test_the_table_gets_the_gradient_of_the_formula(kind, path):
         return (expected(kind, layer, query, query, mask, table)[0] * upstream).sum()
 
     (wanted,) = reference.slopes(functional, table_of(layer))
-    (table,) = (w.value for w in layer.weights if w.path.endswith("table"))
-    with on(path), tf.GradientTape() as tape:
-        total = ops.sum(layer(query, query, use_causal_mask=True) * upstream)
-    found = as_tensor(tape.gradient(total, table))
+    tables = [w for w in layer.weights if w.path.endswith("table")]
+    with on(path):
+        _, (found,) = both_ways(
+            lambda: layer(query, query, use_causal_mask=True), (), upstream, tables
+        )
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     assert np.abs(wanted).max() > 0.1
 
@@ -404,23 +408,27 @@ def test_half_precision_is_within_its_rounding(kind, path, policy):
     assert off < (0.01 if policy == "mixed_float16" else 0.06)
 
 
+@each_path
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_a_table_and_its_gradient_are_float32_in_half_precision(policy, monkeypatch):
+def test_a_table_and_its_gradient_are_float32_in_half_precision(policy, path, monkeypatch):
     layer, tokens = attention("relative", dtype=policy), draw(B, S, D)
     built(layer, tokens.shape, tokens.shape)
     positions, seen = layer.positions, []
     bias = type(positions).bias
 
     def watched(positions):
-        seen.append(bias(positions).parameters()[0].dtype)
+        seen.append(dtype_of(bias(positions).parameters()[0]))
         return bias(positions)
 
     monkeypatch.setattr(type(positions), "bias", watched)
-    with on("streamed"), tf.GradientTape() as tape:
-        total = ops.sum(ops.square(ops.cast(layer(tokens, tokens), "float32")))
+    with on(path):
+        _, (found,) = both_ways(
+            lambda: ops.sum(ops.square(ops.cast(layer(tokens, tokens), "float32"))),
+            (),
+            variables=[positions.table],
+        )
     assert seen == ["float32"]
-    found = as_tensor(tape.gradient(total, positions.table.value))
-    assert found.dtype == "float32" and np.abs(found).max() > 0.1
+    assert dtype_of(found) == "float32" and np.abs(numpy(found)).max() > 0.1
 
 
 # Rotary.

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from keras import ops
 
 from tests import reference
-from tests.tensors import as_tensor, numpy, tf
+from tests.paths import PATHS
+from tests.tensors import as_tensor, both_ways, numpy, tf
 from tfattn import attend, biases, masks
 from tfattn.core import trees
 
@@ -191,13 +192,16 @@ def test_gradients_of_parameters_add_up_block_by_block(name):
         for j in range(0, S, 3):
             grid, parameters = masks.Grid(T, S, i, j, 2, 3), bias.parameters()
             here = ops.pad(upstream, [[0, 0], [0, 0], [0, 2], [0, 3]])[..., i : i + 2, j : j + 3]
-            with tf.GradientTape() as tape:
-                tape.watch(parameters)
+
+            def functional(*parameters, grid=grid, here=here):
                 added = bias.on(grid, *parameters)
                 added = added[:, None] if len(added.shape) == 3 else added
-                functional = ops.sum(added * here)
-            for total, gradient in zip(sums, tape.gradient(functional, parameters), strict=True):
-                total += np.asarray(as_tensor(gradient))
+                return ops.sum(added * here)
+
+            if parameters:
+                _, gradients = both_ways(functional, parameters)
+                for total, gradient in zip(sums, gradients, strict=True):
+                    total += numpy(gradient)
     if "relative" in name:
 
         def functional(table):
@@ -215,7 +219,7 @@ def test_gradients_of_parameters_add_up_block_by_block(name):
     assert len(sums) == name.count("explicit")
 
 
-@pytest.mark.parametrize("path", ["dense", "streamed"])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", BIASES)
 def test_attention_adds_a_bias_to_the_scores(name, path):
     bias, expected = BIASES[name]
@@ -228,7 +232,7 @@ def test_attention_adds_a_bias_to_the_scores(name, path):
     np.testing.assert_allclose(found, output, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("path", ["dense", "streamed"])
+@pytest.mark.parametrize("path", PATHS)
 def test_attention_gives_a_bias_its_gradient(path):
     rng = np.random.default_rng(11)
     query, key, value, upstream = (rng.normal(size=(1, H, n, 2)) for n in (T, S, S, T))
@@ -239,14 +243,27 @@ def test_attention_gives_a_bias_its_gradient(path):
         return (reference.attention(scores, value)[0] * upstream).sum()
 
     x = [as_tensor(x, "float32") for x in (query, value, key)]
-    variable = tf.Variable(array, dtype="float32")
+    (expected,) = reference.slopes(functional, array)
     held = keras.Variable(array, dtype="float32")
-    for learned, watched in ((variable, variable), (held, held.value)):
-        bias = biases.alibi(H) + biases.explicit(learned)  # made before the tape
+    bias = biases.alibi(H) + biases.explicit(held)  # made before the gradient is asked for
+    _, (gradient,) = both_ways(lambda: attend(*x, bias=bias, path=path), (), upstream, [held])
+    np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("path", PATHS)
+def test_attention_gives_a_variable_of_tensorflow_its_gradient(path):
+    rng = np.random.default_rng(11)
+    x = [as_tensor(rng.normal(size=(1, H, n, 2)), "float32") for n in (T, S, S)]
+    variable = tf.Variable(rng.normal(size=(1, H, 1, S)), dtype="float32")
+    bias = biases.explicit(variable)  # made before the tape
+    found = []
+    for learned in (bias, variable):
         with tf.GradientTape() as tape:
-            output = ops.sum(attend(*x, bias=bias, path=path) * upstream)
-        (expected,) = reference.slopes(functional, array)
-        np.testing.assert_allclose(tape.gradient(output, watched), expected, rtol=1e-3, atol=1e-4)
+            output = ops.sum(ops.sin(attend(*x, bias=learned, path=path)))
+        found.append(tape.gradient(output, variable))
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+    assert np.abs(found[0]).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", BIASES)

@@ -9,7 +9,7 @@ from keras import ops
 
 import tfattn
 from tests import reference
-from tests.tensors import as_tensor, numpy, tf
+from tests.tensors import as_tensor, both_ways, numpy
 from tests.test_multi_head import draw
 
 B, T, S, H, P, V = 2, 3, 7, 5, 2, 4
@@ -233,10 +233,13 @@ def test_a_learned_scale_is_a_score_of_ones_own():
         (theirs, lambda: theirs([query, VALUE, key])),
     ):
         layer.trainable_weights[0].assign(0.3)
-        with tf.GradientTape() as tape:
-            output = call()
-            total = ops.sum(output**2)
-        slopes.append((output, tape.gradient(total, layer.trainable_variables)[0]))
+        (_, output), gradients = both_ways(
+            lambda call=call: (ops.sum((output := call()) ** 2), output),
+            (),
+            variables=layer.trainable_variables,
+            has_aux=True,
+        )
+        slopes.append((output, gradients[0]))
     np.testing.assert_allclose(slopes[0][0], slopes[1][0], atol=1e-5)
     np.testing.assert_allclose(slopes[0][1], slopes[1][1], rtol=1e-4)
 

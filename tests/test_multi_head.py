@@ -11,7 +11,7 @@ from keras import ops
 
 import tfattn
 from tests import reference
-from tests.tensors import as_tensor, numpy, tf
+from tests.tensors import as_tensor, both_ways, numpy, tf
 from tfattn.layers.positions.base import HeadPositions
 
 B, T, S = 2, 3, 7
@@ -106,9 +106,11 @@ def test_equals_keras_in_gradients():
     layers = pair(tokens, tokens, num_heads=3, key_dim=5)
     gradients = []
     for layer in layers:
-        with tf.GradientTape() as tape:
-            total = ops.sum(layer(tokens, tokens, use_causal_mask=True) ** 2)
-        gradients.append(tape.gradient(total, layer.trainable_variables))
+
+        def squares(layer=layer):
+            return ops.sum(layer(tokens, tokens, use_causal_mask=True) ** 2)
+
+        gradients.append(both_ways(squares, (), variables=layer.trainable_variables)[1])
     for ours, theirs in zip(*gradients, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
@@ -167,11 +169,16 @@ def test_broken_padding_reaches_no_output_and_no_gradient(broken):
     query_mask = reference.padding([5, 5], S)[:, 0]
     layer = tfattn.MultiHeadAttention(3, 5)
     expected = np.asarray(layer(clean, clean, valid_lens=lengths))
-    with tf.GradientTape() as tape:
-        output = layer(tokens, tokens, query_mask=query_mask, valid_lens=lengths)
-        total = ops.sum(output[:, :5] ** 2)
-    np.testing.assert_array_equal(np.asarray(output)[:, :5], expected[:, :5])
-    for gradient in tape.gradient(total, layer.trainable_variables):
+
+    def squares():
+        output = layer(tokens, tokens, query_mask=query_mask, valid_lens=lengths)[:, :5]
+        return ops.sum(output**2), output
+
+    (_, output), gradients = both_ways(
+        squares, (), variables=layer.trainable_variables, has_aux=True
+    )
+    np.testing.assert_array_equal(output, expected[:, :5])
+    for gradient in gradients:
         assert np.isfinite(gradient).all()
 
 
@@ -185,10 +192,14 @@ def test_keys_that_an_attention_mask_hides_from_all_reach_no_gradient(broken, sc
     mask = np.ones((B, 1, S), bool)
     mask[:, :, 5:] = False
     layer = tfattn.MultiHeadAttention(3, 5, score=score)
-    with tf.GradientTape() as tape:
-        total = ops.sum(layer(query, value, attention_mask=mask) ** 2)
+    layer(query, value)
+    total, gradients = both_ways(
+        lambda: ops.sum(layer(query, value, attention_mask=mask) ** 2),
+        (),
+        variables=layer.trainable_variables,
+    )
     assert np.isfinite(total)
-    for gradient in tape.gradient(total, layer.trainable_variables):
+    for gradient in gradients:
         assert np.isfinite(gradient).all()
 
 
@@ -272,17 +283,21 @@ def test_query_key_and_value_begin_differently():
 def test_bias_shifts_the_scores_and_has_a_gradient():
     query, value = draw(B, T, 11), draw(B, S, 5, seed=1)
     layer = tfattn.MultiHeadAttention(3, 5)
-    bias = tf.Variable(draw(1, 3, T, S, seed=2))
-    with tf.GradientTape() as tape:
-        output, weights = layer(query, value, bias=as_tensor(bias), return_attention_scores=True)
-        total = ops.sum(output**2)
+    layer(query, value)
+    bias = draw(1, 3, T, S, seed=2)
+
+    def squares(bias):
+        output, weights = layer(query, value, bias=bias, return_attention_scores=True)
+        return ops.sum(output**2), weights
+
+    (_, weights), (gradient,) = both_ways(squares, [bias], has_aux=True)
 
     def score(q, k):
-        return reference.dot_product(q, k) + numpy(bias)
+        return reference.dot_product(q, k) + bias
 
     expected = reference.multi_head(query, value, value, layer.get_weights(), score=score)
     np.testing.assert_allclose(weights, expected[1], atol=1e-5)
-    assert np.any(tape.gradient(total, bias) != 0)
+    assert np.any(numpy(gradient) != 0)
 
 
 @pytest.mark.tensorflow
@@ -457,9 +472,7 @@ def test_weights_of_positions_are_the_layers_and_get_a_gradient():
     layer, tokens = turning(positions=Scaled()), draw(B, S, 11)
     layer.build((None, None, 11), (None, None, 11))
     (factor,) = (w for w in layer.trainable_weights if w.path.endswith("factor"))
-    with tf.GradientTape() as tape:
-        total = ops.sum(layer(tokens, tokens) ** 2)
-    slope = tape.gradient(total, factor.value)
+    _, (slope,) = both_ways(lambda: ops.sum(layer(tokens, tokens) ** 2), (), variables=[factor])
     assert np.isfinite(slope) and slope != 0
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.tensors import as_tensor, numpy, tf
+from tests.tensors import as_tensor, both_ways, compiled, numpy, tf
 from tfattn import data
 from tfattn.training import RDropCrossentropy
 
@@ -81,14 +81,11 @@ def test_its_gradient_is_that_of_the_formula(jit, weighted):
     )
     loss = RDropCrossentropy(5.0, 0.1)
 
-    @tf.function(jit_compile=jit)
     def gradient(logits):
-        with tf.GradientTape() as tape:
-            tape.watch(logits)
-            value = loss(ids, logits, sample_weight=weights)
-        return tape.gradient(value, logits)
+        _, (found,) = both_ways(lambda x: loss(ids, x, sample_weight=weights), [logits])
+        return found
 
-    found = gradient(as_tensor(logits, "float32"))
+    found = compiled(gradient, jit)(as_tensor(logits, "float32"))
     share = np.where(ids == 0, 0.0, 1.0 if weights is None else weights)
 
     def total(logits):
@@ -114,22 +111,31 @@ def test_twins_that_agree_have_the_cross_entropy_alone():
 
 ROADS = {
     "eager": lambda f, *inputs: f(*inputs),
-    "unknown sizes": lambda f, *inputs: tf.function(f, input_signature=SIGNATURE)(*inputs),
-    "known sizes": lambda f, *inputs: tf.function(f)(*inputs),
-    "xla": lambda f, *inputs: tf.function(f, jit_compile=True)(*inputs),
+    "unknown sizes": lambda f, *inputs: graph_of_unknown_sizes(f)(*inputs),
+    "known sizes": lambda f, *inputs: compiled(f)(*inputs),
+    "xla": lambda f, *inputs: compiled(f, jit=True)(*inputs),
 }
-SIGNATURE = [tf.TensorSpec((None, None), "int32"), tf.TensorSpec((None, None, V))]
+each_road = pytest.mark.parametrize(
+    "road",
+    [
+        pytest.param(road, marks=pytest.mark.tensorflow) if road == "unknown sizes" else road
+        for road in ROADS
+    ],
+)
+
+
+def graph_of_unknown_sizes(function):
+    signature = [tf.TensorSpec((None, None), "int32"), tf.TensorSpec((None, None, V))]
+    return tf.function(function, input_signature=signature)
 
 
 def value_and_gradient(loss, ids, logits):
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        value = loss(ids, logits)
-    return value, tape.gradient(value, logits)
+    value, (gradient,) = both_ways(lambda logits: loss(ids, logits), [logits])
+    return value, gradient
 
 
 @pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("road", ROADS)
+@each_road
 @pytest.mark.parametrize(
     "rows", [slice(None, -1), slice(1, None), slice(1), slice(0), [0, 0, 0]], ids=str
 )
@@ -149,7 +155,7 @@ def test_a_batch_without_twins_has_the_cross_entropy_alone(rows, road):
 
 
 @pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("road", ROADS)
+@each_road
 def test_twins_are_found_on_every_road(road):
     ids, logits = case()
     loss = RDropCrossentropy(5.0, 0.1, reduction="sum")
@@ -188,11 +194,10 @@ def test_rows_that_chance_leaves_alone_are_trained_on_and_judged(jit):
     )
 
 
-@pytest.mark.tensorflow
 def test_one_other_target_makes_no_twins():
     ids, logits = case()
     ids[-1, -1] = ids[-1, -1] % (V - 1) + 1
-    loss = tf.function(RDropCrossentropy(5.0, 0.1).__call__, autograph=False)
+    loss = compiled(RDropCrossentropy(5.0, 0.1).__call__)
     np.testing.assert_allclose(
         loss(ids, logits), tfattn.MaskedCrossentropy(0.1)(ids, logits), rtol=1e-6
     )
@@ -204,12 +209,9 @@ def test_what_padding_holds_reaches_nothing(garbage):
     dirty = np.where(ids[..., None] == 0, garbage, logits).astype("float32")
     loss, results = RDropCrossentropy(5.0, 0.1), []
     for scores in (as_tensor(dirty), as_tensor(logits, "float32")):
-        with tf.GradientTape() as tape:
-            tape.watch(scores)
-            value = loss(ids, scores)
-        gradient = numpy(tape.gradient(value, scores))
+        value, gradient = map(numpy, value_and_gradient(loss, ids, scores))
         assert np.all(gradient[ids == 0] == 0)
-        results.append((numpy(value), gradient))
+        results.append((value, gradient))
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
     np.testing.assert_allclose(results[0][1], results[1][1], atol=1e-7)
 

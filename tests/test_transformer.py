@@ -6,7 +6,8 @@ import pytest
 from keras import ops
 
 import tfattn
-from tests.tensors import as_tensor, numpy, tf
+from tests.repeated import Repeated
+from tests.tensors import both_ways, numpy
 
 SOURCE, TARGET, WIDTH, HEADS, HIDDEN, LAYERS = 13, 11, 10, 5, 14, 2
 
@@ -171,9 +172,7 @@ def test_shared_embeddings_learn_from_all_three_places():
     loss()
     table = model.encoder.embedding.embeddings
     start, step = numpy(table), 0.005
-    with tf.GradientTape() as tape:
-        value = loss()
-    gradient = numpy(as_tensor(tape.gradient(value, table.value)))
+    gradient = numpy(both_ways(loss, (), variables=[table])[1][0])
     # Row 4 is a source token's, row 6 a target token's and an answer's, row 9 only one of the
     # softmax.
     for row in (4, 6, 9):
@@ -197,7 +196,6 @@ def test_shared_embeddings_stay_one_matrix_in_a_saved_model(tmp_path):
     np.testing.assert_array_equal(loaded(sentences()), wanted)
 
 
-@pytest.mark.tensorflow
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "options",
@@ -210,9 +208,7 @@ def test_fit_learns_to_copy(options):
     words = rng.integers(4, TARGET, (32, 3))
     target_in = np.pad(words, ((0, 0), (1, 0)), constant_values=2)
     target_out = np.pad(words, ((0, 0), (0, 1)), constant_values=3)
-    batches = (
-        tf.data.Dataset.from_tensor_slices(((words, target_in), target_out)).batch(16).repeat(13)
-    )
+    batches = Repeated((words, target_in), target_out, 16, 26)
     model.compile(
         keras.optimizers.Adam(0.01), tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()]
     )
@@ -312,13 +308,15 @@ def test_a_sentence_of_padding_alone_gives_finite_scores_and_gradients():
     source, target = sentences()
     source[1], target[2] = 0, 0
     model((source, target))
-    weights = [weight.value for weight in model.trainable_weights]
-    with tf.GradientTape() as tape:
+
+    def loss():
         output = model((source, target))
-        loss = tfattn.MaskedCrossentropy(0.1)(target, output)
+        return tfattn.MaskedCrossentropy(0.1)(target, output), output
+
+    (_, output), gradients = both_ways(loss, (), variables=model.trainable_weights, has_aux=True)
     assert np.isfinite(output).all()
-    for gradient in tape.gradient(loss, weights):
-        assert np.isfinite(as_tensor(gradient)).all()
+    for gradient in gradients:
+        assert np.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])

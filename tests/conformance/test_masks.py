@@ -10,7 +10,7 @@ from keras import ops
 import tfattn
 from tests.conformance.policies import POLICIES, numbers
 from tests.conformance.table import ATTENTION, SIZES, named
-from tests.tensors import as_tensor, tf
+from tests.tensors import as_tensor, both_ways, compiled
 
 LENGTHS = np.array([5, 2])
 KEY_MASK = np.arange(SIZES["S"]) < LENGTHS[:, None]  # (B, S)
@@ -51,17 +51,15 @@ def implicit_predict(row, layer, inputs):
     return implicit_model(row, layer).predict(inputs, verbose=0)
 
 
-def implicit_tf_function(row, layer, inputs):
-    return tf.function(lambda inputs: row.call(layer, masking(inputs)))(
-        [as_tensor(x) for x in inputs]
-    )
+def implicit_compiled(row, layer, inputs):
+    return compiled(lambda inputs: row.call(layer, masking(inputs)))([as_tensor(x) for x in inputs])
 
 
 ROADS = {
     "eager": implicit_eager,
     "functional": implicit_functional,
     "predict": implicit_predict,
-    "tf_function": implicit_tf_function,
+    "compiled": implicit_compiled,
 }
 
 
@@ -131,15 +129,18 @@ def test_query_mask_hides_no_key(row):
 
 def gradients(row, layer, inputs, **options):
     """Output, and the gradients of every float input and of every trainable weight."""
-    inputs = [as_tensor(x) for x in inputs]
-    weights = [weight.value for weight in layer.trainable_weights]
-    with tf.GradientTape() as tape:
-        tape.watch(inputs)
+
+    def sines(*inputs):
         output = row.call(layer, inputs, **options)
-        loss = ops.sum(ops.sin(ops.cast(output, "float32")))
-    found = tape.gradient(loss, inputs + weights, unconnected_gradients="zero")
-    # What is taken out of a table by number has `tf.IndexedSlices` for a gradient.
-    return numbers(output), [numbers(as_tensor(gradient)) for gradient in found]
+        return ops.sum(ops.sin(ops.cast(output, "float32"))), output
+
+    weights = layer.trainable_weights
+    (_, output), found = both_ways(sines, inputs, variables=weights, has_aux=True)
+    sources = [*inputs, *weights]
+    return numbers(output), [
+        np.zeros(x.shape) if gradient is None else numbers(gradient)
+        for x, gradient in zip(sources, found, strict=True)
+    ]
 
 
 def empty_output(layer):
