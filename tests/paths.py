@@ -9,8 +9,12 @@ import contextlib
 import functools
 import unittest.mock
 
+import pytest
+
 import tfattn
-from tfattn.core.paths.blockwise import attend as blockwise
+
+# What a test is parametrized with, where both paths must agree.
+PATHS = ["dense", pytest.param("streamed", marks=pytest.mark.tensorflow)]
 
 
 def dense():
@@ -21,6 +25,8 @@ def dense():
 @contextlib.contextmanager
 def streamed(block):
     """A context in which layers go block by block, in blocks of those `(queries, keys)`."""
+    from tfattn.core.paths.blockwise import attend as blockwise  # needs TensorFlow
+
     by_block = functools.partial(blockwise.attend, block=block)
     with unittest.mock.patch.object(blockwise, "attend", by_block), tfattn.path("streamed"):
         yield

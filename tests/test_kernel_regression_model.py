@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfattn
 from tests.refusals import message, table
+from tests.tensors import as_tensor, tf
 
 N = 53
 
@@ -253,7 +253,7 @@ def test_only_the_bandwidth_is_trained():
     assert len(model.trainable_weights) == 1
     np.testing.assert_array_equal(model.points[:, 0], x)  # in float64, as they came
     np.testing.assert_array_equal(model.heights[:, 0], y)
-    assert tf.convert_to_tensor(model.trainable_weights[0].value).shape == ()
+    assert as_tensor(model.trainable_weights[0].value).shape == ()
 
 
 X = np.linspace(0.0, 1.0, 7)
@@ -475,6 +475,7 @@ def test_the_band_and_the_residuals_are_those_of_the_smoother():
 REAL = "be an array of real numbers (read a tf.data pipeline or a generator first)"
 
 
+@pytest.mark.tensorflow
 @table(
     (
         lambda: tfattn.NadarayaWatsonRegressor().fit(np.where(X == X[2], np.nan, X), X),

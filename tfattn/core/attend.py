@@ -94,7 +94,7 @@ def attend(
     Example:
         >>> query = np.zeros((1, 1, 2), "float32")
         >>> value = np.arange(6.0, dtype="float32").reshape(1, 3, 2)
-        >>> print(attend(query=query, value=value, mask=masks.prefix(2)).numpy())
+        >>> print(np.asarray(attend(query=query, value=value, mask=masks.prefix(2))))
         [[[1. 2.]]]
 
     Source: Nadaraya 1964; Watson 1964; Vaswani et al. 2017, arXiv:1706.03762, equation 1.

@@ -37,7 +37,7 @@ def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Ten
         ValueError: `mask` is not boolean, or a shape does not fit.
     Example:
         >>> weights = masked_softmax(np.zeros((2, 2, 4), "float32"), valid_lens=np.array([2, 4]))
-        >>> print(weights[:, 0].numpy())
+        >>> print(np.asarray(weights[:, 0]))
         [[0.5  0.5  0.   0.  ]
          [0.25 0.25 0.25 0.25]]
     """

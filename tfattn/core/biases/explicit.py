@@ -30,7 +30,7 @@ class explicit(Bias):
         ValueError: `bias` is boolean, or its rank is not 2, 3 or 4.
     Example:
         >>> bias = biases.explicit(np.array([[0.0, -1.0, -2.0]])) + np.ones((2, 1))
-        >>> print(bias.dense(2, 3).numpy())
+        >>> print(np.asarray(bias.dense(2, 3)))
         [[ 1.  0. -1.]
          [ 1.  0. -1.]]
     """

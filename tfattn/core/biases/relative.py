@@ -44,7 +44,7 @@ class relative(Bias):
             have another number of heads.
     Example:
         >>> table = np.arange(4.0)[:, None]  # four buckets, one head
-        >>> print(biases.relative(table, bidirectional=False, max_distance=5).dense(1, 7).numpy())
+        >>> print(np.asarray(biases.relative(table, bidirectional=False, max_distance=5).dense(1, 7)))
         [[3. 3. 3. 2. 2. 1. 0.]]
 
     Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1; the buckets are those of the authors'
