@@ -176,12 +176,12 @@ def problem(
 @contextlib.contextmanager
 def blocks_of(block):
     """Blocks of `(t, s)` for the calls of `attend` in this context; None for the measured ones."""
-    if BACKEND != "tensorflow":  # there is the dense path alone
-        yield
-        return
-    from tfattn.core.paths.blockwise import attend as blockwise  # needs TensorFlow
+    if BACKEND == "tensorflow":
+        from tfattn.core.paths.blockwise import attend as module
+    else:
+        from tfattn.core.paths import checkpointed as module
 
-    with mock.patch.object(blockwise, "attend", functools.partial(blockwise.attend, block=block)):
+    with mock.patch.object(module, "attend", functools.partial(module.attend, block=block)):
         yield
 
 

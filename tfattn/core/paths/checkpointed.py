@@ -145,7 +145,7 @@ def _rows(call, query, key, value):
             return _if(_is_seen(call, i, j), seen, lambda: state), ()
 
         zero = query[..., :1] * 0.0  # (..., t, 1)
-        start = (ops.repeat(zero, width, axis=-1), zero + softmax.LOWEST, zero)
+        start = (ops.repeat(zero, width, axis=-1), zero + softmax.LEAST, zero)
         (pooled, row_max, row_sum), _ = _each(squares.columns, over_keys, start, blocks)
         nothing = ops.equal(row_sum, 0)
         row_sum = ops.where(nothing, 1.0, row_sum)
@@ -197,7 +197,7 @@ def _scores(call, query, key, i, j):
     if call.bias is not None or not facts_of(call.score).always_finite:
         visible = softmax.not_hidden(scores, visible)
         scores = softmax.bounded(scores)
-    return scores if visible is None else ops.where(visible, scores, softmax.LOWEST), visible
+    return scores if visible is None else ops.where(visible, scores, softmax.LEAST), visible
 
 
 def _is_seen(call, i, j):
