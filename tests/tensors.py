@@ -24,6 +24,9 @@ as_tensor = keras.ops.convert_to_tensor
 needs_float64 = pytest.mark.skipif(
     BACKEND == "jax", reason="about float64, which JAX has only where a setting asks for it"
 )
+FLOAT64 = pytest.param("float64", marks=needs_float64)
+# What a test goes through that takes all of them.
+FLOATS = ["float16", "bfloat16", "float32", *(["float64"] if BACKEND != "jax" else [])]
 
 
 def numpy(tensor: Any) -> np.ndarray:

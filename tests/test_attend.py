@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from tests import reference
-from tests.tensors import as_tensor, both_ways, dtype_of, needs_float64, numpy, tf
+from tests.tensors import FLOAT64, as_tensor, both_ways, dtype_of, needs_float64, numpy, tf
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
 
@@ -149,9 +149,7 @@ def test_padding_that_is_not_finite_reaches_no_gradient(broken):
         assert np.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float16", "bfloat16", "float32", pytest.param("float64", marks=needs_float64)]
-)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", FLOAT64])
 def test_fully_masked_query_pools_to_zero_with_finite_gradients(dtype):
     rng = np.random.default_rng(0)
     query, key, value = (ops.cast(draw(rng, B, n, D), dtype) for n in (T, S, S))

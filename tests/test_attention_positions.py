@@ -10,7 +10,7 @@ from keras import ops
 
 import tfattn
 from tests import paths, reference
-from tests.tensors import as_tensor, both_ways, dtype_of, numpy, tf
+from tests.tensors import FLOAT64, as_tensor, both_ways, dtype_of, numpy, tf
 from tfattn import biases, masks, scalings
 from tfattn.layers.positions.base import HeadPositions
 
@@ -434,7 +434,7 @@ def test_a_table_and_its_gradient_are_float32_in_half_precision(policy, path, mo
 # Rotary.
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", FLOAT64])
 def test_angles_far_out_are_exact_in_every_dtype(dtype):
     """In bfloat16 position 60,001 would be 59,904: nothing of an angle would be left."""
     heads, start = ops.cast(draw(1, 1, 3, P), dtype), 60_000

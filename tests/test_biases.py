@@ -9,7 +9,7 @@ from keras import ops
 
 from tests import reference
 from tests.paths import PATHS
-from tests.tensors import as_tensor, both_ways, numpy, tf
+from tests.tensors import FLOAT64, as_tensor, both_ways, numpy, tf
 from tfattn import attend, biases, masks
 from tfattn.core import trees
 
@@ -167,7 +167,7 @@ def test_where_a_bias_is_flat_one_pair_is_all_of_them(name, known):
     assert len(seen) == (2 if far < length else 1)
 
 
-@pytest.mark.parametrize("as_tensor", [False, True], ids=["int", "tensor"])
+@pytest.mark.parametrize("is_tensor", [False, True], ids=["int", "tensor"])
 @pytest.mark.parametrize(
     ("bias", "square"),
     [
@@ -176,9 +176,9 @@ def test_where_a_bias_is_flat_one_pair_is_all_of_them(name, known):
     ],
     ids=["alibi", "relative"],
 )
-def test_a_query_inside_of_a_longer_cache_has_the_bias_of_the_square(bias, square, as_tensor):
+def test_a_query_inside_of_a_longer_cache_has_the_bias_of_the_square(bias, square, is_tensor):
     for position in range(S):
-        offset = as_tensor(position) if as_tensor else position
+        offset = as_tensor(position) if is_tensor else position
         row = bias.on(masks.Grid.whole(1, S, offset=offset), *bias.parameters())
         np.testing.assert_allclose(row, square[:, :, position : position + 1], rtol=1e-6)
 
@@ -275,7 +275,7 @@ def test_bias_survives_keras_serialization(name):
     np.testing.assert_allclose(spread(copy.dense(T, S)), spread(expected), rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", FLOAT64, "int32"])
 def test_a_saved_array_keeps_its_dtype(dtype):
     bias = biases.explicit(ops.cast(ARRAYS[T, S] * 3, dtype))
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(bias))

@@ -7,7 +7,7 @@ from keras import ops
 
 import tfattn
 from tests.reference import KERNELS as TEXTBOOK
-from tests.tensors import as_tensor, both_ways, numpy
+from tests.tensors import FLOAT64, as_tensor, both_ways, numpy
 from tfattn import kernels, smoothing
 
 ENDLESS = ["gaussian", "laplace", "logistic"]
@@ -88,7 +88,7 @@ def test_a_broken_distance_shows(name):
     assert np.isnan(log_kernel(name, np.array([np.nan])))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", FLOAT64])
 @pytest.mark.parametrize("name", TEXTBOOK)
 def test_kernels_keep_the_dtype_of_their_distances(name, dtype):
     logs = kernels.get(name)(as_tensor([0.0, 0.25, 4.0], dtype))

@@ -27,7 +27,7 @@ from tests.blockwise import (
     wide,
 )
 from tests.paths import PATHS
-from tests.tensors import both_ways, dtype_of, needs_float64, numpy, tf
+from tests.tensors import FLOAT64, both_ways, dtype_of, needs_float64, numpy, tf
 from tfattn import attend, masks
 from tfattn.core.paths import thresholds
 
@@ -124,9 +124,7 @@ def test_streamed_equals_the_dense_path_in_float64(seed, row):
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(
-    "dtype", ["float16", "bfloat16", "float32", pytest.param("float64", marks=needs_float64)]
-)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", FLOAT64])
 def test_is_float32_or_wider_in_every_dtype(dtype, path):
     tolerance = {"float16": 4e-3, "bfloat16": 4e-2, "float32": 2e-5, "float64": 1e-12}[dtype]
     function, arguments = problem(13, dtype=dtype)

@@ -9,7 +9,7 @@ from keras import ops
 
 import tfattn
 from tests.small_vocabulary import V, assert_alike, blocks
-from tests.tensors import tf
+from tests.tensors import FLOAT64, tf
 from tfattn._factors import Factors
 
 pytestmark = pytest.mark.usefixtures("dense_path")
@@ -111,7 +111,7 @@ def factors_in_a_graph(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", FLOAT64])
 @pytest.mark.parametrize("output", [None, "float32"], ids=["throughout", "but for the output"])
 def test_other_precisions_keep_their_logits(dtype, output):
     model = new_model(dtype=dtype)

@@ -478,13 +478,13 @@ OFFSETS = {
 }
 
 
-@pytest.mark.parametrize("as_tensor", [False, True], ids=["int", "tensor"])
+@pytest.mark.parametrize("is_tensor", [False, True], ids=["int", "tensor"])
 @pytest.mark.parametrize("name", OFFSETS)
-def test_a_query_inside_of_a_longer_cache_sees_what_it_sees_in_the_square(name, as_tensor):
+def test_a_query_inside_of_a_longer_cache_sees_what_it_sees_in_the_square(name, is_tensor):
     mask = OFFSETS[name]
     square = np.broadcast_to(dense(mask, S, S), (S, S))
     for position in range(S - 1):
-        offset = as_tensor(position) if as_tensor else position
+        offset = as_tensor(position) if is_tensor else position
         grid = masks.Grid.whole(2, S, offset=offset)
         rows = square[position : position + 2]
         np.testing.assert_array_equal(np.broadcast_to(mask.on(grid), (2, S)), rows)

@@ -6,7 +6,7 @@ import pytest
 
 import tfattn
 from tests.refusals import message
-from tests.tensors import as_tensor, tf
+from tests.tensors import FLOAT64, as_tensor, tf
 from tests.test_multi_head import draw
 from tfattn import masks
 
@@ -52,7 +52,7 @@ def test_other_integers_are_refused(name, argument, wrong):
 
 
 @pytest.mark.parametrize("argument", ARGUMENTS)
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", FLOAT64])
 def test_floats_are_refused_even_zeros_and_ones(argument, dtype):
     mask = as_tensor(ARGUMENTS[argument].astype(dtype))
     with pytest.raises(ValueError, match=f"`{argument}` must be boolean, True where attention is"):

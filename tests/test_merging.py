@@ -8,7 +8,7 @@ import tfattn
 from tests import reference
 from tests.blockwise import UPSTREAM, B, H, S, T, assert_close, blocks_of, problem, wide
 from tests.paths import PATHS
-from tests.tensors import both_ways, dtype_of, needs_float64, numpy, tf
+from tests.tensors import FLOAT64, both_ways, dtype_of, numpy, tf
 from tfattn import attend, masks, merge_attentions
 
 ENDS = [0, 5, 6, 6 + 7, S]  # four shards
@@ -101,9 +101,7 @@ def test_sums_of_any_size_neither_overflow_nor_vanish(size):
     np.testing.assert_allclose(sums, [[size + np.log(2)]], 1e-6)
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float16", "bfloat16", pytest.param("float64", marks=needs_float64)]
-)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", FLOAT64])
 def test_keeps_the_dtypes_of_its_parts(dtype):
     _, arguments = problem(13, dtype=dtype)
     output, sums = merge_attentions(*shards("dense", arguments, SEEN["some"]))

@@ -255,7 +255,9 @@ def test_a_dataset_of_another_structure_keeps_it():
     ((found,), (double,)) = (list(dataset) for dataset in (rows, data.rdrop_batches(rows)))
     assert found.keys() == double.keys()
     np.testing.assert_array_equal(double["a"], [1, 2, 1, 2])
-    with pytest.raises(ValueError, match="rdrop_batches: `batches` must be a tf.data.Dataset"):
+    with pytest.raises(
+        ValueError, match="rdrop_batches: `batches` must be a tf.data.Dataset or a keras"
+    ):
         data.rdrop_batches([1, 2])
 
 
