@@ -39,7 +39,13 @@ def numpy(tensor: Any) -> np.ndarray:
 if BACKEND == "torch":
     # PyTorch refuses NumPy a tensor that a gradient may be asked of, as every output of a layer is,
     # and one in bfloat16. What tests compare are its numbers.
-    torch.Tensor.__array__ = lambda tensor, dtype=None, copy=None: np.asarray(numpy(tensor), dtype)
+    def _numbers(tensor, dtype=None, copy=None):
+        tensor = tensor.detach().cpu()
+        return np.asarray(
+            (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(), dtype
+        )
+
+    torch.Tensor.__array__ = _numbers
 
 
 def dtype_of(tensor: Any) -> str:
@@ -108,7 +114,8 @@ def _by_torch(function, tensors, upstream, variables):
     upstream = keras.tree.flatten(_upstream_of(output, upstream))
     pairs = [(y, g) for y, g in zip(outputs, upstream, strict=True) if y.requires_grad]
     wanted = [x for x in sources if x.requires_grad]
-    found = iter(torch.autograd.grad(*zip(*pairs, strict=True), wanted, allow_unused=True))
+    outputs, upstream = zip(*pairs, strict=True)
+    found = iter(torch.autograd.grad(outputs, wanted, upstream, allow_unused=True))
     return (output, aux), [next(found) if x.requires_grad else None for x in sources]
 
 

@@ -226,7 +226,7 @@ def _sees(call, query, broken):
             return state, _each(squares.columns, over_keys, nothing, blocks)[0]
 
         blocks = squares.split_keys(broken[..., None])  # (blocks, ..., s, 1)
-        return _merge(_each(squares.rows, over_queries, (), None)[1], squares.queries)
+        return _merge(_each(squares.rows, over_queries, (), ())[1], squares.queries)
 
     nothing = ops.zeros((*query.shape[:-2], squares.t, 1), "bool")
     none = ops.zeros((*query.shape[:-1], 1), "bool")
