@@ -1,15 +1,13 @@
 """Problems for the blockwise path, both paths' outputs and gradients of them, and covers."""
 
-import contextlib
-import functools
 import itertools
 from typing import NamedTuple
-from unittest import mock
 
 import numpy as np
 from keras import ops
 
-from tests.tensors import BACKEND, as_tensor, numpy, tf
+from tests.paths import blocks_of
+from tests.tensors import as_tensor, numpy, tf
 from tfattn import attend, masks
 from tfattn.core import kernels
 from tfattn.core import scores as score_functions
@@ -171,18 +169,6 @@ def problem(
     if BIASES[bias]:
         arrays.append(rng.normal(size=BIASES[bias]))
     return function, [as_tensor(x, dtype) for x in arrays]
-
-
-@contextlib.contextmanager
-def blocks_of(block):
-    """Blocks of `(t, s)` for the calls of `attend` in this context; None for the measured ones."""
-    if BACKEND == "tensorflow":
-        from tfattn.core.paths.blockwise import attend as module
-    else:
-        from tfattn.core.paths import checkpointed as module
-
-    with mock.patch.object(module, "attend", functools.partial(module.attend, block=block)):
-        yield
 
 
 def both_ways(function, arguments, mask, path, biased=False, block=(4, 6), **options):

@@ -204,8 +204,9 @@ def largest_of_jax(run, operands):
 
     def of(jaxpr):
         sizes = [variable.aval.size for equation in jaxpr.eqns for variable in equation.outvars]
-        inner = [of(each) for each in jax.core.jaxprs_in_params_of(jaxpr)]
-        return max([*sizes, *inner])
+        inner = keras.tree.flatten([list(equation.params.values()) for equation in jaxpr.eqns])
+        inner = [getattr(each, "jaxpr", each) for each in inner]  # of closed ones
+        return max([*sizes, *(of(each) for each in inner if hasattr(each, "eqns"))], default=0)
 
     return of(jax.make_jaxpr(run)(*operands).jaxpr)
 

@@ -33,9 +33,20 @@ def streams(path, query, key, score, return_weights, normalizer=None):
         _checks.fail("attend", "path", expected, path)
     if path is None and able:
         path = scope.wanted()
-    if path is not None or not able or isinstance(query, keras.KerasTensor):
-        return path == "streamed" and not isinstance(query, keras.KerasTensor)
+    if _is_abstract(query, key):
+        return False
+    if path is not None or not able:
+        return path == "streamed"
     return _is_long(query, key, score)
+
+
+def _is_abstract(query, key):
+    """Whether only shapes are asked for, of sizes that are not known."""
+    if isinstance(query, keras.KerasTensor):
+        return True
+    # Keras has JAX trace such sizes as symbols.
+    sizes = (*query.shape, *key.shape) if keras.backend.backend() == "jax" else ()
+    return not all(isinstance(size, int) for size in sizes)
 
 
 def _is_long(query, key, score):
