@@ -2,6 +2,7 @@
 docstring examples, and the same seed at the start of each test.
 """
 
+import ast
 import collections
 import gc
 import os
@@ -14,6 +15,7 @@ import keras
 import numpy as np
 import pytest
 
+import tests.tensors  # noqa: F401  (has PyTorch's tensors give NumPy their numbers)
 import tfattn
 
 TESTS = Path(__file__).resolve().parent / "tests"
@@ -40,6 +42,11 @@ LONG = (
 
 LEFT_OUT = pytest.StashKey[int]()
 
+ABOUT_TENSORFLOW = "about TensorFlow: tf.function, SavedModel, tf.data, or the streamed path"
+
+# TensorFlow's own path. It is imported only where TensorFlow is the backend.
+ONLY_TENSORFLOW = ("tfattn/core/paths/blockwise", "tfattn/training/streamed.py")
+
 
 def pytest_addoption(parser):
     parser.addoption(
@@ -57,6 +64,41 @@ def pytest_configure(config):
     if gone:
         raise pytest.UsageError(f"conftest.LONG: no such files: {', '.join(gone)}")
     config.stash[LEFT_OUT] = 0
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("tensorflow") and keras.backend.backend() != "tensorflow":
+        pytest.skip(ABOUT_TENSORFLOW)
+
+
+def pytest_ignore_collect(collection_path):
+    if keras.backend.backend() != "tensorflow":
+        path = collection_path.relative_to(TESTS.parent).as_posix()
+        return path.startswith(ONLY_TENSORFLOW) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path, parent):
+    found = yield
+    # A file that is about TensorFlow as a whole may need it for its imports.
+    if found and keras.backend.backend() != "tensorflow" and _is_marked(file_path):
+        return [_FileAboutTensorFlow.from_parent(parent, path=file_path)]
+    return found
+
+
+class _FileAboutTensorFlow(pytest.File):
+    def collect(self):
+        pytest.skip(f"the whole file is {ABOUT_TENSORFLOW}", allow_module_level=True)
+
+
+def _is_marked(path):
+    """Whether the file's `pytestmark` names the marker `tensorflow`."""
+    return any(
+        isinstance(line, ast.Assign)
+        and any(isinstance(name, ast.Name) and name.id == "pytestmark" for name in line.targets)
+        and "pytest.mark.tensorflow" in ast.unparse(line.value)
+        for line in ast.parse(path.read_text(encoding="utf-8")).body
+    )
 
 
 def pytest_itemcollected(item):

@@ -110,7 +110,11 @@ def _end_of(file: TextIO) -> str:
     return file.read()[-2000:]
 
 
-def serve(steps: Sequence[Callable[[], Any]], sample: Callable[[], list[float]]) -> None:
+def serve(
+    steps: Sequence[Callable[[], Any]],
+    sample: Callable[[], list[float]],
+    peak_memory: Callable[[], float] | None = None,
+) -> None:
     """The process of a peer: takes a step for each line of input.
 
     A line is the number of a part; the answer has its seconds and the growth of memory.
@@ -119,13 +123,15 @@ def serve(steps: Sequence[Callable[[], Any]], sample: Callable[[], list[float]])
         steps: list of functions without arguments, the parts of the work.
         sample: function without arguments that returns a list of floats, by which the peers are
             compared before anything is timed. The memory that it takes counts.
+        peak_memory: function without arguments that returns GB. Defaults to that of this process.
     """
-    before = _peak_memory()
+    peak_memory = peak_memory or _peak_memory
+    before = peak_memory()
     print(json.dumps([len(steps), sample()]), flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
         steps[int(line)]()
-        print(json.dumps([time.perf_counter() - start, _peak_memory() - before]), flush=True)
+        print(json.dumps([time.perf_counter() - start, peak_memory() - before]), flush=True)
 
 
 def _peak_memory() -> float:

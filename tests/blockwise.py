@@ -1,18 +1,16 @@
 """Problems for the blockwise path, both paths' outputs and gradients of them, and covers."""
 
-import contextlib
-import functools
 import itertools
 from typing import NamedTuple
-from unittest import mock
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
+from tests.paths import blocks_of
+from tests.tensors import as_tensor, numpy, tf
 from tfattn import attend, masks
 from tfattn.core import kernels
 from tfattn.core import scores as score_functions
-from tfattn.core.paths.blockwise import attend as blockwise
 
 B, H, T, S, D, V = 2, 4, 13, 17, 5, 3
 
@@ -170,14 +168,7 @@ def problem(
     arrays += [rng.normal(size=(B, heads[1], S, V)), *parameters]
     if BIASES[bias]:
         arrays.append(rng.normal(size=BIASES[bias]))
-    return function, [tf.constant(x, dtype) for x in arrays]
-
-
-@contextlib.contextmanager
-def blocks_of(block):
-    """Blocks of `(t, s)` for the calls of `attend` in this context; None for the measured ones."""
-    with mock.patch.object(blockwise, "attend", functools.partial(blockwise.attend, block=block)):
-        yield
+    return function, [as_tensor(x, dtype) for x in arrays]
 
 
 def both_ways(function, arguments, mask, path, biased=False, block=(4, 6), **options):
@@ -204,7 +195,7 @@ def operands_of(shape, widths=(6, 5), dtype="float32", seed=1):
         (rows, groups, keys, value_width),
         (rows, heads, queries, value_width),
     ]
-    return [tf.constant(draw(size=shape), dtype) for shape in shapes]
+    return [as_tensor(draw(size=shape), dtype) for shape in shapes]
 
 
 def with_upstream(
@@ -279,10 +270,11 @@ def moved(query, key, by):
 
 def assert_close(these, those, tolerance=2e-4):
     for this, that in zip(these, those, strict=True):
+        this, that = (x if isinstance(x, np.ndarray) else numpy(as_tensor(x)) for x in (this, that))
         np.testing.assert_allclose(
-            np.asarray(this, "float64"), np.asarray(that, "float64"), tolerance, tolerance
+            this.astype("float64"), that.astype("float64"), tolerance, tolerance
         )
 
 
 def wide(arguments):
-    return [tf.cast(x, "float64") for x in arguments]
+    return [ops.cast(x, "float64") for x in arguments]

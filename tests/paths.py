@@ -10,7 +10,10 @@ import functools
 import unittest.mock
 
 import tfattn
-from tfattn.core.paths.blockwise import attend as blockwise
+from tests.tensors import BACKEND
+
+# What a test is parametrized with, where both paths must agree.
+PATHS = ["dense", "streamed"]
 
 
 def dense():
@@ -21,6 +24,25 @@ def dense():
 @contextlib.contextmanager
 def streamed(block):
     """A context in which layers go block by block, in blocks of those `(queries, keys)`."""
-    by_block = functools.partial(blockwise.attend, block=block)
-    with unittest.mock.patch.object(blockwise, "attend", by_block), tfattn.path("streamed"):
+    with blocks_of(block), tfattn.path("streamed"):
         yield
+
+
+@contextlib.contextmanager
+def blocks_of(block):
+    """A context in which what goes block by block has blocks of those `(queries, keys)`; None for
+    the measured ones.
+    """
+    module = streaming()
+    by_block = functools.partial(module.attend, block=block)
+    with unittest.mock.patch.object(module, "attend", by_block):
+        yield
+
+
+def streaming():
+    """The module whose `attend` streams on this backend."""
+    if BACKEND == "tensorflow":
+        from tfattn.core.paths.blockwise import attend as module
+    else:
+        from tfattn.core.paths import checkpointed as module
+    return module

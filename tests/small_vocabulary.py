@@ -7,7 +7,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from tfattn.training import losses, streamed
+from tfattn.training import losses
 
 V = 11
 
@@ -15,6 +15,8 @@ V = 11
 @contextlib.contextmanager
 def blocks(numbers=3 * V, rows=1):
     """Blocks of a few tokens, for a vocabulary of a few words."""
+    from tfattn.training import streamed  # needs TensorFlow
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(losses, "_MIN_VOCABULARY", 1)
         patch.setattr(streamed, "_MIN_ROWS", rows)

@@ -3,11 +3,12 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from keras import ops
 
 from tests import reference
+from tests.tensors import FLOAT64, as_tensor, both_ways, dtype_of, needs_float64, numpy, tf
 from tfattn import Attention, attend, masks
 from tfattn.core import scores as score_functions
 
@@ -88,6 +89,7 @@ def test_output_and_weights_equal_the_oracle(seed, score, heads, mask, biased):
     np.testing.assert_array_equal(output, alone)
 
 
+@needs_float64
 def test_gradients_equal_finite_differences():
     rng = np.random.default_rng(0)
     inputs = {
@@ -102,33 +104,31 @@ def test_gradients_equal_finite_differences():
         scores = reference.dot_product(x["query"], x["key"]) + x["bias"]
         return (reference.attention(scores, x["value"], mask)[0] * direction).sum()
 
-    tensors = {name: tf.Variable(x) for name, x in inputs.items()}
-    with tf.GradientTape() as tape:
-        operands = {name: tf.convert_to_tensor(variable) for name, variable in tensors.items()}
-        total = tf.reduce_sum(attend(**operands, mask=masks.causal()) * direction)
-    for name, gradient in tape.gradient(total, tensors).items():
+    def ours(*tensors):
+        return attend(**dict(zip(inputs, tensors, strict=True)), mask=masks.causal())
+
+    _, gradients = both_ways(ours, inputs.values(), direction)
+    for name, gradient in zip(inputs, gradients, strict=True):
         step = rng.normal(size=inputs[name].shape)
         up, down = ({**inputs, name: inputs[name] + sign * 1e-6 * step} for sign in (1, -1))
         numeric = (oracle(**up) - oracle(**down)) / 2e-6
-        np.testing.assert_allclose(
-            (gradient.numpy() * step).sum(), numeric, rtol=1e-6, err_msg=name
-        )
+        np.testing.assert_allclose((numpy(gradient) * step).sum(), numeric, rtol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf, 1e30])
 def test_future_token_that_is_not_finite_reaches_no_earlier_output(broken):
     rng = np.random.default_rng(0)
     tokens = draw(rng, B, S, D)
-    clean = attend(tokens, tokens, mask=masks.causal()).numpy()
+    clean = numpy(attend(tokens, tokens, mask=masks.causal()))
     tokens[:, 4] = broken
-    output = attend(tokens, tokens, mask=masks.causal()).numpy()
+    output = numpy(attend(tokens, tokens, mask=masks.causal()))
     np.testing.assert_array_equal(output[:, :4], clean[:, :4])
 
 
 def test_query_that_may_see_a_nan_becomes_nan():
     tokens = draw(np.random.default_rng(0), B, S, D)
     tokens[:, 4] = np.nan
-    output = attend(tokens, tokens, mask=masks.causal()).numpy()
+    output = numpy(attend(tokens, tokens, mask=masks.causal()))
     assert np.isnan(output[:, 4:]).all()
     assert np.isfinite(output[:, :4]).all()
 
@@ -139,33 +139,33 @@ def test_padding_that_is_not_finite_reaches_no_gradient(broken):
     query, key, value = draw(rng, B, T, D), draw(rng, B, S, D), draw(rng, B, S, V)
     key[:, 5:] = broken
     value[:, 5:] = broken
-    tensors = [tf.constant(x) for x in (query, value, key)]
-    with tf.GradientTape() as tape:
-        tape.watch(tensors)
-        total = tf.reduce_sum(attend(*tensors, mask=masks.padding(np.array([5, 0]))) ** 2)
+
+    def squares(*tensors):
+        return ops.sum(attend(*tensors, mask=masks.padding(np.array([5, 0]))) ** 2)
+
+    total, gradients = both_ways(squares, (query, value, key))
     assert np.isfinite(total)
-    for gradient in tape.gradient(total, tensors):
+    for gradient in gradients:
         assert np.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", FLOAT64])
 def test_fully_masked_query_pools_to_zero_with_finite_gradients(dtype):
     rng = np.random.default_rng(0)
-    query, key, value = (tf.cast(draw(rng, B, n, D), dtype) for n in (T, S, S))
-    with tf.GradientTape() as tape:
-        tape.watch([query, key, value])
-        output, weights = attend(
-            query, value, key, mask=np.zeros((T, S), bool), return_weights=True
-        )
-        total = tf.reduce_sum(tf.cast(output, "float32") + 1.0)
-    assert np.all(np.asarray(output) == 0) and np.all(np.asarray(weights) == 0)
-    assert output.dtype == dtype
-    for gradient in tape.gradient(total, [query, key, value]):
-        assert np.all(np.asarray(gradient) == 0)
+    query, key, value = (ops.cast(draw(rng, B, n, D), dtype) for n in (T, S, S))
+
+    def run(query, key, value):
+        return attend(query, value, key, mask=np.zeros((T, S), bool), return_weights=True)
+
+    (output, weights), gradients = both_ways(run, (query, key, value), has_aux=True)
+    assert np.all(numpy(output) == 0) and np.all(numpy(weights) == 0)
+    assert dtype_of(output) == dtype
+    for gradient in gradients:
+        assert np.all(numpy(gradient) == 0)
 
 
 def test_large_half_precision_scores_stay_finite():
-    query = tf.fill((1, 2, 64), tf.constant(20.0, "float16"))
+    query = ops.full((1, 2, 64), as_tensor(20.0, "float16"))
     output, weights = attend(query, query, return_weights=True)
     np.testing.assert_array_equal(weights, np.full((1, 2, 2), 0.5, "float16"))
     assert np.isfinite(output).all()
@@ -193,7 +193,7 @@ def test_same_seed_drops_the_same_weights():
     rng = np.random.default_rng(0)
     query, value = draw(rng, B, T, D), draw(rng, B, S, D)
     first, second, other = (
-        attend(query, value, dropout=0.5, seed=seed).numpy() for seed in (7, 7, 8)
+        numpy(attend(query, value, dropout=0.5, seed=seed)) for seed in (7, 7, 8)
     )
     np.testing.assert_array_equal(first, second)
     assert (first != other).any()
@@ -210,6 +210,7 @@ def ops_of(function):
     return {op.type for op in concrete.graph.get_operations()}, max(ranks)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("groups", [4, 2])
 @pytest.mark.parametrize("score", ["dot", "additive", "gaussian"])
@@ -225,9 +226,9 @@ def test_products_are_batched_and_no_tensor_has_five_axes(score, groups):
     @tf.function
     def traced():
         return attend(
-            tf.constant(query),
-            tf.constant(value),
-            tf.constant(key),
+            as_tensor(query),
+            as_tensor(value),
+            as_tensor(key),
             score=function,
             parameters=parameters,
         )
@@ -278,6 +279,7 @@ def test_key_heads_that_do_not_divide_are_refused():
         attend(query, key)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_runs_under_xla_with_unknown_shapes():
     spec = tf.TensorSpec((None, None, D))

@@ -5,10 +5,11 @@ sequences folded by hand.
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests import reference
+from tests.tensors import as_tensor, both_ways, numpy, tf
 from tests.test_multi_head import assert_same, draw, pair
 from tfattn import masks
 
@@ -225,7 +226,7 @@ def test_several_axes_are_read_row_by_row():
     for call in ({"use_causal_mask": True}, {"valid_lens": np.array([4, 9])}):
         np.testing.assert_allclose(
             layer(image, image, **call),
-            plain(tokens, tokens, **call).numpy().reshape(2, 3, 5, 11),
+            numpy(plain(tokens, tokens, **call)).reshape(2, 3, 5, 11),
             atol=1e-6,
         )
 
@@ -260,14 +261,21 @@ def test_what_is_hidden_reaches_no_output_and_no_gradient(broken):
     real = np.ones((2, 3, 5), bool)
     real[:, :, 4] = False
     layer = tfattn.MultiHeadAttention(2, 5, attention_axes=2)
-    with tf.GradientTape() as tape:
-        output = layer(image, image, query_mask=real, key_mask=real)
-        total = tf.reduce_sum(output[:, :, :4] ** 2)
-    assert np.isfinite(output[:, :, :4]).all()
-    for gradient in tape.gradient(total, layer.trainable_variables):
+    layer(image, image, query_mask=real, key_mask=real)
+
+    def squares():
+        output = layer(image, image, query_mask=real, key_mask=real)[:, :, :4]
+        return ops.sum(output**2), output
+
+    (_, output), gradients = both_ways(
+        squares, (), variables=layer.trainable_variables, has_aux=True
+    )
+    assert np.isfinite(output).all()
+    for gradient in gradients:
         assert np.isfinite(gradient).all()
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
 def test_sizes_may_be_unknown(jit):
     layer = tfattn.MultiHeadAttention(2, 5, attention_axes=(1, 3))
@@ -278,7 +286,7 @@ def test_sizes_may_be_unknown(jit):
 
     @tf.function(jit_compile=jit, input_signature=[shape, shape])
     def run(query, value):
-        return layer(query, value, use_causal_mask=True, valid_lens=tf.constant([3, 9]))
+        return layer(query, value, use_causal_mask=True, valid_lens=as_tensor([3, 9]))
 
     np.testing.assert_allclose(run(query, value), expected, atol=1e-5)
 

@@ -6,12 +6,12 @@ from typing import NamedTuple
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import ops
 
 import tfattn
 from tests import paths, reference
 from tests.processes import printed
+from tests.tensors import FLOAT64, as_tensor, both_ways, dtype_of, numpy, tf
 from tfattn import biases, masks, scalings
 from tfattn.layers.positions.base import HeadPositions
 
@@ -160,7 +160,7 @@ LEARNED = ["relative", "relative, one side", "of one's own", "together"]
 CACHED = [kind for kind in KINDS if kind != "rotary, dynamic"]
 
 each_kind = pytest.mark.parametrize("kind", KINDS)
-each_path = pytest.mark.parametrize("path", ["dense", "streamed"])
+each_path = pytest.mark.parametrize("path", paths.PATHS)
 
 
 def on(path):
@@ -233,21 +233,22 @@ def test_a_bias_of_the_call_is_added_to_that_of_the_positions(kind, shape, path)
     np.testing.assert_allclose(output, wanted[0], atol=1e-5)
 
 
+@pytest.mark.tensorflow
 @each_kind
 def test_both_paths_have_the_same_gradients(kind):
     query, value, upstream = draw(B, T, D), draw(B, S, D, seed=1), draw(B, T, D, seed=2)
     layer = built(attention(kind), query.shape, value.shape)
-    sources = [tf.constant(query), tf.constant(value)]
     found = {}
     for path in ("dense", "streamed"):
-        with on(path), tf.GradientTape() as tape:
-            tape.watch(sources)
-            total = tf.reduce_sum(layer(*sources, valid_lens=np.array([S, 4])) * upstream)
-        found[path] = tape.gradient(total, [*sources, *(w.value for w in layer.weights)])
+        with on(path):
+            _, found[path] = both_ways(
+                lambda query, value: layer(query, value, valid_lens=np.array([S, 4])),
+                (query, value),
+                upstream,
+                layer.weights,
+            )
     for dense, streamed in zip(found["dense"], found["streamed"], strict=True):
-        np.testing.assert_allclose(
-            tf.convert_to_tensor(streamed), tf.convert_to_tensor(dense), rtol=1e-4, atol=1e-5
-        )
+        np.testing.assert_allclose(streamed, dense, rtol=1e-4, atol=1e-5)
 
 
 @each_path
@@ -261,14 +262,16 @@ def test_the_table_gets_the_gradient_of_the_formula(kind, path):
         return (expected(kind, layer, query, query, mask, table)[0] * upstream).sum()
 
     (wanted,) = reference.slopes(functional, table_of(layer))
-    (table,) = (w.value for w in layer.weights if w.path.endswith("table"))
-    with on(path), tf.GradientTape() as tape:
-        total = tf.reduce_sum(layer(query, query, use_causal_mask=True) * upstream)
-    found = tf.convert_to_tensor(tape.gradient(total, table))
+    tables = [w for w in layer.weights if w.path.endswith("table")]
+    with on(path):
+        _, (found,) = both_ways(
+            lambda: layer(query, query, use_causal_mask=True), (), upstream, tables
+        )
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
     assert np.abs(wanted).max() > 0.1
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
 @pytest.mark.parametrize("kind", ["relative", "rotary, dynamic", "together"])
@@ -278,12 +281,12 @@ def test_lengths_may_be_unknown_when_a_graph_is_traced(kind, jit):
     weights = [w.value for w in layer.weights]
 
     def loss(query, value):
-        return tf.reduce_sum(tf.square(layer(query, value)))
+        return ops.sum(ops.square(layer(query, value)))
 
     @tf.function(jit_compile=jit, input_signature=[spec, spec])
     def run(query, value):
         total = loss(query, value)
-        return [total, *map(tf.convert_to_tensor, tf.gradients(total, weights))]
+        return [total, *map(as_tensor, tf.gradients(total, weights))]
 
     with on("streamed"):
         for queries, keys in ((S, S), (T, S)):
@@ -291,7 +294,7 @@ def test_lengths_may_be_unknown_when_a_graph_is_traced(kind, jit):
             found = run(query, value)
             with on("dense"), tf.GradientTape() as tape:
                 total = loss(query, value)
-            wanted = [total, *map(tf.convert_to_tensor, tape.gradient(total, weights))]
+            wanted = [total, *map(as_tensor, tape.gradient(total, weights))]
             for ours, theirs in zip(found, wanted, strict=True):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
 
@@ -305,12 +308,13 @@ def test_pieces_of_keys_and_single_queries_are_the_call(kind):
     pieces = [layer.project_keys(tokens[:, a:b], start=a) for a, b in ((0, 2), (2, 3), (3, T))]
     keys, values = (np.concatenate(parts, axis=2) for parts in zip(*pieces, strict=True))
     for t in range(T):  # over all keys, so that only `start` can tell where the query stands
-        for start in (t, tf.constant(t)):
+        for start in (t, as_tensor(t)):
             seen = np.arange(T)[None, None] <= t
             one, _ = layer.attend_projected(tokens[:, t : t + 1], keys, values, seen, start=start)
             np.testing.assert_allclose(one[:, 0], wanted[:, t], atol=1e-5)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("kind", CACHED)
 def test_steps_of_a_decoder_block_are_the_call(kind, memory):
@@ -322,7 +326,7 @@ def test_steps_of_a_decoder_block_are_the_call(kind, memory):
     step = tf.function(block.step, autograph=False)
     for t in range(S):
         bias = np.where(np.arange(S + 2) <= t, 0.0, -np.inf)[None, None].astype("float32")
-        output, cache = step(x[:, t : t + 1], tf.constant(t), cache, bias)
+        output, cache = step(x[:, t : t + 1], as_tensor(t), cache, bias)
         np.testing.assert_allclose(output[:, 0], wanted[:, t], atol=1e-5)
     if memory:
         assert block.cross_attention.positions is None
@@ -414,29 +418,33 @@ def test_half_precision_is_within_its_rounding(kind, path, policy):
     assert off < (0.01 if policy == "mixed_float16" else 0.06)
 
 
+@each_path
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_a_table_and_its_gradient_are_float32_in_half_precision(policy, monkeypatch):
+def test_a_table_and_its_gradient_are_float32_in_half_precision(policy, path, monkeypatch):
     layer, tokens = attention("relative", dtype=policy), draw(B, S, D)
     built(layer, tokens.shape, tokens.shape)
     positions, seen = layer.positions, []
     bias = type(positions).bias
 
     def watched(positions):
-        seen.append(bias(positions).parameters()[0].dtype)
+        seen.append(dtype_of(bias(positions).parameters()[0]))
         return bias(positions)
 
     monkeypatch.setattr(type(positions), "bias", watched)
-    with on("streamed"), tf.GradientTape() as tape:
-        total = tf.reduce_sum(tf.square(tf.cast(layer(tokens, tokens), "float32")))
-    assert seen == [tf.float32]
-    found = tf.convert_to_tensor(tape.gradient(total, positions.table.value))
-    assert found.dtype == tf.float32 and np.abs(found).max() > 0.1
+    with on(path):
+        _, (found,) = both_ways(
+            lambda: ops.sum(ops.square(ops.cast(layer(tokens, tokens), "float32"))),
+            (),
+            variables=[positions.table],
+        )
+    assert seen == ["float32"]
+    assert dtype_of(found) == "float32" and np.abs(numpy(found)).max() > 0.1
 
 
 # Rotary.
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", FLOAT64])
 def test_angles_far_out_are_exact_in_every_dtype(dtype):
     """In bfloat16 position 60,001 would be 59,904: nothing of an angle would be left."""
     heads, start = ops.cast(draw(1, 1, 3, P), dtype), 60_000
@@ -455,7 +463,7 @@ def test_each_row_may_have_a_start_of_its_own(scaling):
     for row, start in enumerate(starts):
         one = positions.turn(heads[row : row + 1], start)
         np.testing.assert_allclose(found[row : row + 1], one, atol=1e-5)
-        again = positions.turn(heads[row : row + 1], tf.constant(start))
+        again = positions.turn(heads[row : row + 1], as_tensor(start))
         np.testing.assert_allclose(again, one, atol=1e-5)
 
 
@@ -507,7 +515,7 @@ def test_frequencies_of_a_scaling_are_the_formula(name, base, width):
     else:
         wanted = formula(width, base)
     np.testing.assert_allclose(scaling.frequencies(base, width, 89), wanted, rtol=1e-12)
-    for length in (tf.constant(89), tf.constant([89, 89])):
+    for length in (as_tensor(89), as_tensor([89, 89])):
         found = np.broadcast_to(scaling.frequencies(base, width, length), (2, width // 2))
         np.testing.assert_allclose(found, [wanted, wanted], rtol=1e-5)
 

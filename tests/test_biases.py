@@ -3,11 +3,13 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from keras import ops
 
 from tests import reference
+from tests.paths import PATHS
+from tests.tensors import FLOAT64, as_tensor, both_ways, numpy, tf
 from tfattn import attend, biases, masks
 from tfattn.core import trees
 
@@ -86,7 +88,7 @@ def test_alibi_of_one_head_serves_scores_without_heads():
     rng = np.random.default_rng(5)
     query, key, value = (rng.normal(size=(B, length, D)) for length in (T, S, S))
     output, _ = reference.attention(reference.dot_product(query, key) + expected, value)
-    x = [tf.constant(x, "float32") for x in (query, value, key)]
+    x = [as_tensor(x, "float32") for x in (query, value, key)]
     for path in ("dense", "streamed"):
         np.testing.assert_allclose(attend(*x, bias=bias, path=path), output, rtol=1e-4, atol=1e-5)
 
@@ -109,7 +111,7 @@ def test_slopes_of_alibi_are_the_papers():
 )
 def test_blocks_of_a_bias_are_cut_out_of_the_whole(name, start, sides, known):
     bias, expected = BIASES[name]
-    begin = start if known else [keras.ops.convert_to_tensor(x, "int32") for x in start]
+    begin = start if known else [as_tensor(x, "int32") for x in start]
     block = spread(bias.on(masks.Grid(T, S, *begin, *sides), *bias.parameters()), *sides)
     assert np.isfinite(block).all()  # beyond the square too
     inside = spread(expected)[..., start[0] : start[0] + sides[0], start[1] : start[1] + sides[1]]
@@ -132,7 +134,7 @@ def test_a_block_is_of_some_heads(name):
     bias, expected = BIASES[name]
     wanted = spread(expected)[:, :, 2:4, 3:7]
     for start in range(H):
-        for begin in (start, tf.constant(start)):
+        for begin in (start, as_tensor(start)):
             grid = masks.Grid(T, S, 2, 3, 2, 4, aligned=True, head_start=begin, heads=1)
             found = np.broadcast_to(bias.on(grid, *bias.parameters()), (B, 1, 2, 4))
             np.testing.assert_allclose(found, wanted[:, start : start + 1], rtol=1e-5)
@@ -152,7 +154,7 @@ def test_where_a_bias_is_flat_one_pair_is_all_of_them(name, known):
     after = 0 if "one side" in name else far  # keys after the query are in one bucket then
     for i in range(0, length, 2):
         for j in range(0, length, 3):
-            begin = (i, j) if known else (tf.constant(i), tf.constant(j))
+            begin = (i, j) if known else (as_tensor(i), as_tensor(j))
             grid = masks.Grid(length, length, *begin, 2, 3)
             distance = np.arange(j, j + 3) - np.arange(i, i + 2)[:, None]
             flat = np.all(distance <= -far) or np.all(distance >= after)
@@ -165,7 +167,7 @@ def test_where_a_bias_is_flat_one_pair_is_all_of_them(name, known):
     assert len(seen) == (2 if far < length else 1)
 
 
-@pytest.mark.parametrize("as_tensor", [False, True], ids=["int", "tensor"])
+@pytest.mark.parametrize("is_tensor", [False, True], ids=["int", "tensor"])
 @pytest.mark.parametrize(
     ("bias", "square"),
     [
@@ -174,9 +176,9 @@ def test_where_a_bias_is_flat_one_pair_is_all_of_them(name, known):
     ],
     ids=["alibi", "relative"],
 )
-def test_a_query_inside_of_a_longer_cache_has_the_bias_of_the_square(bias, square, as_tensor):
+def test_a_query_inside_of_a_longer_cache_has_the_bias_of_the_square(bias, square, is_tensor):
     for position in range(S):
-        offset = tf.constant(position) if as_tensor else position
+        offset = as_tensor(position) if is_tensor else position
         row = bias.on(masks.Grid.whole(1, S, offset=offset), *bias.parameters())
         np.testing.assert_allclose(row, square[:, :, position : position + 1], rtol=1e-6)
 
@@ -184,24 +186,27 @@ def test_a_query_inside_of_a_longer_cache_has_the_bias_of_the_square(bias, squar
 @pytest.mark.parametrize("name", BIASES)
 def test_gradients_of_parameters_add_up_block_by_block(name):
     bias, expected = BIASES[name]
-    upstream = tf.constant(np.random.default_rng(3).normal(size=(B, H, T, S)), "float32")
+    upstream = as_tensor(np.random.default_rng(3).normal(size=(B, H, T, S)), "float32")
     sums = [np.zeros(x.shape) for x in bias.parameters()]
     for i in range(0, T, 2):
         for j in range(0, S, 3):
             grid, parameters = masks.Grid(T, S, i, j, 2, 3), bias.parameters()
-            here = tf.pad(upstream, [[0, 0], [0, 0], [0, 2], [0, 3]])[..., i : i + 2, j : j + 3]
-            with tf.GradientTape() as tape:
-                tape.watch(parameters)
+            here = ops.pad(upstream, [[0, 0], [0, 0], [0, 2], [0, 3]])[..., i : i + 2, j : j + 3]
+
+            def functional(*parameters, grid=grid, here=here):
                 added = bias.on(grid, *parameters)
                 added = added[:, None] if len(added.shape) == 3 else added
-                functional = tf.reduce_sum(added * here)
-            for total, gradient in zip(sums, tape.gradient(functional, parameters), strict=True):
-                total += np.asarray(tf.convert_to_tensor(gradient))
+                return ops.sum(added * here)
+
+            if parameters:
+                _, gradients = both_ways(functional, parameters)
+                for total, gradient in zip(sums, gradients, strict=True):
+                    total += numpy(gradient)
     if "relative" in name:
 
         def functional(table):
             options = (5, False) if "one side" in name else (4, True)
-            return (reference.relative(table, T, S, *options) * upstream.numpy()).sum()
+            return (reference.relative(table, T, S, *options) * numpy(upstream)).sum()
 
         (wanted,) = reference.slopes(functional, bias.parameters()[0])
         np.testing.assert_allclose(sums.pop(), wanted, rtol=1e-4, atol=1e-4)
@@ -214,7 +219,7 @@ def test_gradients_of_parameters_add_up_block_by_block(name):
     assert len(sums) == name.count("explicit")
 
 
-@pytest.mark.parametrize("path", ["dense", "streamed"])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("name", BIASES)
 def test_attention_adds_a_bias_to_the_scores(name, path):
     bias, expected = BIASES[name]
@@ -222,12 +227,12 @@ def test_attention_adds_a_bias_to_the_scores(name, path):
     query, key, value = (rng.normal(size=(B, H, length, D)) for length in (T, S, S))
     scores = reference.dot_product(query, key) + expected
     output, _ = reference.attention(scores, value, reference.causal(T, S))
-    x = [tf.constant(x, "float32") for x in (query, value, key)]
+    x = [as_tensor(x, "float32") for x in (query, value, key)]
     found = attend(*x, mask=masks.causal(), bias=bias, path=path)
     np.testing.assert_allclose(found, output, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("path", ["dense", "streamed"])
+@pytest.mark.parametrize("path", PATHS)
 def test_attention_gives_a_bias_its_gradient(path):
     rng = np.random.default_rng(11)
     query, key, value, upstream = (rng.normal(size=(1, H, n, 2)) for n in (T, S, S, T))
@@ -237,15 +242,28 @@ def test_attention_gives_a_bias_its_gradient(path):
         scores = reference.dot_product(query, key) + array + reference.alibi(H, T, S)
         return (reference.attention(scores, value)[0] * upstream).sum()
 
-    x = [tf.constant(x, "float32") for x in (query, value, key)]
-    variable = tf.Variable(array, dtype="float32")
+    x = [as_tensor(x, "float32") for x in (query, value, key)]
+    (expected,) = reference.slopes(functional, array)
     held = keras.Variable(array, dtype="float32")
-    for learned, watched in ((variable, variable), (held, held.value)):
-        bias = biases.alibi(H) + biases.explicit(learned)  # made before the tape
+    bias = biases.alibi(H) + biases.explicit(held)  # made before the gradient is asked for
+    _, (gradient,) = both_ways(lambda: attend(*x, bias=bias, path=path), (), upstream, [held])
+    np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("path", PATHS)
+def test_attention_gives_a_variable_of_tensorflow_its_gradient(path):
+    rng = np.random.default_rng(11)
+    x = [as_tensor(rng.normal(size=(1, H, n, 2)), "float32") for n in (T, S, S)]
+    variable = tf.Variable(rng.normal(size=(1, H, 1, S)), dtype="float32")
+    bias = biases.explicit(variable)  # made before the tape
+    found = []
+    for learned in (bias, variable):
         with tf.GradientTape() as tape:
-            output = tf.reduce_sum(attend(*x, bias=bias, path=path) * upstream)
-        (expected,) = reference.slopes(functional, array)
-        np.testing.assert_allclose(tape.gradient(output, watched), expected, rtol=1e-3, atol=1e-4)
+            output = ops.sum(ops.sin(attend(*x, bias=learned, path=path)))
+        found.append(tape.gradient(output, variable))
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+    assert np.abs(found[0]).max() > 1e-3
 
 
 @pytest.mark.parametrize("name", BIASES)
@@ -257,15 +275,16 @@ def test_bias_survives_keras_serialization(name):
     np.testing.assert_allclose(spread(copy.dense(T, S)), spread(expected), rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", FLOAT64, "int32"])
 def test_a_saved_array_keeps_its_dtype(dtype):
-    bias = biases.explicit(tf.cast(ARRAYS[T, S] * 3, dtype))
+    bias = biases.explicit(ops.cast(ARRAYS[T, S] * 3, dtype))
     copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(bias))
     assert copy.bias.dtype == bias.bias.dtype
     np.testing.assert_array_equal(copy.bias, bias.bias)
     assert "float" in keras.backend.standardize_dtype(copy.dense(T, S).dtype)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("name", BIASES)
 def test_a_bias_comes_apart_and_together_again_in_a_graph(name):
     bias, expected = BIASES[name]
@@ -292,23 +311,23 @@ def test_a_bias_of_ones_own_stays_whole_and_joins_the_others():
             return (self.slope,)
 
         def on(self, grid, slope):
-            return slope * tf.cast(grid.key_positions() - grid.query_positions(), slope.dtype)
+            return slope * ops.cast(grid.key_positions() - grid.query_positions(), slope.dtype)
 
-    slope = tf.constant(0.25)
+    slope = as_tensor(0.25)
     tensors, structure = trees.flatten(Recent(slope) + ARRAYS[B, T, S])
     assert len(tensors) == 1 and not trees.is_shareable(structure)
     distance = np.arange(S) - np.arange(S - T, S)[:, None]
     again = trees.unflatten(structure, tensors)
     np.testing.assert_allclose(again.dense(T, S), 0.25 * distance + ARRAYS[B, T, S], rtol=1e-5)
     # `on` computes of what it is given
-    other = again.on(masks.Grid.whole(T, S), 2 * slope, tf.zeros((1, 1, 1)))
+    other = again.on(masks.Grid.whole(T, S), 2 * slope, ops.zeros((1, 1, 1)))
     np.testing.assert_allclose(other[0], 0.5 * distance)
 
 
 def test_array_joins_from_either_side():
     array = ARRAYS[T, S]
     expected = reference.alibi(H, T, S) + array
-    for other in (array, tf.constant(array)):
+    for other in (array, as_tensor(array)):
         for bias in (biases.alibi(H) + other, other + biases.alibi(H)):
             np.testing.assert_allclose(bias.dense(T, S), expected, rtol=1e-5)
 

@@ -3,10 +3,11 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests import reference
+from tests.tensors import as_tensor, both_ways, numpy, tf
 from tfattn.layers.parts import copy_of
 
 B, T, S, D, H, HIDDEN = 2, 5, 7, 6, 3, 11
@@ -158,15 +159,14 @@ def test_padded_memory_has_no_gradient_and_spoils_none():
     block = tfattn.TransformerDecoderBlock(H, HIDDEN)
     memory, real = draw(B, S, D, seed=1), np.arange(S) < np.array([[7], [4]])
     memory[~real] = np.nan
-    memory = tf.constant(memory)
     block(draw(B, T, D), memory, memory_mask=real)
-    weights = [weight.value for weight in block.trainable_weights]
-    with tf.GradientTape() as tape:
-        tape.watch(memory)
-        loss = tf.reduce_sum(block(draw(B, T, D), memory, memory_mask=real) ** 3)
-    of_memory, *of_weights = tape.gradient(loss, [memory, *weights])
-    assert not np.any(of_memory.numpy()[~real])
-    assert np.all(np.any(of_memory.numpy()[real] != 0, axis=-1))
+
+    def cubes(memory):
+        return ops.sum(block(draw(B, T, D), memory, memory_mask=real) ** 3)
+
+    _, (of_memory, *of_weights) = both_ways(cubes, [memory], variables=block.trainable_weights)
+    assert not np.any(numpy(of_memory)[~real])
+    assert np.all(np.any(numpy(of_memory)[real] != 0, axis=-1))
     assert all(np.isfinite(gradient).all() for gradient in of_weights)
 
 
@@ -188,6 +188,7 @@ keras_casts_masks_away = pytest.mark.skipif(
 )
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize(
@@ -204,9 +205,9 @@ def test_an_embeddings_mask_travels_through_all_blocks(norm_first, dtype):
         return x
 
     def by_hand(ids):
-        x = tf.identity(positions(embedding(ids)))  # a copy without a mask
+        x = ops.copy(positions(embedding(ids)))  # a copy without a mask
         for block in blocks:
-            x = tf.identity(block(x, mask=ids != 0))
+            x = ops.copy(block(x, mask=ids != 0))
         return x
 
     wanted = by_hand(IDS)
@@ -216,9 +217,9 @@ def test_an_embeddings_mask_travels_through_all_blocks(norm_first, dtype):
     model = keras.Model(inputs, by_itself(inputs))
     tolerance = 1e-5 if dtype == "float32" else 0.1
     for run in (model, tf.function(by_itself), lambda ids: model.predict(ids, verbose=0)):
-        np.testing.assert_allclose(run(tf.constant(IDS)), wanted, atol=tolerance)
+        np.testing.assert_allclose(run(as_tensor(IDS)), wanted, atol=tolerance)
     # The test can tell: without the mask the numbers are others.
-    x = tf.identity(positions(embedding(IDS)))
+    x = ops.copy(positions(embedding(IDS)))
     for block in blocks:
         x = block(x)
     assert np.abs(np.asarray(x - wanted, "float32"))[:, :3].max() > 2 * tolerance
@@ -230,13 +231,13 @@ def test_an_embeddings_mask_holds_beside_another_tensor(norm_first, extra):
     # With two tensors in a call Keras fills `inputs_mask` and not `mask`.
     block, x = stack(norm_first)[0], keras.layers.Embedding(11, D, mask_zero=True)(IDS)
     tensor = {
-        "valid_lens": tf.constant([5, 4]),
-        "bias": tf.constant(draw(T, T)),
-        "attention_mask": tf.ones((T, T), bool),
+        "valid_lens": as_tensor([5, 4]),
+        "bias": as_tensor(draw(T, T)),
+        "attention_mask": ops.ones((T, T), bool),
     }
     other = {extra: tensor[extra]}
     np.testing.assert_allclose(
-        block(x, **other), block(tf.identity(x), mask=IDS != 0, **other), atol=1e-6
+        block(x, **other), block(ops.copy(x), mask=IDS != 0, **other), atol=1e-6
     )
 
 
@@ -247,7 +248,7 @@ def test_a_functional_model_keeps_the_mask_beside_another_tensor():
     model = keras.Model([ids, bias], [embedded, block(embedded, bias=bias)])
     added = draw(B, T, T)
     x, output = model([IDS, added])
-    np.testing.assert_allclose(output, block(tf.identity(x), mask=IDS != 0, bias=added), atol=1e-5)
+    np.testing.assert_allclose(output, block(ops.copy(x), mask=IDS != 0, bias=added), atol=1e-5)
 
 
 def test_both_masks_reach_a_decoder_block_by_themselves():
@@ -258,7 +259,7 @@ def test_both_masks_reach_a_decoder_block_by_themselves():
     source = np.array([[3, 5, 0, 0, 0, 0, 0], [1, 2, 4, 2, 9, 8, 0]])
     target, memory = embedding(IDS), embedding(source)
     by_hand = block(
-        tf.identity(target), tf.identity(memory), inputs_mask=IDS != 0, memory_mask=source != 0
+        ops.copy(target), ops.copy(memory), inputs_mask=IDS != 0, memory_mask=source != 0
     )
     output = block(target, memory)
     np.testing.assert_array_equal(output, by_hand)
@@ -349,7 +350,7 @@ def bounds(block):
                 else weight.shape[0] * weight.shape[1]
             )
             columns = np.prod(weight.shape) // rows
-            found["/".join(weight.path.split("/")[1:-1])] = np.abs(weight.numpy()).max() / np.sqrt(
+            found["/".join(weight.path.split("/")[1:-1])] = np.abs(numpy(weight)).max() / np.sqrt(
                 6 / (rows + columns)
             )
     return found

@@ -37,6 +37,8 @@ from tfattn import attend, masks
 from tfattn.core import scores as score_functions
 from tfattn.core.paths import choice
 
+pytestmark = pytest.mark.tensorflow
+
 BLOCKS = [(4, 6), (13, 17), (5, 3), (64, 64)]
 HEADS = [(H, H), (H, 2), (H, 1)]
 KINDS = dict(score=SCORES, bias=list(BIASES), block=BLOCKS, heads=HEADS)

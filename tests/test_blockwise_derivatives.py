@@ -9,6 +9,8 @@ import tensorflow as tf
 from tests.blockwise import B, D, H, T, V, assert_close, both_ways, mask_of, problem
 from tfattn import attend, masks
 
+pytestmark = pytest.mark.tensorflow
+
 
 def test_second_use_in_one_tape():
     function, (query, key, value) = problem(41)

@@ -9,6 +9,8 @@ from tests.blockwise import UPSTREAM, B, H, S, assert_close, blocks_of, both_way
 from tfattn import MultiHeadAttention, attend, masks
 from tfattn.core.paths import choice
 
+pytestmark = pytest.mark.tensorflow
+
 
 def dropped_weights(arguments, rate, seed, block):
     """The weights after dropout, read off with the identity as values."""

@@ -26,6 +26,8 @@ from tests.blockwise import (
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
 
+pytestmark = pytest.mark.tensorflow
+
 
 @functools.cache
 def compiled(name, rule, score="scaled dot"):

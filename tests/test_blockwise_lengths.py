@@ -8,6 +8,8 @@ from tests.blockwise import B, D, H, S, T, assert_close, blocks_of, problem
 from tfattn import attend, masks
 from tfattn.core.paths.blockwise import attend as blockwise
 
+pytestmark = pytest.mark.tensorflow
+
 # made of an array whose sizes are known at run time alone, and by that array's sizes
 RUN_TIME_MASKS = {
     "explicit": (masks.explicit, lambda t, s: np.ones((B, t, s), bool)),

@@ -13,6 +13,8 @@ from tfattn.core.paths import thresholds
 from tfattn.core.paths.blockwise import block_scores
 from tfattn.core.paths.blockwise.local import LocalPasses
 
+pytestmark = pytest.mark.tensorflow
+
 MASKS = {
     "window": masks.window(5),
     "wide window": masks.window(9),

@@ -12,6 +12,8 @@ from tfattn import attend, masks
 from tfattn.core import scores as score_functions
 from tfattn.core.paths.blockwise.online_softmax import HIDDEN, OnlineSoftmax
 
+pytestmark = pytest.mark.tensorflow
+
 SHAPE = (2, 3, 5)  # rows of the batch, heads, queries
 KEYS, WIDTH = 11, 7
 

@@ -13,6 +13,8 @@ from tfattn import attend, masks
 from tfattn.core.paths.blockwise import block_scores
 from tfattn.core.paths.blockwise.tiling import Tiling
 
+pytestmark = pytest.mark.tensorflow
+
 B, D, V = 4, 4, 3
 LENGTHS = [4, 0, 500, 131]
 MASKS = {

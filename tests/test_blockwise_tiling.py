@@ -23,6 +23,8 @@ from tfattn.core.paths import thresholds
 from tfattn.core.paths.blockwise import additive, block_scores
 from tfattn.core.paths.blockwise.tiling import Tiling
 
+pytestmark = pytest.mark.tensorflow
+
 
 def tiled(query, key, mask=None, block=None):
     """The tiling of a dot product whose heads need not be computed together."""

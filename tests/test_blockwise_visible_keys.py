@@ -13,6 +13,8 @@ from tfattn.core.paths.blockwise import block_scores
 from tfattn.core.paths.blockwise.tiling import Tiling
 from tfattn.core.paths.blockwise.visible_keys import VisibleKeys
 
+pytestmark = pytest.mark.tensorflow
+
 RELATIVE = {
     "causal": masks.causal(),
     "window": masks.window(5),

@@ -18,7 +18,9 @@ from tests.batching import (
     sentences,
 )
 from tests.processes import printed
-from tfattn.data import Vocabulary, token_batches, translation_batches
+from tests.tensors import tf
+from tfattn.data import Vocabulary, rdrop_batches, token_batches, translation_batches
+from tfattn.data.noise import uniform
 
 
 def shapes(dataset):
@@ -59,9 +61,16 @@ def test_target_out_is_target_in_one_step_later(make):
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("make", [batches, by_tokens])
 @pytest.mark.parametrize("shuffle_seed", [None, 3])
-def test_elements_are_int32_of_unknown_size(make, shuffle_seed):
-    import tensorflow as tf
+def test_elements_are_int32(make, shuffle_seed):
+    for element in make(shuffle_seed=shuffle_seed).as_numpy_iterator():
+        assert {rows.dtype for rows in keras.tree.flatten(element)} == {np.dtype("int32")}
 
+
+@pytest.mark.tensorflow
+@pytest.mark.slow(keep=1)
+@pytest.mark.parametrize("make", [batches, by_tokens])
+@pytest.mark.parametrize("shuffle_seed", [None, 3])
+def test_elements_are_int32_of_unknown_size(make, shuffle_seed):
     (source, target_in), target_out = make(shuffle_seed=shuffle_seed).element_spec
     for spec in (source, target_in, target_out):
         assert spec.dtype == tf.int32
@@ -71,7 +80,7 @@ def test_elements_are_int32_of_unknown_size(make, shuffle_seed):
 @pytest.mark.parametrize("shuffle_seed", [None, 3])
 def test_cardinality_is_the_number_of_batches(shuffle_seed):
     dataset = batches(shuffle_seed=shuffle_seed)
-    assert int(dataset.cardinality()) == 8 == len(list(dataset))
+    assert len(dataset) == 8 == len(list(dataset))
 
 
 def test_every_pair_comes_once_in_order_without_a_seed():
@@ -111,13 +120,15 @@ def test_max_length_leaves_out_longer_rows_and_keeps_equal_ones():
 
 
 def test_unknown_words_become_the_unknown_id():
-    [((source, _), _)] = batches([("zebra <eos>", "zèbre")], length_multiple=1)
-    assert source.numpy().tolist() == [[1, 1, 3]]
+    found = batches([("zebra <eos>", "zèbre")], length_multiple=1)
+    [((source, _), _)] = found.as_numpy_iterator()
+    assert source.tolist() == [[1, 1, 3]]
 
 
 def test_empty_sentences_are_their_marks_alone():
-    [((source, target_in), target_out)] = batches([("", "")], length_multiple=1)
-    assert (source.numpy(), target_in.numpy(), target_out.numpy()) == ([[3]], [[2]], [[3]])
+    found = batches([("", "")], length_multiple=1)
+    [((source, target_in), target_out)] = found.as_numpy_iterator()
+    assert (source, target_in, target_out) == ([[3]], [[2]], [[3]])
 
 
 @pytest.mark.parametrize("make", [batches, by_tokens])
@@ -202,7 +213,7 @@ def test_similar_lengths_pad_less_than_pairs_as_they_come():
 @pytest.mark.parametrize("shuffle_seed", [None, 3])
 def test_every_token_batch_of_an_epoch_is_counted_beforehand(shuffle_seed):
     dataset = by_tokens(shuffle_seed=shuffle_seed)
-    assert [len(shapes(dataset)) for _ in range(3)] == [int(dataset.cardinality())] * 3
+    assert [len(shapes(dataset)) for _ in range(3)] == [len(dataset)] * 3
 
 
 @pytest.mark.slow
@@ -239,10 +250,65 @@ def test_token_batches_without_a_seed_come_longest_first_and_always_alike():
 
 
 @pytest.mark.slow
-def test_orders_of_token_batches_do_not_hang_on_tensorflows_global_seed():
-    first = sentences(by_tokens(shuffle_seed=5))
+@pytest.mark.parametrize("make", [batches, by_tokens])
+def test_orders_do_not_hang_on_a_global_seed(make):
+    first = sentences(make(shuffle_seed=5))
     keras.utils.set_random_seed(99)
-    assert sentences(by_tokens(shuffle_seed=5)) == first
+    assert sentences(make(shuffle_seed=5)) == first
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("seed, epoch", [(0, 0), (3, 1), (2**40 + 7, 5), (2**63 - 1, 2**33)])
+@pytest.mark.parametrize("size", [0, 1, 2, 1001])
+def test_numpys_noise_is_tensorflows(seed, epoch, size):
+    seeds = tf.stack((np.int64(seed), np.int64(epoch)))
+    wanted = tf.random.stateless_uniform([size], seeds, dtype=tf.float64, alg="philox")
+    np.testing.assert_array_equal(uniform(seed, epoch, size), wanted)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.slow(keep=2)
+@pytest.mark.parametrize("shuffle_seed", [None, 3])
+@pytest.mark.parametrize("make", [batches, by_tokens])
+@pytest.mark.parametrize("change", [lambda batches: batches, rdrop_batches], ids=["", "R-Drop"])
+def test_arrays_without_tensorflow_are_the_same_batches(make, change, shuffle_seed, monkeypatch):
+    ours = change(make(shuffle_seed=shuffle_seed))
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.backend, "backend", lambda: "jax")
+        arrays = change(make(shuffle_seed=shuffle_seed))
+    assert isinstance(arrays, keras.utils.PyDataset) and len(arrays) == len(ours)
+    for _ in range(3):
+        for one, other in zip(ours.as_numpy_iterator(), arrays, strict=True):
+            keras.tree.map_structure(np.testing.assert_array_equal, one, other)
+            assert {rows.dtype for rows in keras.tree.flatten(other)} == {np.dtype("int32")}
+
+
+def array_batches(monkeypatch, **options):
+    """Batches as other backends have them, made on any."""
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.backend, "backend", lambda: "jax")
+        return batches(shuffle_seed=3, **options)
+
+
+def test_an_epoch_of_keras_is_a_pass_and_a_look_at_one_batch_is_none(monkeypatch):
+    whole = array_batches(monkeypatch)
+    epochs = [list(whole) for _ in range(3)]
+    again = array_batches(monkeypatch)
+    for epoch in epochs:
+        again.on_epoch_begin()  # as Keras does to build a model from a batch
+        keras.tree.map_structure(np.testing.assert_array_equal, again[0], epoch[0])
+        again.on_epoch_end()
+        again.on_epoch_begin()
+        for place, wanted in enumerate(epoch):
+            keras.tree.map_structure(np.testing.assert_array_equal, again[place], wanted)
+        again.on_epoch_end()
+
+
+def test_there_is_no_batch_beyond_the_last(monkeypatch):
+    found = array_batches(monkeypatch)
+    for place in (len(found), -1):
+        with pytest.raises(IndexError, match="There are 8 batches"):
+            found[place]
 
 
 def test_max_length_leaves_out_longer_pairs_of_token_batches():
@@ -325,12 +391,16 @@ def test_a_vocabulary_around_another_encodes_in_its_own_way(make):
 
 
 @pytest.mark.slow
-def test_tensorflow_is_not_imported_before_batches_are_made():
-    # On Keras's TensorFlow backend it always is.
-    code = (
-        "import sys; from tfattn import data; assert data.Vocabulary(['a']).encode('a') == [4];"
-        "assert 'tensorflow' not in sys.modules;"
-        "data.translation_batches([('a', 'a')], *[data.Vocabulary(['a'])] * 2, 1);"
-        "assert 'tensorflow' in sys.modules"
-    )
+def test_batches_are_made_without_tensorflow_on_another_backend():
+    code = """
+import sys
+from tfattn import data
+words = data.Vocabulary(["a"])
+for batches in (
+    data.translation_batches([("a", "a")], words, words, 1, shuffle_seed=0),
+    data.token_batches([("a", "a")], words, words, 8, shuffle_seed=0),
+):
+    assert len(list(data.rdrop_batches(batches))) == 1
+assert "tensorflow" not in sys.modules
+"""
     printed("-c", code, KERAS_BACKEND="jax")

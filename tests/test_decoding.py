@@ -6,11 +6,11 @@ import weakref
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import ops
 
 import tfattn
 from tests.refusals import message
+from tests.tensors import as_tensor, tf
 from tfattn import decoding
 
 pytestmark = pytest.mark.usefixtures("dense_path")
@@ -34,9 +34,7 @@ def numpy(tensor):
 
 def test_each_row_ends_with_its_end_token_and_padding_after_it():
     script = np.array([[4, 5, 3, 6, 7], [3, 4, 4, 4, 4], [4, 5, 6, 7, 8]])
-    written = numpy(
-        tfattn.greedy_search(scripted, ops.convert_to_tensor(script), batch_size=3, max_length=5)
-    )
+    written = numpy(tfattn.greedy_search(scripted, as_tensor(script), batch_size=3, max_length=5))
     assert written.tolist() == [[4, 5, 3, 0, 0], [3, 0, 0, 0, 0], [4, 5, 6, 7, 8]]
     assert written.dtype == "int32"
 
@@ -48,15 +46,14 @@ def test_nothing_is_written_past_max_length():
     assert written.tolist() == [[3, 4, 5]] * 2
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_each_row_may_have_its_own_max_length():
     script = np.array([[4, 5, 3, 6, 7], [4, 4, 4, 4, 4], [4, 5, 6, 7, 8], [5, 5, 5, 5, 5]])
     # with finished rows dropped, and with all kept
     for drop in (lambda search: search, tf.function):
         search = drop(
-            lambda: tfattn.greedy_search(
-                scripted, ops.convert_to_tensor(script), 4, max_length=[4, 2, 5, 1]
-            )
+            lambda: tfattn.greedy_search(scripted, as_tensor(script), 4, max_length=[4, 2, 5, 1])
         )
         assert numpy(search()).tolist() == [
             [4, 5, 3, 0, 0],
@@ -79,6 +76,7 @@ def test_begin_end_and_padding_may_be_other_ids():
     assert numpy(written).tolist() == [[6, 7, 8, 9, 9]]
 
 
+@pytest.mark.tensorflow
 def test_the_search_stops_when_every_row_has_ended():
     def step(tokens, position, seen):
         logits, _ = counting(tokens, position, ())
@@ -90,6 +88,7 @@ def test_the_search_stops_when_every_row_has_ended():
     assert int(steps) == 4
 
 
+@pytest.mark.tensorflow
 def test_a_step_sees_what_is_written_and_padding_after_it():
     def step(tokens, position, state):
         seen.append((numpy(tokens).tolist(), int(position)))
@@ -109,7 +108,7 @@ def test_the_state_is_carried_from_step_to_step():
         before, last = state["pair"]
         return ops.one_hot(before + last, 37), {"pair": (last, before + last)}
 
-    state = {"pair": (ops.convert_to_tensor([1, 2]), ops.convert_to_tensor([3, 5]))}
+    state = {"pair": (as_tensor([1, 2]), as_tensor([3, 5]))}
     written = tfattn.greedy_search(fibonacci, state, batch_size=2, max_length=4, end_id=36)
     assert numpy(written).tolist() == [[4, 7, 11, 18], [7, 12, 19, 31]]
 
@@ -150,11 +149,11 @@ class Counter:
 def test_one_trace_serves_many_prompts_of_a_shape():
     counter = Counter()
     prompts = np.random.default_rng(0).normal(size=(23, 3, 5)).astype("float32")
-    tfattn.greedy_search(counter.step, ops.convert_to_tensor(prompts[0]), 3, 7)
+    tfattn.greedy_search(counter.step, as_tensor(prompts[0]), 3, 7)
     first = counter.calls
     assert first >= 1
     for prompt in prompts:
-        tfattn.greedy_search(counter.step, ops.convert_to_tensor(prompt), 3, 7)
+        tfattn.greedy_search(counter.step, as_tensor(prompt), 3, 7)
     assert counter.calls == first
 
 
@@ -190,6 +189,7 @@ def test_few_traces_serve_every_max_length():
     assert counter.calls <= 2 * first
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_searches_of_many_models_warn_of_no_retracing():
     warnings = []
@@ -242,25 +242,30 @@ def test_a_search_does_not_keep_its_steps_owner_alive(make):
 
 
 def test_the_batch_size_may_be_a_tensor():
-    written = tfattn.greedy_search(counting, (), tf.constant(3), 2, end_id=9)
+    written = tfattn.greedy_search(counting, (), as_tensor(3), 2, end_id=9)
     assert numpy(written).tolist() == [[3, 4]] * 3
 
 
+@pytest.mark.tensorflow
 def test_a_search_works_inside_a_tf_function():
     @tf.function(input_signature=[tf.TensorSpec((None, None), "int32")])
     def search(script):
-        return tfattn.greedy_search(scripted, script, tf.shape(script)[0], 3)
+        return tfattn.greedy_search(scripted, script, ops.shape(script)[0], 3)
 
-    assert numpy(search(tf.constant([[4, 3, 5], [6, 7, 8]]))).tolist() == [[4, 3, 0], [6, 7, 8]]
-    assert numpy(search(tf.constant([[9, 9, 9, 9]]))).tolist() == [[9, 9, 9]]
+    assert numpy(search(as_tensor([[4, 3, 5], [6, 7, 8]]))).tolist() == [
+        [4, 3, 0],
+        [6, 7, 8],
+    ]
+    assert numpy(search(as_tensor([[9, 9, 9, 9]]))).tolist() == [[9, 9, 9]]
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_a_search_can_be_compiled_by_xla_and_exported(tmp_path):
     def search(script):
         return tfattn.greedy_search(scripted, script, 2, 3)
 
-    script = tf.constant([[4, 3, 5], [6, 7, 8]])
+    script = as_tensor([[4, 3, 5], [6, 7, 8]])
     module = tf.Module()
     module.search = tf.function(search, input_signature=[tf.TensorSpec((2, 3), "int32")])
     tf.saved_model.save(module, tmp_path)

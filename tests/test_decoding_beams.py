@@ -6,12 +6,12 @@ import re
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
 import tfattn
+from tests.tensors import as_tensor, numpy, tf
 from tfattn import decoding
 
 pytestmark = pytest.mark.usefixtures("dense_path")
@@ -152,7 +152,7 @@ def test_one_beam_is_greedy_search_where_rounding_makes_two_sums_equal():
     logits[:, 3], logits[:, 5:7] = -1.0, [[1.0, 1.0 + 1e-6]]
 
     def step(tokens, position, state):
-        row = ops.convert_to_tensor(logits)[position]
+        row = as_tensor(logits)[position]
         first = ops.where(position == 0, ops.where(ops.arange(8) == 7, 0.0, 1000.0), row)
         return ops.where(ops.arange(8) == 4, 0.0, first) + ops.zeros(
             (ops.shape(tokens)[0], 1)
@@ -175,9 +175,9 @@ def test_one_beam_is_greedy_search_on_a_transformer():
     found = decoding.beam_search(model.step, state, 7, 6, num_beams=1)
     np.testing.assert_array_equal(found.tokens[:, 0], greedy)
     more = decoding.beam_search(model.step, state, 7, 6, num_beams=3)
-    assert (np.array(more.scores) >= np.array(found.scores) - 1e-5).all() and (
+    assert (np.array(more.scores) >= np.array(found.scores) - 1e-5).all() and numpy(
         more.tokens != found.tokens
-    ).numpy().any()
+    ).any()
 
 
 @pytest.mark.slow
@@ -199,18 +199,18 @@ def test_no_hypothesis_comes_twice_and_none_is_no_number():
     table[1, :, :, 3] = -np.inf  # a dead end
     table[2] = -np.inf
     found = decoding.beam_search(trigram, table, 5, 4, num_beams=13, num_results=13, **IDS)
-    for tokens, scores in zip(found.tokens.numpy(), found.scores.numpy(), strict=True):
+    for tokens, scores in zip(numpy(found.tokens), numpy(found.scores), strict=True):
         written = [tuple(row) for row, score in zip(tokens, scores, strict=True) if score > -np.inf]
         assert len(set(written)) == len(written)
         assert not np.isnan(scores).any() and (np.diff(scores[scores > -np.inf]) <= 0).all()
-    assert (found.tokens[2] == PAD).numpy().all()
+    assert numpy(found.tokens[2] == PAD).all()
 
 
 @pytest.mark.slow
 def test_of_two_equal_beams_the_one_with_the_lower_ids_comes_first():
     table = np.where(np.isfinite(tables(0, 1, 6)), 0.0, -np.inf)
     found = decoding.beam_search(trigram, table, 1, 2, num_beams=4, num_results=4, **IDS)
-    assert found.tokens.numpy().tolist() == [[[END, 0], [3, END], [3, 3], [3, 4]]]
+    assert numpy(found.tokens).tolist() == [[[END, 0], [3, END], [3, 3], [3, 4]]]
 
 
 @pytest.mark.slow
@@ -227,6 +227,7 @@ def test_a_float16_step_is_summed_in_float32():
     assert found.scores.dtype == "float32"
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_a_sentence_is_done_when_no_open_beam_can_overtake():
     # The end has probability 0.9, every other way 0.05 a token: after the first step nothing can
@@ -264,12 +265,13 @@ def reading(tokens, position, state):
 def reading_state(table, length):
     rows = ops.arange(len(table), dtype="int32")
     return {
-        "table": ops.convert_to_tensor(table),
+        "table": as_tensor(table),
         "read": ops.full((len(table), length), -1),
         "rows": rows,
     }
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 @pytest.mark.parametrize("in_a_function", [False, True], ids=["rows dropped", "all rows"])
 def test_the_state_comes_out_in_the_order_of_the_results(in_a_function):
@@ -280,8 +282,8 @@ def test_the_state_comes_out_in_the_order_of_the_results(in_a_function):
 
     table = tables(17, batch=5, size=7, scale=3.0)
     found = (tf.function(search) if in_a_function else search)(reading_state(table, 7))
-    tokens, read = found.tokens.numpy().reshape(15, 7), found.state["read"].numpy()
-    assert found.state["rows"].numpy().tolist() == np.repeat(np.arange(5), 3).tolist()
+    tokens, read = numpy(found.tokens).reshape(15, 7), numpy(found.state["read"])
+    assert numpy(found.state["rows"]).tolist() == np.repeat(np.arange(5), 3).tolist()
     np.testing.assert_array_equal(found.state["table"], np.repeat(table, 3, axis=0))
     lengths = [row.index(END) + 1 if END in row else 7 for row in tokens.tolist()]
     assert len(set(lengths)) > 2
@@ -295,6 +297,7 @@ def test_no_state_is_returned_unasked():
     assert decoding.beam_search(trigram, tables(0, 1, 5), 1, 2, **IDS).state is None
 
 
+@pytest.mark.tensorflow
 def test_what_a_step_leaves_alone_is_not_gathered_at_every_step():
     def step(tokens, position, state):
         seen.append(state)
@@ -366,6 +369,7 @@ def test_another_prompt_or_length_penalty_is_no_new_trace_and_other_shapes_few()
     assert len(calls) <= 4 * one_trace
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_beam_search_works_inside_a_tf_function(jit_compile):
@@ -374,7 +378,7 @@ def test_a_beam_search_works_inside_a_tf_function(jit_compile):
         return decoding.beam_search(trigram, table, 3, 5, num_beams=3, num_results=2, **IDS)
 
     table = tables(13, batch=3, size=5)
-    found = search(tf.constant(table))
+    found = search(as_tensor(table))
     for row in range(3):
         assert_same(found, beams_in_python(table[row], 5, 1.0, 3)[:2], row)
 

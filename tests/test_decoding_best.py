@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import ops
 
+from tests.tensors import tf
 from tfattn.decoding.best import best_tokens
 
 ROWS = 23
@@ -51,6 +51,7 @@ def test_the_best_tokens_are_those_of_a_stable_sort(size, kind, k):
     np.testing.assert_array_equal(ids[:, :there][finite], wanted_ids[finite])
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("size", [3, 2053])
 def test_the_number_of_tokens_may_be_known_only_in_the_run(size):
     @tf.function(input_signature=[tf.TensorSpec((None, None))])

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
 import tfattn
+from tests.tensors import BACKEND, numpy, tf
 from tfattn import decoding
 
 pytestmark = pytest.mark.usefixtures("dense_path")
@@ -22,7 +22,8 @@ class Reader:
     """
 
     def __init__(self):
-        self.positions, self.steps = tf.Variable(0), tf.Variable(0)
+        if BACKEND == "tensorflow":  # the one backend where a `Past` grows
+            self.positions, self.steps = tf.Variable(0), tf.Variable(0)
 
     def state(self, batch, length):
         return {
@@ -33,18 +34,21 @@ class Reader:
     def step(self, tokens, position, state):
         past = state["read"].tensor  # (R, 3, L, 2)
         here = ops.arange(ops.shape(past)[2]) == position
-        # Whether there is room for it, nothing else would tell.
-        tf.debugging.assert_less(position, tf.shape(past)[2])
+        room = ops.shape(past)[2]
         token = ops.cast(ops.take(tokens, position, axis=1), "float32")
         past = ops.where(here[:, None], token[:, None, None, None], past)
-        self.steps.assign_add(1)
-        self.positions.assign_add(tf.shape(past)[2])
-        tokens_so_far = ops.cast(tokens[:, : position + 1], "float32")
-        written = past[:, 1, : position + 1, 1]  # (R, position + 1)
-        # With the state asked for, that of a row stays as it was when the row ended.
-        still_open = ops.logical_and(token != END, token != PAD)[:, None]
-        tf.debugging.assert_equal(ops.where(still_open, written, tokens_so_far), tokens_so_far)
-        weights = ops.sin(ops.cast(ops.arange(position + 1), "float32") + 1.0)
+        is_written = ops.arange(room) <= position
+        written = ops.where(is_written, past[:, 1, :, 1], 0.0)  # (R, room)
+        if BACKEND == "tensorflow":
+            self.steps.assign_add(1)
+            self.positions.assign_add(room)
+            # Whether there is room for it, nothing else would tell.
+            tf.debugging.assert_less(position, room)
+            so_far = ops.where(is_written, ops.cast(tokens[:, :room], "float32"), 0.0)
+            # With the state asked for, that of a row stays as it was when the row ended.
+            still_open = ops.logical_and(token != END, token != PAD)[:, None]
+            tf.debugging.assert_equal(ops.where(still_open, written, so_far), so_far)
+        weights = ops.sin(ops.cast(ops.arange(room), "float32") + 1.0)
         sums = ops.sum(written * weights, axis=1)  # tells orders of the same tokens apart
         logits = 3.0 * ops.sin(sums[:, None] * state["likes"])  # (R, V)
         logits = ops.where(ops.arange(V) < END, -1e9, logits)
@@ -84,19 +88,20 @@ def test_each_hypothesis_finds_its_own_past(batch, length, beams_and_results):
     np.testing.assert_array_equal(found.tokens, wanted.tokens)
     np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-5)
     # The state of each result is whole, and as it was when the result ended.
-    past, tokens = found.state["read"].tensor.numpy(), found.tokens.numpy().reshape(-1, max(limits))
+    past, tokens = numpy(found.state["read"].tensor), numpy(found.tokens).reshape(-1, max(limits))
     assert past.shape == (batch * num_results, 3, length, 2)
     begun = np.concatenate([np.full((len(tokens), 1), BEGIN), tokens[:, :-1]], axis=1)
     read = np.zeros((len(tokens), length))
     read[:, : max(limits)] = np.where(
         np.arange(max(limits)) < (tokens != PAD).sum(axis=1, keepdims=True), begun, 0
     )
-    there_is = found.scores.numpy().reshape(-1) > -np.inf
+    there_is = numpy(found.scores).reshape(-1) > -np.inf
     np.testing.assert_array_equal(
         past[there_is], np.broadcast_to(read[:, None, :, None], past.shape)[there_is]
     )
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("length", [3, 8, 9, 21])
 def test_a_step_gets_room_for_a_few_positions_more_than_are_written(length):
@@ -114,6 +119,7 @@ def test_a_step_gets_room_for_a_few_positions_more_than_are_written(length):
     assert int(reader.positions) == room
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_inside_of_a_function_of_the_callers_every_position_is_there():
     outer = tf.function(
@@ -208,5 +214,5 @@ def test_beams_of_a_transformer_are_the_same_with_and_without_caches():
     cached = tfattn.beam_search(model.step, model.encode(source, max_length=21), **options)
     np.testing.assert_array_equal(cached.tokens, plain.tokens)
     np.testing.assert_allclose(cached.scores, plain.scores, rtol=1e-4)
-    lengths = (plain.tokens.numpy()[:, 0] != 0).sum(axis=1)
+    lengths = (numpy(plain.tokens)[:, 0] != 0).sum(axis=1)
     assert lengths.min() < 8 < lengths.max()  # some end before their room is full, and some after

@@ -4,12 +4,14 @@ stays.
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
+from tests.tensors import numpy, tf
 from tfattn import decoding
+
+pytestmark = pytest.mark.tensorflow
 
 V, L, END = 13, 23, 3
 
@@ -32,7 +34,7 @@ class Counter:
         self.steps = tf.Variable(0)
 
     def step(self, tokens, position, state):
-        self.rows.assign_add(tf.shape(tokens)[0])
+        self.rows.assign_add(ops.shape(tokens)[0])
         self.steps.assign_add(1)
         # The rows of what changes and of what does not must stay side by side.
         tf.debugging.assert_equal(state["name"], state["changing_name"])
@@ -144,16 +146,16 @@ def counting(tokens, position):
     "width",
     [
         lambda x: (-1, tf.py_function(lambda: 5, (), "int32")),
-        lambda x: (-1, tf.size(x) // tf.shape(x)[0]),
+        lambda x: (-1, ops.size(x) // ops.shape(x)[0]),
     ],
     ids=["always", "with the number of rows"],
 )
 def test_a_step_may_lose_what_is_known_of_a_shape(width):
     def step(tokens, position, state):
-        return counting(tokens, position), tf.reshape(state + 1.0, width(state))
+        return counting(tokens, position), ops.reshape(state + 1.0, width(state))
 
     assert (
-        decoding.greedy_search(step, np.ones((3, 5)), 3, 5, end_id=6).numpy().tolist()
+        numpy(decoding.greedy_search(step, np.ones((3, 5)), 3, 5, end_id=6)).tolist()
         == [[3, 4, 5, 6, 0]] * 3
     )
 

@@ -5,9 +5,9 @@ import re
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import ops
 
+from tests.tensors import as_tensor, numpy, tf
 from tfattn import decoding
 
 pytestmark = pytest.mark.usefixtures("dense_path")
@@ -190,6 +190,7 @@ def test_another_seed_temperature_or_top_p_is_no_new_trace():
     assert len(calls) == 2  # the first step, and the step in the loop
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_sampling_works_inside_a_tf_function(jit_compile):
@@ -199,10 +200,10 @@ def test_sampling_works_inside_a_tf_function(jit_compile):
             constant, state, 23, 7
         )
 
-    state = tf.constant(np.tile(LOGITS, (23, 1)))
+    state = as_tensor(np.tile(LOGITS, (23, 1)))
     (first, free), (again, other) = search(state), search(state)
     np.testing.assert_array_equal(first, again)
-    assert (free != other).numpy().any()
+    assert numpy(free != other).any()
     if not jit_compile:  # XLA has random numbers of its own
         np.testing.assert_array_equal(first, drawn(rows=23, length=7, seed=5))
 
@@ -214,8 +215,8 @@ def test_the_state_is_returned_on_request():
     written, state = decoding.sample(
         step, np.zeros(13, "float32"), 13, 9, seed=5, end_id=7, return_state=True
     )
-    lengths = [row.index(7) + 1 if 7 in row else 9 for row in written.numpy().tolist()]
-    assert state.numpy().tolist() == lengths and len(set(lengths)) > 3
+    lengths = [row.index(7) + 1 if 7 in row else 9 for row in numpy(written).tolist()]
+    assert numpy(state).tolist() == lengths and len(set(lengths)) > 3
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ AdditiveAttention: `units` must be a positive integer. Received: units=0
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfattn
 from tests.refusals import HERE, message, table
+from tests.tensors import tf
 from tfattn import kernels, masks
 
 B, T, S, D, V = 2, 3, 7, 5, 11
@@ -1072,6 +1072,7 @@ def test_a_start_index_for_each_row_has_one_for_each_row():
         tfattn.SinusoidalPositionalEncoding()(QUERY, start_index=np.array([1, 2, 3]))
 
 
+@pytest.mark.tensorflow
 def test_ragged_inputs_are_refused_with_the_recipe():
     ragged = tf.ragged.constant([[[1.0, 2.0], [3.0, 4.0]], [[1.0, 1.0]]], ragged_rank=1)
     with pytest.raises(

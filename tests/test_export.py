@@ -24,6 +24,7 @@ from tests.processes import printed
 from tfattn import masks, scalings
 
 pytestmark = [
+    pytest.mark.tensorflow,
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:In the future `np.object`:FutureWarning"),  # Keras's
 ]

@@ -11,11 +11,12 @@ import types
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfattn
 from tests.blockwise import blocks_of
 from tests.field_notes import TESTS, keyword, notes
+from tests.paths import PATHS
+from tests.tensors import both_ways, tf
 from tests.test_multi_head import draw
 from tfattn import attend, biases, masks
 from tfattn.core.paths import choice
@@ -69,6 +70,7 @@ def padded_model():
     return keras.Model(ids, keras.layers.Dense(1)(x))
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_a_padded_batch_is_the_same_eagerly_in_a_graph_under_xla_and_in_fit(dense_path):
     ids = np.random.default_rng(3).integers(1, 11, (5, 7)).astype("int32")
@@ -111,7 +113,7 @@ OTHER_MASKS = {
 @pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
 @pytest.mark.parametrize("other", OTHER_MASKS)
-@pytest.mark.parametrize("path", ["dense", "streamed"])
+@pytest.mark.parametrize("path", PATHS)
 def test_a_later_token_changes_no_bit_before_it_whatever_else_is_asked_for(path, other, policy):
     tokens = draw(2, 7, 11)
     changed = tokens.copy()
@@ -169,6 +171,7 @@ def test_a_dropout_rate_keeps_the_streamed_path_and_no_weights_come_unasked(monk
 # Note 31.
 
 
+@pytest.mark.tensorflow
 def test_no_more_than_a_block_is_asked_of_a_bias_at_once():
     inner, asked = biases.alibi(3), []
 
@@ -180,11 +183,13 @@ def test_no_more_than_a_block_is_asked_of_a_bias_at_once():
     query, value = draw(2, 3, 13, 5), draw(2, 3, 17, 5)
     results = []
     for bias in (Noted(), inner.dense(13, 17)):
-        x = tf.constant(query)
-        with blocks_of((4, 6)), tf.GradientTape() as tape:
-            tape.watch(x)
-            output = attend(query=x, value=value, bias=bias, path="streamed")
-        results.append((output, tape.gradient(output, x)))
+
+        def run(query, bias=bias):
+            return attend(query=query, value=value, bias=bias, path="streamed")
+
+        with blocks_of((4, 6)):
+            output, (gradient,) = both_ways(run, [query])
+        results.append((output, gradient))
     assert (4, 6) in asked and max(queries * keys for queries, keys in asked) == 4 * 6
     for here, there in zip(*results, strict=True):
         np.testing.assert_allclose(here, there, rtol=1e-5, atol=1e-5)

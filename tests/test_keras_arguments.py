@@ -188,7 +188,7 @@ def test_flash_attention_says_where_it_cannot_stream(monkeypatch):
     ):
         layer(tokens, tokens, return_attention_scores=True)
     layer(tokens, tokens)
-    monkeypatch.setattr("tfattn.core.paths.blockwise.BACKENDS", ())
+    monkeypatch.setattr("tfattn.core.paths.STREAMING_BACKENDS", ())
     with pytest.raises(
         ValueError, match="`flash_attention` must be None or False with the backend"
     ):

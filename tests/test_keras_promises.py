@@ -5,10 +5,11 @@ place; where they do it in another way, a test says which.
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests import reference
+from tests.tensors import as_tensor, both_ways, numpy
 from tests.test_multi_head import draw
 
 B, T, S, H, P, V = 2, 3, 7, 5, 2, 4
@@ -136,7 +137,7 @@ def test_initializers_regularizers_and_constraints_reach_every_map():
     )
     layer(QUERY, VALUE, KEY)
     for weight in layer.weights:
-        assert np.all(weight.numpy() == 1)
+        assert np.all(numpy(weight) == 1)
         assert isinstance(weight.constraint, keras.constraints.NonNeg)
         strength = 0.25 if weight.name == "bias" else 0.5
         assert float(weight.regularizer(weight)) == pytest.approx(strength * np.prod(weight.shape))
@@ -195,7 +196,7 @@ def test_dot_products_without_a_scale_equal_keras(causal, masked):
     real = reference.padding([3, 6], S)[:, 0]
     call = {"use_causal_mask": causal, "return_attention_scores": True}
     ours = layer(query, value, key, value_mask=real if masked else None, **call)
-    mask = [None, tf.constant(real)] if masked else None
+    mask = [None, as_tensor(real)] if masked else None
     theirs = keras.layers.Attention()([query, value, key], mask=mask, **call)
     for mine, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(mine, other, atol=1e-5)
@@ -232,10 +233,13 @@ def test_a_learned_scale_is_a_score_of_ones_own():
         (theirs, lambda: theirs([query, VALUE, key])),
     ):
         layer.trainable_weights[0].assign(0.3)
-        with tf.GradientTape() as tape:
-            output = call()
-            total = tf.reduce_sum(output**2)
-        slopes.append((output, tape.gradient(total, layer.trainable_variables)[0]))
+        (_, output), gradients = both_ways(
+            lambda call=call: (ops.sum((output := call()) ** 2), output),
+            (),
+            variables=layer.trainable_variables,
+            has_aux=True,
+        )
+        slopes.append((output, gradients[0]))
     np.testing.assert_allclose(slopes[0][0], slopes[1][0], atol=1e-5)
     np.testing.assert_allclose(slopes[0][1], slopes[1][1], rtol=1e-4)
 
@@ -262,7 +266,7 @@ def test_the_sum_of_tanh_equals_keras_where_the_maps_do_nothing(use_scale):
     query, key = draw(B, T, 11), draw(B, S, 11, seed=1)
     theirs = keras.layers.AdditiveAttention(use_scale=use_scale)
     expected = theirs([query, VALUE, key], return_attention_scores=True)
-    scale = theirs.scale.numpy() if use_scale else np.ones(11)
+    scale = numpy(theirs.scale) if use_scale else np.ones(11)
     ours = tfattn.AdditiveAttention(units=11)
     ours(query, VALUE, key)
     ours.set_weights([np.eye(11), np.eye(11), scale[:, None]])
@@ -275,8 +279,8 @@ def test_additive_attention_is_causal_and_masked_as_keras_is():
     query, value = draw(B, S, 11), draw(B, S, 11, seed=1)
     real = reference.padding([3, 6], S)[:, 0]
     theirs, ours = keras.layers.AdditiveAttention(), tfattn.AdditiveAttention(units=11)
-    expected = theirs([query, value], mask=[None, tf.constant(real)], use_causal_mask=True)
+    expected = theirs([query, value], mask=[None, as_tensor(real)], use_causal_mask=True)
     ours(query, value)
-    ours.set_weights([np.eye(11), np.eye(11), theirs.scale.numpy()[:, None]])
+    ours.set_weights([np.eye(11), np.eye(11), numpy(theirs.scale)[:, None]])
     output = ours(query, value, value_mask=real, use_causal_mask=True)
     np.testing.assert_allclose(output, expected, atol=1e-5)

@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfattn
 from tests.refusals import message, table
+from tests.tensors import as_tensor, tf
 from tfattn.smoothing import KernelRegression
 
 N = 53
@@ -254,7 +254,7 @@ def test_only_the_bandwidth_is_trained():
     assert len(model.trainable_weights) == 1
     np.testing.assert_array_equal(model.points[:, 0], x)  # in float64, as they came
     np.testing.assert_array_equal(model.heights[:, 0], y)
-    assert tf.convert_to_tensor(model.trainable_weights[0].value).shape == ()
+    assert as_tensor(model.trainable_weights[0].value).shape == ()
 
 
 X = np.linspace(0.0, 1.0, 7)
@@ -497,6 +497,7 @@ def test_the_model_answers_at_the_edges_what_the_regression_does(name):
 REAL = "be an array of real numbers (read a tf.data pipeline or a generator first)"
 
 
+@pytest.mark.tensorflow
 @table(
     (
         lambda: tfattn.NadarayaWatsonRegressor().fit(np.where(X == X[2], np.nan, X), X),

@@ -3,10 +3,11 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests.small_vocabulary import blocks
+from tests.tensors import as_tensor, numpy, tf
 
 V, WIDTH, HEADS, HIDDEN = 13, 10, 5, 14
 B, T, L = 3, 7, 11
@@ -41,14 +42,14 @@ def begun(ids):
 @pytest.mark.parametrize("tie", [False, True])
 def test_a_token_sees_those_up_to_it_and_no_padding(tie):
     model, ids = small(tie_embeddings=tie), texts()
-    wanted = model(ids).numpy()
+    wanted = numpy(model(ids))
     for t in range(1, T):
         changed = ids.copy()
         changed[1, t] = (changed[1, t] + 1 - 4) % (V - 4) + 4
-        output = model(changed).numpy()
+        output = numpy(model(changed))
         np.testing.assert_array_equal(output[1, :t], wanted[1, :t])
         assert np.all(np.any(output[1, t:] != wanted[1, t:], axis=-1))
-    alone = model(ids[:1, :4]).numpy()
+    alone = numpy(model(ids[:1, :4]))
     np.testing.assert_allclose(alone[0], wanted[0, :4], atol=1e-5)
 
 
@@ -63,7 +64,7 @@ def test_it_is_the_decoder_of_a_transformer_without_the_attention_over_a_memory(
 
 def test_tied_embeddings_are_the_output_projection():
     model, ids = small(), texts()
-    x = model.decoder(ids).numpy()
+    x = numpy(model.decoder(ids))
     table = model.decoder.embedding.get_weights()[0]
     np.testing.assert_allclose(model(ids), x @ table.T, atol=1e-4)
     assert small(tie_embeddings=False).count_params() == model.count_params() + WIDTH * V + V
@@ -105,7 +106,7 @@ def test_steps_are_the_whole_call(max_length):
 def test_where_the_prompt_has_a_token_no_other_can_follow(max_length):
     model, ids = small(), texts()
     logits = run(model, ids, model.encode(ids, max_length))
-    whole = model(begun(ids)).numpy()[:, :T]
+    whole = numpy(model(begun(ids)))[:, :T]
     written = ids != 0
     np.testing.assert_array_equal(np.isfinite(logits[written]).sum(-1), 1)
     np.testing.assert_array_equal(logits[written].argmax(-1), ids[written])
@@ -137,7 +138,7 @@ SEARCHES = {
 @pytest.mark.parametrize("name", SEARCHES)
 def test_prompts_of_several_lengths_are_each_gone_on_from_as_if_alone(name):
     model, prompts = small(num_layers=1), texts()
-    written = SEARCHES[name](model.step, model.encode(prompts, L), B, L).numpy()
+    written = numpy(SEARCHES[name](model.step, model.encode(prompts, L), B, L))
     assert len(np.unique(written, axis=0)) == B
     np.testing.assert_array_equal(written[:, :T][prompts != 0], prompts[prompts != 0])
     for row in range(B):
@@ -149,11 +150,11 @@ def test_prompts_of_several_lengths_are_each_gone_on_from_as_if_alone(name):
 @pytest.mark.parametrize("max_length", [None, L])
 def test_greedy_search_goes_on_as_a_plain_loop_over_the_model(max_length):
     model, prompts = small(), texts()
-    written = tfattn.greedy_search(model.step, model.encode(prompts, max_length), B, L).numpy()
+    written = numpy(tfattn.greedy_search(model.step, model.encode(prompts, max_length), B, L))
     for row, tokens in zip(prompts, written, strict=True):
         ids = [BEGIN, *row[row != 0]]
         while len(ids) <= L and ids[-1] != END:
-            ids.append(int(model(np.array([ids])).numpy()[0, -1].argmax()))
+            ids.append(int(numpy(model(np.array([ids])))[0, -1].argmax()))
         assert [*ids[1:], *[0] * L][:L] == tokens.tolist()
 
 
@@ -162,14 +163,15 @@ def test_a_prompt_counts_nothing_in_the_score_of_a_beam():
     found = tfattn.beam_search(
         model.step, model.encode(prompts, L), B, L, num_beams=3, length_penalty=0.0
     )
-    tokens = found.tokens.numpy()[:, 0]
-    logits = tf.nn.log_softmax(model(begun(tokens))).numpy()
+    tokens = numpy(found.tokens)[:, 0]
+    logits = numpy(ops.log_softmax(model(begun(tokens))))
     for row, prompt in enumerate(prompts):
         own = range(np.count_nonzero(prompt), np.count_nonzero(tokens[row]))
         score = sum(logits[row, t, tokens[row, t]] for t in own)
         np.testing.assert_allclose(found.scores[row, 0], score, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_one_trace_serves_prompts_of_all_lengths():
     model = small()
@@ -178,12 +180,12 @@ def test_one_trace_serves_prompts_of_all_lengths():
     def search(prompts):
         traces.append(1)
         state = model.encode(prompts, max_length=L)
-        return tfattn.greedy_search(model.step, state, tf.shape(prompts)[0], L)
+        return tfattn.greedy_search(model.step, state, ops.shape(prompts)[0], L)
 
     traces, prompts = [], texts()
     wanted = tfattn.greedy_search(model.step, model.encode(prompts, L), B, L)
-    np.testing.assert_array_equal(search(tf.constant(prompts, "int32")), wanted)
-    np.testing.assert_array_equal(search(tf.constant(prompts[:1, :4], "int32")), wanted[:1])
+    np.testing.assert_array_equal(search(as_tensor(prompts, "int32")), wanted)
+    np.testing.assert_array_equal(search(as_tensor(prompts[:1, :4], "int32")), wanted[:1])
     assert len(traces) == 1
 
 
@@ -226,7 +228,7 @@ def test_a_trained_model_goes_on_right(copying, name):
     prompts[:, 4:] = 0
     prompts[::2, 4] = wanted[::2, 4]  # every other one has a letter of the copy already
     count = len(wanted)
-    written = SEARCHES[name](model.step, model.encode(prompts, 8), count, 8).numpy()
+    written = numpy(SEARCHES[name](model.step, model.encode(prompts, 8), count, 8))
     assert count > 30
     assert np.mean(np.all(written == wanted, axis=1)) > 0.9
 

@@ -5,10 +5,11 @@ then.
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests.small_vocabulary import V, assert_alike, blocks
+from tests.tensors import FLOAT64, tf
 from tfattn._factors import Factors
 
 pytestmark = pytest.mark.usefixtures("dense_path")
@@ -69,7 +70,7 @@ def without_logits(monkeypatch, streams):
 
     def poisoned(factors, logits):
         seen.append(logits)
-        bad = tf.reshape(logits, tf.concat([tf.shape(logits)[:-1], [V + 1]], 0))[..., :V]
+        bad = ops.reshape(logits, ops.concatenate([ops.shape(logits)[:-1], [V + 1]], 0))[..., :V]
         return on(factors, bad)
 
     monkeypatch.setattr(Factors, "on", poisoned)
@@ -94,9 +95,10 @@ def test_a_model_inside_a_functional_one_needs_no_logits_either(without_logits):
     assert np.isfinite(trained(outer)[0]).all()
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_logits_that_are_asked_for_are_computed(without_logits):
-    model, any_shape = new_model(), tf.TensorSpec((None, None), tf.int32)
+    model, any_shape = new_model(), tf.TensorSpec((None, None), "int32")
     function = tf.function(lambda *inputs: model(inputs), input_signature=[any_shape] * 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
         function(*batch()[0])
@@ -109,7 +111,7 @@ def factors_in_a_graph(model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", FLOAT64])
 @pytest.mark.parametrize("output", [None, "float32"], ids=["throughout", "but for the output"])
 def test_other_precisions_keep_their_logits(dtype, output):
     model = new_model(dtype=dtype)
@@ -130,6 +132,7 @@ def test_an_output_layer_of_ones_own_gives_no_factors():
     assert factors_in_a_graph(model) is None
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_an_adapted_output_layer_gives_the_adapted_matrix():
     model = new_model()
@@ -140,7 +143,7 @@ def test_an_adapted_output_layer_gives_the_adapted_matrix():
     def function(inputs):
         logits = model(inputs)
         factors = Factors.of(logits)
-        found.append(tf.einsum("btw,vw->btv", factors.tokens, factors.vectors) + factors.bias)
+        found.append(ops.einsum("btw,vw->btv", factors.tokens, factors.vectors) + factors.bias)
         return logits, found[0]
 
     assert_alike(*([x] for x in tf.function(function)(batch()[0])), 1e-4, 1e-5)
@@ -171,6 +174,7 @@ def test_an_output_layer_without_bias_has_factors_without_one():
     assert factors_in_a_graph(model).bias is None
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_accuracy_of_logits_that_exist_anyway_is_theirs(without_logits):
     model, metric = new_model(), tfattn.MaskedAccuracy()
@@ -178,5 +182,5 @@ def test_accuracy_of_logits_that_exist_anyway_is_theirs(without_logits):
     with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
         tf.function(
             lambda *inputs: metric.update_state(target, model(inputs)),
-            input_signature=[tf.TensorSpec((None, None), tf.int32)] * 2,
+            input_signature=[tf.TensorSpec((None, None), "int32")] * 2,
         )(*inputs)

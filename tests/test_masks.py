@@ -7,12 +7,12 @@ import pathlib
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tfattn
 from tests import reference
+from tests.tensors import as_tensor, tf
 from tfattn import masks
 from tfattn.core import trees
 from tfattn.core.masks import hooks
@@ -121,7 +121,7 @@ def test_blocks_of_a_rule_are_cut_out_of_the_whole(name):
 )
 def test_a_rectangle_may_begin_anywhere_and_reach_beyond_the_square(name, start, sides, known):
     mask, expected = RULES[name]
-    begin = start if known else [keras.ops.convert_to_tensor(x, "int32") for x in start]
+    begin = start if known else [as_tensor(x, "int32") for x in start]
     block = spread(mask.on(masks.Grid(T, S, *begin, *sides)), *sides)
     inside = spread(expected)[..., start[0] : start[0] + sides[0], start[1] : start[1] + sides[1]]
     np.testing.assert_array_equal(block[..., : inside.shape[-2], : inside.shape[-1]], inside)
@@ -394,6 +394,7 @@ def test_no_hook_is_asked_but_through_hooks():
     assert all(hasattr(masks.Mask, hook) for hook in HOOKS)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize("name", RULES)
 def test_a_mask_comes_apart_and_together_again_in_a_graph(name, join):
@@ -425,7 +426,7 @@ def test_masks_of_one_kind_have_one_structure():
     assert structure(masks.causal() & masks.window(2)) != structure(
         masks.causal() | masks.window(2)
     )
-    lengths, ids = tf.constant([3, 0]), tf.constant([[0, 0, 1, 1, 2]] * B)
+    lengths, ids = as_tensor([3, 0]), as_tensor([[0, 0, 1, 1, 2]] * B)
     tensors, _ = trees.flatten(masks.padding(lengths) & ~masks.segments(ids))
     assert [x is y for x, y in zip(tensors, [lengths, ids, ids], strict=True)] == [True] * 3
     assert trees.flatten(None) == ([], None) and trees.is_shareable(None)
@@ -501,6 +502,7 @@ def test_a_mask_that_does_not_fit_the_scores_is_refused(make, shape, message):
         make().check("layer", "attention_mask", shape)
 
 
+@pytest.mark.tensorflow
 def test_a_plan_that_turns_out_too_short_is_an_error_and_no_guess():
     with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
         masks.blocks(PLAN, 2).dense(9, S)
@@ -523,13 +525,13 @@ OFFSETS = {
 }
 
 
-@pytest.mark.parametrize("as_tensor", [False, True], ids=["int", "tensor"])
+@pytest.mark.parametrize("is_tensor", [False, True], ids=["int", "tensor"])
 @pytest.mark.parametrize("name", OFFSETS)
-def test_a_query_inside_of_a_longer_cache_sees_what_it_sees_in_the_square(name, as_tensor):
+def test_a_query_inside_of_a_longer_cache_sees_what_it_sees_in_the_square(name, is_tensor):
     mask = OFFSETS[name]
     square = np.broadcast_to(dense(mask, S, S), (S, S))
     for position in range(S - 1):
-        offset = tf.constant(position) if as_tensor else position
+        offset = as_tensor(position) if is_tensor else position
         grid = masks.Grid.whole(2, S, offset=offset)
         rows = square[position : position + 2]
         np.testing.assert_array_equal(np.broadcast_to(mask.on(grid), (2, S)), rows)

@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfattn
 from tests.refusals import message
+from tests.tensors import FLOAT64, as_tensor, tf
 from tests.test_multi_head import draw
 from tfattn import masks
 
@@ -33,7 +33,7 @@ ARGUMENTS = {
 def test_ones_and_zeros_are_true_and_false(name, argument, dtype):
     layer, mask = LAYERS[name](), ARGUMENTS[argument]
     expected = layer(QUERY, VALUE, **{argument: mask})
-    for given in (mask.astype(dtype), tf.constant(mask.astype(dtype))):
+    for given in (mask.astype(dtype), as_tensor(mask.astype(dtype))):
         output = layer(QUERY, VALUE, **{argument: given})
         np.testing.assert_array_equal(output, expected)
     if argument == "query_mask":
@@ -52,13 +52,14 @@ def test_other_integers_are_refused(name, argument, wrong):
 
 
 @pytest.mark.parametrize("argument", ARGUMENTS)
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", FLOAT64])
 def test_floats_are_refused_even_zeros_and_ones(argument, dtype):
-    mask = tf.constant(ARGUMENTS[argument].astype(dtype))
+    mask = as_tensor(ARGUMENTS[argument].astype(dtype))
     with pytest.raises(ValueError, match=f"`{argument}` must be boolean, True where attention is"):
         tfattn.DotProductAttention()(QUERY, VALUE, **{argument: mask})
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
 def test_in_a_graph_whatever_is_not_zero_is_true(jit):
     layer = tfattn.MultiHeadAttention(2, 3)

@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests import reference
 from tests.blockwise import UPSTREAM, B, H, S, T, assert_close, blocks_of, problem, wide
+from tests.paths import PATHS
+from tests.tensors import FLOAT64, both_ways, dtype_of, numpy, tf
 from tfattn import attend, masks, merge_attentions
 
-PATHS = ["dense", "streamed"]
 ENDS = [0, 5, 6, 6 + 7, S]  # four shards
 RNG = np.random.default_rng(3)
 SEEN = {
@@ -47,13 +48,14 @@ def test_four_shards_merge_to_the_oracle_and_to_the_gradients_of_one_call(path, 
     of_sums = np.random.default_rng(9).normal(size=(B, H, T))
 
     def found(of, arguments):
-        with tf.GradientTape() as tape:
-            tape.watch(arguments)
+        def functional(*arguments):
             output, sums = of(arguments)
-            total = tf.reduce_sum(output * tf.cast(UPSTREAM, output.dtype))
-            finite = tf.where(tf.equal(sums, -np.inf), 0.0, sums)
-            total += tf.reduce_sum(finite * tf.cast(of_sums, sums.dtype))
-        return [output, sums, *tape.gradient(total, arguments)]
+            total = ops.sum(output * ops.cast(UPSTREAM, output.dtype))
+            finite = ops.where(ops.equal(sums, -np.inf), 0.0, sums)
+            return total + ops.sum(finite * ops.cast(of_sums, sums.dtype)), [output, sums]
+
+        (_, results), gradients = both_ways(functional, arguments, has_aux=True)
+        return [*results, *gradients]
 
     def whole(arguments):
         query, key, value = arguments
@@ -61,22 +63,22 @@ def test_four_shards_merge_to_the_oracle_and_to_the_gradients_of_one_call(path, 
 
     here = found(lambda x: merge_attentions(*shards(path, x, SEEN[seen])), arguments)
     assert_close(here, found(whole, wide(arguments)), 2e-5)
-    query, key, value = (x.numpy().astype("float64") for x in arguments)
+    query, key, value = (numpy(x).astype("float64") for x in arguments)
     scores = reference.dot_product(query, key)
     assert_close(here[:1], reference.attention(scores, value, SEEN[seen])[:1], 2e-5)
     assert_close(here[1:2], [reference.log_sum_exp(scores, SEEN[seen])], 2e-5)
 
 
 def test_a_query_that_no_shard_lets_see_has_zero_minus_infinity_and_gradients_of_zero():
-    outputs = [tf.zeros((1, 2, 3))] * 2
-    sums = [tf.constant([[-np.inf, 0.5]], "float32"), tf.constant([[-np.inf, -np.inf]], "float32")]
-    with tf.GradientTape() as tape:
-        tape.watch(sums)
-        output, merged = merge_attentions(outputs, sums)
-        total = tf.reduce_sum(output) + tf.reduce_sum(merged)
+    outputs = [ops.zeros((1, 2, 3))] * 2
+    sums = [
+        np.array([[-np.inf, 0.5]], "float32"),
+        np.array([[-np.inf, -np.inf]], "float32"),
+    ]
+    (output, merged), gradients = both_ways(lambda *sums: merge_attentions(outputs, sums), sums)
     np.testing.assert_array_equal(output, np.zeros((1, 2, 3)))
     np.testing.assert_array_equal(merged, [[-np.inf, 0.5]])
-    first, second = tape.gradient(total, sums)
+    first, second = gradients
     np.testing.assert_allclose(first, [[0, 1]])
     np.testing.assert_array_equal(second, [[0, 0]])
 
@@ -93,24 +95,25 @@ def test_what_is_merged_can_be_merged_again_in_any_order():
 @pytest.mark.parametrize("size", [-1e4, 1e4])
 def test_sums_of_any_size_neither_overflow_nor_vanish(size):
     output, sums = merge_attentions(
-        [tf.ones((1, 1, 2)), 3 * tf.ones((1, 1, 2))], [tf.fill((1, 1), size)] * 2
+        [ops.ones((1, 1, 2)), 3 * ops.ones((1, 1, 2))], [ops.full((1, 1), size)] * 2
     )
     np.testing.assert_allclose(output, np.full((1, 1, 2), 2.0), 1e-6)
     np.testing.assert_allclose(sums, [[size + np.log(2)]], 1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", FLOAT64])
 def test_keeps_the_dtypes_of_its_parts(dtype):
     _, arguments = problem(13, dtype=dtype)
     output, sums = merge_attentions(*shards("dense", arguments, SEEN["some"]))
-    assert output.dtype == dtype
-    assert sums.dtype == ("float64" if dtype == "float64" else "float32")
+    assert dtype_of(output) == dtype
+    assert dtype_of(sums) == ("float64" if dtype == "float64" else "float32")
     query, key, value = wide(arguments)
     whole = attend(query, value, key, mask=SEEN["some"])
     tolerance = {"float16": 4e-3, "bfloat16": 4e-2, "float64": 1e-12}[dtype]
     assert_close([output], [whole], tolerance)
 
 
+@pytest.mark.tensorflow
 def test_runs_in_a_graph_of_unknown_sizes():
     spec = [tf.TensorSpec((None, None, 3)), tf.TensorSpec((None, None))]
 
@@ -129,7 +132,7 @@ def test_a_sink_is_a_shard_whose_value_is_zero():
     output, sums = attend(query, value, key, mask=masks.padding([9, 0]), return_log_sum_exp=True)
     sinks = np.arange(H, dtype="float32") - 1.5
     here = tfattn.normalizers.add_sinks(output, sums, sinks)
-    shard = tf.zeros_like(output), sinks[:, None] + tf.zeros_like(sums)
+    shard = ops.zeros_like(output), sinks[:, None] + ops.zeros_like(sums)
     assert_close(here, merge_attentions([output, shard[0]], [sums, shard[1]]), 1e-5)
     assert np.isfinite(here[1]).all()
 

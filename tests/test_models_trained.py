@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tfattn
+from tests.tensors import numpy
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -83,10 +84,10 @@ def test_frozen_weights_stay_as_they_are(case):
     part = model.encoder if hasattr(model, "encoder") else model.decoder.embedding
     part.trainable = False
     compiled(model, keras.optimizers.SGD(0.1, momentum=0.9))
-    before = [weight.numpy() for weight in model.weights]
+    before = [numpy(weight) for weight in model.weights]
     case.fit(model)
     moved = [
-        not np.array_equal(weight.numpy(), old)
+        not np.array_equal(numpy(weight), old)
         for weight, old in zip(model.weights, before, strict=True)
     ]
     frozen = {id(weight) for weight in part.weights}
@@ -110,18 +111,18 @@ def test_a_subclass_may_build_layers_of_its_own_in_its_call(case):
 
     model = compiled(case.make(Longer))
     case.fit(model)
-    before = model.extra.kernel.numpy()
+    before = numpy(model.extra.kernel)
     case.fit(model)
-    assert not np.array_equal(model.extra.kernel.numpy(), before)
+    assert not np.array_equal(numpy(model.extra.kernel), before)
 
 
 @pytest.mark.slow(keep=1)
 def test_without_a_step_no_average_is_taken_for_weights(case):
     model = case.make()
     model.build_for_any()
-    before = [weight.numpy() for weight in model.weights]
+    before = [numpy(weight) for weight in model.weights]
     compiled(model, keras.optimizers.Adam(use_ema=True))
     with pytest.raises(AttributeError):  # Keras's, whose optimizer has no variables yet
         case.fit(model, epochs=2, initial_epoch=2)
     for weight, old in zip(model.weights, before, strict=True):
-        np.testing.assert_array_equal(weight.numpy(), old)
+        np.testing.assert_array_equal(numpy(weight), old)

@@ -5,12 +5,13 @@ one is right.
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from keras import ops
 
 import tfattn
 from tests import reference
+from tests.tensors import as_tensor, both_ways, numpy, tf
 from tfattn.layers.positions.base import HeadPositions
 
 B, T, S = 2, 3, 7
@@ -105,9 +106,11 @@ def test_equals_keras_in_gradients():
     layers = pair(tokens, tokens, num_heads=3, key_dim=5)
     gradients = []
     for layer in layers:
-        with tf.GradientTape() as tape:
-            total = tf.reduce_sum(layer(tokens, tokens, use_causal_mask=True) ** 2)
-        gradients.append(tape.gradient(total, layer.trainable_variables))
+
+        def squares(layer=layer):
+            return ops.sum(layer(tokens, tokens, use_causal_mask=True) ** 2)
+
+        gradients.append(both_ways(squares, (), variables=layer.trainable_variables)[1])
     for ours, theirs in zip(*gradients, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
@@ -166,11 +169,16 @@ def test_broken_padding_reaches_no_output_and_no_gradient(broken):
     query_mask = reference.padding([5, 5], S)[:, 0]
     layer = tfattn.MultiHeadAttention(3, 5)
     expected = np.asarray(layer(clean, clean, valid_lens=lengths))
-    with tf.GradientTape() as tape:
-        output = layer(tokens, tokens, query_mask=query_mask, valid_lens=lengths)
-        total = tf.reduce_sum(output[:, :5] ** 2)
-    np.testing.assert_array_equal(np.asarray(output)[:, :5], expected[:, :5])
-    for gradient in tape.gradient(total, layer.trainable_variables):
+
+    def squares():
+        output = layer(tokens, tokens, query_mask=query_mask, valid_lens=lengths)[:, :5]
+        return ops.sum(output**2), output
+
+    (_, output), gradients = both_ways(
+        squares, (), variables=layer.trainable_variables, has_aux=True
+    )
+    np.testing.assert_array_equal(output, expected[:, :5])
+    for gradient in gradients:
         assert np.isfinite(gradient).all()
 
 
@@ -184,10 +192,14 @@ def test_keys_that_an_attention_mask_hides_from_all_reach_no_gradient(broken, sc
     mask = np.ones((B, 1, S), bool)
     mask[:, :, 5:] = False
     layer = tfattn.MultiHeadAttention(3, 5, score=score)
-    with tf.GradientTape() as tape:
-        total = tf.reduce_sum(layer(query, value, attention_mask=mask) ** 2)
+    layer(query, value)
+    total, gradients = both_ways(
+        lambda: ops.sum(layer(query, value, attention_mask=mask) ** 2),
+        (),
+        variables=layer.trainable_variables,
+    )
     assert np.isfinite(total)
-    for gradient in tape.gradient(total, layer.trainable_variables):
+    for gradient in gradients:
         assert np.isfinite(gradient).all()
 
 
@@ -257,7 +269,7 @@ def test_first_weights_follow_the_two_dimensional_matrix():
     layer.build((None, None, 512), (None, None, 512))
     bound = np.sqrt(6 / (512 + 512))
     for dense in (layer.query_dense, layer.key_dense, layer.value_dense, layer.output_dense):
-        largest = np.abs(dense.kernel.numpy()).max()
+        largest = np.abs(numpy(dense.kernel)).max()
         assert 0.99 * bound < largest < 1.001 * bound
 
 
@@ -271,24 +283,27 @@ def test_query_key_and_value_begin_differently():
 def test_bias_shifts_the_scores_and_has_a_gradient():
     query, value = draw(B, T, 11), draw(B, S, 5, seed=1)
     layer = tfattn.MultiHeadAttention(3, 5)
-    bias = tf.Variable(draw(1, 3, T, S, seed=2))
-    with tf.GradientTape() as tape:
-        output, weights = layer(
-            query, value, bias=tf.convert_to_tensor(bias), return_attention_scores=True
-        )
-        total = tf.reduce_sum(output**2)
+    layer(query, value)
+    bias = draw(1, 3, T, S, seed=2)
+
+    def squares(bias):
+        output, weights = layer(query, value, bias=bias, return_attention_scores=True)
+        return ops.sum(output**2), weights
+
+    (_, weights), (gradient,) = both_ways(squares, [bias], has_aux=True)
 
     def score(q, k):
-        return reference.dot_product(q, k) + bias.numpy()
+        return reference.dot_product(q, k) + bias
 
     expected = reference.multi_head(query, value, value, layer.get_weights(), score=score)
     np.testing.assert_allclose(weights, expected[1], atol=1e-5)
-    assert np.any(tape.gradient(total, bias) != 0)
+    assert np.any(numpy(gradient) != 0)
 
 
+@pytest.mark.tensorflow
 def test_one_product_a_projection_and_no_einsum():
     layer = tfattn.MultiHeadAttention(4, 8)
-    tokens = tf.constant(draw(B, S, 32))
+    tokens = as_tensor(draw(B, S, 32))
     layer(tokens, tokens)
     graph = (
         tf.function(lambda x: layer(x, x, use_causal_mask=True)).get_concrete_function(tokens).graph
@@ -345,8 +360,8 @@ def test_the_output_map_may_begin_in_another_way():
     layer = tfattn.MultiHeadAttention.from_config(layer.get_config())
     layer.build((None, None, 11), (None, None, 11))
     for dense in (layer.query_dense, layer.key_dense, layer.value_dense):
-        assert np.all(dense.kernel.numpy() == 1)
-    assert np.all(layer.output_dense.kernel.numpy() == 0)
+        assert np.all(numpy(dense.kernel) == 1)
+    assert np.all(numpy(layer.output_dense.kernel) == 0)
 
 
 # Positions within attention.
@@ -395,6 +410,7 @@ def test_turned_heads_are_cached_at_their_positions():
         np.testing.assert_allclose(output[:, 0], wanted[:, t], atol=1e-5)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
 def test_a_position_may_be_a_tensor_and_lengths_unknown(jit):
@@ -407,7 +423,10 @@ def test_a_position_may_be_a_tensor_and_lengths_unknown(jit):
     )
     def run(tokens, position):
         keys, values = layer.project_keys(tokens)
-        query, seen = tokens[:, position : position + 1], tf.range(tf.shape(tokens)[1]) <= position
+        query, seen = (
+            tokens[:, position : position + 1],
+            ops.arange(ops.shape(tokens)[1]) <= position,
+        )
         one, _ = layer.attend_projected(query, keys, values, seen[None, None], start=position)
         return one, layer(tokens, tokens, use_causal_mask=True)
 
@@ -453,9 +472,7 @@ def test_weights_of_positions_are_the_layers_and_get_a_gradient():
     layer, tokens = turning(positions=Scaled()), draw(B, S, 11)
     layer.build((None, None, 11), (None, None, 11))
     (factor,) = (w for w in layer.trainable_weights if w.path.endswith("factor"))
-    with tf.GradientTape() as tape:
-        total = tf.reduce_sum(layer(tokens, tokens) ** 2)
-    slope = tape.gradient(total, factor.value)
+    _, (slope,) = both_ways(lambda: ops.sum(layer(tokens, tokens) ** 2), (), variables=[factor])
     assert np.isfinite(slope) and slope != 0
 
 

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
+from tests.tensors import tf
 from tfattn import (
     biases,
     convert,
@@ -63,12 +64,12 @@ NONSENSE: dict[str, Any] = {
 # What is made of a right array: nonsense that is right but for one thing.
 BENT: dict[str, Callable[[np.ndarray], Any]] = {
     "text in its shape": lambda x: np.full(x.shape, "abc"),
-    "tensor of text": lambda x: tf.fill(x.shape, "abc"),
+    "tensor of text": lambda x: ops.full(x.shape, "abc"),
     "objects in its shape": lambda x: np.full(x.shape, None),
     "booleans in its shape": lambda x: np.ones(x.shape, bool),
     "complex": lambda x: x.astype("complex64"),
-    "ragged": lambda x: tf.RaggedTensor.from_tensor(x) if x.ndim > 1 else None,
-    "sparse": lambda x: tf.sparse.from_dense(x),
+    "ragged": lambda x: tf.RaggedTensor.from_tensor(x) if tf and x.ndim > 1 else None,
+    "sparse": lambda x: tf.sparse.from_dense(x) if tf else None,
     "an axis more": lambda x: x[None],
     "an axis less": lambda x: x[0],
     "empty batch": lambda x: x[:0],
@@ -138,7 +139,7 @@ def called(make, *first):
 
 
 def step(tokens, position, state):
-    return tf.zeros((tf.shape(tokens)[0], V)), state
+    return ops.zeros((ops.shape(tokens)[0], V)), state
 
 
 FLOATS = np.linspace(0.0, 1.0, B * T * D, dtype="float32").reshape(B, T, D)
@@ -1378,6 +1379,7 @@ def test_booleans_are_not_multiplied(call):
         call(FLOATS > 0, FLOATS)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("call", [tfattn.attend, attention_of])
 def test_ragged_and_sparse_tensors_get_the_recipe(call):
     ragged = tf.RaggedTensor.from_tensor(FLOATS)

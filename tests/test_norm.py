@@ -3,9 +3,10 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
-from tests import reference
+from tests import reference, tensors
+from tests.tensors import as_tensor, dtype_of, needs_float64, numpy, tf
 from tfattn.layers.transformer.norm import LayerNormalization
 
 B, T, D = 2, 3, 5
@@ -25,22 +26,22 @@ def made(kind=LayerNormalization, dtype="float32", shape=(B, T, D), weights=None
 
 def both_ways(layer, x, upstream):
     """Output, and the gradients of Σ upstream · output by the tokens and the layer's weights."""
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        output = layer(x)
-    sources = [x, *(weight.value for weight in layer.trainable_weights)]
-    return [output, *tape.gradient(output, sources, tf.cast(upstream, output.dtype))]
+    output, gradients = tensors.both_ways(layer, [x], upstream, layer.trainable_weights)
+    return [output, *gradients]
 
 
 def assert_close(these, those, tolerance):
     for this, that in zip(these, those, strict=True):
+        this, that = (x if isinstance(x, np.ndarray) else numpy(as_tensor(x)) for x in (this, that))
         np.testing.assert_allclose(
-            np.asarray(this, "float64"), np.asarray(that, "float64"), tolerance, tolerance
+            this.astype("float64"), that.astype("float64"), tolerance, tolerance
         )
 
 
 @pytest.mark.parametrize("shape", [(7, D), (B, T, D), (2, 1, 3, D)], ids=str)
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("float64", 1e-8)])
+@pytest.mark.parametrize(
+    "dtype, tolerance", [("float32", 1e-5), pytest.param("float64", 1e-8, marks=needs_float64)]
+)
 def test_output_and_gradients_are_those_of_the_formula(shape, dtype, tolerance):
     x, upstream, layer = draw(*shape), draw(*shape, seed=3), made(dtype=dtype, shape=shape)
     arrays = [x, *layer.get_weights()]
@@ -49,9 +50,10 @@ def test_output_and_gradients_are_those_of_the_formula(shape, dtype, tolerance):
         return np.sum(upstream * reference.layer_norm(*arrays, EPSILON))
 
     expected = [reference.layer_norm(*arrays, EPSILON), *reference.slopes(summed, *arrays)]
-    assert_close(both_ways(layer, tf.constant(x, dtype), upstream), expected, tolerance)
+    assert_close(both_ways(layer, as_tensor(x, dtype), upstream), expected, tolerance)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
 def test_a_graph_of_any_lengths_gives_the_same(jit):
     layer, unknown = made(), tf.TensorSpec((None, None, D))
@@ -59,36 +61,34 @@ def test_a_graph_of_any_lengths_gives_the_same(jit):
         lambda *x: both_ways(layer, *x), jit_compile=jit, input_signature=[unknown, unknown]
     )
     for tokens in (T, 7):
-        x, upstream = (tf.constant(draw(B, tokens, D, seed=seed), tf.float32) for seed in (0, 3))
+        x, upstream = (as_tensor(draw(B, tokens, D, seed=seed), "float32") for seed in (0, 3))
         assert_close(run(x, upstream), both_ways(layer, x, upstream), 1e-5)
-    nothing = run(tf.zeros((0, T, D)), tf.zeros((0, T, D)))
+    nothing = run(ops.zeros((0, T, D)), ops.zeros((0, T, D)))
     assert nothing[1].shape == (0, T, D) and not np.any(nothing[2])
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
 def test_second_derivatives_are_right(graph):
     """Those of Keras's layer are not: TensorFlow's variance takes the mean for a constant."""
     x, direction, layer = (
-        tf.constant(draw(B, T, D)),
-        tf.constant(draw(B, T, D, seed=3)),
+        as_tensor(draw(B, T, D)),
+        as_tensor(draw(B, T, D, seed=3)),
         made(dtype="float64"),
     )
     gamma, beta = (weight.value for weight in layer.weights)
 
     def plainly(x):
-        centred = x - tf.reduce_mean(x, -1, keepdims=True)
-        return (
-            gamma * centred / tf.sqrt(tf.reduce_mean(centred**2, -1, keepdims=True) + EPSILON)
-            + beta
-        )
+        centred = x - ops.mean(x, -1, keepdims=True)
+        return gamma * centred / ops.sqrt(ops.mean(centred**2, -1, keepdims=True) + EPSILON) + beta
 
     def second(norm):
         with tf.GradientTape() as outer:
             outer.watch(x)
             with tf.GradientTape() as inner:
                 inner.watch(x)
-                total = tf.reduce_sum(norm(x) ** 3)
-            slope = tf.reduce_sum(inner.gradient(total, x) * direction)
+                total = ops.sum(norm(x) ** 3)
+            slope = ops.sum(inner.gradient(total, x) * direction)
         return outer.gradient(slope, [x, gamma])
 
     here = tf.function(second)(layer) if graph else second(layer)
@@ -103,15 +103,16 @@ def test_half_precision_has_its_statistics_in_float32(dtype, tolerance):
     # bfloat16.
     x, upstream = 4000 + 300 * draw(B, T, D), draw(B, T, D, seed=3)
     here = made(dtype=dtype, shape=(B, T, D))
-    x = tf.cast(x, here.compute_dtype)
+    x = ops.cast(x, here.compute_dtype)
     found = both_ways(here, x, upstream)
-    assert [y.dtype for y in found] == [here.compute_dtype] * 2 + ["float32"] * 2
+    assert [dtype_of(y) for y in found] == [here.compute_dtype] * 2 + ["float32"] * 2
     expected = both_ways(
-        made(), tf.cast(x, "float32"), tf.cast(tf.cast(upstream, here.compute_dtype), "float32")
+        made(), ops.cast(x, "float32"), ops.cast(ops.cast(upstream, here.compute_dtype), "float32")
     )
+    found, expected = ([numpy(y) for y in each] for each in (found, expected))
     scales = [np.abs(y).max() for y in expected]
     assert_close(
-        [y / s for y, s in zip(map(np.float64, found), scales, strict=True)],
+        [y / s for y, s in zip(found, scales, strict=True)],
         [y / s for y, s in zip(expected, scales, strict=True)],
         tolerance,
     )
@@ -157,8 +158,9 @@ def test_without_a_weight_or_over_other_axes_it_is_that_of_keras(options):
     np.testing.assert_allclose(here, theirs, atol=1e-5)
 
 
+@pytest.mark.tensorflow
 def test_the_gradient_of_a_reloaded_graph_is_the_same(tmp_path):
-    layer, module, x = made(), tf.Module(), tf.constant(draw(B, T, D), tf.float32)
+    layer, module, x = made(), tf.Module(), as_tensor(draw(B, T, D), "float32")
     module.weights = [weight.value for weight in layer.weights]
     module.run = tf.function(lambda x: layer(x), input_signature=[tf.TensorSpec((None, None, D))])
     tf.saved_model.save(module, tmp_path)
@@ -167,7 +169,7 @@ def test_the_gradient_of_a_reloaded_graph_is_the_same(tmp_path):
     for run in (module.run, again.run):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            total = tf.reduce_sum(run(x) ** 3)
+            total = ops.sum(run(x) ** 3)
         gradients.append(tape.gradient(total, x))
     np.testing.assert_allclose(*gradients, atol=1e-5)
     assert np.abs(gradients[0]).max() > 0.1

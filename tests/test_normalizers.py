@@ -3,13 +3,15 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from keras import ops
 
 import tfattn
 from tests import reference
 from tests.blockwise import B, D, H, S, T, assert_close, blocks_of, mask_of, problem
+from tests.paths import PATHS
+from tests.tensors import FLOAT64, FLOATS, both_ways, needs_float64, numpy, tf
 from tfattn import attend, masks, normalizers
 from tfattn.layers.attention import base
 
@@ -27,7 +29,7 @@ SINKS = np.array([-1.0, 0.0, 2.0, 0.5])
 @given(
     seed=st.integers(0, 2**32 - 1),
     name=st.sampled_from(sorted(FUNCTIONS)),
-    dtype=st.sampled_from(sorted(EPSILON)),
+    dtype=st.sampled_from(FLOATS),
     share=st.sampled_from([None, 0.0, 0.3, 0.8, 1.0]),
     scale=st.sampled_from([0.0, 0.3, 1.0, 100.0]),
 )
@@ -36,12 +38,10 @@ def test_functions_equal_the_oracle(seed, name, dtype, share, scale):
     function, oracle = FUNCTIONS[name]
     scores = keras.ops.cast(rng.normal(size=(2, 3, 7)) * scale, dtype)
     visible = None if share is None else rng.random((2, 1, 7)) < share
-    expected = oracle(np.asarray(keras.ops.cast(scores, "float64")), visible)
+    expected = oracle(numpy(scores).astype("float64"), visible)
     weights = function(scores, visible)
     assert keras.backend.standardize_dtype(weights.dtype) == dtype
-    np.testing.assert_allclose(
-        np.asarray(keras.ops.cast(weights, "float64")), expected, atol=EPSILON[dtype]
-    )
+    np.testing.assert_allclose(numpy(weights), expected, atol=EPSILON[dtype])
 
 
 def test_keys_that_score_as_the_kth_best_stay_too():
@@ -55,6 +55,7 @@ def test_sparsemax_of_scores_of_any_size_sums_to_one(size):
     np.testing.assert_allclose(normalizers.sparsemax(scores), [[1, 0, 0], [0.5, 0.5, 0]], atol=1e-6)
 
 
+@needs_float64
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_gradients_equal_finite_differences(name):
     rng = np.random.default_rng(11)
@@ -62,12 +63,9 @@ def test_gradients_equal_finite_differences(name):
     scores, upstream = rng.normal(size=(2, 3, 7)), rng.normal(size=(2, 3, 7))
     visible = rng.random((2, 3, 7)) < 0.7
     visible[0, 0] = False
-    tensor = tf.constant(scores)
-    with tf.GradientTape() as tape:
-        tape.watch(tensor)
-        total = tf.reduce_sum(function(tensor, visible) * upstream)
+    _, gradients = both_ways(lambda x: function(x, visible), [scores], upstream)
     expected = reference.slopes(lambda x: (oracle(x, visible) * upstream).sum(), scores)
-    assert_close([tape.gradient(total, tensor)], expected, 1e-6)
+    assert_close(gradients, expected, 1e-6)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -78,12 +76,12 @@ def test_what_is_hidden_reaches_neither_weights_nor_gradient(name, broken):
     clean = np.random.default_rng(1).normal(size=(2, 4)).astype("float32")
 
     def found(scores):
-        scores = tf.constant(scores)
-        with tf.GradientTape() as tape:
-            tape.watch(scores)
+        def squares(scores):
             weights = function(scores, visible)
-            total = tf.reduce_sum(weights**2)
-        return weights, tape.gradient(total, scores)
+            return ops.sum(weights**2), weights
+
+        (_, weights), [gradient] = both_ways(squares, [scores], has_aux=True)
+        return weights, gradient
 
     weights, gradient = found(np.where(visible, clean, np.float32(broken)))
     for this, that in zip((weights, gradient), found(clean), strict=True):
@@ -116,14 +114,14 @@ def test_attention_with_them_equals_the_oracle(name, mask):
     score, arguments = problem(3)
     query, key, value = arguments
     rule = mask_of(mask, 3)
-    seen = None if rule is None else rule.dense(T, S).numpy()
+    seen = None if rule is None else numpy(rule.dense(T, S))
     if seen is not None and seen.ndim == 3:
         seen = seen[:, None]
     bias = np.random.default_rng(5).normal(size=(H, T, S))[None]
     output, weights = attend(
         query, value, key, score, (), rule, bias, normalizer=function, return_weights=True
     )
-    query, key, value = (x.numpy().astype("float64") for x in arguments)
+    query, key, value = (numpy(x).astype("float64") for x in arguments)
     expected = oracle(reference.dot_product(query, key) + bias, seen)
     np.testing.assert_allclose(weights, expected, 1e-4, 1e-5)
     np.testing.assert_allclose(output, reference.pool(expected, value), 1e-4, 1e-5)
@@ -132,12 +130,13 @@ def test_attention_with_them_equals_the_oracle(name, mask):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_query_that_may_see_a_nan_becomes_nan(name):
     _, (query, key, value) = problem(7)
-    key = tf.where(np.arange(S)[:, None] == 9, np.nan, key)
-    output = attend(query, value, key, mask=masks.causal(), normalizer=FUNCTIONS[name][0]).numpy()
+    key = ops.where(np.arange(S)[:, None] == 9, np.nan, key)
+    output = numpy(attend(query, value, key, mask=masks.causal(), normalizer=FUNCTIONS[name][0]))
     sees = reference.causal(T, S)[:, 9]
     assert np.isnan(output[:, :, sees]).all() and np.isfinite(output[:, :, ~sees]).all()
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
@@ -190,25 +189,26 @@ def test_keras_own_sparsemax_still_gives_rows_that_do_not_sum_to_one():
 # Sinks.
 
 
-@pytest.mark.parametrize("path", ["dense", "streamed"])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("mask", ["none", "causal", "padding by query", "explicit by head"])
 def test_sinks_equal_the_oracle_on_both_paths(path, mask):
     function, arguments = problem(3)
     query, key, value = arguments
     rule = mask_of(mask, 3)
-    seen = None if rule is None else rule.dense(T, S).numpy()
+    seen = None if rule is None else numpy(rule.dense(T, S))
     if seen is not None and seen.ndim == 3:
         seen = seen[:, None]
     with blocks_of((4, 6)):
         pooled = attend(query, value, key, mask=rule, path=path, return_log_sum_exp=True)
     output, sums = normalizers.add_sinks(*pooled, SINKS)
-    query, key, value = (x.numpy().astype("float64") for x in arguments)
+    query, key, value = (numpy(x).astype("float64") for x in arguments)
     weights, expected = reference.with_sinks(reference.dot_product(query, key), SINKS, seen)
     np.testing.assert_allclose(output, reference.pool(weights, value), 1e-4, 1e-5)
     np.testing.assert_allclose(sums, expected, 1e-5, 1e-5)
 
 
-@pytest.mark.parametrize("path", ["dense", "streamed"])
+@needs_float64
+@pytest.mark.parametrize("path", PATHS)
 def test_gradients_of_sinks_equal_finite_differences_with_rows_that_see_nothing(path):
     rng = np.random.default_rng(5)
     shapes = (1, 2, T, D), (1, 2, S, D), (1, 2, S, 3), (2,)
@@ -221,17 +221,16 @@ def test_gradients_of_sinks_equal_finite_differences_with_rows_that_see_nothing(
         weights, sums = reference.with_sinks(reference.dot_product(query, key), sinks, seen)
         return (reference.pool(weights, value) * upstream).sum() + (sums * of_sums).sum()
 
-    tensors = [tf.constant(x) for x in arrays]
-    with blocks_of((4, 6)), tf.GradientTape() as tape:
-        tape.watch(tensors)
-        query, key, value, sinks = tensors
+    def ours(query, key, value, sinks):
         pooled = attend(query, value, key, mask=seen, path=path, return_log_sum_exp=True)
-        output, sums = normalizers.add_sinks(*pooled, sinks)
-        total = tf.reduce_sum(output * upstream) + tf.reduce_sum(sums * of_sums)
-    assert np.all(output.numpy()[:, :, ~seen.any(-1)] == 0)
+        return normalizers.add_sinks(*pooled, sinks)
+
+    with blocks_of((4, 6)):
+        (output, sums), gradients = both_ways(ours, arrays, (upstream, of_sums))
+    assert np.all(numpy(output)[:, :, ~seen.any(-1)] == 0)
     empty = np.broadcast_to(arrays[3][:, None], (1, 2, T))[..., ~seen.any(-1)]
-    np.testing.assert_allclose(sums.numpy()[..., ~seen.any(-1)], empty)
-    assert_close(tape.gradient(total, tensors), reference.slopes(oracle, *arrays), 1e-6)
+    np.testing.assert_allclose(numpy(sums)[..., ~seen.any(-1)], empty)
+    assert_close(gradients, reference.slopes(oracle, *arrays), 1e-6)
 
 
 @pytest.mark.parametrize("path", ["dense", "streamed"])
@@ -286,7 +285,7 @@ def heads(normalizer, **options):
     return tfattn.MultiHeadAttention(num_heads=H, key_dim=3, normalizer=normalizer, **options)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_float16", "mixed_bfloat16", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16", "mixed_bfloat16", FLOAT64])
 def test_a_layer_with_sinks_equals_the_oracle_and_its_weights_agree(dtype):
     rng = np.random.default_rng(3)
     layer = heads(tfattn.AttentionSinks(), dtype=dtype)
@@ -308,11 +307,10 @@ def test_a_layer_with_sinks_equals_the_oracle_and_its_weights_agree(dtype):
     assert keras.backend.standardize_dtype(layer.normalizer.sinks.dtype) in ("float32", "float64")
 
 
+@pytest.mark.tensorflow
 def test_a_layer_with_sinks_streams_and_its_gradients_agree(monkeypatch):
-    layer, tokens = (
-        heads(tfattn.AttentionSinks("ones")),
-        tf.random.stateless_normal((B, S, 6), (1, 2)),
-    )
+    layer = heads(tfattn.AttentionSinks("ones"))
+    tokens = np.random.default_rng(1).normal(size=(B, S, 6)).astype("float32")
     layer(tokens, tokens)
 
     def found(path):
@@ -320,10 +318,16 @@ def test_a_layer_with_sinks_streams_and_its_gradients_agree(monkeypatch):
             return attend(**{**options, "path": path})
 
         monkeypatch.setattr(base, "attend", chosen)
-        with blocks_of((4, 6)), tf.GradientTape() as tape:
+
+        def sines():
             output = layer(tokens, tokens, use_causal_mask=True, valid_lens=[S, 0])
-            total = tf.reduce_sum(tf.sin(output))
-        return [output, *tape.gradient(total, [w.value for w in layer.trainable_weights])]
+            return ops.sum(ops.sin(output)), output
+
+        with blocks_of((4, 6)):
+            (_, output), gradients = both_ways(
+                sines, (), variables=layer.trainable_weights, has_aux=True
+            )
+        return [output, *gradients]
 
     here = found("streamed")
     assert_close(here, found("dense"), 1e-5)

@@ -3,10 +3,11 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests import reference
 from tests.blockwise import blocks_of
+from tests.paths import PATHS
+from tests.tensors import as_tensor, both_ways, numpy
 from tests.test_positional import sinusoids
 from tfattn import (
     AlibiPositions,
@@ -55,7 +56,7 @@ POSITIONS = {
 }
 
 
-@pytest.fixture(params=["dense", "streamed"])
+@pytest.fixture(params=PATHS)
 def path(request, monkeypatch):
     def on_path(*args, return_weights=False, path=None, **options):
         with blocks_of((4, 6)):
@@ -73,18 +74,15 @@ def test_a_packed_row_equals_its_documents_alone_and_so_do_all_gradients(kind, p
 
     def trained(tokens, upstream, mask, **positions):
         """Output, and the gradients of tokens and of weights."""
-        tokens = tf.constant(tokens)
-        with tf.GradientTape() as tape:
-            tape.watch(tokens)
+
+        def run(tokens):
             x = added(tokens, **positions) if added else tokens
-            output = block(x, attention_mask=mask, use_causal_mask=True)
+            return block(x, attention_mask=mask, use_causal_mask=True)
+
+        run(as_tensor(tokens))  # builds the layers
         weights = [*block.trainable_variables, *(added.trainable_variables if added else [])]
-        found = tape.gradient(output, [tokens, *weights], tf.constant(upstream))
-        return (
-            output.numpy(),
-            found[0].numpy(),
-            [tf.convert_to_tensor(x).numpy() for x in found[1:]],
-        )
+        output, found = both_ways(run, [tokens], upstream, weights)
+        return numpy(output), numpy(found[0]), [numpy(x) for x in found[1:]]
 
     positions = masks.positions_in_segments(IDS)
     packed = trained(TOKENS, UPSTREAM, masks.segments(IDS), positions=positions)

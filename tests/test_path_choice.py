@@ -12,6 +12,8 @@ from tfattn.core.paths import choice, dense, thresholds
 from tfattn.core.paths.blockwise import attend as blockwise
 from tfattn.core.paths.blockwise import block_scores, differentiation
 
+pytestmark = pytest.mark.tensorflow
+
 
 @pytest.fixture(autouse=True)
 def made(monkeypatch):

@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfattn
+from tests.tensors import as_tensor, both_ways, compiled, numpy, tf
 from tfattn import data
 from tfattn.training import RDropCrossentropy
 
@@ -70,6 +70,7 @@ def test_half_the_papers_loss():
     )
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("jit", [False, True])
@@ -80,14 +81,11 @@ def test_its_gradient_is_that_of_the_formula(jit, weighted):
     )
     loss = RDropCrossentropy(5.0, 0.1)
 
-    @tf.function(jit_compile=jit)
     def gradient(logits):
-        with tf.GradientTape() as tape:
-            tape.watch(logits)
-            value = loss(ids, logits, sample_weight=weights)
-        return tape.gradient(value, logits)
+        _, (found,) = both_ways(lambda x: loss(ids, x, sample_weight=weights), [logits])
+        return found
 
-    found = gradient(tf.constant(logits, tf.float32))
+    found = compiled(gradient, jit)(as_tensor(logits, "float32"))
     share = np.where(ids == 0, 0.0, 1.0 if weights is None else weights)
 
     def total(logits):
@@ -113,29 +111,41 @@ def test_twins_that_agree_have_the_cross_entropy_alone():
 
 ROADS = {
     "eager": lambda f, *inputs: f(*inputs),
-    "unknown sizes": lambda f, *inputs: tf.function(f, input_signature=SIGNATURE)(*inputs),
-    "known sizes": lambda f, *inputs: tf.function(f)(*inputs),
-    "xla": lambda f, *inputs: tf.function(f, jit_compile=True)(*inputs),
+    "unknown sizes": lambda f, *inputs: graph_of_unknown_sizes(f)(*inputs),
+    "known sizes": lambda f, *inputs: compiled(f)(*inputs),
+    "xla": lambda f, *inputs: compiled(f, jit=True)(*inputs),
 }
-SIGNATURE = [tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None, None, V))]
+each_road = pytest.mark.parametrize(
+    "road",
+    [
+        pytest.param(road, marks=pytest.mark.tensorflow) if road == "unknown sizes" else road
+        for road in ROADS
+    ],
+)
+
+
+def graph_of_unknown_sizes(function):
+    signature = [tf.TensorSpec((None, None), "int32"), tf.TensorSpec((None, None, V))]
+    return tf.function(function, input_signature=signature)
 
 
 def value_and_gradient(loss, ids, logits):
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        value = loss(ids, logits)
-    return value, tape.gradient(value, logits)
+    value, (gradient,) = both_ways(lambda logits: loss(ids, logits), [logits])
+    return value, gradient
 
 
 @pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("road", ROADS)
+@each_road
 @pytest.mark.parametrize(
     "rows", [slice(None, -1), slice(1, None), slice(1), slice(0), [0, 0, 0]], ids=str
 )
 def test_a_batch_without_twins_has_the_cross_entropy_alone(rows, road):
     ids, logits = case()
     ids = ids[rows]
-    inputs = tf.constant(ids, tf.int32), tf.constant(logits[: len(ids)], tf.float32)
+    inputs = (
+        as_tensor(ids, "int32"),
+        as_tensor(logits[: len(ids)], "float32"),
+    )
     results = [
         ROADS[road](lambda *inputs, loss=loss: value_and_gradient(loss, *inputs), *inputs)
         for loss in (RDropCrossentropy(5.0, 0.1), tfattn.MaskedCrossentropy(0.1))
@@ -145,14 +155,14 @@ def test_a_batch_without_twins_has_the_cross_entropy_alone(rows, road):
 
 
 @pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("road", ROADS)
+@each_road
 def test_twins_are_found_on_every_road(road):
     ids, logits = case()
     loss = RDropCrossentropy(5.0, 0.1, reduction="sum")
     value, _ = ROADS[road](
         lambda *inputs: value_and_gradient(loss, *inputs),
-        tf.constant(ids, tf.int32),
-        tf.constant(logits, tf.float32),
+        as_tensor(ids, "int32"),
+        as_tensor(logits, "float32"),
     )
     np.testing.assert_allclose(value, oracle(ids, logits, 5.0, 0.1).sum(), rtol=1e-5)
 
@@ -161,7 +171,7 @@ def test_a_word_that_both_rule_out_is_no_difference():
     ids, logits = case()
     ids[ids == 1] = 2
     inputs = [
-        tf.constant(np.where(np.arange(V) == 1, value, logits), tf.float32)
+        as_tensor(np.where(np.arange(V) == 1, value, logits), "float32")
         for value in (-np.inf, -1e4)
     ]
     results = [value_and_gradient(RDropCrossentropy(5.0), ids, scores) for scores in inputs]
@@ -187,7 +197,7 @@ def test_rows_that_chance_leaves_alone_are_trained_on_and_judged(jit):
 def test_one_other_target_makes_no_twins():
     ids, logits = case()
     ids[-1, -1] = ids[-1, -1] % (V - 1) + 1
-    loss = tf.function(RDropCrossentropy(5.0, 0.1).__call__, autograph=False)
+    loss = compiled(RDropCrossentropy(5.0, 0.1).__call__)
     np.testing.assert_allclose(
         loss(ids, logits), tfattn.MaskedCrossentropy(0.1)(ids, logits), rtol=1e-6
     )
@@ -198,13 +208,10 @@ def test_what_padding_holds_reaches_nothing(garbage):
     ids, logits = case()
     dirty = np.where(ids[..., None] == 0, garbage, logits).astype("float32")
     loss, results = RDropCrossentropy(5.0, 0.1), []
-    for scores in (tf.constant(dirty), tf.constant(logits, tf.float32)):
-        with tf.GradientTape() as tape:
-            tape.watch(scores)
-            value = loss(ids, scores)
-        gradient = tape.gradient(value, scores).numpy()
+    for scores in (as_tensor(dirty), as_tensor(logits, "float32")):
+        value, gradient = map(numpy, value_and_gradient(loss, ids, scores))
         assert np.all(gradient[ids == 0] == 0)
-        results.append((value.numpy(), gradient))
+        results.append((value, gradient))
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
     np.testing.assert_allclose(results[0][1], results[1][1], atol=1e-7)
 
@@ -238,16 +245,19 @@ def test_every_row_comes_twice_one_half_after_the_other():
     doubled = data.rdrop_batches(batches)
     assert len(doubled) == len(batches)
     for batch, double in zip(batches, doubled, strict=True):
-        for rows, both in zip(tf.nest.flatten(batch), tf.nest.flatten(double), strict=True):
+        for rows, both in zip(keras.tree.flatten(batch), keras.tree.flatten(double), strict=True):
             np.testing.assert_array_equal(both, np.concatenate([rows, rows]))
 
 
+@pytest.mark.tensorflow
 def test_a_dataset_of_another_structure_keeps_it():
     rows = tf.data.Dataset.from_tensor_slices({"a": [[1, 2]], "b": [[3]]})
     ((found,), (double,)) = (list(dataset) for dataset in (rows, data.rdrop_batches(rows)))
     assert found.keys() == double.keys()
     np.testing.assert_array_equal(double["a"], [1, 2, 1, 2])
-    with pytest.raises(ValueError, match="rdrop_batches: `batches` must be a tf.data.Dataset"):
+    with pytest.raises(
+        ValueError, match="rdrop_batches: `batches` must be a tf.data.Dataset or a keras"
+    ):
         data.rdrop_batches([1, 2])
 
 

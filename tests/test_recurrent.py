@@ -3,13 +3,15 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests.recurrent import MEMORY, UNITS, B, S, T, decoder, encoder, memories, sentences, states
+from tests.tensors import as_tensor, tf
 from tfattn import RecurrentDecoder, RecurrentEncoder
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_one_trace_of_unknown_shapes_serves_all_and_xla_compiles_it():
     read = encoder(cell=keras.layers.LSTMCell, bidirectional=True)
@@ -19,8 +21,8 @@ def test_one_trace_of_unknown_shapes_serves_all_and_xla_compiles_it():
     def run(source, target):
         with tf.GradientTape() as tape:
             output, alignments = layer(target, read(source), return_attention_scores=True)
-            loss = tf.reduce_sum(tf.sin(output))
-        return output, alignments, [tf.convert_to_tensor(g) for g in tape.gradient(loss, parts)]
+            loss = ops.sum(ops.sin(output))
+        return output, alignments, [as_tensor(g) for g in tape.gradient(loss, parts)]
 
     signature = [tf.TensorSpec((None, None), "int32")] * 2
     graph = tf.function(run, input_signature=signature)
@@ -29,7 +31,7 @@ def test_one_trace_of_unknown_shapes_serves_all_and_xla_compiles_it():
         (sentences(5, seed=1)[:2], sentences(3)[:2], [graph]),
         (sentences(), sentences(T), [graph, jit]),
     ):
-        wanted = run(tf.constant(source), tf.constant(target))
+        wanted = run(as_tensor(source), as_tensor(target))
         for compiled in roads:
             got = compiled(source, target)
             keras.tree.map_structure(

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests.recurrent import (
@@ -26,6 +26,7 @@ from tests.recurrent import (
     sentences,
     states,
 )
+from tests.tensors import both_ways, numpy, tf
 from tfattn import RecurrentDecoder
 
 
@@ -102,9 +103,9 @@ def test_without_an_initial_state_the_decoder_begins_at_zero():
 def test_the_mask_that_an_encoder_puts_on_its_output_arrives_by_itself():
     read, layer = encoder(), decoder(UNITS)
     memory = read(sentences())
-    by_hand = layer(sentences(T), memory.numpy(), memory_mask=sentences() != 0)
+    by_hand = layer(sentences(T), numpy(memory), memory_mask=sentences() != 0)
     np.testing.assert_array_equal(layer(sentences(T), memory), by_hand)
-    assert np.any(layer(sentences(T), memory.numpy()) != by_hand)
+    assert np.any(layer(sentences(T), numpy(memory)) != by_hand)
 
 
 @pytest.mark.slow(keep=1)
@@ -129,17 +130,21 @@ def test_garbage_under_the_padding_of_the_memory_reaches_no_output_and_no_gradie
     mask[2] = False
 
     def run(fill):
-        filled = tf.constant(np.where(mask[..., None], memory, fill).astype("float32"))
-        watched = [filled, *(weight.value for weight in layer.trainable_weights)]
-        with tf.GradientTape() as tape:
-            tape.watch(filled)
+        filled = np.where(mask[..., None], memory, fill).astype("float32")
+
+        def functional(filled):
             outputs, alignments, _ = layer(sentences(T), filled, memory_mask=mask, **WHOLE)
-            loss = tf.reduce_sum(tf.sin(outputs)) + tf.reduce_sum(alignments**2)
-        return [outputs, alignments, *map(tf.convert_to_tensor, tape.gradient(loss, watched))]
+            loss = ops.sum(ops.sin(outputs)) + ops.sum(alignments**2)
+            return loss, [outputs, alignments]
+
+        (_, found), gradients = both_ways(
+            functional, [filled], variables=layer.trainable_weights, has_aux=True
+        )
+        return [*found, *gradients]
 
     wanted = run(0.0)
     assert all(np.isfinite(tensor).all() for tensor in wanted)
-    assert np.any(wanted[2][0] != 0) and np.all(wanted[2].numpy()[~mask] == 0)
+    assert np.any(wanted[2][0] != 0) and np.all(numpy(wanted[2])[~mask] == 0)
     for garbage in (np.nan, -np.inf, 3e38):
         for got, same in zip(run(garbage), wanted, strict=True):
             np.testing.assert_array_equal(got, same)
@@ -186,11 +191,11 @@ def test_one_token_at_a_time_equals_all_at_once(cell):
 
 def test_a_position_sees_no_later_token():
     layer, ids = decoder(), sentences(T)
-    wanted = layer(ids, memories()[0]).numpy()
+    wanted = numpy(layer(ids, memories()[0]))
     for t in range(1, T):
         changed = ids.copy()
         changed[:, t] = changed[:, t] % (VOCABULARY - 1) + 1
-        output = layer(changed, memories()[0]).numpy()
+        output = numpy(layer(changed, memories()[0]))
         np.testing.assert_array_equal(output[:, :t], wanted[:, :t])
         np.testing.assert_array_equal(np.any(output != wanted, axis=-1)[:, t:], changed[:, t:] != 0)
 
@@ -207,6 +212,7 @@ def test_alignments_are_collected_with_all_other_attention_weights():
 # Both.
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_dropout_is_off_at_inference_and_new_in_every_training_step():
     for layer, inputs in (
@@ -234,11 +240,12 @@ def test_dropout_between_the_decoders_layers_draws_anew_at_every_token():
         kernel[:, :UNITS] = 0.0
         cell.kernel.assign(kernel)
     ids, memory = np.full((1, 40), 3), np.ones((1, S, MEMORY), "float32")
-    still, moving = layer(ids, memory)[0].numpy(), layer(ids, memory, training=True)[0].numpy()
+    still, moving = numpy(layer(ids, memory)[0]), numpy(layer(ids, memory, training=True)[0])
     np.testing.assert_allclose(still[1:], still[:-1], atol=1e-6)
     assert len(np.unique(moving.round(4), axis=0)) > 20
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_agrees_with_float32(policy):

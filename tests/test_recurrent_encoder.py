@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 from tests.recurrent import (
     CELLS,
@@ -20,6 +20,7 @@ from tests.recurrent import (
     numbers,
     sentences,
 )
+from tests.tensors import both_ways, numpy
 
 
 @pytest.mark.slow(keep=1)
@@ -53,8 +54,8 @@ def test_encoder_equals_keras_own_layer_with_the_same_weights(name):
     wanted, *wanted_states = peer(embedded, mask=sentences() != 0)
     outputs, [finals] = layer(sentences(), return_state=True)
     real = sentences() != 0
-    np.testing.assert_allclose(outputs.numpy()[real], wanted.numpy()[real], atol=1e-6)
-    np.testing.assert_array_equal(outputs.numpy()[~real], 0.0)
+    np.testing.assert_allclose(numpy(outputs)[real], numpy(wanted)[real], atol=1e-6)
+    np.testing.assert_array_equal(numpy(outputs)[~real], 0.0)
     np.testing.assert_allclose(finals, wanted_states, atol=1e-6)
 
 
@@ -89,13 +90,15 @@ def test_what_the_embedding_holds_for_padding_reaches_no_output_and_no_gradient(
     table = layer.embedding.embeddings
 
     def run():
-        with tf.GradientTape() as tape:
+        def functional():
             outputs, finals = layer(sentences(), return_state=True)
-            loss = tf.reduce_sum(tf.sin(outputs)) + sum(
-                tf.reduce_sum(state**2) for state in finals[0]
-            )
-        weights = [weight.value for weight in layer.trainable_weights]
-        return [outputs, *finals[0], *map(tf.convert_to_tensor, tape.gradient(loss, weights))]
+            loss = ops.sum(ops.sin(outputs)) + sum(ops.sum(state**2) for state in finals[0])
+            return loss, [outputs, *finals[0]]
+
+        (_, found), gradients = both_ways(
+            functional, (), variables=layer.trainable_weights, has_aux=True
+        )
+        return [*found, *gradients]
 
     wanted = run()
     for garbage in (np.nan, np.inf, 1e30):

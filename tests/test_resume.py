@@ -256,7 +256,7 @@ def test_an_epoch_cut_up_by_steps_goes_on_with_the_next_batch(tmp_path):
     fit(whole, training.Backup(tmp_path / "whole"), 10, data=small_batches(), steps_per_epoch=2)
     for epochs in (3, 10):
         backup = training.Backup(tmp_path / "cut")
-        fit(cut, backup, epochs, data=small_batches().skip(2 * backup.epoch), steps_per_epoch=2)
+        fit(cut, backup, epochs, data=small_batches(skip=2 * backup.epoch), steps_per_epoch=2)
     assert_same(everything(cut), everything(whole))
 
 

@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tfattn
+from tests.tensors import as_tensor
 
 RATE = tfattn.InverseSquareRootSchedule(peak=0.01, warmup_steps=4)
 
@@ -97,5 +97,5 @@ def test_an_optimizer_follows_the_schedule():
     optimizer.build([weight])
     for step in range(7):
         before = float(weight)
-        optimizer.apply([tf.constant(1.0)])
+        optimizer.apply([as_tensor(1.0)])
         np.testing.assert_allclose(before - float(weight), float(schedule(step)), rtol=1e-4)

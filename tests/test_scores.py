@@ -6,6 +6,7 @@ import pytest
 
 import tfattn
 from tests import reference
+from tests.tensors import numpy
 
 B, T, S, D, K, U = 2, 3, 7, 5, 11, 13
 
@@ -179,7 +180,7 @@ def test_walk_through_by_hand():
 def test_initial_weights_of_heads_differ_and_have_the_matrix_bound():
     layer = tfattn.AdditiveScore(units=200)
     layer.build((None, 3, None, 100), (None, 3, None, 100))
-    kernel = layer.query_kernel.numpy()
+    kernel = numpy(layer.query_kernel)
     assert kernel.shape == (3, 100, 200)
     assert len({float(k[0, 0]) for k in kernel}) == 3
     assert 0.99 < np.abs(kernel).max() / np.sqrt(6 / 300) < 1.001

@@ -5,10 +5,12 @@ import inspect
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests.recurrent import CountingScore
+from tests.repeated import Repeated
+from tests.tensors import as_tensor, both_ways, dtype_of, numpy, tf
 from tfattn import BahdanauSeq2Seq
 
 SOURCE, TARGET, WIDTH, UNITS, T = 13, 11, 5, 7, 5
@@ -128,6 +130,7 @@ def test_steps_give_the_logits_of_teacher_forcing_at_every_position(case):
     np.testing.assert_allclose(logits, model((source, target)), atol=1e-5)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_steps_compile_into_one_loop_for_all_lengths():
     model = small(cell=keras.layers.LSTMCell)
@@ -138,11 +141,11 @@ def test_steps_compile_into_one_loop_for_all_lengths():
             logits, state = model.step(target, position, state)
             return position + 1, state, logits
 
-        length = tf.shape(target)[1]
+        length = ops.shape(target)[1]
         start = (
-            tf.constant(0),
+            as_tensor(0),
             model.encode(source, 9, alignments=True),
-            tf.zeros((tf.shape(source)[0], TARGET)),
+            ops.zeros((ops.shape(source)[0], TARGET)),
         )
         return tf.while_loop(lambda position, *_: position < length, step, start)[1:]
 
@@ -151,7 +154,7 @@ def test_steps_compile_into_one_loop_for_all_lengths():
         state, logits = last(source, target)
         np.testing.assert_allclose(logits, model((source, target))[:, -1], atol=1e-5)
         np.testing.assert_allclose(
-            state["alignments"][:, lengths[1] - 1].numpy().sum(-1), target[:, -1] != 0, atol=1e-6
+            numpy(state["alignments"][:, lengths[1] - 1]).sum(-1), target[:, -1] != 0, atol=1e-6
         )
 
 
@@ -198,7 +201,7 @@ def test_steps_write_their_alignments_row_by_row():
     [(path, wanted)] = tfattn.attention_weights(model, (source, target)).items()
     assert path == f"{model.name}/decoder"
     _, state = steps(model, source, target, max_length=T + 2)
-    alignments = state["alignments"].numpy()
+    alignments = numpy(state["alignments"])
     np.testing.assert_allclose(alignments[:, :T], wanted, atol=1e-6)
     np.testing.assert_array_equal(alignments[:, T:], 0.0)
     np.testing.assert_allclose(wanted.sum(-1), target != 0, atol=1e-6)
@@ -220,7 +223,7 @@ def test_greedy_search_writes_what_steps_by_hand_write():
     source, _ = sentences()
     tokens = np.full((3, 1), 2, "int32")
     for _ in range(6):
-        best = model((source, tokens))[:, -1].numpy().argmax(-1)
+        best = numpy(model((source, tokens))[:, -1]).argmax(-1)
         tokens = np.concatenate([tokens, best[:, None].astype("int32")], axis=1)
     for state in (model.encode(source), model.encode(source, max_length=6)):
         written = tfattn.greedy_search(model.step, state, batch_size=3, max_length=6, end_id=TARGET)
@@ -232,10 +235,10 @@ def test_greedy_search_writes_what_steps_by_hand_write():
 def test_padding_a_batch_differently_changes_no_real_scores(case):
     model = small(**CASES[case])
     source, target = sentences()
-    wanted = model((source, target)).numpy()
-    longer = model((np.pad(source, ((0, 0), (0, 4))), np.pad(target, ((0, 0), (0, 2))))).numpy()
+    wanted = numpy(model((source, target)))
+    longer = numpy(model((np.pad(source, ((0, 0), (0, 4))), np.pad(target, ((0, 0), (0, 2))))))
     np.testing.assert_allclose(longer[:, :T][target != 0], wanted[target != 0], atol=1e-6)
-    alone = model((source[:1, :4], target[:1])).numpy()
+    alone = numpy(model((source[:1, :4], target[:1])))
     np.testing.assert_allclose(alone[0], wanted[0], atol=1e-6)
 
 
@@ -243,11 +246,11 @@ def test_padding_a_batch_differently_changes_no_real_scores(case):
 def test_every_source_token_matters_to_every_target_position():
     model = small()
     source, target = sentences()
-    wanted = model((source, target)).numpy()
+    wanted = numpy(model((source, target)))
     for s in range(7):
         changed = source.copy()
         changed[1, s] = changed[1, s] % (SOURCE - 1) + 1
-        output = model((changed, target)).numpy()
+        output = numpy(model((changed, target)))
         # Padding looks at nothing.
         np.testing.assert_array_equal(np.any(output[1] != wanted[1], axis=-1), target[1] != 0)
         np.testing.assert_array_equal(output[[0, 2]], wanted[[0, 2]])
@@ -262,7 +265,7 @@ def test_a_bidirectional_encoders_last_states_pass_through_a_tanh_map(cell):
     assert len(hidden) == len(model.bridges) == 2 * len(states[0])
     for got, state, bridge in zip(hidden, keras.tree.flatten(states), model.bridges, strict=True):
         kernel, bias = bridge.get_weights()
-        np.testing.assert_allclose(got, np.tanh(state.numpy() @ kernel + bias), atol=1e-6)
+        np.testing.assert_allclose(got, np.tanh(numpy(state) @ kernel + bias), atol=1e-6)
 
 
 def test_a_forward_encoders_last_states_are_the_decoders_first():
@@ -275,7 +278,7 @@ def test_a_forward_encoders_last_states_are_the_decoders_first():
 @pytest.mark.slow
 def test_shared_embeddings_are_one_matrix_also_in_a_saved_model(tmp_path):
     model = small(share_embeddings=True, target_vocabulary_size=None)
-    wanted = model(sentences()).numpy()
+    wanted = numpy(model(sentences()))
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     for each in (model, loaded):
@@ -285,7 +288,7 @@ def test_shared_embeddings_are_one_matrix_also_in_a_saved_model(tmp_path):
     np.testing.assert_array_equal(loaded(sentences()), wanted)
     memory, states = model.encoder(sentences()[0], return_state=True)
     start = model.encode(sentences()[0])["hidden"]
-    x = model.decoder(sentences()[1], memory, initial_state=start).numpy()
+    x = numpy(model.decoder(sentences()[1], memory, initial_state=start))
     np.testing.assert_allclose(wanted, x @ model.encoder.embedding.get_weights()[0].T, atol=1e-5)
 
 
@@ -318,12 +321,7 @@ def fitted(compiled, steps, epochs, **options):
     words = rng.integers(4, TARGET, (64, 3))
     target_in = np.pad(words[:, ::-1], ((0, 0), (1, 0)), constant_values=2)
     target_out = np.pad(words[:, ::-1], ((0, 0), (0, 1)), constant_values=3)
-    batches = (
-        tf.data.Dataset.from_tensor_slices(((words, target_in), target_out))
-        .batch(32)
-        .repeat()
-        .take(steps)
-    )
+    batches = Repeated((words, target_in), target_out, 32, steps)
     model.compile(
         keras.optimizers.Adam(0.01),
         tfattn.MaskedCrossentropy(),
@@ -363,12 +361,15 @@ def test_a_sentence_of_padding_alone_gives_finite_scores_and_gradients():
     model = small(dropout=0.0)
     source, target = sentences()
     source[1], target[2] = 0, 0
-    with tf.GradientTape() as tape:
+
+    def loss():
         output = model((source, target))
-        loss = tfattn.MaskedCrossentropy(0.1)(target, output)
+        return tfattn.MaskedCrossentropy(0.1)(target, output), output
+
+    (_, output), gradients = both_ways(loss, (), variables=model.trainable_weights, has_aux=True)
     assert np.isfinite(output).all()
-    for gradient in tape.gradient(loss, [weight.value for weight in model.trainable_weights]):
-        assert np.isfinite(tf.convert_to_tensor(gradient)).all()
+    for gradient in gradients:
+        assert np.isfinite(gradient).all()
 
 
 @pytest.mark.slow
@@ -379,15 +380,11 @@ def test_half_precision_agrees_with_float32_step_by_step_too(policy):
     source, target = sentences()
     tolerance = 0.1 if policy == "mixed_bfloat16" else 0.02
     half = model((source, target))
-    assert half.dtype == model.compute_dtype
-    np.testing.assert_allclose(np.asarray(half, "float32"), wide((source, target)), atol=tolerance)
+    assert dtype_of(half) == model.compute_dtype
+    np.testing.assert_allclose(numpy(half), wide((source, target)), atol=tolerance)
     logits, state = steps(model, source, target, max_length=T)
-    np.testing.assert_allclose(
-        np.asarray(logits, "float32"), np.asarray(half, "float32"), atol=tolerance / 4
-    )
-    assert {leaf.dtype for leaf in keras.tree.flatten(state["hidden"])} == {
-        tf.as_dtype(model.compute_dtype)
-    }
+    np.testing.assert_allclose(numpy(logits), numpy(half), atol=tolerance / 4)
+    assert {dtype_of(leaf) for leaf in keras.tree.flatten(state["hidden"])} == {model.compute_dtype}
 
 
 @pytest.mark.slow(keep=1)

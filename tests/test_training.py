@@ -5,9 +5,10 @@ import re
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
+from tests.tensors import BACKEND, as_tensor, both_ways, compiled, numpy, tf
 
 B, T, V = 3, 5, 7
 
@@ -106,35 +107,32 @@ def test_sample_weights_give_a_weighted_mean(shape):
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_gradient_is_softmax_minus_the_smoothed_target(smoothing):
     ids, logits = draw()
-    logits = tf.constant(logits)
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        loss = tfattn.MaskedCrossentropy(smoothing)(ids, logits)
+    gradient = gradient_of(tfattn.MaskedCrossentropy(smoothing), ids, logits)
     real = (ids != 0)[..., None]
-    wanted = (
-        (np.exp(log_softmax(logits.numpy())) - smoothed_rows(ids, smoothing)) * real / real.sum()
-    )
-    np.testing.assert_allclose(tape.gradient(loss, logits), wanted, atol=1e-6)
+    wanted = (np.exp(log_softmax(logits)) - smoothed_rows(ids, smoothing)) * real / real.sum()
+    np.testing.assert_allclose(gradient, wanted, atol=1e-6)
 
 
 def gradient_of(loss, ids, logits, weights=None):
-    logits = tf.convert_to_tensor(logits)
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        value = loss(ids, logits, sample_weight=weights)
-    return tape.gradient(value, logits)
+    return both_ways(lambda logits: loss(ids, logits, sample_weight=weights), [logits])[1][0]
 
 
 ROADS = {
     "eager": lambda f: f,
-    "graph": lambda f: tf.function(f, input_signature=SIGNATURE),
-    "xla": lambda f: tf.function(f, input_signature=SIGNATURE, jit_compile=True),
+    "graph": lambda f: graph_of_unknown_sizes(f),
+    "xla": lambda f: graph_of_unknown_sizes(f, jit_compile=True),
 }
-SIGNATURE = [
-    tf.TensorSpec((None, None), tf.int32),
-    tf.TensorSpec((None, None, None)),
-    tf.TensorSpec((None, None)),
-]
+
+
+def graph_of_unknown_sizes(function, **options):
+    if BACKEND != "tensorflow":
+        return compiled(function)
+    signature = [
+        tf.TensorSpec((None, None), "int32"),
+        tf.TensorSpec((None, None, None)),
+        tf.TensorSpec((None, None)),
+    ]
+    return tf.function(function, input_signature=signature, **options)
 
 
 @pytest.mark.slow(keep=1)
@@ -146,7 +144,11 @@ def test_on_every_road_the_gradient_is_weighted_like_the_loss(road, smoothing):
     weights[1, 1] = 0.0
     logits[1, 1] = np.nan  # of no weight, and so of no gradient
     loss = tfattn.MaskedCrossentropy(smoothing)
-    inputs = tf.constant(ids, tf.int32), tf.constant(logits), tf.constant(weights)
+    inputs = (
+        as_tensor(ids, "int32"),
+        as_tensor(logits),
+        as_tensor(weights),
+    )
     gradient = ROADS[road](lambda *inputs: gradient_of(loss, *inputs))(*inputs)
     value = ROADS[road](loss)(*inputs)
     logits[1, 1] = 0.0
@@ -165,12 +167,12 @@ def test_an_id_that_is_no_word_shows_in_the_loss_and_has_no_gradient(road, wrong
     ids[1, 1], wanted[1, 1] = wrong, np.nan
     loss, inputs = (
         tfattn.MaskedCrossentropy(0.1),
-        (tf.constant(ids, tf.int32), tf.constant(logits), tf.ones((B, T))),
+        (as_tensor(ids, "int32"), as_tensor(logits), ops.ones((B, T))),
     )
     assert np.isnan(ROADS[road](loss)(*inputs))
     tokens = ROADS[road](lambda ids, logits, _: loss.call(ids, logits))(*inputs)
     np.testing.assert_allclose(tokens, wanted, rtol=1e-5, atol=1e-6)
-    gradient = ROADS[road](lambda *inputs: gradient_of(loss, *inputs))(*inputs).numpy()
+    gradient = numpy(ROADS[road](lambda *inputs: gradient_of(loss, *inputs))(*inputs))
     assert np.isfinite(gradient).all() and not gradient[1, 1].any()
 
 
@@ -204,14 +206,11 @@ def test_scores_that_do_not_fit_the_ids_are_refused(who, logits, received):
 def test_a_token_may_have_any_upstream_gradient():
     ids, logits = draw()
     upstream = np.random.default_rng(1).normal(size=(B, T)).astype("float32")
-    logits = tf.constant(logits)
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        losses = tfattn.MaskedCrossentropy(0.1).call(ids, logits)
-    gradient = tape.gradient(losses, logits, output_gradients=tf.constant(upstream))
-    wanted = (np.exp(log_softmax(logits.numpy())) - smoothed_rows(ids, 0.1)) * (
-        (ids != 0) * upstream
-    )[..., None]
+    loss = tfattn.MaskedCrossentropy(0.1)
+    _, (gradient,) = both_ways(lambda logits: loss.call(ids, logits), [logits], upstream)
+    wanted = (np.exp(log_softmax(logits)) - smoothed_rows(ids, 0.1)) * ((ids != 0) * upstream)[
+        ..., None
+    ]
     np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
 
 
@@ -241,22 +240,18 @@ def test_a_word_that_is_ruled_out_by_minus_infinity_gets_no_gradient():
     np.testing.assert_allclose(
         loss(ids, logits), expected_mean(ids, np.where(logits == -np.inf, -1e6, logits)), rtol=1e-5
     )
-    gradient = gradient_of(loss, ids, logits).numpy()
+    gradient = numpy(gradient_of(loss, ids, logits))
     assert np.isfinite(gradient).all() and not np.any(gradient[..., 4])
 
 
 def test_the_gradient_has_a_gradient():
     ids, logits = draw()
     direction = np.random.default_rng(1).normal(size=(B, T, V)).astype("float32")
-    logits = tf.constant(logits)
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        along = tf.reduce_sum(
-            gradient_of(tfattn.MaskedCrossentropy(0.1, reduction="sum"), ids, logits) * direction
-        )
-    p = np.exp(log_softmax(logits.numpy()))
+    loss = tfattn.MaskedCrossentropy(0.1, reduction="sum")
+    found = both_ways(lambda logits: ops.sum(gradient_of(loss, ids, logits) * direction), [logits])
+    p = np.exp(log_softmax(logits))
     wanted = p * (direction - (p * direction).sum(-1, keepdims=True)) * (ids != 0)[..., None]
-    np.testing.assert_allclose(tape.gradient(along, logits), wanted, atol=1e-5)
+    np.testing.assert_allclose(found[1][0], wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("garbage", [np.nan, np.inf, -np.inf])
@@ -264,12 +259,9 @@ def test_what_lies_under_padding_reaches_neither_the_loss_nor_its_gradient(garba
     ids, logits = draw()
     clean = tfattn.MaskedCrossentropy(0.1)(ids, logits)
     logits[ids == 0] = garbage
-    logits = tf.constant(logits)
-    with tf.GradientTape() as tape:
-        tape.watch(logits)
-        loss = tfattn.MaskedCrossentropy(0.1)(ids, logits)
-    np.testing.assert_allclose(loss, clean, rtol=1e-6)
-    gradient = tape.gradient(loss, logits).numpy()
+    loss = tfattn.MaskedCrossentropy(0.1)
+    np.testing.assert_allclose(loss(ids, logits), clean, rtol=1e-6)
+    gradient = numpy(gradient_of(loss, ids, logits))
     assert np.isfinite(gradient).all()
     assert not np.any(gradient[ids == 0]) and np.any(gradient[ids != 0])
 
@@ -314,7 +306,12 @@ def test_an_id_for_padding_alone_need_not_be_in_the_vocabulary():
     loss = tfattn.MaskedCrossentropy(0.1, padding_id=V)
     np.testing.assert_allclose(loss(shifted, logits), expected_mean(ids, logits, 0.1), rtol=1e-5)
     found, wanted = (
-        gradient_of(each, tf.constant(rows, tf.int32), tf.constant(logits), tf.ones((B, T)))
+        gradient_of(
+            each,
+            as_tensor(rows, "int32"),
+            as_tensor(logits),
+            ops.ones((B, T)),
+        )
         for each, rows in ((loss, shifted), (tfattn.MaskedCrossentropy(0.1), ids))
     )
     np.testing.assert_allclose(found, wanted, rtol=1e-6)

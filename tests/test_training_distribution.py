@@ -16,6 +16,8 @@ import tensorflow as tf
 import tfattn
 from tests.processes import printed
 
+pytestmark = pytest.mark.tensorflow
+
 V = 7
 
 

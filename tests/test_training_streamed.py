@@ -16,6 +16,8 @@ from tests.small_vocabulary import V, assert_alike, blocks
 from tfattn._factors import Factors
 from tfattn.training import RDropCrossentropy, losses, streamed
 
+pytestmark = pytest.mark.tensorflow
+
 
 @pytest.fixture
 def streams():

@@ -5,9 +5,10 @@ tokens.
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
+from tests.tensors import as_tensor, tf
 
 SOURCE, TARGET, WIDTH, HEADS, HIDDEN = 13, 11, 10, 5, 14
 B, S, T, L = 3, 7, 5, 6  # one position of the caches stays empty
@@ -159,9 +160,9 @@ def test_broken_memory_under_the_mask_reaches_no_step(broken):
     memory = np.random.default_rng(1).normal(size=(B, S, WIDTH)).astype("float32")
     memory[source == 0] = broken
     wanted = np.asarray(decoder(target, memory, memory_mask=source != 0))
-    caches = decoder.new_caches(memory, tf.constant(source != 0), L)
+    caches = decoder.new_caches(memory, as_tensor(source != 0), L)
     for position in range(T):
-        x, caches = decoder.step(tf.constant(target), position, caches, tf.constant(source != 0))
+        x, caches = decoder.step(as_tensor(target), position, caches, as_tensor(source != 0))
         np.testing.assert_allclose(x[:, 0], wanted[:, position], atol=1e-5)
 
 
@@ -218,6 +219,7 @@ def test_what_does_not_change_is_handed_back_as_the_same_object():
         assert changed == ({"keys", "values"} if "caches" in given else set())
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("jit", [False, True])
 def test_one_trace_serves_all_positions_batches_and_lengths(jit):
@@ -236,7 +238,7 @@ def test_one_trace_serves_all_positions_batches_and_lengths(jit):
         return model.step(tokens, position, state)
 
     def compiled(tokens, position, state):
-        return step(tf.constant(tokens, "int32"), tf.constant(position), state)
+        return step(as_tensor(tokens, "int32"), as_tensor(position), state)
 
     wanted = run(model.step, target, model.encode(source))
     np.testing.assert_allclose(run(compiled, target, state), wanted, atol=1e-5)
@@ -251,6 +253,7 @@ def _specification(leaf):
     return tf.TensorSpec([None if size in (B, S, L) else size for size in leaf.shape], leaf.dtype)
 
 
+@pytest.mark.tensorflow
 def test_encoding_works_inside_a_tf_function_of_unknown_shapes():
     model = small()
     source, target = sentences()
@@ -259,7 +262,7 @@ def test_encoding_works_inside_a_tf_function_of_unknown_shapes():
     def encode(source):
         return model.encode(source, max_length=L)
 
-    state = encode(tf.constant(source, "int32"))
+    state = encode(as_tensor(source, "int32"))
     wanted = run(model.step, target, model.encode(source))
     np.testing.assert_allclose(run(model.step, target, state), wanted, atol=1e-5)
 
@@ -273,6 +276,7 @@ def test_an_unbuilt_model_encodes_with_caches():
     np.testing.assert_allclose(cached, run(model.step, target, model.encode(source)), atol=1e-5)
 
 
+@pytest.mark.tensorflow
 def test_a_step_computes_one_token_and_no_more_than_the_caches_hold():
     model, length = small(), 97
     source, target = sentences()
@@ -356,18 +360,19 @@ def test_more_tokens_than_there_is_room_for_are_refused():
         tfattn.greedy_search(model.step, state, B, T)
 
 
+@pytest.mark.tensorflow
 def test_a_position_beyond_the_caches_fails_where_no_shape_could_tell():
     model = small()
     source, target = sentences()
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec((None, None), "int32")])
     def step(tokens):
-        return model.step(tokens, tf.shape(tokens)[1] - 1, state)[0]
+        return model.step(tokens, ops.shape(tokens)[1] - 1, state)[0]
 
     state = model.encode(source, max_length=T)
-    assert step(tf.constant(target, "int32")).shape == (B, TARGET)
+    assert step(as_tensor(target, "int32")).shape == (B, TARGET)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"= 5 is not in \[0, 5\)"):
-        step(tf.constant(np.pad(target, ((0, 0), (0, 1))), "int32"))
+        step(as_tensor(np.pad(target, ((0, 0), (0, 1))), "int32"))
 
 
 def test_caches_longer_than_the_learned_positions_are_refused():

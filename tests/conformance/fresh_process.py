@@ -10,7 +10,6 @@ import sys
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import tfattn  # noqa: F401  (what a user imports before loading; no custom_objects are given anywhere)
 
@@ -35,8 +34,14 @@ def from_weights(folder, inputs):
 
 
 def from_export(folder, inputs):
+    import tensorflow as tf
+
     loaded = tf.saved_model.load(str(folder / "export"))  # its variables live as long as it does
     return loaded.serve(inputs)
+
+
+def numpy(tensor):
+    return tensor if isinstance(tensor, np.ndarray) else keras.ops.convert_to_numpy(tensor)
 
 
 ROADS = {"keras": from_keras_file, "weights": from_weights, "export": from_export}
@@ -47,13 +52,13 @@ def main(root):
     outputs, errors = {}, {}
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
         with np.load(folder / "inputs.npz") as saved:
-            inputs = [tf.constant(saved[name]) for name in saved.files]
+            inputs = [keras.ops.convert_to_tensor(saved[name]) for name in saved.files]
         inputs = inputs[0] if len(inputs) == 1 else inputs
         for road, load in ROADS.items():
             if not (folder / SAVED_AS[road]).exists():
                 continue
             try:
-                outputs[f"{folder.name}/{road}"] = np.asarray(load(folder, inputs))
+                outputs[f"{folder.name}/{road}"] = numpy(load(folder, inputs))
             except Exception as error:  # one row's failure is reported by that row's test
                 errors[f"{folder.name}/{road}"] = f"{type(error).__name__}: {error}"
     np.savez(root / "outputs.npz", **outputs)

@@ -3,10 +3,11 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests.conformance.table import ROWS, first_of_each_class, named
+from tests.tensors import as_tensor, both_ways, compiled, numpy, tf
 
 OTHER_SIZES = {"B": 3, "T": 5, "S": 11}
 
@@ -19,7 +20,7 @@ def specs(row):
     return [tf.TensorSpec(symbol.shape, symbol.dtype) for symbol in row.symbols()]
 
 
-def compiled(row, layer, **options):
+def graph_of(row, layer, **options):
     traces = []
 
     @tf.function(input_signature=[specs(row)], **options)
@@ -30,12 +31,13 @@ def compiled(row, layer, **options):
     return run, traces
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow(keep=8)
 @pytest.mark.parametrize(**named(ROWS))
 def test_one_trace_of_unknown_shapes_serves_all_and_equals_eager(row):
     sizes = {**OTHER_SIZES, "T": 11} if "leave_one_out" in row.name else OTHER_SIZES
     layer = row.shared()
-    run, traces = compiled(row, layer)
+    run, traces = graph_of(row, layer)
     for inputs in (row.arrays(seed=1), row.arrays(seed=2, sizes=sizes)):
         np.testing.assert_allclose(run(inputs), row.call(layer, inputs), rtol=1e-5, atol=1e-5)
     assert len(traces) == 1
@@ -45,27 +47,28 @@ def test_one_trace_of_unknown_shapes_serves_all_and_equals_eager(row):
 @pytest.mark.parametrize(**named(TRAINED))
 def test_jit_equals_eager_in_output_and_every_gradient(row):
     layer = row.shared()
-    inputs = [tf.constant(x) for x in row.arrays(seed=1)]
+    arrays = row.arrays(seed=1)
+    is_float = [x.dtype == "float32" for x in arrays]
+    ids = [as_tensor(x) for x, floats in zip(arrays, is_float, strict=True) if not floats]
 
-    def run(inputs):
-        floats = [x for x in inputs if x.dtype == tf.float32]
-        weights = [weight.value for weight in layer.trainable_weights]
-        with tf.GradientTape() as tape:
-            tape.watch(floats)
-            output = row.call(layer, inputs)
-            loss = tf.reduce_sum(tf.sin(output))
-        return output, tape.gradient(loss, floats + weights)
+    def run(floats, ids):
+        def sines(*floats):
+            each, other = iter(floats), iter(ids)
+            output = row.call(layer, [next(each if floats else other) for floats in is_float])
+            return ops.sum(ops.sin(output)), output
 
-    output, gradients = run(inputs)
-    jit_output, jit_gradients = tf.function(run, jit_compile=True)(inputs)
+        (_, output), gradients = both_ways(
+            sines, floats, variables=layer.trainable_weights, has_aux=True
+        )
+        return output, gradients
+
+    floats = [as_tensor(x) for x, floats in zip(arrays, is_float, strict=True) if floats]
+    output, gradients = run(floats, ids)
+    jit_output, jit_gradients = compiled(run, jit=True)(floats, ids)
     np.testing.assert_allclose(jit_output, output, rtol=1e-4, atol=1e-5)
     for jit_gradient, gradient in zip(jit_gradients, gradients, strict=True):
         assert gradient is not None
-        np.testing.assert_allclose(_dense(jit_gradient), _dense(gradient), rtol=1e-3, atol=1e-4)
-
-
-def _dense(gradient):
-    return np.asarray(tf.convert_to_tensor(gradient))
+        np.testing.assert_allclose(jit_gradient, gradient, rtol=1e-3, atol=1e-4)
 
 
 # One row a class: compiling more of them together takes long and shows nothing else. Encoder and
@@ -148,11 +151,11 @@ def test_one_step_of_fit_moves_every_trainable_weight_to_a_finite_value(row, fit
 
 def test_pre_norm_is_trained_through_pre_norm():
     layer = tfattn.AddNorm(norm_first=True)
-    inputs = tf.random.normal((2, 3, 11))
-    with tf.GradientTape() as tape:
-        output = layer(inputs, layer.pre_norm(inputs))
-        loss = tf.reduce_sum(output**2)
-    assert all(
-        gradient is not None
-        for gradient in tape.gradient(loss, [w.value for w in layer.trainable_weights])
+    inputs = np.random.default_rng(0).normal(size=(2, 3, 11)).astype("float32")
+    layer(inputs, layer.pre_norm(inputs))
+    _, gradients = both_ways(
+        lambda: ops.sum(layer(inputs, layer.pre_norm(inputs)) ** 2),
+        (),
+        variables=layer.trainable_weights,
     )
+    assert len(gradients) == 2 and all(np.any(numpy(gradient) != 0) for gradient in gradients)

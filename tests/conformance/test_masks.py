@@ -5,11 +5,12 @@ import functools
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
+from keras import ops
 
 import tfattn
 from tests.conformance.policies import POLICIES, numbers
 from tests.conformance.table import ATTENTION, SIZES, named
+from tests.tensors import as_tensor, both_ways, compiled
 
 LENGTHS = np.array([5, 2])
 KEY_MASK = np.arange(SIZES["S"]) < LENGTHS[:, None]  # (B, S)
@@ -32,7 +33,7 @@ def masking(tensors):
 
 
 def implicit_eager(row, layer, inputs):
-    return row.call(layer, masking([tf.constant(x) for x in inputs]))
+    return row.call(layer, masking([as_tensor(x) for x in inputs]))
 
 
 @functools.cache
@@ -50,17 +51,15 @@ def implicit_predict(row, layer, inputs):
     return implicit_model(row, layer).predict(inputs, verbose=0)
 
 
-def implicit_tf_function(row, layer, inputs):
-    return tf.function(lambda inputs: row.call(layer, masking(inputs)))(
-        [tf.constant(x) for x in inputs]
-    )
+def implicit_compiled(row, layer, inputs):
+    return compiled(lambda inputs: row.call(layer, masking(inputs)))([as_tensor(x) for x in inputs])
 
 
 ROADS = {
     "eager": implicit_eager,
     "functional": implicit_functional,
     "predict": implicit_predict,
-    "tf_function": implicit_tf_function,
+    "compiled": implicit_compiled,
 }
 
 
@@ -97,7 +96,7 @@ def test_padding_masks_and_lengths_mean_the_same(row):
 @pytest.mark.parametrize(**named(ATTENTION))
 def test_one_tensor_feeds_three_layers_and_keeps_its_mask(row):
     inputs, query_mask = padded(row)
-    tensors = masking([tf.constant(x) for x in inputs])
+    tensors = masking([as_tensor(x) for x in inputs])
     for seed in range(3):
         layer = row.new(seed)
         output = row.call(layer, tensors)
@@ -111,7 +110,9 @@ def test_one_tensor_feeds_three_layers_and_keeps_its_mask(row):
 def test_output_carries_the_mask_of_the_query(row, scores):
     inputs, query_mask = padded(row)
     output = row.call(
-        row.shared(), masking([tf.constant(x) for x in inputs]), return_attention_scores=scores
+        row.shared(),
+        masking([as_tensor(x) for x in inputs]),
+        return_attention_scores=scores,
     )
     output = output[0] if scores else output
     np.testing.assert_array_equal(output._keras_mask, query_mask)
@@ -128,15 +129,18 @@ def test_query_mask_hides_no_key(row):
 
 def gradients(row, layer, inputs, **options):
     """Output, and the gradients of every float input and of every trainable weight."""
-    inputs = [tf.constant(x) for x in inputs]
-    weights = [weight.value for weight in layer.trainable_weights]
-    with tf.GradientTape() as tape:
-        tape.watch(inputs)
+
+    def sines(*inputs):
         output = row.call(layer, inputs, **options)
-        loss = tf.reduce_sum(tf.sin(tf.cast(output, "float32")))
-    found = tape.gradient(loss, inputs + weights, unconnected_gradients="zero")
-    # What is taken out of a table by number has `tf.IndexedSlices` for a gradient.
-    return numbers(output), [numbers(tf.convert_to_tensor(gradient)) for gradient in found]
+        return ops.sum(ops.sin(ops.cast(output, "float32"))), output
+
+    weights = layer.trainable_weights
+    (_, output), found = both_ways(sines, inputs, variables=weights, has_aux=True)
+    sources = [*inputs, *weights]
+    return numbers(output), [
+        np.zeros(x.shape) if gradient is None else numbers(gradient)
+        for x, gradient in zip(sources, found, strict=True)
+    ]
 
 
 def empty_output(layer):

@@ -6,6 +6,7 @@ import pytest
 
 import tfattn
 from tests.convert.parity import close, randomised, refused, same_weights, tokens
+from tests.tensors import numpy
 from tfattn.convert import from_keras, to_keras
 
 B, T, S = 2, 5, 7
@@ -132,7 +133,7 @@ def single(name):
     layer = cls(**options)
     layer([tokens(B, T, DQ), tokens(B, S, DV), tokens(B, S, DQ)])
     for variable in randomised(layer).weights:
-        variable.assign(abs(variable.numpy()))  # a scale below 0 is refused
+        variable.assign(abs(numpy(variable)))  # a scale below 0 is refused
     return layer
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import tfattn
 from tests.convert.parity import close, refused, same_weights, tokens
+from tests.tensors import numpy
 from tfattn.convert import from_torch, to_torch
 
 torch = pytest.importorskip("torch")
@@ -41,7 +42,7 @@ def run(module, *inputs, **masks):
     masks = {name: torch.tensor(mask) for name, mask in masks.items()}
     with torch.no_grad():
         output = module(*map(torch.tensor, inputs), **masks)
-    return (output[0] if isinstance(output, tuple) else output).numpy()
+    return numpy(output[0] if isinstance(output, tuple) else output)
 
 
 def padded(length):
@@ -85,7 +86,7 @@ def goes_back(module, layer, fresh):
     state, back = module.state_dict(), to_torch(layer)
     assert set(back) == set(state)
     for name, array in back.items():
-        np.testing.assert_array_equal(array, state[name].numpy(), err_msg=name)
+        np.testing.assert_array_equal(array, numpy(state[name]), err_msg=name)
     fresh.load_state_dict({name: torch.tensor(array) for name, array in back.items()})
 
 
@@ -191,7 +192,7 @@ def test_a_stack_can_be_saved(tmp_path):
 
 
 def test_arrays_of_numpy_are_taken_too():
-    state = {name: array.numpy() for name, array in attention("plain").state_dict().items()}
+    state = {name: numpy(array) for name, array in attention("plain").state_dict().items()}
     same_weights(from_torch(state, H), from_torch(attention("plain").state_dict(), H))
 
 

@@ -12,7 +12,7 @@ from tfattn.core import biases, softmax
 from tfattn.core.floats import given_floats
 from tfattn.core.guard import zero_hidden
 from tfattn.core.masks import hooks
-from tfattn.core.paths import choice, dense
+from tfattn.core.paths import checkpointed, choice, dense
 from tfattn.core.scores import facts_of, scaled_dot_product
 
 __all__ = ["attend"]
@@ -48,9 +48,10 @@ def attend(
     key or value that is not finite becomes NaN.
 
     There are two paths to the same result. The dense path holds all T × S scores. The streamed path
-    (TensorFlow only) goes block by block. It holds a few blocks of scores at a time, skips those
-    that the mask hides, and computes them again in the backward pass, so memory grows with T + S.
-    Under a causal mask or a window it is also faster; without a mask it takes about as long.
+    goes block by block. It holds a few blocks of scores at a time, skips those that the mask hides,
+    and computes them again in the backward pass, so memory grows with T + S. Under a causal mask or
+    a window it is also faster; without a mask it takes about as long. On PyTorch, and on a GPU with
+    JAX, it is the backend's own kernel where this has the mask and the score.
 
     By default `attend` streams where T and S are at least 64, T · S is at least 512², and
     B · H · T · S is at least 2²³. For a score other than a dot product, T · S times the width of
@@ -95,7 +96,7 @@ def attend(
     Example:
         >>> query = np.zeros((1, 1, 2), "float32")
         >>> value = np.arange(6.0, dtype="float32").reshape(1, 3, 2)
-        >>> print(attend(query=query, value=value, mask=masks.prefix(2)).numpy())
+        >>> print(np.asarray(attend(query=query, value=value, mask=masks.prefix(2))))
         [[[1. 2.]]]
 
     Source: Nadaraya 1964; Watson 1964; Vaswani et al. 2017, arXiv:1706.03762, equation 1.
@@ -135,12 +136,14 @@ def attend(
         if dropout:
             drop = functools.partial(keras.random.dropout, rate=dropout, seed=seed)
         return dense.attend(*arguments, drop, return_weights, return_log_sum_exp, normalizer)
+    wanted = {"return_log_sum_exp": return_log_sum_exp}
+    if keras.backend.backend() != "tensorflow":
+        return checkpointed.attend(*arguments, dropout, seed, **wanted)
     from tfattn.core.paths.blockwise import attend as blockwise
 
     # Drawn once, before the choice: a generator that each branch moved on would be left with the
     # state of one of them.
     dropout = blockwise.drawn(dropout, seed)
-    wanted = {"return_log_sum_exp": return_log_sum_exp}
     if streams is True:
         return blockwise.attend(*arguments, dropout, **wanted)
     return blockwise.choose(

@@ -9,7 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 
-__all__ = ["floating", "given_floats", "given_tensor"]
+__all__ = ["floating", "given_floats", "given_parameter", "given_tensor"]
 
 
 def given_tensor(who: str, argument: str, value: Any, letters: str) -> Tensor:
@@ -24,6 +24,12 @@ def given_tensor(who: str, argument: str, value: Any, letters: str) -> Tensor:
         _checks.fail(who, argument, f"be a tensor of numbers, of shape {letters}", value)
     _checks.array(who, argument, tensor, letters, booleans=True)
     return tensor
+
+
+def given_parameter(who: str, argument: str, value: Any, letters: str) -> Tensor | keras.Variable:
+    """The same, but for a variable: it stays one, so that what is traced later sees it read."""
+    tensor = given_tensor(who, argument, value, letters)
+    return value if isinstance(value, keras.Variable) else tensor
 
 
 def given_floats(who: str, argument: str, value: Any, letters: str) -> Tensor:

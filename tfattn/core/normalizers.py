@@ -38,7 +38,7 @@ def sparsemax(scores: Any, visible: Any = None) -> Tensor:
     Returns:
         Weights of the scores' shape and dtype.
     Example:
-        >>> print(normalizers.sparsemax(np.array([[0.5, 0.25, -3.0]], "float32")).numpy())
+        >>> print(np.asarray(normalizers.sparsemax(np.array([[0.5, 0.25, -3.0]], "float32"))))
         [[0.625 0.375 0.   ]]
 
     Source: Martins, Astudillo 2016, arXiv:1602.02068, algorithm 1. (`keras.ops.sparsemax` of Keras
@@ -74,7 +74,7 @@ def top_k(k: int) -> Callable[..., Tensor]:
     Raises:
         ValueError: `k` is no positive int.
     Example:
-        >>> print(normalizers.top_k(2)(np.array([[1.0, 0.0, 1.0, -1.0]], "float32")).numpy())
+        >>> print(np.asarray(normalizers.top_k(2)(np.array([[1.0, 0.0, 1.0, -1.0]], "float32"))))
         [[0.5 0.  0.5 0. ]]
 
     Source: Gupta et al. 2021, arXiv:2106.06899; Zhao et al. 2019, arXiv:1912.11637, section 3.
@@ -112,7 +112,7 @@ def add_sinks(output: Any, log_sum_exp: Any, sinks: Any) -> tuple[Tensor, Tensor
     Example: with a sink at the score of three keys a quarter of the weight is gone.
         >>> query, value = np.zeros((1, 1, 2), "float32"), np.ones((1, 3, 2), "float32")
         >>> pooled = attend(query, value, return_log_sum_exp=True)
-        >>> print(normalizers.add_sinks(*pooled, sinks=0.0)[0].numpy())
+        >>> print(np.asarray(normalizers.add_sinks(*pooled, sinks=0.0)[0]))
         [[[0.75 0.75]]]
 
     Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3 (a sink of 0, and learned ones); OpenAI

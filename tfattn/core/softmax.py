@@ -13,6 +13,7 @@ from tfattn.core.floats import given_floats
 __all__ = ["masked_softmax"]
 
 LOWEST = -3e38  # close to the least float32: the score of a hidden key
+LEAST = -3.4028234663852886e38  # the least float32
 
 
 def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Tensor:
@@ -37,7 +38,7 @@ def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Ten
         ValueError: `mask` is not boolean, or a shape does not fit.
     Example:
         >>> weights = masked_softmax(np.zeros((2, 2, 4), "float32"), valid_lens=np.array([2, 4]))
-        >>> print(weights[:, 0].numpy())
+        >>> print(np.asarray(weights[:, 0]))
         [[0.5  0.5  0.   0.  ]
          [0.25 0.25 0.25 0.25]]
     """
@@ -112,7 +113,7 @@ def bounded(scores: Tensor) -> Tensor:
     A choice drops what it does not take, −inf too; the one that ONNX's converter makes of it is a
     sum of products, where 0 · −inf is NaN.
     """
-    return ops.maximum(scores, -3.4028234663852886e38)
+    return ops.maximum(scores, LEAST)
 
 
 def _softmax(scores: Tensor) -> Tensor:

@@ -10,8 +10,9 @@
 Sentences are a list of `(source, target)` pairs of strings, from the toy grammar or from files. A
 `Vocabulary` has whole words, a `SubwordVocabulary` parts of words; both have the same methods.
 `token_batches` puts sentences of similar length together. With a `SubwordDropout` it applies BPE
-dropout, differently in each epoch. `rdrop_batches` repeats each pair, for R-Drop. TensorFlow is
-imported only when batches are made, and sentencepiece only for subwords.
+dropout, differently in each epoch. `rdrop_batches` repeats each pair, for R-Drop. Batches are a
+`tf.data.Dataset`, or on another backend than TensorFlow's a `keras.utils.PyDataset`; either way the
+same batches. TensorFlow is imported only when it makes them, and sentencepiece only for subwords.
 """
 
 from tfattn.data.batches import rdrop_batches, token_batches, translation_batches

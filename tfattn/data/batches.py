@@ -4,10 +4,12 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 
+import keras
 import numpy as np
 
 from tfattn import _checks
 from tfattn._types import Tensor
+from tfattn.data.arrays import ArrayBatches, gathered, mapped
 from tfattn.data.epochs import Dataset, EpochCounter, Plan, per_epoch
 from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.vocabulary import Vocabulary
@@ -29,7 +31,7 @@ def translation_batches(
     shuffle_seed: int | None = None,
     length_multiple: int = 8,
 ) -> Dataset:
-    """Makes a `tf.data.Dataset` of sentence pairs, for training with teacher forcing.
+    """Makes batches of sentence pairs, for training with teacher forcing.
 
     An element is `((source, target_in), target_out)`. For the pair ("a cat", "un chat") its rows
     are
@@ -39,26 +41,29 @@ def translation_batches(
         target_out  un   chat  <eos>
 
     so that `target_out[t]` is the token that follows `target_in[: t + 1]`. With a `shuffle_seed`
-    the dataset shuffles itself. Pass `shuffle=False` to `model.fit`, which would otherwise warn
-    that it cannot shuffle it.
+    the batches shuffle themselves. Pass `shuffle=False` to `model.fit`.
+
+    The batches are a `tf.data.Dataset`. On another backend than TensorFlow's they are a
+    `keras.utils.PyDataset` of NumPy arrays, made without TensorFlow: the same batches in the same
+    order.
 
     Args:
         pairs: Iterable of `(source, target)` strings.
         source_vocabulary: `Vocabulary` of the source side.
         target_vocabulary: `Vocabulary` of the target side.
-        batch_size: Positive int, B; the last batch holds what is left.
+        batch_size: Positive int, B; one batch holds what is left, the last if nothing is shuffled.
         max_length: Positive int, the most ids in a row, its begin or end included. A pair with a
             longer row on either side is left out. Defaults to None, which keeps all.
-        shuffle_seed: Non-negative int. Each epoch has its own order, and the same seed gives the
-            same orders (TensorFlow mixes in its global seed where one is set). Defaults to None,
-            which keeps the order of `pairs`, as evaluation needs it.
+        shuffle_seed: Non-negative int. Each epoch has its own order, which depends only on this and
+            on how many passes came before. Defaults to None, which keeps the order of `pairs`, as
+            evaluation needs it.
         length_multiple: Positive int. The rows of a batch are padded with 0 to the length of the
             longest, rounded up to a multiple of this. So there are few shapes; XLA compiles once
             for each. Defaults to 8.
 
     Returns:
-        A `tf.data.Dataset` of known cardinality. Its elements are int32: source `(B, S)`, target_in
-        `(B, T)`, target_out `(B, T)`.
+        A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`. Its elements are
+        int32: source `(B, S)`, target_in `(B, T)`, target_out `(B, T)`.
 
     Raises:
         ValueError: a size is not a positive int; `pairs` holds something else; no pair is left to
@@ -77,8 +82,6 @@ def translation_batches(
         [[6 4 3 0]
          [5 7 4 3]]
     """
-    import tensorflow as tf  # here, since the rest of `tfattn.data` does without
-
     who = "translation_batches"
     _checks.positive_int(who, "batch_size", batch_size)
     _check_options(who, max_length, shuffle_seed, length_multiple)
@@ -88,11 +91,9 @@ def translation_batches(
             expected = "encode alike in each epoch: `token_batches` takes a SubwordDropout"
             _checks.fail(who, f"{side}_vocabulary", expected, vocabulary)
     _, ids = _encode(who, pairs, vocabularies, max_length)
-    rows = tf.data.Dataset.range(len(ids[0]))
-    if shuffle_seed is not None:
-        rows = rows.shuffle(len(ids[0]), seed=shuffle_seed)
-    batches = _gather(_flat_sides(ids, vocabularies), rows.batch(batch_size), length_multiple)
-    return batches.prefetch(_AUTOTUNE)
+    plan = Plan.in_order(len(ids[0]), batch_size)
+    flat_sides = _flat_sides(ids, vocabularies)
+    return _epochs(flat_sides, plan, shuffle_seed, EpochCounter(), length_multiple)
 
 
 def token_batches(
@@ -105,10 +106,11 @@ def token_batches(
     length_multiple: int = 4,
     epoch_counter: EpochCounter | None = None,
 ) -> Dataset:
-    """Makes a `tf.data.Dataset` for teacher forcing, in batches of pairs of similar length.
+    """Makes batches for teacher forcing, of pairs of similar length.
 
-    Elements are those of `translation_batches`. A batch has as many rows as `tokens_per_batch`
-    allows on its longer side: B · max(S, T) <= tokens_per_batch, padding included.
+    Elements are those of `translation_batches`, and come in the same ways. A batch has as many rows
+    as `tokens_per_batch` allows on its longer side: B · max(S, T) <= tokens_per_batch, padding
+    included.
 
     Pairs are ordered by their padded lengths, longest first, and split into batches once. Each
     epoch then exchanges pairs whose two padded lengths are equal, and shuffles the batches. So a
@@ -129,8 +131,8 @@ def token_batches(
         max_length: Positive int, the most ids in a row, its begin or end included. A pair with a
             longer row on either side is left out. Defaults to None, which keeps all.
         shuffle_seed: Non-negative int. The order of an epoch, and its BPE dropout, depend only on
-            this and on the epoch's number, and not on TensorFlow's global seed. Defaults to None,
-            which gives the longest pairs first, always in the same order.
+            this and on the epoch's number, and not on the backend. Defaults to None, which gives
+            the longest pairs first, always in the same order.
         length_multiple: Positive int. Lengths are padded with 0 to a multiple of this. A larger one
             gives fewer shapes and more pairs that an epoch may exchange; a smaller one pads less.
             Defaults to 4.
@@ -138,8 +140,8 @@ def token_batches(
             begins. Defaults to None, which counts the passes from 0.
 
     Returns:
-        A `tf.data.Dataset` of known cardinality. Its elements are int32: source `(B, S)`, target_in
-        `(B, T)`, target_out `(B, T)`.
+        A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`. Its elements are
+        int32: source `(B, S)`, target_in `(B, T)`, target_out `(B, T)`.
 
     Raises:
         ValueError: a size is not a positive int; `pairs` holds something else; no pair is left to
@@ -171,38 +173,30 @@ def token_batches(
     )
     plan = make_plan(ids)
     counter = epoch_counter or EpochCounter()
-    if redrawn:
-        longest = tokens_per_batch // length_multiple * length_multiple
-        longest = min(max_length or tokens_per_batch, longest)
-        redraw = functools.partial(_redraw, sentences, ids, vocabularies, longest, shuffle_seed)
-        batches = _redrawn_epochs(
-            redraw, make_plan, ids, plan, vocabularies, shuffle_seed, counter, length_multiple
-        )
-    else:
-        import tensorflow as tf
-
-        if shuffle_seed is None:
-            rows = tf.RaggedTensor.from_row_starts(plan.order, plan.starts)
-            rows = tf.data.Dataset.from_tensor_slices(rows)
-        else:
-            shuffled = functools.partial(plan.shuffled, shuffle_seed)
-            rows = per_epoch(shuffled, counter, len(plan.starts))
-        batches = _gather(_flat_sides(ids, vocabularies), rows, length_multiple)
-    return batches.prefetch(_AUTOTUNE)
+    if not redrawn:
+        flat_sides = _flat_sides(ids, vocabularies)
+        return _epochs(flat_sides, plan, shuffle_seed, counter, length_multiple)
+    longest = tokens_per_batch // length_multiple * length_multiple
+    longest = min(max_length or tokens_per_batch, longest)
+    redraw = functools.partial(_redraw, sentences, ids, vocabularies, longest, shuffle_seed)
+    return _redrawn_epochs(
+        redraw, make_plan, ids, plan, vocabularies, shuffle_seed, counter, length_multiple
+    )
 
 
 def rdrop_batches(batches: Dataset) -> Dataset:
     """Repeats the rows of each batch, for `training.RDropCrossentropy`.
 
     Args:
-        batches: `tf.data.Dataset` of nested tensors, the batch as first axis.
+        batches: `tf.data.Dataset` or `keras.utils.PyDataset` of nested arrays, the batch as first
+            axis.
 
     Returns:
-        A `tf.data.Dataset` of as many batches. A batch of B rows becomes one of 2 · B rows, and the
+        As many batches of the same kind. A batch of B rows becomes one of 2 · B rows, and the
         second half repeats the first.
 
     Raises:
-        ValueError: `batches` is not a `tf.data.Dataset`.
+        ValueError: `batches` is neither of the two.
 
     Example:
         >>> words = Vocabulary(["a", "b"])
@@ -212,10 +206,13 @@ def rdrop_batches(batches: Dataset) -> Dataset:
         [[4 5 3]
          [4 5 3]]
     """
+    if isinstance(batches, keras.utils.PyDataset):
+        return mapped(batches, lambda rows: np.concatenate([rows, rows]))
+    if not hasattr(batches, "element_spec"):
+        expected = "be a tf.data.Dataset or a keras.utils.PyDataset"
+        _checks.fail("rdrop_batches", "batches", expected, batches)
     import tensorflow as tf
 
-    if not isinstance(batches, tf.data.Dataset):
-        _checks.fail("rdrop_batches", "batches", "be a tf.data.Dataset", batches)
     is_tuple = isinstance(batches.element_spec, tuple)  # `map` passes its members one by one
     double = functools.partial(tf.nest.map_structure, lambda rows: tf.concat([rows, rows], axis=0))
     return batches.map(
@@ -280,6 +277,25 @@ def _redraw(
     return list(zip(*pairs, strict=True))
 
 
+def _epochs(
+    flat_sides: Sequence[tuple[np.ndarray, np.ndarray]],
+    plan: Plan,
+    seed: int | None,
+    counter: EpochCounter,
+    length_multiple: int,
+) -> Dataset:
+    """The batches of a plan, in another order for each pass where there is a seed."""
+    if keras.backend.backend() != "tensorflow":
+        return ArrayBatches(
+            len(plan.starts),
+            lambda epoch: gathered(flat_sides, plan.rows(seed, epoch), length_multiple),
+            counter,
+        )
+    shuffled = functools.partial(plan.dataset, seed)
+    rows = shuffled(0) if seed is None else per_epoch(shuffled, counter, len(plan.starts))
+    return _gather(flat_sides, rows, length_multiple).prefetch(_AUTOTUNE)
+
+
 def _redrawn_epochs(
     redraw: Callable[[int], Sides],
     make_plan: Callable[[Sides], Plan],
@@ -290,33 +306,45 @@ def _redrawn_epochs(
     counter: EpochCounter,
     length_multiple: int,
 ) -> Dataset:
-    """A dataset whose every pass has the ids that `redraw` gives for its epoch.
+    """Batches whose every pass has the ids that `redraw` gives for its epoch.
 
     `ids` and `plan` are those without dropout. `fit` takes the number of batches of the first epoch
     for that of all, and schedules are made from it. So each epoch has as many: a hundredth more
     than the first one needs.
     """
-    import tensorflow as tf
-
     first = len(make_plan(redraw(0)).starts)
     num_batches = min(max(len(plan.starts), first + -(-first // 100)), len(ids[0]))
 
-    def arrays(epoch):
+    def drawn(epoch):
+        """(flat sides, plan) of an epoch."""
         drawn_ids = redraw(int(epoch))
         drawn_plan = make_plan(drawn_ids)
         if len(drawn_plan.starts) > num_batches:
             drawn_ids, drawn_plan = ids, plan
-        flat_sides = itertools.chain.from_iterable(_flat_sides(drawn_ids, vocabularies))
-        return (*flat_sides, *drawn_plan.split_into(num_batches))
+        return _flat_sides(drawn_ids, vocabularies), drawn_plan.split_into(num_batches)
+
+    if keras.backend.backend() != "tensorflow":
+
+        def of_epoch(epoch):
+            flat_sides, drawn_plan = drawn(epoch)
+            return gathered(flat_sides, drawn_plan.rows(seed, epoch), length_multiple)
+
+        return ArrayBatches(num_batches, of_epoch, counter)
+
+    import tensorflow as tf
+
+    def arrays(epoch):
+        flat_sides, drawn_plan = drawn(epoch)
+        return (*itertools.chain.from_iterable(flat_sides), *drawn_plan)
 
     def dataset(epoch):
         types = [tf.int32, tf.int64] * 3 + [tf.int64, tf.float64, tf.int64]
         found = tf.numpy_function(arrays, [epoch], types)
         found = [tf.ensure_shape(array, [None]) for array in found]
         flat_sides = [found[i : i + 2] for i in (0, 2, 4)]
-        return _gather(flat_sides, Plan(*found[6:]).shuffled(seed, epoch), length_multiple)
+        return _gather(flat_sides, Plan(*found[6:]).dataset(seed, epoch), length_multiple)
 
-    return per_epoch(dataset, counter, num_batches)
+    return per_epoch(dataset, counter, num_batches).prefetch(_AUTOTUNE)
 
 
 def _flat_sides(ids: Sides, vocabularies: Vocabularies) -> list[tuple[np.ndarray, np.ndarray]]:

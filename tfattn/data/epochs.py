@@ -8,10 +8,11 @@ import numpy as np
 
 from tfattn import _checks
 from tfattn._types import Tensor
+from tfattn.data.noise import uniform
 
 __all__ = ["EpochCounter"]
 
-Dataset = Any  # a tf.data.Dataset: TensorFlow is imported only when one is made
+Dataset = Any  # a tf.data.Dataset or a keras.utils.PyDataset: TensorFlow is imported only when used
 
 
 class EpochCounter(keras.callbacks.Callback):
@@ -49,18 +50,27 @@ class EpochCounter(keras.callbacks.Callback):
     """
 
     def __init__(self, epoch: int = 0):
-        import tensorflow as tf
-
         super().__init__()
         _checks.non_negative_int("EpochCounter", "epoch", epoch)
-        with tf.device("CPU:0"):  # where pipelines run
-            self._next = tf.Variable(epoch, dtype=tf.int64, trainable=False)
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            with tf.device("CPU:0"):  # where pipelines run
+                self._next = tf.Variable(epoch, dtype=tf.int64, trainable=False)
+        else:
+            self._next = np.array(epoch, "int64")
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._next.assign(epoch)
+        if isinstance(self._next, np.ndarray):
+            self._next[...] = epoch
+        else:
+            self._next.assign(epoch)
 
     def count(self) -> Tensor:
         """The number of the epoch that begins now, a scalar int64; each call adds one to it."""
+        if isinstance(self._next, np.ndarray):
+            self._next += 1
+            return self._next - 1
         return self._next.assign_add(1, read_value=True) - 1
 
 
@@ -109,6 +119,12 @@ class Plan(NamedTuple):
             starts.append(int(end))
         return cls(order, groups, np.array(starts))
 
+    @classmethod
+    def in_order(cls, num_rows: int, batch_size: int) -> "Plan":
+        """Rows as they come, any of which may change places with any other."""
+        starts = np.arange(0, num_rows, batch_size)
+        return cls(np.arange(num_rows), np.zeros(num_rows), starts)
+
     def split_into(self, num_batches: int) -> "Plan":
         """The same plan in at least `num_batches` batches: the largest is halved until it is."""
         starts = list(self.starts)
@@ -118,10 +134,28 @@ class Plan(NamedTuple):
             starts.insert(largest + 1, starts[largest] + int(sizes[largest]) // 2)
         return self._replace(starts=np.array(starts))
 
-    def shuffled(self, seed: int, epoch: Tensor) -> Dataset:
-        """The batches of an epoch: rows exchanged within their groups, batches in another order."""
+    def rows(self, seed: int | None, epoch: int) -> list[np.ndarray]:
+        """The row numbers of each batch: in the order of the plan, or shuffled for an epoch.
+
+        Rows are exchanged within their groups, and batches come in another order. `dataset` has the
+        same ones.
+        """
+        if seed is None:
+            return np.split(self.order, self.starts[1:])
+        num_rows, num_batches = len(self.order), len(self.starts)
+        noise = uniform(seed, epoch, num_rows + num_batches)
+        # Noise below 1 leaves no group. Stable, as TensorFlow's sort is.
+        places = np.argsort(self.groups + noise[:num_rows], kind="stable")
+        batches = np.split(self.order[places], self.starts[1:])
+        return [batches[i] for i in np.argsort(noise[num_rows:], kind="stable")]
+
+    def dataset(self, seed: int | None, epoch: Tensor) -> Dataset:
+        """`rows` as a `tf.data.Dataset`, computed in its graph."""
         import tensorflow as tf
 
+        if seed is None:
+            batches = tf.RaggedTensor.from_row_starts(self.order, self.starts)
+            return tf.data.Dataset.from_tensor_slices(batches)
         num_rows = tf.size(self.order)
         noise = tf.random.stateless_uniform(
             [num_rows + tf.size(self.starts)],
@@ -129,7 +163,7 @@ class Plan(NamedTuple):
             dtype=tf.float64,
             alg="philox",
         )
-        places = tf.argsort(self.groups + noise[:num_rows])  # noise below 1 leaves no group
+        places = tf.argsort(self.groups + noise[:num_rows])
         batches = tf.RaggedTensor.from_row_starts(tf.gather(self.order, places), self.starts)
         return tf.data.Dataset.from_tensor_slices(tf.gather(batches, tf.argsort(noise[num_rows:])))
 

@@ -88,10 +88,10 @@ def beam_search(
         >>> found = beam_search(
         ...     step, (), batch_size=1, max_length=3, num_beams=3, length_penalty=0.0, num_results=2
         ... )
-        >>> print(found.tokens.numpy())
+        >>> print(np.asarray(found.tokens))
         [[[5 3 0]
           [4 3 0]]]
-        >>> print(np.exp(found.scores.numpy()).round(2))
+        >>> print(np.exp(np.asarray(found.scores)).round(2))
         [[0.4 0.3]]
 
     Source: the score is after Wu et al. 2016, arXiv:1609.08144, section 7; differs from it in that

@@ -51,7 +51,7 @@ def greedy_search(
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state
-        >>> print(greedy_search(step, (), batch_size=1, max_length=6, end_id=5).numpy())
+        >>> print(np.asarray(greedy_search(step, (), batch_size=1, max_length=6, end_id=5)))
         [[3 4 5 0 0 0]]
     """
     settings, start, state = checked_arguments(

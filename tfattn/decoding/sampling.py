@@ -66,7 +66,7 @@ def sample(
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(odds, 0 * tokens[:, 0], axis=0), state
         >>> tokens = sample(step, state=(), batch_size=100, max_length=1, seed=7)
-        >>> sorted(set(tokens.numpy()[:, 0].tolist()))
+        >>> sorted(set(np.asarray(tokens)[:, 0].tolist()))
         [4, 5]
 
     Source: top-k after Fan et al. 2018, arXiv:1805.04833, section 5; top-p after Holtzman et al.

@@ -31,7 +31,7 @@ class alibi(Bias):
     Raises:
         ValueError: `num_heads` is not a positive integer; the scores have another number of heads.
     Example:
-        >>> print(biases.alibi(8).dense(2, 3)[0, 0].numpy())
+        >>> print(np.asarray(biases.alibi(8).dense(2, 3)[0, 0]))
         [[-0.5 -0.  -0.5]
          [-1.  -0.5 -0. ]]
 

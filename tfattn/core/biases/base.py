@@ -52,7 +52,7 @@ class Bias(Rule):
         ...     def on(self, grid):
         ...         distance = grid.key_positions() - grid.query_positions()  # (t, s)
         ...         return keras.ops.where(distance > 0, -1.0, 0.0)
-        >>> print(Later().dense(2, 2).numpy())
+        >>> print(np.asarray(Later().dense(2, 2)))
         [[ 0. -1.]
          [ 0.  0.]]
     """

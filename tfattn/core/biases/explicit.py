@@ -10,7 +10,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import pairs
 from tfattn.core.biases.base import Bias, registered
-from tfattn.core.floats import floating, given_tensor
+from tfattn.core.floats import floating, given_parameter
 from tfattn.core.masks.base import Mask
 from tfattn.core.masks.grid import Grid
 
@@ -30,14 +30,13 @@ class explicit(Bias):
         ValueError: `bias` is boolean, or its rank is not 2, 3 or 4.
     Example:
         >>> bias = biases.explicit(np.array([[0.0, -1.0, -2.0]])) + np.ones((2, 1))
-        >>> print(bias.dense(2, 3).numpy())
+        >>> print(np.asarray(bias.dense(2, 3)))
         [[ 1.  0. -1.]
          [ 1.  0. -1.]]
     """
 
     def __init__(self, bias: Tensor):
-        # A variable of TensorFlow stays one here, so that a tape that begins later sees it read.
-        bias = given_tensor("biases.explicit", "bias", bias, pairs.SQUARES[4])
+        bias = given_parameter("biases.explicit", "bias", bias, pairs.SQUARES[4])
         if keras.backend.standardize_dtype(bias.dtype) == "bool":
             expected = "hold numbers that are added to the scores (a bool is a mask)"
             _checks.fail("biases.explicit", "bias", expected, "bool")

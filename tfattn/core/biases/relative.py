@@ -13,7 +13,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core.biases.base import Bias, registered
 from tfattn.core.biases.diagonals import along_diagonals, distances
-from tfattn.core.floats import floating, given_tensor
+from tfattn.core.floats import floating, given_parameter
 from tfattn.core.masks.grid import Grid
 
 __all__ = ["buckets", "relative"]
@@ -44,7 +44,8 @@ class relative(Bias):
             have another number of heads.
     Example:
         >>> table = np.arange(4.0)[:, None]  # four buckets, one head
-        >>> print(biases.relative(table, bidirectional=False, max_distance=5).dense(1, 7).numpy())
+        >>> bias = biases.relative(table, bidirectional=False, max_distance=5)
+        >>> print(np.asarray(bias.dense(1, 7)))
         [[3. 3. 3. 2. 2. 1. 0.]]
 
     Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1; the buckets are those of the authors'
@@ -53,8 +54,7 @@ class relative(Bias):
 
     def __init__(self, table: Tensor, bidirectional: bool = True, max_distance: int = 128):
         who = "biases.relative"
-        # A variable of TensorFlow stays one here, so that a tape that begins later sees it read.
-        table = given_tensor(who, "table", table, "(num_buckets, H)")
+        table = given_parameter(who, "table", table, "(num_buckets, H)")
         _checks.array(who, "table", table, "(num_buckets, H)")
         _checks.rank(who, "table", table.shape, (2,), "(num_buckets, H)")
         _checks.has_width(who, "table", table.shape)

@@ -6,7 +6,7 @@ once. Masks join with `&` (and), `|` (or) and `~` (not):
 
     >>> from tfattn import masks
     >>> local = masks.causal() & masks.window(2)
-    >>> print(local.dense(3, 3).numpy().astype(int))
+    >>> print(np.asarray(local.dense(3, 3)).astype(int))
     [[1 0 0]
      [1 1 0]
      [0 1 1]]

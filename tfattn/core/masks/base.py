@@ -41,7 +41,7 @@ class Mask(Rule):
         ...     def on(self, grid):
         ...         distance = grid.key_positions() - grid.query_positions()  # (t, s)
         ...         return distance % 2 == 0
-        >>> print(EverySecond().dense(2, 4).numpy().astype(int))
+        >>> print(np.asarray(EverySecond().dense(2, 4)).astype(int))
         [[1 0 1 0]
          [0 1 0 1]]
     """

@@ -38,7 +38,7 @@ class blocks(Mask):
             scores; `size` is not a positive integer.
     Example:
         >>> mask = masks.blocks([[True, False], [True, True]], size=2)
-        >>> print(mask.dense(3, 4).numpy().astype(int))
+        >>> print(np.asarray(mask.dense(3, 4)).astype(int))
         [[1 1 0 0]
          [1 1 0 0]
          [1 1 1 1]]
@@ -146,7 +146,7 @@ def plan(mask: Any, num_queries: int, num_keys: int, size: int) -> Tensor:
     Example:
         >>> rule = masks.window(2) | masks.prefix(1)
         >>> plan = masks.plan(rule, 8, 8, size=2)
-        >>> print(plan.numpy().astype(int))
+        >>> print(np.asarray(plan).astype(int))
         [[1 1 0 0]
          [1 1 1 0]
          [1 1 1 1]

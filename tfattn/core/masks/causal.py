@@ -18,7 +18,7 @@ class causal(Mask):
         may attend = position of the key ≤ position of the query
 
     Example:
-        >>> print(masks.causal().dense(2, 3).numpy().astype(int))
+        >>> print(np.asarray(masks.causal().dense(2, 3)).astype(int))
         [[1 1 0]
          [1 1 1]]
 

@@ -27,7 +27,7 @@ class chunks(Mask):
     Raises:
         ValueError: `size` is not a positive integer.
     Example:
-        >>> print((masks.causal() & masks.chunks(2)).dense(4, 4).numpy().astype(int))
+        >>> print(np.asarray((masks.causal() & masks.chunks(2)).dense(4, 4)).astype(int))
         [[1 0 0 0]
          [1 1 0 0]
          [0 0 1 0]
@@ -83,7 +83,7 @@ class chunk_ends(Mask):
         ValueError: `size` or `count` is not a positive integer, or `count` is above `size`.
     Example:
         >>> fixed = masks.causal() & (masks.chunks(3) | masks.chunk_ends(3))
-        >>> print(fixed.dense(5, 5).numpy().astype(int))
+        >>> print(np.asarray(fixed.dense(5, 5)).astype(int))
         [[1 0 0 0 0]
          [1 1 0 0 0]
          [1 1 1 0 0]

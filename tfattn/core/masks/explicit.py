@@ -27,7 +27,7 @@ class explicit(Mask):
         ValueError: `mask` is not boolean, or its rank is not 2, 3 or 4.
     Example:
         >>> mask = masks.explicit(np.array([[True, False, True]])) & masks.causal()
-        >>> print(mask.dense(3, 3).numpy().astype(int))
+        >>> print(np.asarray(mask.dense(3, 3)).astype(int))
         [[1 0 0]
          [1 0 0]
          [1 0 1]]

@@ -28,7 +28,7 @@ class padding(Mask):
     Raises:
         ValueError: `valid_lens` holds no integers, or its rank is not 1 or 2.
     Example:
-        >>> print(masks.padding([3, 0]).dense(1, 4).numpy().astype(int))
+        >>> print(np.asarray(masks.padding([3, 0]).dense(1, 4)).astype(int))
         [[[1 1 1 0]]
         <BLANKLINE>
          [[0 0 0 0]]]

@@ -38,7 +38,7 @@ class per_head(Mask):
     Example: two heads with a window, and one that sees everything before.
         >>> mask = masks.per_head([masks.window(2), masks.prefix(3)], heads=[2, 1])
         >>> mask = mask & masks.causal()
-        >>> print(mask.dense(3, 3).numpy().astype(int)[0, 1:])
+        >>> print(np.asarray(mask.dense(3, 3)).astype(int)[0, 1:])
         [[[1 0 0]
           [1 1 0]
           [0 1 1]]

@@ -29,7 +29,7 @@ class prefix(Mask):
     Raises:
         ValueError: `length` is neither an int of at least 0 nor an integer array of rank 0 or 1.
     Example:
-        >>> print((masks.causal() | masks.prefix(2)).dense(3, 3).numpy().astype(int))
+        >>> print(np.asarray((masks.causal() | masks.prefix(2)).dense(3, 3)).astype(int))
         [[1 1 0]
          [1 1 0]
          [1 1 1]]

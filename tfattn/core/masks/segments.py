@@ -31,7 +31,7 @@ def positions_in_segments(ids: Tensor) -> Tensor:
     Raises:
         ValueError: the ids are not integers of rank 2.
     Example:
-        >>> print(masks.positions_in_segments([[7, 7, 7, 8, 8, 0]]).numpy())
+        >>> print(np.asarray(masks.positions_in_segments([[7, 7, 7, 8, 8, 0]])))
         [[0 1 2 0 1 0]]
     """
     ids = pairs.checked_int("masks.positions_in_segments", "ids", ids)
@@ -60,7 +60,7 @@ class segments(Mask):
     Raises:
         ValueError: the ids are not integers of rank 2.
     Example:
-        >>> print(masks.segments([[0, 0, 1]]).dense(3, 3).numpy().astype(int))
+        >>> print(np.asarray(masks.segments([[0, 0, 1]]).dense(3, 3)).astype(int))
         [[[1 1 0]
           [1 1 0]
           [0 0 1]]]

@@ -32,7 +32,7 @@ class strided(Mask):
         ValueError: `step` is not a positive integer.
     Example:
         >>> dilated = masks.window(4) & masks.strided(2)
-        >>> print(dilated.dense(3, 6).numpy().astype(int))
+        >>> print(np.asarray(dilated.dense(3, 6)).astype(int))
         [[0 1 0 1 0 1]
          [0 0 1 0 1 0]
          [0 0 0 1 0 1]]

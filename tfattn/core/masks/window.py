@@ -29,7 +29,7 @@ class window(Mask):
     Raises:
         ValueError: `size` is not a positive integer.
     Example:
-        >>> print(masks.window(2).dense(3, 3).numpy().astype(int))
+        >>> print(np.asarray(masks.window(2).dense(3, 3)).astype(int))
         [[1 1 0]
          [1 1 1]
          [0 1 1]]

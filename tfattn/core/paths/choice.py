@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core.paths import blockwise, scope, thresholds
+from tfattn.core.paths import STREAMING_BACKENDS, scope, thresholds
 from tfattn.core.scores import facts_of
 
 __all__ = ["streams"]
@@ -26,16 +26,27 @@ def streams(path, query, key, score, return_weights, normalizer=None):
     if path == "streamed" and normalizer is not None:
         expected = "be 'dense' with a `normalizer`, which needs all scores of a query at once"
         _checks.fail("attend", "path", expected, path)
-    able = keras.backend.backend() in blockwise.BACKENDS
+    able = keras.backend.backend() in STREAMING_BACKENDS
     able = able and not return_weights and normalizer is None
     if path == "streamed" and not able:
         expected = "be 'dense' with this backend, or where the weights are wanted"
         _checks.fail("attend", "path", expected, path)
     if path is None and able:
         path = scope.wanted()
-    if path is not None or not able or isinstance(query, keras.KerasTensor):
-        return path == "streamed" and not isinstance(query, keras.KerasTensor)
+    if _is_abstract(query, key):
+        return False
+    if path is not None or not able:
+        return path == "streamed"
     return _is_long(query, key, score)
+
+
+def _is_abstract(query, key):
+    """Whether only shapes are asked for, of sizes that are not known."""
+    if isinstance(query, keras.KerasTensor):
+        return True
+    # Keras has JAX trace such sizes as symbols.
+    sizes = (*query.shape, *key.shape) if keras.backend.backend() == "jax" else ()
+    return not all(isinstance(size, int) for size in sizes)
 
 
 def _is_long(query, key, score):

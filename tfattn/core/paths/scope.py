@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from tfattn import _checks
-from tfattn.core.paths import blockwise
+from tfattn.core.paths import STREAMING_BACKENDS
 
 __all__ = ["path", "wanted"]
 
@@ -50,7 +50,7 @@ def path(path: str | None) -> contextlib.ContextDecorator:
         TensorShape([1, 7, 4])
     """
     checked("tfattn.path", path)
-    if path == "streamed" and keras.backend.backend() not in blockwise.BACKENDS:
+    if path == "streamed" and keras.backend.backend() not in STREAMING_BACKENDS:
         _checks.fail("tfattn.path", "path", "be 'dense' or None with this backend", path)
     return _Scope(path)
 

@@ -35,6 +35,12 @@ ADDITIVE_BLOCK_NUMBERS = 2**22
 # Matrices in a block of all heads: as many as a product has threads for.
 MATRICES_PER_STEP = 8
 
+# Scores of a block of `checkpointed`, of all rows and heads together; where a score is no product,
+# times its width. More hold more, fewer leave more to the loop.
+CHECKPOINTED_NUMBERS = 2**21
+# Least side of such a block.
+CHECKPOINTED_LEAST = 64
+
 # How much is computed at a time.
 
 # One step keeps the cores busy while another waits. More hold more blocks.

@@ -8,10 +8,9 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import masks
+from tfattn.core import masks, paths
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Grid, Mask
-from tfattn.core.paths import blockwise
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.axes import Axes, checked_axes
 from tfattn.layers.attention.base import AttentionLayer
@@ -352,7 +351,7 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
         if self.normalizer is not None and self.normalizer.function is not None:
             expected = "be None or False: this `normalizer` needs all scores of a query at once"
         backend = keras.backend.backend()
-        if backend not in blockwise.BACKENDS:
+        if backend not in paths.STREAMING_BACKENDS:
             expected = f"be None or False with the backend {backend}, which has no streamed path"
         if expected is not None:
             _checks.fail(type(self).__name__, "flash_attention", expected, self.flash_attention)

@@ -56,7 +56,7 @@ class NadarayaWatson(NamedAttention):
         >>> heights = np.array([[[0.0], [10.0], [20.0]]], "float32")
         >>> layer = NadarayaWatson()
         >>> output = layer(query=points, value=heights, key=points, use_causal_mask=True)
-        >>> print(output[0, :2, 0].numpy())
+        >>> print(np.asarray(output[0, :2, 0]))
         [0.        6.2245936]
 
     Source: Nadaraya 1964; Watson 1964; leave-one-out, Wasserman, All of Nonparametric Statistics,

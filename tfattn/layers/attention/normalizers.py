@@ -108,7 +108,7 @@ class Sparsemax(Normalizer):
     Example:
         >>> layer = Attention(DotProductScore(scale=1.0), normalizer=Sparsemax())
         >>> query, value = np.array([[[3.0]]], "float32"), np.array([[[1.0], [0.0]]], "float32")
-        >>> print(layer(query, value, return_attention_scores=True)[1].numpy())
+        >>> print(np.asarray(layer(query, value, return_attention_scores=True)[1]))
         [[[1. 0.]]]
 
     Source: Martins, Astudillo 2016, arXiv:1602.02068; see `tfattn.normalizers.sparsemax`.
@@ -132,7 +132,7 @@ class TopKSoftmax(Normalizer):
     Example:
         >>> layer = Attention(normalizer=TopKSoftmax(2))
         >>> value = np.array([[[1.0], [3.0], [3.0]]], "float32")
-        >>> print(layer(np.ones((1, 1, 1), "float32"), value).numpy())
+        >>> print(np.asarray(layer(np.ones((1, 1, 1), "float32"), value)))
         [[[3.]]]
 
     Source: Gupta et al. 2021, arXiv:2106.06899; see `tfattn.normalizers.top_k`.

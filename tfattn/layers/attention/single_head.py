@@ -152,7 +152,7 @@ class DotProductAttention(NamedAttention):
         >>> query = np.zeros((1, 1, 2), "float32")
         >>> value = np.array([[[1.0, 1.0], [3.0, 5.0], [100.0, 100.0]]], "float32")
         >>> layer = DotProductAttention()
-        >>> print(layer(query=query, value=value, valid_lens=np.array([2])).numpy())
+        >>> print(np.asarray(layer(query=query, value=value, valid_lens=np.array([2]))))
         [[[2. 3.]]]
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, equation 1.
@@ -202,7 +202,7 @@ class AdditiveAttention(NamedAttention):
         >>> value = np.tile(np.arange(40, dtype="float32").reshape(1, 10, 4), (2, 1, 1))
         >>> layer = AdditiveAttention(units=8, dropout=0.1)
         >>> output = layer(query=query, value=value, key=key, valid_lens=np.array([2, 6]))
-        >>> print(output.numpy().round(3))
+        >>> print(np.asarray(output).round(3))
         [[[ 2.  3.  4.  5.]]
          [[10. 11. 12. 13.]]]
 

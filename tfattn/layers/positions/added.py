@@ -108,7 +108,7 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
             `max_wavelength` is not above 0.
     Example:
         >>> tokens = np.zeros((1, 2, 4), "float32")
-        >>> print(SinusoidalPositionalEncoding()(tokens)[0].numpy().round(4))
+        >>> print(np.asarray(SinusoidalPositionalEncoding()(tokens)[0]).round(4))
         [[0.     1.     0.     1.    ]
          [0.8415 0.5403 0.01   1.    ]]
 

@@ -41,7 +41,7 @@ class AddNorm(CheckedCall, keras.layers.Layer):
         ValueError: the two differ in width; `dropout` is not in [0, 1); `norm` is not a layer.
     Example:
         >>> inputs = np.array([[[1.0, 3.0]]], "float32")
-        >>> print(AddNorm()(inputs=inputs, outputs=inputs).numpy().round(3))
+        >>> print(np.asarray(AddNorm()(inputs=inputs, outputs=inputs)).round(3))
         [[[-1.  1.]]]
 
     Source: He et al. 2016, arXiv:1512.03385; Ba, Kiros, Hinton 2016, arXiv:1607.06450; pre-norm,

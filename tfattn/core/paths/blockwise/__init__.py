@@ -8,8 +8,6 @@ together; `attend` is the entry point.
 
 Source: Rabe, Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135 (FlashAttention).
 Here in matrix products large enough for a CPU, and for any score function.
-"""
 
-# The Keras backends that it is written for. This package is the one place in `core` that imports
-# one of them, and is imported when it is used.
-BACKENDS = ("tensorflow",)
+For TensorFlow. Of `core` this package, and `fused`, alone import a backend, when they are used.
+"""

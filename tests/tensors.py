@@ -1,0 +1,134 @@
+"""What tests ask of a backend: tensors as NumPy's arrays, gradients, compiled functions.
+
+A test that goes through these runs on TensorFlow, JAX and PyTorch alike. One that is about
+TensorFlow has the marker `tensorflow`, and may use `tf`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+BACKEND = keras.backend.backend()
+tf = torch = jax = None
+if BACKEND == "tensorflow":
+    import tensorflow as tf
+elif BACKEND == "torch":
+    import torch
+elif BACKEND == "jax":
+    import jax
+
+as_tensor = keras.ops.convert_to_tensor
+needs_float64 = pytest.mark.skipif(
+    BACKEND == "jax", reason="about float64, which JAX has only where a setting asks for it"
+)
+FLOAT64 = pytest.param("float64", marks=needs_float64)
+# What a test goes through that takes all of them.
+FLOATS = ["float16", "bfloat16", "float32", *(["float64"] if BACKEND != "jax" else [])]
+
+
+def numpy(tensor: Any) -> np.ndarray:
+    """The tensor's numbers. NumPy has no bfloat16, which becomes float32."""
+    if dtype_of(tensor) == "bfloat16":
+        tensor = keras.ops.cast(tensor, "float32")
+    return keras.ops.convert_to_numpy(tensor)
+
+
+if BACKEND == "torch":
+    # PyTorch refuses NumPy a tensor that a gradient may be asked of, as every output of a layer is,
+    # and one in bfloat16. What tests compare are its numbers.
+    def _numbers(tensor, dtype=None, copy=None):
+        tensor = tensor.detach().cpu()
+        return np.asarray(
+            (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(), dtype
+        )
+
+    torch.Tensor.__array__ = _numbers
+
+
+def dtype_of(tensor: Any) -> str:
+    return keras.backend.standardize_dtype(tensor.dtype)
+
+
+def both_ways(
+    function: Callable,
+    tensors: Sequence[Any],
+    upstream: Any = None,
+    variables: Sequence[keras.Variable] = (),
+    has_aux: bool = False,
+) -> tuple[Any, list[Any]]:
+    """A function's output, and its gradients.
+
+    Args:
+        function: of the tensors, to one tensor or a list of them.
+        upstream: the gradient of each output, in the output's structure; ones where it is None.
+        variables: what the function reads besides the tensors.
+        has_aux: whether the function gives (output, what else is asked for).
+
+    Returns:
+        (output, gradients of the tensors and then of the variables). What does not depend on one of
+        them has the gradient None; zeros on JAX, which cannot tell.
+    """
+    tensors = [as_tensor(x) for x in tensors]
+    run = function if has_aux else lambda *tensors: (function(*tensors), ())
+    (output, aux), gradients = _VJP[BACKEND](run, tensors, upstream, list(variables))
+    return (output, aux) if has_aux else output, list(gradients)
+
+
+def _upstream_of(output: Any, upstream: Any) -> Any:
+    if upstream is None:
+        return keras.tree.map_structure(keras.ops.ones_like, output)
+    return keras.tree.map_structure(
+        lambda y, x: keras.ops.cast(as_tensor(y), x.dtype), upstream, output
+    )
+
+
+def _by_tensorflow(function, tensors, upstream, variables):
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        output, aux = function(*tensors)
+    sources = [*tensors, *(variable.value for variable in variables)]
+    gradients = tape.gradient(output, sources, _upstream_of(output, upstream))
+    # What is taken out of a table by number has `tf.IndexedSlices` for a gradient.
+    return (output, aux), [x if x is None else tf.convert_to_tensor(x) for x in gradients]
+
+
+def _by_jax(function, tensors, upstream, variables):
+    def run(tensors, values):
+        with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
+            return function(*tensors)
+
+    values = [variable.value for variable in variables]
+    output, pull, aux = jax.vjp(run, tensors, values, has_aux=True)
+    on_tensors, on_variables = pull(_upstream_of(output, upstream))
+    return (output, aux), [*on_tensors, *on_variables]
+
+
+def _by_torch(function, tensors, upstream, variables):
+    tensors = [x.detach().requires_grad_(x.is_floating_point()) for x in tensors]
+    output, aux = function(*tensors)
+    sources = [*tensors, *(variable.value for variable in variables)]
+    outputs = keras.tree.flatten(output)
+    upstream = keras.tree.flatten(_upstream_of(output, upstream))
+    pairs = [(y, g) for y, g in zip(outputs, upstream, strict=True) if y.requires_grad]
+    wanted = [x for x in sources if x.requires_grad]
+    outputs, upstream = zip(*pairs, strict=True)
+    found = iter(torch.autograd.grad(outputs, wanted, upstream, allow_unused=True))
+    return (output, aux), [next(found) if x.requires_grad else None for x in sources]
+
+
+_VJP = {"tensorflow": _by_tensorflow, "jax": _by_jax, "torch": _by_torch}
+
+
+def compiled(function: Callable, jit: bool = False) -> Callable:
+    """The function as the backend compiles it; PyTorch runs it as it is.
+
+    Args:
+        function: of tensors.
+        jit: whether TensorFlow compiles it by XLA, as JAX always does.
+    """
+    if BACKEND == "tensorflow":
+        return tf.function(function, jit_compile=jit, autograph=False)
+    return jax.jit(function) if BACKEND == "jax" else function

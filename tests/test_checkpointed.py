@@ -1,0 +1,374 @@
+"""The streamed path of JAX and PyTorch gives what the dense path gives, and holds no square."""
+
+import itertools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import tfattn
+from tests import tensors
+from tests.blockwise import (
+    BIASES,
+    MASKS,
+    SCORES,
+    UPSTREAM,
+    B,
+    Earlier,
+    H,
+    S,
+    T,
+    assert_close,
+    blocks_of,
+    cover,
+    mask_of,
+    operands_of,
+    problem,
+)
+from tests.tensors import BACKEND, as_tensor, numpy
+from tfattn import attend, masks
+from tfattn.core import scores as score_functions
+from tfattn.core.paths import checkpointed, choice, fused
+
+pytestmark = pytest.mark.skipif(
+    BACKEND not in ("jax", "torch"), reason="about JAX and PyTorch: others have paths of their own"
+)
+
+BLOCKS = [(4, 6), (13, 17), (5, 3), (64, 64)]
+HEADS = [(H, H), (H, 2), (H, 1)]
+KINDS = dict(score=SCORES, bias=list(BIASES), block=BLOCKS, heads=HEADS)
+ROWS = [{"mask": mask, **row} for row, mask in zip(cover(**KINDS), itertools.cycle(MASKS))]
+
+
+def both_ways(function, arguments, mask=None, path="streamed", biased=False, block=(4, 6), **more):
+    """Output, and the gradient of a fixed functional of it, of each argument."""
+    upstream = UPSTREAM if len(arguments[0].shape) == 4 else UPSTREAM[:, 0]
+
+    def run(query, key, value, *rest):
+        bias = rest[-1] if biased else None
+        parameters = rest[:-1] if biased else rest
+        return attend(query, value, key, function, parameters, mask, bias, path=path, **more)
+
+    with blocks_of(block):
+        output, gradients = tensors.both_ways(tensors.compiled(run), arguments, upstream)
+    return [output, *connected(gradients, arguments)]
+
+
+def connected(gradients, arguments):
+    """Gradients, zeros where an argument reaches no output."""
+    both = zip(gradients, arguments, strict=True)
+    return [ops.zeros_like(x) if gradient is None else gradient for gradient, x in both]
+
+
+@pytest.mark.parametrize(
+    "seed, row",
+    [
+        pytest.param(
+            at, row, id=" ".join(map(str, row.values())), marks=[pytest.mark.slow] * (at > 9)
+        )
+        for at, row in enumerate(ROWS)
+    ],
+)
+def test_output_and_every_gradient_equal_the_dense_path(seed, row):
+    function, arguments = problem(seed, row["score"], row["heads"], row["bias"])
+    rule, biased = mask_of(row["mask"], seed), row["bias"] != "none"
+    here = both_ways(function, arguments, rule, "streamed", biased, row["block"])
+    assert_close(here, both_ways(function, arguments, rule, "dense", biased))
+
+
+@pytest.mark.parametrize("rule", [None, masks.causal(), masks.padding([5, 0]), Earlier(1)])
+def test_three_axes(rule):
+    function, arguments = problem(3)
+    arguments = [x[:, 0] for x in arguments]
+    here = both_ways(function, arguments, rule)
+    assert_close(here, both_ways(function, arguments, rule, "dense"))
+
+
+@pytest.mark.parametrize("rule", [None, masks.causal(), masks.window(3)])
+@pytest.mark.parametrize("dtype, tolerance", [("float16", 3e-3), ("bfloat16", 3e-2)])
+def test_half_precision(dtype, tolerance, rule):
+    function, arguments = problem(4, dtype=dtype)
+    here = both_ways(function, arguments, rule)
+    assert {tensors.dtype_of(x) for x in here} == {dtype}
+    exact = [ops.cast(x, "float32") for x in arguments]
+    assert_close(here[:1], both_ways(function, exact, rule, "dense")[:1], tolerance)
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf"), 3e38])
+@pytest.mark.parametrize("score", ["scaled dot", "additive", "gaussian"])
+def test_what_lies_under_the_mask_reaches_nothing(score, broken):
+    function, (query, key, value, *rest) = problem(19, score)
+    rule = masks.padding([11, 11]) & masks.causal()
+    clean = both_ways(function, [query, key, value, *rest], rule)
+    hidden = ops.arange(S)[:, None] >= 11
+    key, value = ops.where(hidden, broken, key), ops.where(hidden, broken, value)
+    assert_close(both_ways(function, [query, key, value, *rest], rule), clean, 1e-6)
+
+
+@pytest.mark.parametrize(
+    "rule", [masks.causal(), masks.window(4), masks.causal() & masks.strided(2)]
+)
+@pytest.mark.parametrize("which", ["key", "value"])
+def test_a_broken_token_reaches_the_queries_that_may_see_it_and_no_other(which, rule):
+    query, key, value, _ = operands_of((1, 2, 2, 31, 31))
+    operands = {"key": key, "value": value}
+    operands[which] = ops.where(ops.arange(31)[:, None] == 17, float("nan"), operands[which])
+    with blocks_of((8, 6)):
+        clean = numpy(attend(query, value, key, mask=rule, path="streamed"))
+        found = numpy(attend(query, **operands, mask=rule, path="streamed"))
+    sees = numpy(rule.dense(31, 31))[:, 17]
+    np.testing.assert_array_equal(found[:, :, ~sees], clean[:, :, ~sees])
+    assert np.isnan(found[:, :, sees]).all()
+
+
+def test_fully_masked_queries_pool_to_zero_with_zero_gradients():
+    function, arguments = problem(29)
+    # some rows, and a whole batch row
+    rule = masks.explicit(ops.arange(T)[:, None] % 3 > 0) & masks.padding([S, 0])
+    output, *gradients = map(numpy, both_ways(function, arguments, rule))
+    assert np.all(output[:, :, ::3] == 0.0) and np.all(output[1] == 0.0)
+    assert np.all(gradients[0][:, :, ::3] == 0.0) and all(np.all(g[1] == 0.0) for g in gradients)
+    assert all(np.isfinite(g).all() for g in gradients)
+
+
+@pytest.mark.parametrize("block", [(4, 6), (64, 64)])
+@pytest.mark.parametrize("hiding", [-np.inf, np.finfo("float32").min, -1e9])
+def test_a_bias_that_hides_keys_is_no_mask_and_no_nan(hiding, block):
+    function, (query, key, value) = problem(31)
+    bias = np.zeros((B, 1, T, S), "float32")
+    bias[:, :, ::2, 3:] = hiding
+    bias[:, :, 5] = hiding  # every key: by −inf there is nothing to see, by less the mean of all
+    arguments = [query, key, value, as_tensor(bias)]
+    here = both_ways(function, arguments, None, "streamed", True, block)
+    assert_close(here, both_ways(function, arguments, None, "dense", True))
+    assert all(np.isfinite(numpy(x)).all() for x in here)
+    assert (numpy(here[0])[:, :, 5] == 0).all() == (hiding == -np.inf)
+
+
+@pytest.mark.parametrize("rule", [None, masks.causal(), masks.prefix(0)])
+def test_the_log_of_the_sums_and_its_gradient_equal_the_dense_path(rule):
+    _, (query, key, value) = problem(7)
+    upstream = (UPSTREAM, np.random.default_rng(1).normal(size=(B, H, T)))
+    found = []
+    for path in ("streamed", "dense"):
+
+        def run(query, key, value, path=path):
+            return attend(query, value, key, mask=rule, path=path, return_log_sum_exp=True)
+
+        with blocks_of((4, 6)):
+            run = tensors.compiled(run)
+            outputs, gradients = tensors.both_ways(run, [query, key, value], upstream)
+        found.append([*outputs, *connected(gradients, [query, key, value])])
+    assert_close(*found)
+
+
+def dropped(query, key, value, seed, rate=0.25, block=(4, 6)):
+    with blocks_of(block):
+        return attend(query, value, key, dropout=rate, seed=seed, path="streamed")
+
+
+def test_dropout_drops_at_its_rate_differently_in_each_block_and_keeps_the_expected_sum():
+    queries, keys = 60, 600
+    query, key = (
+        as_tensor(np.zeros((1, 1, queries, 2), "float32")),
+        as_tensor(np.zeros((1, 1, keys, 2), "float32")),
+    )
+    value = as_tensor(np.eye(keys, dtype="float32")[None, None])
+    weights = numpy(dropped(query, key, value, seed=3, block=(20, 100)))[0, 0] * keys
+    assert np.allclose(np.unique(weights), [0, 1 / 0.75], atol=1e-5)
+    assert abs((weights == 0).mean() - 0.25) < 0.01
+    patterns = weights.reshape(3, 20, 6, 100).swapaxes(1, 2).reshape(18, -1) == 0
+    assert len(np.unique(patterns, axis=0)) == 18
+
+
+def test_dropout_follows_its_seed_and_is_the_same_forward_and_backward():
+    _, (query, key, value) = problem(8)
+    once, again = (numpy(dropped(query, key, value, seed=5)) for _ in range(2))
+    np.testing.assert_array_equal(once, again)
+    assert np.any(once != numpy(dropped(query, key, value, seed=6)))
+    generator = keras.random.SeedGenerator(5)
+    first, second = (numpy(dropped(query, key, value, generator)) for _ in range(2))
+    assert np.any(first != second)
+    # The output is linear in the values: by the weights of the way back it is the same number.
+    output, (grad_value,) = tensors.both_ways(
+        lambda value: dropped(query, key, value, seed=5), [value], UPSTREAM
+    )
+    forward = np.sum(numpy(output) * UPSTREAM)
+    np.testing.assert_allclose(np.sum(numpy(value) * numpy(grad_value)), forward, rtol=1e-4)
+
+
+def largest_of_jax(run, operands):
+    """The most numbers of any array within the program."""
+    import jax
+
+    def of(jaxpr):
+        sizes = [variable.aval.size for equation in jaxpr.eqns for variable in equation.outvars]
+        inner = keras.tree.flatten([list(equation.params.values()) for equation in jaxpr.eqns])
+        inner = [getattr(each, "jaxpr", each) for each in inner]  # of closed ones
+        return max([*sizes, *(of(each) for each in inner if hasattr(each, "eqns"))], default=0)
+
+    return of(jax.make_jaxpr(run)(*operands).jaxpr)
+
+
+def largest_of_torch(run, operands):
+    from torch.utils import _python_dispatch
+
+    class Sizes(_python_dispatch.TorchDispatchMode):
+        largest = 0
+
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            found = function(*args, **(kwargs or {}))
+            sizes = [x.numel() for x in keras.tree.flatten(found) if ops.is_tensor(x)]
+            self.largest = max([self.largest, *sizes])
+            return found
+
+    with Sizes() as sizes:
+        run(*operands)
+    return sizes.largest
+
+
+@pytest.mark.parametrize("rule", [None, masks.causal(), masks.window(40), masks.padding([150])])
+@pytest.mark.parametrize("score", ["scaled dot", "additive"])
+def test_nothing_of_the_size_of_the_square_is_held(score, rule):
+    tokens, width = 192, 3
+    query, key, value, upstream = operands_of((1, 1, 1, tokens, tokens), (width, width + 1))
+    function, parameters = score_functions.scaled_dot_product, []
+    if score == "additive":
+        function, parameters = score_functions.additive, [np.ones((width, 1), "float32")]
+
+    def run(path):
+        def program(query, key, value):
+            def output(*operands):
+                query, key, value = operands
+                return attend(query, value, key, function, parameters, rule, path=path)
+
+            with blocks_of((8, 8)):
+                return tensors.both_ways(output, [query, key, value], numpy(upstream))
+
+        return {"jax": largest_of_jax, "torch": largest_of_torch}[BACKEND](
+            program, [query, key, value]
+        )
+
+    assert run("dense") >= tokens**2
+    assert run("streamed") <= 8 * tokens * (width + 1)
+
+
+def test_blocks_that_the_mask_hides_are_not_computed():
+    computed = []
+
+    def score(query, key):
+        if BACKEND == "jax":
+            import jax
+
+            jax.debug.callback(lambda: computed.append(1))
+        else:
+            computed.append(1)
+        return score_functions.scaled_dot_product(query, key)
+
+    query, key, value, _ = operands_of((1, 1, 1, 40, 40))
+    for rule, blocks in ((None, 25), (masks.causal(), 15), (masks.window(2), 13)):
+        computed.clear()
+        with blocks_of((8, 8)):
+            numpy(attend(query, value, key, score, mask=rule, path="streamed"))
+        if BACKEND == "jax":
+            import jax
+
+            jax.effects_barrier()
+        assert len(computed) == blocks
+
+
+@pytest.mark.parametrize("sizes", [(0, 4), (4, 0), (0, 0)])
+def test_what_is_empty_pools_to_nothing_or_to_zero(sizes):
+    query, key, value, _ = operands_of((2, 1, 1, *sizes))
+    output = numpy(attend(query, value, key, mask=masks.causal(), path="streamed"))
+    assert output.shape == (2, 1, sizes[0], 5) and np.all(output == 0)
+
+
+def test_a_layer_streams_and_trains(monkeypatch):
+    taken, streamed = [], checkpointed.attend
+    monkeypatch.setattr(
+        checkpointed, "attend", lambda *a, **k: taken.append(1) or streamed(*a, **k, block=(4, 4))
+    )
+    tokens = np.random.default_rng(0).normal(size=(4, 11, 6)).astype("float32")
+    layers = [
+        tfattn.MultiHeadAttention(2, 3, flash_attention=flash, seed=1) for flash in (True, False)
+    ]
+    losses, weights = [], None
+    for layer in layers:
+        inputs = keras.Input((11, 6))
+        model = keras.Model(inputs, layer(inputs, inputs, use_causal_mask=True))
+        weights = weights or model.get_weights()
+        model.set_weights(weights)
+        model.compile("sgd", "mse")
+        history = model.fit(tokens, tokens, epochs=3, verbose=0, shuffle=False).history
+        losses.append(history["loss"])
+    assert taken
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_long_attention_streams_by_itself_and_the_scope_says_otherwise():
+    query = keras.ops.zeros((1, 8, 1024, 2))
+    arguments = query, query, score_functions.scaled_dot_product, False
+    assert choice.streams(None, *arguments) is True
+    with tfattn.path("dense"):
+        assert choice.streams(None, *arguments) is False
+    assert choice.streams(None, query[:, :, :512], *arguments[1:]) is False
+
+
+needs_torch = pytest.mark.skipif(BACKEND != "torch", reason="about PyTorch's own kernel")
+FUSED = [(H, H, T, T, None), (H, 2, S, S, masks.causal()), (H, 1, T, S, None)]
+
+
+@needs_torch
+@pytest.mark.parametrize("heads, groups, queries, keys, rule", FUSED)
+@pytest.mark.parametrize("score", ["dot product", "scaled dot product"])
+def test_pytorchs_kernel_equals_the_dense_path(
+    heads, groups, queries, keys, rule, score, monkeypatch
+):
+    taken, kernel = [], fused.attend
+    monkeypatch.setattr(fused, "attend", lambda *a: taken.append(1) or kernel(*a))
+    query, key, value, upstream = operands_of((B, heads, groups, queries, keys), (6, 6))
+    function = getattr(score_functions, score.replace(" ", "_"))
+    found = []
+    for path in ("streamed", "dense"):
+
+        def run(query, key, value, path=path):
+            return attend(query, value, key, function, mask=rule, path=path)
+
+        output, gradients = tensors.both_ways(run, [query, key, value], numpy(upstream))
+        found.append([output, *gradients])
+    assert taken == [1]
+    assert_close(*found)
+
+
+@needs_torch
+def test_pytorchs_kernel_keeps_what_a_later_token_breaks_from_earlier_queries():
+    query, key, value, _ = operands_of((1, 2, 2, 31, 31), (6, 6))
+    value = ops.where(ops.arange(31)[:, None] == 17, float("nan"), value)
+    output = numpy(attend(query, value, key, mask=masks.causal(), path="streamed"))
+    assert np.isfinite(output[:, :, :17]).all() and np.isnan(output[:, :, 17:]).all()
+
+
+def test_what_a_kernel_of_the_backend_lacks_goes_by_blocks():
+    query, key, value, _ = operands_of((1, 2, 2, 31, 31), (6, 6))
+    scaled = score_functions.scaled_dot_product
+    takes = BACKEND == "torch"  # JAX's is for a GPU
+    assert fused.takes(query, value, key, scaled, masks.causal()) == takes
+    assert fused.takes(query, value, key, scaled, None) == takes
+    assert not fused.takes(query, value, key, scaled, masks.window(3))
+    assert not fused.takes(query, value, key, scaled, masks.causal() & masks.padding([3]))
+    assert not fused.takes(query[:, :, :7], value, key, scaled, masks.causal())
+    assert not fused.takes(query, value, key, score_functions.additive, None)
+    assert not fused.takes(query, value[..., :3], key, scaled, None)
+    assert not fused.takes(query[:, 0], value[:, 0], key[:, 0], scaled, None)
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="about JAX's own attention")
+@pytest.mark.parametrize("heads, groups, queries, keys, rule", FUSED)
+def test_jaxs_attention_as_it_is_called_equals_the_dense_path(heads, groups, queries, keys, rule):
+    query, key, value, _ = operands_of((B, heads, groups, queries, keys), (6, 6))
+    options = {"is_causal": rule is not None, "scale": 6**-0.5}
+    # cuDNN's needs a GPU; this one takes the same arguments.
+    here = fused._by_jax(query, value, key, "xla", **options)
+    assert_close([here], [attend(query, value, key, mask=rule, path="dense")])

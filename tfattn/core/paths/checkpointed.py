@@ -1,0 +1,289 @@
+"""Exact attention in linear memory on JAX and PyTorch, for any score, mask and bias.
+
+The T × S scores are cut into blocks, of t queries and s keys. Each row of blocks goes over the keys
+with an online softmax, and the backend differentiates it. `keras.remat` has it keep no more than
+what goes into a row, and into a block, and compute the rest again on the way back (gradient
+checkpointing). Blocks that the mask hides are skipped.
+
+TensorFlow has `blockwise`, where both passes are written out.
+
+Source: Rabe, Staats 2021, arXiv:2112.05682 (the algorithm and its checkpoints); Milakov,
+Gimelshein 2018, arXiv:1805.02867 (the online softmax).
+"""
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from tfattn._types import Size, Tensor
+from tfattn.core import masks, pairs, products, softmax
+from tfattn.core.biases import Bias
+from tfattn.core.guard import guard
+from tfattn.core.masks import Mask, hooks
+from tfattn.core.paths import dense, fused, thresholds
+from tfattn.core.scores import facts_of
+
+__all__ = ["attend"]
+
+
+def attend(
+    query: Tensor,
+    value: Tensor,
+    key: Tensor,
+    score: Callable[..., Tensor],
+    parameters: Sequence[Tensor] = (),
+    mask: Mask | None = None,
+    bias: Bias | None = None,
+    dropout: float = 0.0,
+    seed: int | keras.random.SeedGenerator | None = None,
+    return_log_sum_exp: bool = False,
+    block: tuple[int, int] | None = None,
+) -> Any:
+    """`core.attend` by blocks, once its arguments are checked.
+
+    Args:
+        block: `(t, s)`, where others than the usual sizes are wanted.
+    Returns:
+        `(B, T, Dv)` or `(B, H, T, Dv)`; on request also the log of the sums, `(B, T)` or
+        `(B, H, T)`.
+    """
+    lengths = query.shape[-2], key.shape[-2]
+    if 0 in lengths:
+        return dense.attend(
+            query, value, key, score, parameters, mask, bias, return_log_sum_exp=return_log_sum_exp
+        )
+    given = value.dtype
+    of_sums = keras.backend.result_type(query.dtype, key.dtype, "float32")
+    wide = keras.backend.result_type(query.dtype, key.dtype, value.dtype, "float32")
+    parameters = [ops.convert_to_tensor(x) for x in parameters]
+    drawn = _drawn(seed) if dropout else None
+    squares = _Squares.of(query, key, score, block)
+    # Read once: a variable is not for a loop to read.
+    learned = [] if bias is None else [ops.convert_to_tensor(x) for x in bias.parameters()]
+    call = _Call(squares, len(query.shape), score, parameters, mask, bias, learned, dropout, drawn)
+    if mask is not None:
+        query, key, value, *_ = guard(query, key, value, lambda broken: _sees(call, query, broken))
+    plain = bias is None and not (dropout or return_log_sum_exp or block)
+    if plain and fused.takes(query, value, key, score, mask):
+        return fused.attend(query, value, key, score, mask)
+    output, sums = _rows(call, *(ops.cast(x, wide) for x in (query, key, value)))
+    output = ops.cast(output, given)
+    return (output, ops.cast(sums, of_sums)) if return_log_sum_exp else output
+
+
+class _Squares(NamedTuple):
+    """How the matrix is cut."""
+
+    queries: int  # T
+    keys: int  # S
+    t: int
+    s: int
+
+    @classmethod
+    def of(cls, query, key, score, block):
+        numbers = thresholds.CHECKPOINTED_NUMBERS
+        if not facts_of(score).is_product:
+            numbers //= query.shape[-1]
+        side = math.isqrt(numbers // max(1, math.prod(query.shape[:-2])))
+        side = min(max(side, thresholds.CHECKPOINTED_LEAST), thresholds.BLOCK_KEYS)
+        sides = block or (side, side)
+        lengths = query.shape[-2], key.shape[-2]
+        # Spread evenly, so that as little as can be is padding.
+        even = [-(-n // -(-n // most)) for n, most in zip(lengths, sides, strict=True)]
+        return cls(*lengths, *even)
+
+    @property
+    def rows(self):
+        return -(-self.queries // self.t)
+
+    @property
+    def columns(self):
+        return -(-self.keys // self.s)
+
+    def grid(self, i: Size, j: Size):
+        start = i * self.t, j * self.s
+        return masks.Grid(self.queries, self.keys, *start, self.t, self.s, aligned=True)
+
+    def split_queries(self, x: Tensor):
+        return _split(x, self.rows, self.t)
+
+    def split_keys(self, x: Tensor):
+        return _split(x, self.columns, self.s)
+
+
+class _Call(NamedTuple):
+    """What a block needs besides its operands."""
+
+    squares: _Squares
+    rank: int
+    score: Callable[..., Tensor]
+    parameters: list
+    mask: Mask | None
+    bias: Bias | None
+    bias_parameters: list
+    dropout: float
+    drawn: Any
+
+
+def _rows(call, query, key, value):
+    """Output `(..., T, Dv)`, and the log of the sums `(..., T)`."""
+    squares, width = call.squares, value.shape[-1]
+    # Values are divided by the number of keys before they are summed up: a sum of numbers near the
+    # largest float overflows where their mean does not.
+    blocks = squares.split_keys(key), squares.split_keys(value / squares.keys)
+
+    @keras.remat
+    def row(i, query):
+        def over_keys(state, j, block):
+            def seen():
+                return _with_block(call, state, query, i, j, *block)
+
+            return _if(_is_seen(call, i, j), seen, lambda: state), ()
+
+        zero = query[..., :1] * 0.0  # (..., t, 1)
+        start = (ops.repeat(zero, width, axis=-1), zero + softmax.LEAST, zero)
+        (pooled, row_max, row_sum), _ = _each(squares.columns, over_keys, start, blocks)
+        nothing = ops.equal(row_sum, 0)
+        row_sum = ops.where(nothing, 1.0, row_sum)
+        sums = ops.where(nothing, -float("inf"), row_max + ops.log(row_sum))
+        return pooled / row_sum, sums
+
+    def over_queries(state, i, query):
+        return state, row(i, query)
+
+    _, found = _each(squares.rows, over_queries, (), squares.split_queries(query))
+    output, sums = (_merge(x, squares.queries) for x in found)
+    return output * float(squares.keys), sums[..., 0]
+
+
+def _with_block(call, state, query, i, j, key, value):
+    """The state of the online softmax with one more block of keys."""
+
+    @keras.remat
+    def function(pooled, row_max, row_sum, query, key, value):
+        scores, visible = _scores(call, query, key, i, j)  # (..., t, s)
+        # The result does not depend on the maximum, so that no derivative goes through it.
+        new_max = ops.maximum(row_max, ops.max(scores, axis=-1, keepdims=True))
+        new_max = ops.stop_gradient(new_max)
+        rescale = ops.exp(row_max - new_max)
+        weights = ops.exp(scores - new_max)
+        if visible is not None:  # exp(0) of a row that has seen nothing yet is no weight
+            weights = ops.where(visible, weights, 0.0)
+        row_sum = row_sum * rescale + ops.sum(weights, axis=-1, keepdims=True)
+        if call.dropout:
+            seed = _seed_of(call.drawn, i * call.squares.columns + j)
+            weights = keras.random.dropout(weights, call.dropout, seed=seed)
+        return pooled * rescale + products.matmul(weights, value), new_max, row_sum
+
+    return function(*state, query, key, value)
+
+
+def _scores(call, query, key, i, j):
+    """Scores of a block, and which of them are visible: bool, or None for all."""
+    grid, visible = call.squares.grid(i, j), None
+    scores = ops.cast(call.score(query, key, *call.parameters), query.dtype)
+    if call.mask is not None:
+        visible = pairs.with_heads(call.mask.on(grid), call.rank)
+    if call.squares.columns * call.squares.s != call.squares.keys:
+        inside = grid.key_positions() < call.squares.keys
+        visible = inside if visible is None else ops.logical_and(visible, inside)
+    if call.bias is not None:
+        bias = call.bias.on(grid, *call.bias_parameters)
+        scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), call.rank)
+    if call.bias is not None or not facts_of(call.score).always_finite:
+        visible = softmax.not_hidden(scores, visible)
+        scores = softmax.bounded(scores)
+    return scores if visible is None else ops.where(visible, scores, softmax.LEAST), visible
+
+
+def _is_seen(call, i, j):
+    """Whether some query of row i may see some key of block j: True where nothing tells."""
+    if call.mask is None:
+        return True
+    squares = call.squares
+    grid = squares.grid(i, 0)._replace(keys=squares.keys)
+    low, high = hooks.key_bounds(call.mask, grid)
+    seen = (j * squares.s < high) & ((j + 1) * squares.s > low)
+    blocks = hooks.seen_blocks(call.mask, grid, squares.s)
+    return seen if blocks is None else seen & ops.take(blocks, j)
+
+
+def _sees(call, query, broken):
+    """Which queries may see one of the `broken` keys `(B, S)` or `(B, 1, S)`: `(..., T, 1)`."""
+    squares = call.squares
+
+    def rows():
+        def over_queries(state, i, _):
+            def over_keys(found, j, broken):
+                visible = pairs.with_heads(call.mask.on(squares.grid(i, j)), call.rank)
+                some = ops.logical_and(visible, ops.swapaxes(broken, -1, -2))  # (..., t, s)
+                return ops.logical_or(found, ops.any(some, axis=-1, keepdims=True)), ()
+
+            return state, _each(squares.columns, over_keys, nothing, blocks)[0]
+
+        blocks = squares.split_keys(broken[..., None])  # (blocks, ..., s, 1)
+        return _merge(_each(squares.rows, over_queries, (), ())[1], squares.queries)
+
+    nothing = ops.zeros((*query.shape[:-2], squares.t, 1), "bool")
+    none = ops.zeros((*query.shape[:-1], 1), "bool")
+    # As a rule nothing is broken, and no block has to be asked for.
+    return ops.cond(ops.any(broken), rows, lambda: none)
+
+
+def _each(count, body, state, xs):
+    """`body(state, n, xs[n])` for each n: the last state, and what else it gives, stacked.
+
+    Traced once on JAX. On PyTorch a loop, in which n is an int.
+    """
+    if keras.backend.backend() == "jax":
+        numbers = ops.arange(count, dtype="int32")
+        return ops.scan(lambda state, x: body(state, *x), state, (numbers, xs))
+    found = []
+    for n in range(count):
+        part = keras.tree.map_structure(operator.itemgetter(n), xs)
+        state, more = body(state, n, part)
+        found.append(more)
+    return state, keras.tree.map_structure(lambda *parts: ops.stack(parts), *found)
+
+
+def _if(condition, yes, no):
+    if isinstance(condition, bool):
+        return yes() if condition else no()
+    return ops.cond(condition, yes, no)
+
+
+def _split(x, blocks, size):
+    """`(..., N, D)` as blocks `(blocks, ..., size, D)`, padded with copies of the last token: a
+    score of one's own may have no value, or no slope, at zero.
+    """
+    more = blocks * size - x.shape[-2]
+    if more:
+        x = ops.concatenate([x, ops.repeat(x[..., -1:, :], more, axis=-2)], axis=-2)
+    x = ops.reshape(x, (*x.shape[:-2], blocks, size, x.shape[-1]))
+    return ops.moveaxis(x, -3, 0)
+
+
+def _merge(x, length):
+    """And back, without the padding."""
+    x = ops.moveaxis(x, 0, -3)  # (..., blocks, size, D)
+    x = ops.reshape(x, (*x.shape[:-3], x.shape[-3] * x.shape[-2], x.shape[-1]))
+    return x[..., :length, :]
+
+
+def _drawn(seed):
+    """Two numbers of the caller's generator, which all blocks draw from."""
+    if isinstance(seed, keras.random.SeedGenerator):
+        return seed.next()
+    return keras.random.SeedGenerator(seed).next()
+
+
+def _seed_of(drawn, number):
+    """The seed of a block, for `keras.random`: the same each time that the block is computed."""
+    if keras.backend.backend() == "jax":
+        return drawn + ops.stack([ops.cast(number, drawn.dtype), ops.zeros_like(drawn[1])])
+    first, second = (int(x) for x in drawn)
+    return (first * 1_000_003 + second * 7919 + number) % 2**31

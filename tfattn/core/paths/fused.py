@@ -1,0 +1,68 @@
+"""A backend's own attention kernel, where mask, bias and score allow: PyTorch's
+`scaled_dot_product_attention`, and cuDNN's through `jax.nn.dot_product_attention`.
+
+Neither holds the T × S scores, forward or backward. Both know dot products, and of masks here the
+causal one of as many queries as keys: a mask as an array would be as large as the scores. Other
+calls go by `checkpointed`.
+"""
+
+from collections.abc import Callable
+
+import keras
+
+from tfattn._types import Tensor
+from tfattn.core.masks import Mask, causal
+from tfattn.core.scores import facts_of
+
+__all__ = ["attend", "takes"]
+
+
+def takes(query: Tensor, value: Tensor, key: Tensor, score: Callable, mask: Mask | None) -> bool:
+    """Whether the backend has a kernel for these operands. Whoever asks wants no bias, no dropout
+    and no sums.
+    """
+    plain = mask is None or (type(mask) is causal and query.shape[-2] == key.shape[-2])
+    if not (plain and facts_of(score).is_product and len(query.shape) == 4):
+        return False
+    # Without them PyTorch falls back to a program that holds the scores, and cuDNN refuses.
+    alike = query.shape[-1] == value.shape[-1] and query.dtype == key.dtype == value.dtype
+    return alike and _KERNELS.get(keras.backend.backend(), _no_kernel)(query)
+
+
+def attend(query: Tensor, value: Tensor, key: Tensor, score: Callable, mask: Mask | None) -> Tensor:
+    """Output `(B, H, T, Dv)`, of operands as `core.guard` leaves them."""
+    scale = query.shape[-1] ** -0.5 if facts_of(score).is_scaled else 1.0
+    options = {"is_causal": mask is not None, "scale": scale}
+    if keras.backend.backend() == "torch":
+        import torch
+
+        function = torch.nn.functional.scaled_dot_product_attention
+        grouped = query.shape[1] != key.shape[1]
+        return function(query, key, value, **options, enable_gqa=grouped)
+    return _by_jax(query, value, key, "cudnn", **options)
+
+
+def _by_jax(query, value, key, implementation, **options):
+    import jax
+
+    by_token = [x.swapaxes(1, 2) for x in (query, key, value)]  # (B, T, H, D)
+    found = jax.nn.dot_product_attention(*by_token, **options, implementation=implementation)
+    return found.swapaxes(1, 2)
+
+
+def _torch_kernel(query):
+    return True
+
+
+def _jax_kernel(query):
+    import jax
+
+    # cuDNN's is for 16 bits; the other implementation holds the scores.
+    return jax.default_backend() == "gpu" and query.dtype.itemsize == 2 and query.shape[-1] <= 128
+
+
+def _no_kernel(query):
+    return False
+
+
+_KERNELS = {"torch": _torch_kernel, "jax": _jax_kernel}

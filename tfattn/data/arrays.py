@@ -1,0 +1,107 @@
+"""Batches as NumPy's arrays, in the form that `fit` takes on every backend."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfattn.data.epochs import EpochCounter
+
+__all__ = ["ArrayBatches", "gathered", "mapped"]
+
+FlatSides = Sequence[tuple[np.ndarray, np.ndarray]]  # ids of all rows in one array, lengths of rows
+BatchAt = Callable[[int], Any]  # from the place of a batch in an epoch to the batch
+
+
+class ArrayBatches(keras.utils.PyDataset):
+    """Batches of arrays, made anew for each pass over them.
+
+    `for batch in batches` is a pass, and so is an epoch of `fit`. A pass that ends after one of
+    several batches counts as none: so Keras looks at a batch before it trains.
+
+    Args:
+        num_batches: How many, the same in each pass.
+        of_epoch: Function from the number of an epoch to its batches.
+        counter: Gives the number of the epoch when a pass begins.
+    """
+
+    def __init__(self, num_batches: int, of_epoch: Callable[[int], BatchAt], counter: EpochCounter):
+        super().__init__()
+        self._num_batches, self._of_epoch, self._counter = num_batches, of_epoch, counter
+        self._epoch, self._batch_at, self._read = None, None, 0
+
+    def __len__(self) -> int:
+        return self._num_batches
+
+    def __getitem__(self, index: int) -> Any:
+        if not 0 <= index < len(self):
+            raise IndexError(f"There are {len(self)} batches. Received: index={index}")
+        if self._batch_at is None:
+            self.on_epoch_begin()
+        self._read = max(self._read, index + 1)
+        return self._batch_at(index)
+
+    def __iter__(self) -> Iterator[Any]:
+        batch_at = self._of_epoch(int(self._counter.count()))
+        return map(batch_at, range(len(self)))
+
+    as_numpy_iterator = __iter__
+
+    def on_epoch_begin(self) -> None:
+        self._epoch, self._read = int(self._counter.count()), 0
+        self._batch_at = self._of_epoch(self._epoch)
+
+    def on_epoch_end(self) -> None:
+        if self._read == 1 < len(self):
+            self._counter.on_epoch_begin(self._epoch)
+        self._batch_at, self._read = None, 0
+
+
+class _Mapped(keras.utils.PyDataset):
+    def __init__(self, batches: keras.utils.PyDataset, change: Callable):
+        super().__init__()
+        self._batches, self._change = batches, change
+        self.on_epoch_begin, self.on_epoch_end = batches.on_epoch_begin, batches.on_epoch_end
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, index: int) -> Any:
+        return keras.tree.map_structure(self._change, self._batches[index])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (keras.tree.map_structure(self._change, batch) for batch in self._batches)
+
+    as_numpy_iterator = __iter__
+
+
+def mapped(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDataset:
+    """The same batches, with `change` of each of their arrays."""
+    return _Mapped(batches, change)
+
+
+def gathered(flat_sides: FlatSides, rows: Sequence[np.ndarray], length_multiple: int) -> BatchAt:
+    """The batches of those rows of `flat_sides`: ((source, target_in), target_out)."""
+    sides = [(ids, np.cumsum(lengths) - lengths, lengths) for ids, lengths in flat_sides]
+
+    def batch_at(index):
+        here = rows[index]
+        source, target_in, target_out = (
+            _padded(ids, starts[here], lengths[here], length_multiple)
+            for ids, starts, lengths in sides
+        )
+        return (source, target_in), target_out
+
+    return batch_at
+
+
+def _padded(
+    ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, length_multiple: int
+) -> np.ndarray:
+    """The rows that begin there, `(B, T)`, padded with 0."""
+    width = -(-int(lengths.max()) // length_multiple) * length_multiple
+    columns = np.arange(width)
+    is_real = columns < lengths[:, None]
+    places = np.where(is_real, starts[:, None] + columns, 0)
+    return np.where(is_real, ids[places], 0).astype("int32")
