@@ -44,7 +44,8 @@ class Reader:
             self.positions.assign_add(room)
             # Whether there is room for it, nothing else would tell.
             tf.debugging.assert_less(position, room)
-            so_far = ops.where(is_written, ops.cast(tokens[:, :room], "float32"), 0.0)
+            longer = tf.pad(tokens, [[0, 0], [0, room]])[:, :room]
+            so_far = ops.where(is_written, ops.cast(longer, "float32"), 0.0)
             # With the state asked for, that of a row stays as it was when the row ended.
             still_open = ops.logical_and(token != END, token != PAD)[:, None]
             tf.debugging.assert_equal(ops.where(still_open, written, so_far), so_far)

@@ -11,7 +11,7 @@ from keras import ops
 
 import tfattn
 from tests import reference
-from tests.tensors import as_tensor, both_ways, numpy, tf
+from tests.tensors import as_tensor, both_ways, dtype_of, numpy, tf
 from tfattn.layers.positions.base import HeadPositions
 
 B, T, S = 2, 3, 7
@@ -443,7 +443,7 @@ def test_turned_heads_keep_the_compute_type(policy):
     output = layer(tokens, tokens)
     wide(tokens, tokens)
     wide.set_weights(layer.get_weights())
-    assert output.dtype == layer.compute_dtype
+    assert dtype_of(output) == layer.compute_dtype
     np.testing.assert_allclose(np.asarray(output, "float32"), wide(tokens, tokens), atol=0.05)
 
 
