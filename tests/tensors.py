@@ -30,7 +30,7 @@ CALLS_A_TRACE = 4 if BACKEND == "jax" else 2
 needs_compiling = pytest.mark.skipif(
     BACKEND == "torch", reason="about compiled loops: on PyTorch a search runs as it is"
 )
-# `jit_compile` of Keras, or of `compiled`. PyTorch's own compiler is not what these tests are about.
+# `jit_compile` of Keras, or of `compiled`: on TensorFlow XLA, as on JAX at all times.
 JIT = [
     False,
     pytest.param(True, marks=pytest.mark.skipif(BACKEND == "torch", reason="about XLA")),
