@@ -158,7 +158,7 @@ def test_only_what_is_called_a_past_is_cut():
     sizes, zeros = [], np.zeros((2, 21, 1), "float32")
     state = {"whole": zeros, "past": decoding.Past(zeros)}
     _, after = decoding.greedy_search(step, state, 2, 21, return_state=True, **IDS)
-    assert sizes == [21, 21]
+    assert set(sizes) == {21}
     np.testing.assert_array_equal(after["whole"], zeros + 21.0)
     assert after["past"].tensor.shape == zeros.shape
 
