@@ -277,4 +277,4 @@ def assert_close(these, those, tolerance=2e-4):
 
 
 def wide(arguments):
-    return [ops.cast(x, "float64") for x in arguments]
+    return [ops.cast(x, "float64" if BACKEND == "tensorflow" else "float32") for x in arguments]

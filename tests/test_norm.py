@@ -126,7 +126,7 @@ def test_keras_has_an_rms_norm_that_squares_in_float32(dtype, tolerance):
     layer.set_weights([draw(D, seed=1)])
     x = (400 * draw(B, T, D)).astype("float16")  # squares of these overflow in float16
     output = layer(x)
-    assert output.dtype == layer.compute_dtype
+    assert dtype_of(output) == layer.compute_dtype
     expected = reference.rms_norm(x, draw(D, seed=1))
     np.testing.assert_allclose(np.asarray(output, "float32"), expected, tolerance, tolerance)
 

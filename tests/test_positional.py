@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 import tfattn
-from tests.tensors import as_tensor, both_ways, numpy, tf
+from tests.tensors import as_tensor, both_ways, dtype_of, numpy, tf
 
 
 def angles(positions, width, max_wavelength=10_000.0):
@@ -119,7 +119,7 @@ def test_position_600_is_right_in_half_precision(policy, digit):
         layer(np.zeros((1, 1, 13), "float32"), start_index=600),
         layer(np.zeros((1, 1, 13), "float32"), start_index=as_tensor([600])),
     ):
-        assert output.dtype == layer.compute_dtype
+        assert dtype_of(output) == layer.compute_dtype
         np.testing.assert_allclose(
             np.asarray(output, "float32")[0], sinusoids([600], 13), atol=digit
         )

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.tensors import as_tensor, both_ways, compiled, numpy, tf
+from tests.tensors import JIT, as_tensor, both_ways, compiled, numpy, tf
 from tfattn import data
 from tfattn.training import RDropCrossentropy
 
@@ -180,7 +180,7 @@ def test_a_word_that_both_rule_out_is_no_difference():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("jit", JIT)
 def test_rows_that_chance_leaves_alone_are_trained_on_and_judged(jit):
     ids = np.random.default_rng(0).integers(1, V, size=(7, T))
     model = keras.Sequential([keras.layers.Embedding(V, V)])

@@ -26,7 +26,7 @@ from tests.recurrent import (
     sentences,
     states,
 )
-from tests.tensors import both_ways, numpy, tf
+from tests.tensors import both_ways, dtype_of, numpy, tf
 from tfattn import RecurrentDecoder
 
 
@@ -245,7 +245,6 @@ def test_dropout_between_the_decoders_layers_draws_anew_at_every_token():
     assert len(np.unique(moving.round(4), axis=0)) > 20
 
 
-@pytest.mark.tensorflow
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_agrees_with_float32(policy):
@@ -254,8 +253,8 @@ def test_half_precision_agrees_with_float32(policy):
     memory, mask = memories()
     wanted = exact(sentences(T), memory, memory_mask=mask, **WHOLE)
     got = half(sentences(T), memory, memory_mask=mask, **WHOLE)
-    assert {x.dtype for x in keras.tree.flatten(got)} == {tf.as_dtype(half.compute_dtype)}
+    assert {dtype_of(x) for x in keras.tree.flatten(got)} == {half.compute_dtype}
     for a, b in zip(keras.tree.flatten(got), keras.tree.flatten(wanted), strict=True):
         np.testing.assert_allclose(numbers(a), b, atol=0.02 if policy == "mixed_float16" else 0.1)
     # Outside of a call no policy casts by itself; `prepare` does.
-    assert {x.dtype for x in half.prepare(memory, mask)} == {tf.as_dtype(half.compute_dtype)}
+    assert {dtype_of(x) for x in half.prepare(memory, mask)} == {half.compute_dtype}

@@ -1,10 +1,11 @@
 """The few best tokens of each row, out of a vocabulary of many."""
 
+import keras
 from keras import ops
 
 from tfattn._types import Tensor
 
-__all__ = ["best_token", "best_tokens"]
+__all__ = ["best_token", "best_tokens", "top_k"]
 
 _LARGE = 2048  # tokens from which blocks pay
 
@@ -36,8 +37,16 @@ def best_tokens(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return ops.where(none, best, best - greatest - log_sum), ops.cast(ids, "int32")
 
 
+def top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """`ops.top_k`; of equal values the first comes first on every backend."""
+    if keras.backend.backend() != "torch":
+        return ops.top_k(values, k)
+    places = ops.argsort(-values, axis=-1)[:, :k]  # PyTorch promises an order of its sort alone
+    return ops.take_along_axis(values, places, axis=-1), places
+
+
 def _top_k(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`ops.top_k`; of a large vocabulary by way of the greatest value of each block of tokens.
+    """`top_k`; of a large vocabulary by way of the greatest value of each block of tokens.
 
     A processor finds the maxima of blocks several times faster. The k blocks with the greatest
     maxima hold the k best. They are searched in the order of their ids, so that of equal values the
@@ -51,13 +60,13 @@ def _top_k(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
         default=32,
     )
     if size < max(_LARGE, block * k):
-        return ops.top_k(logits, k)
+        return top_k(logits, k)
     count = size // block
     covered = count * block
     blocks = logits if covered == size else logits[:, :covered]
     blocks = ops.reshape(blocks, (-1, block))  # (R·count, block)
     greatest = ops.reshape(ops.max(blocks, axis=-1), (-1, count))  # (R, count)
-    chosen = ops.sort(ops.cast(ops.top_k(greatest, k)[1], "int32"), axis=-1)  # (R, k)
+    chosen = ops.sort(ops.cast(top_k(greatest, k)[1], "int32"), axis=-1)  # (R, k)
     first = ops.arange(rows, dtype="int32")[:, None] * count  # (R, 1)
     values = ops.reshape(ops.take(blocks, chosen + first, axis=0), (-1, k * block))
     ids = ops.reshape(chosen[..., None] * block + ops.arange(block, dtype="int32"), (-1, k * block))
@@ -65,5 +74,5 @@ def _top_k(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
         rest = ops.broadcast_to(ops.arange(covered, size, dtype="int32"), (rows, size - covered))
         values = ops.concatenate([values, logits[:, covered:]], axis=1)
         ids = ops.concatenate([ids, rest], axis=1)
-    best, places = ops.top_k(values, k)
+    best, places = top_k(values, k)
     return best, ops.take_along_axis(ids, ops.cast(places, "int32"), axis=1)

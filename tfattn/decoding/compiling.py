@@ -1,8 +1,9 @@
 """One compiled loop for each step function, kept as long as the step's owner lives."""
 
+import functools
 import weakref
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
@@ -23,7 +24,8 @@ def compiled(search: Callable, step: Step, settings: Hashable) -> Callable:
         step: function or bound method; its compiled searches are dropped together with it.
         settings: another value is another compiled function.
     Returns:
-        A function of the tensors. On TensorFlow it is traced once for each shape of them.
+        A function of the tensors. It is traced once for each shape of them; on JAX twice, if the
+        step belongs to no object with `variables`. PyTorch runs it as it is.
     """
     owner = getattr(step, "__self__", step)
     if id(owner) not in _compiled:
@@ -61,27 +63,82 @@ class _Run:
         return self.search(self.step(), self.settings, *tensors)
 
 
-def _compiled_by_jax(run: _Run) -> Callable:
-    """`run` for JAX, with the weights of the step's owner as arguments.
+class _Reading(keras.StatelessScope):
+    """A scope that notes the variables whose values are asked for within it."""
 
-    While it traces, JAX would take the weights that it meets for constants.
+    def __init__(self):
+        super().__init__()
+        self.variables = {}
+
+    def get_current_value(self, variable: keras.Variable) -> Any:
+        self.variables[id(variable)] = variable
+        return super().get_current_value(variable)
+
+
+def _compiled_by_jax(run: _Run) -> Callable:
+    """`run` for JAX, with the variables that the step reads as arguments.
+
+    While it traces, JAX would take the values that it meets for constants. The variables of a
+    step's owner are known. Those of any other step are found by a trace of their own, once for each
+    shape of the tensors.
     """
     import jax
 
-    @jax.jit
-    def traced(weights, *tensors):
-        variables = run.step().__self__.variables
-        with keras.StatelessScope(state_mapping=zip(variables, weights, strict=True)):
-            return run(*tensors)
+    read, known, results = {}, set(), {}
 
-    def call(*tensors):
+    def variables():
         owner = getattr(run.step(), "__self__", None)
-        variables = getattr(owner, "variables", None)
-        if variables is None:  # nobody can tell what the step reads
-            return run(*tensors)
+        if not hasattr(owner, "variables"):
+            return list(read.values())
         # Weights that are made within the trace would stay there.
         if not getattr(owner, "built", True):
             _checks.fail("decoding", "step", "belong to a model that is built", run.step())
-        return traced([variable.value for variable in variables], *tensors)
+        return list(owner.variables)
+
+    def arrays_of_result(key, arrays):
+        """Of a run; what else is in its result goes into `results`."""
+        result = run(*jax.tree.unflatten(key.structure, key.join(arrays)))
+        leaves, structure = jax.tree.flatten(result)
+        results[key], arrays = _Layout.of(leaves, structure)
+        return arrays
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def traced(key, values, arrays):
+        with keras.StatelessScope(state_mapping=zip(variables(), values, strict=True)):
+            return arrays_of_result(key, arrays)
+
+    def call(*tensors):
+        key, arrays = _Layout.of(*jax.tree.flatten(tensors))
+        shapes = key, tuple((array.shape, array.dtype) for array in arrays)
+        if not hasattr(getattr(run.step(), "__self__", None), "variables") and shapes not in known:
+            with _Reading() as scope:
+                jax.eval_shape(functools.partial(arrays_of_result, key), arrays)
+            read.update(scope.variables)
+            known.add(shapes)
+        arrays = traced(key, [variable.value for variable in variables()], arrays)
+        return jax.tree.unflatten(results[key].structure, results[key].join(arrays))
 
     return call
+
+
+class _Layout(NamedTuple):
+    """What is in a nest of arrays besides them."""
+
+    structure: Any
+    others: tuple  # all leaves, with `_ARRAY` in the places of arrays
+
+    @classmethod
+    def of(cls, leaves: list, structure: Any) -> tuple["_Layout", list]:
+        """(The layout, the arrays.)"""
+        is_array = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in leaves]
+        pairs = list(zip(leaves, is_array, strict=True))
+        others = tuple(_ARRAY if array else leaf for leaf, array in pairs)
+        return cls(structure, others), [leaf for leaf, array in pairs if array]
+
+    def join(self, arrays: list) -> list:
+        """All leaves."""
+        arrays = iter(arrays)
+        return [next(arrays) if leaf is _ARRAY else leaf for leaf in self.others]
+
+
+_ARRAY = object()

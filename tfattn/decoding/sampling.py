@@ -11,6 +11,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.arguments import Settings, Start, checked_arguments
+from tfattn.decoding.best import top_k
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.loop import decode
 from tfattn.decoding.search import Found, Search
@@ -133,7 +134,7 @@ class _Sampling(Search):
             if self.top_k is not None:
                 least = min if isinstance(size, int) else ops.minimum
                 size = least(self.top_k, size)
-            logits, ids = ops.top_k(logits, size)  # (B, K), best first
+            logits, ids = top_k(logits, size)  # (B, K), best first
         # The greatest comes off first: divided by a small temperature, a logit may be infinite.
         p = ops.exp((logits - ops.max(logits, axis=-1, keepdims=True)) / self.temperature)
         if self.top_p is not None:

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from tfattn import _checks
+from tfattn.decoding.compiling import compiled
 from tfattn.decoding.greedy import greedy_search
 
 __all__ = ["translate"]
@@ -80,7 +81,7 @@ def translate(
         limits = max_length or _limits(model, ids)
         found = search(
             model.step,
-            model.encode(ids, max_length=int(np.max(limits))),
+            _encoded(model, ids, int(np.max(limits))),
             len(ids),
             limits,
             begin_id=target_vocabulary.begin_id,
@@ -94,6 +95,17 @@ def translate(
         done += len(batch)
         bar.update(done)
     return translations
+
+
+def _encoded(model: Any, ids: np.ndarray, max_length: int) -> Any:
+    """`model.encode`, compiled where JAX would compile its loops anew for each batch."""
+    if keras.backend.backend() != "jax" or not hasattr(model, "variables"):
+        return model.encode(ids, max_length=max_length)
+    return compiled(_encode, model.encode, max_length)(keras.ops.convert_to_tensor(ids))
+
+
+def _encode(encode: Callable, max_length: int, ids: Any) -> Any:
+    return encode(ids, max_length=max_length)
 
 
 def _checked(

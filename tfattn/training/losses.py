@@ -138,27 +138,45 @@ def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: fl
     """
     target = ops.where(is_real, target, 0)  # the id of padding may be outside the vocabulary
 
-    @ops.custom_gradient
-    def losses(logits):
+    def normalised(logits):
+        """(exponentials, their sums, the log of these sums, the target's logit)."""
         # An empty batch needs `initial`.
         row_max = ops.max(logits, axis=-1, keepdims=True, initial=-float("inf"))  # (B, T, 1)
         exponentials = ops.exp(logits - row_max)  # (B, T, V), kept for the gradient
         row_sum = ops.sum(exponentials, axis=-1)  # (B, T)
         log_normaliser = row_max[..., 0] + ops.log(row_sum)
         target_logit = ops.take_along_axis(logits, target[..., None], axis=-1)[..., 0]
+        return exponentials, row_sum, log_normaliser, target_logit
+
+    @ops.custom_gradient
+    def losses(logits):
+        kept = normalised(logits)
+        _, _, log_normaliser, target_logit = kept
         losses = log_normaliser - (1.0 - smoothing) * target_logit
         if smoothing:
             losses = losses - smoothing * ops.mean(logits, axis=-1)
 
         def vjp(*arguments, upstream=None):
-            upstream = arguments[0] if upstream is None else upstream
+            parts = kept
+            if upstream is None:
+                (upstream,) = arguments
+            elif _wants_a_graph():  # what was kept has none on PyTorch
+                parts = normalised(*arguments)
             upstream = ops.where(is_real, upstream, 0.0)
+            exponentials, row_sum, log_normaliser, target_logit = parts
             p_target = ops.exp(target_logit - log_normaliser)
             return _grad_logits(exponentials, row_sum, target, p_target, upstream, smoothing)
 
         return ops.where(is_real, losses, 0.0), vjp
 
     return losses(logits)
+
+
+def _wants_a_graph() -> bool:
+    """Whether PyTorch, where a gradient is computed, wants a gradient of it too."""
+    import torch
+
+    return torch.is_grad_enabled()
 
 
 def _grad_logits(

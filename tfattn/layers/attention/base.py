@@ -70,14 +70,15 @@ class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
     """
 
     engine_path: str | None = None
-    # What turns scores into weights; None is the softmax. Set by the layers that take one.
-    normalizer: Normalizer | None = None
 
     def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.dropout = _checks.probability(type(self).__name__, "dropout", dropout)
         self.seed = _checks.seed(type(self).__name__, seed)
         self.supports_masking = True
+        # What turns scores into weights; None is the softmax. Set by the layers that take one. On
+        # PyTorch an attribute of the class would hide what they set.
+        self.normalizer: Normalizer | None = None
         self._carry = CarryMask(name="carry_mask", dtype=self.dtype_policy)
         # Without dropout there is no generator: its state would be in every saved file.
         self.seed_generator = keras.random.SeedGenerator(seed) if self.dropout else None
