@@ -15,17 +15,18 @@ import os
 import shlex
 import sys
 import time
+import traceback
 from pathlib import Path
 
 os.environ["KERAS_BACKEND"] = "jax"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from launch import launch  # noqa: E402
+from launch import LOST, free_address, launch  # noqa: E402
 
-# A job's size in the environment: Keras's own variable, `srun` of Slurm, `mpirun` of Open MPI.
-JOB_SIZES = ("KERAS_DISTRIBUTION_NUM_PROCESSES", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
-# A process's place: `sbatch` alone sets the size in a script that `srun` did not start.
-PLACES = ("KERAS_DISTRIBUTION_PROCESS_ID", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+# The size of a job in the environment, and the place of a process in it: Keras's own variables, and
+# those that `srun` of Slurm sets.
+JOB_SIZES = ("KERAS_DISTRIBUTION_NUM_PROCESSES", "SLURM_STEP_NUM_TASKS")
+PLACES = ("KERAS_DISTRIBUTION_PROCESS_ID", "SLURM_PROCID")
 
 
 def read_options() -> argparse.Namespace:
@@ -48,11 +49,19 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("out/distributed"), metavar="DIR")
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     backup = options.out / "run.backup"
-    if backup.exists() and not options.resume:
+    if backup.exists() and not options.resume and not options.worker:
         parser.error(f"{backup} is there: --resume goes on with it, --out names another folder")
     return options
+
+
+def launched_place() -> int | None:
+    """The number of this process in the job of a launcher, or None where there is no such job."""
+    sizes = [int(os.environ[name]) for name in JOB_SIZES if name in os.environ]
+    places = [int(os.environ[name]) for name in PLACES if name in os.environ]
+    return places[0] if places and max(sizes, default=1) > 1 else None
 
 
 def join(options: argparse.Namespace) -> None:
@@ -60,11 +69,9 @@ def join(options: argparse.Namespace) -> None:
     import jax
     import keras
 
-    started = any(name in os.environ for name in PLACES)
-    launched = started and any(int(os.environ.get(name, 1)) > 1 for name in JOB_SIZES)
-    if options.coordinator or launched:
+    if options.coordinator or launched_place() is not None:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        # What is None here, JAX finds in the environment of Slurm, Open MPI or a TPU pod.
+        # What is None here, Keras or JAX finds in the environment.
         keras.distribution.initialize(options.coordinator, options.processes, options.process_id)
     distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
     keras.distribution.set_distribution(distribution)
@@ -76,11 +83,10 @@ def read_pairs(options):
 
     if options.data is None:
         return data.split_pairs(data.toy_translation(options.pairs, seed=options.seed))
-    paths = [[options.data / f"{part}.{end}" for end in options.languages] for part in PARTS]
-    return [data.read_parallel(*pair) for pair in paths]
-
-
-PARTS = ("train", "val")
+    return [
+        data.read_parallel(*(options.data / f"{part}.{language}" for language in options.languages))
+        for part in ("train", "val")
+    ]
 
 
 def new_vocabularies(options, train):
@@ -172,18 +178,28 @@ def train(options: argparse.Namespace) -> None:
 
 def main() -> int:
     options = read_options()
-    arguments = [argument for argument in sys.argv if argument != "--resume"]
-    again = shlex.join(["python", *arguments, "--resume"])
-    advice = f"The last whole epoch is in {options.out}. To go on: {again}"
-    if (options.processes or 1) > 1 and options.coordinator is None:
-        return launch([sys.executable, *sys.argv], options.processes, advice)
-    try:
-        train(options)
-    except Exception as error:
-        if "Gloo" in str(error) or "coordination" in str(error):
-            sys.exit(f"another process of the job is gone: {error}\n{advice}")
-        raise
-    return 0
+    if options.worker:
+        try:
+            train(options)
+        except Exception as error:
+            traceback.print_exc()
+            # At once: JAX would first wait for the other processes.
+            os._exit(LOST if "Gloo" in str(error) else 1)
+        return 0
+    # The work is done by processes that this one watches: JAX may end one that lost its peers
+    # without a word of ours.
+    command = [sys.executable, *sys.argv, "--worker"]
+    processes, place = options.processes or 1, launched_place()
+    if options.coordinator or processes == 1:
+        place = options.process_id if options.coordinator else place or 0
+        commands = {place: command}
+    else:
+        address = ["--coordinator", free_address()]
+        commands = {i: [*command, *address, "--process-id", str(i)] for i in range(processes)}
+    again = [argument for argument in sys.argv if argument != "--resume"]
+    again = shlex.join(["python", *again, "--resume"])
+    advice = f"What is done is in {options.out}, up to the last whole epoch. To go on:\n    {again}"
+    return launch(commands, processes, advice)
 
 
 if __name__ == "__main__":

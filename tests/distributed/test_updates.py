@@ -1,0 +1,55 @@
+"""What two processes learn from their rows of each batch, one learns from whole batches."""
+
+import numpy as np
+import pytest
+
+from tests.distributed.updates import MODELS, UPDATES
+from tests.processes import printed
+
+pytestmark = pytest.mark.slow
+
+pytest.importorskip("jax")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """Logs and weights by `processes.process`."""
+    folder = tmp_path_factory.mktemp("updates")
+    printed(UPDATES_PROGRAM, folder)
+    return {name: dict(np.load(folder / f"{name}.npz")) for name in ("1.0", "2.0", "2.1")}
+
+
+UPDATES_PROGRAM = __file__.replace("test_updates", "updates")
+
+
+def of(model, found, logs):
+    """The logs of a model, or its weights."""
+    return {
+        name: value
+        for name, value in found.items()
+        if name.startswith(f"{model}/") and name.rpartition("/")[2].isdigit() != logs
+    }
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_two_processes_end_at_the_weights_of_one(found, model):
+    one, two = (of(model, found[name], logs=False) for name in ("1.0", "2.0"))
+    assert one.keys() == two.keys() and len(one) > 1 and UPDATES == 50
+    for name in one:
+        np.testing.assert_allclose(two[name], one[name], rtol=0, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_both_processes_have_the_same_weights_and_logs_to_the_bit(found, model):
+    for name, value in found["2.0"].items():
+        np.testing.assert_array_equal(found["2.1"][name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_losses_and_metrics_count_all_tokens(found, model):
+    one, two = (of(model, found[name], logs=True) for name in ("1.0", "2.0"))
+    assert {f"{model}/token_loss", f"{model}/accuracy"} < one.keys() == two.keys()
+    for name in one.keys() - {f"{model}/loss", f"{model}/val_loss"}:
+        np.testing.assert_allclose(two[name], one[name], rtol=1e-6, err_msg=name)
+    # Keras's own mean of the batches goes by rows, and rows of zeros are among them.
+    assert abs(two[f"{model}/loss"] - one[f"{model}/loss"]) > 1e-6
