@@ -73,8 +73,9 @@ def join(options: argparse.Namespace) -> None:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         # What is None here, Keras or JAX finds in the environment.
         keras.distribution.initialize(options.coordinator, options.processes, options.process_id)
-    distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
-    keras.distribution.set_distribution(distribution)
+    if jax.device_count() > 1:
+        distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
+        keras.distribution.set_distribution(distribution)
 
 
 def read_pairs(options):

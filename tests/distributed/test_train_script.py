@@ -1,4 +1,4 @@
-"""`examples/distributed/train.py`: a job that is killed and one that goes on, launched in two ways."""
+"""`examples/distributed/train.py`: a job that is killed and goes on, launched in two ways."""
 
 import json
 import os
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("jax")
 pytest.importorskip("sacrebleu")
 
-SMALL = ["--pairs", "100", "--tokens", "1024", "--layers", "1", "--width", "8", "--sentences", "3"]
+SMALL = ["--pairs", "71", "--tokens", "512", "--layers", "1", "--width", "8", "--sentences", "3"]
 EPOCHS = 4
 
 

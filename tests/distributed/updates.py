@@ -11,19 +11,19 @@ os.environ["KERAS_BACKEND"] = "jax"
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiling takes most of the time
 sys.modules["tensorflow"] = None  # nothing here needs it
 
-import keras
-import numpy as np
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
 
-import tfattn
-from tests.distributed import job
-from tfattn import data, training
+import tfattn  # noqa: E402
+from tests.distributed import job  # noqa: E402
+from tfattn import data, training  # noqa: E402
 
 UPDATES, ROWS, S, T, V = 50, 5, 7, 3, 11
 MODELS = ("dense", "transformer", "bahdanau")
 
 
 class Batches(keras.utils.PyDataset):
-    """Batches of 3 to 5 rows, few of which split in two, of unlike lengths."""
+    """Batches of five rows, which do not split in two, of unlike lengths."""
 
     def __init__(self, of_ids):
         super().__init__()
@@ -37,10 +37,8 @@ class Batches(keras.utils.PyDataset):
         return UPDATES
 
     def __getitem__(self, i):
-        rows = slice(ROWS - i // 20)
-        if self.of_ids:
-            return (self.source[i][rows], self.target_in[i][rows]), self.target_out[i][rows]
-        return self.vectors[i][rows], self.target_out[i][rows]
+        inputs = (self.source[i], self.target_in[i]) if self.of_ids else self.vectors[i]
+        return inputs, self.target_out[i]
 
 
 def padded(rng, length):
@@ -79,7 +77,9 @@ def trained(name, num_shards, shard):
 def main(folder, address=None, processes=1, process=0):
     if address:
         keras.distribution.initialize(address, processes, process)
-        keras.distribution.set_distribution(keras.distribution.DataParallel(auto_shard_dataset=False))
+        keras.distribution.set_distribution(
+            keras.distribution.DataParallel(auto_shard_dataset=False)
+        )
     found = {}
     for name in MODELS:
         logs, weights = trained(name, processes, process)

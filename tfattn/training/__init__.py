@@ -5,10 +5,12 @@ from tfattn.training.backup import Backup
 from tfattn.training.best_weights import BestWeights
 from tfattn.training.bleu import ValidationBleu, corpus_bleu
 from tfattn.training.first_process import FirstProcess
+from tfattn.training.layouts import transformer_layout
 from tfattn.training.losses import MaskedCrossentropy
 from tfattn.training.metrics import MaskedAccuracy, TokenLoss
 from tfattn.training.rdrop import RDropCrossentropy
 from tfattn.training.schedules import Cooldown, InverseSquareRootSchedule, TransformerSchedule
+from tfattn.training.step_cost import StepCost, step_cost
 
 __all__ = [
     "AveragedWeights",
@@ -20,8 +22,11 @@ __all__ = [
     "MaskedAccuracy",
     "MaskedCrossentropy",
     "RDropCrossentropy",
+    "StepCost",
     "TokenLoss",
     "TransformerSchedule",
     "ValidationBleu",
     "corpus_bleu",
+    "step_cost",
+    "transformer_layout",
 ]
