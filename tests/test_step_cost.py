@@ -125,6 +125,7 @@ def test_of_split_maps_sums_travel_which_grow_with_the_words_and_not_with_the_we
         ({"model_parallel": 3}, "`model_parallel` must divide `heads`=8 without remainder"),
         ({"config": 3}, "`config` must be a mapping, as `Transformer.get_config` returns it"),
         ({"config": {**BASE, "width": None}}, "`width` must be a positive integer"),
+        ({"config": PAPER}, "`config` must have an entry 'width'. Received: config=['source_voc"),
         ({"config": {**BASE, "block": {}}}, "`config` must have no `block` of its own"),
     ],
 )

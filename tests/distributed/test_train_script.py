@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.distributed.job import EXAMPLES, launching
+from tests.processes import python
 
 pytestmark = pytest.mark.slow
 
@@ -115,3 +116,22 @@ def test_a_folder_that_holds_a_run_is_left_alone_without_resume(tmp_path):
     job = start("--processes", "2", out=tmp_path, cache=tmp_path)
     _, errors = job.communicate()
     assert job.returncode == 2 and "--resume goes on with it" in errors
+
+
+def losses_of(processes):
+    done = python(
+        EXAMPLES / "multi_worker.py",
+        *("--processes", processes, "--pairs", 60, "--epochs", 2, "--tokens", 512),
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [line for line in done.stdout.splitlines() if line.startswith("epoch")]
+
+
+def test_a_loop_of_ones_own_learns_the_same_from_two_workers_of_tensorflow():
+    one, two = losses_of(1), losses_of(2)
+    numbers = [
+        [float(word) for line in lines for word in line.split()[3:4]] for lines in (one, two)
+    ]
+    assert len(numbers[0]) == 2 and numbers[0][1] < numbers[0][0]
+    np.testing.assert_allclose(numbers[1], numbers[0], rtol=1e-5)
+    assert [line.split()[-2] for line in one] == [line.split()[-2] for line in two]  # tokens

@@ -166,7 +166,10 @@ class _Sizes(NamedTuple):
             _checks.fail("step_cost", "config", "have no `block` of its own", config["block"])
         names = ("num_layers", "width", "num_heads", "hidden_dim")
         names += ("source_vocabulary_size", "target_vocabulary_size")
-        sizes = [_checks.positive_int("step_cost", name, config.get(name)) for name in names]
+        for name in names:
+            if name not in config:
+                _checks.fail("step_cost", "config", f"have an entry {name!r}", list(config))
+        sizes = [_checks.positive_int("step_cost", name, config[name]) for name in names]
         return cls(*sizes, bool(config.get("share_embeddings", False)))
 
     def weights(self) -> tuple[int, int]:
