@@ -50,3 +50,11 @@ def test_losses_and_metrics_count_all_tokens(found, model):
     assert {f"{model}/token_loss", f"{model}/accuracy"} < one.keys() == two.keys()
     for name in one:
         np.testing.assert_allclose(two[name], one[name], rtol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_callbacks_of_the_first_process_see_the_average_and_log_for_all(found, model):
+    # `fit` leaves the average in the model.
+    weights = of(model, found["2.1"], logs=False).values()
+    seen = sum(float(np.abs(weight).sum()) for weight in weights)
+    assert found["2.1"][f"{model}/seen"] == pytest.approx(seen, rel=1e-6)

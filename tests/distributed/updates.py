@@ -60,6 +60,13 @@ def new_model(name):
     return model
 
 
+class Seen(keras.callbacks.Callback):
+    """Logs a sum of the weights that it is shown."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["seen"] = sum(float(np.abs(weight).sum()) for weight in self.model.get_weights())
+
+
 def trained(name, num_shards, shard):
     model = new_model(name)
     model.compile(
@@ -70,7 +77,9 @@ def trained(name, num_shards, shard):
     batches = Batches(of_ids=name != "dense")
     shards = data.shard_batches(batches, num_shards, shard)
     held_out = shards if name == "transformer" else None
-    logs = model.fit(shards, validation_data=held_out, verbose=0, shuffle=False).history
+    once = training.AveragedWeights([training.FirstProcess([Seen()])])
+    options = {"validation_data": held_out, "callbacks": [once], "verbose": 0, "shuffle": False}
+    logs = model.fit(shards, **options).history
     return {key: values[0] for key, values in logs.items()}, model.get_weights()
 
 

@@ -1,4 +1,4 @@
-"""Losses, metrics, learning-rate schedules and callbacks for sequence models."""
+"""Losses, metrics, learning-rate schedules and callbacks for sequence models, on any devices."""
 
 from tfattn.training.averaging import AveragedWeights
 from tfattn.training.backup import Backup
