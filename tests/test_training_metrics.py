@@ -91,6 +91,20 @@ def test_the_loss_of_tokens_does_not_depend_on_how_they_are_batched_and_that_of_
     assert abs(split["loss"] - whole["loss"]) > 1e-3
 
 
+@pytest.mark.slow
+def test_the_loss_of_tokens_does_without_all_logits_where_the_loss_does():
+    sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16, "dropout": 0.0}
+    model = tfattn.Transformer(600, **sizes)
+    model.compile("sgd", tfattn.MaskedCrossentropy(), metrics=[training.TokenLoss()])
+    ids = np.random.default_rng(0).integers(1, 600, size=(B, T))
+    ids[0, 3:] = 0
+    logs = model.evaluate((ids, ids), ids, verbose=0, return_dict=True)
+    assert logs["token_loss"] == pytest.approx(logs["loss"], rel=1e-5)
+    logits = model((ids, ids))
+    losses, counts = token_losses(ids, np.array(logits), 0.0)
+    assert logs["token_loss"] == pytest.approx(losses[counts].mean(), rel=1e-5)
+
+
 def test_the_loss_of_tokens_is_saved_with_its_loss():
     loss = tfattn.MaskedCrossentropy(label_smoothing=0.2, padding_id=3)
     config = keras.metrics.serialize(training.TokenLoss(loss, name="mine"))
