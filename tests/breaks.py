@@ -787,6 +787,50 @@ BREAKS = [
         "tests/test_resume.py::test_the_history_of_a_resumed_run_is_that_of_all_its_lives",
         "the history of a run that goes on begins in the middle",
     ),
+    # Several processes and devices.
+    Break(
+        "scale-rows",
+        "tfattn/data/shards.py",
+        "padded[self._shard * size : (self._shard + 1) * size]",
+        "padded[self._shard :: self._num_shards]",
+        "tests/test_data_shards.py::"
+        "test_the_shards_side_by_side_are_the_batch_and_rows_of_zeros[2-1-4-PyDataset]",
+        "a process has rows of another's place in the batch",
+    ),
+    Break(
+        "scale-token-loss",
+        "tfattn/training/metrics.py",
+        "super().update_state(mean, weights)",
+        "super().update_state(mean)",
+        "tests/test_training_metrics.py::test_the_loss_of_tokens_is_their_mean_over_all_updates",
+        "a batch of few tokens counts as much as one of many",
+    ),
+    Break(
+        "scale-gates",
+        "tfattn/training/layouts.py",
+        "(query|key|value|gate)",
+        "(query|key|value)",
+        "tests/distributed/test_layouts.py::"
+        "test_gates_of_heads_and_of_networks_are_split_as_what_they_multiply",
+        "the gates of heads are whole on each device",
+    ),
+    Break(
+        "scale-paper",
+        "tfattn/training/step_cost.py",
+        "4 * n * width**2 + 2 * n * source_length",
+        "4 * n * width**2 + n * source_length",
+        "tests/test_step_cost.py::test_it_counts_the_products_that_jax_traces",
+        "the paper forgets the sum of the values",
+    ),
+    Break(
+        "scale-once",
+        "tfattn/training/first_process.py",
+        "self._copy.set_weights(arrays)",
+        "pass",
+        "tests/distributed/test_updates.py::"
+        "test_the_callbacks_of_the_first_process_see_the_average_and_log_for_all[dense]",
+        "BLEU is that of the first weights",
+    ),
     # Decoding.
     Break(
         "decoding-limit",

@@ -221,6 +221,7 @@ ARRAYS = frozenset(
 )
 SCORES = frozenset({*ARRAYS, "empty batch"})
 LOGITS = np.zeros((B, T, V), "float32")
+MESH = keras.distribution.DeviceMesh((1, 1), ("batch", "model"), devices=["cpu:0"])
 SMALL = {"vocabulary_size": V, "num_layers": 1, "width": 4, "num_heads": 2, "hidden_dim": 3}
 FOLDER = tempfile.mkdtemp()
 PATH = f"{FOLDER}/lines"
@@ -968,6 +969,14 @@ TABLE = [
         **BATCHES,
     ),
     row(
+        "data.shard_batches",
+        data.shard_batches,
+        batches=(New(lambda: tf.data.Dataset.range(3).batch(2)), SIZE),
+        num_shards=(2, SIZE),
+        shard=(0, COUNT),
+        row_multiple=(1, SIZE),
+    ),
+    row(
         "data.rdrop_batches",
         data.rdrop_batches,
         batches=(New(lambda: tf.data.Dataset.range(3).batch(2)), SIZE),
@@ -1074,6 +1083,27 @@ TABLE = [
         steps=(2, SIZE),
     ),
     row("training.AveragedWeights", training.AveragedWeights, callbacks=([], {"[]"})),
+    row("training.FirstProcess", training.FirstProcess, callbacks=([], {"[]"})),
+    row("training.TokenLoss", training.TokenLoss, loss=(None, OPTIONAL)),
+    row(
+        "training.step_cost",
+        training.step_cost,
+        config=(tfattn.Transformer(8, num_layers=1, width=4, num_heads=2).get_config(), SIZE),
+        batch_size=(2, SIZE),
+        source_length=(3, SIZE),
+        target_length=(5, SIZE),
+        data_parallel=(1, SIZE),
+        model_parallel=(1, SIZE),
+        averages=(2, COUNT),
+        number_bytes=(4, SIZE),
+    ),
+    row(
+        "training.transformer_layout",
+        training.transformer_layout,
+        device_mesh=(MESH, SIZE),
+        axis=("model", SIZE),
+        shard_vocabulary=(True, FLAG),
+    ),
     row("training.Backup", training.Backup, filepath=(PATH + ".npz", TEXT)),
     row(
         "training.BestWeights",
@@ -1309,6 +1339,7 @@ LEFT_OUT = {
     "smoothing.Band",
     "smoothing.LeaveOneOut",
     "smoothing.kernels.Kernel",
+    "training.StepCost",
 }
 
 

@@ -10,14 +10,16 @@
 Sentences are a list of `(source, target)` pairs of strings, from the toy grammar or from files. A
 `Vocabulary` has whole words, a `SubwordVocabulary` parts of words; both have the same methods.
 `token_batches` puts sentences of similar length together. With a `SubwordDropout` it applies BPE
-dropout, differently in each epoch. `rdrop_batches` repeats each pair, for R-Drop. Batches are a
-`tf.data.Dataset`, or on another backend than TensorFlow's a `keras.utils.PyDataset`; either way the
-same batches. TensorFlow is imported only when it makes them, and sentencepiece only for subwords.
+dropout, differently in each epoch. `rdrop_batches` repeats each pair, for R-Drop. `shard_batches`
+gives a process its rows of each batch. Batches are a `tf.data.Dataset`, or on another backend than
+TensorFlow's a `keras.utils.PyDataset`; either way the same batches. TensorFlow is imported only when
+it makes them, and sentencepiece only for subwords.
 """
 
 from tfattn.data.batches import rdrop_batches, token_batches, translation_batches
 from tfattn.data.epochs import EpochCounter
 from tfattn.data.parallel import read_parallel
+from tfattn.data.shards import shard_batches
 from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.subwords import SubwordVocabulary, load_vocabulary
 from tfattn.data.toy_corpus import split_pairs, toy_translation
@@ -32,6 +34,7 @@ __all__ = [
     "load_vocabulary",
     "rdrop_batches",
     "read_parallel",
+    "shard_batches",
     "split_pairs",
     "swapped_words",
     "token_batches",

@@ -1,24 +1,32 @@
-"""Losses, metrics, learning-rate schedules and callbacks for sequence models."""
+"""Losses, metrics, learning-rate schedules and callbacks for sequence models, on any devices."""
 
 from tfattn.training.averaging import AveragedWeights
 from tfattn.training.backup import Backup
 from tfattn.training.best_weights import BestWeights
 from tfattn.training.bleu import ValidationBleu, corpus_bleu
+from tfattn.training.first_process import FirstProcess
+from tfattn.training.layouts import transformer_layout
 from tfattn.training.losses import MaskedCrossentropy
-from tfattn.training.metrics import MaskedAccuracy
+from tfattn.training.metrics import MaskedAccuracy, TokenLoss
 from tfattn.training.rdrop import RDropCrossentropy
 from tfattn.training.schedules import Cooldown, InverseSquareRootSchedule, TransformerSchedule
+from tfattn.training.step_cost import StepCost, step_cost
 
 __all__ = [
     "AveragedWeights",
     "Backup",
     "BestWeights",
     "Cooldown",
+    "FirstProcess",
     "InverseSquareRootSchedule",
     "MaskedAccuracy",
     "MaskedCrossentropy",
     "RDropCrossentropy",
+    "StepCost",
+    "TokenLoss",
     "TransformerSchedule",
     "ValidationBleu",
     "corpus_bleu",
+    "step_cost",
+    "transformer_layout",
 ]

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from tfattn import _checks
+from tfattn.training import processes
 from tfattn.training.backup import Backup
 
 __all__ = ["AveragedWeights"]
@@ -157,4 +158,4 @@ def _inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:
 
 
 def _to_arrays(variables: Sequence[keras.Variable]) -> list[np.ndarray]:
-    return [np.array(ops.convert_to_numpy(variable)) for variable in variables]
+    return [np.array(processes.to_numpy(variable)) for variable in variables]

@@ -1,5 +1,6 @@
 """The whole state of a training run on disk, so that a killed run can be resumed."""
 
+import errno
 import io
 import json
 import os
@@ -11,9 +12,9 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from tfattn import _checks
+from tfattn.training import processes
 from tfattn.training.files import replacing
 
 __all__ = ["Backup"]
@@ -57,6 +58,10 @@ class Backup(keras.callbacks.Callback):
     epoch there is no file: a model that was interrupted there, for example in a notebook, continues
     from its present weights.
 
+    Under a `keras.distribution` of several processes each makes a `Backup`, once the distribution
+    is set. The first process writes and reads the file, and gives what it read to the others: they
+    need not see its disk. The number of processes may be another when the run goes on.
+
     If an epoch is too long to lose, split it: use `steps_per_epoch=n`, a dataset with one order for
     the whole run, and `batches.skip(backup.epoch * n)`.
 
@@ -96,8 +101,9 @@ class Backup(keras.callbacks.Callback):
         super().__init__()
         self.filepath = pathlib.Path(_checks.path("Backup", "filepath", filepath))
         self.epoch, self.history = 0, {}
-        if self.filepath.exists():
-            logs, _ = self._read()
+        content = self._content()
+        if content is not None:
+            logs, _ = self._read(content)
             self.epoch, self.history = logs["epoch"], logs["history"]
 
     def best(self, name: str, better: Callable[..., Any] = max) -> float | None:
@@ -110,8 +116,9 @@ class Backup(keras.callbacks.Callback):
         if not self.model.built:  # the first step would initialise it, after the file was read
             expected = "be built before `fit`, by `build` or by a call"
             _checks.fail("Backup", "model", expected, self.model.name)
-        if self.epoch or self.filepath.exists():
-            self._restore()
+        content = self._content()
+        if self.epoch or content is not None:
+            self._restore(content)
             history = {name: list(values) for name, values in self.history.items()}
             self.model.history.history.update(history)
 
@@ -126,14 +133,15 @@ class Backup(keras.callbacks.Callback):
             history.setdefault(name, []).append(np.asarray(value).tolist())
         arrays = {}
         for name, variable in self._variables().items():
-            array = ops.convert_to_numpy(variable)
+            array = processes.to_numpy(variable)
             # NumPy writes bfloat16 and cannot read it.
             arrays[name] = array.astype("float32") if array.dtype.kind == "V" else array
         content = {"epoch": epoch + 1, "history": history, "optimizer": self._optimizer_class()}
         arrays["logs"] = np.array(json.dumps(content))
-        self.filepath.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(self.filepath) as unfinished, open(unfinished, "wb") as file:
-            np.savez(file, **arrays)
+        if processes.is_first():
+            self.filepath.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(self.filepath) as unfinished, open(unfinished, "wb") as file:
+                np.savez(file, **arrays)
         # Last: a full disk or an interruption leaves the file of the epoch before.
         self.epoch, self.history = epoch + 1, history
 
@@ -154,9 +162,13 @@ class Backup(keras.callbacks.Callback):
         optimizer = self.model.optimizer
         return type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
 
-    def _read(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def _content(self) -> bytes | None:
+        """The file as the first process finds it, or None. An error of the disk is raised."""
+        exists = processes.is_first() and self.filepath.exists()
+        return processes.from_first(self.filepath.read_bytes() if exists else None)
+
+    def _read(self, content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """(logs, arrays) of the file."""
-        content = self.filepath.read_bytes()  # an error of the disk is no damage, and is raised
         try:
             arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
             logs = json.loads(str(arrays.pop("logs")))
@@ -170,8 +182,10 @@ class Backup(keras.callbacks.Callback):
             _checks.fail("Backup", "filepath", expected, str(self.filepath))
         return logs, arrays
 
-    def _restore(self) -> None:
-        variables, (logs, arrays) = self._variables(), self._read()
+    def _restore(self, content: bytes | None) -> None:
+        if content is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.filepath))
+        variables, (logs, arrays) = self._variables(), self._read(content)
         if logs["epoch"] != self.epoch:  # `fit` would count these weights as another epoch's
             expected = (
                 f"be as it was read, {self.epoch} epochs; another run has written to it: "

@@ -46,7 +46,8 @@ class MaskedCrossentropy(keras.losses.Loss):
     Returns:
         A scalar, in nats per token; 0 if there is no real token. Over many batches, `fit` shows
         Keras's mean of the batches, weighted by rows and not by tokens: where batches hold more
-        short rows, these count more. Under `tf.distribute` it is the mean of the replicas' means.
+        short rows, these count more; `training.TokenLoss` is the mean over tokens. Under
+        `tf.distribute` the loss is the mean of the replicas' means.
         An id that is neither padding nor in the vocabulary has a loss of NaN, and no gradient.
     Raises:
         ValueError: `label_smoothing` is not in [0, 1); `reduction` is unknown; shapes do not fit.

@@ -8,9 +8,15 @@ from keras import ops
 from tfattn import _checks
 from tfattn._factors import Factors
 from tfattn._types import Tensor
-from tfattn.training.losses import check_logits, given, streamable, token_weights
+from tfattn.training.losses import (
+    MaskedCrossentropy,
+    check_logits,
+    given,
+    streamable,
+    token_weights,
+)
 
-__all__ = ["MaskedAccuracy"]
+__all__ = ["MaskedAccuracy", "TokenLoss"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -69,3 +75,62 @@ class MaskedAccuracy(keras.metrics.Mean):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "padding_id": self.padding_id}
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class TokenLoss(keras.metrics.Mean):
+    """The mean of a `MaskedCrossentropy` over all tokens of an epoch.
+
+        Σ weight · loss / Σ weight, over the tokens of all batches
+
+    The `loss` that `fit` shows is another mean: of the batches, each counted by its rows, padding
+    rows among them. Where batches have about as many tokens, as those of `data.token_batches`, but
+    more rows where sentences are short, that mean leans towards the short ones. This one does not
+    depend on how tokens are split into batches, or a batch over devices.
+
+    Args:
+        loss: a `MaskedCrossentropy`. Defaults to one without smoothing, so that the metric is the
+            log of the perplexity.
+        name, dtype, **kwargs: as in `keras.metrics.Mean`.
+    Call arguments:
+        y_true, y_pred, sample_weight: as in `MaskedCrossentropy`.
+    Returns:
+        A scalar, in nats per token; 0 if there was no token yet.
+    Raises:
+        ValueError: `loss` is not a `MaskedCrossentropy`; shapes do not fit.
+    Example:
+        >>> metric = TokenLoss()
+        >>> for ids in ([[1, 2, 3]], [[1, 0, 0]]):
+        ...     metric.update_state(np.array(ids), np.eye(8, dtype="float32")[[[1, 2, 4]]])
+        >>> print(round(float(metric.result()), 4))
+        1.524
+    """
+
+    def __init__(
+        self,
+        loss: MaskedCrossentropy | None = None,
+        name: str = "token_loss",
+        dtype: Any = None,
+        **kwargs: Any,
+    ):
+        super().__init__(name=name, dtype=dtype, **kwargs)
+        self.loss = MaskedCrossentropy() if loss is None else loss
+        if not isinstance(self.loss, MaskedCrossentropy):
+            _checks.fail("TokenLoss", "loss", "be a MaskedCrossentropy", loss)
+        self._sum = type(self.loss).from_config({**self.loss.get_config(), "reduction": "sum"})
+
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
+        y_true = given("TokenLoss", "y_true", y_true, "(B, T)")
+        padding_id = self.loss.padding_id
+        weights = ops.sum(token_weights("TokenLoss", y_true, padding_id, sample_weight, "float32"))
+        mean = self._sum(y_true, y_pred, sample_weight) / ops.where(weights == 0, 1.0, weights)
+        super().update_state(mean, weights)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "loss": keras.losses.serialize(self.loss)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "TokenLoss":
+        return cls(**{**config, "loss": keras.losses.deserialize(config["loss"])})

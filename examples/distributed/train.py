@@ -1,0 +1,207 @@
+"""Trains a translation model on several processes, each with its rows of every batch.
+
+    python train.py --processes 2                                       # on this machine
+    python train.py --coordinator HOST:PORT --processes 2 --process-id K   # on each of several
+    srun python train.py                                                # in a Slurm job
+
+The processes are those of `keras.distribution` on JAX. Without any of these options, and without a
+launcher's environment, there is one. The model, its batches and its numbers do not depend on how
+many there are.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import time
+import traceback
+from pathlib import Path
+
+os.environ["KERAS_BACKEND"] = "jax"
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+from launch import LOST, free_address, launch  # noqa: E402
+
+# The size of a job in the environment, and the place of a process in it: Keras's own variables, and
+# those that `srun` of Slurm sets.
+JOB_SIZES = ("KERAS_DISTRIBUTION_NUM_PROCESSES", "SLURM_STEP_NUM_TASKS")
+PLACES = ("KERAS_DISTRIBUTION_PROCESS_ID", "SLURM_PROCID")
+
+
+def read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--processes", type=int, help="of the job; on this machine, if no other")
+    parser.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 listens")
+    parser.add_argument("--process-id", type=int, metavar="K", help="of this process, from 0")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="train.en, train.de, val.en, ...")
+    parser.add_argument("--languages", nargs=2, default=["en", "de"], help="of the files in DIR")
+    parser.add_argument("--subwords", type=int, default=0, help="vocabulary; 0 for whole words")
+    parser.add_argument("--pairs", type=int, default=4000, help="toy sentences, without --data")
+    parser.add_argument("--tokens", type=int, default=2048, help="of a batch, over all processes")
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--sentences", type=int, default=200, help="for BLEU after each epoch")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("out/distributed"), metavar="DIR")
+    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    backup = options.out / "run.backup"
+    if backup.exists() and not options.resume and not options.worker:
+        parser.error(f"{backup} is there: --resume goes on with it, --out names another folder")
+    return options
+
+
+def launched_place() -> int | None:
+    """The number of this process in the job of a launcher, or None where there is no such job."""
+    sizes = [int(os.environ[name]) for name in JOB_SIZES if name in os.environ]
+    places = [int(os.environ[name]) for name in PLACES if name in os.environ]
+    return places[0] if places and max(sizes, default=1) > 1 else None
+
+
+def join(options: argparse.Namespace) -> None:
+    """Makes this process one of the job, where there is a job."""
+    import jax
+    import keras
+
+    if options.coordinator or launched_place() is not None:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        # What is None here, Keras or JAX finds in the environment.
+        keras.distribution.initialize(options.coordinator, options.processes, options.process_id)
+    if jax.device_count() > 1:
+        distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
+        keras.distribution.set_distribution(distribution)
+
+
+def read_pairs(options):
+    """Pairs to learn from, and pairs held out."""
+    from tfattn import data
+
+    if options.data is None:
+        return data.split_pairs(data.toy_translation(options.pairs, seed=options.seed))
+    return [
+        data.read_parallel(*(options.data / f"{part}.{language}" for language in options.languages))
+        for part in ("train", "val")
+    ]
+
+
+def new_vocabularies(options, train):
+    from tfattn import data
+
+    if options.subwords:
+        sentences = [sentence for pair in train for sentence in pair]
+        return [data.SubwordVocabulary.from_sentences(sentences, options.subwords)] * 2
+    return [data.Vocabulary.from_sentences(side) for side in zip(*train, strict=True)]
+
+
+def train(options: argparse.Namespace) -> None:
+    began = time.perf_counter()
+    join(options)
+    import jax
+    import keras
+
+    import tfattn
+    from tfattn import data, training
+
+    keras.utils.set_random_seed(options.seed)
+    first, processes = jax.process_index() == 0, jax.process_count()
+    pairs, held_out = read_pairs(options)
+    words = new_vocabularies(options, pairs)
+    counter = data.EpochCounter()
+
+    def batches(pairs, **shuffling):
+        # Lengths in few steps: XLA compiles once for each shape of a batch.
+        found = data.token_batches(pairs, *words, options.tokens, length_multiple=16, **shuffling)
+        return data.shard_batches(
+            found, processes, jax.process_index(), row_multiple=jax.local_device_count()
+        )
+
+    model = tfattn.Transformer(
+        *map(len, words),
+        num_layers=options.layers,
+        width=options.width,
+        num_heads=4,
+        hidden_dim=2 * options.width,
+        dropout=options.dropout,
+        share_embeddings=bool(options.subwords),
+        seed=options.seed,
+    )
+    model.build(((None, None), (None, None)))
+    rate = tfattn.InverseSquareRootSchedule(peak=0.0018, warmup_steps=400)
+    model.compile(
+        keras.optimizers.Adam(rate, beta_2=0.98, epsilon=1e-9, use_ema=True, ema_momentum=0.99),
+        loss=tfattn.MaskedCrossentropy(label_smoothing=0.1),
+        metrics=[training.TokenLoss(), tfattn.MaskedAccuracy(name="accuracy")],
+    )
+
+    backup = training.Backup(options.out / "run.backup")
+    sources, references = zip(*held_out[: options.sentences], strict=True)
+    options.out.mkdir(parents=True, exist_ok=True)
+    once = training.FirstProcess(
+        [
+            training.ValidationBleu(
+                lambda model, sources: tfattn.translate(model, sources, *words),
+                sources,
+                references,
+            ),
+            training.BestWeights(
+                options.out / "best.weights.h5", "val_bleu", max, backup.best("val_bleu")
+            ),
+        ]
+    )
+    if first:
+        print(f"{processes} processes of {jax.local_device_count()} devices each; ", end="")
+        print(f"{len(pairs)} pairs, {model.count_params():,} parameters; epoch {backup.epoch} on")
+    history = model.fit(
+        batches(pairs, shuffle_seed=options.seed, epoch_counter=counter),
+        validation_data=batches(held_out),
+        initial_epoch=backup.epoch,
+        epochs=options.epochs,
+        shuffle=False,  # the batches shuffle themselves
+        verbose=2 if first else 0,
+        callbacks=[counter, training.AveragedWeights([once]), backup],
+    ).history
+    if first:
+        result = {
+            "processes": processes,
+            "updates": int(model.optimizer.iterations),
+            "val_token_loss": round(history["val_token_loss"][-1], 4),
+            "val_bleu": round(history["val_bleu"][-1], 2),
+            "seconds": round(time.perf_counter() - began, 1),
+        }
+        print("result:", json.dumps(result), flush=True)
+
+
+def main() -> int:
+    options = read_options()
+    if options.worker:
+        try:
+            train(options)
+        except Exception as error:
+            traceback.print_exc()
+            # At once: JAX would first wait for the other processes.
+            os._exit(LOST if "Gloo" in str(error) else 1)
+        return 0
+    # The work is done by processes that this one watches: JAX may end one that lost its peers
+    # without a word of ours.
+    command = [sys.executable, *sys.argv, "--worker"]
+    processes, place = options.processes or 1, launched_place()
+    if options.coordinator or processes == 1:
+        place = options.process_id if options.coordinator else place or 0
+        commands = {place: command}
+    else:
+        address = ["--coordinator", free_address()]
+        commands = {i: [*command, *address, "--process-id", str(i)] for i in range(processes)}
+    again = [argument for argument in sys.argv if argument != "--resume"]
+    again = shlex.join(["python", *again, "--resume"])
+    advice = f"What is done is in {options.out}, up to the last whole epoch. To go on:\n    {again}"
+    return launch(commands, processes, advice)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Trains three models for 50 updates, in one process or in several; each writes what it has.
+
+Run as a program: `python updates.py FOLDER` starts two processes of itself, and is the one process
+of a job of its own. A process has its backend and its peers for good once it has begun.
+"""
+
+import os
+import sys
+
+os.environ["KERAS_BACKEND"] = "jax"
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiling takes most of the time
+sys.modules["tensorflow"] = None  # nothing here needs it
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
+import tfattn  # noqa: E402
+from tests.distributed import job  # noqa: E402
+from tfattn import data, training  # noqa: E402
+
+UPDATES, ROWS, S, T, V = 50, 5, 7, 3, 11
+MODELS = ("dense", "transformer", "bahdanau")
+
+
+class Batches(keras.utils.PyDataset):
+    """Batches of five rows, which do not split in two, of unlike lengths."""
+
+    def __init__(self, of_ids):
+        super().__init__()
+        rng, self.of_ids = np.random.default_rng(0), of_ids
+        self.source = padded(rng, S)
+        self.target_in, self.target_out = padded(rng, T), padded(rng, T)
+        self.target_in[:, 0] = np.maximum(self.target_in[:, 0], 1)
+        self.vectors = rng.normal(size=(UPDATES, ROWS, T, 2)).astype("float32")
+
+    def __len__(self):
+        return UPDATES
+
+    def __getitem__(self, i):
+        inputs = (self.source[i], self.target_in[i]) if self.of_ids else self.vectors[i]
+        return inputs, self.target_out[i]
+
+
+def padded(rng, length):
+    ids = rng.integers(1, V, size=(UPDATES, ROWS, length)).astype("int32")
+    lengths = rng.integers(0, length + 1, size=(UPDATES, ROWS, 1))
+    return np.where(np.arange(length) < lengths, ids, 0)
+
+
+def new_model(name):
+    keras.utils.set_random_seed(0)
+    if name == "dense":
+        return keras.Sequential([keras.Input((None, 2)), keras.layers.Dense(V)])
+    if name == "bahdanau":
+        model = tfattn.BahdanauSeq2Seq(V, width=4, units=5)
+    else:
+        sizes = {"num_layers": 1, "width": 6, "num_heads": 2, "hidden_dim": 13}
+        model = tfattn.Transformer(V, dropout=0.0, share_embeddings=True, **sizes)
+    model.build(((None, None), (None, None)))
+    return model
+
+
+class Seen(keras.callbacks.Callback):
+    """Logs a sum of the weights that it is shown."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["seen"] = sum(float(np.abs(weight).sum()) for weight in self.model.get_weights())
+
+
+def trained(name, num_shards, shard):
+    model = new_model(name)
+    model.compile(
+        keras.optimizers.Adam(0.01, epsilon=1e-3, use_ema=True, ema_momentum=0.9),
+        tfattn.MaskedCrossentropy(0.1),
+        metrics=[training.TokenLoss(), tfattn.MaskedAccuracy(name="accuracy")],
+    )
+    batches = Batches(of_ids=name != "dense")
+    shards = data.shard_batches(batches, num_shards, shard)
+    held_out = shards if name == "transformer" else None
+    once = training.AveragedWeights([training.FirstProcess([Seen()])])
+    options = {"validation_data": held_out, "callbacks": [once], "verbose": 0, "shuffle": False}
+    logs = model.fit(shards, **options).history
+    return {key: values[0] for key, values in logs.items()}, model.get_weights()
+
+
+def main(folder, address=None, processes=1, process=0):
+    if address:
+        keras.distribution.initialize(address, processes, process)
+        keras.distribution.set_distribution(
+            keras.distribution.DataParallel(auto_shard_dataset=False)
+        )
+    found = {}
+    for name in MODELS:
+        logs, weights = trained(name, processes, process)
+        found.update({f"{name}/{key}": value for key, value in logs.items()})
+        found.update({f"{name}/{i}": weight for i, weight in enumerate(weights)})
+    np.savez(f"{folder}/{processes}.{process}.npz", **found)
+
+
+if __name__ == "__main__":
+    folder, *place = sys.argv[1:]
+    if place:
+        main(folder, place[0], int(place[1]), int(place[2]))
+    else:
+        status = job.launch(__file__, folder, processes=2)
+        main(folder)
+        sys.exit(status)

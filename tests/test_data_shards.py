@@ -1,0 +1,101 @@
+"""Rows of a batch for each of several processes."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfattn import data
+
+ROWS, LENGTH = 7, 3
+IDS = np.arange(1, ROWS * LENGTH + 1, dtype="int32").reshape(ROWS, LENGTH)
+
+
+class Batches(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__(workers=2, max_queue_size=5)
+        self.heard = []
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, i):
+        return (IDS + i, IDS[:, :2]), IDS[:, 0]
+
+    def on_epoch_begin(self):
+        self.heard.append("begin")
+
+    def on_epoch_end(self):
+        self.heard.append("end")
+
+
+def of_tensorflow():
+    batch = ((IDS, IDS[:, :2]), IDS[:, 0])
+    return tf.data.Dataset.from_tensors(batch).concatenate(
+        tf.data.Dataset.from_tensors(((IDS + 1, IDS[:, :2]), IDS[:, 0]))
+    )
+
+
+KINDS = {"tf.data": of_tensorflow, "PyDataset": Batches}
+
+
+def batches_of(dataset):
+    if isinstance(dataset, tf.data.Dataset):
+        return list(dataset.as_numpy_iterator())
+    return [dataset[i] for i in range(len(dataset))]
+
+
+@pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize(
+    ("num_shards", "row_multiple", "size"), [(1, 1, 7), (2, 1, 4), (3, 1, 3), (2, 3, 6), (11, 1, 1)]
+)
+def test_the_shards_side_by_side_are_the_batch_and_rows_of_zeros(
+    make, num_shards, row_multiple, size
+):
+    shards = [
+        batches_of(data.shard_batches(make(), num_shards, shard, row_multiple))
+        for shard in range(num_shards)
+    ]
+    for number, whole in enumerate(batches_of(make())):
+        leaves = [keras.tree.flatten(shard[number]) for shard in shards]
+        for array, parts in zip(keras.tree.flatten(whole), zip(*leaves, strict=True), strict=True):
+            assert {len(part) for part in parts} == {size}
+            joined = np.concatenate(parts)
+            np.testing.assert_array_equal(joined[:ROWS], array)
+            assert not joined[ROWS:].any() and joined.dtype == array.dtype
+        keras.tree.assert_same_structure(whole, shards[0][number])
+
+
+def test_the_number_of_batches_stays_known():
+    for make in KINDS.values():
+        assert len(data.shard_batches(make(), 3, 2)) == 2
+
+
+def test_a_dataset_of_single_arrays_is_sharded():
+    dataset = tf.data.Dataset.from_tensors(IDS)
+    (rows,) = data.shard_batches(dataset, 2, 1).as_numpy_iterator()
+    np.testing.assert_array_equal(rows, [*IDS[4:], [0] * LENGTH])
+
+
+def test_a_py_dataset_keeps_its_workers_and_hears_of_epochs():
+    batches = Batches()
+    shards = data.shard_batches(batches, 2, 0)
+    assert (shards.workers, shards.max_queue_size) == (2, 5) and shards.num_batches == 2
+    shards.on_epoch_begin()
+    shards.on_epoch_end()
+    assert batches.heard == ["begin", "end"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((IDS, 2, 0), "`batches` must be a tf.data.Dataset or a keras.utils.PyDataset. Received"),
+        ((Batches(), 0, 0), "`num_shards` must be a positive integer. Received: num_shards=0"),
+        ((Batches(), 2, 2), "`shard` must be below `num_shards`=2. Received: shard=2"),
+        ((Batches(), 2, -1), "`shard` must be an integer of at least 0. Received: shard=-1"),
+        ((Batches(), 2, 1, 0), "`row_multiple` must be a positive integer. Received: row_mul"),
+    ],
+)
+def test_what_cannot_be_sharded_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=f"shard_batches: {message}"):
+        data.shard_batches(*arguments)

@@ -1,0 +1,115 @@
+"""Batches for several processes: each has its rows of every batch."""
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfattn import _checks
+from tfattn.data.epochs import Dataset
+
+__all__ = ["shard_batches"]
+
+
+def shard_batches(
+    batches: Dataset, num_shards: int, shard: int, row_multiple: int = 1
+) -> Dataset | keras.utils.PyDataset:
+    """Takes the rows of one process out of each batch.
+
+    All processes make the same `batches`, as `token_batches` does from one seed, and each keeps its
+    own rows. So what a batch may hold, `tokens_per_batch`, is said for all of them together, and
+    the run is the same on any number of processes: the same pairs in each update, padded to the
+    same lengths. Rows go to the shards in order. If their number does not divide, rows of zeros are
+    appended, which are padding, and so count for nothing in `MaskedCrossentropy` and
+    `MaskedAccuracy`. Other losses would count them.
+
+    Args:
+        batches: A `tf.data.Dataset`, or a `keras.utils.PyDataset`, of nested arrays, the batch as
+            first axis.
+        num_shards: Positive int, the number of processes.
+        shard: Int from 0, the number of this one, as in `keras.distribution.initialize`.
+        row_multiple: Positive int: a shard has a multiple of so many rows. Give the number of
+            devices of a process. Defaults to 1.
+
+    Returns:
+        As many batches of the same kind. Pass them to `fit` under
+        `keras.distribution.DataParallel(auto_shard_dataset=False)`.
+
+    Raises:
+        ValueError: `batches` is something else; a number is not an int of its range.
+
+    Example:
+        >>> words = tfattn.data.Vocabulary(["a", "b"])
+        >>> pairs = [("a", "b"), ("b", "a"), ("a b", "b")]
+        >>> batches = tfattn.data.translation_batches(pairs, words, words, 3, length_multiple=1)
+        >>> for shard in range(2):
+        ...     [((source, _), _)] = shard_batches(batches, 2, shard).as_numpy_iterator()
+        ...     print(source)
+        [[4 3 0]
+         [5 3 0]]
+        [[4 5 3]
+         [0 0 0]]
+    """
+    who = "shard_batches"
+    _checks.positive_int(who, "num_shards", num_shards)
+    _checks.non_negative_int(who, "shard", shard)
+    if shard >= num_shards:
+        _checks.fail(who, "shard", f"be below `num_shards`={num_shards}", shard)
+    _checks.positive_int(who, "row_multiple", row_multiple)
+    if isinstance(batches, keras.utils.PyDataset):
+        return _Shards(batches, num_shards, shard, row_multiple)
+    import tensorflow as tf
+
+    if not isinstance(batches, tf.data.Dataset):
+        expected = "be a tf.data.Dataset or a keras.utils.PyDataset"
+        _checks.fail(who, "batches", expected, batches)
+
+    def rows(array):
+        size = -(-tf.shape(array)[0] // (num_shards * row_multiple)) * row_multiple
+        missing = [[0, num_shards * size - tf.shape(array)[0]]]
+        padded = tf.pad(array, missing + [[0, 0]] * (array.shape.rank - 1))
+        return padded[shard * size : (shard + 1) * size]
+
+    is_tuple = isinstance(batches.element_spec, tuple)  # `map` passes its members one by one
+    return batches.map(
+        lambda *batch: tf.nest.map_structure(rows, batch if is_tuple else batch[0]),
+        num_parallel_calls=tf.data.AUTOTUNE,
+    ).prefetch(tf.data.AUTOTUNE)
+
+
+class _Shards(keras.utils.PyDataset):
+    """The rows of one shard, of each batch of another dataset."""
+
+    def __init__(
+        self, batches: keras.utils.PyDataset, num_shards: int, shard: int, row_multiple: int
+    ):
+        super().__init__(
+            workers=batches.workers,
+            use_multiprocessing=batches.use_multiprocessing,
+            max_queue_size=batches.max_queue_size,
+        )
+        self._batches = batches
+        self._num_shards, self._shard, self._row_multiple = num_shards, shard, row_multiple
+
+    def __getitem__(self, index: int) -> Any:
+        return keras.tree.map_structure(self._rows, self._batches[index])
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._batches.num_batches
+
+    def on_epoch_begin(self) -> None:
+        self._batches.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._batches.on_epoch_end()
+
+    def _rows(self, array):
+        array = np.asarray(array)
+        size = -(-len(array) // (self._num_shards * self._row_multiple)) * self._row_multiple
+        missing = [[0, self._num_shards * size - len(array)]]
+        padded = np.pad(array, missing + [[0, 0]] * (array.ndim - 1))
+        return padded[self._shard * size : (self._shard + 1) * size]

@@ -1,0 +1,126 @@
+"""Callbacks that one process runs for all."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfattn import _checks
+from tfattn.training import processes
+from tfattn.training.backup import Backup
+
+__all__ = ["FirstProcess"]
+
+Logs = dict[str, Any] | None
+
+
+class FirstProcess(keras.callbacks.Callback):
+    """Runs callbacks in the first process alone, on a copy of the model that is its own.
+
+        once = training.FirstProcess([training.ValidationBleu(...), training.BestWeights(...)])
+        model.fit(..., callbacks=[training.AveragedWeights([once]), backup])
+
+    Under `keras.distribution` every process runs every callback, and whatever it computes with the
+    model is computed by all of them together. A search for translations, a score or a file is
+    wanted once. Here the first process copies the weights at the end of an epoch into a model
+    without a distribution, and the callbacks see that copy. What they add to the logs reaches the
+    logs of all processes, and so does `stop_training`: callbacks that come later, such as
+    `EarlyStopping`, act alike everywhere. Other processes wait for it.
+
+    Without a distribution the callbacks see the model itself, as if they stood in its place.
+
+    Args:
+        callbacks: list of callbacks. They are called at the beginning and end of training and of
+            epochs, and not of batches. The copy is not compiled. `Backup` must not be among them:
+            it finds the first process by itself, and all processes resume from it.
+    Raises:
+        ValueError: `callbacks` is not a list, or holds a `Backup` or a callback that saves by
+            batches; in `fit`, the model is not built.
+    Example:
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> tell = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch))
+        >>> x = np.ones((3, 1))
+        >>> history = model.fit(x, x, epochs=2, callbacks=[FirstProcess([tell])], verbose=0)
+        0
+        1
+    """
+
+    def __init__(self, callbacks: Sequence[keras.callbacks.Callback]):
+        super().__init__()
+        who = "FirstProcess"
+        if not isinstance(callbacks, list | tuple):
+            _checks.fail(who, "callbacks", "be a list of callbacks", callbacks)
+        self.callbacks = list(callbacks)
+        for callback in self.callbacks:
+            if not isinstance(callback, keras.callbacks.Callback):
+                _checks.fail(who, "callbacks", "hold callbacks", callback)
+            if isinstance(callback, Backup):
+                expected = "not hold `Backup`: pass it to `fit` beside this"
+                _checks.fail(who, "callbacks", expected, callback)
+            if getattr(callback, "save_freq", "epoch") != "epoch":
+                expected = "save by epochs, `save_freq='epoch'`"
+                _checks.fail(who, "callbacks", expected, callback.save_freq)
+        self._copy = None  # of the model, where it is distributed
+
+    def set_params(self, params: dict[str, Any]) -> None:
+        super().set_params(params)
+        for callback in self.callbacks:
+            callback.set_params(params)
+
+    def set_model(self, model: keras.Model) -> None:
+        super().set_model(model)
+        if keras.distribution.distribution() is None:
+            for callback in self.callbacks:
+                callback.set_model(model)
+
+    def on_train_begin(self, logs: Logs = None) -> None:
+        if keras.distribution.distribution() is not None and processes.is_first():
+            self._make_copy()
+        self._run("on_train_begin", logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        self._run("on_epoch_begin", epoch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        if keras.distribution.distribution() is None:
+            self._run("on_epoch_end", epoch, logs)
+            return
+        arrays = [processes.to_numpy(variable) for variable in self.model.weights]
+        content = None
+        if processes.is_first():
+            self._copy.stop_training = False
+            with processes.alone():
+                self._copy.set_weights(arrays)
+            self._run("on_epoch_end", epoch, logs)
+            content = {"logs": logs, "stop": self._copy.stop_training}
+            content = json.dumps(content, default=lambda value: np.asarray(value).tolist()).encode()
+        content = json.loads(processes.from_first(content))
+        if logs is not None:
+            logs.update(content["logs"])
+        if content["stop"]:
+            self.model.stop_training = True
+
+    def on_train_end(self, logs: Logs = None) -> None:
+        self._run("on_train_end", logs)
+
+    def _make_copy(self) -> None:
+        model = self.model
+        if not model.built:
+            expected = "be built before `fit`, by `build` or by a call"
+            _checks.fail("FirstProcess", "model", expected, model.name)
+        with processes.alone():
+            self._copy = type(model).from_config(model.get_config())
+            if not self._copy.built:
+                self._copy.build_from_config(model.get_build_config())
+        self._copy.history = model.history
+        for callback in self.callbacks:
+            callback.set_model(self._copy)
+
+    def _run(self, method: str, *arguments: Any) -> None:
+        if processes.is_first():
+            with processes.alone():
+                for callback in self.callbacks:
+                    getattr(callback, method)(*arguments)

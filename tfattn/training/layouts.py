@@ -1,0 +1,83 @@
+"""Where each device of a mesh keeps its part of a model's weights."""
+
+import keras
+
+from tfattn import _checks
+
+__all__ = ["transformer_layout"]
+
+
+def transformer_layout(
+    device_mesh: keras.distribution.DeviceMesh,
+    axis: str = "model",
+    shard_vocabulary: bool = True,
+) -> keras.distribution.LayoutMap:
+    """Splits a Transformer's weights over the devices along one axis of a mesh.
+
+        mesh = keras.distribution.DeviceMesh((2, 4), ("batch", "model"))
+        layout = training.transformer_layout(mesh)
+        distribution = keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
+        with distribution.scope():
+            model = tfattn.Transformer(...)
+            ...
+
+    For `Transformer`, `CausalLM`, `TransformerEncoder` and `TransformerDecoder`. A device has some
+    of the heads and some of the inner units of each feed-forward network, and computes with no word
+    from the others up to the map that leads out of them, whose products are then added up:
+
+        query, key, value, gate     (D, H, P)   over the heads
+        output of the heads         (H, P, D)   over the heads
+        inner, gate of the network  (D, F)      over the inner units
+        outer                       (F, D)      over the inner units
+        embeddings                  (V, D)      over the vocabulary
+        output projection           (D, V)      over the vocabulary
+
+    with their biases, but for those that are added after the sum. Norms and what is not named here
+    are whole on each device. The optimizer's averages are split as the weights are.
+
+    Args:
+        device_mesh: `keras.distribution.DeviceMesh`.
+        axis: name of the axis of the mesh along which weights are split. Its size must divide the
+            heads of queries and of keys, and `hidden_dim`. Defaults to "model".
+        shard_vocabulary: whether to split embeddings and the output projection over the
+            vocabulary; the size of the axis must divide it then (`size` of a `SubwordVocabulary`
+            can be chosen so). If False, both are split over their width, and all logits are added
+            up among the devices.
+    Returns:
+        A `keras.distribution.LayoutMap`, to which more can be added.
+    Raises:
+        ValueError: `device_mesh` is no mesh; it has no such axis.
+    Example:
+        >>> mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"), devices=["cpu:0"])
+        >>> layout = transformer_layout(mesh)
+        >>> layout["transformer/encoder/block_0/self_attention/query/kernel"].axes
+        (None, 'model', None)
+        >>> layout["transformer/encoder/block_0/feed_forward_norm/norm/gamma"] is None
+        True
+
+    Source: Shoeybi et al. 2019, "Megatron-LM", arXiv:1909.08053, section 3.
+    """
+    who = "transformer_layout"
+    if not isinstance(device_mesh, keras.distribution.DeviceMesh):
+        _checks.fail(who, "device_mesh", "be a keras.distribution.DeviceMesh", device_mesh)
+    if axis not in device_mesh.axis_names:
+        _checks.fail(who, "axis", f"be one of {tuple(device_mesh.axis_names)}", axis)
+    shard_vocabulary = _checks.boolean(who, "shard_vocabulary", shard_vocabulary)
+    layout = keras.distribution.LayoutMap(device_mesh)
+    heads, network = r".*attention/(query|key|value|gate)", r".*feed_forward/(inner|gate)"
+    layout[f"{heads}/kernel"] = (None, axis, None)
+    layout[f"{heads}/bias"] = (axis, None)
+    layout[r".*attention/attention_output/kernel"] = (axis, None, None)
+    layout[f"{network}/kernel"] = (None, axis)
+    layout[f"{network}/bias"] = (axis,)
+    layout[r".*feed_forward/outer/kernel"] = (axis, None)
+    embeddings = r"(.*/)?embedding/embeddings"
+    output = r"(.*/)?output"
+    if shard_vocabulary:
+        layout[embeddings] = (axis, None)
+        layout[f"{output}/kernel"] = (None, axis)
+        layout[f"{output}/bias"] = (axis,)
+    else:
+        layout[embeddings] = (None, axis)
+        layout[f"{output}/kernel"] = (axis, None)
+    return layout

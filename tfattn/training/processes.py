@@ -1,0 +1,71 @@
+"""What one process of a training run needs of the others: who writes, and what all must know.
+
+Keras runs more than one process on JAX alone. With other backends, or before a
+`keras.distribution` is set, there is one process, and nothing here asks for more.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+from keras import ops
+
+__all__ = ["alone", "count", "from_first", "is_first", "to_numpy"]
+
+
+def count() -> int:
+    """How many processes train together."""
+    if keras.backend.backend() != "jax" or keras.distribution.distribution() is None:
+        return 1
+    import jax
+
+    return jax.process_count()
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes files and logs for all."""
+    if count() == 1:
+        return True
+    import jax
+
+    return jax.process_index() == 0
+
+
+def from_first(content: bytes | None) -> bytes | None:
+    """What the first process passed in, in all of them. Every process has to call this."""
+    if count() == 1:
+        return content
+    from jax.experimental import multihost_utils
+
+    size = -1 if content is None else len(content)
+    size = int(multihost_utils.broadcast_one_to_all(np.int32(size)))
+    if size < 0:
+        return None
+    given = is_first() and content is not None
+    array = np.frombuffer(content, np.uint8) if given else np.zeros(size, np.uint8)
+    return np.asarray(multihost_utils.broadcast_one_to_all(array)).tobytes()
+
+
+def to_numpy(variable: keras.Variable) -> np.ndarray:
+    """The whole variable, also where each process has a part of it. Every process has to call
+    this.
+    """
+    if count() > 1:
+        value = ops.convert_to_tensor(variable)
+        if not (value.is_fully_addressable or value.is_fully_replicated):
+            from jax.experimental import multihost_utils
+
+            return np.asarray(multihost_utils.process_allgather(value, tiled=True))
+    return ops.convert_to_numpy(variable)
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """A scope without a distribution: variables and steps of this process are its own."""
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(distribution)
