@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from tests.paths import blocks_of
-from tests.tensors import as_tensor, numpy, tf
+from tests.tensors import BACKEND, as_tensor, numpy, tf
 from tfattn import attend, masks
 from tfattn.core import kernels
 from tfattn.core import scores as score_functions

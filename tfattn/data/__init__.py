@@ -11,9 +11,11 @@ Sentences are a list of `(source, target)` pairs of strings, from the toy gramma
 `Vocabulary` has whole words, a `SubwordVocabulary` parts of words; both have the same methods.
 `token_batches` puts sentences of similar length together. With a `SubwordDropout` it applies BPE
 dropout, differently in each epoch. `rdrop_batches` repeats each pair, for R-Drop. `shard_batches`
-gives a process its rows of each batch. Batches are a `tf.data.Dataset`, or on another backend than
-TensorFlow's a `keras.utils.PyDataset`; either way the same batches. TensorFlow is imported only when
-it makes them, and sentencepiece only for subwords.
+gives a process its rows of each batch.
+
+Batches are a `tf.data.Dataset`, or on another backend than TensorFlow's a `keras.utils.PyDataset`;
+either way the same batches. TensorFlow is imported only when it makes them, and sentencepiece only
+for subwords.
 """
 
 from tfattn.data.batches import rdrop_batches, token_batches, translation_batches
