@@ -304,6 +304,14 @@ def test_keys_that_no_query_sees_are_told_exactly(name, queries, keys, known):
         assert np.all(~np.broadcast_to(common, (B, keys)) | seen.all(axis=(1, 2)))
 
 
+@pytest.mark.parametrize("queries, keys", [(0, 0), (0, 3), (3, 0)])
+@pytest.mark.parametrize("name", EXACT)
+def test_keys_are_told_where_there_are_no_queries_or_no_keys(name, queries, keys):
+    for hook in (hooks.seen_keys, hooks.common_keys):
+        told = hook(EXACT[name], queries, keys)
+        assert told is None or told.shape[1] == keys
+
+
 def test_a_plain_causal_mask_and_a_window_over_as_many_keys_look_for_no_hidden_key():
     for mask in (masks.causal(), masks.window(2), masks.causal() & masks.window(2)):
         assert hooks.seen_keys(mask, S, S) is None

@@ -22,32 +22,35 @@ DRAWN = settings(
 )
 
 
-def chooser(data):
-    """Of hypothesis's data the function that chooses, from seeds on as a number is drawn."""
+SEEDS = st.integers(0, 2**32 - 1)
 
-    def choose(options):
-        return options[data.draw(st.integers(0, len(options) - 1))]
 
-    return choose
+def chooser(seed):
+    """The function that chooses, as in `fuzz.py`: each choice by itself.
+
+    Hypothesis makes its next case out of pieces of those before: of 200 that it chose step by step
+    none had shared heads of keys under a score that is no product.
+    """
+    rng = np.random.default_rng(seed)
+    return lambda options: options[int(rng.integers(len(options)))]
 
 
 @settings(DRAWN, max_examples=200)
-@given(st.data())
-def test_attend_equals_the_oracle_in_output_and_every_gradient(data):
-    properties.check_attend(chooser(data))
+@given(SEEDS)
+def test_attend_equals_the_oracle_in_output_and_every_gradient(seed):
+    properties.check_attend(chooser(seed))
 
 
 @settings(DRAWN, max_examples=100)
-@given(st.data())
-def test_heads_equal_the_oracle_under_any_positions_and_masks(data):
-    properties.check_layer(chooser(data))
+@given(SEEDS)
+def test_heads_equal_the_oracle_under_any_positions_and_masks(seed):
+    properties.check_layer(chooser(seed))
 
 
 def small_problems(count):
     """Problems of float64 whose gradients the oracle has, with scores that have some slope."""
     for seed in range(1000):
-        rng = np.random.default_rng(seed)
-        problem = problem_of(lambda options, rng=rng: options[int(rng.integers(len(options)))])
+        problem = problem_of(chooser(seed))
         if problem.score_gradient is not None and 0 < np.prod(problem.sizes.scores) < 20:
             yield pytest.param(problem, id=str(seed))
             count -= 1

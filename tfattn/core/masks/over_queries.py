@@ -18,10 +18,11 @@ def by_distance(mask: Any, num_queries: Size, num_keys: Size, every: bool = Fals
     Key s is as far from the T queries as T neighbours in the row of all T + S − 1 distances, so
     that the sums along this row tell how many of them see it.
     """
-    row = Grid(num_queries, num_keys, num_queries - 1, 0, 1, num_queries + num_keys - 1)
-    seen = ops.cast(mask.on(row)[0], "int32")  # by distances from −(S − 1) to T − 1
-    before = ops.pad(ops.cumsum(seen), [[1, 0]])  # (T + S,)
-    count = (before[num_queries:] - before[:num_keys])[None]  # (1, S)
+    # One distance more than that, since there may be neither queries nor keys.
+    row = Grid(num_queries, num_keys, num_queries - 1, 0, 1, num_queries + num_keys)
+    seen = ops.cast(mask.on(row)[0], "int32")  # by distances from −(S − 1) to T
+    before = ops.pad(ops.cumsum(seen), [[1, 0]])  # (T + S + 1,)
+    count = (before[num_queries:-1] - before[:num_keys])[None]  # (1, S)
     return count == num_queries if every else count > 0
 
 
