@@ -132,7 +132,7 @@ def train(options: argparse.Namespace) -> None:
         seed=options.seed,
     )
     model.build(((None, None), (None, None)))
-    rate = tfattn.InverseSquareRootSchedule(peak=0.0018, warmup_steps=400)
+    rate = tfattn.InverseSquareRootSchedule(peak=0.0018, warmup_steps=100)
     model.compile(
         keras.optimizers.Adam(rate, beta_2=0.98, epsilon=1e-9, use_ema=True, ema_momentum=0.99),
         loss=tfattn.MaskedCrossentropy(label_smoothing=0.1),
