@@ -50,7 +50,7 @@ SAVED_AS = {"keras": "model.keras", "weights": "model.weights.h5", "export": "ex
 
 def main(root):
     outputs, errors = {}, {}
-    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
+    for folder in sorted(path.parent for path in root.glob("*/inputs.npz")):
         with np.load(folder / "inputs.npz") as saved:
             inputs = [keras.ops.convert_to_tensor(saved[name]) for name in saved.files]
         inputs = inputs[0] if len(inputs) == 1 else inputs

@@ -7,7 +7,7 @@ from keras import ops
 
 import tfattn
 from tests.conformance.table import ROWS, first_of_each_class, named
-from tests.tensors import as_tensor, both_ways, compiled, numpy, tf
+from tests.tensors import JIT, as_tensor, both_ways, compiled, numpy, tf
 
 OTHER_SIZES = {"B": 3, "T": 5, "S": 11}
 
@@ -105,7 +105,7 @@ def _trains(row):
     return row.kind not in ("score",) and "PositionalEncoding" not in row.name
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["graph", "jit"])
+@pytest.fixture(scope="module", params=JIT, ids=["graph", "jit"])
 def fitted(request):
     """Each row's weights before and after one step of `fit`, and the losses."""
     layers = [row.new() for row in FITTED]
@@ -117,7 +117,7 @@ def fitted(request):
         run_eagerly=False,
     )
     before = {
-        row.name: [np.asarray(w.value) for w in layer.weights]
+        row.name: [numpy(w.value).copy() for w in layer.weights]
         for row, layer in zip(FITTED, layers, strict=True)
     }
     inputs = [tuple(row.arrays()) for row in FITTED]
@@ -137,7 +137,7 @@ def test_one_step_of_fit_moves_every_trainable_weight_to_a_finite_value(row, fit
     trainable = {id(weight) for weight in layer.trainable_weights}
     assert np.isfinite(losses).all()
     for weight, old in zip(layer.weights, before[row.name], strict=True):
-        new = np.asarray(weight.value)
+        new = numpy(weight.value)
         assert np.isfinite(new).all()
         if id(weight) in trainable:
             # A constant added to a query's every score changes no softmax: the bias of a dot

@@ -85,7 +85,10 @@ def top_k(k: int) -> Callable[..., Tensor]:
         scores, visible, dtype = _wide("normalizers.top_k", scores, visible)
         shown = ops.where(visible, scores, softmax.LOWEST)
         keys = ops.shape(scores)[-1]
-        most = min(k, keys) if isinstance(keys, int) else ops.minimum(k, keys)
+        if isinstance(keys, int):
+            most = min(k, keys)
+        else:  # on JAX an unknown size is no tensor, and only shapes are computed
+            most = ops.minimum(k, keys) if ops.is_tensor(keys) else 1
         least = ops.top_k(ops.stop_gradient(shown), most)[0][..., -1:]
         # NaN is not less than anything: it stays, so that it shows.
         kept = ops.logical_and(visible, ops.logical_not(scores < least))

@@ -17,9 +17,9 @@ same tensor object that it received, the tensor counts as a constant and costs n
 buffer with an entry for each position may be wrapped as `Past(tensor)`: a step then gets no more
 positions than it needs.
 
-A search is compiled on TensorFlow. On JAX it is compiled where the step is a method of a model or
-layer; the weights are then read at each call. On TensorFlow a Python number or string in the state
-is part of the compiled function: another value compiles another function.
+A search is compiled on TensorFlow and on JAX, once for a step and the shapes of the state; on
+PyTorch it runs as it is. The variables that a step reads are read at each call. A Python number or
+string in the state is part of the compiled function: another value compiles another function.
 """
 
 from tfattn._past import Past

@@ -10,7 +10,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.arguments import Settings, Start, checked_arguments
-from tfattn.decoding.best import best_tokens
+from tfattn.decoding.best import best_tokens, top_k
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.loop import decode
 from tfattn.decoding.search import Found, Search
@@ -163,7 +163,7 @@ class _BeamSearch(Search):
         lengths = found.own["lengths"] + ops.where(found.ended, 0.0, 1.0)  # (R,)
         candidates = sums / ops.power(lengths[:, None], self.length_penalty)
         candidates = ops.reshape(candidates, (-1, width * k))  # (B, width·K)
-        chosen = ops.cast(ops.top_k(candidates, k)[1], "int32")  # (B, K)
+        chosen = ops.cast(top_k(candidates, k)[1], "int32")  # (B, K)
         sentences = ops.arange(ops.shape(chosen)[0], dtype="int32")[:, None]
         places = ops.reshape(chosen + sentences * (width * k), (-1,))  # (B·K,)
         rows = places // k

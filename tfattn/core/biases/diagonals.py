@@ -44,4 +44,4 @@ def along_diagonals(numbers: Tensor, queries: Size, keys: Size) -> Tensor:
 
 def _some(size: Size) -> Size:
     """At least one: the diagonals of no pairs are those of one."""
-    return max(size, 1) if isinstance(size, int) else ops.maximum(size, 1)
+    return ops.maximum(size, 1) if ops.is_tensor(size) else max(size, 1)

@@ -34,14 +34,15 @@ class Projection(keras.layers.EinsumDense):
         super().build(input_shape)
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        kernel, features = self.kernel, self._features()
+        # Keras casts weights by itself, but for symbolic ones on PyTorch.
+        kernel, features = ops.cast(self.kernel, self.compute_dtype), self._features()
         taken = len(kernel.shape) - len(features)  # axes of the inputs that the product sums over
         rows, columns = math.prod(kernel.shape[:taken]), math.prod(features)
         tokens = ops.shape(inputs)[:-taken]  # with the batch: of no tokens, −1 could not tell it
         matrix = ops.reshape(kernel, (rows, columns))
         flat = ops.matmul(ops.reshape(inputs, (-1, rows)), matrix)  # (B·T, columns)
         if self.bias is not None:
-            flat = flat + ops.reshape(self.bias, (columns,))
+            flat = flat + ops.cast(ops.reshape(self.bias, (columns,)), self.compute_dtype)
         output = ops.reshape(flat, (*tokens, *features))
         return output if self.activation is None else self.activation(output)
 

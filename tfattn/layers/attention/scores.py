@@ -293,7 +293,8 @@ class AdditiveScore(Score):
         return _times(key, self.key_kernel)
 
     def parameters(self) -> tuple[Tensor, ...]:
-        return (ops.convert_to_tensor(self.score_kernel),)
+        # Keras casts weights by itself, but for symbolic ones on PyTorch.
+        return (ops.cast(self.score_kernel, self.compute_dtype),)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "units": self.units}

@@ -52,9 +52,9 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
             start = start[:, None]  # (B, 1)
         _, length, width = inputs.shape
         in_order = positions is None and isinstance(start_index, numbers.Integral)
-        # PyTorch makes up the unknown sizes of symbolic tensors.
-        is_made_up = str(getattr(inputs, "device", "")) == "meta"
-        if in_order and None not in (self.max_length, length) and not is_made_up:
+        # An unknown size is None, on JAX an expression, and on PyTorch a number that is made up.
+        is_known = isinstance(length, int) and str(getattr(inputs, "device", "")) != "meta"
+        if in_order and self.max_length is not None and is_known:
             if start_index + length > self.max_length:
                 expected = f"have at most `max_length`={self.max_length} positions, counted from 0"
                 _checks.fail(who, "inputs", expected, int(start_index) + length)
