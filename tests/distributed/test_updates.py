@@ -18,7 +18,9 @@ def found(tmp_path_factory):
     """Logs and weights by `processes.process`."""
     folder = tmp_path_factory.mktemp("updates")
     printed(UPDATES, folder)
-    return {name: dict(np.load(folder / f"{name}.npz")) for name in ("1.0", "2.0", "2.1")}
+    files = {name: f"{name}.npz" for name in ("1.0", "2.0", "2.1")}
+    files["backup"] = "split.backup"
+    return {name: dict(np.load(folder / file)) for name, file in files.items()}
 
 
 def of(model, found, logs):
@@ -41,7 +43,8 @@ def test_two_processes_end_at_the_weights_of_one(found, model):
 @pytest.mark.parametrize("model", MODELS)
 def test_both_processes_have_the_same_weights_and_logs_to_the_bit(found, model):
     for name, value in found["2.0"].items():
-        np.testing.assert_array_equal(found["2.1"][name], value, err_msg=name)
+        if name.startswith(f"{model}/"):
+            np.testing.assert_array_equal(found["2.1"][name], value, err_msg=name)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -58,3 +61,11 @@ def test_the_callbacks_of_the_first_process_see_the_average_and_log_for_all(foun
     weights = of(model, found["2.1"], logs=False).values()
     seen = sum(float(np.abs(weight).sum()) for weight in weights)
     assert found["2.1"][f"{model}/seen"] == pytest.approx(seen, rel=1e-6)
+
+
+def test_a_backup_holds_the_whole_of_what_processes_share_and_gives_each_its_part(found):
+    parts = [found[name]["split/trained"] for name in ("2.0", "2.1")]
+    assert parts[0].shape == parts[1].shape and not np.array_equal(*parts)
+    np.testing.assert_array_equal(found["backup"]["model/0"], np.concatenate(parts, axis=1))
+    for name, part in zip(("2.0", "2.1"), parts, strict=True):
+        np.testing.assert_array_equal(found[name]["split/restored"], part)

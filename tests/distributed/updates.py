@@ -83,6 +83,26 @@ def trained(name, num_shards, shard):
     return {key: values[0] for key, values in logs.items()}, model.get_weights()
 
 
+def split_over_processes(folder):
+    """What a process has of a matrix that two share: trained, and as a backup gives it back.
+
+    Seeds are not set anew: both processes have drawn as many until here.
+    """
+    mesh = keras.distribution.DeviceMesh((1, 2), ("batch", "model"))
+    layout = keras.distribution.LayoutMap(mesh)
+    layout[".*kernel"] = (None, "model")
+    parts = []
+    with keras.distribution.ModelParallel(layout_map=layout, auto_shard_dataset=False).scope():
+        for _ in range(2):
+            model = keras.Sequential([keras.Input((None, 2)), keras.layers.Dense(2 * V)])
+            model.compile("adam", tfattn.MaskedCrossentropy())
+            backup = training.Backup(f"{folder}/split.backup")
+            options = {"initial_epoch": backup.epoch, "epochs": 1, "callbacks": [backup]}
+            model.fit(Batches(of_ids=False), verbose=0, shuffle=False, **options)
+            parts.append(np.array(model.layers[0].kernel.value.addressable_shards[0].data))
+    return {"split/trained": parts[0], "split/restored": parts[1]}
+
+
 def main(folder, address=None, processes=1, process=0):
     if address:
         keras.distribution.initialize(address, processes, process)
@@ -94,6 +114,8 @@ def main(folder, address=None, processes=1, process=0):
         logs, weights = trained(name, processes, process)
         found.update({f"{name}/{key}": value for key, value in logs.items()})
         found.update({f"{name}/{i}": weight for i, weight in enumerate(weights)})
+    if processes > 1:
+        found.update(split_over_processes(folder))
     np.savez(f"{folder}/{processes}.{process}.npz", **found)
 
 

@@ -5,6 +5,7 @@ Keras runs more than one process on JAX alone. With other backends, or before a
 """
 
 import contextlib
+import random
 from collections.abc import Iterator
 
 import keras
@@ -64,8 +65,13 @@ def to_numpy(variable: keras.Variable) -> np.ndarray:
 def alone() -> Iterator[None]:
     """A scope without a distribution: variables and steps of this process are its own."""
     distribution = keras.distribution.distribution()
+    # Seeds that are drawn here are drawn in one process alone; afterwards all must draw alike.
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     keras.distribution.set_distribution(None)
     try:
         yield
     finally:
         keras.distribution.set_distribution(distribution)
+        if distribution is not None:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
