@@ -8,10 +8,12 @@ import json
 import os
 import sys
 
-os.environ["KERAS_BACKEND"] = "jax"
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiling takes most of the time
-sys.modules["tensorflow"] = None  # nothing here needs it
+# As a program; whoever collects tests imports it too.
+if __name__ == "__main__":
+    os.environ["KERAS_BACKEND"] = "jax"
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiling takes most of the time
+    sys.modules["tensorflow"] = None  # nothing here needs it
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402

@@ -5,8 +5,10 @@ import math
 import os
 import sys
 
-os.environ["KERAS_BACKEND"] = "jax"
-sys.modules["tensorflow"] = None  # nothing here needs it
+# As a program; whoever collects tests imports it too.
+if __name__ == "__main__":
+    os.environ["KERAS_BACKEND"] = "jax"
+    sys.modules["tensorflow"] = None  # nothing here needs it
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402

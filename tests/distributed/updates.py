@@ -7,9 +7,11 @@ of a job of its own. A process has its backend and its peers for good once it ha
 import os
 import sys
 
-os.environ["KERAS_BACKEND"] = "jax"
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiling takes most of the time
-sys.modules["tensorflow"] = None  # nothing here needs it
+# As a program; whoever collects tests imports it too.
+if __name__ == "__main__":
+    os.environ["KERAS_BACKEND"] = "jax"
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # compiling takes most of the time
+    sys.modules["tensorflow"] = None  # nothing here needs it
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
