@@ -10,7 +10,7 @@ import pytest
 from tests import reference
 from tests.refusals import message, table
 from tests.smoothing.data import line, plane
-from tfattn.smoothing import KernelRegression, kernels, near, tiles
+from tfattn.smoothing import KernelRegression, kernels, near, threads, tiles
 from tfattn.smoothing import line as line_sums
 
 QUERIES = np.linspace(0.2, 4.8, 31)
@@ -346,6 +346,34 @@ def test_tiles_in_threads_come_in_order_and_an_error_comes_out_and_leaves_no_thr
     next(abandoned)
     abandoned.close()
     assert threading.active_count() == before
+
+
+def test_blas_has_one_thread_in_a_call_and_as_many_as_before_after_calls_that_overlap():
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+
+    def counts():
+        found = threadpoolctl.threadpool_info()
+        return [one["num_threads"] for one in found if one["user_api"] == "blas"]
+
+    before, seen, both = counts(), [], threading.Barrier(2)
+
+    @threads.one_blas_thread
+    def call(first):
+        both.wait()
+        seen.append(counts())
+        if first:
+            return
+        other.join()  # the first has ended, and this one has not
+        seen.append(counts())
+
+    other = threading.Thread(target=call, args=(True,))
+    other.start()
+    call(False)
+    assert counts() == before and len(seen) == 3
+    assert all(set(found) == {1} for found in seen)
+    with pytest.raises(ValueError, match="`x` must be finite"):
+        KernelRegression().fit([np.nan, 1.0], [1.0, 2.0])
+    assert counts() == before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

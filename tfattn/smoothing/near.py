@@ -12,7 +12,7 @@ import numpy as np
 
 from tfattn.smoothing.kernels import Kernel
 from tfattn.smoothing.points import Metric, Points, Queries
-from tfattn.smoothing.tiles import LOWEST, Squares, mapped
+from tfattn.smoothing.tiles import ALONE, FEWEST, LOWEST, Squares, mapped
 
 __all__ = ["NearFit", "fit_near", "pays"]
 
@@ -21,10 +21,6 @@ LEAST = 2**16  # pairs
 # Keys farther away have logarithms of weights below this.
 UNSEEN = -55.0
 _DIGITS = 2.0**53
-# Multiplications of a product, up to which OpenBLAS keeps to the thread that asks. Threads of its
-# own beside ours wait for one another.
-ALONE = 2**18
-FEWEST = 2**13  # pairs of a tile
 
 
 class NearFit(NamedTuple):

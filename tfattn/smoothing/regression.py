@@ -15,6 +15,7 @@ from tfattn.smoothing.bandwidth import choose
 from tfattn.smoothing.frame import Frame
 from tfattn.smoothing.local import LocalFit, fit_tile
 from tfattn.smoothing.points import Metric, Points, Queries, merged, sorted_points
+from tfattn.smoothing.threads import one_blas_thread
 from tfattn.smoothing.tiles import Tile, tiles
 
 __all__ = ["Band", "KernelRegression", "LeaveOneOut"]
@@ -107,6 +108,7 @@ class KernelRegression:
         self.leave_out = _one_of("leave_out", leave_out, ("point", "place"))
         self.points: Points | None = None
 
+    @one_blas_thread
     def fit(
         self,
         x: ArrayLike,
@@ -165,11 +167,13 @@ class KernelRegression:
         kind = "full" if given == 2 or (given is None and self.metric == "full") else "each"
         return self.frame.bandwidth(self.chosen, kind)
 
+    @one_blas_thread
     def predict(self, x: ArrayLike) -> Array:
         """`(M, V)`, or `(M,)` where y was a vector."""
         queries, back = self._queries(x)
         return self._shaped(self._in_units(self._smooth(self.points, queries))[back])
 
+    @one_blas_thread
     def derivative(self, x: ArrayLike) -> Array:
         """The slope of the prediction along each continuous column, `(M, D, V)` or `(M, D)`.
 
@@ -186,6 +190,7 @@ class KernelRegression:
         slope *= self.y_scale / self.frame.half[:, None]
         return slope[back][..., 0] if self.is_flat else slope[back]
 
+    @one_blas_thread
     def weights(self, x: ArrayLike) -> Array:
         """`(M, N)`: how much each training height counts in each prediction. Rows sum to 1.
 
@@ -200,11 +205,13 @@ class KernelRegression:
         whole[:, self.kept[self.points.order]] = rows
         return whole[back]
 
+    @one_blas_thread
     def effective_neighbours(self, x: ArrayLike) -> Array:
         """`(M,)`: 1 / Σ weights², how many points with equal weights would say as much."""
         queries, back = self._queries(x)
         return 1.0 / np.maximum(self._squared_weights(queries), 1e-300)[back]
 
+    @one_blas_thread
     def leave_one_out(self) -> LeaveOneOut:
         """Each point predicted from all others, in the order of `fit`; those of weight 0 are left
         out.
@@ -228,6 +235,7 @@ class KernelRegression:
             1.0 - error / spread if spread > 0 else float("nan"),
         )
 
+    @one_blas_thread
     def variance(self, x: ArrayLike) -> Array:
         """`(M, V)` or `(M,)`: the variance of y about the curve, at each x.
 
@@ -239,6 +247,7 @@ class KernelRegression:
         noise = dataclasses.replace(self.points, y=self._noise() ** 2)
         return self._shaped(self._smooth(noise, queries, 0)[back] * self.y_scale**2)
 
+    @one_blas_thread
     def bands(
         self,
         x: ArrayLike,

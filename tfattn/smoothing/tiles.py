@@ -25,8 +25,11 @@ UNDERFLOW = -500.0  # of a logarithm: from there on weights would lose digits
 # 1e-87 of its row's greatest weight at most.
 LOWEST = -700.0
 LEAST = 64  # keys that a tile on a line may have more than one of its queries sees
-# Of a tile: 0.5 MiB an array, so that a few of them stay in the cache, and products of few columns
-# that OpenBLAS does not part among threads of its own, which would wait for ours.
+# Multiplications of a product, up to which OpenBLAS keeps to the thread that asks. Threads of its
+# own wait for ours, and on a busy machine for one another.
+ALONE = 2**18
+FEWEST = 2**13  # pairs of a tile in several columns
+# And of one on a line: 0.5 MiB an array, so that a few of them stay in the cache.
 PAIRS = 2**16
 
 
@@ -218,9 +221,9 @@ def _slices(
     nearest: bool,
 ) -> Iterator[tuple[slice, slice]]:
     """Pairs of slices: some rows, and every key that they see."""
-    count, keys = len(query_u), len(points)
+    count, keys, width = len(query_u), len(points), query_u.shape[1]
     if not points.is_line:
-        step = max(1, PAIRS // max(keys, 1))
+        step = max(1, max(FEWEST, ALONE // max(width + 2, width**2)) // max(keys, 1))
         for start in range(0, count, step):
             yield slice(start, min(start + step, count)), slice(0, keys)
         return
