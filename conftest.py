@@ -54,6 +54,11 @@ def pytest_addoption(parser):
         action="store_true",
         help="run the tests marked slow too, not the quick tier alone",
     )
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="run the quick tier alone, of files and tests that are named too",
+    )
 
 
 def pytest_configure(config):
@@ -117,7 +122,7 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         slow = item.get_closest_marker("slow")
         function = item.nodeid.partition("[")[0]
-        if slow is None or _named(item):
+        if slow is None or (_named(item) and not config.option.quick):
             quick.append(item)
         elif kept[function] < slow.kwargs.get("keep", 0):
             kept[function] += 1

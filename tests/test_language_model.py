@@ -233,6 +233,7 @@ def test_a_trained_model_goes_on_right(copying, name):
     assert np.mean(np.all(written == wanted, axis=1)) > 0.9
 
 
+@pytest.mark.tensorflow
 def test_a_training_step_does_without_the_logits(monkeypatch):
     seen = []
     spare = tfattn._factors.Factors.spare

@@ -406,7 +406,8 @@ class NadarayaWatsonRegressor(keras.Model):
         if x.shape[-1] != dimensions:
             expected = f"have the {dimensions} dimensions of the training points"
             _checks.fail(WHO, "x", expected, tuple(x.shape))
-        return {"away": x - ops.convert_to_numpy(self.points).mean(axis=0)}
+        # The very mean of `_pool`, which a backend may have rounded.
+        return {"away": x - ops.convert_to_numpy(ops.mean(self.points, axis=0))}
 
     def _at(self, x: Tensor) -> dict[str, Tensor]:
         """The model's inputs at a tensor."""

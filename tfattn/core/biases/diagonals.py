@@ -28,6 +28,10 @@ def along_diagonals(numbers: Tensor, queries: Size, keys: Size) -> Tensor:
     number earlier than the one above it. A gather of each pair takes four times as long, and its
     gradient ten times; so does the gradient of `x[:, :n]`, but not that of `ops.slice`.
     """
+    if not all(isinstance(size, int) or ops.is_tensor(size) for size in (queries, keys)):
+        # JAX's unknown sizes, of which only shapes are computed, cannot be sliced by.
+        places = ops.arange(keys)[None] - ops.arange(queries)[:, None] + queries - 1
+        return ops.take(numbers, places, axis=1)
     wanted = queries, keys
     queries, keys = _some(queries), _some(keys)
     heads, length = numbers.shape[0], queries + keys

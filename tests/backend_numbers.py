@@ -1,0 +1,71 @@
+"""What models compute on a backend, from the same weights and batches: `python -m
+tests.backend_numbers` prints it.
+"""
+
+import json
+
+import keras
+import numpy as np
+
+import tfattn
+from tfattn import data
+
+PAIRS = data.toy_translation(60, seed=1)
+WORDS = data.Vocabulary.from_sentences([sentence for pair in PAIRS for sentence in pair])
+SIZES = {"width": 8, "dropout": 0.0, "seed": 0}
+
+
+def transformer():
+    return tfattn.Transformer(len(WORDS), num_layers=1, num_heads=2, hidden_dim=11, **SIZES)
+
+
+def recurrent():
+    return tfattn.BahdanauSeq2Seq(len(WORDS), units=7, **SIZES)
+
+
+MODELS = {"transformer": transformer, "recurrent": recurrent}
+
+
+def with_weights(model):
+    """The model with weights that depend on their places alone."""
+    model(next(iter(data.token_batches(PAIRS, WORDS, WORDS, 256)))[0])
+    rng = np.random.default_rng(3)
+    model.set_weights([0.3 * rng.normal(size=weight.shape) for weight in model.get_weights()])
+    return model
+
+
+def numbers_of(name):
+    """By the name of what gave them."""
+    # Batches of several sizes and with padding, whose means and sums differ.
+    batches = data.token_batches(PAIRS, WORDS, WORDS, 256, shuffle_seed=5)
+    judged = data.translation_batches(PAIRS, WORDS, WORDS, 17)
+    (inputs, targets) = next(iter(judged.as_numpy_iterator()))
+    model = with_weights(MODELS[name]())
+    model.compile(
+        keras.optimizers.Adam(3e-3),
+        tfattn.MaskedCrossentropy(0.1),
+        metrics=[tfattn.MaskedAccuracy()],
+        jit_compile=keras.backend.backend() != "torch",  # whose compiler takes a minute
+    )
+    found = {"predict": model.predict(inputs, verbose=0), "predict_on_batch": None}
+    found["predict_on_batch"] = model.predict_on_batch(inputs)
+    for step in range(3):
+        logs = model.train_on_batch(inputs, targets, return_dict=True)
+        found |= {f"train_on_batch {step}, {key}": value for key, value in logs.items()}
+    weights = np.linspace(0.5, 1.5, len(targets))
+    logs = model.test_on_batch(inputs, targets, sample_weight=weights, return_dict=True)
+    found |= {f"test_on_batch, {key}": value for key, value in logs.items()}
+    history = model.fit(batches, validation_data=judged, epochs=2, shuffle=False, verbose=0).history
+    found |= {f"fit, {key}": values for key, values in history.items()}
+    logs = model.evaluate(judged, return_dict=True, verbose=0)
+    found |= {f"evaluate, {key}": value for key, value in logs.items()}
+    for weight in model.trainable_weights:
+        found[f"weights, {weight.path.partition('/')[2]}"] = keras.ops.convert_to_numpy(weight)
+    state = model.encode(inputs[0], max_length=9)
+    tokens = tfattn.beam_search(model.step, state, len(targets), 9, num_beams=3).tokens
+    found["beam_search"] = keras.ops.convert_to_numpy(tokens)
+    return {key: np.asarray(value, "float64").tolist() for key, value in found.items()}
+
+
+if __name__ == "__main__":
+    print(json.dumps({name: numbers_of(name) for name in MODELS}))
