@@ -39,13 +39,14 @@ layers="tests/test_multi_head.py tests/test_attention_layers.py tests/test_atten
 models="tests/test_transformer.py tests/test_language_model.py tests/test_seq2seq.py
   tests/test_kernel_regression_model.py"
 training="tests/test_training.py tests/test_rdrop.py tests/test_schedules.py tests/test_resume.py
-  tests/test_data_batches.py tests/test_data_epochs.py tests/test_backends.py"
+  tests/test_data_batches.py tests/test_data_epochs.py"
 decoding="tests/test_decoding.py tests/test_decoding_beams.py tests/test_decoding_sampling.py
   tests/test_decoding_translate.py tests/test_transformer_decoding.py"
+all="tests/conformance $core $layers $models $training $decoding"
 case $name in
-  jax) backend=jax files="tests/conformance $core $layers $models $training $decoding tests/test_plot.py" ;;
-  torch) backend=torch files="tests/conformance $core $layers $models $training $decoding" ;;
-  oldest) backend=tensorflow files="tests/conformance $core $layers $models $training $decoding" ;;
+  jax) backend=jax files="$all tests/test_plot.py" ;;
+  torch) backend=torch files=$all ;;
+  oldest) backend=tensorflow files=$all ;;
   *) echo "jax, torch or oldest? Received: $name" >&2 && exit 2 ;;
 esac
 

@@ -16,7 +16,7 @@ OTHERS = [
     for name in ("tensorflow", "jax", "torch")
     if name != BACKEND and importlib.util.find_spec(name) is not None
 ]
-# The bias of a key moves no softmax: what Adam makes of its gradient is rounding.
+# The bias of a key moves no softmax: its gradient is rounding.
 WITHOUT_A_GRADIENT = "key/bias"
 
 

@@ -24,7 +24,7 @@ from tfattn.data import SubwordVocabulary, Vocabulary
 
 
 def test_the_page_has_every_note_once_and_in_order():
-    assert [note.number for note in notes()] == list(range(1, 35))
+    assert [note.number for note in notes()] == list(range(1, 36))
     assert all(note.elsewhere.strip() and note.here.strip() for note in notes())
 
 
@@ -207,3 +207,21 @@ def test_a_new_chinese_sentence_is_known_in_subwords_and_with_spaces():
     assert subwords.decode(subwords.encode(new)) == new
     characters = Vocabulary.from_sentences(" ".join(sentence) for sentence in sentences)
     assert characters.unknown_id not in characters.encode(" ".join(new))
+
+
+# Note 35.
+
+
+@pytest.mark.tensorflow  # where a gather's gradient comes as pairs of rows and places
+def test_adam_of_keras_still_squares_the_gradient_of_each_word_by_itself():
+    embedding = keras.layers.Embedding(3, 2)
+    embedding.build((None,))
+    embedding.set_weights([np.ones((3, 2), "float32")])
+    model = keras.Sequential([keras.Input((4,), dtype="int32"), embedding])
+    model.compile(keras.optimizers.Adam(0.1), loss=lambda _, output: keras.ops.sum(output))
+    model.train_on_batch(np.array([[0, 0, 0, 1]]), np.zeros((1, 4, 2)))
+    (velocity,) = [v for v in model.optimizer.variables if v.path.endswith("embeddings_velocity")]
+    of_sum = 0.001 * np.square([[3.0, 3.0], [1.0, 1.0], [0.0, 0.0]])  # (1 − β₂) g²
+    found = keras.ops.convert_to_numpy(velocity)
+    np.testing.assert_allclose(found[1:], of_sum[1:], rtol=1e-5)
+    np.testing.assert_allclose(found[0], of_sum[0] / 3, rtol=1e-5)
