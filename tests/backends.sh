@@ -42,10 +42,12 @@ training="tests/test_training.py tests/test_rdrop.py tests/test_schedules.py tes
   tests/test_data_batches.py tests/test_data_epochs.py"
 decoding="tests/test_decoding.py tests/test_decoding_beams.py tests/test_decoding_sampling.py
   tests/test_decoding_translate.py tests/test_transformer_decoding.py"
+streaming="tests/test_checkpointed.py tests/test_path_scope.py tests/test_log_sum_exp.py
+  tests/test_benchmark_gpu.py"
 all="tests/conformance $core $layers $models $training $decoding"
 case $name in
-  jax) backend=jax files="$all tests/test_plot.py" ;;
-  torch) backend=torch files=$all ;;
+  jax) backend=jax files="$all $streaming tests/test_plot.py" ;;
+  torch) backend=torch files="$all $streaming" ;;
   oldest) backend=tensorflow files=$all ;;
   *) echo "jax, torch or oldest? Received: $name" >&2 && exit 2 ;;
 esac

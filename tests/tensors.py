@@ -53,7 +53,7 @@ if BACKEND == "torch":
     # of, as every output of a layer is, and one in bfloat16; and it has arguments of its own.
 
     def _array(tensor, dtype=None, copy=None):
-        tensor = tensor.detach()
+        tensor = tensor.detach().cpu()
         return np.asarray(
             (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(), dtype
         )
@@ -147,6 +147,8 @@ def _by_torch(function, tensors, upstream, variables):
     outputs = keras.tree.flatten(output)
     upstream = keras.tree.flatten(_upstream_of(output, upstream))
     pairs = [(y, g) for y, g in zip(outputs, upstream, strict=True) if y.requires_grad]
+    if not pairs:  # no output depends on anything
+        return (output, aux), [None] * len(sources)
     outputs, upstream = zip(*pairs, strict=True)
     wanted = [x for x in sources if x.requires_grad]
     found = iter(

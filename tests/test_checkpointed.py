@@ -107,19 +107,34 @@ def test_what_lies_under_the_mask_reaches_nothing(score, broken):
 
 
 @pytest.mark.parametrize(
-    "rule", [masks.causal(), masks.window(4), masks.causal() & masks.strided(2)]
+    "rule",
+    [
+        masks.causal(),
+        masks.causal() & masks.strided(2),
+        ~masks.window(5),
+        ~masks.causal(),
+        masks.explicit(np.random.default_rng(1).random((31, 31)) < 0.3),
+    ],
 )
-@pytest.mark.parametrize("which", ["key", "value"])
-def test_a_broken_token_reaches_the_queries_that_may_see_it_and_no_other(which, rule):
+@pytest.mark.parametrize("which, at", [("key", 17), ("value", 0), ("value", 30)])
+def test_a_broken_token_reaches_the_queries_that_may_see_it_and_no_other(which, at, rule):
     query, key, value, _ = operands_of((1, 2, 2, 31, 31))
     operands = {"key": key, "value": value}
-    operands[which] = ops.where(ops.arange(31)[:, None] == 17, float("nan"), operands[which])
+    operands[which] = ops.where(ops.arange(31)[:, None] == at, float("nan"), operands[which])
     with blocks_of((8, 6)):
         clean = numpy(attend(query, value, key, mask=rule, path="streamed"))
         found = numpy(attend(query, **operands, mask=rule, path="streamed"))
-    sees = numpy(rule.dense(31, 31))[:, 17]
+    sees = numpy(rule.dense(31, 31))[:, at]
     np.testing.assert_array_equal(found[:, :, ~sees], clean[:, :, ~sees])
     assert np.isnan(found[:, :, sees]).all()
+
+
+def test_a_broken_query_that_sees_nothing_pools_to_zero():
+    query, key, value, _ = operands_of((1, 2, 2, 31, 31))
+    query = ops.where(ops.arange(31)[:, None] == 4, float("nan"), query)
+    with blocks_of((8, 6)):
+        output = numpy(attend(query, value, key, mask=masks.prefix(0), path="streamed"))
+    assert np.all(output == 0)
 
 
 def test_fully_masked_queries_pool_to_zero_with_zero_gradients():
@@ -187,6 +202,13 @@ def test_dropout_follows_its_seed_and_is_the_same_forward_and_backward():
     once, again = (numpy(dropped(query, key, value, seed=5)) for _ in range(2))
     np.testing.assert_array_equal(once, again)
     assert np.any(once != numpy(dropped(query, key, value, seed=6)))
+    # Nor does a seed give the noise of its neighbour, a block further on.
+    zeros, value_of_each = ops.zeros((1, 1, 200, 2)), ops.eye(200)[None, None]
+    five, six = (
+        numpy(dropped(zeros[:, :, :4], zeros, value_of_each, seed=seed, block=(4, 100)))[0, 0]
+        for seed in (5, 6)
+    )
+    assert np.any((five[:, 100:] == 0) != (six[:, :100] == 0))
     generator = keras.random.SeedGenerator(5)
     first, second = (numpy(dropped(query, key, value, generator)) for _ in range(2))
     assert np.any(first != second)
@@ -196,6 +218,37 @@ def test_dropout_follows_its_seed_and_is_the_same_forward_and_backward():
     )
     forward = np.sum(numpy(output) * UPSTREAM)
     np.testing.assert_allclose(np.sum(numpy(value) * numpy(grad_value)), forward, rtol=1e-4)
+
+
+def test_dropout_without_a_seed_is_new_in_each_call_of_a_compiled_layer():
+    layer = tfattn.MultiHeadAttention(1, 3, dropout=0.5, flash_attention=True)
+    tokens = np.random.default_rng(0).normal(size=(1, 70, 3)).astype("float32")
+    model = keras.Sequential([keras.Input((70, 3)), layer_on_itself(layer)])
+    model.compile("sgd", "mse")
+    state = [numpy(layer.seed_generator.state)]
+    for _ in range(2):
+        model.train_on_batch(tokens, tokens)
+        state.append(numpy(layer.seed_generator.state))
+    assert len({tuple(words) for words in state}) == 3
+
+
+def layer_on_itself(layer):
+    class OnItself(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.attention = layer
+
+        def call(self, tokens, training=None):
+            return self.attention(tokens, tokens, training=training)
+
+    return OnItself()
+
+
+def test_shapes_of_a_long_layer_are_told_without_blocks(monkeypatch):
+    monkeypatch.setattr(checkpointed, "attend", None)
+    inputs = keras.Input((2048, 16))
+    layer = tfattn.MultiHeadAttention(2, 8, dropout=0.1)
+    assert layer(inputs, inputs, training=True).shape == (None, 2048, 16)
 
 
 def largest_of_jax(run, operands):

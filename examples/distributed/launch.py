@@ -32,7 +32,8 @@ def launch(commands: dict[int, list[str]], processes: int, advice: str) -> int:
             ended = {i: status for i, status in ended.items() if status is not None}
             if any(ended.values()):
                 # One that lost its peer ends a little later, or by SIGABRT: SIGKILL comes first.
-                i = min(ended, key=ended.get)
+                failed = {i: status for i, status in ended.items() if status}
+                i = min(failed, key=lambda i: (failed[i] in (LOST, -signal.SIGABRT), failed[i]))
                 print(f"process {i} of {processes} {_end(ended[i])}: the job ends", file=sys.stderr)
                 print(advice, file=sys.stderr)
                 return 1

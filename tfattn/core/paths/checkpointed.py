@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfattn._types import Size, Tensor
@@ -138,13 +139,15 @@ def _rows(call, query, key, value):
 
     @keras.remat
     def row(i, query):
+        is_seen = _seen_in_row(call, i)
+
         def over_keys(state, j, block):
             def seen():
                 return _with_block(call, state, query, i, j, *block)
 
-            return _if(_is_seen(call, i, j), seen, lambda: state), ()
+            return _if(is_seen(j), seen, lambda: state), ()
 
-        zero = query[..., :1] * 0.0  # (..., t, 1)
+        zero = ops.zeros_like(query[..., :1])  # (..., t, 1)
         start = (ops.repeat(zero, width, axis=-1), zero + softmax.LEAST, zero)
         (pooled, row_max, row_sum), _ = _each(squares.columns, over_keys, start, blocks)
         nothing = ops.equal(row_sum, 0)
@@ -200,16 +203,20 @@ def _scores(call, query, key, i, j):
     return scores if visible is None else ops.where(visible, scores, softmax.LEAST), visible
 
 
-def _is_seen(call, i, j):
-    """Whether some query of row i may see some key of block j: True where nothing tells."""
+def _seen_in_row(call, i):
+    """Function of j: whether some query of row i may see some key of block j, as far as is told."""
     if call.mask is None:
-        return True
+        return lambda j: True
     squares = call.squares
     grid = squares.grid(i, 0)._replace(keys=squares.keys)
     low, high = hooks.key_bounds(call.mask, grid)
-    seen = (j * squares.s < high) & ((j + 1) * squares.s > low)
     blocks = hooks.seen_blocks(call.mask, grid, squares.s)
-    return seen if blocks is None else seen & ops.take(blocks, j)
+
+    def is_seen(j):
+        seen = (j * squares.s < high) & ((j + 1) * squares.s > low)
+        return seen if blocks is None else seen & ops.take(blocks, j)
+
+    return is_seen
 
 
 def _sees(call, query, broken):
@@ -219,7 +226,10 @@ def _sees(call, query, broken):
     def rows():
         def over_queries(state, i, _):
             def over_keys(found, j, broken):
-                visible = pairs.with_heads(call.mask.on(squares.grid(i, j)), call.rank)
+                grid = squares.grid(i, j)
+                visible = pairs.with_heads(call.mask.on(grid), call.rank)
+                # A rule answers anything beyond the matrix, where padding repeats the last key.
+                visible = ops.logical_and(visible, grid.key_positions() < squares.keys)
                 some = ops.logical_and(visible, ops.swapaxes(broken, -1, -2))  # (..., t, s)
                 return ops.logical_or(found, ops.any(some, axis=-1, keepdims=True)), ()
 
@@ -275,15 +285,15 @@ def _merge(x, length):
 
 
 def _drawn(seed):
-    """Two numbers of the caller's generator, which all blocks draw from."""
-    if isinstance(seed, keras.random.SeedGenerator):
-        return seed.next()
-    return keras.random.SeedGenerator(seed).next()
+    """Two words of the caller's generator, which the noise of all blocks is drawn from."""
+    words = keras.random.randint((2,), 0, 2**31 - 1, dtype="int32", seed=seed)
+    return words if keras.backend.backend() == "jax" else [int(word) for word in words]
 
 
 def _seed_of(drawn, number):
     """The seed of a block, for `keras.random`: the same each time that the block is computed."""
     if keras.backend.backend() == "jax":
-        return drawn + ops.stack([ops.cast(number, drawn.dtype), ops.zeros_like(drawn[1])])
-    first, second = (int(x) for x in drawn)
-    return (first * 1_000_003 + second * 7919 + number) % 2**31
+        import jax
+
+        return jax.random.fold_in(ops.cast(drawn, "uint32"), number)
+    return int(np.random.SeedSequence([*drawn, number]).generate_state(1)[0] >> 1)

@@ -44,9 +44,10 @@ def _is_abstract(query, key):
     """Whether only shapes are asked for, of sizes that are not known."""
     if isinstance(query, keras.KerasTensor):
         return True
-    # Keras has JAX trace such sizes as symbols.
-    sizes = (*query.shape, *key.shape) if keras.backend.backend() == "jax" else ()
-    return not all(isinstance(size, int) for size in sizes)
+    # Keras has JAX trace such sizes as symbols, and PyTorch tensors that have no numbers.
+    if keras.backend.backend() == "jax":
+        return not all(isinstance(size, int) for size in (*query.shape, *key.shape))
+    return keras.backend.backend() == "torch" and query.device.type == "meta"
 
 
 def _is_long(query, key, score):

@@ -57,8 +57,9 @@ def _torch_kernel(query):
 def _jax_kernel(query):
     import jax
 
-    # cuDNN's is for 16 bits; the other implementation holds the scores.
-    return jax.default_backend() == "gpu" and query.dtype.itemsize == 2 and query.shape[-1] <= 128
+    # cuDNN's takes 16 bits and widths in steps of 8; the other implementation holds the scores.
+    fits = query.dtype.itemsize == 2 and query.shape[-1] % 8 == 0 and query.shape[-1] <= 128
+    return fits and jax.default_backend() == "gpu"
 
 
 def _no_kernel(query):
