@@ -532,9 +532,32 @@ REAL = "be an array of real numbers (read a tf.data pipeline or a generator firs
         "NadarayaWatsonRegressor",
         "callbacks",
         "come with `epochs`: nothing is trained without",
-        "['callbacks']",
+        "[]",
     ),
 )
 def test_what_cannot_be_fitted_is_refused(act, who, argument, expected, received):
     with pytest.raises(ValueError, match="^" + message(who, argument, expected, received) + "$"):
         act()
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_the_error_of_held_out_points_is_the_same_for_a_vector_and_for_one_column(flat):
+    x, y = np.linspace(0.0, 3.0, 23), np.sin(np.linspace(0.0, 3.0, 23))
+    held_out, heights = x[::3] + 0.05, y[::3]
+    model = tfattn.NadarayaWatsonRegressor(bandwidth=0.3)
+    heights = heights if flat else heights[:, None]
+    (found,) = model.fit(x, y, validation_data=(held_out, heights)).history["val_loss"]
+    wanted = np.mean(np.square(model.predict(held_out) - y[::3]))
+    np.testing.assert_allclose(found, wanted)
+
+
+def test_validation_and_arguments_of_predict_are_checked():
+    x, y = np.linspace(0.0, 3.0, 23), np.sin(np.linspace(0.0, 3.0, 23))
+    model = tfattn.NadarayaWatsonRegressor(bandwidth=0.3)
+    with pytest.raises(ValueError, match="`validation_data` must be \\(x, y\\)"):
+        model.fit(x, y, validation_data=5)
+    with pytest.raises(ValueError, match="`validation_data` must .*points"):
+        model.fit(x, y, validation_data=(x[:3], y[:4]))
+    model.fit(x, y)
+    with pytest.raises(ValueError, match="`batch_sise` must be left out"):
+        model.predict(x, batch_sise=3)

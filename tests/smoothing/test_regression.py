@@ -195,6 +195,48 @@ def test_a_query_without_neighbours_gets_what_was_chosen(empty, wanted, columns)
     np.testing.assert_allclose(model.predict(np.full((1, columns), 1.1)), [3.0])
 
 
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("empty", ["nearest", "mean", "nan"])
+def test_what_else_is_asked_where_no_query_has_a_neighbour(empty, columns, degree):
+    x = np.repeat(np.linspace(0.0, 1.0, 9)[:, None], columns, axis=1)
+    y = np.linspace(1.0, 5.0, 9)
+    model = KernelRegression("epanechnikov", 0.5, degree=degree, empty=empty).fit(x, y)
+    far = np.full((1, columns), 9.0)
+    wanted = {"nearest": 5.0, "mean": 3.0, "nan": np.nan}[empty]
+    np.testing.assert_allclose(model.predict(far), [wanted])
+    assert model.derivative(far).shape == (1, columns)
+    assert model.weights(far).sum() == (empty == "nearest")
+    np.testing.assert_allclose(model.effective_neighbours(far), [float(empty == "nearest")])
+    for method in ("asymptotic", "bootstrap"):
+        band = model.bands(far, method=method, replicas=5, seed=0)
+        assert np.isnan(band.low[0]) == np.isnan(band.high[0]) == (empty != "nearest")
+
+
+@pytest.mark.parametrize("metric", ["one", "each", "full"])
+@pytest.mark.parametrize("columns", [1, 2, 5])
+@pytest.mark.parametrize("name", ["boxcar", "epanechnikov", "gaussian"])
+def test_every_kernel_chooses_in_few_and_in_many_columns(name, columns, metric):
+    rng = np.random.default_rng(columns)
+    x = rng.uniform(size=(24, columns))
+    model = KernelRegression(name, metric=metric).fit(x, x[:, 0] + 0.1 * rng.normal(size=24))
+    assert np.isfinite(model.current_bandwidth()).all()
+    assert model.leave_one_out().r2 > 0
+    if metric != "full":
+        again = KernelRegression(name, metric=metric).fit(x, x[:, 0], start=1.0)
+        assert np.isfinite(again.current_bandwidth()).all()
+
+
+def test_a_fit_that_is_refused_leaves_the_one_before():
+    x, y = line()
+    model = KernelRegression().fit(x, y)
+    before, model.bandwidth = model.predict([1.0]), -1.0
+    with pytest.raises(ValueError, match="bandwidth"):
+        model.fit(x[:7], np.stack([y, y], axis=1)[:7])
+    np.testing.assert_array_equal(model.predict([1.0]), before)
+    assert KernelRegression().path == []
+
+
 def test_points_that_are_as_near_share_the_answer():
     model = KernelRegression("boxcar", 0.1).fit([0.0, 0.0, 1.0], [1.0, 3.0, 9.0])
     np.testing.assert_allclose(model.predict([-5.0]), [2.0])

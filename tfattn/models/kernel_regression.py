@@ -141,10 +141,9 @@ class NadarayaWatsonRegressor(keras.Model):
             start = self._rule_of_thumb(x) if start is None else start
             self._keep(x, y, flat, start)
             return self._train(x, y, epochs, batch_size or 1024, validation_data, **kwargs)
-        unused = {"batch_size": batch_size, **kwargs}
-        unused = [name for name, value in unused.items() if value is not None and name != "verbose"]
-        if unused:
-            _checks.fail(WHO, unused[0], "come with `epochs`: nothing is trained without", unused)
+        for name, value in {"batch_size": batch_size, **kwargs}.items():
+            if value is not None and name != "verbose":
+                _checks.fail(WHO, name, "come with `epochs`: nothing is trained without", value)
         if callable(self.kernel) and self._kernel_name is None and self.bandwidth is None:
             _checks.fail(WHO, "epochs", "be given for a kernel of one's own", epochs)
         return self._choose(x, y, flat, start if warm_start else None, validation_data)
@@ -152,9 +151,13 @@ class NadarayaWatsonRegressor(keras.Model):
     def predict(self, x: Tensor, **kwargs: Any) -> np.ndarray:
         """Predictions at x, `(N, V)` or `(N,)`, from all training points, in float64.
 
-        In blocks, whose memory does not grow with the pairs of points: Keras's arguments, such as
-        `batch_size`, are taken and change nothing. With a kernel of one's own Keras predicts.
+        In blocks, whose memory does not grow with the pairs of points. Keras's arguments,
+        `batch_size`, `verbose`, `steps` and `callbacks`, are taken and change nothing. With a
+        kernel of one's own Keras predicts.
         """
+        for name, value in kwargs.items():
+            if name not in ("batch_size", "verbose", "steps", "callbacks"):
+                _checks.fail(WHO, name, "be left out: `predict` has no such argument", value)
         queries = self._queries(x)
         if self._kernel_name is None:
             return super().predict(queries, **kwargs)
@@ -295,8 +298,8 @@ class NadarayaWatsonRegressor(keras.Model):
         history.history = {"loss": path or [self._left_out_error(y)]}
         history.epoch = list(range(len(history.history["loss"])))
         if validation_data is not None:
-            points, heights, *sample_weight = validation_data
-            errors = np.square(self.predict(points) - np.asarray(heights))
+            points, heights, *sample_weight = _validation(validation_data)
+            errors = np.square(_columns(self.predict(points), "x") - heights)
             weight = sample_weight[0] if sample_weight else None
             mean = np.average(errors.reshape(len(errors), -1).mean(1), weights=weight)
             history.history["val_loss"] = [float(mean)]
@@ -320,8 +323,8 @@ class NadarayaWatsonRegressor(keras.Model):
     ) -> keras.callbacks.History:
         """Keras's own loop over points that are each left out."""
         if validation_data is not None:
-            points, heights, *sample_weight = validation_data
-            validation_data = (self._queries(points), _columns(heights, "y"), *sample_weight)
+            points, heights, *sample_weight = _validation(validation_data)
+            validation_data = (self._queries(points), heights, *sample_weight)
         with warnings.catch_warnings():
             # A model that keeps its bandwidth has nothing to train, and means it.
             warnings.filterwarnings("ignore", "The model does not have any trainable weights")
@@ -476,6 +479,16 @@ def _columns(x: Tensor, name: str, width: int = 1) -> np.ndarray:
         return np.empty((0, width))
     _checks.has_width(WHO, name, found.shape)
     return found
+
+
+def _validation(data: tuple) -> tuple:
+    """(points, heights `(M, V)`), and perhaps weights, checked."""
+    if not isinstance(data, list | tuple) or len(data) not in (2, 3):
+        _checks.fail(WHO, "validation_data", "be (x, y) or (x, y, sample_weight)", data)
+    points, heights, *sample_weight = data
+    heights = _columns(heights, "validation_data")
+    _checks.same_size(WHO, "validation_data", len(heights), "its x", len(points), "points")
+    return points, heights, *sample_weight
 
 
 def _widest() -> str:

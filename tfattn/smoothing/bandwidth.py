@@ -240,6 +240,9 @@ def _descend(search: _Search, kernel: Kernel, vector: Array) -> None:
             options={"ftol": 1e-14, "gtol": 1e-8, "maxiter": 500},
         )
         vector = result.x
-    if np.isfinite(kernel.support) and 0 < len(vector) <= POLISHED:
-        limit = {"maxfev": 60 * len(vector), "xatol": 1e-4, "fatol": 1e-10}
+    else:
+        search.error(vector)
+    jumps = not kernel.smooth or (np.isfinite(kernel.support) and len(vector) <= POLISHED)
+    if jumps and len(vector):
+        limit = {"maxfev": 60 * len(vector), "xatol": 1e-4, "fatol": 1e-10, "adaptive": True}
         optimize.minimize(search.error, vector, method="Nelder-Mead", bounds=bounds, options=limit)

@@ -65,11 +65,11 @@ def fit_tile(tile: Tile, points: Points, queries: Queries, degree: int) -> Local
     x, query = points.places.x[tile.keys] - middle, query - middle
     centre = tile.share @ x
     width = x.shape[1]
-    squares = (x[:, :, None] * x[:, None, :]).reshape(len(x), -1)
-    spread = (tile.share @ squares).reshape(-1, width, width)
+    squares = (x[:, :, None] * x[:, None, :]).reshape(len(x), width * width)
+    spread = (tile.share @ squares).reshape(len(query), width, width)
     spread -= centre[:, :, None] * centre[:, None, :]
-    products = (x[:, :, None] * y[:, None, :]).reshape(len(x), -1)
-    covariance = (tile.share @ products).reshape(-1, width, y.shape[1])
+    products = (x[:, :, None] * y[:, None, :]).reshape(len(x), width * y.shape[1])
+    covariance = (tile.share @ products).reshape(len(query), width, y.shape[1])
     covariance -= centre[:, :, None] * mean[:, None, :]
     inverse = _inverse(spread)
     slope = inverse @ covariance

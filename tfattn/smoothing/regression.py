@@ -1,5 +1,6 @@
 """Kernel regression in NumPy: fitted, asked, and asked how sure it is."""
 
+import copy
 import dataclasses
 import numbers
 from collections.abc import Iterator, Sequence
@@ -107,6 +108,7 @@ class KernelRegression:
         self.empty = _one_of("empty", empty, ("nearest", "mean", "nan"))
         self.leave_out = _one_of("leave_out", leave_out, ("point", "place"))
         self.points: Points | None = None
+        self.path: list[float] = []
 
     @one_blas_thread
     def fit(
@@ -125,6 +127,19 @@ class KernelRegression:
             start: a bandwidth to start from, instead of several. For a metric of one or each.
             names: of the columns of x, for messages.
         """
+        fitted = copy.copy(self)  # what is refused half-way leaves this one as it was
+        fitted._fit(x, y, sample_weight, start, names)
+        vars(self).update(vars(fitted))
+        return self
+
+    def _fit(
+        self,
+        x: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None,
+        start: ArrayLike | None,
+        names: Sequence[str] | None,
+    ) -> None:
         x, heights = arrays.table(WHO, "x", x, names), arrays.table(WHO, "y", y)
         self.is_flat, y = np.ndim(y) == 1, heights
         _checks.same_size(WHO, "y", len(y), "x", len(x), "points")
@@ -145,7 +160,7 @@ class KernelRegression:
         self.points = sorted_points(scaled, codes, heights, weight, counts)
         if self.bandwidth is not None:
             self.chosen, self.path = self.frame.metric(WHO, self.bandwidth), []
-            return self
+            return
         seen = self.points
         if self.leave_out == "place":
             seen = sorted_points(*merged(scaled, codes, heights, weight), counts)
@@ -153,12 +168,11 @@ class KernelRegression:
             # A single place says nothing about distances.
             columns = len(self.frame.continuous)
             self.chosen, self.path = Metric(np.eye(columns), 0.5 * (counts - 1) / counts), []
-            return self
+            return
         begin = None if start is None else self._start(start)
         choice = choose(self.kernel, seen, self.degree, self.metric, self._sees_nearest, begin)
         self.chosen = choice.metric
         self.path = [error * self.y_scale**2 for error in choice.path]
-        return self
 
     def current_bandwidth(self) -> Array:
         """The bandwidth in use, in the units of x: a number, one a column, or a matrix."""
@@ -207,9 +221,12 @@ class KernelRegression:
 
     @one_blas_thread
     def effective_neighbours(self, x: ArrayLike) -> Array:
-        """`(M,)`: 1 / Σ weights², how many points with equal weights would say as much."""
+        """`(M,)`: 1 / Σ weights², how many points with equal weights would say as much; 0 where a
+        query has no neighbour and `empty` is not "nearest".
+        """
         queries, back = self._queries(x)
-        return 1.0 / np.maximum(self._squared_weights(queries), 1e-300)[back]
+        squares = self._squared_weights(queries)[back]
+        return np.divide(1.0, squares, out=np.zeros_like(squares), where=squares > 0)
 
     @one_blas_thread
     def leave_one_out(self) -> LeaveOneOut:
@@ -259,7 +276,7 @@ class KernelRegression:
         """A band about each prediction, that would hold the mean curve with that probability.
 
         Pointwise, and of the curve, not of new points. What smoothing bends (the bias) is not in
-        it.
+        it. NaN where a query has no neighbour and `empty` is not "nearest".
 
         Args:
             level: in (0, 1).
@@ -275,13 +292,14 @@ class KernelRegression:
         seed = _checks.seed(WHO, seed)
         queries, back = self._queries(x)
         value = self._in_units(self._smooth(self.points, queries))
-        noise = self._noise()
+        noise, squares = self._noise(), self._squared_weights(queries)[:, None]
         if method == "asymptotic":
             spread = self._smooth(dataclasses.replace(self.points, y=noise**2), queries, 0)
-            step = np.sqrt(spread * self._squared_weights(queries)[:, None]) * self.y_scale
+            step = np.sqrt(spread * squares) * self.y_scale
             low, high = (special.ndtri(0.5 + side * level / 2) * step for side in (-1, 1))
         else:
             low, high = self._bootstrap(queries, noise, level, replicas, seed)
+        low, high = (np.where(squares > 0, side, np.nan) for side in (low, high))
         return Band(*(self._shaped(v[back]) for v in (value, value + low, value + high)))
 
     def _bootstrap(
@@ -398,7 +416,7 @@ def _slope_of_constant(tile: Tile, points: Points, fit: LocalFit) -> Array:
     y = points.y[tile.keys]
     middle = tile.query_u.mean(axis=0)
     query, key = tile.query_u - middle, tile.key_u - middle
-    products = (key[:, :, None] * y[:, None, :]).reshape(len(key), -1)
+    products = (key[:, :, None] * y[:, None, :]).reshape(len(key), key.shape[1] * y.shape[1])
     mixed = (tile.slope @ products).reshape(len(query), key.shape[1], y.shape[1])
     pull = tile.slope @ y - fit.value * tile.slope.sum(axis=1, keepdims=True)  # (r, V)
     away = mixed - (tile.slope @ key)[:, :, None] * fit.value[:, None, :]
