@@ -10,8 +10,6 @@ import sys
 
 import numpy as np
 
-from tests.tensors import numpy
-
 H, T, P = 3, 61, 64
 BASES, PARTS, LENGTHS, STARTS = (10_000.0, 500_000.0), (1.0, 0.5), (61, 8192), (0, 17)
 BUCKETS = ((32, 128), (16, 100), (64, 1000))
@@ -77,13 +75,13 @@ def write(path):
                     config = llama(name, base, part)
                     frequencies, magnitude = function(config, device="cpu", seq_len=length)
                     key = f"frequencies {name} {base} {part} {length}"
-                    found[key] = np.array([*numpy(frequencies), magnitude])
+                    found[key] = np.array([*frequencies.numpy(), magnitude])
     for name in SCALINGS:
         for start in STARTS:
             x, at = torch.tensor(heads()), torch.arange(start, start + T)[None]
             cos, sin = modeling_llama.LlamaRotaryEmbedding(llama(name))(x, at)
             turned, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
-            found[f"turned {name} {start}"] = numpy(turned)
+            found[f"turned {name} {start}"] = turned.numpy()
     for num_buckets, max_distance in BUCKETS:
         for bidirectional in (False, True):
             config = transformers.T5Config(
@@ -96,7 +94,7 @@ def write(path):
             layer = T5Attention(config, has_relative_attention_bias=True)
             with torch.no_grad():
                 layer.relative_attention_bias.weight.copy_(torch.tensor(table(num_buckets)))
-                bias = numpy(layer.compute_bias(1, LONG, past_seen_tokens=LONG // 2))
+                bias = layer.compute_bias(1, LONG, past_seen_tokens=LONG // 2).numpy()
             found[f"bias {num_buckets} {bidirectional}"] = bias
     np.savez(path, **found)
 

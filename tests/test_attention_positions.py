@@ -286,7 +286,7 @@ def test_lengths_may_be_unknown_when_a_graph_is_traced(kind, jit):
     @tf.function(jit_compile=jit, input_signature=[spec, spec])
     def run(query, value):
         total = loss(query, value)
-        return [total, *map(as_tensor, tf.gradients(total, weights))]
+        return [total, *map(tf.convert_to_tensor, tf.gradients(total, weights))]
 
     with on("streamed"):
         for queries, keys in ((S, S), (T, S)):
@@ -294,7 +294,7 @@ def test_lengths_may_be_unknown_when_a_graph_is_traced(kind, jit):
             found = run(query, value)
             with on("dense"), tf.GradientTape() as tape:
                 total = loss(query, value)
-            wanted = [total, *map(as_tensor, tape.gradient(total, weights))]
+            wanted = [total, *map(tf.convert_to_tensor, tape.gradient(total, weights))]
             for ours, theirs in zip(found, wanted, strict=True):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
 

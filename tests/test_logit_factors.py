@@ -70,7 +70,7 @@ def without_logits(monkeypatch, streams):
 
     def poisoned(factors, logits):
         seen.append(logits)
-        bad = ops.reshape(logits, ops.concatenate([ops.shape(logits)[:-1], [V + 1]], 0))[..., :V]
+        bad = ops.reshape(logits, (*ops.shape(logits)[:-1], V + 1))[..., :V]
         return on(factors, bad)
 
     monkeypatch.setattr(Factors, "on", poisoned)

@@ -64,7 +64,7 @@ NONSENSE: dict[str, Any] = {
 # What is made of a right array: nonsense that is right but for one thing.
 BENT: dict[str, Callable[[np.ndarray], Any]] = {
     "text in its shape": lambda x: np.full(x.shape, "abc"),
-    "tensor of text": lambda x: ops.full(x.shape, "abc"),
+    "tensor of text": lambda x: (tf.fill if tf else np.full)(x.shape, "abc"),
     "objects in its shape": lambda x: np.full(x.shape, None),
     "booleans in its shape": lambda x: np.ones(x.shape, bool),
     "complex": lambda x: x.astype("complex64"),

@@ -22,7 +22,7 @@ def test_one_trace_of_unknown_shapes_serves_all_and_xla_compiles_it():
         with tf.GradientTape() as tape:
             output, alignments = layer(target, read(source), return_attention_scores=True)
             loss = ops.sum(ops.sin(output))
-        return output, alignments, [as_tensor(g) for g in tape.gradient(loss, parts)]
+        return output, alignments, [tf.convert_to_tensor(g) for g in tape.gradient(loss, parts)]
 
     signature = [tf.TensorSpec((None, None), "int32")] * 2
     graph = tf.function(run, input_signature=signature)

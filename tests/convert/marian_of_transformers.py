@@ -10,8 +10,6 @@ import sys
 
 import numpy as np
 
-from tests.tensors import numpy
-
 B, T, S, V, D = 3, 5, 7, 23, 12
 
 MODELS = {
@@ -97,9 +95,9 @@ def main(folder):
                 source, attention_mask=mask, num_beams=1, do_sample=False, max_new_tokens=11
             )
         path = pathlib.Path(folder, name)
-        state = {key: numpy(tensor) for key, tensor in model.state_dict().items()}
+        state = {key: tensor.numpy() for key, tensor in model.state_dict().items()}
         np.savez(f"{path}.state.npz", **state)
-        np.savez(f"{path}.outputs.npz", logits=numpy(logits), greedy=numpy(greedy))
+        np.savez(f"{path}.outputs.npz", logits=logits.numpy(), greedy=greedy.numpy())
         pathlib.Path(f"{path}.json").write_text(json.dumps(config.to_dict()))
 
 
