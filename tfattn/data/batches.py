@@ -62,8 +62,8 @@ def translation_batches(
             for each. Defaults to 8.
 
     Returns:
-        A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`. Its elements are
-        int32: source `(B, S)`, target_in `(B, T)`, target_out `(B, T)`.
+        A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`. Its elements hold
+        int32 arrays, source `(B, S)`, target_in `(B, T)` and target_out `(B, T)`.
 
     Raises:
         ValueError: a size is not a positive int; `pairs` holds something else; no pair is left to
@@ -140,8 +140,8 @@ def token_batches(
             begins. Defaults to None, which counts the passes from 0.
 
     Returns:
-        A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`. Its elements are
-        int32: source `(B, S)`, target_in `(B, T)`, target_out `(B, T)`.
+        A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`. Its elements hold
+        int32 arrays, source `(B, S)`, target_in `(B, T)` and target_out `(B, T)`.
 
     Raises:
         ValueError: a size is not a positive int; `pairs` holds something else; no pair is left to
