@@ -917,19 +917,35 @@ TABLE = [
     row(
         "data.read_parallel", data.read_parallel, source_path=(PATH, SIZE), target_path=(PATH, SIZE)
     ),
-    row("data.Vocabulary", data.Vocabulary, words=(["a", "b"], LIST_OF_TEXT | {"[]", "{}"})),
+    row(
+        "data.Vocabulary",
+        data.Vocabulary,
+        words=(["a", "b"], LIST_OF_TEXT | {"[]", "{}"}),
+        tokenizer=(data.Characters(), OPTIONAL),
+    ),
     row(
         "data.Vocabulary.from_sentences",
         data.Vocabulary.from_sentences,
         sentences=(SENTENCES, LIST_OF_TEXT | {"[]", "{}"}),
         min_count=(1, SIZE),
         max_size=(9, OPTIONAL),
+        tokenizer=(data.Characters(), OPTIONAL),
     ),
     row("data.Vocabulary.encode", WORDS.encode, sentence=("a b", TEXT)),
     row("data.Vocabulary.decode", WORDS.decode, ids=([2, 4], {"[]", "{}"})),
     row("data.Vocabulary.save", WORDS.save, path=(PATH + ".words", TEXT)),
     row("data.Vocabulary.load", data.Vocabulary.load, path=(WORDS_PATH, SIZE)),
-    row("data.load_vocabulary", data.load_vocabulary, path=(WORDS_PATH, SIZE)),
+    row(
+        "data.load_vocabulary",
+        data.load_vocabulary,
+        path=(WORDS_PATH, SIZE),
+        tokenizer=(None, OPTIONAL),
+    ),
+    row("data.Characters()", data.Characters(), sentence=("a b", TEXT)),
+    row("data.Characters.join", data.Characters().join, words=(["a"], LIST_OF_TEXT | NOTHING)),
+    row("data.Moses", data.Moses, language=("en", TEXT), lowercase=(True, FLAG)),
+    row("data.Moses()", data.Moses("en"), sentence=("a b", TEXT)),
+    row("data.Moses.join", data.Moses("en").join, words=(["a"], LIST_OF_TEXT | NOTHING)),
     row(
         "data.SubwordVocabulary",
         data.SubwordVocabulary,
@@ -1332,6 +1348,7 @@ def public_callables(module, prefix=""):
 # What takes no arguments, or is made by the collection and not by its users.
 LEFT_OUT = {
     "biases.Bias",
+    "data.Characters",
     "masks.Mask",
     "masks.Grid",
     "plot.Viewer",

@@ -9,6 +9,7 @@
 
 Sentences are a list of `(source, target)` pairs of strings, from the toy grammar or from files. A
 `Vocabulary` has whole words, a `SubwordVocabulary` parts of words; both have the same methods.
+`Characters` and `Moses` split sentences for a `Vocabulary`, and so may a function of your own.
 `token_batches` puts sentences of similar length together. With a `SubwordDropout` it applies BPE
 dropout, differently in each epoch. `rdrop_batches` repeats each pair, for R-Drop. `shard_batches`
 gives a process its rows of each batch.
@@ -24,12 +25,15 @@ from tfattn.data.parallel import read_parallel
 from tfattn.data.shards import shard_batches
 from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.subwords import SubwordVocabulary, load_vocabulary
+from tfattn.data.tokenizers import Characters, Moses
 from tfattn.data.toy_corpus import split_pairs, toy_translation
 from tfattn.data.toy_swaps import swapped_words
 from tfattn.data.vocabulary import Vocabulary
 
 __all__ = [
+    "Characters",
     "EpochCounter",
+    "Moses",
     "SubwordDropout",
     "SubwordVocabulary",
     "Vocabulary",
