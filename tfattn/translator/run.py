@@ -1,14 +1,14 @@
 """The training: started or resumed, validated by BLEU, and ended with the best weights."""
 
 import argparse
+import sys
 import time
 
 import keras
 
 from tfattn import data, plot, training
-from tfattn.training.files import replacing
 from tfattn.translator import corpus, curriculum, report, resume
-from tfattn.translator.folder import Folder, fingerprint, vocabulary_fingerprints
+from tfattn.translator.folder import Folder, fingerprint
 from tfattn.translator.presets import MODELS, PRESETS
 
 __all__ = ["Run"]
@@ -20,7 +20,7 @@ class Run:
     """One training, from its options to its model.
 
     Args:
-        options: as `__main__.parser` reads them; `epochs` becomes the number that is trained.
+        options: as `arguments.parse` reads them; `epochs` becomes the number that is trained.
     Raises:
         ImportError, OSError, ValueError: what a user can mend; nothing is written then.
     """
@@ -73,14 +73,13 @@ class Run:
                     epochs=phase.epochs.stop,
                     initial_epoch=self.backup.epoch,
                     shuffle=False,  # the batches shuffle themselves
+                    verbose=1 if sys.stdout.isatty() else 2,  # a bar, or a line an epoch
                     callbacks=[phase.counter, *callbacks],
                 ).history
         model.load_weights(self.folder.best_weights)
         after = history["val_loss"][-1]
         print(f"validation loss {before:.4f} at the start, {after:.4f} in the last epoch")
-        with replacing(self.folder.model) as unfinished:
-            model.save(unfinished)
-        self.folder.add_to_record(model=vocabulary_fingerprints(self.words))
+        self.folder.save_model(model, self.words)
         return model, history
 
     def _batches(self):
