@@ -6,7 +6,7 @@ All of them compute a weighted mean of the values:
     output  = weights · values
 """
 
-from tfattn import convert, data, plot, smoothing, training
+from tfattn import _quiet, convert, data, plot, smoothing, training  # noqa: F401
 from tfattn.core import biases, kernels, masks, normalizers
 from tfattn.core.attend import attend
 from tfattn.core.complexity import complexity

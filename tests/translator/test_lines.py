@@ -122,6 +122,15 @@ def test_a_trained_model_is_asked_in_a_process_of_its_own(folder):
 
 
 @pytest.mark.slow
+def test_an_error_is_all_that_a_process_writes(tmp_path, monkeypatch):
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    asked = python("-m", "tfattn.translator", "translate", folder=tmp_path)
+    assert asked.returncode == 1 and asked.stdout == ""
+    (line,) = asked.stderr.splitlines()
+    assert line.startswith("error: out/translator/model.keras is not there")
+
+
+@pytest.mark.slow
 def test_samples_hang_on_their_seed_and_on_their_line(out, capsys):
     (out / "lines").write_text("she is tired .\n" * 5)
 

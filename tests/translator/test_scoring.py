@@ -33,7 +33,7 @@ def echoes(monkeypatch, tmp_path):
 
 
 def test_one_run_has_a_row(echoes, capsys):
-    translator("score", "--out", "seed0", "--parts", "val", "test", "--beam", 5)
+    translator("score", "--out", "seed0", "seed0", "--parts", "val", "test", "--beam", 5)
     output = capsys.readouterr().out
     head, row, _ = output.splitlines()
     assert head.split() == ["val", "test"] and row.split() == ["seed0", "100.00", "100.00"]

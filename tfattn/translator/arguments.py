@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=f"'{PROGRAM} COMMAND --help' shows the arguments of a command, with examples.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = found.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = found.add_subparsers(dest="command", title="commands", required=True)
     for name, (summary, description, examples, add_arguments) in COMMANDS.items():
         command = commands.add_parser(
             name,

@@ -24,7 +24,7 @@ def score(options: argparse.Namespace) -> None:
     """
     training.corpus_bleu(["a"], ["a"])  # what is missing is missed before anything is translated
     # Read first: a part that is not there is missed now.
-    runs = [(Folder(out), _parts(Folder(out), options)) for out in options.out]
+    runs = [(Folder(out), _parts(Folder(out), options)) for out in dict.fromkeys(options.out)]
     width = max(len(str(out)) for out in (*options.out, DEVIATION))
     print(" " * width, *(f"{part:>{_column(part)}}" for part in options.parts))
     found = {}
