@@ -18,7 +18,6 @@ FLOORS = {
     "_factors": 0,
     "_optional": 0,
     "_past": 0,
-    "_quiet": 0,
     "_types": 0,
     "core": 1,
     "smoothing": 1,

@@ -149,4 +149,4 @@ def test_samples_hang_on_their_seed_and_on_their_line(out, capsys):
 def test_what_a_model_cannot_read_is_one_line(refused, folder):
     (folder / "lines.zh").write_text("我喜欢黑猫。\n", encoding="utf-8")
     said = refused("translate", *OUT, "lines.zh", folder=folder)
-    assert "`sentence` must have spaces between its words" in said
+    assert "`sentence` must have spaces between words" in said

@@ -16,7 +16,7 @@ _SPECIAL_WORDS = ("<pad>", "<unk>", "<bos>", "<eos>")  # a word's place is its i
 
 # What to do about text that white space does not split.
 _UNSPACED = (
-    "have spaces between its words, or the vocabulary a tokenizer: Vocabulary.from_sentences(..., "
+    "have spaces between words, or the vocabulary a tokenizer: Vocabulary.from_sentences(..., "
     "tokenizer=tfattn.data.Characters()). A SubwordVocabulary needs none"
 )
 

@@ -12,4 +12,5 @@ report      scores, translations and pictures at its end
 scoring     BLEU of the models of one or more runs
 lines       lines to translate with a trained model
 exporting   a model in the formats of other programs
+quiet       no log of TensorFlow where this process is the command
 """

@@ -2,8 +2,9 @@
 
 People and programs read the standard error of `python -m tfattn.translator`, where an error is one
 line. TensorFlow is imported before the command's own module runs, and writes some lines whatever
-its setting is. Who has set TF_CPP_MIN_LOG_LEVEL reads all that it lets pass. This module imports no
-other part of tfattn.
+its setting is. Who has set TF_CPP_MIN_LOG_LEVEL reads all that it lets pass.
+
+This module imports no other part of tfattn, for `tfattn` imports it first of all.
 """
 
 import itertools
