@@ -638,6 +638,13 @@ TABLE = [
         kernel_initializer=INITIALIZER,
         **SEEDED,
     ),
+    row(
+        "training.SimCutCrossentropy",
+        training.SimCutCrossentropy,
+        weight=(3.0, NON_NEGATIVE),
+        label_smoothing=(0.1, RATE),
+        padding_id=(0, COUNT),
+    ),
     *[
         row(
             f"{cls.__name__}()",
@@ -993,6 +1000,15 @@ TABLE = [
         row_multiple=(1, SIZE),
     ),
     row(
+        "data.simcut_batches",
+        data.simcut_batches,
+        batches=(New(lambda: data.token_batches(PAIRS, WORDS, WORDS, 16)), SIZE),
+        source_vocabulary=(WORDS, SIZE),
+        target_vocabulary=(WORDS, SIZE),
+        rate=(0.1, RATE),
+        seed=(3, COUNT),
+    ),
+    row(
         "data.rdrop_batches",
         data.rdrop_batches,
         batches=(New(lambda: tf.data.Dataset.range(3).batch(2)), SIZE),
@@ -1068,6 +1084,13 @@ TABLE = [
         label_smoothing=(0.1, RATE),
         padding_id=(0, COUNT),
     ),
+    row(
+        "training.SimCutCrossentropy",
+        training.SimCutCrossentropy,
+        weight=(3.0, NON_NEGATIVE),
+        label_smoothing=(0.1, RATE),
+        padding_id=(0, COUNT),
+    ),
     *[
         row(
             f"{cls.__name__}()",
@@ -1076,7 +1099,12 @@ TABLE = [
             y_pred=(LOGITS, WIDE),
             sample_weight=(np.ones((B, T), "float32"), OPTIONAL | NUMBER | {"array of rank 1"}),
         )
-        for cls in (tfattn.MaskedCrossentropy, tfattn.MaskedAccuracy, training.RDropCrossentropy)
+        for cls in (
+            tfattn.MaskedCrossentropy,
+            tfattn.MaskedAccuracy,
+            training.RDropCrossentropy,
+            training.SimCutCrossentropy,
+        )
     ],
     row(
         "TransformerSchedule",

@@ -8,6 +8,7 @@ import pytest
 
 from tests.translator.command import status
 from tfattn.translator.arguments import COMMANDS, EXPORTS, parse, parser
+from tfattn.translator.curriculum import KINDS
 from tfattn.translator.exporting import WRITERS
 from tfattn.translator.presets import MODELS, PRESETS
 
@@ -73,13 +74,16 @@ def test_each_format_has_a_writer_and_a_place():
     assert EXPORTS.keys() == WRITERS.keys() and len(set(EXPORTS.values())) == len(EXPORTS)
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("name", PRESETS["transformer"])
+@pytest.mark.parametrize(
+    "model, name", [(model, name) for model in MODELS for name in PRESETS[model]]
+)
 def test_a_preset_gives_its_model_sizes_that_it_takes(model, name):
     preset = PRESETS[model][name]
     made = MODELS[model](11, share_embeddings=bool(preset.subwords), **preset.sizes)
     assert preset.sizes.items() <= made.get_config().items()
-    assert all(end <= preset.epochs - preset.cooldown for _, end in preset.curriculum)
+    ends = [end for kind, end in preset.curriculum if kind != "simcut"]
+    assert all(end <= preset.epochs - preset.cooldown for end in ends)
+    assert {kind for kind, _ in preset.curriculum} <= KINDS.keys()
 
 
 @pytest.mark.parametrize(
@@ -96,6 +100,10 @@ def test_a_preset_gives_its_model_sizes_that_it_takes(model, name):
         ),
         ("train --length-penalty nan", "argument --length-penalty: must be a number of at least 0"),
         ("train --score test", "--score needs --data"),
+        (
+            "train --model bahdanau --preset tiny-simcut",
+            "--model bahdanau has no --preset tiny-simcut",
+        ),
         ("translate --sample --temperature 0", "argument --temperature: must be a number above 0"),
         ("translate --sample --beam 2", "--sample and --beam are two searches: name one"),
         ("translate --stream --raw", "--raw needs whole sentences"),

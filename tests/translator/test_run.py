@@ -8,6 +8,7 @@ from tests.translator.command import TOY, result, translator, write_corpus, writ
 from tfattn import data
 from tfattn.translator import report
 from tfattn.translator.arguments import parse
+from tfattn.translator.curriculum import KINDS
 from tfattn.translator.presets import MODELS, PRESETS
 from tfattn.translator.run import Run
 
@@ -104,9 +105,10 @@ PAIRS = data.toy_translation(60, seed=0)
 
 
 @pytest.mark.slow
-def test_a_training_goes_through_its_phases_and_on_with_them(run_of, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "plain"])
+def test_a_training_goes_through_its_phases_and_on_with_them(run_of, tmp_path, monkeypatch, kind):
     monkeypatch.setattr(report, "translate", lambda model, sources, words: list(sources))
-    curriculum = (("plain", 1), ("bpe_dropout", 3))
+    curriculum = (("plain", 1), (kind, 3))
 
     def train(out, epochs, *more):
         options = ("--subwords", 90, "--tokens", 256, "--epochs", epochs, "--sentences", 5)

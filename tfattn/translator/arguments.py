@@ -144,7 +144,9 @@ def _train(command):
         "--preset",
         choices=PRESETS["transformer"],
         help="size of the model, and how it is trained: toy for the grammar; tiny for some ten "
-        "thousand pairs; base, the sizes of the papers (default: toy, or tiny with --data)",
+        "thousand pairs; tiny-simcut, a Transformer's, the same with SimCut, whose epochs take "
+        "more than twice as long; base, the sizes of the papers (default: toy, or tiny with "
+        "--data)",
     )
     train.add_argument(
         "--epochs",
@@ -354,6 +356,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         if options.score and not options.data:
             arguments_parser.error("--score needs --data")
         options.preset = options.preset or ("tiny" if options.data else "toy")
+        if options.preset not in PRESETS[options.model]:
+            arguments_parser.error(f"--model {options.model} has no --preset {options.preset}")
         preset = PRESETS[options.model][options.preset]
         for setting in ("subwords", "tokens"):
             if getattr(options, setting) is None:

@@ -67,6 +67,8 @@ class Run:
         callbacks = [self._judge(), _Clock(), self.backup]
         for phase in self.phases:
             if self.backup.epoch < phase.epochs.stop or phase is self.phases[-1]:
+                if type(model.loss) is not phase.loss:
+                    _compile(model, model.optimizer, phase.loss)
                 history = model.fit(
                     phase.batches,
                     validation_data=self.held_out,
@@ -111,19 +113,14 @@ class Run:
         )
         model.build(((None, None), (None, None)))
         updates = [len(phase.batches) for phase in self.phases for _ in phase.epochs]
-        model.compile(
-            optimizer=keras.optimizers.Adam(
-                curriculum.learning_rate(preset, updates),
-                beta_2=0.98,
-                epsilon=1e-9,
-                use_ema=True,
-                ema_momentum=1 - 1 / preset.ema_window,
-            ),
-            loss=training.MaskedCrossentropy(label_smoothing=0.1),
-            metrics=[training.MaskedAccuracy(name="accuracy")],
-            jit_compile=False,  # which would compile each shape of a batch anew
+        optimizer = keras.optimizers.Adam(
+            curriculum.learning_rate(preset, updates),
+            beta_2=0.98,
+            epsilon=1e-9,
+            use_ema=True,
+            ema_momentum=1 - 1 / preset.ema_window,
         )
-        return model
+        return _compile(model, optimizer, training.MaskedCrossentropy)
 
     def _judge(self):
         """BLEU of the averaged weights, and the best of them kept."""
@@ -141,6 +138,17 @@ class Run:
                 ),
             ]
         )
+
+
+def _compile(model, optimizer, loss):
+    """The model, which learns by a class of losses from here on; an optimizer keeps its state."""
+    model.compile(
+        optimizer=optimizer,
+        loss=loss(label_smoothing=0.1),
+        metrics=[training.MaskedAccuracy(name="accuracy")],
+        jit_compile=False,  # which would compile each shape of a batch anew
+    )
+    return model
 
 
 class _Clock(keras.callbacks.Callback):
