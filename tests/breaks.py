@@ -731,6 +731,40 @@ BREAKS = [
         "a token of a long row counts less",
     ),
     Break(
+        "simcut-whole-half",
+        "tfattn/training/simcut.py",
+        "(ops.arange(rows) < rows // 2)[:, None]",
+        "(ops.arange(rows) >= rows // 2)[:, None]",
+        "tests/test_simcut.py::test_it_is_the_formula",
+        "SimCut takes the predictions from cut inputs for those of whole ones",
+    ),
+    Break(
+        "simcut-marks",
+        "tfattn/data/simcut.py",
+        "marks = (words.padding_id, words.begin_id, words.end_id)",
+        "marks = (words.padding_id, words.begin_id)",
+        "tests/test_simcut.py::test_the_second_half_has_cut_tokens_at_their_rate_and_no_cut_mark",
+        "SimCut cuts the end of a source",
+    ),
+    Break(
+        "unspaced-sentence",
+        "tfattn/data/vocabulary.py",
+        "if tokenizers.is_whole_sentence(words):",
+        "if False:",
+        "tests/test_data_tokenizers.py::"
+        "test_a_sentence_of_one_unknown_word_is_refused_and_an_unknown_word_is_not",
+        "a Chinese sentence becomes one unknown word without a sound",
+    ),
+    Break(
+        "translator-model-file",
+        "tfattn/translator/folder.py",
+        'if self.read_record().get("model_file") not in (None, _file_fingerprint(self.model)):',
+        "if False:",
+        "tests/translator/test_exporting.py::"
+        "test_a_folder_that_was_tampered_with_is_one_sentence[changed_byte]",
+        "a model file that was changed after its training is taken",
+    ),
+    Break(
         "rdrop-half",
         "tfattn/training/rdrop.py",
         "self.weight / 2 * _divergence",

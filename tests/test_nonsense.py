@@ -638,6 +638,13 @@ TABLE = [
         kernel_initializer=INITIALIZER,
         **SEEDED,
     ),
+    row(
+        "training.SimCutCrossentropy",
+        training.SimCutCrossentropy,
+        weight=(3.0, NON_NEGATIVE),
+        label_smoothing=(0.1, RATE),
+        padding_id=(0, COUNT),
+    ),
     *[
         row(
             f"{cls.__name__}()",
@@ -917,19 +924,35 @@ TABLE = [
     row(
         "data.read_parallel", data.read_parallel, source_path=(PATH, SIZE), target_path=(PATH, SIZE)
     ),
-    row("data.Vocabulary", data.Vocabulary, words=(["a", "b"], LIST_OF_TEXT | {"[]", "{}"})),
+    row(
+        "data.Vocabulary",
+        data.Vocabulary,
+        words=(["a", "b"], LIST_OF_TEXT | {"[]", "{}"}),
+        tokenizer=(data.Characters(), OPTIONAL),
+    ),
     row(
         "data.Vocabulary.from_sentences",
         data.Vocabulary.from_sentences,
         sentences=(SENTENCES, LIST_OF_TEXT | {"[]", "{}"}),
         min_count=(1, SIZE),
         max_size=(9, OPTIONAL),
+        tokenizer=(data.Characters(), OPTIONAL),
     ),
     row("data.Vocabulary.encode", WORDS.encode, sentence=("a b", TEXT)),
     row("data.Vocabulary.decode", WORDS.decode, ids=([2, 4], {"[]", "{}"})),
     row("data.Vocabulary.save", WORDS.save, path=(PATH + ".words", TEXT)),
     row("data.Vocabulary.load", data.Vocabulary.load, path=(WORDS_PATH, SIZE)),
-    row("data.load_vocabulary", data.load_vocabulary, path=(WORDS_PATH, SIZE)),
+    row(
+        "data.load_vocabulary",
+        data.load_vocabulary,
+        path=(WORDS_PATH, SIZE),
+        tokenizer=(None, OPTIONAL),
+    ),
+    row("data.Characters()", data.Characters(), sentence=("a b", TEXT)),
+    row("data.Characters.join", data.Characters().join, words=(["a"], LIST_OF_TEXT | NOTHING)),
+    row("data.Moses", data.Moses, language=("en", TEXT), lowercase=(True, FLAG)),
+    row("data.Moses()", data.Moses("en"), sentence=("a b", TEXT)),
+    row("data.Moses.join", data.Moses("en").join, words=(["a"], LIST_OF_TEXT | NOTHING)),
     row(
         "data.SubwordVocabulary",
         data.SubwordVocabulary,
@@ -975,6 +998,15 @@ TABLE = [
         num_shards=(2, SIZE),
         shard=(0, COUNT),
         row_multiple=(1, SIZE),
+    ),
+    row(
+        "data.simcut_batches",
+        data.simcut_batches,
+        batches=(New(lambda: data.token_batches(PAIRS, WORDS, WORDS, 16)), SIZE),
+        source_vocabulary=(WORDS, SIZE),
+        target_vocabulary=(WORDS, SIZE),
+        rate=(0.1, RATE),
+        seed=(3, COUNT),
     ),
     row(
         "data.rdrop_batches",
@@ -1052,6 +1084,13 @@ TABLE = [
         label_smoothing=(0.1, RATE),
         padding_id=(0, COUNT),
     ),
+    row(
+        "training.SimCutCrossentropy",
+        training.SimCutCrossentropy,
+        weight=(3.0, NON_NEGATIVE),
+        label_smoothing=(0.1, RATE),
+        padding_id=(0, COUNT),
+    ),
     *[
         row(
             f"{cls.__name__}()",
@@ -1060,7 +1099,12 @@ TABLE = [
             y_pred=(LOGITS, WIDE),
             sample_weight=(np.ones((B, T), "float32"), OPTIONAL | NUMBER | {"array of rank 1"}),
         )
-        for cls in (tfattn.MaskedCrossentropy, tfattn.MaskedAccuracy, training.RDropCrossentropy)
+        for cls in (
+            tfattn.MaskedCrossentropy,
+            tfattn.MaskedAccuracy,
+            training.RDropCrossentropy,
+            training.SimCutCrossentropy,
+        )
     ],
     row(
         "TransformerSchedule",
@@ -1332,6 +1376,7 @@ def public_callables(module, prefix=""):
 # What takes no arguments, or is made by the collection and not by its users.
 LEFT_OUT = {
     "biases.Bias",
+    "data.Characters",
     "masks.Mask",
     "masks.Grid",
     "plot.Viewer",

@@ -6,6 +6,9 @@ All of them compute a weighted mean of the values:
     output  = weights · values
 """
 
+from tfattn.translator import quiet as _quiet  # noqa: F401, before all that needs TensorFlow
+
+# isort: split
 from tfattn import convert, data, plot, smoothing, training
 from tfattn.core import biases, kernels, masks, normalizers
 from tfattn.core.attend import attend

@@ -1,5 +1,6 @@
 """Batches as NumPy's arrays, in the form that `fit` takes on every backend."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from tfattn.data.epochs import EpochCounter
 
-__all__ = ["ArrayBatches", "gathered", "mapped"]
+__all__ = ["ArrayBatches", "gathered", "mapped", "mapped_whole"]
 
 FlatSides = Sequence[tuple[np.ndarray, np.ndarray]]  # ids of all rows in one array, lengths of rows
 BatchAt = Callable[[int], Any]  # from the place of a batch in an epoch to the batch
@@ -61,23 +62,28 @@ class ArrayBatches(keras.utils.PyDataset):
 class _Mapped(keras.utils.PyDataset):
     def __init__(self, batches: keras.utils.PyDataset, change: Callable):
         super().__init__()
-        self._batches, self._change = batches, change
+        self._batches, self._change = batches, change  # of a whole batch
         self.on_epoch_begin, self.on_epoch_end = batches.on_epoch_begin, batches.on_epoch_end
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def __getitem__(self, index: int) -> Any:
-        return keras.tree.map_structure(self._change, self._batches[index])
+        return self._change(self._batches[index])
 
     def __iter__(self) -> Iterator[Any]:
-        return (keras.tree.map_structure(self._change, batch) for batch in self._batches)
+        return map(self._change, self._batches)
 
     as_numpy_iterator = __iter__
 
 
 def mapped(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDataset:
     """The same batches, with `change` of each of their arrays."""
+    return _Mapped(batches, functools.partial(keras.tree.map_structure, change))
+
+
+def mapped_whole(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDataset:
+    """As many batches, each with `change` of it as a whole."""
     return _Mapped(batches, change)
 
 
