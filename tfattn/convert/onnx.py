@@ -86,7 +86,7 @@ class _Encoder(keras.Model):
     """Sources to the state of a step."""
 
     def __init__(self, model: Transformer):
-        super().__init__()
+        super().__init__(name="encoder")
         self.model, self.built = model, True
 
     def call(self, source: Any) -> tuple[Any, ...]:
@@ -101,7 +101,7 @@ class _Step(keras.Model):
     """The model's step, with caches that grow."""
 
     def __init__(self, model: Transformer):
-        super().__init__()
+        super().__init__(name="step")
         self.model, self.built = model, True
 
     def call(self, inputs: Any) -> tuple[Any, Any, Any]:
