@@ -1,5 +1,8 @@
 """Encoder and step as ONNX files: equal logits, and equal tokens by a loop of NumPy alone."""
 
+import pathlib
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -55,20 +58,30 @@ def built(share_embeddings=False, **options):
     return randomised(model)
 
 
-def greedy(encoder, step, source, length):
-    """The whole of a decoder: NumPy, and two files."""
+def stepped(encoder, step, tokens, source):
+    """Logits `(B, T, V)` after each of the tokens `(B, T)`, one step at a time."""
     state = encoder.run(None, {"source": source})
     names = [each.name for each in step.get_inputs()]
-    tokens, ended = np.full((len(source), 1), 2, "int32"), np.zeros(len(source), bool)
-    every = []
-    for _ in range(length):
-        inputs = dict(zip(names, (tokens, *state), strict=True))
+    found = []
+    for length in range(1, tokens.shape[1] + 1):
+        inputs = dict(zip(names, (tokens[:, :length], *state), strict=True))
         logits, *state[:2] = step.run(None, inputs)
-        every.append(logits)
-        best = np.where(ended, 0, logits.argmax(-1)).astype("int32")
-        tokens = np.concatenate([tokens, best[:, None]], axis=1)
-        ended |= best == 3
-    return tokens[:, 1:], np.stack(every, axis=1)
+        found.append(logits)
+    return np.stack(found, axis=1)
+
+
+def code_of_the_page():
+    """The blocks of `docs/serve.md`."""
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "serve.md").read_text("utf-8")
+    return re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+def function_of_the_page():
+    """`greedy`, as readers copy it."""
+    [code] = [code for code in code_of_the_page() if "def greedy" in code]
+    variables = {"np": np}
+    exec(code.partition("\n\n\nencoder, step")[0], variables)
+    return variables["greedy"]
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -84,24 +97,36 @@ def exported(request, tmp_path_factory):
     return model, *(runtime.InferenceSession(str(file)) for file in files)
 
 
-def test_greedy_tokens_and_their_logits_are_the_same(exported):
+def test_each_step_has_the_logits_of_a_call(exported):
     model, encoder, step = exported
-    found, logits = greedy(encoder, step, IDS, 9)
-    state = model.encode(IDS, max_length=9)
-    wanted = numpy(tfattn.greedy_search(model.step, state, len(IDS), 9))
-    np.testing.assert_array_equal(found, wanted)
-    target_in = np.concatenate([np.full((len(IDS), 1), 2), found[:, :-1]], axis=1).astype("int32")
-    real = np.cumsum(target_in == 3, axis=1) == 0  # before the end
-    close(logits[real], numpy(model((IDS, target_in)))[real], rtol=1e-5)
+    target_in = np.random.default_rng(1).integers(4, len(TARGET), (len(IDS), 7)).astype("int32")
+    target_in[:, 0] = 2
+    wanted = numpy(model((IDS, target_in)))
+    close(stepped(encoder, step, target_in, IDS), wanted, rtol=1e-5)
 
 
-def test_batch_and_lengths_are_any(exported):
+def test_the_loop_of_the_page_writes_the_same(exported):
+    """For any batch and lengths."""
     model, encoder, step = exported
-    for source in (IDS[:1, :2], np.tile(IDS, (2, 1)), np.pad(IDS, [[0, 0], [0, 5]])):
-        found, _ = greedy(encoder, step, source, 5)
-        state = model.encode(source, max_length=5)
-        wanted = tfattn.greedy_search(model.step, state, len(source), 5)
-        np.testing.assert_array_equal(found, wanted)
+    greedy = function_of_the_page()
+    for source in (IDS, IDS[:1, :2], np.tile(IDS, (2, 1)), np.pad(IDS, [[0, 0], [0, 5]])):
+        found = greedy(encoder, step, source, 9)
+        state = model.encode(source, max_length=9)
+        wanted = numpy(tfattn.greedy_search(model.step, state, len(source), 9))
+        np.testing.assert_array_equal(found, wanted[:, : found.shape[1]])
+        assert not wanted[:, found.shape[1] :].any()
+
+
+def test_the_code_of_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    for module in ("ctranslate2", "onnxruntime", "tf2onnx"):
+        pytest.importorskip(module)
+    monkeypatch.chdir(tmp_path)
+    variables = {}
+    for code in code_of_the_page():
+        exec(code, variables)
+    sentences = ["a cat sees a bird"]
+    ours = tfattn.translate(variables["model"], sentences, *variables["words"], max_length=20)
+    assert [variables["translation"]] == ours
 
 
 def test_keys_and_values_grow_by_a_position(exported):
