@@ -34,7 +34,7 @@ TOP_FLOOR = 4  # knows the sides too
 MAY_USE_TENSORFLOW = {"tfattn.core.paths.blockwise", "tfattn.training.streamed"}
 
 # Looked up when first used: never at the top of a module.
-EXTRAS = {"matplotlib", "sacrebleu", "sacremoses", "sentencepiece"}
+EXTRAS = {"ctranslate2", "matplotlib", "sacrebleu", "sacremoses", "sentencepiece", "tf2onnx"}
 
 
 def modules(root=ROOT):

@@ -265,6 +265,20 @@ def transformer():
     return tfattn.Transformer(len(WORDS), **sizes)
 
 
+def built_transformer():
+    model = transformer()
+    model.build_for_any()
+    return model
+
+
+# Of a folder with a whole model in it.
+SERVED = {
+    "model": (New(built_transformer), SIZE),
+    "vocabularies": ((WORDS, WORDS), SIZE),
+    "folder": (f"{FOLDER}/served", TEXT),
+}
+
+
 @functools.cache
 def seq2seq():
     return tfattn.BahdanauSeq2Seq(len(WORDS), width=3, units=3)
@@ -1043,6 +1057,15 @@ TABLE = [
             ("to_marian", "model"),
         )
     ],
+    row(
+        "convert.to_ctranslate2",
+        convert.to_ctranslate2,
+        **SERVED,
+        quantization=(None, OPTIONAL),
+        max_length=(9, SIZE),
+    ).wrong_alone(),
+    row("convert.to_onnx", convert.to_onnx, **SERVED).wrong_alone(),
+    row("convert.CTranslate2", convert.CTranslate2, folder=(None, SIZE)).wrong_alone(),
     row(
         "convert.from_marian",
         convert.from_marian,

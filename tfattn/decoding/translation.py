@@ -10,7 +10,7 @@ from tfattn import _checks
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.greedy import greedy_search
 
-__all__ = ["translate"]
+__all__ = ["limits", "translate"]
 
 _LENGTH_MULTIPLE = 8  # lengths are rounded up to it, so that few shapes occur
 
@@ -78,12 +78,14 @@ def translate(
     done = encoded.count([])
     for batch in _batches([len(ids) for ids in encoded], batch_size):
         ids = _padded([[*encoded[i], source_vocabulary.end_id] for i in batch], batch_size, longest)
-        limits = max_length or _limits(model, ids)
+        most = max_length or limits(
+            np.count_nonzero(ids, axis=1), getattr(model, "max_target_length", None)
+        )
         found = search(
             model.step,
-            _encoded(model, ids, int(np.max(limits))),
+            _encoded(model, ids, int(np.max(most))),
             len(ids),
-            limits,
+            most,
             begin_id=target_vocabulary.begin_id,
             end_id=target_vocabulary.end_id,
             padding_id=target_vocabulary.padding_id,
@@ -160,11 +162,15 @@ def _padded(rows: list[list[int]], batch_size: int, longest: int | None) -> np.n
     return np.array([row + [0] * (length - len(row)) for row in rows], "int32")
 
 
-def _limits(model: Any, ids: np.ndarray) -> np.ndarray:
-    """Most tokens to write for each row of `(B, S)` padded ids, by its own length."""
-    limits = _rounded(3 * _rounded(np.count_nonzero(ids, axis=1)) // 2 + 8)
-    most = getattr(model, "max_target_length", None)
-    return limits if most is None else np.minimum(limits, most)
+def limits(lengths: Any, reach: int | None) -> np.ndarray:
+    """Most tokens to write for sentences, by their own lengths with the end token.
+
+    Args:
+        lengths: ints `(B,)`.
+        reach: as far as the target's positions reach; None if there is no limit.
+    """
+    most = _rounded(3 * _rounded(np.asarray(lengths)) // 2 + 8)
+    return most if reach is None else np.minimum(most, reach)
 
 
 def _rounded(length: Any) -> Any:
