@@ -240,7 +240,9 @@ class _BeamSearch(Search):
         if not required:
             return candidates, ops.cast(top_k(candidates.scores, self.width)[1], "int32")
         met = sum(rule.tokens_met(tokens, written, position, state) for rule, state in required)
-        return candidates, _in_turns(candidates.scores, ops.reshape(met, shape), self.width)
+        most = sum(rule.count * rule.width for rule, _ in required)
+        met = ops.reshape(met, shape)
+        return candidates, _in_turns(candidates.scores, met, most + 1, self.width)
 
     def _choose_by_groups(
         self, logits: Tensor, position: Tensor, beams: "_Beams", width: int
@@ -412,25 +414,17 @@ def _log_softmax(logits: Tensor) -> Tensor:
     return logits - ops.where(log_sum == _NO_SCORE, 0.0, log_sum)
 
 
-def _in_turns(scores: Tensor, group: Tensor, count: int) -> Tensor:
+def _in_turns(scores: Tensor, group: Tensor, groups: int, count: int) -> Tensor:
     """Places `(B, count)` of candidates `(B, M)`: the best of each group, then the second best of
     each, and so on; in each turn the best first.
+
+    Args:
+        group: int32 `(B, M)`, below `groups`.
     """
-    number = ops.arange(ops.shape(scores)[1])
-
-    def before(turn):
-        """bool `(B, M, M)`, whether the second candidate comes before the first by turn, score and
-        place.
-        """
-        mine, theirs = (turn[:, :, None], scores[:, :, None]), (turn[:, None], scores[:, None])
-        tie = ops.logical_and(mine[1] == theirs[1], number[:, None] > number)
-        better = ops.logical_or(theirs[1] > mine[1], tie)
-        same = ops.logical_and(mine[0] == theirs[0], better)
-        return ops.logical_or(theirs[0] < mine[0], same), better
-
-    _, better = before(group)
-    in_group = ops.logical_and(better, group[:, :, None] == group[:, None])
-    turn = ops.sum(ops.cast(in_group, "int32"), axis=-1)  # (B, M)
-    turn = ops.where(scores == _NO_SCORE, ops.shape(scores)[1], turn)
-    order = ops.sum(ops.cast(before(turn)[0], "int32"), axis=-1)
-    return ops.cast(top_k(-ops.cast(order, "float32"), count)[1], "int32")
+    number = ops.shape(scores)[1]
+    scores, order = top_k(scores, number)  # the best first
+    is_of = ops.one_hot(ops.take_along_axis(group, order, axis=1), groups, dtype="int32")
+    turn = ops.sum(is_of * ops.cumsum(is_of, axis=1), axis=-1)  # (B, M)
+    turn = ops.where(scores == _NO_SCORE, number + 1, turn)
+    first = top_k(-ops.cast(turn, "float32"), count)[1]
+    return ops.cast(ops.take_along_axis(order, first, axis=1), "int32")

@@ -121,7 +121,11 @@ class Rule:
         return len(getattr(self, self.tensors[0])) if self.per_row else None
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        plain = {
+            name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+            for name, value in vars(self).items()
+        }
+        shown = ", ".join(f"{name}={value!r}" for name, value in plain.items())
         return f"{type(self).__name__}({shown})"
 
 

@@ -25,11 +25,11 @@ class TargetPrefix(Rule):
             not as many sequences as sentences.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
-        ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 11), state
+        ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 9), state
         >>> rules = [tfattn.rules.TargetPrefix([[5, 4], [7]])]
-        >>> print(np.asarray(greedy_search(step, (), 2, 5, end_id=10, rules=rules)))
+        >>> print(np.asarray(greedy_search(step, (), 2, 5, end_id=8, rules=rules)))
         [[5 4 5 6 7]
-         [7 8 9 10 0]]
+         [7 8 0 0 0]]
     """
 
     tensors = ("tokens",)

@@ -30,7 +30,7 @@ class ForbiddenTokens(Rule):
     Example: a step that counts up; not 4, and not 6 after 5.
         >>> def step(tokens, position, state):
         ...     last = keras.ops.take(tokens, position, axis=1)[:, None]
-        ...     return -1.0 * abs(keras.ops.arange(9, dtype="int32") - last - 1), state
+        ...     return -abs(keras.ops.arange(9.0) - keras.ops.cast(last, "float32") - 1), state
         >>> rules = [tfattn.rules.ForbiddenTokens([4, [5, 6]])]
         >>> print(np.asarray(greedy_search(step, (), 1, 5, end_id=8, rules=rules)))
         [[3 3 3 3 3]]

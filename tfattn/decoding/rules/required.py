@@ -37,7 +37,7 @@ class RequiredTokens(Rule):
     Example: a step that counts up to the end token.
         >>> def step(tokens, position, state):
         ...     last = keras.ops.take(tokens, position, axis=1)[:, None]
-        ...     return -1.0 * abs(keras.ops.arange(11, dtype="int32") - last - 1), state
+        ...     return -abs(keras.ops.arange(11.0) - keras.ops.cast(last, "float32") - 1), state
         >>> rules = [tfattn.rules.RequiredTokens([[9, 4]])]
         >>> found = beam_search(step, (), 1, 7, end_id=6, rules=rules)
         >>> print(np.asarray(found.tokens))

@@ -33,17 +33,16 @@ class MinP(Rule):
     Source: Nguyen et al. 2024, arXiv:2407.01082, section 3.
     """
 
-    tensors = ("log_share",)
+    tensors = ("share",)
     lowers_only = True
 
     def __init__(self, share: float):
-        share = _share("MinP", "share", share)
-        self.log_share = np.float32(np.log(share))
+        self.share = np.float32(_share("MinP", "share", share))
 
     def adjust(
         self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
     ) -> tuple[Tensor, tuple]:
-        least = ops.max(logits, axis=-1, keepdims=True) + self.log_share
+        least = ops.max(logits, axis=-1, keepdims=True) + ops.log(self.share)
         return ops.where(logits < least, -float("inf"), logits), state
 
 
