@@ -28,6 +28,7 @@ from tfattn.decoding.beams import Hypotheses, beam_search
 from tfattn.decoding.diverse import DiverseBeams
 from tfattn.decoding.greedy import greedy_search
 from tfattn.decoding.sampling import sample
+from tfattn.decoding.streaming import stream, translate_stream
 from tfattn.decoding.trace import BeamTrace
 from tfattn.decoding.translation import translate
 
@@ -40,5 +41,7 @@ __all__ = [
     "greedy_search",
     "rules",
     "sample",
+    "stream",
     "translate",
+    "translate_stream",
 ]

@@ -337,6 +337,9 @@ class _BeamSearch(Search):
     def stuck(self, found: Found) -> Tensor:
         return ops.all(ops.reshape(found.own["sums"], (-1, self.width)) == _NO_SCORE, axis=1)
 
+    def alive(self, found: Found) -> Tensor:
+        return found.own["sums"] > _NO_SCORE
+
     def results(self, found: Found) -> tuple[dict[str, Any], Tensor]:
         batch = ops.shape(found.tokens)[0] // self.width
         first = ops.arange(batch, dtype="int32") * self.width  # (B,)

@@ -82,6 +82,10 @@ class Plan(NamedTuple):
             )
         )
 
+    def alive(self, found: Found) -> Tensor:
+        """bool `(R,)`, which rows may still lead to a result."""
+        return self.key.made(self.tensors, self.tables)[0].alive(found)
+
     def end(self, progress: Progress) -> dict[str, Any]:
         """The results by name of a search that is done."""
         return self.key.made(self.tensors, self.tables)[0].results(progress.found)[0]

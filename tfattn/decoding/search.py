@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from keras import ops
+
 from tfattn._types import Tensor
 from tfattn.decoding.arguments import Settings
 from tfattn.decoding.rules.base import Rule
@@ -69,6 +71,10 @@ class Search:
     def stuck(self, found: Found) -> Tensor:
         """bool `(B,)`, whether the rules left a sentence nothing to write."""
         return found.ruled.stuck
+
+    def alive(self, found: Found) -> Tensor:
+        """bool `(R,)`, which rows there are. By default all."""
+        return ops.ones_like(found.done)
 
     def results(self, found: Found) -> tuple[dict[str, Any], Tensor | None]:
         """(tensors to return by name, the rows of the results or None where it is all), at the end.

@@ -63,32 +63,33 @@ def translate(
         >>> len(translations), translations[1]
         (3, '')
     """
-    sentences = _checked(
-        "translate", model, sentences, source_vocabulary, target_vocabulary, search
-    )
-    rules = _checked_rules("translate", search, len(sentences))
+    check_parts("translate", model, source_vocabulary, target_vocabulary)
+    if not callable(search):
+        _checks.fail("translate", "search", "be callable, such as `greedy_search`", search)
+    sentences = _checks.strings("translate", "sentences", sentences)
+    rules = rules_of("translate", search, len(sentences))
     _checks.positive_int("translate", "batch_size", batch_size)
     if max_length is not None:
         _checks.positive_int("translate", "max_length", max_length)
     _checks.boolean("translate", "progress", progress)
-    encoded = [source_vocabulary.encode(sentence) for sentence in sentences]
+    sources = [source_vocabulary.encode(sentence) for sentence in sentences]
     longest = getattr(model, "max_source_length", None)
-    for i, ids in enumerate(encoded):
-        _check_reach("translate", f"sentences[{i}]", sentences[i], len(ids), longest)
+    for i, ids in enumerate(sources):
+        check_reach("translate", f"sentences[{i}]", sentences[i], len(ids), longest)
     translations = [""] * len(sentences)
     bar = keras.utils.Progbar(len(sentences), unit_name="sentence", verbose=int(progress))
-    done = encoded.count([])
-    for batch in _batches([len(ids) for ids in encoded], batch_size):
-        ids = _padded([[*encoded[i], source_vocabulary.end_id] for i in batch], batch_size, longest)
-        limits = max_length or _limits(model, ids)
+    done = sources.count([])
+    for batch in _batches([len(ids) for ids in sources], batch_size):
+        ids = padded([[*sources[i], source_vocabulary.end_id] for i in batch], batch_size, longest)
+        limits = max_length or limits_of(model, ids)
         places = [*batch, *[batch[-1]] * (len(ids) - len(batch))]
         of_batch = {"rules": [rule.take(places) for rule in rules]} if rules else {}
         found = search(
             model.step,
-            _encoded(model, ids, int(np.max(limits)), rules),
+            encoded(model, ids, int(np.max(limits)), rules),
             len(ids),
             limits,
-            **_ids(target_vocabulary),
+            **special_ids(target_vocabulary),
             **of_batch,
         )
         found = keras.ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
@@ -100,7 +101,7 @@ def translate(
     return translations
 
 
-def _encoded(model: Any, ids: np.ndarray, max_length: int, rules: Sequence[Rule] = ()) -> Any:
+def encoded(model: Any, ids: np.ndarray, max_length: int, rules: Sequence[Rule] = ()) -> Any:
     """`model.encode` with what the rules read, compiled where JAX would compile its loops anew for
     each batch.
     """
@@ -120,11 +121,11 @@ def _read_by(rules: Sequence[Rule]) -> list[str]:
     return [rule.reads for rule in rules if rule.reads is not None]
 
 
-def _ids(vocabulary: Any) -> dict[str, int]:
+def special_ids(vocabulary: Any) -> dict[str, int]:
     return {name: getattr(vocabulary, name) for name in ("begin_id", "end_id", "padding_id")}
 
 
-def _checked_rules(who: str, search: Callable, count: int) -> Sequence[Rule]:
+def rules_of(who: str, search: Callable, count: int) -> Sequence[Rule]:
     """The rules of a `functools.partial`, which have rows for that many sentences, if for any."""
     rules = getattr(search, "keywords", {}).get("rules", ())
     if not isinstance(rules, list | tuple) or not all(isinstance(rule, Rule) for rule in rules):
@@ -136,22 +137,15 @@ def _checked_rules(who: str, search: Callable, count: int) -> Sequence[Rule]:
     return rules
 
 
-def _check_reach(who: str, argument: str, sentence: str, count: int, longest: int | None) -> None:
+def check_reach(who: str, argument: str, sentence: str, count: int, longest: int | None) -> None:
     """Raises where a sentence of `count` tokens is longer than a model's positions reach."""
     if longest is not None and count >= longest:  # the end token makes one more
         reach = f"{longest - 1} tokens, as far as the model's positions reach"
         _checks.fail(who, argument, f"have at most {reach}, not {count}", sentence)
 
 
-def _checked(
-    who: str,
-    model: Any,
-    sentences: Iterable[str],
-    source_vocabulary: Any,
-    target_vocabulary: Any,
-    search: Callable,
-) -> list[str]:
-    """The sentences as a list, once the arguments fit each other."""
+def check_parts(who: str, model: Any, source_vocabulary: Any, target_vocabulary: Any) -> None:
+    """Raises unless a model and its vocabularies fit each other."""
     for name in ("encode", "step"):
         if not callable(getattr(model, name, None)):
             _checks.fail(who, "model", "have `encode` and `step`, see `tfattn.decoding`", model)
@@ -164,9 +158,6 @@ def _checked(
         size = getattr(model, f"{argument}_size", None)
         if size is not None and len(vocabulary) != size:
             _checks.fail(who, argument, f"have {size} entries, as the model's has", len(vocabulary))
-    if not callable(search):
-        _checks.fail(who, "search", "be callable, such as `greedy_search`", search)
-    return _checks.strings(who, "sentences", sentences)
 
 
 def _batches(lengths: list[int], batch_size: int) -> list[list[int]]:
@@ -187,7 +178,7 @@ def _batches(lengths: list[int], batch_size: int) -> list[list[int]]:
     return batches
 
 
-def _padded(rows: list[list[int]], batch_size: int, longest: int | None) -> np.ndarray:
+def padded(rows: list[list[int]], batch_size: int, longest: int | None) -> np.ndarray:
     """Rows of ids as one array, no longer than `longest`, of a size that other batches have too."""
     rows += [rows[-1]] * (min(batch_size, 1 << (len(rows) - 1).bit_length()) - len(rows))
     length = _rounded(max(map(len, rows)))
@@ -195,7 +186,7 @@ def _padded(rows: list[list[int]], batch_size: int, longest: int | None) -> np.n
     return np.array([row + [0] * (length - len(row)) for row in rows], "int32")
 
 
-def _limits(model: Any, ids: np.ndarray) -> np.ndarray:
+def limits_of(model: Any, ids: np.ndarray) -> np.ndarray:
     """Most tokens to write for each row of `(B, S)` padded ids, by its own length."""
     limits = _rounded(3 * _rounded(np.count_nonzero(ids, axis=1)) // 2 + 8)
     most = getattr(model, "max_target_length", None)
