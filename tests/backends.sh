@@ -41,6 +41,7 @@ models="tests/test_transformer.py tests/test_language_model.py tests/test_seq2se
 training="tests/test_training.py tests/test_rdrop.py tests/test_schedules.py tests/test_resume.py
   tests/test_data_batches.py tests/test_data_epochs.py"
 decoding="tests/test_decoding.py tests/test_decoding_beams.py tests/test_decoding_sampling.py
+  tests/test_decoding_rules.py tests/test_decoding_beam_rules.py tests/test_decoding_stream.py
   tests/test_decoding_translate.py tests/test_transformer_decoding.py"
 streaming="tests/test_checkpointed.py tests/test_path_scope.py tests/test_log_sum_exp.py
   tests/test_benchmark_gpu.py"

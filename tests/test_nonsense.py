@@ -30,6 +30,7 @@ from tfattn import (
     masks,
     normalizers,
     plot,
+    rules,
     scalings,
     smoothing,
     training,
@@ -210,6 +211,19 @@ SEARCH = {
     "end_id": (3, COUNT),
     "padding_id": (0, COUNT),
     "return_state": (True, FLAG),
+    "rules": ((), frozenset({"[]"})),
+}
+TRACE = types.SimpleNamespace(
+    **dict.fromkeys(("tokens", "candidate_tokens"), np.full((1, 1, 1), 2)),
+    **dict.fromkeys(("parents", "candidate_parents"), np.zeros((1, 1, 1), int)),
+    **dict.fromkeys(("scores", "candidate_scores"), np.zeros((1, 1, 1), "float32")),
+    **dict.fromkeys(("ended", "died", "kept"), np.ones((1, 1, 1), bool)),
+)
+BEAMS = {
+    "trace": (TRACE, frozenset()),
+    "words": (["a", "b", "c"], frozenset({"function", "a class"})),
+    "row": (0, frozenset({"0"})),
+    "left_out": (2, frozenset({"0"})),
 }
 
 
@@ -899,6 +913,8 @@ TABLE = [
         num_beams=(2, SIZE),
         length_penalty=(1.0, NON_NEGATIVE),
         num_results=(1, SIZE),
+        diverse=(None, OPTIONAL),
+        return_trace=(True, FLAG),
         **SEARCH,
     ),
     row(
@@ -925,6 +941,33 @@ TABLE = [
         max_length=(3, OPTIONAL),
         progress=(False, FLAG),
     ),
+    row(
+        "translate_stream",
+        lambda **a: tfattn.translate_stream(
+            transformer() if a["model"] is True else a["model"],
+            **{n: x for n, x in a.items() if n != "model"},
+        ),
+        model=(True, FLAG),
+        sentence=("a bird", TEXT),
+        source_vocabulary=(WORDS, SIZE),
+        target_vocabulary=(WORDS, SIZE),
+        search=(tfattn.greedy_search, SIZE),
+        max_length=(3, OPTIONAL),
+    ),
+    row("rules.RepetitionPenalty", rules.RepetitionPenalty, penalty=(1.2, POSITIVE)),
+    row("rules.NoRepeatNgrams", rules.NoRepeatNgrams, size=(2, SIZE)),
+    row("rules.ForbiddenTokens", rules.ForbiddenTokens, tokens=([3], SIZE)),
+    row("rules.TargetPrefix", rules.TargetPrefix, tokens=([3], SIZE)),
+    row(
+        "rules.RequiredTokens",
+        rules.RequiredTokens,
+        tokens=([3], SIZE),
+        per_sentence=(False, FLAG),
+    ),
+    row("rules.MinLength", rules.MinLength, length=(2, COUNT)),
+    row("rules.MinP", rules.MinP, share=(0.1, SIZE)),
+    row("rules.TypicalP", rules.TypicalP, mass=(0.9, SIZE)),
+    row("rules.CoveragePenalty", rules.CoveragePenalty, strength=(0.2, NON_NEGATIVE)),
     # Data.
     row("data.toy_translation", data.toy_translation, num_pairs=(3, SIZE), seed=(3, {"0", "-1"})),
     row(
@@ -1241,6 +1284,14 @@ TABLE = [
         ax=(None, OPTIONAL),
     ),
     row(
+        "plot.beam_tree",
+        plot.beam_tree,
+        title=(None, OPTIONAL | TEXT),
+        ax=(None, OPTIONAL),
+        **BEAMS,
+    ),
+    row("plot.beam_viewer", plot.beam_viewer, title=("a", TEXT), **BEAMS),
+    row(
         "plot.curves",
         plot.curves,
         x=([1.0, 2.0], SIZE),
@@ -1403,6 +1454,7 @@ LEFT_OUT = {
     "masks.Mask",
     "masks.Grid",
     "plot.Viewer",
+    "rules.Rule",
     "scalings.Scaling",
     "smoothing.Band",
     "smoothing.LeaveOneOut",
