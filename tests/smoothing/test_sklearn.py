@@ -71,7 +71,8 @@ def test_a_number_that_is_none_is_named_with_its_row_and_column():
     frame = pandas.DataFrame(x, columns=["width", "height"])
     frame.loc[7, "height"] = np.nan
     with pytest.raises(
-        ValueError, match="`x` must be finite. Received: x=NaN at row 7, column 'height'"
+        ValueError,
+        match="^NadarayaWatsonRegressor: `X` must be finite. Received: X=NaN at row 7, column 'height'",
     ):
         NadarayaWatsonRegressor().fit(frame, y)
 
