@@ -218,11 +218,12 @@ def _names(X: ArrayLike) -> list[str] | None:
 
 def _check_numbers(X: ArrayLike, names: list[str] | None) -> None:
     """No words and no dates, which NumPy would read as numbers."""
-    if np.ndim(X) != 2 or getattr(getattr(X, "dtype", None), "kind", "O") in "biufc":
+    if getattr(getattr(X, "dtype", None), "kind", "O") in "biufc":
         return
-    table = X if hasattr(X, "iloc") else np.array(X, dtype=None if hasattr(X, "dtype") else object)
-    for column in range(table.shape[1]):
-        values = np.asarray(table.iloc[:, column] if hasattr(X, "iloc") else table[:, column])
+    is_frame = hasattr(X, "iloc")
+    table = X if is_frame or hasattr(X, "dtype") else np.array(X, dtype=object)
+    for column in range(table.shape[1] if len(table.shape) == 2 else 0):
+        values = np.asarray(table.iloc[:, column] if is_frame else table[:, column])
         if values.dtype.kind in "biufc":
             continue
         for row, value in enumerate(values):

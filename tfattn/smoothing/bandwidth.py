@@ -27,7 +27,9 @@ Array = np.ndarray
 GRID = 40  # bandwidths tried on a line: the valleys of a few points are many and narrow
 COARSE = 24  # and of many points
 VALLEYS = 3  # whose floors are looked for
-RUNS = 4  # of the optimiser, from the best starts
+RUNS = 6  # of the optimiser, from the best starts
+FEW_RUNS = 4  # where they are of a sample
+CLOSE = 0.4  # starts with logarithms of bandwidths that differ by less are one
 SCREENED = 1000  # points by which starts are compared where there are many more
 POLISHED = 4  # bandwidths of a compact kernel, or fewer, are polished without a gradient
 COMPACT = 2.3  # how much wider a compact kernel is, for a Gaussian's smoothness
@@ -181,19 +183,31 @@ def _in_space(search: _Search, kernel: Kernel, degree: int) -> None:
     others.sort(key=lambda pair: pair[0])
     exact = len(scout.points) == len(points)
     found, seen = [], scout.seen
-    for _, vector in [first, *others[: RUNS - 1]]:
+    runs = RUNS if exact else FEW_RUNS
+    for vector in _apart([first[1], *(vector for _, vector in others)])[:runs]:
         scout.seen = []
         _descend(scout, kernel, vector)
         found.append(scout.best)
         seen = seen + scout.seen
     if exact:  # what the scout saw are errors of these points
         search.seen = [(error, _with_rest(vector, simple, space)) for error, vector in seen]
+        if simple.kind == space.kind:
+            return
     found.sort(key=lambda pair: pair[0])
     # All valleys of a small set, the two best of a large one, where each costs much.
     for _, vector in found if exact else found[:2]:
         vector = vector.copy()
         vector[: simple.free] += 0.0 if exact else np.log(widen)
         _descend(search, kernel, _with_rest(vector, simple, space))
+
+
+def _apart(vectors: list[Array]) -> list[Array]:
+    """Those that are not close to one before them, and would end where it does."""
+    chosen: list[Array] = []
+    for vector in vectors:
+        if all(np.abs(vector - other).max(initial=0.0) > CLOSE for other in chosen):
+            chosen.append(vector)
+    return chosen
 
 
 def _with_rest(vector: Array, simple: Space, space: Space) -> Array:
@@ -209,10 +223,13 @@ def _starts(points: Points, kernel: Kernel, space: Space, wider: float) -> list[
     # Of the narrower rule, which a few points far away do not widen.
     for factor in (0.1, 0.25, 0.5, 2.0, 5.0, _clumps(points.places.x)):
         starts.append(space.vector(factor * silverman, narrow))
-    starts.append(space.vector(silverman, middle))
+    if len(space.counts):
+        starts.append(space.vector(silverman, middle))
     if space.kind != "one" and space.columns > 1:
         for column in range(space.columns):  # each left out; and each alone
             chosen = np.arange(space.columns) == column
+            for factor in (0.25, 0.5, 2.0):
+                starts.append(space.vector(np.where(chosen, factor, 1.0) * silverman, narrow))
             starts.append(space.vector(np.where(chosen, 100.0, silverman), narrow))
             if space.columns > 2:
                 starts.append(space.vector(np.where(chosen, 0.5 * silverman, 100.0), narrow))
