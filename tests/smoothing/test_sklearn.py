@@ -8,10 +8,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
+from tests.refusals import message
 from tests.smoothing.data import line, plane
 from tfattn.sklearn import NadarayaWatsonRegressor
 from tfattn.smoothing import KernelRegression
 
+WHO = "NadarayaWatsonRegressor"
 ESTIMATORS = [NadarayaWatsonRegressor(), NadarayaWatsonRegressor("epanechnikov", degree=1)]
 CHECKS = [
     pytest.param(estimator, check, id=f"{number} {check.func.__name__}")
@@ -70,10 +72,8 @@ def test_a_number_that_is_none_is_named_with_its_row_and_column():
     x, y = plane()
     frame = pandas.DataFrame(x, columns=["width", "height"])
     frame.loc[7, "height"] = np.nan
-    with pytest.raises(
-        ValueError,
-        match="^NadarayaWatsonRegressor: `X` must be finite. Received: X=NaN at row 7, column 'height'",
-    ):
+    pattern = message(WHO, "X", "be finite", "NaN at row 7, column 'height'")
+    with pytest.raises(ValueError, match=f"^{pattern}$"):
         NadarayaWatsonRegressor().fit(frame, y)
 
 
