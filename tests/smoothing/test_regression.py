@@ -7,6 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import threadpoolctl
 
 from tests import reference
 from tests.refusals import message, table
@@ -174,6 +175,18 @@ def test_a_local_line_sees_slopes_beside_a_point_that_is_far_away(columns):
     np.testing.assert_allclose(model.derivative(asked), np.tile(slopes, (31, 1)), rtol=1e-6)
     left_out = model.leave_one_out()
     np.testing.assert_allclose(left_out.residuals[:201], 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5])
+def test_a_local_line_sees_slopes_in_clusters_that_are_far_apart(columns):
+    rng = np.random.default_rng(0)
+    near, slopes = rng.uniform(0, 1, (201, columns)), np.arange(1.0, columns + 1)
+    x = near + 1e9 * (np.arange(201) % 2)[:, None]
+    # Of 10⁹ + x float64 keeps 7 digits of x.
+    local = x - np.round(x / 1e9) * 1e9
+    model = KernelRegression(bandwidth=0.5, degree=1).fit(x, local @ slopes)
+    np.testing.assert_allclose(model.predict(x), local @ slopes, atol=1e-5)
+    np.testing.assert_allclose(model.derivative(x), np.tile(slopes, (201, 1)), rtol=1e-5)
 
 
 def test_a_local_line_of_an_endless_width_is_the_line_of_least_squares():
@@ -483,8 +496,6 @@ def test_tiles_in_threads_come_in_order_and_an_error_comes_out_and_leaves_no_thr
 
 
 def test_blas_has_one_thread_in_a_call_and_as_many_as_before_after_calls_that_overlap():
-    threadpoolctl = pytest.importorskip("threadpoolctl")
-
     def counts():
         found = threadpoolctl.threadpool_info()
         return [one["num_threads"] for one in found if one["user_api"] == "blas"]

@@ -74,9 +74,6 @@ def leave_one_out(
             pull *= fit.equivalent()
             pull[tile.empty] = 0.0
             far = max(np.ptp(u, axis=0).max(initial=0.0) for u in (tile.query_u, tile.key_u)) > FAR
-            if far:
-                # What sees one key alone changes with nothing; rounding times such squares would.
-                pull[tile.share.max(axis=1) > 1.0 - 1e-15] = 0.0
             differing += _of_differing(points, here, tile.keys, pull * tile.share)
             by_map += _outer_differences(pull * tile.slope, tile.query_u, tile.key_u, far)
     shares = metric.widths * (1.0 - metric.widths)
