@@ -14,6 +14,7 @@ from tfattn.smoothing.tiles import Tile, tiles
 __all__ = ["LeftOut", "leave_one_out", "predictions"]
 
 Array = np.ndarray
+FAR = 1e3  # in bandwidths
 
 
 class LeftOut(NamedTuple):
@@ -72,8 +73,9 @@ def leave_one_out(
             pull = fit.residuals_times(2.0 * importance[here, None] * errors, points.y[tile.keys])
             pull *= fit.equivalent()
             pull[tile.empty] = 0.0
+            far = max(np.ptp(u, axis=0).max(initial=0.0) for u in (tile.query_u, tile.key_u)) > FAR
             differing += _of_differing(points, here, tile.keys, pull * tile.share)
-            by_map += _outer_differences(pull * tile.slope, tile.query_u, tile.key_u)
+            by_map += _outer_differences(pull * tile.slope, tile.query_u, tile.key_u, far)
     shares = metric.widths * (1.0 - metric.widths)
     by_width = np.divide(differing, shares, out=np.zeros_like(differing), where=shares > 0)
     return LeftOut(error, by_map, by_width)
@@ -103,8 +105,11 @@ def _mean_of_others(points: Points, rows: Array) -> Array:
     return (np.sum(weight * points.y, axis=0) - weight[rows] * points.y[rows]) / others
 
 
-def _outer_differences(pair: Array, query: Array, key: Array) -> Array:
+def _outer_differences(pair: Array, query: Array, key: Array, far: bool) -> Array:
     """Σ_rk pair[r, k] · (query_r − key_k)(query_r − key_k)ᵀ."""
+    if far:  # differences of squares would have lost the digits of what is near
+        away = query[:, None, :] - key
+        return np.einsum("rk,rkd,rke->de", pair, away, away, optimize=True)
     middle = query.mean(axis=0)
     query, key = query - middle, key - middle
     mixed = query.T @ (pair @ key)
