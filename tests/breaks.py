@@ -529,8 +529,8 @@ BREAKS = [
     Break(
         "smoothing-valleys",
         "tfattn/smoothing/bandwidth.py",
-        "[error for error, _ in found])[:VALLEYS]",
-        "[error for error, _ in found])[:0]",
+        "_valleys(errors)[:VALLEYS]",
+        "_valleys(errors)[:0]",
         "tests/smoothing/test_bandwidth.py::test_the_bandwidth_is_within_a_thousandth_of_the_best[3]",
         "a grid's best bandwidth passes for the best",
     ),

@@ -63,7 +63,11 @@ class _Search:
         return found.error, self.space.gradient(vector, found)
 
     def error(self, vector: Array) -> float:
-        return self(np.atleast_1d(vector))[0]
+        """Without its gradient, which takes half of the time."""
+        metric = self.space.metric(np.atleast_1d(vector))
+        found = self.evaluate(metric=metric, nearest=self.nearest, gradient=False)
+        self.seen.append((found.error, np.array(vector, ndmin=1)))
+        return found.error
 
     @property
     def best(self) -> tuple[float, Array]:
@@ -122,7 +126,7 @@ def _on_a_line(search: _Search, kernel: Kernel) -> None:
     points = search.points
     x = points.places.x[:, 0]
     scott, silverman = (np.log(h) for h in rules_of_thumb(points, kernel))
-    search(scott)
+    search.error(scott)
     places = np.unique(x)
     if len(places) < 2:
         return
@@ -131,15 +135,15 @@ def _on_a_line(search: _Search, kernel: Kernel) -> None:
     grid = np.linspace(np.log(narrow), np.log(10.0), GRID if len(points) <= 500 else COARSE)
     far = np.arange(np.log(10.0), np.log(10.0 * search.space.extent), np.log(2.0))
     grid = np.unique(np.concatenate([grid, far, scott, silverman]))
-    found = [search(np.array([log])) for log in grid]
-    for here in _valleys([error for error, _ in found])[:VALLEYS]:
-        low, high = max(here - 1, 0), min(here + 1, len(grid) - 1)
+    errors = [search.error(log) for log in grid]
+    for here in _valleys(errors)[:VALLEYS]:
+        low, high = grid[max(here - 1, 0)], grid[min(here + 1, len(grid) - 1)]
         if here == len(grid) - 1:
-            search(np.array([np.log(search.space.widest)]))
+            search.error(np.log(search.space.widest))
         elif kernel.smooth and np.isinf(kernel.support):
-            _floor(search, (grid[low], found[low][1]), (grid[high], found[high][1]))
+            _floor(search, low, high)
         else:
-            _zoom(search, kernel, grid[low], grid[high])
+            _zoom(search, kernel, low, high)
 
 
 def _valleys(errors: list[float]) -> list[int]:
@@ -149,25 +153,27 @@ def _valleys(errors: list[float]) -> list[int]:
     return sorted(np.flatnonzero(low), key=lambda i: errors[i])
 
 
-def _floor(search: _Search, low: tuple[float, Array], high: tuple[float, Array]) -> None:
+def _floor(search: _Search, low: float, high: float) -> None:
     """Where the gradient changes its sign."""
-    if low[1][0] < 0 < high[1][0]:
-        optimize.brentq(lambda log: search(np.array([log]))[1][0], low[0], high[0], xtol=1e-7)
+
+    @functools.cache
+    def gradient(log: float) -> float:
+        return float(search(np.array([log]))[1][0])
+
+    if gradient(low) < 0 < gradient(high):
+        optimize.brentq(gradient, low, high, xtol=1e-7)
     else:
-        bounds = (low[0], high[0])
-        optimize.minimize_scalar(search.error, bounds=bounds, method="bounded")
+        optimize.minimize_scalar(search.error, bounds=(low, high), method="bounded")
 
 
 def _zoom(search: _Search, kernel: Kernel, low: float, high: float) -> None:
     """A valley of a compact kernel has small ones in it, where points come into sight."""
     for _ in range(2 if kernel.smooth else 3):
         grid = np.linspace(low, high, 21)
-        found = [search(np.array([log])) for log in grid]
-        here = int(np.argmin([error for error, _ in found]))
-        left, right = max(here - 1, 0), min(here + 1, 20)
-        low, high = grid[left], grid[right]
+        here = int(np.argmin([search.error(log) for log in grid]))
+        low, high = grid[max(here - 1, 0)], grid[min(here + 1, 20)]
     if kernel.smooth:
-        _floor(search, (low, found[left][1]), (high, found[right][1]))
+        _floor(search, low, high)
 
 
 def _in_space(search: _Search, kernel: Kernel, degree: int) -> None:
