@@ -18,9 +18,13 @@ OPTIONS = {
         *("--preset", "--epochs", "--tokens", "--resume", "--score", "--sentences"),
         *("--beam", "--length-penalty"),
     },
-    "score": {"--out", "--data", "--parts", "--sentences", "--beam", "--length-penalty"},
+    "score": {
+        *("--out", "--data", "--parts", "--sentences", "--beam", "--length-penalty"),
+        *("--no-repeat-ngrams", "--repetition-penalty", "--min-length"),
+    },
     "translate": {
         *("--out", "--raw", "--stream", "--beam", "--length-penalty"),
+        *("--no-repeat-ngrams", "--repetition-penalty", "--min-length"),
         *("--sample", "--temperature", "--seed"),
     },
     "export": {"--to", "--out", "--into", "--quantization"},
@@ -106,6 +110,8 @@ def test_a_preset_gives_its_model_sizes_that_it_takes(model, name):
         ),
         ("translate --sample --temperature 0", "argument --temperature: must be a number above 0"),
         ("translate --sample --beam 2", "--sample and --beam are two searches: name one"),
+        ("translate --no-repeat-ngrams 0", "argument --no-repeat-ngrams: must be at least 1"),
+        ("score --repetition-penalty 0.5", "--repetition-penalty: must be a number of at least 1"),
         ("translate --stream --raw", "--raw needs whole sentences"),
         ("export", "the following arguments are required: --to"),
         ("export --to pickle", "argument --to: invalid choice: 'pickle'"),

@@ -46,8 +46,8 @@ def exported(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(Folder, "load_model", lambda folder: (Exported(), words))
     monkeypatch.chdir(tmp_path)
 
-    def to_onnx(model, folder):
-        assert isinstance(model, Exported)
+    def to_onnx(model, vocabularies, folder):
+        assert isinstance(model, Exported) and list(vocabularies) == words
         folder.write_text("onnx")
 
     def to_ctranslate2(model, vocabularies, folder, quantization=None):
@@ -82,7 +82,7 @@ def test_each_format_has_its_place_in_the_run_or_where_it_is_named(exported, for
 
 
 def test_what_is_not_installed_is_named(monkeypatch, tmp_path, refused):
-    def to_onnx(model, folder):
+    def to_onnx(model, vocabularies, folder):
         raise ImportError('to_onnx needs onnx: pip install "tfattn[export]"')
 
     monkeypatch.setattr(Folder, "load_model", lambda folder: (Exported(), []))

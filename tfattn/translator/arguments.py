@@ -17,7 +17,7 @@ EXPORTS = {
     "ctranslate2": "ctranslate2",
     "litert": "model.tflite",
 }
-QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int16", "float16", "bfloat16")
+QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int16", "float16")
 
 DESCRIPTION = """
 Trains models that translate, scores them, translates with them, and exports them.
@@ -215,7 +215,9 @@ def _score(command):
         help="score the first N sentences of each part only (default: all, or 1000 of the "
         "grammar's)",
     )
-    _beams(command.add_argument_group("the search"))
+    search = command.add_argument_group("the search")
+    _beams(search)
+    _rules(search)
 
 
 def _translate(command):
@@ -238,7 +240,9 @@ def _translate(command):
         action="store_true",
         help="write each translation while it is found, as far as it is certain",
     )
-    _beams(command.add_argument_group("the search"))
+    search = command.add_argument_group("the search")
+    _beams(search)
+    _rules(search)
     sampling = command.add_argument_group("sampling")
     sampling.add_argument(
         "--sample",
@@ -310,6 +314,28 @@ def _beams(group):
     )
 
 
+def _rules(group):
+    group.add_argument(
+        "--no-repeat-ngrams",
+        type=_positive_int,
+        metavar="N",
+        help="write no N tokens in a row twice (default: repeat as it comes)",
+    )
+    group.add_argument(
+        "--repetition-penalty",
+        type=_at_least_one,
+        metavar="X",
+        help="make tokens that are written already less likely: their scores are divided by X, or "
+        "multiplied where negative; 1 changes nothing (default: 1)",
+    )
+    group.add_argument(
+        "--min-length",
+        type=_positive_int,
+        metavar="N",
+        help="write at least N tokens (default: as many as it likes)",
+    )
+
+
 COMMANDS = {
     "train": ("train a model, and score it", TRAIN, TRAIN_EXAMPLES, _train),
     "score": ("score trained models by BLEU", SCORE, SCORE_EXAMPLES, _score),
@@ -334,6 +360,12 @@ def _positive_int(text):
     if int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, received {text}")
     return int(text)
+
+
+def _at_least_one(text):
+    if not 1 <= float(text) < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number of at least 1, received {text}")
+    return float(text)
 
 
 def _positive_number(text):

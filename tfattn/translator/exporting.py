@@ -36,7 +36,7 @@ def _saved_model(model, words, path, options):
 
 
 def _onnx(model, words, path, options):
-    convert.to_onnx(model, path)
+    convert.to_onnx(model, words, path)
 
 
 def _ctranslate2(model, words, path, options):

@@ -20,15 +20,34 @@ __all__ = ["bar", "search", "show", "swaps_found", "translate"]
 
 def search(options: argparse.Namespace) -> Callable:
     """The search that the options of a command name."""
+    rules = _rules(options)
     if getattr(options, "sample", False):
         # A generator goes on from batch to batch: equal lines get words of their own.
         seed = keras.random.SeedGenerator(options.seed)
-        return functools.partial(sample, temperature=options.temperature, seed=seed)
+        return functools.partial(sample, temperature=options.temperature, seed=seed, **rules)
     if options.beam == 1:
-        return greedy_search
+        return functools.partial(greedy_search, **rules) if rules else greedy_search
     return functools.partial(
-        beam_search, num_beams=options.beam, length_penalty=options.length_penalty
+        beam_search, num_beams=options.beam, length_penalty=options.length_penalty, **rules
     )
+
+
+# From an option to the rule of `tfattn.decoding.rules` that takes its number.
+RULES = {
+    "no_repeat_ngrams": "NoRepeatNgrams",
+    "repetition_penalty": "RepetitionPenalty",
+    "min_length": "MinLength",
+}
+
+
+def _rules(options: argparse.Namespace) -> dict[str, list]:
+    """The argument `rules` of a search, where options name any."""
+    given = {name: getattr(options, option, None) for option, name in RULES.items()}
+    if not any(number is not None for number in given.values()):
+        return {}
+    from tfattn.decoding import rules
+
+    return {"rules": [getattr(rules, name)(n) for name, n in given.items() if n is not None]}
 
 
 def translate(
