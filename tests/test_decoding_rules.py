@@ -508,13 +508,13 @@ class Bonus(rules.Rule):
 
 
 def with_bonus(scores, written, limit):
-    return scores + 0.7 * written.count(4) * (np.arange(len(scores)) == 4)
+    return scores + 2.0 * written.count(4) * (np.arange(len(scores)) == 4)
 
 
 @pytest.mark.slow(keep=1)
 def test_a_rule_of_ones_own_has_a_state_that_follows_the_beams():
     table = tables(41, batch=7, size=7)
-    own = [Bonus(4, 0.7)]
+    own = [Bonus(4, 2.0)]
     found = decoding.greedy_search(trigram, table, 7, 9, rules=own, **IDS)
     wanted = [one_by_one(row, 9, with_bonus, lambda s, _: s.argmax()) for row in table]
     assert numpy(found).tolist() == padded(wanted, 9)
