@@ -60,20 +60,37 @@ class ArrayBatches(keras.utils.PyDataset):
 
 class _Mapped(keras.utils.PyDataset):
     def __init__(self, batches: keras.utils.PyDataset, change: Callable):
-        super().__init__()
+        super().__init__(
+            workers=batches.workers,
+            use_multiprocessing=batches.use_multiprocessing,
+            max_queue_size=batches.max_queue_size,
+        )
         self._batches, self._change = batches, change
-        self.on_epoch_begin, self.on_epoch_end = batches.on_epoch_begin, batches.on_epoch_end
 
     def __len__(self) -> int:
         return len(self._batches)
 
+    @property
+    def num_batches(self) -> int | None:
+        return self._batches.num_batches
+
     def __getitem__(self, index: int) -> Any:
-        return keras.tree.map_structure(self._change, self._batches[index])
+        return self._changed(self._batches[index])
 
     def __iter__(self) -> Iterator[Any]:
-        return (keras.tree.map_structure(self._change, batch) for batch in self._batches)
+        # Not by index, which would be the same epoch each time that is gone through.
+        return map(self._changed, self._batches)
 
     as_numpy_iterator = __iter__
+
+    def on_epoch_begin(self) -> None:
+        self._batches.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._batches.on_epoch_end()
+
+    def _changed(self, batch):
+        return keras.tree.map_structure(self._change, batch)
 
 
 def mapped(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDataset:
