@@ -422,7 +422,7 @@ def test_a_layer_that_keras_computes_again_on_the_way_back_trains_alike():
         with keras.RematScope(mode=mode):
             layer = tfattn.MultiHeadAttention(2, 3, flash_attention=True)
             inputs = keras.Input((70, 6))
-            # A causal mask is a flag, which JAX would have as a tensor; Keras's layer fails with it.
+            # Under a causal mask, a flag, which JAX has as a tensor then, Keras fails too.
             model = keras.Model(inputs, layer(inputs, inputs))
             weights = weights or model.get_weights()
             model.set_weights(weights)

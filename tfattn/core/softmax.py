@@ -72,7 +72,7 @@ def rule_of(
             pairs.check_square(who, name, mask.shape, shape)
         mask = masks.every(mask)
         mask.check(who, name, shape)
-    return None if symbolic.sizes_are_made_up() else masks.every(mask, lengths)
+    return None if symbolic.only_shapes_are_asked_for() else masks.every(mask, lengths)
 
 
 def normalise(scores: Tensor, visible: Tensor | None = None) -> Tensor:

@@ -78,4 +78,4 @@ def checked(who: str, bias: Any, scores_shape: Sequence[int | None]) -> Bias | N
     if not isinstance(bias, Bias):
         bias = explicit(pairs.checked_bias(who, bias, scores_shape))
     bias.check(who, "bias", scores_shape)
-    return None if symbolic.sizes_are_made_up() else bias
+    return None if symbolic.only_shapes_are_asked_for() else bias
