@@ -60,11 +60,10 @@ def shard_batches(
     if isinstance(batches, keras.utils.PyDataset):
         of_shard = {"num_shards": num_shards, "shard": shard, "row_multiple": row_multiple}
         return mapped(batches, functools.partial(_rows, **of_shard))
-    import tensorflow as tf
-
-    if not isinstance(batches, tf.data.Dataset):
+    if not hasattr(batches, "element_spec"):
         expected = "be a tf.data.Dataset or a keras.utils.PyDataset"
         _checks.fail(who, "batches", expected, batches)
+    import tensorflow as tf
 
     def rows(array):
         size = -(-tf.shape(array)[0] // (num_shards * row_multiple)) * row_multiple
