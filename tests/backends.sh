@@ -1,18 +1,45 @@
 #!/usr/bin/env bash
 # The suite on another backend than the newest TensorFlow:
 #
-#   bash tests/backends.sh jax|torch|oldest [what pytest is to run]
+#   bash tests/backends.sh jax|torch|oldest [all | install | what pytest is to run]
 #
-#   jax     in an environment of its own, without TensorFlow
-#   torch   in an environment of its own, without TensorFlow
+#   jax     without TensorFlow
+#   torch   without TensorFlow
 #   oldest  on TensorFlow, with the lowest versions of what setup.cfg installs
 #
-# Alone it runs what CI runs. Environments are made once, in .venv-NAME; with the variable PYTHON it
-# takes the environment of that interpreter instead.
+# Alone it runs what CI runs: conformance, masks and a part of the rest, of each the quick tier. `all`
+# runs every file that is listed here, whole. `install` makes the environment and no more.
+#
+# Environments are made once, in .venv-NAME. With the variable PYTHON it takes the environment of that
+# interpreter instead; for jax and torch a TensorFlow that is installed there is hidden.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=${1:?jax, torch or oldest}
 shift
+
+core="tests/test_attend.py tests/test_softmax.py tests/test_scores.py tests/test_kernels.py
+  tests/test_masks.py tests/test_masks_of_integers.py tests/test_biases.py tests/test_normalizers.py
+  tests/test_merging.py"
+layers="tests/test_multi_head.py tests/test_attention_layers.py tests/test_attention_positions.py
+  tests/test_blocks.py tests/test_parts.py"
+models="tests/test_transformer.py tests/test_language_model.py tests/test_seq2seq.py
+  tests/test_kernel_regression_model.py"
+training="tests/test_training.py tests/test_rdrop.py tests/test_schedules.py tests/test_resume.py
+  tests/test_data_batches.py tests/test_data_epochs.py tests/test_data_shards.py
+  tests/test_first_process.py"
+decoding="tests/test_decoding.py tests/test_decoding_beams.py tests/test_decoding_sampling.py
+  tests/test_decoding_rules.py tests/test_decoding_beam_rules.py tests/test_decoding_stream.py
+  tests/test_decoding_translate.py tests/test_transformer_decoding.py"
+streaming="tests/test_checkpointed.py tests/test_path_scope.py tests/test_log_sum_exp.py
+  tests/test_benchmark_gpu.py"
+story="tests/test_without_tensorflow.py tests/test_plot.py"
+all="tests/conformance $core $layers $models $training $decoding"
+case $name in
+  jax) backend=jax files="$all $streaming $story" ;;
+  torch) backend=torch files="$all $streaming $story" ;;
+  oldest) backend=tensorflow files=$all ;;
+  *) echo "jax, torch or oldest? Received: $name" >&2 && exit 2 ;;
+esac
 
 requirements() { # what setup.cfg states, and what the suite needs besides
   python3 - "$1" <<'PYTHON'
@@ -32,44 +59,47 @@ print(*installed, *extras, "hypothesis", "pytest", "pytest-xdist")
 PYTHON
 }
 
-core="tests/test_attend.py tests/test_softmax.py tests/test_scores.py tests/test_kernels.py
-  tests/test_masks.py tests/test_biases.py tests/test_normalizers.py tests/test_merging.py"
-layers="tests/test_multi_head.py tests/test_attention_layers.py tests/test_attention_positions.py
-  tests/test_blocks.py tests/test_parts.py"
-models="tests/test_transformer.py tests/test_language_model.py tests/test_seq2seq.py
-  tests/test_kernel_regression_model.py"
-training="tests/test_training.py tests/test_rdrop.py tests/test_schedules.py tests/test_resume.py
-  tests/test_data_batches.py tests/test_data_epochs.py"
-decoding="tests/test_decoding.py tests/test_decoding_beams.py tests/test_decoding_sampling.py
-  tests/test_decoding_rules.py tests/test_decoding_beam_rules.py tests/test_decoding_stream.py
-  tests/test_decoding_translate.py tests/test_transformer_decoding.py"
-streaming="tests/test_checkpointed.py tests/test_path_scope.py tests/test_log_sum_exp.py
-  tests/test_benchmark_gpu.py"
-all="tests/conformance $core $layers $models $training $decoding"
-case $name in
-  jax) backend=jax files="$all $streaming tests/test_plot.py" ;;
-  torch) backend=torch files="$all $streaming" ;;
-  oldest) backend=tensorflow files=$all ;;
-  *) echo "jax, torch or oldest? Received: $name" >&2 && exit 2 ;;
-esac
+install() { # whole, or not at all
+  local folder=.venv-$name wanted
+  wanted=$(requirements "$name")
+  [ "$(cat "$folder/made-of" 2>/dev/null || true)" != "$wanted" ] || return 0
+  rm -rf "$folder"
+  trap 'rm -rf ".venv-$name"' EXIT
+  python3 -m venv "$folder"
+  # Without tfattn itself, of whose requirements TensorFlow is one: it is found by PYTHONPATH.
+  read -ra packages <<<"$wanted"
+  "$folder/bin/python" -m pip install --quiet "${packages[@]}"
+  echo "$wanted" >"$folder/made-of"
+  trap - EXIT
+}
 
-python=${PYTHON:-.venv-$name/bin/python}
-if [ ! -x "$python" ]; then
-  python3 -m venv ".venv-$name"
-  read -ra packages <<<"$(requirements "$name")"
-  "$python" -m pip install --quiet "${packages[@]}"
-  # Without its own requirements, of which TensorFlow is one.
-  "$python" -m pip install --quiet --no-deps --editable .
+python=${PYTHON:-}
+if [ -z "$python" ]; then
+  install
+  python=.venv-$name/bin/python
 fi
-if [ "$backend" != tensorflow ] && [ -z "${PYTHON:-}" ]; then
-  "$python" -c "import importlib.util as u; assert u.find_spec('tensorflow') is None, 'is there'"
-fi
+[ "${1:-}" != install ] || exit 0
 
-export KERAS_BACKEND=$backend
-echo "$name: $("$python" -c "import keras; print('Keras', keras.__version__)") on $backend"
+export KERAS_BACKEND=$backend PYTHONPATH=$PWD
+tensorflow=TensorFlow
+if [ "$backend" != tensorflow ]; then
+  tensorflow="no TensorFlow"
+  if "$python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('tensorflow') is None)"; then
+    # Python runs a module of this name as it starts, in the processes that tests start too.
+    tensorflow="TensorFlow hidden" hiding=$(mktemp -d)
+    trap 'rm -rf "$hiding"' EXIT
+    echo 'import sys; sys.modules["tensorflow"] = None' >"$hiding/sitecustomize.py"
+    export PYTHONPATH=$hiding:$PYTHONPATH
+  fi
+  "$python" -c "import importlib.util as u; assert u.find_spec('tensorflow') is None"
+fi
+echo "$name: $("$python" -c "import keras; print('Keras', keras.__version__)") on $backend, $tensorflow"
 if [ $# -eq 0 ]; then
   # The quick tier, which takes one row a class of the conformance table.
   read -ra tests <<<"$(echo $files)"
   set -- --quick --numprocesses 2 --dist loadfile "${tests[@]}"
+elif [ "$1" = all ]; then
+  read -ra tests <<<"$(echo $files)"
+  set -- --full --numprocesses 2 --dist loadfile "${tests[@]}"
 fi
 "$python" -m pytest --quiet -rs "$@"

@@ -2165,6 +2165,22 @@ BREAKS = [
         "tests/convert/test_marian.py::test_sinusoids_are_all_sines_and_then_all_cosines",
         "sines and cosines take turns",
     ),
+    Break(
+        "processes-bytes-in-one-piece",
+        "tfattn/training/processes.py",
+        "divmod(len(content), PIECE)",
+        "(0, len(content))",
+        "tests/test_first_process.py::test_bytes_are_sent_in_pieces",
+        "what 32 bits cannot count is sent at once",
+    ),
+    Break(
+        "data-shards-of-one-epoch",
+        "tfattn/data/arrays.py",
+        "return map(self._changed, self._batches)",
+        "return map(self.__getitem__, range(len(self)))",
+        "tests/test_data_shards.py::test_shards_shuffle_with_the_batches_that_they_are_of",
+        "shards repeat the order of one epoch",
+    ),
 ]
 
 

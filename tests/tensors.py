@@ -31,11 +31,9 @@ CALLS_A_TRACE = 4 if BACKEND == "jax" else 2
 needs_compiling = pytest.mark.skipif(
     BACKEND == "torch", reason="about compiled loops: on PyTorch a search runs as it is"
 )
+needs_xla = pytest.mark.skipif(BACKEND == "torch", reason="about XLA, which PyTorch does without")
 # `jit_compile` of Keras, or of `compiled`: on TensorFlow XLA, as on JAX at all times.
-JIT = [
-    False,
-    pytest.param(True, marks=pytest.mark.skipif(BACKEND == "torch", reason="about XLA")),
-]
+JIT = [False, pytest.param(True, marks=needs_xla)]
 FLOAT64 = pytest.param("float64", marks=needs_float64)
 # What a test goes through that takes all of them.
 FLOATS = ["float16", "bfloat16", "float32", *(["float64"] if BACKEND == "tensorflow" else [])]

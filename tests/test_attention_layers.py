@@ -42,6 +42,35 @@ def test_every_mask_joins_every_other():
     )
 
 
+OF_TWO_ROWS = {
+    "padding": {"attention_mask": tfattn.masks.padding([3, 5])},
+    "padding by query": {"attention_mask": tfattn.masks.padding([[1, 2, 7], [0, 4, 3]])},
+    "explicit": {"attention_mask": tfattn.masks.explicit(draw(B, T, S) > 0)},
+    "an array": {"attention_mask": draw(B, T, S) > 0},
+    "joined": {"attention_mask": tfattn.masks.prefix([1, 2]) | tfattn.masks.causal()},
+    "lengths": {"valid_lens": np.array([3, 5])},
+    "a bias": {"bias": tfattn.biases.explicit(draw(B, 1, T, S))},
+    "an array as a bias": {"bias": draw(B, 2, T, S)},
+}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["lengths", "no lengths"])
+@pytest.mark.parametrize("call", OF_TWO_ROWS.values(), ids=OF_TWO_ROWS)
+def test_a_functional_model_of_unknown_batch_holds_what_belongs_to_rows(call, known, dense_path):
+    inputs = [keras.Input((n if known else None, D)) for n in (T, S)]
+    layer = tfattn.MultiHeadAttention(2, 3)
+    outputs = layer(*inputs, return_attention_scores=True, **call)
+    assert [x.shape[0] for x in outputs] == [None, None]
+    assert outputs[0].shape == (None, T if known else None, D)
+    model = keras.Model(inputs, outputs)
+    query, value = draw(B, T, D), draw(B, S, D, seed=1)
+    expected = layer(query, value, return_attention_scores=True, **call)
+    for found, wanted in zip(model([query, value]), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match=f"`{next(iter(call))}` must have shape"):
+        model([draw(B + 1, T, D), draw(B + 1, S, D)])
+
+
 def test_query_mask_hides_no_key():
     tokens = draw(B, S, D)
     mask = reference.padding([3, 5], S)[:, 0]

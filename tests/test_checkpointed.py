@@ -26,15 +26,17 @@ from tests.blockwise import (
     operands_of,
     problem,
 )
+from tests.processes import printed
 from tests.tensors import BACKEND, as_tensor, numpy
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import checkpointed, choice, fused
+from tfattn.core.paths import checkpointed, choice, devices, fused
 
 pytestmark = pytest.mark.skipif(
     BACKEND not in ("jax", "torch"), reason="about JAX and PyTorch: others have paths of their own"
 )
 
+PATHS = ["streamed", "dense"]
 BLOCKS = [(4, 6), (13, 17), (5, 3), (64, 64)]
 HEADS = [(H, H), (H, 2), (H, 1)]
 KINDS = dict(score=SCORES, bias=list(BIASES), block=BLOCKS, heads=HEADS)
@@ -93,6 +95,46 @@ def test_half_precision(dtype, tolerance, rule):
     assert {tensors.dtype_of(x) for x in here} == {dtype}
     exact = [ops.cast(x, "float32") for x in arguments]
     assert_close(here[:1], both_ways(function, exact, rule, "dense")[:1], tolerance)
+
+
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        ("float16", "float32", "float32"),
+        ("float32", "bfloat16", "float16"),
+        ("bfloat16",) * 2 + ("float32",),
+    ],
+)
+def test_operands_of_several_dtypes(dtypes):
+    function, arguments = problem(6)
+    arguments = [ops.cast(x, dtype) for x, dtype in zip(arguments, dtypes, strict=True)]
+    here, there = (both_ways(function, arguments, masks.causal(), path) for path in PATHS)
+    assert [tensors.dtype_of(x) for x in here] == [dtypes[2], *dtypes]
+    exact = [ops.cast(x, "float32") for x in arguments]
+    assert_close(here, both_ways(function, exact, masks.causal(), "dense"), 3e-2)
+    assert_close(here, there, 3e-2)
+
+
+@pytest.mark.parametrize("score", ["scaled dot", "additive", "gaussian"])
+@pytest.mark.parametrize("rule", [None, masks.causal()])
+def test_second_derivatives_equal_the_dense_path(score, rule):
+    function, arguments = problem(43, score)
+    assert_close(*(second(function, arguments, rule, path) for path in ("streamed", "dense")), 1e-3)
+
+
+def second(function, arguments, rule, path, block=(4, 6)):
+    """Gradients of the sum of squares of all gradients."""
+
+    def total(*arguments):
+        def output(query, key, value, *parameters):
+            return attend(query, value, key, function, parameters, rule, path=path) ** 3
+
+        with blocks_of(block):
+            _, gradients = tensors.both_ways(output, arguments)
+        return sum(ops.sum(gradient**2) for gradient in gradients)
+
+    _, gradients = tensors.both_ways(tensors.compiled(total), arguments)
+    return connected(gradients, arguments)
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf"), 3e38])
@@ -218,6 +260,19 @@ def test_dropout_follows_its_seed_and_is_the_same_forward_and_backward():
     )
     forward = np.sum(numpy(output) * UPSTREAM)
     np.testing.assert_allclose(np.sum(numpy(value) * numpy(grad_value)), forward, rtol=1e-4)
+
+
+def test_dropout_is_the_same_when_it_is_compiled():
+    _, (query, key, value) = problem(8)
+
+    def run(query, key, value):
+        return dropped(query, key, value, seed=5)
+
+    found = [
+        tensors.both_ways(function, [query, key, value], UPSTREAM)
+        for function in (run, tensors.compiled(run))
+    ]
+    assert_close(*([output, *gradients] for output, gradients in found), 1e-6)
 
 
 def test_dropout_without_a_seed_is_new_in_each_call_of_a_compiled_layer():
@@ -360,6 +415,23 @@ def test_a_layer_streams_and_trains(monkeypatch):
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+def test_a_layer_that_keras_computes_again_on_the_way_back_trains_alike():
+    tokens = np.random.default_rng(0).normal(size=(2, 70, 6)).astype("float32")
+    losses, weights = [], None
+    for mode in ("full", None):
+        with keras.RematScope(mode=mode):
+            layer = tfattn.MultiHeadAttention(2, 3, flash_attention=True)
+            inputs = keras.Input((70, 6))
+            # Under a causal mask, a flag, which JAX has as a tensor then, Keras fails too.
+            model = keras.Model(inputs, layer(inputs, inputs))
+            weights = weights or model.get_weights()
+            model.set_weights(weights)
+            model.compile("sgd", "mse")
+            history = model.fit(tokens, tokens, epochs=3, verbose=0, shuffle=False).history
+        losses.append(history["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-6)
+
+
 def test_long_attention_streams_by_itself_and_the_scope_says_otherwise():
     query = keras.ops.zeros((1, 8, 1024, 2))
     arguments = query, query, score_functions.scaled_dot_product, False
@@ -367,6 +439,84 @@ def test_long_attention_streams_by_itself_and_the_scope_says_otherwise():
     with tfattn.path("dense"):
         assert choice.streams(None, *arguments) is False
     assert choice.streams(None, query[:, :, :512], *arguments[1:]) is False
+
+
+def test_another_device_than_a_cpu_has_sizes_of_its_own(monkeypatch):
+    monkeypatch.setattr(devices, "kind", lambda tensor: "cuda")
+
+    def streams(heads, tokens, has_kernel=False):
+        query = keras.ops.zeros((1, heads, tokens, 1))
+        score = score_functions.scaled_dot_product
+        return choice.streams(None, query, query, score, False, None, lambda: has_kernel)
+
+    assert not streams(8, 2048)
+    assert streams(8, 4096)
+    assert streams(1, 2, has_kernel=True)
+    here = both_ways(*problem(5), masks.causal(), block=None)
+    assert_close(here, both_ways(*problem(5), masks.causal(), "dense"))
+    query = keras.ops.zeros((1, 8, 2**14, 1))
+    squares = checkpointed._Squares.of(query, query, score_functions.dot_product, None)
+    assert (squares.t, squares.s) == (2048, 2048)
+
+
+needs_jax = pytest.mark.skipif(BACKEND != "jax", reason="about JAX's compiler")
+
+
+@needs_jax
+def test_calls_of_one_kind_are_compiled_once():
+    import jax
+
+    traced = []
+
+    def score(query, key):
+        traced.append(1)
+        return score_functions.scaled_dot_product(query, key)
+
+    score.facts = score_functions.scaled_dot_product.facts
+
+    def run(seed, *lengths):
+        _, (query, key, value) = problem(seed)
+        rule = masks.padding(list(lengths)) & masks.causal()
+
+        def output(query):
+            with blocks_of((4, 6)):
+                return attend(query, value, key, score, mask=rule, path="streamed")
+
+        def total(query):
+            return ops.sum(output(query) ** 2)
+
+        found = output(query), jax.grad(total)(query)
+        with blocks_of((4, 6)):
+            wanted = both_ways(
+                score_functions.scaled_dot_product, [query, key, value], rule, "dense"
+            )
+        assert_close(found[:1], wanted[:1])
+        return found
+
+    first = run(1, 5, 11)
+    times = len(traced)
+    assert times
+    second = run(2, 17, 3)
+    assert len(traced) == times
+    assert np.any(numpy(first[1]) != numpy(second[1]))
+
+
+@needs_jax
+@pytest.mark.parametrize("rule", [None, masks.causal(), masks.window(40)])
+def test_memory_grows_with_the_tokens_and_not_with_their_square(rule):
+    import jax
+
+    def held(tokens, path):
+        def total(query, key, value):
+            return ops.sum(attend(query, value, key, mask=rule, path=path) ** 2)
+
+        operand = jax.ShapeDtypeStruct((1, 2, tokens, 16), "float32")
+        step = jax.jit(jax.grad(total, (0, 1, 2))).lower(*[operand] * 3)
+        return step.compile().memory_analysis().temp_size_in_bytes
+
+    short, long = held(4096, "streamed"), held(8192, "streamed")
+    assert long < 2.2 * short and long < 8192**2
+    assert held(8192, "dense") > 2 * 8192**2 * 4
 
 
 needs_torch = pytest.mark.skipif(BACKEND != "torch", reason="about PyTorch's own kernel")
@@ -380,7 +530,7 @@ def test_pytorchs_kernel_equals_the_dense_path(
     heads, groups, queries, keys, rule, score, monkeypatch
 ):
     taken, kernel = [], fused.attend
-    monkeypatch.setattr(fused, "attend", lambda *a: taken.append(1) or kernel(*a))
+    monkeypatch.setattr(fused, "attend", lambda *a, **k: taken.append(1) or kernel(*a, **k))
     query, key, value, upstream = operands_of((B, heads, groups, queries, keys), (6, 6))
     function = getattr(score_functions, score.replace(" ", "_"))
     found = []
@@ -401,6 +551,61 @@ def test_pytorchs_kernel_keeps_what_a_later_token_breaks_from_earlier_queries():
     value = ops.where(ops.arange(31)[:, None] == 17, float("nan"), value)
     output = numpy(attend(query, value, key, mask=masks.causal(), path="streamed"))
     assert np.isfinite(output[:, :, :17]).all() and np.isnan(output[:, :, 17:]).all()
+
+
+@needs_torch
+@pytest.mark.parametrize("rule", [None, masks.causal()])
+def test_second_derivatives_of_what_pytorchs_kernel_computed(rule, monkeypatch):
+    taken, kernel = [], fused.attend
+    monkeypatch.setattr(fused, "attend", lambda *a, **k: taken.append(1) or kernel(*a, **k))
+    arguments = operands_of((1, 2, 2, 31, 31), (6, 6))[:3]
+    function = score_functions.scaled_dot_product
+    here, there = (second(function, arguments, rule, path, None) for path in PATHS[::-1])
+    assert taken == [1]
+    assert_close(here, there, 1e-3)
+    # One tensor for all three, and one that is computed of another.
+    for others in (lambda x: (x, x), lambda x: (x / 2, ops.tanh(x))):
+
+        def attention(path, others=others):
+            def total(x):
+                def output(x):
+                    key, value = others(x)
+                    return attend(x, value, key, mask=rule, path=path) ** 3
+
+                (gradient,) = tensors.both_ways(output, [x])[1]
+                return ops.sum(gradient**2)
+
+            return tensors.both_ways(total, arguments[:1])[1]
+
+        assert_close(attention("streamed"), attention("dense"), 1e-3)
+
+
+MEMORY_OF_A_STEP = """
+import resource, sys, torch, tfattn
+
+def step(tokens):
+    query, key, value = (torch.randn(1, 1, tokens, 16, requires_grad=True) for _ in range(3))
+    output = tfattn.attend(query, value, key, mask=tfattn.masks.causal(), path=sys.argv[1])
+    output.sum().backward()
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+step(256)
+for tokens in map(int, sys.argv[2:]):
+    before = peak()
+    step(tokens)
+    print(peak() - before)
+"""
+
+
+@needs_torch
+@pytest.mark.slow
+def test_memory_of_pytorchs_kernel_grows_with_the_tokens_and_not_with_their_square():
+    grown = [int(line) for line in printed("-c", MEMORY_OF_A_STEP, "streamed", 8192, 16384).split()]
+    assert sum(grown) < 16384**2 * 4 / 8
+    (dense,) = map(int, printed("-c", MEMORY_OF_A_STEP, "dense", 8192).split())
+    assert dense > 8192**2 * 4
 
 
 def test_what_a_kernel_of_the_backend_lacks_goes_by_blocks():

@@ -13,6 +13,7 @@ import tfattn
 from tests.refusals import message
 from tests.tensors import CALLS_A_TRACE, as_tensor, compiled, needs_compiling, numpy, tf
 from tfattn import decoding
+from tfattn.decoding import compiling
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -380,3 +381,20 @@ def test_a_step_that_cannot_be_called_is_refused():
         ValueError, match=r"^greedy_search: `step` must be callable.*\. Received: step=3$"
     ):
         tfattn.greedy_search(3, (), 2, 3)
+
+
+def test_what_is_no_array_in_a_result_belongs_to_the_shapes_that_it_is_of():
+    class Model:
+        variables = ()
+
+        def step(self):
+            pass
+
+    def with_its_length(step, settings, tokens):
+        return {"tokens": tokens + 1, "length": ops.shape(tokens)[0]}
+
+    model = Model()
+    for length in (2, 3, 2):
+        run = compiling.compiled(with_its_length, model.step, None)
+        found = run(as_tensor(np.zeros(length, "int32")))
+        assert int(found["length"]) == length and numpy(found["tokens"]).tolist() == [1] * length

@@ -1,10 +1,12 @@
 """Callbacks that one process runs for all. With several processes: `tests/distributed`."""
 
 import keras
+import numpy as np
 import pytest
 
 from tests.small_training import HELD_OUT, Weights, assert_equal, fit, new_model
 from tfattn import training
+from tfattn.training import processes
 
 
 def listening(heard):
@@ -56,3 +58,69 @@ def test_alone_they_see_the_average_within_averaged_weights_and_add_to_the_logs(
 def test_what_it_cannot_run_once_is_refused(callbacks, expected):
     with pytest.raises(ValueError, match=f"FirstProcess: `callbacks` must {expected}. Received"):
         training.FirstProcess(callbacks)
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What the first of two processes sends to the other, array by array."""
+    multihost_utils = pytest.importorskip("jax.experimental.multihost_utils")
+    arrays = []
+
+    def broadcast(array):
+        arrays.append(np.asarray(array))
+        return array
+
+    monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", broadcast)
+    monkeypatch.setattr(processes, "count", lambda: 2)
+    monkeypatch.setattr(processes, "is_first", lambda: True)
+    monkeypatch.setattr(processes, "PIECE", 5)
+    return arrays
+
+
+@pytest.mark.parametrize("size", [0, 1, 4, 5, 6, 10, 13])
+def test_bytes_are_sent_in_pieces(size, sent):
+    content = bytes(range(size))
+    assert processes.from_first(content) == content
+    assert all(array.nbytes <= 8 for array in sent)
+    head, *pieces = [array.tolist() for array in sent]
+    assert head == [size // 5, size % 5] and sum(map(len, pieces)) == size
+
+
+def test_nothing_is_sent_as_nothing(sent):
+    assert processes.from_first(None) is None and len(sent) == 1
+
+
+def test_another_process_has_what_the_first_one_sends(sent, monkeypatch):
+    content = bytes(range(13))
+    assert processes.from_first(content) == content
+    arrays = iter(list(sent))
+    multihost_utils = pytest.importorskip("jax.experimental.multihost_utils")
+
+    def received(array):
+        theirs = next(arrays)
+        assert array.shape == theirs.shape and array.dtype == theirs.dtype
+        return theirs
+
+    monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", received)
+    monkeypatch.setattr(processes, "is_first", lambda: False)
+    assert processes.from_first(None) == content
+    assert next(arrays, None) is None
+
+
+def test_a_size_beyond_32_bits_is_sent(sent, monkeypatch):
+    class Stop(Exception):
+        pass
+
+    class Long:
+        def __len__(self):
+            return 2**40 + 3
+
+    monkeypatch.setattr(processes, "PIECE", 2**28)
+    monkeypatch.setattr(processes, "memoryview", lambda content: _raise(Stop), raising=False)
+    with pytest.raises(Stop):
+        processes.from_first(Long())
+    assert sent[0].dtype == "int32" and sent[0].tolist() == [2**12, 3]
+
+
+def _raise(error):
+    raise error

@@ -258,8 +258,8 @@ def test_a_graph_of_unknown_lengths_equals_eager(jit):
 
 @pytest.mark.tensorflow
 def test_a_graph_that_chooses_when_it_runs_gives_it_on_either_path(monkeypatch):
-    for name in ("MIN_PAIRS", "MIN_SCORES"):
-        monkeypatch.setattr(thresholds, name, 100 * 100 * B * H)
+    least = thresholds.LEAST["cpu"]._replace(pairs=100 * 100 * B * H, scores=100 * 100 * B * H)
+    monkeypatch.setitem(thresholds.LEAST, "cpu", least)
     spec = [tf.TensorSpec((B, H, None, D), "float16")] * 3
 
     @tf.function(input_signature=spec)

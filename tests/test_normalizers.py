@@ -11,7 +11,7 @@ import tfattn
 from tests import reference
 from tests.blockwise import B, D, H, S, T, assert_close, blocks_of, mask_of, problem
 from tests.paths import PATHS
-from tests.tensors import FLOAT64, FLOATS, both_ways, needs_float64, numpy, tf
+from tests.tensors import FLOAT64, FLOATS, as_tensor, both_ways, needs_float64, numpy, tf
 from tfattn import attend, masks, normalizers
 from tfattn.layers.attention import base
 
@@ -96,14 +96,15 @@ INFINITE = np.array([[-np.inf] * 4, [1.0, -np.inf, 0.5, -np.inf], [-np.inf, 2.0,
 @pytest.mark.parametrize("visible", [None, np.ones((3, 4), bool), np.array([True] * 3 + [False])])
 def test_a_score_of_minus_infinity_is_hidden_a_whole_row_of_them_too(name, visible):
     function, oracle = FUNCTIONS[name]
-    scores = tf.constant(INFINITE, "float32")
-    with tf.GradientTape() as tape:
-        tape.watch(scores)
+
+    def total(scores):
         weights = function(scores, visible)
-        total = tf.reduce_sum(weights**2)
+        return ops.sum(weights**2), weights
+
+    (_, weights), (gradient,) = both_ways(total, [INFINITE.astype("float32")], has_aux=True)
+    weights, gradient = numpy(weights), numpy(gradient)
     np.testing.assert_allclose(weights, oracle(INFINITE, visible), atol=1e-6)
-    assert not np.any(np.asarray(weights)[~np.isfinite(INFINITE)])
-    gradient = np.asarray(tape.gradient(total, scores))
+    assert not np.any(weights[~np.isfinite(INFINITE)])
     assert np.isfinite(gradient).all() and not np.any(gradient[~np.isfinite(INFINITE)])
 
 
@@ -153,9 +154,8 @@ def test_a_graph_of_unknown_lengths_equals_eager(name, jit):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_long_sequences_take_the_dense_path_and_streaming_is_refused(name, monkeypatch):
-    monkeypatch.setattr(tfattn.core.paths.thresholds, "MIN_PAIRS", 1)
-    monkeypatch.setattr(tfattn.core.paths.thresholds, "MIN_SCORES", 1)
-    monkeypatch.setattr(tfattn.core.paths.thresholds, "MIN_TOKENS", 1)
+    thresholds = tfattn.core.paths.thresholds
+    monkeypatch.setitem(thresholds.LEAST, "cpu", thresholds.Least(1, 1, 1, 1, 1))
     _, (query, key, value) = problem(7)
     options = {"normalizer": FUNCTIONS[name][0]}
     np.testing.assert_array_equal(
@@ -243,17 +243,21 @@ def test_a_sink_of_minus_infinity_is_none_also_for_a_row_of_nothing(path, sinks)
     weights, expected = reference.with_sinks(
         reference.dot_product(arrays[0], arrays[1]), np.broadcast_to(sinks, 2), bias == 0
     )
-    tensors = [tf.constant(x) for x in (*arrays, sinks)]
-    with tf.GradientTape() as tape:
-        tape.watch(tensors)
-        query, key, value, sink = tensors
+
+    def total(query, key, value, sink):
         pooled = attend(query, value, key, bias=bias, path=path, return_log_sum_exp=True)
         output, sums = normalizers.add_sinks(*pooled, sink)
-        total = tf.reduce_sum(output**2) + tf.reduce_sum(tf.where(tf.math.is_finite(sums), sums, 0))
-    np.testing.assert_allclose(output, reference.pool(weights, arrays[2]), 1e-6, 1e-6)
-    np.testing.assert_allclose(sums, expected, 1e-6, 1e-6)
-    for gradient in tape.gradient(total, tensors):
-        assert np.isfinite(gradient).all()
+        finite = ops.where(ops.isfinite(sums), sums, 0.0)
+        return ops.sum(output**2) + ops.sum(finite), (output, sums)
+
+    operands = [as_tensor(x, FLOATS[-1]) for x in (*arrays, sinks)]
+    (_, (output, sums)), gradients = both_ways(total, operands, has_aux=True)
+    tolerance = EPSILON["float32"]
+    expected_output = reference.pool(weights, arrays[2])
+    np.testing.assert_allclose(numpy(output), expected_output, tolerance, tolerance)
+    np.testing.assert_allclose(numpy(sums), expected, tolerance, tolerance)
+    for gradient in gradients:
+        assert np.isfinite(numpy(gradient)).all()
 
 
 @pytest.mark.parametrize(
@@ -265,20 +269,22 @@ def test_a_layer_gives_a_row_of_minus_infinities_exact_zeros(normalizer, sink):
     layer.build((1, 3, 4), (1, 5, 4))
     for weight in layer.normalizer.weights:
         weight.assign(sink)
-    query, value = (
-        tf.constant(np.ones((1, 3, 4), "float32")),
-        tf.constant(np.ones((1, 5, 4), "float32")),
-    )
+    operands = [np.ones((1, 3, 4), "float32"), np.ones((1, 5, 4), "float32")]
     bias = np.zeros((3, 5), "float32")
     bias[1] = -np.inf
-    with tf.GradientTape() as tape:
-        tape.watch([query, value])
+
+    def total(query, value):
         output, weights = layer(query, value, bias=bias, return_attention_scores=True)
-        total = tf.reduce_sum(output**2)
+        return ops.sum(output**2), (output, weights)
+
+    (_, found), gradients = both_ways(
+        total, operands, variables=layer.trainable_weights, has_aux=True
+    )
+    output, weights = map(numpy, found)
     assert not np.any(weights[:, 1]) and not np.any(output[:, 1])
     assert np.isfinite(weights).all() and np.all(np.sum(weights, axis=-1)[:, [0, 2]] > 0)
-    for gradient in tape.gradient(total, [query, value, *layer.trainable_weights]):
-        assert np.isfinite(gradient).all()
+    for gradient in gradients:
+        assert np.isfinite(numpy(gradient)).all()
 
 
 def heads(normalizer, **options):

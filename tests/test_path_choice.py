@@ -35,7 +35,8 @@ def test_attend_chooses_its_path_by_size():
             keras.KerasTensor((batch, heads, queries, width)),
             keras.KerasTensor((batch, heads, keys, width)),
         )
-        return "streamed" if choice._is_long(query, key, score) else "dense"
+        is_long = choice._is_long(query, key, score, thresholds.LEAST["cpu"])
+        return "streamed" if is_long else "dense"
 
     assert path(1, 8, 4096, 4096) == "streamed"
     assert path(None, 8, 1024, 1024) == "streamed"

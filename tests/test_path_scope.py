@@ -9,7 +9,7 @@ import pytest
 import tfattn
 from tests.blockwise import assert_close
 from tests.paths import PATHS, streaming
-from tests.tensors import tf
+from tests.tensors import as_tensor, tf
 from tfattn.core.paths import choice, dense, scope
 
 B, T, S, D = 2, 7, 11, 5
@@ -34,7 +34,8 @@ def taken(monkeypatch):
 
 def path_here(**options):
     """The path that a call takes here."""
-    streams = choice.streams(None, QUERY, VALUE, tfattn.core.scores.scaled_dot_product, **options)
+    query, value = map(as_tensor, (QUERY, VALUE))
+    streams = choice.streams(None, query, value, tfattn.core.scores.scaled_dot_product, **options)
     return {True: "streamed", False: "dense"}[streams]
 
 
@@ -46,7 +47,6 @@ def test_a_call_takes_the_path_of_the_scope_and_gives_the_same(path, taken):
     assert_close([here], [tfattn.attend(QUERY, VALUE, mask=tfattn.masks.causal(), path="dense")])
 
 
-@pytest.mark.tensorflow
 @pytest.mark.parametrize("path", ["dense", "streamed"])
 def test_a_path_that_the_call_names_comes_before_the_scope(path, taken):
     with tfattn.path("dense" if path == "streamed" else "streamed"):
@@ -54,7 +54,6 @@ def test_a_path_that_the_call_names_comes_before_the_scope(path, taken):
     assert taken == [path]
 
 
-@pytest.mark.tensorflow
 def test_layers_and_models_take_the_path_of_the_scope(taken):
     model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
     with tfattn.path("streamed"):
@@ -62,7 +61,6 @@ def test_layers_and_models_take_the_path_of_the_scope(taken):
     assert taken == ["streamed"]
 
 
-@pytest.mark.tensorflow
 def test_the_inner_scope_counts_and_none_gives_the_choice_back_to_the_sizes():
     short = "dense"
     assert path_here(return_weights=False) == short
@@ -75,7 +73,6 @@ def test_the_inner_scope_counts_and_none_gives_the_choice_back_to_the_sizes():
     assert scope.wanted() is None
 
 
-@pytest.mark.tensorflow
 def test_one_scope_is_entered_again_within_itself_and_after():
     streamed = tfattn.path("streamed")
     for _ in range(2):
@@ -92,7 +89,6 @@ def test_a_scope_ends_with_an_error():
     assert scope.wanted() is None
 
 
-@pytest.mark.tensorflow
 def test_a_scope_belongs_to_its_thread():
     shared, gate, seen = tfattn.path("streamed"), threading.Barrier(3), {}
 
@@ -116,7 +112,6 @@ def test_a_scope_belongs_to_its_thread():
     assert {seen[name, when] for name in managers for when in ("before", "after")} == {None}
 
 
-@pytest.mark.tensorflow
 def test_weights_are_returned_in_a_streamed_scope():
     with tfattn.path("streamed"):
         _, weights = tfattn.attend(QUERY, VALUE, return_weights=True)

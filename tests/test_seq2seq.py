@@ -10,7 +10,7 @@ from keras import ops
 import tfattn
 from tests.recurrent import CountingScore
 from tests.repeated import Repeated
-from tests.tensors import as_tensor, both_ways, dtype_of, numpy, tf
+from tests.tensors import as_tensor, both_ways, dtype_of, needs_xla, numpy, tf
 from tfattn import BahdanauSeq2Seq
 
 SOURCE, TARGET, WIDTH, UNITS, T = 13, 11, 5, 7, 5
@@ -237,9 +237,11 @@ def test_padding_a_batch_differently_changes_no_real_scores(case):
     source, target = sentences()
     wanted = numpy(model((source, target)))
     longer = numpy(model((np.pad(source, ((0, 0), (0, 4))), np.pad(target, ((0, 0), (0, 2))))))
-    np.testing.assert_allclose(longer[:, :T][target != 0], wanted[target != 0], atol=1e-6)
+    # Products of other sizes are summed in another order.
+    rounding = {"rtol": 1e-5, "atol": 1e-6}
+    np.testing.assert_allclose(longer[:, :T][target != 0], wanted[target != 0], **rounding)
     alone = numpy(model((source[:1, :4], target[:1])))
-    np.testing.assert_allclose(alone[0], wanted[0], atol=1e-6)
+    np.testing.assert_allclose(alone[0], wanted[0], **rounding)
 
 
 @pytest.mark.slow
@@ -338,6 +340,7 @@ def test_fit_learns_to_turn_words_around():
     assert history["masked_accuracy"][-1] > 0.9
 
 
+@needs_xla
 @pytest.mark.slow
 def test_fit_under_xla_takes_the_same_steps():
     roads = {"run_eagerly": True}, {"jit_compile": True}

@@ -51,17 +51,24 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.coordinator and None in (options.processes, options.process_id):
+        parser.error("--coordinator needs --processes and --process-id beside it")
+    if options.process_id is not None and not options.coordinator:
+        parser.error("--process-id needs --coordinator beside it")
+    if options.process_id is not None and not 0 <= options.process_id < options.processes:
+        parser.error(f"--process-id must be from 0 to {options.processes - 1}")
     backup = options.out / "run.backup"
     if backup.exists() and not options.resume and not options.worker:
         parser.error(f"{backup} is there: --resume goes on with it, --out names another folder")
     return options
 
 
-def launched_place() -> int | None:
-    """The number of this process in the job of a launcher, or None where there is no such job."""
+def launched() -> tuple[int, int] | None:
+    """(Number of this process, how many there are) in a launcher's job, or None without one."""
     sizes = [int(os.environ[name]) for name in JOB_SIZES if name in os.environ]
     places = [int(os.environ[name]) for name in PLACES if name in os.environ]
-    return places[0] if places and max(sizes, default=1) > 1 else None
+    size = max(sizes, default=1)
+    return (places[0], size) if places and size > 1 else None
 
 
 def join(options: argparse.Namespace) -> None:
@@ -69,7 +76,7 @@ def join(options: argparse.Namespace) -> None:
     import jax
     import keras
 
-    if options.coordinator or launched_place() is not None:
+    if options.coordinator or launched():
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         # What is None here, Keras or JAX finds in the environment.
         keras.distribution.initialize(options.coordinator, options.processes, options.process_id)
@@ -190,10 +197,14 @@ def main() -> int:
     # The work is done by processes that this one watches: JAX may end one that lost its peers
     # without a word of ours.
     command = [sys.executable, *sys.argv, "--worker"]
-    processes, place = options.processes or 1, launched_place()
-    if options.coordinator or processes == 1:
-        place = options.process_id if options.coordinator else place or 0
+    processes = options.processes or 1
+    if options.coordinator:
+        commands = {options.process_id: command}
+    elif job := launched():
+        place, processes = job
         commands = {place: command}
+    elif processes == 1:
+        commands = {0: command}
     else:
         address = ["--coordinator", free_address()]
         commands = {i: [*command, *address, "--process-id", str(i)] for i in range(processes)}

@@ -1,5 +1,6 @@
 """A Transformer whose weights are split over devices, on the eight that a CPU can stand for."""
 
+import importlib.util
 import json
 import math
 import re
@@ -11,7 +12,9 @@ import pytest
 from tests.processes import printed
 from tfattn import training
 
-needs_jax = pytest.mark.skipif("not __import__('importlib').util.find_spec('jax')")
+needs_jax = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="needs jax, which runs on several devices"
+)
 LAYOUTS = __file__.replace("test_layouts", "layouts")
 DEVICES = 4  # along the axis of the model
 CASES = ("own", "shared", "by width")

@@ -12,7 +12,7 @@ from tfattn.core import biases, softmax
 from tfattn.core.floats import given_floats
 from tfattn.core.guard import zero_hidden
 from tfattn.core.masks import hooks
-from tfattn.core.paths import checkpointed, choice, dense
+from tfattn.core.paths import checkpointed, choice, dense, fused
 from tfattn.core.scores import facts_of, scaled_dot_product
 
 __all__ = ["attend"]
@@ -53,11 +53,13 @@ def attend(
     a window it is also faster; without a mask it takes about as long. On PyTorch, and on a GPU with
     JAX, it is the backend's own kernel where this has the mask and the score.
 
-    By default `attend` streams where T and S are at least 64, T · S is at least 512², and
+    On a CPU `attend` streams by default where T and S are at least 64, T · S is at least 512², and
     B · H · T · S is at least 2²³. For a score other than a dot product, T · S times the width of
-    the operands is at least 512², and B · H · T · S times that width at least 2²⁴. It never streams
-    where the weights are returned. A graph whose lengths are not known yet holds both paths, and
-    chooses when it runs.
+    the operands is at least 512², and B · H · T · S times that width at least 2²⁴. Where PyTorch's
+    kernel takes the call, 512² pairs are enough. On other devices the numbers are larger:
+    T · S 1024², and 2²⁷ or 2²⁸ in all; a backend's own kernel takes all it can. It never streams
+    where the weights are returned. On TensorFlow, a graph whose lengths are not known yet holds
+    both paths, and chooses when it runs; JAX and PyTorch know them when they run.
 
     Args:
         query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with H heads.
@@ -66,9 +68,9 @@ def attend(
         key: float `(B, S, Dk)` or `(B, G, S, Dk)`. Defaults to `value`.
         score: function of query, key and `parameters` to scores before softmax, `(B, T, S)` or
             `(B, H, T, S)`: one of `tfattn.core.scores`, or your own.
-        parameters: the tensors that the score needs besides its operands. When streamed, a tensor
-            that the score closes over instead would get no gradient; it is refused where it is
-            found.
+        parameters: the tensors that the score needs besides its operands. When streamed on
+            TensorFlow, a tensor that the score closes over instead would get no gradient; it is
+            refused where it is found. JAX and PyTorch differentiate by it.
         mask: a mask object of `tfattn.masks`, or a bool array `(T, S)`, `(B, T, S)` or
             `(B, H, T, S)`; True = may attend.
         bias: float, added to the scores, broadcastable to them; or a bias object of
@@ -129,7 +131,16 @@ def attend(
     if normalizer is not None and return_log_sum_exp:
         expected = "be None where `return_log_sum_exp` is wanted, which is the softmax's"
         _checks.fail("attend", "normalizer", expected, normalizer)
-    streams = choice.streams(path, query, key, score, return_weights, normalizer)
+    plain = bias is None and not (dropout or return_log_sum_exp)
+    streams = choice.streams(
+        path,
+        query,
+        key,
+        score,
+        return_weights,
+        normalizer,
+        lambda: plain and fused.takes(query, value, key, score, mask),
+    )
     arguments = (query, value, key, score, parameters, mask, bias)
     if streams is False:
         drop = None

@@ -7,7 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import biases, masks, pairs
+from tfattn.core import biases, masks, pairs, symbolic
 from tfattn.core.floats import given_floats
 
 __all__ = ["masked_softmax"]
@@ -55,8 +55,10 @@ def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Ten
 def rule_of(
     who: str, shape: Shape, mask: Any = None, valid_lens: Any = None, name: str = "mask"
 ) -> masks.Mask | None:
-    """One mask object of `mask` and `valid_lens`, checked against the shape of the scores."""
-    lengths = None
+    """One mask object of `mask` and `valid_lens`, checked against the shape of the scores; None
+    where only shapes are asked for, of sizes that the mask's arrays need not have.
+    """
+    lengths, shape = None, symbolic.known_sizes(shape)
     if valid_lens is not None:
         valid_lens = pairs.checked_int(who, "valid_lens", valid_lens)
         _checks.rank(who, "valid_lens", valid_lens.shape, (1, 2), "(B,) or (B, T)")
@@ -70,7 +72,7 @@ def rule_of(
             pairs.check_square(who, name, mask.shape, shape)
         mask = masks.every(mask)
         mask.check(who, name, shape)
-    return masks.every(mask, lengths)
+    return None if symbolic.only_shapes_are_asked_for() else masks.every(mask, lengths)
 
 
 def normalise(scores: Tensor, visible: Tensor | None = None) -> Tensor:

@@ -61,20 +61,34 @@ class ArrayBatches(keras.utils.PyDataset):
 
 class _Mapped(keras.utils.PyDataset):
     def __init__(self, batches: keras.utils.PyDataset, change: Callable):
-        super().__init__()
+        super().__init__(
+            workers=batches.workers,
+            use_multiprocessing=batches.use_multiprocessing,
+            max_queue_size=batches.max_queue_size,
+        )
         self._batches, self._change = batches, change  # of a whole batch
-        self.on_epoch_begin, self.on_epoch_end = batches.on_epoch_begin, batches.on_epoch_end
 
     def __len__(self) -> int:
         return len(self._batches)
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._batches.num_batches
 
     def __getitem__(self, index: int) -> Any:
         return self._change(self._batches[index])
 
     def __iter__(self) -> Iterator[Any]:
+        # Not by index, which would be the same epoch each time that is gone through.
         return map(self._change, self._batches)
 
     as_numpy_iterator = __iter__
+
+    def on_epoch_begin(self) -> None:
+        self._batches.on_epoch_begin()
+
+    def on_epoch_end(self) -> None:
+        self._batches.on_epoch_end()
 
 
 def mapped(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDataset:

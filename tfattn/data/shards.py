@@ -1,11 +1,12 @@
 """Batches for several processes: each has its rows of every batch."""
 
-from typing import Any
+import functools
 
 import keras
 import numpy as np
 
 from tfattn import _checks
+from tfattn.data.arrays import mapped
 from tfattn.data.epochs import Dataset
 
 __all__ = ["shard_batches"]
@@ -57,12 +58,12 @@ def shard_batches(
         _checks.fail(who, "shard", f"be below `num_shards`={num_shards}", shard)
     _checks.positive_int(who, "row_multiple", row_multiple)
     if isinstance(batches, keras.utils.PyDataset):
-        return _Shards(batches, num_shards, shard, row_multiple)
-    import tensorflow as tf
-
-    if not isinstance(batches, tf.data.Dataset):
+        of_shard = {"num_shards": num_shards, "shard": shard, "row_multiple": row_multiple}
+        return mapped(batches, functools.partial(_rows, **of_shard))
+    if not hasattr(batches, "element_spec"):
         expected = "be a tf.data.Dataset or a keras.utils.PyDataset"
         _checks.fail(who, "batches", expected, batches)
+    import tensorflow as tf
 
     def rows(array):
         size = -(-tf.shape(array)[0] // (num_shards * row_multiple)) * row_multiple
@@ -77,39 +78,10 @@ def shard_batches(
     ).prefetch(tf.data.AUTOTUNE)
 
 
-class _Shards(keras.utils.PyDataset):
-    """The rows of one shard, of each batch of another dataset."""
-
-    def __init__(
-        self, batches: keras.utils.PyDataset, num_shards: int, shard: int, row_multiple: int
-    ):
-        super().__init__(
-            workers=batches.workers,
-            use_multiprocessing=batches.use_multiprocessing,
-            max_queue_size=batches.max_queue_size,
-        )
-        self._batches = batches
-        self._num_shards, self._shard, self._row_multiple = num_shards, shard, row_multiple
-
-    def __getitem__(self, index: int) -> Any:
-        return keras.tree.map_structure(self._rows, self._batches[index])
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    @property
-    def num_batches(self) -> int | None:
-        return self._batches.num_batches
-
-    def on_epoch_begin(self) -> None:
-        self._batches.on_epoch_begin()
-
-    def on_epoch_end(self) -> None:
-        self._batches.on_epoch_end()
-
-    def _rows(self, array):
-        array = np.asarray(array)
-        size = -(-len(array) // (self._num_shards * self._row_multiple)) * self._row_multiple
-        missing = [[0, self._num_shards * size - len(array)]]
-        padded = np.pad(array, missing + [[0, 0]] * (array.ndim - 1))
-        return padded[self._shard * size : (self._shard + 1) * size]
+def _rows(array: np.ndarray, num_shards: int, shard: int, row_multiple: int) -> np.ndarray:
+    """The rows of one shard."""
+    array = np.asarray(array)
+    size = -(-len(array) // (num_shards * row_multiple)) * row_multiple
+    missing = [[0, num_shards * size - len(array)]]
+    padded = np.pad(array, missing + [[0, 0]] * (array.ndim - 1))
+    return padded[shard * size : (shard + 1) * size]

@@ -96,10 +96,12 @@ def _compiled_by_jax(run: _Run) -> Callable:
         return list(owner.variables)
 
     def arrays_of_result(key, arrays):
-        """Of a run; what else is in its result goes into `results`."""
+        """Of a run; what else is in its result goes into `results`, which other shapes may have
+        more of.
+        """
         result = run(*jax.tree.unflatten(key.structure, key.join(arrays)))
         leaves, structure = jax.tree.flatten(result)
-        results[key], arrays = _Layout.of(leaves, structure)
+        results[_shapes(key, arrays)], arrays = _Layout.of(leaves, structure)
         return arrays
 
     @functools.partial(jax.jit, static_argnums=0)
@@ -109,16 +111,21 @@ def _compiled_by_jax(run: _Run) -> Callable:
 
     def call(*tensors):
         key, arrays = _Layout.of(*jax.tree.flatten(tensors))
-        shapes = key, tuple((array.shape, array.dtype) for array in arrays)
+        shapes = _shapes(key, arrays)
         if not hasattr(getattr(run.step(), "__self__", None), "variables") and shapes not in known:
             with _Reading() as scope:
                 jax.eval_shape(functools.partial(arrays_of_result, key), arrays)
             read.update(scope.variables)
             known.add(shapes)
         arrays = traced(key, [variable.value for variable in variables()], arrays)
-        return jax.tree.unflatten(results[key].structure, results[key].join(arrays))
+        return jax.tree.unflatten(results[shapes].structure, results[shapes].join(arrays))
 
     return call
+
+
+def _shapes(key: "_Layout", arrays: list) -> tuple:
+    """What a trace is of: arrays of those shapes, in that layout."""
+    return key, tuple((array.shape, array.dtype) for array in arrays)
 
 
 class _Layout(NamedTuple):

@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
+from tfattn.core import symbolic
 from tfattn.core.rule import Rule
 
 __all__ = [
@@ -155,13 +156,14 @@ def spec_of_call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
     if layer.built:
         given = dict(zip(inspect.signature(layer.call).parameters, args, strict=False)) | kwargs
         rules = {name: value for name, value in given.items() if isinstance(value, Rule)}
-        if not rules:
-            return keras.Operation.compute_output_spec(layer, *args, **kwargs)
-        # JAX takes each argument that it is given for an array.
-        call = staticmethod(functools.partial(layer.call, **rules))
-        stand_in = type(type(layer).__name__, (), {"call": call, "name": layer.name})()
-        others = {name: value for name, value in given.items() if name not in rules}
-        return keras.Operation.compute_output_spec(stand_in, **others)
+        with symbolic.asking_for(given):
+            if not rules:
+                return keras.Operation.compute_output_spec(layer, *args, **kwargs)
+            # JAX takes each argument that it is given for an array.
+            call = staticmethod(functools.partial(layer.call, **rules))
+            stand_in = type(type(layer).__name__, (), {"call": call, "name": layer.name})()
+            others = {name: value for name, value in given.items() if name not in rules}
+            return keras.Operation.compute_output_spec(stand_in, **others)
     state = random.getstate()  # from which Keras draws seeds: a question about shapes moves none on
     try:
         return copy_of(layer)(*args, **kwargs)

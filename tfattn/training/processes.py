@@ -14,6 +14,8 @@ from keras import ops
 
 __all__ = ["alone", "count", "from_first", "is_first", "to_numpy"]
 
+PIECE = 2**28  # bytes that are sent at a time: each process holds several copies of them
+
 
 def count() -> int:
     """How many processes train together."""
@@ -39,13 +41,24 @@ def from_first(content: bytes | None) -> bytes | None:
         return content
     from jax.experimental import multihost_utils
 
-    size = -1 if content is None else len(content)
-    size = int(multihost_utils.broadcast_one_to_all(np.int32(size)))
-    if size < 0:
+    def sent(array):
+        return np.asarray(multihost_utils.broadcast_one_to_all(array))
+
+    # JAX has 32 bits for an integer, and a size may have more.
+    size = (-1, 0) if content is None else divmod(len(content), PIECE)
+    whole, rest = map(int, sent(np.array(size, "int32")))
+    if whole < 0:
         return None
-    given = is_first() and content is not None
-    array = np.frombuffer(content, np.uint8) if given else np.zeros(size, np.uint8)
-    return np.asarray(multihost_utils.broadcast_one_to_all(array)).tobytes()
+    given = memoryview(content) if is_first() and content is not None else None
+    pieces = []
+    for number in range(whole + 1):
+        length = PIECE if number < whole else rest
+        if given is None:
+            piece = np.zeros(length, "uint8")
+        else:
+            piece = np.frombuffer(given[number * PIECE :][:length], "uint8")
+        pieces.append(sent(piece).tobytes() if length else b"")
+    return b"".join(pieces)
 
 
 def to_numpy(variable: keras.Variable) -> np.ndarray:

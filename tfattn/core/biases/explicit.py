@@ -8,7 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import pairs
+from tfattn.core import pairs, symbolic
 from tfattn.core.biases.base import Bias, registered
 from tfattn.core.floats import floating, given_parameter
 from tfattn.core.masks.base import Mask
@@ -68,11 +68,14 @@ class explicit(Bias):
         return {"bias": keras.saving.serialize_keras_object(array)}
 
 
-def checked(who: str, bias: Any, scores_shape: Sequence[int | None]) -> Bias:
-    """A bias object of what a caller gives as `bias`, if it fits scores of that static shape."""
+def checked(who: str, bias: Any, scores_shape: Sequence[int | None]) -> Bias | None:
+    """A bias object of what a caller gives as `bias`, if it fits scores of that static shape; None
+    where only shapes are asked for, of sizes that the bias's arrays need not have.
+    """
+    scores_shape = symbolic.known_sizes(scores_shape)
     if isinstance(bias, Mask):
         _checks.fail(who, "bias", "be numbers or a bias object (a mask object is a mask)", bias)
     if not isinstance(bias, Bias):
-        return explicit(pairs.checked_bias(who, bias, scores_shape))
+        bias = explicit(pairs.checked_bias(who, bias, scores_shape))
     bias.check(who, "bias", scores_shape)
-    return bias
+    return None if symbolic.only_shapes_are_asked_for() else bias

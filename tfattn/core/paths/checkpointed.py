@@ -3,7 +3,8 @@
 The T × S scores are cut into blocks, of t queries and s keys. Each row of blocks goes over the keys
 with an online softmax, and the backend differentiates it. `keras.remat` has it keep no more than
 what goes into a row, and into a block, and compute the rest again on the way back (gradient
-checkpointing). Blocks that the mask hides are skipped.
+checkpointing). Blocks that the mask hides are skipped. On JAX calls of one kind share a compiled
+function: a loop is compiled each time that its body is another function.
 
 TensorFlow has `blockwise`, where both passes are written out.
 
@@ -11,6 +12,7 @@ Source: Rabe, Staats 2021, arXiv:2112.05682 (the algorithm and its checkpoints);
 Gimelshein 2018, arXiv:1805.02867 (the online softmax).
 """
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -21,11 +23,11 @@ import numpy as np
 from keras import ops
 
 from tfattn._types import Size, Tensor
-from tfattn.core import masks, pairs, products, softmax
+from tfattn.core import masks, pairs, products, softmax, trees
 from tfattn.core.biases import Bias
 from tfattn.core.guard import guard
 from tfattn.core.masks import Mask, hooks
-from tfattn.core.paths import dense, fused, thresholds
+from tfattn.core.paths import dense, devices, fused, thresholds
 from tfattn.core.scores import facts_of
 
 __all__ = ["attend"]
@@ -57,23 +59,99 @@ def attend(
         return dense.attend(
             query, value, key, score, parameters, mask, bias, return_log_sum_exp=return_log_sum_exp
         )
+    plain = bias is None and not (dropout or return_log_sum_exp or block)
+    mask_arrays, mask = trees.flatten(mask)
+    bias_arrays, of_bias = trees.flatten(bias)
+    kind = _Kind(
+        _Squares.of(query, key, score, block),
+        len(query.shape),
+        score,
+        mask,
+        of_bias,
+        dropout,
+        return_log_sum_exp,
+        plain and fused.takes(query, value, key, score, trees.unflatten(mask, mask_arrays)),
+    )
+    tensors = _Tensors(
+        [query, key, value],
+        [ops.convert_to_tensor(x) for x in parameters],
+        mask_arrays,
+        bias_arrays,
+        # Read once: a variable is not for a loop to read.
+        [] if bias is None else [ops.convert_to_tensor(x) for x in bias.parameters()],
+        _drawn(seed) if dropout else None,
+    )
+    if keras.backend.backend() == "jax" and kind.is_shareable:
+        return _compiled(kind)(tensors)
+    return _computed(kind, tensors)
+
+
+class _Tensors(NamedTuple):
+    """The tensors of a call."""
+
+    operands: list  # query, key, value
+    parameters: list  # of the score
+    mask: list
+    bias: list
+    learned: list  # the parameters of the bias
+    drawn: Any  # what the noise of dropout is drawn from, or None
+
+
+class _Kind(NamedTuple):
+    """What a call holds besides its tensors; hashable."""
+
+    squares: "_Squares"
+    rank: int
+    score: Callable[..., Tensor]
+    mask: trees.Structure  # taken apart, as is the bias
+    bias: trees.Structure
+    dropout: float
+    return_log_sum_exp: bool
+    is_fused: bool
+
+    @property
+    def is_shareable(self):
+        """Whether two calls of one kind do the same: not where an own object may differ."""
+        return facts_of(self.score).is_pure and all(map(trees.is_shareable, (self.mask, self.bias)))
+
+
+@functools.lru_cache(thresholds.SHARED_CALLS)
+def _compiled(kind):
+    import jax
+
+    return jax.jit(functools.partial(_computed, kind))
+
+
+def _computed(kind, tensors):
+    """What `attend` returns, of the tensors of a call."""
+    query, key, value = tensors.operands
     given = value.dtype
     of_sums = keras.backend.result_type(query.dtype, key.dtype, "float32")
     wide = keras.backend.result_type(query.dtype, key.dtype, value.dtype, "float32")
-    parameters = [ops.convert_to_tensor(x) for x in parameters]
-    drawn = _drawn(seed) if dropout else None
-    squares = _Squares.of(query, key, score, block)
-    # Read once: a variable is not for a loop to read.
-    learned = [] if bias is None else [ops.convert_to_tensor(x) for x in bias.parameters()]
-    call = _Call(squares, len(query.shape), score, parameters, mask, bias, learned, dropout, drawn)
+    mask = trees.unflatten(kind.mask, tensors.mask)
+    call = _Call(
+        kind.squares,
+        kind.rank,
+        kind.score,
+        tensors.parameters,
+        mask,
+        trees.unflatten(kind.bias, tensors.bias),
+        tensors.learned,
+        kind.dropout,
+        tensors.drawn,
+    )
+
+    def by_blocks(query, key, value):
+        output, sums = _rows(call, *(ops.cast(x, wide) for x in (query, key, value)))
+        return ops.cast(output, given), sums
+
     if mask is not None:
         query, key, value, *_ = guard(query, key, value, lambda broken: _sees(call, query, broken))
-    plain = bias is None and not (dropout or return_log_sum_exp or block)
-    if plain and fused.takes(query, value, key, score, mask):
-        return fused.attend(query, value, key, score, mask)
-    output, sums = _rows(call, *(ops.cast(x, wide) for x in (query, key, value)))
-    output = ops.cast(output, given)
-    return (output, ops.cast(sums, of_sums)) if return_log_sum_exp else output
+    if kind.is_fused:
+        options = {"again": lambda *operands: by_blocks(*operands)[0]}
+        return fused.attend(query, value, key, kind.score, mask, **options)
+    output, sums = by_blocks(query, key, value)
+    return (output, ops.cast(sums, of_sums)) if kind.return_log_sum_exp else output
 
 
 class _Squares(NamedTuple):
@@ -86,11 +164,12 @@ class _Squares(NamedTuple):
 
     @classmethod
     def of(cls, query, key, score, block):
-        numbers = thresholds.CHECKPOINTED_NUMBERS
+        sizes = devices.chosen(thresholds.CHECKPOINTED, query)
+        numbers = sizes.numbers
         if not facts_of(score).is_product:
             numbers //= query.shape[-1]
         side = math.isqrt(numbers // max(1, math.prod(query.shape[:-2])))
-        side = min(max(side, thresholds.CHECKPOINTED_LEAST), thresholds.BLOCK_KEYS)
+        side = min(max(side, sizes.least), sizes.most)
         sides = block or (side, side)
         lengths = query.shape[-2], key.shape[-2]
         # Spread evenly, so that as little as can be is padding.

@@ -3,10 +3,13 @@
 
 Neither holds the T × S scores, forward or backward. Both know dot products, and of masks here the
 causal one of as many queries as keys: a mask as an array would be as large as the scores. Other
-calls go by `checkpointed`.
+calls go by `checkpointed`, and so do second derivatives on PyTorch, whose kernel has none. cuDNN's
+has none either, and says so.
 """
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -29,8 +32,20 @@ def takes(query: Tensor, value: Tensor, key: Tensor, score: Callable, mask: Mask
     return alike and _KERNELS.get(keras.backend.backend(), _no_kernel)(query)
 
 
-def attend(query: Tensor, value: Tensor, key: Tensor, score: Callable, mask: Mask | None) -> Tensor:
-    """Output `(B, H, T, Dv)`, of operands as `core.guard` leaves them."""
+def attend(
+    query: Tensor,
+    value: Tensor,
+    key: Tensor,
+    score: Callable,
+    mask: Mask | None,
+    again: Callable[..., Tensor],
+) -> Tensor:
+    """Output `(B, H, T, Dv)`, of operands as `core.guard` leaves them.
+
+    Args:
+        again: function of query, key and value to the same output, which can be differentiated
+            twice.
+    """
     scale = query.shape[-1] ** -0.5 if facts_of(score).is_scaled else 1.0
     options = {"is_causal": mask is not None, "scale": scale}
     if keras.backend.backend() == "torch":
@@ -38,8 +53,45 @@ def attend(query: Tensor, value: Tensor, key: Tensor, score: Callable, mask: Mas
 
         function = torch.nn.functional.scaled_dot_product_attention
         grouped = query.shape[1] != key.shape[1]
-        return function(query, key, value, **options, enable_gqa=grouped)
+        output = function(query, key, value, **options, enable_gqa=grouped)
+        is_differentiated = torch.is_grad_enabled() and output.requires_grad
+        if not is_differentiated or torch.compiler.is_compiling():
+            return output
+        return _differentiable_twice().apply(output, again, query, key, value)
     return _by_jax(query, value, key, "cudnn", **options)
+
+
+@functools.cache
+def _differentiable_twice() -> Any:
+    """PyTorch's function of (output, again, query, key, value) to the same output.
+
+    A gradient that is itself to be differentiated is taken of `again`, and any other of the kernel.
+    """
+    import torch
+
+    class DifferentiableTwice(torch.autograd.Function):
+        @staticmethod
+        def forward(output, again, query, key, value):
+            return output.view_as(output)
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            _, ctx.again, *operands = inputs
+            ctx.save_for_backward(*operands)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            if not torch.is_grad_enabled():
+                return gradient, None, None, None, None
+            # Views, since one of the operands may be computed from another.
+            operands = [x.view_as(x) for x in ctx.saved_tensors]
+            wanted = [x for x in operands if x.requires_grad]
+            found = iter(
+                torch.autograd.grad(ctx.again(*operands), wanted, gradient, create_graph=True)
+            )
+            return None, None, *(next(found) if x.requires_grad else None for x in operands)
+
+    return DifferentiableTwice
 
 
 def _by_jax(query, value, key, implementation, **options):

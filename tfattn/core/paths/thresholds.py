@@ -1,19 +1,40 @@
 """Sizes that were measured and not derived: what each one trades.
 
 They were found on machines with two cores; `docs/performance.md` has the measurements. A result
-never depends on them beyond rounding.
+never depends on them beyond rounding. Tables have an entry for CPUs, and one for other devices, of
+which none has been measured: it follows from what scores take of a memory of 16 GB and more, and
+from how much work keeps such a device busy.
 """
+
+from typing import NamedTuple
 
 # When attention goes block by block (`paths.choice`).
 
-# Least queries and keys. For fewer the scores are no larger than the operands.
-MIN_TOKENS = 64
-# Least T · S of a head. For fewer, fetching blocks costs more than it saves.
-MIN_PAIRS = 2**18
-# Least scores of all rows and heads, 32 MB. Fewer stay in reach of the caches as they are.
-MIN_SCORES = 2**23
-# Least pairs times width, where a score is no product. A compiled one must earn its compilation.
-MIN_WIDE_NUMBERS = 2**24
+
+class Least(NamedTuple):
+    """From which sizes on.
+
+    Attributes:
+        tokens: queries, and keys. For fewer the scores are no larger than the operands.
+        pairs: T · S of a head. For fewer, fetching blocks costs more than it saves.
+        scores: of all rows and heads. On a CPU 32 MB: fewer stay in reach of the caches as they
+            are. Elsewhere 512 MB: fewer fit, and few large products are quicker than many small.
+        wide_numbers: pairs times width, where a score is no product. A compiled one must earn its
+            compilation.
+        fused_pairs: T · S of a head, where the backend has a kernel of its own for the call.
+    """
+
+    tokens: int
+    pairs: int
+    scores: int
+    wide_numbers: int
+    fused_pairs: int
+
+
+LEAST = {
+    "cpu": Least(64, 2**18, 2**23, 2**24, 2**18),
+    "other": Least(64, 2**20, 2**27, 2**28, 1),
+}
 # Rows of a batch that the graph alone will know. With fewer, long sequences would stay dense.
 UNKNOWN_BATCH = 16
 
@@ -35,11 +56,25 @@ ADDITIVE_BLOCK_NUMBERS = 2**22
 # Matrices in a block of all heads: as many as a product has threads for.
 MATRICES_PER_STEP = 8
 
-# Scores of a block of `checkpointed`, of all rows and heads together; where a score is no product,
-# times its width. More hold more, fewer leave more to the loop.
-CHECKPOINTED_NUMBERS = 2**21
-# Least side of such a block.
-CHECKPOINTED_LEAST = 64
+
+class Checkpointed(NamedTuple):
+    """Sizes of a block of `checkpointed`.
+
+    Attributes:
+        numbers: scores, of all rows and heads together; where a score is no product, times its
+            width. More hold more, fewer leave more to the loop.
+        least: queries and keys.   most: likewise. More skip less under a mask.
+    """
+
+    numbers: int
+    least: int
+    most: int
+
+
+CHECKPOINTED = {
+    "cpu": Checkpointed(2**21, 64, 512),
+    "other": Checkpointed(2**25, 64, 2048),
+}
 
 # How much is computed at a time.
 

@@ -174,7 +174,8 @@ class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
                 value = zero_hidden(value, seen)
                 key = value if same else zero_hidden(key, seen)
         return_weights = return_attention_scores or recording.active()
-        dropout = self.dropout if training else 0.0
+        # In this order: under `keras.RematScope` JAX has tensors for flags.
+        dropout = self.dropout if self.dropout and training else 0.0
         output, weights = self.pool(query, value, key, mask, bias, dropout, return_weights)
         if query_mask is not None:
             output = self._carry((output, query_mask))

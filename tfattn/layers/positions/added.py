@@ -9,6 +9,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
+from tfattn.core import symbolic
 from tfattn.core.floats import given_tensor
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.parts import keras_object, spec_of_call
@@ -52,9 +53,7 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
             start = start[:, None]  # (B, 1)
         _, length, width = inputs.shape
         in_order = positions is None and isinstance(start_index, numbers.Integral)
-        # An unknown size is None, on JAX an expression, and on PyTorch a number that is made up.
-        is_known = isinstance(length, int) and str(getattr(inputs, "device", "")) != "meta"
-        if in_order and self.max_length is not None and is_known:
+        if in_order and self.max_length is not None and symbolic.known_size(length) is not None:
             if start_index + length > self.max_length:
                 expected = f"have at most `max_length`={self.max_length} positions, counted from 0"
                 _checks.fail(who, "inputs", expected, int(start_index) + length)

@@ -1,0 +1,30 @@
+"""What computes: a CPU, or something with memory and threads of its own."""
+
+import functools
+from typing import Any
+
+import keras
+
+from tfattn._types import Tensor
+
+__all__ = ["chosen", "kind"]
+
+
+def kind(tensor: Tensor) -> str:
+    """The device that computes with a tensor: "cpu", or a backend's name of another, such as "gpu"
+    or "cuda".
+    """
+    if keras.backend.backend() == "torch":
+        return tensor.device.type
+    return _first_device()
+
+
+@functools.cache
+def _first_device() -> str:
+    # A tensor of a graph has no device yet: JAX and TensorFlow take this one.
+    return keras.distribution.list_devices()[0].partition(":")[0].lower()
+
+
+def chosen(table: dict[str, Any], tensor: Tensor) -> Any:
+    """The entry of a table in `thresholds` for the device of a tensor."""
+    return table["cpu"] if kind(tensor) == "cpu" else table["other"]

@@ -1,0 +1,55 @@
+"""Shapes that are asked for before there are numbers."""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+
+__all__ = ["asking_for", "known_size", "known_sizes", "only_shapes_are_asked_for"]
+
+# Whether what a layer is asked about has unknown sizes only in its first axis, the batch.
+_lengths_are_known: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "tfattn.lengths_are_known", default=False
+)
+
+
+def only_shapes_are_asked_for() -> bool:
+    """Whether this call is made to find the shapes of a functional model, with stand-ins that need
+    not have the sizes of what a mask holds.
+
+    On PyTorch they have some size, and what is unknown is what two sizes tell apart. On JAX they
+    have expressions for sizes. TensorFlow has unknown sizes of its own.
+    """
+    if keras.backend.backend() == "tensorflow":
+        return False
+    scope = keras.SymbolicScope()
+    with scope:  # it notes the one around it
+        return scope.original_scope is not None
+
+
+@contextlib.contextmanager
+def asking_for(arguments: Any) -> Iterator[None]:
+    """A scope in which a layer is asked for the shapes of those symbolic arguments."""
+    shapes = [x.shape for x in keras.tree.flatten(arguments) if isinstance(x, keras.KerasTensor)]
+    token = _lengths_are_known.set(all(None not in shape[1:] for shape in shapes))
+    try:
+        yield
+    finally:
+        _lengths_are_known.reset(token)
+
+
+def known_size(size: Any) -> int | None:
+    """A length, or None where it may be an expression, or made up."""
+    if keras.backend.backend() == "torch" and only_shapes_are_asked_for():
+        return size if _lengths_are_known.get() else None
+    return size if isinstance(size, int) else None
+
+
+def known_sizes(shape: Sequence[Any]) -> tuple[int | None, ...]:
+    """The shape `(B, T, S)` or `(B, H, T, S)` of scores, whose heads are known at all times."""
+    is_made_up = keras.backend.backend() == "torch" and only_shapes_are_asked_for()
+    batch = None if is_made_up else known_size(shape[0])
+    heads = tuple(shape[1:2]) if len(shape) == 4 else ()
+    return (batch, *heads, *map(known_size, shape[-2:]))
