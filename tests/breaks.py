@@ -1059,7 +1059,7 @@ BREAKS = [
         "scores + ops.where(ends, beams.at_end[:, None], 0.0)",
         "scores + beams.at_end[:, None]",
         "tests/test_decoding_beam_rules.py::"
-        "test_a_few_beams_with_a_coverage_penalty_stop_no_sooner_than_they_may",
+        "test_open_beams_are_compared_without_what_they_have_yet_to_look_at",
         "open beams are ranked by what they have yet to look at",
     ),
     Break(

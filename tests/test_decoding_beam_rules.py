@@ -91,6 +91,42 @@ def test_enough_beams_with_a_coverage_penalty_find_what_trying_everything_finds(
             assert free != [tokens for _, tokens in wanted]
 
 
+def few_with_coverage(table, weights, limit, penalty, strength, num_beams):
+    """Beam search in which a beam gets its coverage penalty when it ends."""
+    beams = [((BEGIN,), 0.0, 0.0)]
+
+    def score(beam):
+        return beam[1] / max(len(beam[0]) - 1, 1) ** penalty + beam[2]
+
+    for length in range(1, limit + 1):
+        candidates = []
+        for beam in beams:
+            tokens, total, _ = beam
+            if tokens[-1] == END:
+                candidates.append(beam)
+                continue
+            seen = np.maximum(weights[list(tokens)], 1e-300)
+            missed = reference.coverage_penalty(seen, strength)
+            candidates += [
+                ((*tokens, t), total + gain, missed if t == END or length == limit else 0.0)
+                for t, gain in enumerate(log_probabilities(table, tokens))
+                if gain > -np.inf
+            ]
+        beams = sorted(candidates, key=score, reverse=True)[:num_beams]
+    return [(score(beam), beam[0][1:]) for beam in beams]
+
+
+@pytest.mark.slow
+def test_open_beams_are_compared_without_what_they_have_yet_to_look_at():
+    table, (weights, coverage) = tables(9, batch=23, size=7, scale=2.0), sources(5, 23, 7, 0)
+    state = {"table": table, "weights": weights.astype("float32"), "coverage": coverage}
+    options = {"num_beams": 4, "num_results": 4, **IDS}
+    own = [rules.CoveragePenalty(0.4)]
+    found = decoding.beam_search(looking, state, 23, 6, rules=own, **options)
+    for row in range(23):
+        assert_same(found, few_with_coverage(table[row], weights[row], 6, 1.0, 0.4, 4), row)
+
+
 @pytest.mark.slow
 def test_a_few_beams_with_a_coverage_penalty_stop_no_sooner_than_they_may():
     table, (weights, coverage) = tables(9, batch=23, size=6, scale=4.0), sources(5, 23, 6, 0)

@@ -525,6 +525,12 @@ def test_a_rule_of_ones_own_has_a_state_that_follows_the_beams():
         assert_same(found, few_beams(table[row], 9, 0.0, 5, with_bonus)[:3], row)
 
 
+def test_a_rule_tells_what_it_is_in_a_few_words():
+    assert repr(rules.MinP(0.1)) == "MinP(share=0.1)"
+    assert repr(rules.ForbiddenTokens([3, [4, 5]])) == "ForbiddenTokens(tokens=[[-1, 3], [4, 5]])"
+    assert len(repr(rules.TargetPrefix([[3] * 9] * 999))) < 70
+
+
 def test_a_rule_that_cannot_be_hashed_is_refused():
     rule = Bonus([4], 1.0)
     with pytest.raises(ValueError, match="can be hashed, or are named in `tensors`. Received: rul"):

@@ -217,11 +217,6 @@ class _BeamSearch(Search):
             own["trace"] = self._traced(found, position, candidates, chosen, rows, tokens, width)
         return tokens, rows, own
 
-    def _beams(self, found: Found) -> "_Beams":
-        at_end = found.ruled.at_end if self.rules else ops.zeros_like(found.own["sums"])
-        lengths = found.own["lengths"] + ops.where(found.ended, 0.0, 1.0)
-        return _Beams(found.own["sums"], lengths, found.ended, found.limits, at_end)
-
     def _choose(
         self, logits: Tensor, position: Tensor, found: Found, beams: "_Beams", width: int
     ) -> tuple[Candidates, Tensor]:

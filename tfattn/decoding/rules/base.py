@@ -121,12 +121,17 @@ class Rule:
         return len(getattr(self, self.tensors[0])) if self.per_row else None
 
     def __repr__(self) -> str:
-        plain = {
-            name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
-            for name, value in vars(self).items()
-        }
-        shown = ", ".join(f"{name}={value!r}" for name, value in plain.items())
+        shown = ", ".join(f"{name}={_shown(value)}" for name, value in vars(self).items())
         return f"{type(self).__name__}({shown})"
+
+
+def _shown(value: Any) -> str:
+    """A value in a few words: a large table is its shape."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return repr(value)
+    if value.size > 12:
+        return f"<{value.dtype}, {value.shape}>"
+    return f"{value:.6g}" if value.ndim == 0 else repr(value.tolist())
 
 
 class Form(NamedTuple):
