@@ -741,8 +741,8 @@ BREAKS = [
     Break(
         "simcut-streamed-q",
         "tfattn/training/streamed_divergence.py",
-        "by_q = w[:, None] * (tf.exp(log_q) - p)",
-        "by_q = 0.0 * log_q",
+        "by_p, by_q = p * (ratio - mean), q - p",
+        "by_p, by_q = p * (ratio - mean), 0.0 * q",
         "tests/test_simcut.py::test_without_logits_it_is_the_same[twins]",
         "without logits the prediction from cut inputs learns nothing",
     ),

@@ -43,6 +43,14 @@ def weighted_divergence(
     return weighted_sum(weights, *tokens, *[tf.identity(row) for row in rows if row is not None])
 
 
+def _softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The softmax of rows `(R, V)`, and log Σ exp `(R, 1)`."""
+    row_max = tf.reduce_max(logits, -1, keepdims=True)
+    exponentials = tf.exp(logits - row_max)
+    row_sum = tf.reduce_sum(exponentials, -1, keepdims=True)
+    return exponentials / row_sum, row_max + tf.math.log(row_sum)
+
+
 def _divergences_and_grads(
     weights: tf.Tensor, p_tokens: tf.Tensor, q_tokens: tf.Tensor, *rows: tf.Tensor
 ) -> list[tf.Tensor]:
@@ -61,17 +69,21 @@ def _divergences_and_grads(
 
     def body(at, grad_rows, *arrays):
         w, p_block, q_block = (block(x, at) for x in (weights, p_tokens, q_tokens))
-        log_p, log_q = (
-            tf.nn.log_softmax(streamed._logits(side, vectors, *bias)) for side in (p_block, q_block)
+        p_logits, q_logits = (streamed._logits(x, vectors, *bias) for x in (p_block, q_block))
+        p, p_normaliser = _softmax(p_logits)  # (R, V), (R, 1)
+        q, q_normaliser = _softmax(q_logits)
+        # log p − log q, but for both normalisers. What p rules out adds nothing.
+        ratio = tf.where(p > 0, p_logits - q_logits, 0.0)
+        mean = tf.reduce_sum(p * ratio, -1, keepdims=True)
+        by_p, by_q = p * (ratio - mean), q - p
+        found = (
+            (mean - p_normaliser + q_normaliser)[:, 0],
+            tf.matmul(by_p, vectors) * w[:, None],
+            tf.matmul(by_q, vectors) * w[:, None],
         )
-        p = tf.exp(log_p)  # (R, V)
-        ratio = tf.where(p > 0, log_p - log_q, 0.0)  # what p rules out adds nothing
-        divergence = tf.reduce_sum(p * ratio, -1, keepdims=True)
-        by_p = w[:, None] * p * (ratio - divergence)
-        by_q = w[:, None] * (tf.exp(log_q) - p)
-        found = divergence[:, 0], tf.matmul(by_p, vectors), tf.matmul(by_q, vectors)
         for grad, side in ((by_p, p_block), (by_q, q_block)):
-            grad_rows += tf.matmul(grad, streamed._append_ones(side, *bias), transpose_a=True)
+            weighted = streamed._append_ones(side, *bias) * w[:, None]
+            grad_rows += tf.matmul(grad, weighted, transpose_a=True)
         arrays = [array.write(at, x) for array, x in zip(arrays, found, strict=True)]
         return at + 1, grad_rows, *arrays
 
