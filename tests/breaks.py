@@ -801,11 +801,19 @@ BREAKS = [
     ),
     Break(
         "simcut-whole-half",
-        "tfattn/training/simcut.py",
+        "tfattn/training/twins.py",
         "(ops.arange(rows) < rows // 2)[:, None]",
         "(ops.arange(rows) >= rows // 2)[:, None]",
         "tests/test_simcut.py::test_it_is_the_formula",
         "SimCut takes the predictions from cut inputs for those of whole ones",
+    ),
+    Break(
+        "simcut-streamed-q",
+        "tfattn/training/streamed_divergence.py",
+        "by_p, by_q = p * (ratio - mean), q - p",
+        "by_p, by_q = p * (ratio - mean), 0.0 * q",
+        "tests/test_simcut.py::test_without_logits_it_is_the_same[twins]",
+        "without logits the prediction from cut inputs learns nothing",
     ),
     Break(
         "simcut-marks",

@@ -5,9 +5,13 @@ import numpy as np
 import pytest
 
 import tfattn
+from tests.small_vocabulary import V as SMALL
+from tests.small_vocabulary import blocks
 from tests.tensors import as_tensor, both_ways, compiled, numpy, tf
 from tfattn import data
-from tfattn.training import SimCutCrossentropy
+from tfattn._factors import Factors
+from tfattn.training import RDropCrossentropy, SimCutCrossentropy
+from tfattn.training.losses import _has_its_sum
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -120,6 +124,76 @@ def test_what_padding_holds_reaches_nothing(garbage):
         results.append((numpy(value), numpy(gradient)))
     for found, wanted in zip(*results, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("rows", [slice(None), slice(None, -1), slice(0)], ids=str)
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.slow(keep=1)
+def test_factors_give_what_the_logits_give(rows, bias, jit):
+    ids, _ = case()
+    ids, generator = ids[rows], np.random.default_rng(1)
+    factors = [generator.normal(size=shape) for shape in ((*ids.shape, 4), (SMALL, 4), (SMALL,))]
+    factors = [as_tensor(factor, "float32") for factor in factors[: 3 if bias else 2]]
+    weights = as_tensor(generator.uniform(size=ids.shape) * (ids > 0), "float32")
+    ids = as_tensor(ids, "int32")
+    loss = SimCutCrossentropy(3.0, 0.1)
+
+    @tf.function(jit_compile=jit)
+    def both(weights, *factors):
+        def streamed(weights, *factors):
+            return loss.weighted_sum(Factors(*factors), ids, weights)
+
+        def dense(weights, tokens, vectors, *bias):
+            logits = tf.matmul(tokens, vectors, transpose_b=True) + (bias[0] if bias else 0.0)
+            return tf.reduce_sum(weights * loss.call(ids, logits))
+
+        return [both_ways(way, [weights, *factors]) for way in (streamed, dense)]
+
+    with blocks(rows=2):  # several blocks
+        (found, slopes), (wanted, others) = both(weights, *factors)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for one, other in zip(slopes, others, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("rows", ["twins", "others"])
+def test_without_logits_it_is_the_same(rows):
+    """In the step of a model that `fit` compiles, once with the logits and once without."""
+    pairs = PAIRS[:9]
+    plain = data.token_batches(pairs, *WORDS, 128, length_multiple=1)
+    twice = data.simcut_batches(plain, *WORDS, rate=0.3)
+    learned = []
+    for logits in (True, False):
+        keras.utils.set_random_seed(0)
+        model = tfattn.Transformer(
+            *map(len, WORDS), num_layers=1, width=4, num_heads=2, hidden_dim=4, seed=0, dropout=0.0
+        )
+        call = model.call
+        if logits:
+            model.call = lambda inputs, training=None, call=call: tf.identity(
+                call(inputs, training)
+            )
+        with blocks(rows=2):
+            model.compile(keras.optimizers.SGD(0.1), SimCutCrossentropy(3.0), jit_compile=False)
+            model.fit(twice if rows == "twins" else plain, shuffle=False, verbose=0)
+        learned.append(model.get_weights())
+    for one, other in zip(*learned, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_subclass_with_a_loss_of_its_own_takes_the_logits():
+    class Own(SimCutCrossentropy):
+        def with_twins(self, losses, logits, real):
+            return losses
+
+    class Named(SimCutCrossentropy):
+        pass
+
+    assert [_has_its_sum(cls) for cls in (SimCutCrossentropy, Named, Own)] == [True, True, False]
+    assert not _has_its_sum(RDropCrossentropy) and _has_its_sum(tfattn.MaskedCrossentropy)
 
 
 def test_it_is_saved_with_its_settings():

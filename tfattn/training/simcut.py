@@ -5,8 +5,15 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfattn._factors import Factors
 from tfattn._types import Tensor
-from tfattn.training.twins import TwinCrossentropy, log_probabilities, of_twins
+from tfattn.training.twins import (
+    TwinCrossentropy,
+    are_twins,
+    in_first_half,
+    log_probabilities,
+    of_twins,
+)
 
 __all__ = ["SimCutCrossentropy"]
 
@@ -24,7 +31,8 @@ class SimCutCrossentropy(TwinCrossentropy):
     `RDropCrossentropy`. Any other batch, as in validation, gets the cross-entropy alone. So does
     every batch under `tf.distribute`, which splits batches in another way.
 
-    A step has twice the rows of a plain one, and needs all logits at once.
+    A step has twice the rows of a plain one. In a TensorFlow graph on a CPU it needs no array of
+    tokens × vocabulary, as described at `MaskedCrossentropy`.
 
     Args:
         weight: number of at least 0, the paper's α. Defaults to 3.
@@ -57,10 +65,23 @@ class SimCutCrossentropy(TwinCrossentropy):
         """The loss of each token, `(B, T)`, of a batch whose second half has cut inputs."""
         log_p = log_probabilities(logits, real)  # (B, T, V)
         p = ops.exp(log_p)
-        rows = ops.shape(losses)[0]
-        whole = (ops.arange(rows) < rows // 2)[:, None]  # (B, 1)
+        whole = in_first_half(losses)  # (B, 1)
         # A word that p rules out adds nothing, whatever its twin thinks of it.
         counts = ops.logical_and(whole[..., None], p > 0)
         ratio = ops.where(counts, log_p - of_twins(log_p), 0.0)
         losses = losses + self.weight * ops.sum(p * ratio, axis=-1)
         return ops.where(whole, losses, of_twins(losses))
+
+    def weighted_sum(self, factors: Factors, y_true: Tensor, weights: Tensor) -> Tensor:
+        """Σ weights · `call`, from the factors of the logits, in a graph of TensorFlow's."""
+        from tfattn.training.streamed_divergence import weighted_divergence
+
+        twins = are_twins(y_true)
+        # Both tokens of a pair have the loss of the first.
+        of_pairs = ops.where(in_first_half(y_true), weights + of_twins(weights), 0.0)
+        crossentropy = super().weighted_sum(factors, y_true, ops.where(twins, of_pairs, weights))
+        half = ops.shape(y_true)[0] // 2
+        whole, cut = factors.tokens[:half], factors.tokens[half : 2 * half]
+        of_pairs = ops.where(twins, of_pairs[:half], 0.0)
+        divergence = weighted_divergence(whole, cut, of_pairs, factors.vectors, factors.bias)
+        return crossentropy + self.weight * divergence

@@ -8,7 +8,7 @@ from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.training.losses import MaskedCrossentropy
 
-__all__ = ["TwinCrossentropy", "log_probabilities", "of_twins"]
+__all__ = ["TwinCrossentropy", "are_twins", "in_first_half", "log_probabilities", "of_twins"]
 
 
 class TwinCrossentropy(MaskedCrossentropy):
@@ -49,17 +49,27 @@ class TwinCrossentropy(MaskedCrossentropy):
         """Loss of each token, `(B, T)`, 0 at padding."""
         losses = super().call(y_true, y_pred)
         y_true, logits = ops.cast(y_true, "int32"), ops.cast(y_pred, "float32")
-        rows = ops.shape(y_true)[0]
-        half = rows // 2
-        twins = ops.logical_and(rows == 2 * half, ops.all(y_true[:half] == y_true[half : 2 * half]))
         return ops.cond(
-            twins,
+            are_twins(y_true),
             lambda: self.with_twins(losses, logits, y_true != self.padding_id),
             lambda: losses,
         )
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "weight": self.weight}
+
+
+def are_twins(y_true: Tensor) -> Tensor:
+    """Whether the second half of the rows repeats the first: a scalar bool."""
+    rows = ops.shape(y_true)[0]
+    half = rows // 2
+    return ops.logical_and(rows == 2 * half, ops.all(y_true[:half] == y_true[half : 2 * half]))
+
+
+def in_first_half(y_true: Tensor) -> Tensor:
+    """Which rows have their twin behind them: bool `(B, 1)`."""
+    rows = ops.shape(y_true)[0]
+    return (ops.arange(rows) < rows // 2)[:, None]
 
 
 def log_probabilities(logits: Tensor, real: Tensor) -> Tensor:
