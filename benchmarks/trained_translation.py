@@ -24,6 +24,7 @@ from tfattn.translator.folder import Folder
 CASES = {"greedy": 1, "five beams": 5}  # to beams
 GOALS = {"five beams": 0.4}  # of KerasHub's time
 ENGINES = ("tfattn", "keras_hub", "ctranslate2 float32", "ctranslate2 int8")
+PAUSE = 0.3  # seconds: threads of OpenMP keep a core busy for 0.2 after their work
 BEGIN, END = data.Vocabulary.begin_id, data.Vocabulary.end_id
 
 
@@ -46,7 +47,7 @@ def compare(model: Path, corpus: Path, case: str, rounds: int, every: int) -> No
                 continue
             print_header(f"{name}, {len(pairs)} sentences", "time", *head)
             arguments = ("--worker", f"trained {beams} {model.resolve()}", folder)
-            peers = measure_all(name, ENGINES, arguments, rounds)
+            peers = measure_all(name, ENGINES, arguments, rounds, pause=PAUSE)
             batches = _batches(Path(folder))
             found = [_by_source(batches, peer.sample) for peer in peers]
             for peer, translations in zip(peers, found, strict=True):

@@ -46,27 +46,29 @@ def measure_all(
     arguments: Sequence[Any],
     rounds: int,
     tolerance: float | None = None,
+    pause: float = 0.0,
 ) -> list["Peer"]:
-    """As `measure`, for any number of peers."""
+    """As `measure`, for any number of peers; `pause` seconds go by before each step."""
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(Peer(case, name, arguments)) for name in names]
         if tolerance is not None:
             for peer in peers[1:]:
                 _check_alike(case, peers[0], peer, tolerance)
-        _round(peers)  # the first step after compilation is seldom a usual one
+        _round(peers, pause)  # the first step after compilation is seldom a usual one
         for peer in peers:
             peer.forget()
         taken, start = 0, time.perf_counter()
         # Short steps are taken more often: a median over three of a few milliseconds says little.
         while taken < rounds or time.perf_counter() - start < 2.0:
-            _round(peers)
+            _round(peers, pause)
             taken += 1
     return peers
 
 
-def _round(peers: Sequence["Peer"]) -> None:
+def _round(peers: Sequence["Peer"], pause: float) -> None:
     for part in range(len(peers[0].times)):
         for peer in peers:
+            time.sleep(pause)
             peer.step(part)
 
 
