@@ -132,7 +132,7 @@ def test_a_tokenizer_of_the_package_comes_back_from_the_file(tmp_path, tokenizer
 @pytest.mark.parametrize(
     "tokenizer, name",
     [(vowels, r"\.vowels"), (Pairs(), r"\.Pairs"), (functools.partial(vowels), r"partial")],
-    ids=str,
+    ids=["function", "object", "partial"],
 )
 def test_a_function_of_ones_own_is_named_by_the_file_and_given_again(tmp_path, tokenizer, name):
     path = tmp_path / "words.json"
