@@ -292,6 +292,27 @@ def test_a_step_computes_one_token_and_no_more_than_the_caches_hold():
     assert largest(model.encode(source)) > 4 * B * length * WIDTH
 
 
+def test_a_search_after_lora_computes_with_it():
+    model = tfattn.Transformer(13, num_layers=1, width=8, num_heads=2, hidden_dim=16)
+    source = np.array([[4, 5, 6, 3], [7, 8, 3, 0]], "int32")
+
+    def scores():
+        state = model.encode(source, max_length=5)
+        return ops.convert_to_numpy(tfattn.beam_search(model.step, state, 2, 5).scores)
+
+    before = scores()
+    np.testing.assert_array_equal(scores(), before)
+    for block in model.decoder.blocks:
+        block.feed_forward.inner.enable_lora(2)
+        inner = block.feed_forward.inner
+        inner.lora_kernel_b.assign(np.full(inner.lora_kernel_b.shape, 3.0))
+    after = scores()
+    assert np.abs(after - before).max() > 0.01
+    state = model.encode(source, max_length=5)
+    alone = tfattn.beam_search(lambda *arguments: model.step(*arguments), state, 2, 5).scores
+    np.testing.assert_allclose(ops.convert_to_numpy(alone), after, rtol=1e-5)
+
+
 def test_greedy_search_writes_the_same_with_and_without_caches():
     model, rng = small(), np.random.default_rng(5)
     # Large matrices and nothing that all positions share: sentences that differ, and of which some

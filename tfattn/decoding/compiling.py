@@ -31,7 +31,10 @@ def compiled(search: Callable, step: Step, settings: Hashable) -> Callable:
     if id(owner) not in _compiled:
         weakref.finalize(owner, _compiled.pop, id(owner), None)
     of_owner = _compiled.setdefault(id(owner), {})
-    key = search, getattr(step, "__name__", None), settings
+    # LoRA and quantisation give the owner other weights, of which a function compiled before would
+    # know nothing.
+    num_variables = len(getattr(owner, "variables", ()))
+    key = search, getattr(step, "__name__", None), settings, num_variables
     if key not in of_owner:
         # A strong reference to the owner would keep it in the table for ever.
         is_method = hasattr(step, "__self__")
