@@ -32,11 +32,11 @@ decoding="tests/test_decoding.py tests/test_decoding_beams.py tests/test_decodin
 streaming="tests/test_checkpointed.py tests/test_path_scope.py tests/test_log_sum_exp.py
   tests/test_benchmark_gpu.py"
 story="tests/test_without_tensorflow.py tests/test_plot.py"
-all="tests/conformance $core $layers $models $training $decoding"
+every="tests/conformance $core $layers $models $training $decoding"
 case $name in
-  jax) backend=jax files="$all $streaming $story" ;;
-  torch) backend=torch files="$all $streaming $story" ;;
-  oldest) backend=tensorflow files=$all ;;
+  jax) backend=jax files="$every $streaming $story" ;;
+  torch) backend=torch files="$every $streaming $story" ;;
+  oldest) backend=tensorflow files=$every ;;
   *) echo "jax, torch or oldest? Received: $name" >&2 && exit 2 ;;
 esac
 
