@@ -170,3 +170,14 @@ class BeamTranslator:
             stop_token_ids=[self.end_id],
             model=model,
         )
+
+
+class GreedyTranslator(BeamTranslator):
+    """The same with KerasHub's greedy sampler; there are no scores."""
+
+    def __init__(self, model: KerasHubTransformer, begin_id: int, end_id: int, jit: bool):
+        super().__init__(model, 1, begin_id, end_id, lambda logits, length, rows: logits, jit)
+        self.sampler = keras_hub.samplers.GreedySampler()
+
+    def __call__(self, source: Tensor, rows: Tensor, max_length: int) -> tuple[Any, None]:
+        return self.compiled(source, rows, max_length)[:, 1:].numpy(), None

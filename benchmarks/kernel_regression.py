@@ -3,6 +3,7 @@
     python benchmarks/kernel_regression.py            every case
     python benchmarks/kernel_regression.py --quick    the small ones, a minute or two
     python benchmarks/kernel_regression.py --case predict --peer dense
+    python benchmarks/kernel_regression.py --divide 20    to try it, with sizes over 20
 
 Points (x, y) on a line, y = 2 sin x + x^0.8 + noise. Each peer of a case has its own process; they
 take their steps in turns, so that what else the machine does slows both. A ratio is the peer's over
@@ -35,7 +36,7 @@ class Case(NamedTuple):
     columns: int = 1
     goals: tuple[tuple[str, float | None], ...] = (("statsmodels", None),)
     memory_goal: float | None = None  # against the dense program
-    rounds: int = 1
+    rounds: int = 3
     quick: bool = False
 
     @property
@@ -44,9 +45,13 @@ class Case(NamedTuple):
         return f"{self.work} {size}" + (f", {self.columns} columns" if self.columns > 1 else "")
 
 
+def smaller(case: Case, times: int) -> Case:
+    return case._replace(points=case.points // times, queries=case.queries // times)
+
+
 DENSE = ("dense", 1.0)
 CASES = [
-    Case("choose", 500, goals=(("statsmodels", 10.0),), rounds=3, quick=True),
+    Case("choose", 500, goals=(("statsmodels", 10.0),), quick=True),
     Case("choose", 5_000, goals=(("statsmodels", 100.0),)),
     Case("choose", 500, columns=2, goals=(("statsmodels", 10.0),)),
     Case("predict", 2_000, 2_000, goals=(("statsmodels", 10.0), DENSE), rounds=5, quick=True),
@@ -111,7 +116,7 @@ def dense(case: Case) -> Callable[[], np.ndarray]:
 PEERS = {"tfattn": ours, "statsmodels": statsmodels, "dense": dense}
 
 
-def worker(case: Case, peer: str, against: str) -> None:
+def worker(case: Case, peer: str) -> None:
     step = PEERS[peer](case)
 
     def sample() -> list[float]:
@@ -153,21 +158,25 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the small cases")
     parser.add_argument("--case", default="", help="only cases with this in their name")
     parser.add_argument("--peer", choices=["statsmodels", "dense"], help="only this peer")
-    parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--divide", type=int, default=1, help="sizes by so much")
+    parser.add_argument("--worker", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        index, against, peer = options.worker
-        return worker([*CASES, *ALONE][int(index)], peer, against)
+        index, peer = options.worker
+        return worker(smaller([*CASES, *ALONE][int(index)], options.divide), peer)
     print_header(
         "case", "peer", "tfattn", "peer", "faster", "tfattn grows", "peer grows", "smaller"
     )
     for index, case in enumerate([*CASES, *ALONE]):
         if options.case not in case.name or (options.quick and not case.quick):
             continue
-        if case in ALONE:
+        alone, case = case in ALONE, smaller(case, options.divide)
+        arguments = ("--divide", options.divide, "--worker", index)
+        if alone:
             if options.peer is None:
-                with Peer(case.name, "tfattn", ("--worker", index, "tfattn")) as own:
-                    own.step(0)
+                with Peer(case.name, "tfattn", arguments) as own:
+                    for _ in range(case.rounds):
+                        own.step(0)
                     cells = [f"{1e3 * own.seconds:.1f} ms", "", "", f"{1e3 * own.growth:.0f} MB"]
                     print_row(case.name, "", *cells, "", "")
             continue
@@ -176,7 +185,6 @@ def main() -> None:
             if options.peer not in (None, name) or (name == "statsmodels" and missing):
                 continue
             tolerance = 1e-3 if case.work == "predict" else None
-            arguments = ("--worker", index, name)
             own, peer = measure(case.name, ("tfattn", name), arguments, case.rounds, tolerance)
             print_row(*row(case, name, goal, own, peer))
 

@@ -5,6 +5,9 @@
     python benchmarks/translation.py --case beam
     python benchmarks/translation.py --data DIR     on real sentences: train.en, train.de,
                                                     test_2016.en, test_2016.de
+    python benchmarks/translation.py --model OUT --data DIR
+                                                    a trained model of the translator, beside
+                                                    CTranslate2 too (extra `serve`)
 
 Needs the extra `bench`. Without `--data` sentences are rows of random ids, as long as those of
 Multi30k are in subwords. Both models have the same weights, in float32, and see the same batches.
@@ -40,6 +43,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 import tensorflow as tf
+import trained_translation
 from keras import ops
 from turns import measure, print_header, print_row, serve, with_goal
 
@@ -321,13 +325,28 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the main cases, few batches")
     parser.add_argument("--case", default="", help="only cases with this in their name")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with the sentences")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        metavar="DIR",
+        help="folder of a trained translator, in four engines, on test_2016 of --data; cases are "
+        "greedy and five beams",
+    )
     parser.add_argument("--rounds", type=int, help="how often each batch is taken by each peer")
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.worker and options.worker[0].startswith("trained"):
+        _, beams, model = options.worker[0].split(" ", 2)
+        return trained_translation.worker(int(beams), model, *options.worker[1:])
     if options.worker:
         return worker(CASES[int(options.worker[0])], *options.worker[1:])
     if importlib.util.find_spec("keras_hub") is None:
         parser.error('KerasHub is not installed: pip install ".[bench]"')
+    if options.model:
+        if not options.data:
+            parser.error("--model needs --data, for the sentences that it translates")
+        rounds, every = (options.rounds or 2, 4) if options.quick else (options.rounds or 3, 1)
+        return trained_translation.compare(options.model, options.data, options.case, rounds, every)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "batches.npz")
         prepare(file, options.data, options.quick)

@@ -1,8 +1,9 @@
-"""What the benchmarks share: two peers, each in its own process, that take their steps in turns.
+"""What the benchmarks share: peers, each in its own process, that take their steps in turns.
 
-So what else the machine does slows both, and they share no memory and no threads.
+So what else the machine does slows all, and they share no memory and no threads.
 """
 
+import contextlib
 import json
 import re
 import resource
@@ -35,23 +36,40 @@ def measure(
         tolerance: how far the peers' samples may be apart, as a fraction of the greatest number in
             them. Defaults to None, for peers that are not compared.
     """
-    with Peer(case, names[0], arguments) as ours, Peer(case, names[1], arguments) as peer:
-        if tolerance is not None:
-            _check_alike(case, ours, peer, tolerance)
-        _round(ours, peer)  # the first step after compilation is seldom a usual one
-        ours.forget(), peer.forget()
-        taken, start = 0, time.perf_counter()
-        # Short steps are taken more often: a median over three of a few milliseconds says little.
-        while taken < rounds or time.perf_counter() - start < 2.0:
-            _round(ours, peer)
-            taken += 1
+    ours, peer = measure_all(case, names, arguments, rounds, tolerance)
     return ours, peer
 
 
-def _round(ours: "Peer", peer: "Peer") -> None:
-    for part in range(len(ours.times)):
-        ours.step(part)
-        peer.step(part)
+def measure_all(
+    case: str,
+    names: Sequence[str],
+    arguments: Sequence[Any],
+    rounds: int,
+    tolerance: float | None = None,
+    pause: float = 0.0,
+) -> list["Peer"]:
+    """As `measure`, for any number of peers; `pause` seconds go by before each step."""
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(Peer(case, name, arguments)) for name in names]
+        if tolerance is not None:
+            for peer in peers[1:]:
+                _check_alike(case, peers[0], peer, tolerance)
+        _round(peers, pause)  # the first step after compilation is seldom a usual one
+        for peer in peers:
+            peer.forget()
+        taken, start = 0, time.perf_counter()
+        # Short steps are taken more often: a median over three of a few milliseconds says little.
+        while taken < rounds or time.perf_counter() - start < 2.0:
+            _round(peers, pause)
+            taken += 1
+    return peers
+
+
+def _round(peers: Sequence["Peer"], pause: float) -> None:
+    for part in range(len(peers[0].times)):
+        for peer in peers:
+            time.sleep(pause)
+            peer.step(part)
 
 
 def _check_alike(case: str, ours: "Peer", peer: "Peer", tolerance: float) -> None:

@@ -140,7 +140,7 @@ for word, looked_at, weight in zip(
 # With this package
 # -----------------
 # ``attention_weights`` and a viewer: point at a word and see where it looks. To train with files of
-# your own, see ``python -m tfattn.translator --model bahdanau --help``.
+# your own, see ``python -m tfattn.translator train --help``; ``--model bahdanau`` is this model.
 viewer = tfattn.plot.viewer(weights, read, written, title=source)
 viewer.save(options.out / "viewer.html")
 print(f"Figures and viewer.html in {options.out}")

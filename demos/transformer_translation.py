@@ -175,7 +175,7 @@ figure
 # -----------------
 # ``attention_weights`` and a viewer: one file without a network, in which you choose a layer and a
 # head and point at a word. To train with sentence pairs of your own, see
-# ``python -m tfattn.translator --help``.
+# ``python -m tfattn.translator train --help``.
 viewer = tfattn.plot.viewer(weights, read, written, written_before, title=source)
 viewer.save(options.out / "viewer.html")
 print(f"Figures and viewer.html in {options.out}")

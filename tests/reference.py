@@ -452,3 +452,95 @@ def left_out_error(x, y, bandwidth, kernel="gaussian", degree=0):
             for i, keep in enumerate(others)
         ]
     )
+
+
+# Rules of decoding. Each takes the scores of the next token, `(V,)`, and what is written before it,
+# a list of ids without the begin token.
+
+
+def only(scores, tokens):
+    """The scores of some tokens, and -inf elsewhere."""
+    kept = np.full(len(scores), -np.inf)
+    kept[list(tokens)] = scores[list(tokens)]
+    return kept
+
+
+def without(scores, tokens):
+    return only(scores, set(range(len(scores))) - set(tokens))
+
+
+def repetition_penalty(scores, written, penalty):
+    scores = np.array(scores, "float64")
+    for token in set(written):
+        scores[token] = scores[token] * (penalty if scores[token] < 0 else 1 / penalty)
+    return scores
+
+
+def no_repeat_ngrams(scores, written, size):
+    there = {tuple(written[i : i + size]) for i in range(len(written) - size + 1)}
+    last = tuple(written[len(written) - size + 1 :])
+    if len(last) < size - 1:
+        return without(scores, ())
+    return without(scores, [t for t in range(len(scores)) if (*last, t) in there])
+
+
+def ends_with(written, phrase):
+    return len(written) >= len(phrase) and written[len(written) - len(phrase) :] == list(phrase)
+
+
+def forbidden_tokens(scores, written, phrases):
+    return without(scores, [p[-1] for p in phrases if ends_with(list(written), p[:-1])])
+
+
+def target_prefix(scores, written, prefix):
+    return only(scores, [prefix[len(written)]]) if len(written) < len(prefix) else scores
+
+
+def min_length(scores, written, length, end):
+    return without(scores, [end]) if len(written) < length else scores
+
+
+def min_p(scores, share):
+    p = np.exp(scores - np.max(scores))
+    return without(scores, np.flatnonzero(p < share * p.max()))
+
+
+def typical_p(scores, mass):
+    """The least surprising tokens with at least that mass, and what equals the last of them."""
+    p = np.exp(scores - np.max(scores))
+    p = p / p.sum()
+    some = np.flatnonzero(p > 0)
+    entropy = -(p[some] * np.log(p[some])).sum()
+    away = {token: abs(-np.log(p[token]) - entropy) for token in some}
+    kept, together = [], 0.0
+    for token in sorted(some, key=away.get):
+        if together < mass or away[token] == away[kept[-1]]:
+            kept.append(token)
+        together += p[token]
+    return only(scores, kept)
+
+
+def contains(written, phrase):
+    return any(ends_with(list(written[:end]), phrase) for end in range(len(written) + 1))
+
+
+def required_tokens(scores, written, phrases, limit, end):
+    """No end before all phrases are written; where room gets short, a token of one of them."""
+    missing = [tuple(phrase) for phrase in phrases if not contains(written, phrase)]
+    if not missing:
+        return scores
+    room = limit - len(written) - 1  # without the end token
+    if room - 1 >= sum(map(len, missing)):
+        return without(scores, [end])
+    begun = {
+        phrase: max(n for n in range(len(phrase)) if ends_with(list(written), phrase[:n]))
+        for phrase in missing
+    }
+    furthest = max(begun.values())
+    next_ones = {phrase[n] for phrase, n in begun.items() if n == furthest}
+    return without(only(scores, next_ones), [end])
+
+
+def coverage_penalty(weights, strength):
+    """Wu et al. 2016, equation 14; weights `(T, S)` of T steps over the tokens of the source."""
+    return strength * np.log(np.minimum(np.sum(weights, axis=0), 1.0)).sum()

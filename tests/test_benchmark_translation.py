@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tfattn
+from tfattn.translator.folder import Folder, vocabulary_fingerprints
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -15,10 +16,11 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 @pytest.fixture
 def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
-    for name in ("translation", "turns"):
+    for name in ("translation", "trained_translation", "turns"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield importlib.import_module("translation")
-    sys.modules.pop("translation", None)
+    for name in ("translation", "trained_translation"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.slow
@@ -43,3 +45,27 @@ def test_our_peer_takes_the_batches_that_are_prepared(benchmark, monkeypatch, tm
     tokens, _ = benchmark.Translator(model)(source, lengths, int(max_length))
     # Each sentence ends where its reference does.
     assert [row.tolist().index(benchmark.Ids.end_id) + 1 for row in tokens] == lengths.tolist()
+
+
+@pytest.mark.slow
+def test_engines_translate_the_batches_that_are_prepared(benchmark, tmp_path):
+    pytest.importorskip("ctranslate2")
+    trained = benchmark.trained_translation
+    words = tfattn.data.Vocabulary(["a", "b", "c", "d"])
+    folder = Folder(tmp_path)
+    folder.save_vocabularies([words, words])
+    folder.add_to_record(model=vocabulary_fingerprints([words, words]))
+    sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 8}
+    model = tfattn.Transformer(len(words), **sizes, share_embeddings=True)
+    model.build_for_any()
+    model.save(folder.model)
+    (tmp_path / "served").mkdir()
+    pairs = [("a b c", "c"), ("d", "a b"), ("b a", "d d")]
+    assert trained._prepare(tmp_path / "served", tmp_path, pairs, every=1) == pairs
+    batches = trained._batches(tmp_path / "served")
+    found = {}
+    for name in ("tfattn", "ctranslate2 float32", "ctranslate2 int8"):
+        translated = trained._engine(name, 1, tmp_path, tmp_path / "served")
+        found[name] = trained._by_source(batches, [translated(batch) for batch in batches])
+        assert set(found[name]) == {tuple(words.encode(source)) for source, _ in pairs}
+    assert found["tfattn"] == found["ctranslate2 float32"]

@@ -459,17 +459,19 @@ MEMORY = """
     import pathlib
     import resource
     import tensorflow as tf
-    from tfattn import attend, masks
+    from tfattn import attend, biases, masks
     from tfattn.core import scores
 
-    def step(tokens, width, score, parameters, mask, compiled=tf.function, heads=1):
+    def step(tokens, width, score, parameters, mask, compiled=tf.function, heads=1, bias=None):
         x = [tf.random.normal((1, heads, tokens, width)) for _ in range(3)]
 
         @compiled
         def both_ways(query, key, value):
             with tf.GradientTape() as tape:
                 tape.watch([query, key, value])
-                output = attend(query, value, key, score, parameters, mask, path="streamed")
+                output = attend(
+                    query, value, key, score, parameters, mask, bias=bias, path="streamed"
+                )
             return tape.gradient(output, [query, key, value])
 
         both_ways(*x)
@@ -483,12 +485,17 @@ MEMORY = """
     weight = tf.ones((64, 1))
     step(256, 8, scores.dot_product, [], masks.causal())
     step(256, 64, scores.additive, [weight], None)
+    added = [biases.alibi(1), biases.relative(tf.Variable(tf.ones((32, 1))))]
+    for bias in added:
+        step(256, 8, scores.dot_product, [], masks.causal(), bias=bias)
     before = peak()
     step(16384, 8, scores.dot_product, [], masks.causal())  # all scores: 1024 MB
     step(8192, 8, scores.dot_product, [], masks.causal(), heads=4)  # all scores: 1024 MB
     step(16384, 8, scores.dot_product, [], masks.window(256))  # all scores: 1024 MB
     step(2048, 64, scores.additive, [weight], None)  # all pairs and units: 1024 MB
     step(8192, 8, scores.dot_product, [], masks.causal(), lambda eager: eager)  # all scores: 256 MB
+    for bias in added:
+        step(16384, 8, scores.dot_product, [], masks.causal(), bias=bias)  # all biases: 1024 MB
     print(peak() - before)
 """
 

@@ -233,6 +233,15 @@ def most_calls(shapes, calls_a_trace):
     return calls_a_trace * (len(set(shapes)) if BACKEND == "jax" else 4)
 
 
+def megabytes():
+    gc.collect()
+    statm = pathlib.Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * resource.getpagesize() / 2**20
+    # The peak, where nothing tells what is held now.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
 @needs_compiling
 @pytest.mark.slow
 def test_a_second_pass_of_a_thousand_sentences_traces_nothing_and_keeps_nothing():
@@ -259,14 +268,6 @@ def test_a_real_model_traces_nothing_and_takes_no_memory_in_a_second_pass(name, 
     def step(self, tokens, position, state):
         calls.append(tokens.shape)
         return plain(self, tokens, position, state)
-
-    def megabytes():
-        gc.collect()
-        statm = pathlib.Path("/proc/self/statm")
-        if statm.exists():
-            return int(statm.read_text().split()[1]) * resource.getpagesize() / 2**20
-        # The peak, where nothing tells what is held now.
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
     calls, model = [], MODELS[name]()
     plain = type(model).step

@@ -116,6 +116,7 @@ SLOW = {
     "docs/kernel-regression.md",
     "docs/save-export-serve.md",
     "docs/start.md",
+    "docs/text.md",
     "docs/translation.md",
     "docs/zh/start.md",
 }

@@ -20,7 +20,7 @@ from tests.tensors import both_ways, tf
 from tests.test_multi_head import draw
 from tfattn import attend, biases, masks
 from tfattn.core.paths import choice
-from tfattn.data import SubwordVocabulary, Vocabulary
+from tfattn.data import Characters, SubwordVocabulary, Vocabulary
 
 
 def test_the_page_has_every_note_once_and_in_order():
@@ -198,15 +198,20 @@ def test_no_more_than_a_block_is_asked_of_a_bias_at_once():
 # Note 32.
 
 
-def test_a_new_chinese_sentence_is_known_in_subwords_and_with_spaces():
+def test_a_new_chinese_sentence_is_known_in_subwords_in_characters_and_with_spaces():
     sentences, new = ["我喜欢猫", "猫喜欢鱼", "我有鱼"], "我喜欢鱼"
-    words = Vocabulary.from_sentences(sentences)
-    assert words.encode(new) == [words.unknown_id]  # it is one word, and a new one
+    with pytest.raises(ValueError, match=r"from_sentences: `sentences` must have spaces between"):
+        Vocabulary.from_sentences(sentences)
+    spaced = Vocabulary.from_sentences(["我 喜欢 猫", "猫 喜欢 鱼", "我 有 鱼"])
+    assert spaced.unknown_id not in spaced.encode("我 喜欢 鱼")
+    with pytest.raises(ValueError, match=r"encode: `sentence` must have spaces between words"):
+        spaced.encode(new)  # would be one word, and a new one
+    characters = Vocabulary.from_sentences(sentences, tokenizer=Characters())
+    assert characters.unknown_id not in characters.encode(new)
+    assert characters.decode(characters.encode(new)) == new
     subwords = SubwordVocabulary.from_sentences(sentences, size=30)
     assert subwords.unknown_id not in subwords.encode(new)
     assert subwords.decode(subwords.encode(new)) == new
-    characters = Vocabulary.from_sentences(" ".join(sentence) for sentence in sentences)
-    assert characters.unknown_id not in characters.encode(" ".join(new))
 
 
 # Note 35.

@@ -31,10 +31,14 @@ SIDES = {"data", "decoding", "plot", "training"}  # know floor 0 and themselves
 TOP_FLOOR = 4  # knows the sides too
 
 # The memory-linear paths are TensorFlow's own: the engine's, a package of its own, and the loss's.
-MAY_USE_TENSORFLOW = {"tfattn.core.paths.blockwise", "tfattn.training.streamed"}
+MAY_USE_TENSORFLOW = {
+    "tfattn.core.paths.blockwise",
+    "tfattn.training.streamed",
+    "tfattn.training.streamed_divergence",
+}
 
 # Looked up when first used: never at the top of a module.
-EXTRAS = {"matplotlib", "sacrebleu", "sentencepiece"}
+EXTRAS = {"ctranslate2", "matplotlib", "sacrebleu", "sacremoses", "sentencepiece", "tf2onnx"}
 
 
 def modules(root=ROOT):

@@ -30,6 +30,7 @@ from tfattn import (
     masks,
     normalizers,
     plot,
+    rules,
     scalings,
     smoothing,
     training,
@@ -210,6 +211,19 @@ SEARCH = {
     "end_id": (3, COUNT),
     "padding_id": (0, COUNT),
     "return_state": (True, FLAG),
+    "rules": ((), frozenset({"[]"})),
+}
+TRACE = types.SimpleNamespace(
+    **dict.fromkeys(("tokens", "candidate_tokens"), np.full((1, 1, 1), 2)),
+    **dict.fromkeys(("parents", "candidate_parents"), np.zeros((1, 1, 1), int)),
+    **dict.fromkeys(("scores", "candidate_scores"), np.zeros((1, 1, 1), "float32")),
+    **dict.fromkeys(("ended", "died", "kept"), np.ones((1, 1, 1), bool)),
+)
+BEAMS = {
+    "trace": (TRACE, frozenset()),
+    "words": (["a", "b", "c"], frozenset({"function", "a class"})),
+    "row": (0, frozenset({"0"})),
+    "left_out": (2, frozenset({"0"})),
 }
 
 
@@ -263,6 +277,20 @@ def built(layer):
 def transformer():
     sizes = {name: size for name, size in SMALL.items() if name != "vocabulary_size"}
     return tfattn.Transformer(len(WORDS), **sizes)
+
+
+def built_transformer():
+    model = transformer()
+    model.build_for_any()
+    return model
+
+
+# Of a folder with a whole model in it.
+SERVED = {
+    "model": (New(built_transformer), SIZE),
+    "vocabularies": ((WORDS, WORDS), SIZE),
+    "folder": (f"{FOLDER}/served", TEXT),
+}
 
 
 @functools.cache
@@ -638,6 +666,13 @@ TABLE = [
         kernel_initializer=INITIALIZER,
         **SEEDED,
     ),
+    row(
+        "training.SimCutCrossentropy",
+        training.SimCutCrossentropy,
+        weight=(3.0, NON_NEGATIVE),
+        label_smoothing=(0.1, RATE),
+        padding_id=(0, COUNT),
+    ),
     *[
         row(
             f"{cls.__name__}()",
@@ -878,6 +913,8 @@ TABLE = [
         num_beams=(2, SIZE),
         length_penalty=(1.0, NON_NEGATIVE),
         num_results=(1, SIZE),
+        diverse=(None, OPTIONAL),
+        return_trace=(True, FLAG),
         **SEARCH,
     ),
     row(
@@ -904,6 +941,33 @@ TABLE = [
         max_length=(3, OPTIONAL),
         progress=(False, FLAG),
     ),
+    row(
+        "translate_stream",
+        lambda **a: tfattn.translate_stream(
+            transformer() if a["model"] is True else a["model"],
+            **{n: x for n, x in a.items() if n != "model"},
+        ),
+        model=(True, FLAG),
+        sentence=("a bird", TEXT),
+        source_vocabulary=(WORDS, SIZE),
+        target_vocabulary=(WORDS, SIZE),
+        search=(tfattn.greedy_search, SIZE),
+        max_length=(3, OPTIONAL),
+    ),
+    row("rules.RepetitionPenalty", rules.RepetitionPenalty, penalty=(1.2, POSITIVE)),
+    row("rules.NoRepeatNgrams", rules.NoRepeatNgrams, size=(2, SIZE)),
+    row("rules.ForbiddenTokens", rules.ForbiddenTokens, tokens=([3], SIZE)),
+    row("rules.TargetPrefix", rules.TargetPrefix, tokens=([3], SIZE)),
+    row(
+        "rules.RequiredTokens",
+        rules.RequiredTokens,
+        tokens=([3], SIZE),
+        per_sentence=(False, FLAG),
+    ),
+    row("rules.MinLength", rules.MinLength, length=(2, COUNT)),
+    row("rules.MinP", rules.MinP, share=(0.1, SIZE)),
+    row("rules.TypicalP", rules.TypicalP, mass=(0.9, SIZE)),
+    row("rules.CoveragePenalty", rules.CoveragePenalty, strength=(0.2, NON_NEGATIVE)),
     # Data.
     row("data.toy_translation", data.toy_translation, num_pairs=(3, SIZE), seed=(3, {"0", "-1"})),
     row(
@@ -917,19 +981,35 @@ TABLE = [
     row(
         "data.read_parallel", data.read_parallel, source_path=(PATH, SIZE), target_path=(PATH, SIZE)
     ),
-    row("data.Vocabulary", data.Vocabulary, words=(["a", "b"], LIST_OF_TEXT | {"[]", "{}"})),
+    row(
+        "data.Vocabulary",
+        data.Vocabulary,
+        words=(["a", "b"], LIST_OF_TEXT | {"[]", "{}"}),
+        tokenizer=(data.Characters(), OPTIONAL),
+    ),
     row(
         "data.Vocabulary.from_sentences",
         data.Vocabulary.from_sentences,
         sentences=(SENTENCES, LIST_OF_TEXT | {"[]", "{}"}),
         min_count=(1, SIZE),
         max_size=(9, OPTIONAL),
+        tokenizer=(data.Characters(), OPTIONAL),
     ),
     row("data.Vocabulary.encode", WORDS.encode, sentence=("a b", TEXT)),
     row("data.Vocabulary.decode", WORDS.decode, ids=([2, 4], {"[]", "{}"})),
     row("data.Vocabulary.save", WORDS.save, path=(PATH + ".words", TEXT)),
     row("data.Vocabulary.load", data.Vocabulary.load, path=(WORDS_PATH, SIZE)),
-    row("data.load_vocabulary", data.load_vocabulary, path=(WORDS_PATH, SIZE)),
+    row(
+        "data.load_vocabulary",
+        data.load_vocabulary,
+        path=(WORDS_PATH, SIZE),
+        tokenizer=(None, OPTIONAL),
+    ),
+    row("data.Characters()", data.Characters(), sentence=("a b", TEXT)),
+    row("data.Characters.join", data.Characters().join, words=(["a"], LIST_OF_TEXT | NOTHING)),
+    row("data.Moses", data.Moses, language=("en", TEXT), lowercase=(True, FLAG)),
+    row("data.Moses()", data.Moses("en"), sentence=("a b", TEXT)),
+    row("data.Moses.join", data.Moses("en").join, words=(["a"], LIST_OF_TEXT | NOTHING)),
     row(
         "data.SubwordVocabulary",
         data.SubwordVocabulary,
@@ -977,6 +1057,15 @@ TABLE = [
         row_multiple=(1, SIZE),
     ),
     row(
+        "data.simcut_batches",
+        data.simcut_batches,
+        batches=(New(lambda: data.token_batches(PAIRS, WORDS, WORDS, 16)), SIZE),
+        source_vocabulary=(WORDS, SIZE),
+        target_vocabulary=(WORDS, SIZE),
+        rate=(0.1, RATE),
+        seed=(3, COUNT),
+    ),
+    row(
         "data.rdrop_batches",
         data.rdrop_batches,
         batches=(New(lambda: tf.data.Dataset.range(3).batch(2)), SIZE),
@@ -1011,6 +1100,15 @@ TABLE = [
             ("to_marian", "model"),
         )
     ],
+    row(
+        "convert.to_ctranslate2",
+        convert.to_ctranslate2,
+        **SERVED,
+        quantization=(None, OPTIONAL),
+        max_length=(9, SIZE),
+    ).wrong_alone(),
+    row("convert.to_onnx", convert.to_onnx, **SERVED).wrong_alone(),
+    row("convert.CTranslate2", convert.CTranslate2, folder=(None, SIZE)).wrong_alone(),
     row(
         "convert.from_marian",
         convert.from_marian,
@@ -1052,6 +1150,13 @@ TABLE = [
         label_smoothing=(0.1, RATE),
         padding_id=(0, COUNT),
     ),
+    row(
+        "training.SimCutCrossentropy",
+        training.SimCutCrossentropy,
+        weight=(3.0, NON_NEGATIVE),
+        label_smoothing=(0.1, RATE),
+        padding_id=(0, COUNT),
+    ),
     *[
         row(
             f"{cls.__name__}()",
@@ -1060,7 +1165,12 @@ TABLE = [
             y_pred=(LOGITS, WIDE),
             sample_weight=(np.ones((B, T), "float32"), OPTIONAL | NUMBER | {"array of rank 1"}),
         )
-        for cls in (tfattn.MaskedCrossentropy, tfattn.MaskedAccuracy, training.RDropCrossentropy)
+        for cls in (
+            tfattn.MaskedCrossentropy,
+            tfattn.MaskedAccuracy,
+            training.RDropCrossentropy,
+            training.SimCutCrossentropy,
+        )
     ],
     row(
         "TransformerSchedule",
@@ -1173,6 +1283,14 @@ TABLE = [
         number_format=(".1f", OPTIONAL),
         ax=(None, OPTIONAL),
     ),
+    row(
+        "plot.beam_tree",
+        plot.beam_tree,
+        title=(None, OPTIONAL | TEXT),
+        ax=(None, OPTIONAL),
+        **BEAMS,
+    ),
+    row("plot.beam_viewer", plot.beam_viewer, title=("a", TEXT), **BEAMS),
     row(
         "plot.curves",
         plot.curves,
@@ -1332,9 +1450,11 @@ def public_callables(module, prefix=""):
 # What takes no arguments, or is made by the collection and not by its users.
 LEFT_OUT = {
     "biases.Bias",
+    "data.Characters",
     "masks.Mask",
     "masks.Grid",
     "plot.Viewer",
+    "rules.Rule",
     "scalings.Scaling",
     "smoothing.Band",
     "smoothing.LeaveOneOut",

@@ -1,10 +1,15 @@
 """Figures: what is on them, and that they belong to the caller alone."""
 
+import json
+import re
 import sys
+import types
 
+import matplotlib.colors
 import matplotlib.pyplot
 import numpy as np
 import pytest
+from matplotlib.patches import FancyBboxPatch, PathPatch
 
 from tfattn import plot
 
@@ -349,8 +354,94 @@ def test_a_loss_curve_refuses_what_holds_no_loss(history, message):
         plot.loss_curve(history)
 
 
+# Three steps of three beams: a, b, c; then ab.. and so on. "a </s>" ends at step 2 and is the best.
+TRACE = types.SimpleNamespace(
+    tokens=np.array([[[2, 3, 4], [3, 4, 1], [0, 1, 0]]]),
+    parents=np.array([[[0, 0, 0], [1, 0, 0], [2, 0, 0]]]),
+    scores=np.array([[[-0.5, -0.6, -2.0], [-0.7, -0.8, -0.9], [-0.9, -1.0, -np.inf]]]),
+    ended=np.array([[[0, 0, 0], [0, 0, 1], [1, 1, 0]]], bool),
+    died=np.array([[[0, 0, 0], [0, 0, 1], [0, 1, 0]]], bool),
+    candidate_tokens=np.array([[[2, 3, 4, 1], [4, 1, 3, 2], [2, 1, 4, 2]]]),
+    candidate_parents=np.array([[[0, 0, 0, 0], [0, 0, 1, 2], [1, 0, 2, 0]]]),
+    candidate_scores=np.array(
+        [[[-0.5, -0.6, -2.0, -3.0], [-0.8, -0.9, -0.7, -np.inf], [-1.5, -1.0, -0.9, -1.25]]]
+    ),
+    kept=np.array([[[1, 1, 1, 0], [1, 1, 1, 0], [0, 1, 1, 0]]], bool),
+)
+LETTERS = ["<pad>", "</s>", "a", "b", "c"]
+
+
+def boxes_of(axes):
+    """From what is written in a box to its colour."""
+    boxes = [patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
+    written = [text for text in axes.texts if text.get_zorder() == 4]
+    pairs = zip(written[::2], written[1::2], strict=True)
+    return [
+        (word.get_text(), score.get_text(), matplotlib.colors.to_hex(box.get_edgecolor()))
+        for (word, score), box in zip(pairs, boxes, strict=True)
+    ]
+
+
+def test_a_tree_has_a_box_for_each_token_and_the_best_way_in_orange():
+    axes = plot.beam_tree(TRACE, LETTERS, left_out=1).axes[0]
+    minus, orange, blue, grey = "\N{MINUS SIGN}", "#d55e00", "#0072b2", "#9e9e9e"
+    assert boxes_of(axes) == [
+        ("a", f"{minus}0.50", orange),
+        ("b", f"{minus}0.60", blue),
+        ("c", f"{minus}2.00", grey),
+        ("b", f"{minus}0.70", blue),
+        ("c", f"{minus}0.80", grey),
+        ("</s>", f"{minus}0.90", orange),
+        # The best result had ended before, and is a line alone.
+        ("</s>", f"{minus}1.00", blue),
+    ]
+    faint = [text.get_text() for text in axes.texts if text.get_zorder() != 4]
+    assert faint == [
+        *["begin", "left out", "step 1", f"</s> {minus}3.00"],
+        *["step 2", "step 3", f"a {minus}1.25"],
+    ]
+    lines = [patch for patch in axes.patches if isinstance(patch, PathPatch)]
+    assert len(lines) == 8 and [line.get_linestyle() for line in lines].count(":") == 1
+
+
+def test_words_of_a_tree_may_come_from_a_function_and_be_no_formula(tmp_path):
+    figure = plot.beam_tree(TRACE, lambda token: "$" * (token + 1))
+    figure.savefig(tmp_path / "figure.png")
+    assert boxes_of(figure.axes[0])[0][0] == "$$$"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"trace": None}, r"`trace` must be that of beam_search\(..., return_trace=True\)"),
+        ({"words": LETTERS[:3]}, "`words` must have a word for each token, 3 too"),
+        ({"row": 1}, "`row` must be below the batch size of `trace`, 1"),
+        ({"left_out": -1}, "`left_out` must be an integer of at least 0"),
+    ],
+)
+@pytest.mark.parametrize("name", ["beam_tree", "beam_viewer"])
+def test_a_tree_refuses_what_does_not_fit(name, arguments, message):
+    with pytest.raises(ValueError, match=f"{name}: {message}"):
+        getattr(plot, name)(**{"trace": TRACE, "words": LETTERS, **arguments})
+
+
+def test_a_page_of_beams_holds_what_the_tree_shows_and_no_word_ends_its_data():
+    words = [*LETTERS[:2], "</script>", "b & c", "\u732b"]
+    page = plot.beam_viewer(TRACE, words, title="<Beams>")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.page)
+    steps = json.loads(found[1])
+    assert [[beam["word"] for beam in step["beams"]] for step in steps] == [
+        ["</script>", "b & c", "\u732b"],
+        ["b & c", "\u732b", "</s>"],
+        ["", "</s>"],
+    ]
+    assert [beam["best"] for step in steps for beam in step["beams"]].count(True) == 3
+    assert "&lt;Beams&gt;" in page.page and 'title="Beam viewer"' in page._repr_html_()
+
+
 DRAWINGS = {
     "bars": lambda: plot.bars(WORDS, weights(5), "words", "weight"),
+    "beam_tree": lambda: plot.beam_tree(TRACE, LETTERS),
     "curves": lambda: plot.curves(X, {"line": X, "square": X**2}, "x", "y"),
     "flow": lambda: plot.flow(weights(2, 5), ["un", "chat"], WORDS),
     "head_grid": lambda: plot.head_grid(weights(2, 3, 2, 5), ["un", "chat"], WORDS),
@@ -361,7 +452,7 @@ DRAWINGS = {
     "regression_fit": lambda: plot.regression_fit(X, X, QUERIES, QUERIES),
     "surface": lambda: plot.surface(X, QUERIES, weights(11, 7)),
 }
-PAGES = {"Viewer", "save_viewer", "viewer"}  # HTML, without matplotlib
+PAGES = {"Viewer", "beam_viewer", "save_viewer", "viewer"}  # HTML, without matplotlib
 
 
 def test_every_public_function_that_draws_is_drawn_here():

@@ -199,7 +199,8 @@ def test_an_import_asks_for_nothing_optional():
     # that it can do without.
     extras = ("matplotlib", "sentencepiece", "sacrebleu")
     asked = fresh("import tfattn; print(*sorted(set(asked)))", blocked=extras).split()
-    assert not set(asked) & {*extras, "tensorflow"}
+    # The last two come with tfattn, for kernel regression, and are asked for where it is used.
+    assert not set(asked) & {*extras, "tensorflow", "scipy", "threadpoolctl"}
     assert "keras" in asked
 
 

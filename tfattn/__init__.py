@@ -6,6 +6,9 @@ All of them compute a weighted mean of the values:
     output  = weights · values
 """
 
+from tfattn.translator import quiet as _quiet  # noqa: F401, before all that needs TensorFlow
+
+# isort: split
 from tfattn import convert, data, plot, smoothing, training
 from tfattn.core import biases, kernels, masks, normalizers
 from tfattn.core.attend import attend
@@ -13,7 +16,14 @@ from tfattn.core.complexity import complexity
 from tfattn.core.merging import merge_attentions
 from tfattn.core.paths.scope import path
 from tfattn.core.softmax import masked_softmax
-from tfattn.decoding import beam_search, greedy_search, sample, translate
+from tfattn.decoding import (
+    beam_search,
+    greedy_search,
+    rules,
+    sample,
+    translate,
+    translate_stream,
+)
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
 from tfattn.layers.attention.normalizers import (
@@ -120,9 +130,11 @@ __all__ = [
     "normalizers",
     "path",
     "plot",
+    "rules",
     "sample",
     "scalings",
     "smoothing",
     "training",
     "translate",
+    "translate_stream",
 ]

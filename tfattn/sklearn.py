@@ -3,6 +3,8 @@
 In pipelines, searches and cross-validation. Needs scikit-learn: `pip install "tfattn[sklearn]"`.
 """
 
+import datetime
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,20 +12,31 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfattn import _checks, _optional
-from tfattn.smoothing import Band, KernelRegression, LeaveOneOut
+from tfattn.smoothing import Band, KernelRegression, LeaveOneOut, arrays
 
 _optional.find("sklearn", "sklearn", "tfattn.sklearn")
 
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin  # noqa: E402
-from sklearn.utils.validation import (  # noqa: E402
-    _check_sample_weight,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils import check_array, check_X_y  # noqa: E402
+from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402
 
 __all__ = ["NadarayaWatsonRegressor"]
 
 WHO = "NadarayaWatsonRegressor"
+_NO_NUMBERS = (
+    str,
+    bytes,
+    datetime.date,
+    datetime.timedelta,
+    np.datetime64,
+    np.timedelta64,
+)
+
+
+class _Regression(KernelRegression):
+    """One whose messages name the estimator and its `X`."""
+
+    _who, _x = WHO, "X"
 
 
 class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -36,7 +49,8 @@ class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     Args:
         kernel, bandwidth, metric, degree, empty: as in `KernelRegression`.
         categorical: "from_dtype", the columns of a data frame with a categorical dtype; or a
-            sequence of indices or names of columns. Only a data frame may hold words in them.
+            sequence of indices or names of columns. Their categories are words, numbers or
+            booleans, in a data frame or an array of objects.
         leave_out: "place" (every point with the same x is left out together, so that a weight of 2
             says what a repeated row says) or "point". Defaults to None: "place", but "point" where
             there are categories, which are there to be shared.
@@ -46,7 +60,8 @@ class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         categories_: from the index of each categorical column to its values.
         n_features_in_, feature_names_in_: as everywhere in scikit-learn.
     Raises:
-        ValueError: as `KernelRegression`, and as scikit-learn's own checks.
+        ValueError: as `KernelRegression`, and as scikit-learn's own checks; a category that is
+            missing; words in a column that is not categorical.
     Example:
         >>> from tfattn.sklearn import NadarayaWatsonRegressor
         >>> X = np.linspace(0.0, 5.0, 50)[:, None]
@@ -78,65 +93,102 @@ class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     ) -> "NadarayaWatsonRegressor":
         """Keeps the points and, if none was given, chooses the bandwidth."""
         columns = self._categorical_columns(X)
-        self.categories_ = {column: np.unique(_column(X, column)) for column in columns}
-        X, y = self._checked(X, y=y, reset=True, multi_output=True, y_numeric=True)
-        if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, X)
-        leave_out = self.leave_out or ("point" if columns else "place")
-        self.regression_ = KernelRegression(
+        categories: dict[int, np.ndarray] = dict.fromkeys(columns)
+        X, y = self._checked(X, categories, y=y)
+        regression = _Regression(
             self.kernel,
             self.bandwidth,
             self.metric,
             self.degree,
             columns,
             self.empty,
-            leave_out,
+            self.leave_out or ("point" if columns else "place"),
         )
         names = getattr(self, "feature_names_in_", None)
-        self.regression_.fit(X, y, sample_weight, names=names)
+        self.regression_ = regression.fit(X, y, sample_weight, names=names)
+        self.categories_ = categories
         self.bandwidth_ = self.regression_.current_bandwidth()
         return self
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
-        """`(M,)`, or `(M, V)` where y had several columns."""
-        check_is_fitted(self)
-        return self.regression_.predict(self._checked(X, reset=False))
+    def predict(
+        self, X: ArrayLike, return_std: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """`(M,)`, or `(M, V)` where y had several columns; with `return_std` also the standard
+        deviation of a new y about each prediction, √(variance · (1 + Σ weights²)).
+        """
+        _checks.boolean(WHO, "return_std", return_std)
+        X = self._checked(X)
+        value = self.regression_.predict(X)
+        if not return_std:
+            return value
+        neighbours = self.regression_.effective_neighbours(X)
+        # Without a neighbour the value is said by `empty`, and has no weights.
+        own = np.divide(1.0, neighbours, out=np.zeros_like(neighbours), where=neighbours > 0)
+        variance = self.regression_.variance(X)
+        return value, np.sqrt((variance.T * (1.0 + own)).T)
 
     def bands(self, X: ArrayLike, level: float = 0.95, **options: Any) -> Band:
         """A pointwise confidence band, see `KernelRegression.bands`."""
-        check_is_fitted(self)
-        return self.regression_.bands(self._checked(X, reset=False), level, **options)
+        return self.regression_.bands(self._checked(X), level, **options)
 
     def derivative(self, X: ArrayLike) -> np.ndarray:
         """The slope along each continuous column, see `KernelRegression.derivative`."""
-        check_is_fitted(self)
-        return self.regression_.derivative(self._checked(X, reset=False))
+        return self.regression_.derivative(self._checked(X))
+
+    def variance(self, X: ArrayLike) -> np.ndarray:
+        """Of y about the curve, see `KernelRegression.variance`."""
+        return self.regression_.variance(self._checked(X))
+
+    def effective_neighbours(self, X: ArrayLike) -> np.ndarray:
+        """How many points each prediction rests on, see `KernelRegression.effective_neighbours`."""
+        return self.regression_.effective_neighbours(self._checked(X))
+
+    def weights(self, X: ArrayLike) -> np.ndarray:
+        """`(M, N)`, how much each training point counts, see `KernelRegression.weights`."""
+        return self.regression_.weights(self._checked(X))
 
     def leave_one_out(self) -> LeaveOneOut:
         """Each training point predicted from all others, see `KernelRegression.leave_one_out`."""
         check_is_fitted(self)
         return self.regression_.leave_one_out()
 
-    def _checked(self, X: ArrayLike, reset: bool, **options: Any) -> Any:
-        """X, and y where it is among the options, as scikit-learn wants them checked; categories as
-        numbers.
+    def _checked(
+        self, X: ArrayLike, categories: dict[int, np.ndarray] | None = None, **fitting: Any
+    ) -> Any:
+        """X, and y in `fit`, as scikit-learn wants them checked; categories as numbers.
+
+        What is not finite is refused later, with its row and column.
+
+        Args:
+            categories: in `fit`, from the index of each categorical column to its values, which are
+                filled in.
+            fitting: in `fit`, y.
         """
-        if not self.categories_:
-            # What is not finite is refused later, with its row and column.
-            return validate_data(
-                self, X, reset=reset, dtype="float64", ensure_all_finite=False, **options
-            )
-        coded = _coded(X, self.categories_)
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        if "y" not in options:
-            return coded
-        y = np.asarray(options["y"])
-        if len(y) != len(coded):
-            _checks.fail(WHO, "y", f"be as long as `X`, {len(coded)}", len(y))
-        return coded, y
+        if categories is None:
+            check_is_fitted(self)
+            categories = self.categories_
+        of_y = {"multi_output": True, "y_numeric": True} if fitting else {}
+        options = {"dtype": "float64", "ensure_all_finite": False, **of_y}
+        names = _names(X)
+        if not categories:
+            _check_numbers(X, names)
+            return validate_data(self, X, reset=bool(fitting), **fitting, **options)
+        validate_data(self, X, reset=bool(fitting), skip_check_array=True)
+        table = check_array(X, dtype=object, copy=True, ensure_all_finite=False)
+        for column, known in categories.items():
+            _check_categories(table[:, column], column, names)
+            if fitting:
+                known = categories[column] = _distinct(table[:, column])
+            codes = {value: code for code, value in enumerate(known)}
+            # −1 for one that was not there in `fit`.
+            table[:, column] = [codes.get(value, -1) for value in table[:, column]]
+        _check_numbers(table, names)
+        return (
+            check_X_y(table, fitting["y"], **options) if fitting else check_array(table, **options)
+        )
 
     def _categorical_columns(self, X: ArrayLike) -> list[int]:
-        names = [str(name) for name in getattr(X, "columns", ())]
+        names = _names(X) or []
         expected = "be 'from_dtype' or a sequence of indices or names of columns"
         if isinstance(self.categorical, str) and self.categorical == "from_dtype":
             kinds = [str(kind) for kind in getattr(X, "dtypes", ())] if names else []
@@ -155,22 +207,46 @@ class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 expected = f"hold indices of the {width} columns of X"
                 _checks.fail(WHO, "categorical", expected, self.categorical)
             columns.append(int(column))
+        if len(set(columns)) < len(columns):
+            _checks.fail(WHO, "categorical", "hold each column once", self.categorical)
         return columns
 
 
-def _column(X: ArrayLike, column: int) -> np.ndarray:
-    return np.asarray(X.iloc[:, column] if hasattr(X, "iloc") else np.asarray(X)[:, column])
+def _names(X: ArrayLike) -> list[str] | None:
+    return [str(name) for name in X.columns] if hasattr(X, "columns") else None
 
 
-def _coded(X: ArrayLike, categories: dict[int, np.ndarray]) -> np.ndarray:
-    """float64, with the number of each category; −1 for one that was not there in `fit`."""
-    width = X.shape[1] if hasattr(X, "shape") else np.shape(X)[1]
-    coded = np.empty((len(X), width))
-    for column in range(width):
-        values = _column(X, column)
-        if column in categories:
-            known = {value: number for number, value in enumerate(categories[column])}
-            coded[:, column] = [known.get(value, -1) for value in values]
-        else:
-            coded[:, column] = values.astype("float64")
-    return coded
+def _check_numbers(X: ArrayLike, names: list[str] | None) -> None:
+    """No words and no dates, which NumPy would read as numbers."""
+    if getattr(getattr(X, "dtype", None), "kind", "O") in "biufc":
+        return
+    is_frame = hasattr(X, "iloc")
+    table = X if is_frame or hasattr(X, "dtype") else np.array(X, dtype=object)
+    for column in range(table.shape[1] if len(table.shape) == 2 else 0):
+        values = np.asarray(table.iloc[:, column] if is_frame else table[:, column])
+        if values.dtype.kind in "biufc":
+            continue
+        for row, value in enumerate(values):
+            if isinstance(value, _NO_NUMBERS):
+                raise ValueError(
+                    f"{WHO}: `X` must hold numbers where a column is not categorical. "
+                    f"Received: X={value!r} {arrays.at(row, column, names)}"
+                )
+
+
+def _check_categories(values: np.ndarray, column: int, names: list[str] | None) -> None:
+    for row, value in enumerate(values):
+        is_number = isinstance(value, numbers.Real | np.bool_)
+        if not isinstance(value, str) and not (is_number and np.isfinite(value)):
+            raise ValueError(
+                f"{WHO}: `X` must hold words or numbers in categorical columns, and none missing. "
+                f"Received: X={value!r} {arrays.at(row, column, names)}"
+            )
+
+
+def _distinct(values: np.ndarray) -> np.ndarray:
+    """The values, sorted: numbers, then words."""
+    found = set(values.tolist())
+    numeric = sorted(value for value in found if not isinstance(value, str))
+    words = sorted(value for value in found if isinstance(value, str))
+    return np.array(numeric + words, dtype=object if numeric and words else None)

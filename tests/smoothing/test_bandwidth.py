@@ -146,6 +146,56 @@ def test_each_bandwidth_does_no_worse_than_one_and_a_map_no_worse_than_each(name
     )
 
 
+@pytest.mark.parametrize("degree", [0, 1])
+def test_what_a_map_and_categories_use_is_given_and_taken(degree):
+    rng = np.random.default_rng(0)
+    x, _ = plane(n=90)
+    turned = x @ np.array([[1.0, 0.6], [-0.6, 1.0]])
+    code = rng.integers(0, 3, 90)
+    y = np.sin(4 * x[:, 0]) + 0.5 * (code == 2) + rng.normal(0, 0.1, 90)
+    both = np.column_stack([code, turned])
+    model = KernelRegression(metric="full", degree=degree, categorical=[0]).fit(both, y)
+    matrix, widths = model.current_bandwidth()
+    assert matrix.shape == (2, 2) and widths.shape == (1,) and abs(matrix[1, 0]) > 1e-3
+    again = KernelRegression(bandwidth=(matrix, widths), degree=degree, categorical=[0])
+    again.fit(both, y)
+    np.testing.assert_allclose(again.predict(both), model.predict(both), rtol=1e-9)
+    np.testing.assert_allclose(again.leave_one_out().error, model.path[-1], rtol=1e-9)
+    for first, second in zip(again.current_bandwidth(), (matrix, widths), strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "bandwidth, expected",
+    [
+        (np.eye(2), r"be \(H, λ\), H 2 by 2 and 1 of λ"),
+        ((np.eye(3), [0.1]), r"be \(H, λ\), H 2 by 2 and 1 of λ"),
+        ((np.eye(2), 0.1), r"be \(H, λ\), H 2 by 2 and 1 of λ"),
+        ((np.ones((2, 2)), [0.1]), "be an invertible matrix"),
+        ((np.eye(2), [0.9]), r"be in \[0, \(c − 1\) / c\] for categorical columns"),
+    ],
+)
+def test_a_map_beside_categories_that_is_none_is_refused(bandwidth, expected):
+    x = np.column_stack([plane()[0], np.arange(60) % 3])
+    with pytest.raises(ValueError, match=f"^KernelRegression: `bandwidth` must {expected}"):
+        KernelRegression(bandwidth=bandwidth, categorical=[2]).fit(x, np.arange(60.0))
+
+
+@pytest.mark.parametrize("far", [1e3, 1e6, 1e9])
+@pytest.mark.parametrize("metric", ["one", "each", "full"])
+@pytest.mark.parametrize("data", [line, plane], ids=["line", "plane"])
+def test_one_point_that_is_far_away_spoils_no_search(data, metric, far):
+    x, y = data()
+    x = x.reshape(len(y), -1)
+    alone = KernelRegression(metric=metric).fit(x, y)
+    away = np.full((1, x.shape[1]), far)
+    x, y = np.concatenate([x, away]), np.append(y, y.mean())
+    found = KernelRegression(metric=metric).fit(x, y)
+    wanted = KernelRegression(bandwidth=alone.current_bandwidth()).fit(x, y).leave_one_out()
+    # One for all is in units of the spreads, which one point more changes a little.
+    assert found.path[-1] <= wanted.error * (1 + {"one": 1e-3}.get(metric, 1e-6))
+
+
 def test_a_column_that_says_nothing_is_smoothed_over():
     x, _ = plane(n=200)
     h = KernelRegression().fit(x, np.sin(4 * x[:, 0])).current_bandwidth()
@@ -197,7 +247,7 @@ def test_the_path_goes_down_from_scotts_rule_to_the_error_of_what_was_chosen(dat
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_pairs():
-    # Once: 192 MiB at 5,000 points. All pairs of these would be 3,200 MB, or 400 a block of eights.
+    # All pairs of these would be 3,200 MB, or 400 a block of eights.
     import tracemalloc
 
     x, y = line(n=20_000)

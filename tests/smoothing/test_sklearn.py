@@ -8,10 +8,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
+from tests.refusals import message
 from tests.smoothing.data import line, plane
 from tfattn.sklearn import NadarayaWatsonRegressor
 from tfattn.smoothing import KernelRegression
 
+WHO = "NadarayaWatsonRegressor"
 ESTIMATORS = [NadarayaWatsonRegressor(), NadarayaWatsonRegressor("epanechnikov", degree=1)]
 CHECKS = [
     pytest.param(estimator, check, id=f"{number} {check.func.__name__}")
@@ -31,7 +33,8 @@ def test_it_predicts_what_the_regression_does():
     x, y = plane()
     estimator = NadarayaWatsonRegressor().fit(x, y)
     plain = KernelRegression().fit(x, y)
-    np.testing.assert_allclose(estimator.predict(x), plain.predict(x), rtol=1e-6)
+    # Rows in another order are summed otherwise, and a minimum is known to half of the digits.
+    np.testing.assert_allclose(estimator.predict(x), plain.predict(x), rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(estimator.bandwidth_, plain.current_bandwidth(), rtol=1e-4)
     band = estimator.bands(x, 0.9)
     assert (band.low < band.high).all() and estimator.derivative(x).shape == (60, 2)
@@ -70,15 +73,146 @@ def test_a_number_that_is_none_is_named_with_its_row_and_column():
     x, y = plane()
     frame = pandas.DataFrame(x, columns=["width", "height"])
     frame.loc[7, "height"] = np.nan
-    with pytest.raises(
-        ValueError, match="`x` must be finite. Received: x=NaN at row 7, column 'height'"
-    ):
+    pattern = message(WHO, "X", "be finite", "NaN at row 7, column 'height'")
+    with pytest.raises(ValueError, match=f"^{pattern}$"):
         NadarayaWatsonRegressor().fit(frame, y)
+
+
+def frame_of(colour):
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame({"x": np.linspace(0.0, 1.0, len(colour)), "colour": colour})
+
+
+COLOURS = ["red", "blue", "red", "green"]
+WHOLE = "hold words or numbers in categorical columns, and none missing"
+NUMBERS = "hold numbers where a column is not categorical"
+
+
+@pytest.mark.parametrize("missing, shown", [(None, "(None|nan)"), (np.nan, "nan"), (np.inf, "inf")])
+def test_a_category_that_is_missing_is_named_with_its_row_and_column(missing, shown):
+    broken = frame_of(["red", "blue", missing, "green"])
+    pattern = f"^{message(WHO, 'X', WHOLE, 'SHOWN')} at row 2, column 'colour'$"
+    pattern = pattern.replace("SHOWN", shown)
+    with pytest.raises(ValueError, match=pattern):
+        NadarayaWatsonRegressor(categorical=["colour"]).fit(broken, np.arange(4.0))
+    with pytest.raises(ValueError, match=pattern.replace("'colour'", "1")):
+        NadarayaWatsonRegressor(categorical=[1]).fit(np.asarray(broken, object), np.arange(4.0))
+    estimator = NadarayaWatsonRegressor(categorical=["colour"])
+    estimator.fit(frame_of(COLOURS), np.arange(4.0))
+    with pytest.raises(ValueError, match=pattern):
+        estimator.predict(broken)
+
+
+def test_words_and_dates_in_a_column_that_nobody_named_are_refused():
+    pandas = pytest.importorskip("pandas")
+    frame, y = frame_of(COLOURS), np.arange(4.0)
+    pattern = f"^{message(WHO, 'X', NUMBERS, repr('red'))} at row 0, column 'colour'$"
+    with pytest.raises(ValueError, match=pattern):
+        NadarayaWatsonRegressor().fit(frame, y)
+    with pytest.raises(ValueError, match=pattern.replace("'colour'", "1")):
+        NadarayaWatsonRegressor().fit(np.asarray(frame, object), y)
+    with pytest.raises(ValueError, match=pattern):  # beside one that was named
+        NadarayaWatsonRegressor(categorical=["shop"]).fit(frame.assign(shop=y), y)
+    dates = frame.assign(colour=pandas.date_range("2020-01-01", periods=4))
+    with pytest.raises(ValueError, match=f"`X` must {NUMBERS}. .* at row 0, column 'colour'$"):
+        NadarayaWatsonRegressor().fit(dates, y)
+    with pytest.raises(ValueError, match=f"`X` must {NUMBERS}. .* at row 0, column 0$"):
+        NadarayaWatsonRegressor().fit(np.array([["2020-01-01"]] * 4, "M8[D]"), y)
+
+
+def test_categories_of_numbers_and_words_together_are_kept_apart():
+    values = [1, "a", True, 2.5, "b", "a"]  # True is the number 1
+    frame = frame_of(np.array(values, object))
+    estimator = NadarayaWatsonRegressor(categorical=["colour"], bandwidth=[9.0, 0.0])
+    y = np.array([1.0, 3.0, 5.0, 8.0, 9.0, 7.0])
+    np.testing.assert_allclose(
+        estimator.fit(frame, y).predict(frame), [3.0, 5.0, 3.0, 8.0, 9.0, 5.0], atol=0.05
+    )
+    assert estimator.categories_[1].tolist() == [1, 2.5, "a", "b"]
+
+
+def test_what_the_regression_refuses_is_said_of_the_estimator():
+    x, y = plane()
+    for options, argument in (
+        ({"bandwidth": -1.0}, "bandwidth"),
+        ({"bandwidth": [1.0]}, "bandwidth"),
+        ({"degree": 3}, "degree"),
+        ({"kernel": "gauss"}, "kernel"),
+    ):
+        with pytest.raises(ValueError, match=f"^{WHO}: `{argument}` must "):
+            NadarayaWatsonRegressor(**options).fit(x, y)
+    with pytest.raises(ValueError, match=f"^{WHO}: `sample_weight` must be at least zero"):
+        NadarayaWatsonRegressor().fit(x, y, sample_weight=-np.ones(60))
+    with pytest.raises(ValueError, match=f"^{WHO}: `sample_weight` must be finite"):
+        NadarayaWatsonRegressor().fit(x, y, sample_weight=np.full(60, np.nan))
+    estimator = NadarayaWatsonRegressor(bandwidth=0.5).fit(x, y)
+    with pytest.raises(ValueError, match=f"^{WHO}: `X` must be finite. Received: X=inf at row 0"):
+        estimator.predict([[np.inf, 0.0]])
+    with pytest.raises(ValueError, match=f"^{WHO}: `return_std` must be True or False"):
+        estimator.predict(x, return_std=1)
+    with pytest.raises(ValueError, match=f"^{WHO}: `level` must "):
+        estimator.bands(x, level=2.0)
+
+
+def test_categories_are_refused_without_targets_or_with_too_few():
+    for y in (None, np.arange(3.0)):
+        with pytest.raises(ValueError, match="y|inconsistent numbers of samples"):
+            NadarayaWatsonRegressor(categorical=["colour"]).fit(frame_of(COLOURS), y)
+
+
+def test_a_fit_that_is_refused_leaves_the_one_before():
+    frame, y = frame_of(COLOURS), np.arange(4.0)
+    estimator = NadarayaWatsonRegressor(categorical=["colour"]).fit(frame, y)
+    before = estimator.predict(frame)
+    with pytest.raises(ValueError, match="`X` must"):
+        estimator.fit(frame.assign(colour=None), y)
+    np.testing.assert_array_equal(estimator.predict(frame), before)
+
+
+def test_the_callers_array_of_categories_stays_as_it_was():
+    table = np.asarray(frame_of(COLOURS), object)
+    before = table.tolist()
+    NadarayaWatsonRegressor(categorical=[1]).fit(table, np.arange(4.0)).predict(table)
+    assert table.tolist() == before
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_variance_neighbours_and_weights_are_those_of_the_regression(outputs):
+    x, y = plane()
+    y = y if outputs == 1 else np.column_stack([y, 3 * y])
+    estimator = NadarayaWatsonRegressor(bandwidth=0.4).fit(x, y)
+    plain, asked = KernelRegression(bandwidth=0.4).fit(x, y), x[:7] + 0.1
+    for name in ("variance", "effective_neighbours", "weights"):
+        np.testing.assert_allclose(getattr(estimator, name)(asked), getattr(plain, name)(asked))
+    value, deviation = estimator.predict(asked, return_std=True)
+    np.testing.assert_array_equal(value, estimator.predict(asked))
+    squares = np.square(plain.weights(asked)).sum(axis=1).reshape(7, *[1] * (outputs - 1))
+    np.testing.assert_allclose(deviation, np.sqrt(plain.variance(asked) * (1 + squares)))
+
+
+def test_the_standard_deviation_is_that_of_new_points():
+    x, y = line(seed=1, n=400)
+    new_x, new_y = line(seed=2, n=2000)
+    value, deviation = (
+        NadarayaWatsonRegressor().fit(x[:, None], y).predict(new_x[:, None], return_std=True)
+    )
+    assert 0.93 < np.mean(np.abs(new_y - value) < 1.96 * deviation) < 0.97
+    far = NadarayaWatsonRegressor("boxcar", bandwidth=0.5, empty="nan").fit(x[:, None], y)
+    assert np.isnan(far.predict([[99.0]], return_std=True)).all()
+
+
+def test_a_map_beside_categories_is_given_as_it_was_found():
+    frame = frame_of(["red", "blue", "red", "green"] * 9).assign(z=np.arange(36.0) ** 2)
+    y = np.sin(np.arange(36.0))
+    found = NadarayaWatsonRegressor(metric="full", categorical=["colour"]).fit(frame, y)
+    again = NadarayaWatsonRegressor(bandwidth=found.bandwidth_, categorical=["colour"])
+    np.testing.assert_allclose(clone(again).fit(frame, y).predict(frame), found.predict(frame))
 
 
 @pytest.mark.parametrize(
     "categorical, expected",
     [
+        ([1, 1], "hold each column once"),
         ("dtype", "be 'from_dtype' or a sequence of indices or names of columns"),
         (1, "be 'from_dtype' or a sequence of indices or names of columns"),
         ([2], "hold indices of the 2 columns of X"),

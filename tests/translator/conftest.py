@@ -2,11 +2,12 @@
 
 import contextlib
 import io
+import shutil
 from typing import NamedTuple
 
 import pytest
 
-from tests.translator.command import TOY, translator
+from tests.translator.command import TOY, status, translator
 from tfattn.translator.presets import Preset
 
 
@@ -23,15 +24,30 @@ def new_preset():
 
 
 @pytest.fixture
+def refused(monkeypatch, capsys):
+    """Function from arguments to the one line that a command ends with, of status 1."""
+
+    def of(*arguments, folder):
+        monkeypatch.chdir(folder)
+        capsys.readouterr()
+        assert status(*arguments) == 1
+        shown = capsys.readouterr()
+        *notes, error, rest = shown.err.split("\n")
+        assert rest == "" and all(note.startswith("note: ") for note in notes)
+        assert error.startswith("error: ") and "Epoch" not in shown.out
+        return error
+
+    return of
+
+
+@pytest.fixture
 def ended(monkeypatch):
-    """Function from arguments to what ends the command before it trains or translates. A text is
-    the last line of a process's standard error, and makes its status 1.
-    """
+    """Function from arguments to the status that the reader of arguments ends with."""
 
     def of(*arguments, folder):
         monkeypatch.chdir(folder)
         with pytest.raises(SystemExit) as end:
-            translator(*arguments)
+            status(*arguments)
         return end.value.code
 
     return of
@@ -49,5 +65,18 @@ def trained(tmp_path_factory):
     folder, output = tmp_path_factory.mktemp("trained"), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
         patch.chdir(folder)
-        translator(*TOY, "--epochs", 1)
+        translator("train", *TOY, "--epochs", 1)
     return Trained(folder, output.getvalue())
+
+
+@pytest.fixture
+def folder(trained, tmp_path):
+    """A copy of the folder of a run of one epoch."""
+    return shutil.copytree(trained.folder, tmp_path / "copy")
+
+
+@pytest.fixture
+def out(folder, monkeypatch):
+    """The run in such a copy; the process is in the copy."""
+    monkeypatch.chdir(folder)
+    return folder / "here" / "and" / "there"

@@ -1,84 +1,186 @@
-"""The command line: what it says of itself, and what it refuses before anything is trained."""
+"""The commands: what they say of themselves, and what they refuse before anything is done."""
+
+import argparse
+import re
+import sys
 
 import pytest
 
-from tfattn.translator.__main__ import parse, parser
+from tests.translator.command import status
+from tfattn.translator.arguments import COMMANDS, EXPORTS, parse, parser
+from tfattn.translator.curriculum import KINDS
+from tfattn.translator.exporting import WRITERS
 from tfattn.translator.presets import MODELS, PRESETS
 
-OPTIONS = (
-    *("--seed", "--out", "--data", "--languages", "--pairs", "--subwords", "--model", "--preset"),
-    *("--epochs", "--tokens", "--resume", "--score", "--sentences"),
-    *("--translate", "--beam", "--length-penalty"),
-)
+OPTIONS = {
+    "train": {
+        *("--seed", "--out", "--data", "--languages", "--pairs", "--subwords", "--model"),
+        *("--preset", "--epochs", "--tokens", "--resume", "--score", "--sentences"),
+        *("--beam", "--length-penalty"),
+    },
+    "score": {
+        *("--out", "--data", "--parts", "--sentences", "--beam", "--length-penalty"),
+        *("--no-repeat-ngrams", "--repetition-penalty", "--min-length"),
+    },
+    "translate": {
+        *("--out", "--raw", "--stream", "--beam", "--length-penalty"),
+        *("--no-repeat-ngrams", "--repetition-penalty", "--min-length"),
+        *("--sample", "--temperature", "--seed"),
+    },
+    "export": {"--to", "--out", "--into", "--quantization"},
+}
 
 
-def test_help_names_every_option_and_has_commands_to_copy(ended, tmp_path, capsys):
+def test_the_help_names_every_command(ended, tmp_path, capsys):
     assert ended("--help", folder=tmp_path) == 0
     shown = capsys.readouterr().out
-    assert all(f"\n  {option}" in shown for option in OPTIONS)
-    described = {action.option_strings[-1] for action in parser()._actions if action.help}
-    assert described == {"--help", *OPTIONS}
-    commands = [line.split() for line in shown.splitlines() if line.startswith("    python -m")]
-    assert len(commands) == 3
-    for command in commands:  # each a line that the parser takes
-        assert command[:3] == ["python", "-m", "tfattn.translator"]
-        arguments = command[3 : command.index("<") if "<" in command else None]
-        assert parse(arguments).out.name == "en-de"
+    for name, (summary, *_) in COMMANDS.items():
+        assert re.search(f"^    {name} +{summary}$", shown, re.M)
+    assert ended(folder=tmp_path) == 2
+    assert "the following arguments are required: command" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_every_option_and_has_commands_to_copy(command, ended, tmp_path, capsys):
+    assert ended(command, "--help", folder=tmp_path) == 0
+    shown = capsys.readouterr().out
+    assert all(f"\n  {option}" in shown for option in OPTIONS[command])
+    (commands,) = [a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    actions = commands.choices[command]._actions
+    assert all(action.help for action in actions)
+    named = {action.option_strings[-1] for action in actions if action.option_strings}
+    assert named == {"--help", *OPTIONS[command]}
+    examples = [line.split("python -m ")[1] for line in shown.splitlines() if "    python" in line]
+    examples += [line.split("python -m ")[1] for line in shown.splitlines() if "| python" in line]
+    assert examples
+    for example in examples:  # each a line that the parser takes
+        program, *arguments = example.split(" > ")[0].split()
+        assert program == "tfattn.translator" and arguments[0] == command
+        assert str(parse(arguments).out).count("out/")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_what_is_not_given_is_the_presets(model):
-    toy, tiny = parse(["--model", model]), parse(["--model", model, "--data", "corpus"])
+    toy = parse(["train", "--model", model])
+    tiny = parse(["train", "--model", model, "--data", "corpus"])
     for options, name in ((toy, "toy"), (tiny, "tiny")):
         preset = PRESETS[model][name]
         assert options.preset == name
         assert (options.subwords, options.tokens) == (preset.subwords, preset.tokens)
     assert (toy.sentences, tiny.sentences) == (1000, None)
-    given = parse(["--data", "corpus", "--subwords", "0", "--tokens", "7", "--sentences", "5"])
+    numbers = ("--subwords", "0", "--tokens", "7", "--sentences", "5")
+    given = parse(["train", "--data", "corpus", *numbers])
     assert (given.subwords, given.tokens, given.sentences) == (0, 7, 5)
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("name", PRESETS["transformer"])
+def test_each_format_has_a_writer_and_a_place():
+    assert EXPORTS.keys() == WRITERS.keys() and len(set(EXPORTS.values())) == len(EXPORTS)
+
+
+@pytest.mark.parametrize(
+    "model, name", [(model, name) for model in MODELS for name in PRESETS[model]]
+)
 def test_a_preset_gives_its_model_sizes_that_it_takes(model, name):
     preset = PRESETS[model][name]
     made = MODELS[model](11, share_embeddings=bool(preset.subwords), **preset.sizes)
     assert preset.sizes.items() <= made.get_config().items()
-    assert all(end <= preset.epochs - preset.cooldown for _, end in preset.curriculum)
+    ends = [end for kind, end in preset.curriculum if kind != "simcut"]
+    assert all(end <= preset.epochs - preset.cooldown for end in ends)
+    assert {kind for kind, _ in preset.curriculum} <= KINDS.keys()
 
 
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (["--seed", "-1"], "argument --seed: must be at least 0 and below 2**32, received -1"),
-        (["--seed", str(2**32)], "argument --seed: must be at least 0 and below 2**32"),
-        (["--epochs", "0"], "argument --epochs: must be at least 1, received 0"),
-        (["--length-penalty", "-0.5"], "--length-penalty must be a number of at least 0"),
-        (["--length-penalty", "nan"], "--length-penalty must be a number of at least 0"),
-        (["--score", "test"], "--score needs --data"),
+        ("train --seed -1", "argument --seed: must be at least 0 and below 2**32, received -1"),
+        (f"train --seed {2**32}", "argument --seed: must be at least 0 and below 2**32"),
+        ("train --epochs 0", "argument --epochs: must be at least 1, received 0"),
+        ("train --subwords -1", "argument --subwords: must be at least 0, received -1"),
+        ("train --beam two", "argument --beam: invalid _positive_int value: 'two'"),
+        (
+            "score --length-penalty -0.5",
+            "argument --length-penalty: must be a number of at least 0, received -0.5",
+        ),
+        ("train --length-penalty nan", "argument --length-penalty: must be a number of at least 0"),
+        ("train --score test", "--score needs --data"),
+        (
+            "train --model bahdanau --preset tiny-simcut",
+            "--model bahdanau has no --preset tiny-simcut",
+        ),
+        ("translate --sample --temperature 0", "argument --temperature: must be a number above 0"),
+        ("translate --sample --beam 2", "--sample and --beam are two searches: name one"),
+        ("translate --no-repeat-ngrams 0", "argument --no-repeat-ngrams: must be at least 1"),
+        ("score --repetition-penalty 0.5", "--repetition-penalty: must be a number of at least 1"),
+        ("translate --stream --raw", "--raw needs whole sentences"),
+        ("export", "the following arguments are required: --to"),
+        ("export --to pickle", "argument --to: invalid choice: 'pickle'"),
+        ("export --to onnx --quantization int8", "--quantization needs --to ctranslate2"),
+        ("--translate", "the following arguments are required: command"),
     ],
 )
-def test_a_number_out_of_range_is_refused_by_the_name_of_its_option(
+def test_wrong_arguments_are_refused_by_name_and_have_a_status_of_their_own(
     ended, tmp_path, capsys, arguments, said
 ):
-    assert ended(*arguments, folder=tmp_path) == 2
+    assert ended(*arguments.split(), folder=tmp_path) == 2
     assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_what_is_missing_is_named(model, ended, tmp_path):
-    error = ended("--model", model, "--data", tmp_path / "nowhere", folder=tmp_path)
-    assert error.startswith("error: ") and "train.en" in error
-    error = ended("--translate", folder=tmp_path)
-    assert error.startswith("error: ") and "train first" in error
+def test_what_is_missing_is_named(model, refused, tmp_path):
+    nowhere = ("--data", tmp_path / "nowhere")
+    assert "train.en" in refused("train", "--model", model, *nowhere, folder=tmp_path)
+    for command in (["translate"], ["export", "--to", "onnx"], ["score", *nowhere]):
+        said = "val.en" if command[0] == "score" else "train first, or name its folder with --out"
+        assert said in refused(*command, folder=tmp_path)
+    assert "name the files to score with --data" in refused("score", folder=tmp_path)
+    assert "lines.en is not there" in refused("translate", "lines.en", folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_scored_at_the_end_is_looked_for_at_the_start(ended, tmp_path, capsys):
+def test_what_is_scored_at_the_end_is_looked_for_at_the_start(refused, tmp_path):
     for part in ("train", "val"):
         for language in ("en", "de"):
             (tmp_path / f"{part}.{language}").write_text("a b\n" * 30)
-    error = ended("--data", tmp_path, "--score", "tset", folder=tmp_path)
-    assert error.startswith("error: ") and "tset.en" in error
-    assert "Epoch" not in capsys.readouterr().out and not (tmp_path / "out").exists()
+    error = refused("train", "--data", tmp_path, "--score", "tset", folder=tmp_path)
+    assert "tset.en" in error and not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "command, said",
+    [
+        ("translate", "\nstopped\n"),
+        (
+            "train",
+            "\nstopped; what was trained up to the last whole epoch goes on with --resume\n",
+        ),
+    ],
+)
+def test_who_stops_it_reads_how_to_go_on(monkeypatch, capsys, command, said):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tfattn.translator.lines.translate", stop)
+    monkeypatch.setattr("tfattn.translator.__main__.Run", stop)
+    assert status(command) == 130
+    assert capsys.readouterr().err == said
+
+
+def test_a_reader_that_has_enough_is_no_error(monkeypatch, capsys, tmp_path):
+    def enough(*_):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("tfattn.translator.lines.translate", enough)
+    with open(tmp_path / "pipe", "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert status("translate") == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_of_many_lines_becomes_one(monkeypatch, capsys):
+    def fail(*_):
+        raise ValueError("one\n\n  two")
+
+    monkeypatch.setattr("tfattn.translator.exporting.export", fail)
+    assert status("export", "--to", "onnx") == 1
+    assert capsys.readouterr().err == "error: one two\n"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tfattn
-from tfattn import data
+from tfattn import data, training
 from tfattn.translator import curriculum
 
 UPDATES = [3, 3, 11, 7, 5]  # in each epoch
@@ -67,6 +67,23 @@ def test_phases_follow_the_curriculum_of_the_preset(new_preset, epochs, wanted):
         assert tokens(cut) > 1.05 * tokens(plain) and sum(map(len, sources(cut))) == 60
     for last in others[1:]:
         assert tokens(last) == tokens(plain) and len(last) == len(plain)
+
+
+@pytest.mark.parametrize("kind", curriculum.KINDS)
+def test_each_kind_has_its_batches_and_its_loss(new_preset, kind):
+    words = data.SubwordVocabulary.from_sentences(SENTENCES, 90)
+    options = types.SimpleNamespace(tokens=256, seed=0, epochs=3)
+    preset = new_preset(curriculum=((kind, 2),))
+    first, last = curriculum.phases(preset, PAIRS, [words, words], options)
+    ((source, _), target) = next(first.batches.as_numpy_iterator())
+    twice = kind.startswith(("rdrop", "simcut"))
+    half = len(target) // 2
+    assert np.array_equal(target[:half], target[half:]) == twice
+    if twice:
+        assert np.array_equal(source[:half], source[half:]) == (kind == "rdrop")
+    losses = {"r": training.RDropCrossentropy, "s": training.SimCutCrossentropy}
+    assert first.loss is losses.get(kind[0], training.MaskedCrossentropy)
+    assert last.loss is training.MaskedCrossentropy
 
 
 def test_whole_words_are_not_cut(new_preset):

@@ -1,18 +1,14 @@
-"""Whether a model looked at the words that change places, which search an option stands for, and
-lines as somebody types them.
-"""
+"""Whether a model looked at the words that change places, and which search an option stands for."""
 
-import io
-import sys
 import types
 
+import keras
 import numpy as np
 import pytest
 
-from tests.translator.command import translator
 from tfattn import data
-from tfattn.decoding import beam_search, greedy_search
-from tfattn.translator import lines, report
+from tfattn.decoding import beam_search, greedy_search, sample
+from tfattn.translator import report
 
 
 @pytest.mark.parametrize("shift, share", [(0, 1.0), (1, 0.0)])
@@ -59,41 +55,24 @@ def test_one_beam_is_the_greedy_search():
     assert found.func is beam_search and found.keywords == {"num_beams": 3, "length_penalty": 0.5}
 
 
-class Typed(io.TextIOWrapper):
-    def __init__(self, text, terminal):
-        super().__init__(io.BytesIO(text.encode()), encoding="utf-8")
-        self.isatty = lambda: terminal
+@pytest.mark.parametrize("options", [{}, {"beam": 2}, {"sample": True, "temperature": 1.0}])
+def test_rules_come_in_the_order_of_their_options(options):
+    rules = pytest.importorskip("tfattn.decoding.rules")
+    numbers = {"no_repeat_ngrams": 3, "repetition_penalty": 1.5, "min_length": 7}
+    common = {"beam": 1, "length_penalty": 1.0, "seed": 0, **options}
+    found = report.search(types.SimpleNamespace(**common, **numbers)).keywords["rules"]
+    assert [type(rule) for rule in found] == [
+        rules.NoRepeatNgrams,
+        rules.RepetitionPenalty,
+        rules.MinLength,
+    ]
+    assert (found[0].size, found[1].penalty, found[2].length) == (3, 1.5, 7)
+    found = report.search(types.SimpleNamespace(**common, min_length=5)).keywords["rules"]
+    assert [rule.length for rule in found] == [5]
 
 
-@pytest.mark.parametrize("terminal, at_once", [(True, [1, 1, 1]), (False, [2, 1])])
-def test_lines_are_answered_one_by_one_where_somebody_types_them(monkeypatch, terminal, at_once):
-    asked, written = [], io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    monkeypatch.setattr(lines, "AT_ONCE", 2)
-    monkeypatch.setattr(sys, "stdin", Typed("a \n\nb", terminal))
-    monkeypatch.setattr(sys, "stdout", written)
-
-    def translate(model, sentences, words, search):
-        asked.append(sentences)
-        return [sentence.upper() for sentence in sentences]
-
-    monkeypatch.setattr(report, "translate", translate)
-    lines.translate_lines(None, [], greedy_search)
-    assert written.buffer.getvalue() == b"A\n\nB\n"
-    assert [len(sentences) for sentences in asked] == at_once
-
-
-@pytest.mark.parametrize(
-    "arguments, said",
-    [
-        (["--translate"], "^\nstopped$"),
-        ([], "^\nstopped; what was trained up to the last whole epoch goes on with --resume$"),
-    ],
-)
-def test_who_stops_it_reads_how_to_go_on(monkeypatch, arguments, said):
-    def stop(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(lines, "load", stop)
-    monkeypatch.setattr("tfattn.translator.__main__.Run", stop)
-    with pytest.raises(SystemExit, match=said):
-        translator(*arguments)
+def test_sampling_goes_on_from_batch_to_batch():
+    options = types.SimpleNamespace(beam=1, sample=True, temperature=0.5, seed=3)
+    found = report.search(options)
+    assert found.func is sample and found.keywords["temperature"] == 0.5
+    assert isinstance(found.keywords["seed"], keras.random.SeedGenerator)

@@ -1,9 +1,11 @@
 """What a run refuses to go on with, and where one that goes on ends."""
 
 import types
+from pathlib import Path
 
 import pytest
 
+from tests.translator.command import write_weights
 from tfattn import data
 from tfattn.translator.folder import Folder, fingerprint, vocabulary_fingerprints
 from tfattn.translator.resume import SETTINGS, check_run, chosen_epochs, record_run
@@ -20,13 +22,14 @@ def folder(tmp_path):
 def begun(folder, new_preset):
     """The folder of a run of one epoch, of the plain preset and the sentences "a b" and "c"."""
     record_run(options_of(epochs=12), new_preset(), folder, 0, fingerprint(["a b", "c"]), WORDS)
-    folder.best_weights.touch()
+    write_weights(folder.best_weights)
     return folder
 
 
 def options_of(**entries):
     none = dict.fromkeys(SETTINGS)
-    return types.SimpleNamespace(**{**none, "languages": ("en", "de"), "resume": True, **entries})
+    given = {"languages": ("en", "de"), "data": None, "resume": True}
+    return types.SimpleNamespace(**{**none, **given, **entries})
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,7 @@ def test_a_preset_that_stands_for_something_else_by_now_is_refused(folder, new_p
     curriculum = (("plain", 2), ("bpe_dropout", 4))
     preset = new_preset(peak=0.5, curriculum=curriculum)
     record_run(options_of(epochs=12), preset, folder, 0, "", WORDS)
-    folder.best_weights.touch()
+    write_weights(folder.best_weights)
     check_run(options_of(), preset._replace(epochs=7, tokens=9, subwords=3), folder, 1, "")
     said = "--preset None: the run in .* was begun when that stood for something else"
     for other in (preset._replace(peak=0.25), preset._replace(curriculum=())):
@@ -96,6 +99,22 @@ def test_a_run_without_its_best_weights_is_refused_before_it_goes_on(folder, new
         ValueError, match=r"best\.weights\.h5 is not there: a run cannot be ended without its best"
     ):
         check_run(options_of(), new_preset(), folder, 1, "")
+
+
+def test_damaged_best_weights_are_named_before_a_run_goes_on(begun, new_preset):
+    sentences = fingerprint(["a b", "c"])
+    check_run(options_of(), new_preset(), begun, 1, sentences)
+    for content in (b"", b"weights", begun.best_weights.read_bytes()[:100]):
+        begun.best_weights.write_bytes(content)
+        with pytest.raises(ValueError, match=r"best\.weights\.h5 is damaged"):
+            check_run(options_of(), new_preset(), begun, 1, sentences)
+
+
+def test_the_record_tells_where_the_sentences_lie(begun, new_preset, tmp_path, monkeypatch):
+    assert begun.read_record()["data"] is None
+    monkeypatch.chdir(tmp_path)
+    record_run(options_of(epochs=12, data=Path("corpus")), new_preset(), begun, 0, "", WORDS)
+    assert begun.read_record()["data"] == str(tmp_path / "corpus")
 
 
 def test_a_run_that_is_there_is_not_written_over(begun, new_preset):

@@ -1,26 +1,16 @@
-"""A run, what it leaves, how it goes on, and what one does with it later."""
-
-import shutil
+"""A run, what it leaves, and how it goes on."""
 
 import keras
 import numpy as np
 import pytest
 
-from tests.processes import python
-from tests.translator.command import TOY, result, translator
+from tests.translator.command import TOY, result, translator, write_corpus, write_weights
 from tfattn import data
-from tfattn.translator import __main__ as command
 from tfattn.translator import report
+from tfattn.translator.arguments import parse
+from tfattn.translator.curriculum import KINDS
 from tfattn.translator.presets import MODELS, PRESETS
 from tfattn.translator.run import Run
-
-OUT = ("--out", "here/and/there")
-
-
-@pytest.fixture
-def folder(trained, tmp_path):
-    """A copy of the folder of a run of one epoch."""
-    return shutil.copytree(trained.folder, tmp_path / "copy")
 
 
 @pytest.mark.slow
@@ -44,49 +34,21 @@ def test_a_run_shows_what_it_has_done(trained):
 
 
 @pytest.mark.slow
-def test_a_run_is_kept_and_resumed(trained, folder, ended, capsys):
-    refused = ended(*TOY, "--epochs", 1, folder=folder)  # finished, and kept all the same
-    assert "holds a run of 1 epochs: --resume goes on with it" in refused
-    refused = ended(*TOY, "--epochs", 2, "--resume", "--tokens", 512, folder=folder)
-    assert "--tokens: the run in here/and/there was begun with 768, and not with 512" in refused
-    refused = ended(*TOY, "--model", "transformer", "--resume", folder=folder)
-    assert "--model: the run in here/and/there was begun with bahdanau, and not with" in refused
-    capsys.readouterr()
-    translator(*TOY, "--epochs", 2, "--resume")
+def test_a_run_is_kept_and_resumed(trained, folder, refused, capsys):
+    train = ("train", *TOY)
+    said = refused(*train, "--epochs", 1, folder=folder)  # finished, and kept all the same
+    assert "holds a run of 1 epochs: --resume goes on with it" in said
+    said = refused(*train, "--epochs", 2, "--resume", "--tokens", 512, folder=folder)
+    assert "--tokens: the run in here/and/there was begun with 768, and not with 512" in said
+    said = refused(*train, "--model", "transformer", "--resume", folder=folder)
+    assert "--model: the run in here/and/there was begun with bahdanau, and not with" in said
+    translator(*train, "--epochs", 2, "--resume")
     resumed, before = capsys.readouterr().out, result(trained.output)
     numbers = result(resumed)
     assert numbers["epochs"] == 2 and numbers["training_seconds"] > before["training_seconds"]
     gained = numbers["val_bleu"] - before["val_bleu"]
     assert gained >= 0 and numbers["best_epoch"] == (2 if gained else 1)
     assert "Epoch 1/2" not in resumed and "Epoch 2/2" in resumed
-
-
-@pytest.mark.slow
-def test_a_trained_model_is_asked_in_a_process_of_its_own(folder):
-    lines = "she is tired .\n\na zebra ☃ \udcff sings " + "and sings " * 60 + ".\n"
-    options = ("--translate", "--beam", 2, "--length-penalty", 0.5, *OUT)
-    asked = python("-m", "tfattn.translator", *options, folder=folder, text=lines)
-    assert asked.returncode == 0, asked.stderr
-    first, second, _, rest = asked.stdout.split("\n")
-    assert first and second == "" and rest == ""
-
-
-@pytest.mark.slow
-def test_a_model_and_a_run_are_used_with_their_own_vocabularies_alone(folder, ended):
-    path = folder / "here" / "and" / "there" / "target.vocabulary"
-    *words, last, final = data.load_vocabulary(path).words[4:]
-    data.Vocabulary([*words, final, last]).save(path)  # another one of the same size
-    refused = ended("--translate", *OUT, folder=folder)
-    assert "are not those that its model was trained with" in refused
-    refused = ended(*TOY, "--epochs", 2, "--resume", folder=folder)
-    assert "are not those that its run was trained with" in refused
-
-
-def write_corpus(folder, pairs, parts):
-    for part in parts:
-        for place, language in enumerate(("en", "de")):
-            lines = "".join(pair[place] + "\n" for pair in pairs)
-            (folder / f"{part}.{language}").write_text(lines, encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -97,13 +59,18 @@ def test_a_transformer_learns_from_files_in_subwords(tmp_path, new_preset, monke
     sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
     preset = new_preset(sizes=sizes, tokens=64, subwords=60, epochs=1)
     monkeypatch.setitem(PRESETS["transformer"], "tiny", preset)  # which is taken for files
-    translator("--data", tmp_path, "--sentences", 5, "--score", "test")
+    translator("train", "--data", tmp_path, "--sentences", 5, "--score", "test")
     output = capsys.readouterr().out
     assert "40 pairs to learn from, 40 held out" in output
     numbers = result(output)
     assert numbers["scored"] == "test" and numbers["sentences"] == 5
     assert "aligned_swaps" not in numbers
     assert (tmp_path / "out" / "translator" / "attention.png").exists()
+    translator("score", "--parts", "val", "test", "--sentences", 5)  # where its files lie, it knows
+    scores = result(capsys.readouterr().out)
+    assert scores["runs"] == {
+        "out/translator": {"val": numbers["val_bleu"], "test": numbers["bleu"]}
+    }
 
 
 def word_by_word(source_size, target_size, share_embeddings, seed, dropout):
@@ -127,7 +94,7 @@ def run_of(tmp_path, new_preset, monkeypatch):
         write_corpus(tmp_path, train, ["train"])
         write_corpus(tmp_path, validation, ["val"])
         common = ("--data", tmp_path, "--model", "bahdanau", "--preset", "toy")
-        options = command.parse([str(option) for option in (*common, *options)])
+        options = parse([str(option) for option in ("train", *common, *options)])
         keras.utils.set_random_seed(options.seed)
         return Run(options)
 
@@ -138,9 +105,10 @@ PAIRS = data.toy_translation(60, seed=0)
 
 
 @pytest.mark.slow
-def test_a_training_goes_through_its_phases_and_on_with_them(run_of, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "plain"])
+def test_a_training_goes_through_its_phases_and_on_with_them(run_of, tmp_path, monkeypatch, kind):
     monkeypatch.setattr(report, "translate", lambda model, sources, words: list(sources))
-    curriculum = (("plain", 1), ("bpe_dropout", 3))
+    curriculum = (("plain", 1), (kind, 3))
 
     def train(out, epochs, *more):
         options = ("--subwords", 90, "--tokens", 256, "--epochs", epochs, "--sentences", 5)
@@ -177,7 +145,7 @@ def test_a_long_line_to_validate_with_needs_no_option(run_of, tmp_path):
 def test_a_run_that_goes_on_takes_the_words_that_it_was_begun_with(run_of, tmp_path, monkeypatch):
     options = ("--tokens", 64, "--out", tmp_path / "out")
     begun = run_of(PAIRS, PAIRS, *options)
-    begun.folder.best_weights.touch()
+    write_weights(begun.folder.best_weights)
     begun.folder.add_to_record(
         sentences="others"
     )  # whatever they are: only the words are asked for

@@ -17,20 +17,26 @@ needs only the arrays of a state does not import it. The test of a converter com
 both libraries, with random weights, padding and masks.
 """
 
+from tfattn.convert.ctranslate2 import to_ctranslate2
+from tfattn.convert.ctranslate2_folder import CTranslate2
 from tfattn.convert.keras import from_keras, to_keras
 from tfattn.convert.keras_hub import from_keras_hub, to_keras_hub
 from tfattn.convert.marian import from_marian, ids_from_marian, ids_to_marian, to_marian
+from tfattn.convert.onnx import to_onnx
 from tfattn.convert.pytorch import from_torch, to_torch
 
 __all__ = [
+    "CTranslate2",
     "from_keras",
     "from_keras_hub",
     "from_marian",
     "from_torch",
     "ids_from_marian",
     "ids_to_marian",
+    "to_ctranslate2",
     "to_keras",
     "to_keras_hub",
     "to_marian",
+    "to_onnx",
     "to_torch",
 ]

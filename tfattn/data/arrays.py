@@ -1,5 +1,6 @@
 """Batches as NumPy's arrays, in the form that `fit` takes on every backend."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from tfattn.data.epochs import EpochCounter
 
-__all__ = ["ArrayBatches", "gathered", "mapped"]
+__all__ = ["ArrayBatches", "gathered", "mapped", "mapped_whole"]
 
 FlatSides = Sequence[tuple[np.ndarray, np.ndarray]]  # ids of all rows in one array, lengths of rows
 BatchAt = Callable[[int], Any]  # from the place of a batch in an epoch to the batch
@@ -65,7 +66,7 @@ class _Mapped(keras.utils.PyDataset):
             use_multiprocessing=batches.use_multiprocessing,
             max_queue_size=batches.max_queue_size,
         )
-        self._batches, self._change = batches, change
+        self._batches, self._change = batches, change  # of a whole batch
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -75,11 +76,11 @@ class _Mapped(keras.utils.PyDataset):
         return self._batches.num_batches
 
     def __getitem__(self, index: int) -> Any:
-        return self._changed(self._batches[index])
+        return self._change(self._batches[index])
 
     def __iter__(self) -> Iterator[Any]:
         # Not by index, which would be the same epoch each time that is gone through.
-        return map(self._changed, self._batches)
+        return map(self._change, self._batches)
 
     as_numpy_iterator = __iter__
 
@@ -89,12 +90,14 @@ class _Mapped(keras.utils.PyDataset):
     def on_epoch_end(self) -> None:
         self._batches.on_epoch_end()
 
-    def _changed(self, batch):
-        return keras.tree.map_structure(self._change, batch)
-
 
 def mapped(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDataset:
     """The same batches, with `change` of each of their arrays."""
+    return _Mapped(batches, functools.partial(keras.tree.map_structure, change))
+
+
+def mapped_whole(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDataset:
+    """As many batches, each with `change` of it as a whole."""
     return _Mapped(batches, change)
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from tfattn import _checks
-from tfattn.data.subwords import SPACE, SubwordVocabulary, is_byte_pair, plain_text
+from tfattn.data.subwords import SubwordVocabulary, is_byte_pair, plain_text
+from tfattn.data.tokenizers import SPACE
 
 __all__ = ["SubwordDropout"]
 

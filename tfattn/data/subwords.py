@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable
 
 from tfattn import _checks, _optional
-from tfattn.data.vocabulary import Vocabulary
+from tfattn.data.tokenizers import SPACE, Tokenizer
+from tfattn.data.vocabulary import Vocabulary, read_words
 
 __all__ = ["SubwordVocabulary", "load_vocabulary"]
 
@@ -17,7 +18,6 @@ _SPECIAL_IDS = (
     Vocabulary.end_id,
 )
 
-SPACE = "▁"  # how sentencepiece writes a space
 # The two characters that sentencepiece keeps for itself. Text has "_" instead.
 _RESERVED = str.maketrans("▁▅", "__")
 
@@ -210,18 +210,23 @@ class SubwordVocabulary:
             return _checks.fail("SubwordVocabulary.load", "path", expected, str(path))
 
 
-def load_vocabulary(path: str | os.PathLike) -> Vocabulary | SubwordVocabulary:
+def load_vocabulary(
+    path: str | os.PathLike, tokenizer: Tokenizer | None = None
+) -> Vocabulary | SubwordVocabulary:
     """Reads a vocabulary of either kind, whole words or parts of words.
 
     Args:
         path: A file that `Vocabulary.save` or `SubwordVocabulary.save` wrote.
+        tokenizer: The function of your own that a `Vocabulary` was made with, which no file can
+            hold. Defaults to None: a file says by itself whether it has `Characters`, `Moses` or
+            white space.
 
     Returns:
         A `Vocabulary` or a `SubwordVocabulary`.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file holds something else.
+        ValueError: the file holds something else; it needs a `tokenizer`, or another one.
         ImportError: it holds parts of words, and sentencepiece is not installed.
 
     Example:
@@ -232,13 +237,19 @@ def load_vocabulary(path: str | os.PathLike) -> Vocabulary | SubwordVocabulary:
         ...     load_vocabulary(path).encode("a cat")
         [4, 5]
     """
-    is_json = _read("load_vocabulary", path).lstrip().startswith(b"{")
-    kind = Vocabulary if is_json else SubwordVocabulary
+    who = "load_vocabulary"
+    expected = "name a file that `Vocabulary.save` or `SubwordVocabulary.save` wrote"
+    content = _read(who, path)
+    if content.lstrip().startswith(b"{"):
+        kind, content = Vocabulary, read_words(who, path, tokenizer, expected)
+    elif tokenizer is not None:
+        _checks.fail(who, "tokenizer", "be left out, for the file holds subwords", tokenizer)
+    else:
+        kind, content = SubwordVocabulary, (content,)
     try:
-        return kind.load(path)
+        return kind(*content)
     except ValueError:
-        expected = "name a file that `Vocabulary.save` or `SubwordVocabulary.save` wrote"
-        return _checks.fail("load_vocabulary", "path", expected, str(path))
+        return _checks.fail(who, "path", expected, str(path))
 
 
 def is_byte_pair(vocabulary: SubwordVocabulary) -> bool:

@@ -23,9 +23,25 @@ string in the state is part of the compiled function: another value compiles ano
 """
 
 from tfattn._past import Past
+from tfattn.decoding import rules
 from tfattn.decoding.beams import Hypotheses, beam_search
+from tfattn.decoding.diverse import DiverseBeams
 from tfattn.decoding.greedy import greedy_search
 from tfattn.decoding.sampling import sample
+from tfattn.decoding.streaming import stream, translate_stream
+from tfattn.decoding.trace import BeamTrace
 from tfattn.decoding.translation import translate
 
-__all__ = ["Hypotheses", "Past", "beam_search", "greedy_search", "sample", "translate"]
+__all__ = [
+    "BeamTrace",
+    "DiverseBeams",
+    "Hypotheses",
+    "Past",
+    "beam_search",
+    "greedy_search",
+    "rules",
+    "sample",
+    "stream",
+    "translate",
+    "translate_stream",
+]

@@ -15,12 +15,13 @@ def best_token(logits: Tensor) -> Tensor:
     return ops.cast(_top_k(logits, 1)[1], "int32")[:, 0]
 
 
-def best_tokens(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+def best_tokens(logits: Tensor, k: int, normalized: bool = False) -> tuple[Tensor, Tensor]:
     """The k best tokens of each row; of equal ones those with the lower ids.
 
     Args:
         logits: float32 `(R, V)`.
         k: positive int.
+        normalized: whether these are log-probabilities already.
     Returns:
         (log-probabilities `(R, k)`, ids `(R, k)`), the best first; -inf and any id where there are
         not as many.
@@ -29,6 +30,8 @@ def best_tokens(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if missing > 0:
         logits = ops.pad(logits, [[0, 0], [0, missing]], constant_values=float("-inf"))
     best, ids = _top_k(logits, k)
+    if normalized:
+        return best, ops.cast(ids, "int32")
     # -inf − -inf is NaN, so a row without any score counts from 0.
     none = best == float("-inf")
     greatest = ops.where(none[:, :1], 0.0, best[:, :1])

@@ -6,13 +6,12 @@ from typing import Any
 from keras import ops
 
 from tfattn._types import Step, Tensor
-from tfattn.decoding.arguments import Settings, Start, checked_arguments
 from tfattn.decoding.best import best_token
-from tfattn.decoding.compiling import compiled
-from tfattn.decoding.loop import decode
+from tfattn.decoding.plan import Plan, planned
+from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.search import Found, Search
 
-__all__ = ["greedy_search"]
+__all__ = ["greedy_search", "plan_greedily"]
 
 
 def greedy_search(
@@ -24,6 +23,7 @@ def greedy_search(
     end_id: int = 3,
     padding_id: int = 0,
     return_state: bool = False,
+    rules: Sequence[Rule] = (),
 ) -> Tensor | tuple[Tensor, Any]:
     """Writes the token with the highest score at every step, until each row has ended.
 
@@ -41,39 +41,47 @@ def greedy_search(
             `(B,)`, one per row.
         begin_id, end_id, padding_id: ints of at least 0.
         return_state: whether to return the state too, with each row as it was when the row ended.
+        rules: rules of `tfattn.rules`, in their order: what may be written, and what had better
+            not.
     Returns:
         int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to the end
         token (included), then padding. With `return_state`, `(tokens, state)`.
     Raises:
         ValueError: `step` is not callable; `max_length` or `batch_size` is not a positive int; an
             id is below 0; `return_state` is not a bool; the state does not have `batch_size` rows,
-            or a `Past` has fewer than `max_length` positions.
+            or a `Past` has fewer than `max_length` positions; `rules` holds anything but rules, or
+            one that does not fit the vocabulary or the batch; they leave a row no token to write.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state
         >>> print(np.asarray(greedy_search(step, (), batch_size=1, max_length=6, end_id=5)))
         [[3 4 5 0 0 0]]
     """
-    settings, start, state = checked_arguments(
-        "greedy_search",
-        step,
-        state,
-        batch_size,
-        max_length,
-        begin_id,
-        end_id,
-        padding_id,
-        return_state,
+    plan = plan_greedily(
+        step, state, batch_size, max_length, begin_id, end_id, padding_id, return_state, rules
     )
-    tokens, state = compiled(_greedy, step, settings)(start, state)
+    results, state = plan.run()
     # Inside of a larger function the compiled one has lost its known shape.
-    tokens = ops.reshape(tokens, (batch_size, start.tokens.shape[1] - 1))
+    tokens = ops.reshape(results["tokens"], (batch_size, plan.start.tokens.shape[1] - 1))
     return (tokens, state) if return_state else tokens
 
 
-def _greedy(step: Step, settings: Settings, start: Start, state: Any) -> tuple[Tensor, Any]:
-    found, state = decode(step, _Greedy(), settings, start, state)
-    return found.tokens[:, 1:], state
+def plan_greedily(
+    step: Step,
+    state: Any,
+    batch_size: int | Tensor,
+    max_length: int | Sequence[int],
+    begin_id: int = 2,
+    end_id: int = 3,
+    padding_id: int = 0,
+    return_state: bool = False,
+    rules: Sequence[Rule] = (),
+) -> Plan:
+    """What `greedy_search` runs."""
+    ids = (begin_id, end_id, padding_id)
+    return planned(
+        "greedy_search", step, state, batch_size, max_length, ids, return_state, rules, _Greedy, {}
+    )
 
 
 class _Greedy(Search):

@@ -1,87 +1,190 @@
 """The one loop that every search runs in: a step, a choice, and rows that follow the choice."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import keras
 from keras import ops
 
+from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.arguments import Settings, Start
-from tfattn.decoding.rows import loop_over_open_rows
-from tfattn.decoding.search import Found, Search
+from tfattn.decoding.rows import loop_over_open_rows, with_room, with_written_room
+from tfattn.decoding.rules.base import Rule
+from tfattn.decoding.search import Found, Ruled, Search
 from tfattn.decoding.state import StateLayout, take_rows
 
-__all__ = ["decode"]
+__all__ = ["advance", "begin", "decode"]
 
 
 def decode(
-    step: Step, search: Search, settings: Settings, start: Start, state: Any
-) -> tuple[Found, Any]:
+    step: Step, search: Search, settings: Settings, rules: Sequence[Rule], start: Start, state: Any
+) -> tuple[Found, Any, int | Tensor]:
     """Runs a search to its end.
 
     Returns:
-        (`Found`, state), a row for each hypothesis; the state is None where it is not asked for.
+        (`Found`, state, size of the vocabulary), a row for each hypothesis; the state is None where
+        it is not asked for.
     """
-    batch, length = ops.shape(start.tokens)[0], ops.shape(start.tokens)[1] - 1
+    found, position = begin(search, rules, start), ops.zeros((), "int32")
+    _, found, state, size = advance(
+        step, search, settings, rules, position, found, state, is_first=True
+    )
+    return found, state, size
+
+
+def begin(search: Search, rules: Sequence[Rule], start: Start) -> Found:
+    """What is found before the first step."""
+    batch = ops.shape(start.tokens)[0]
     all_open = ops.zeros((batch,), "bool")
     found = Found(start.tokens, all_open, all_open, start.limits, search.start(batch))
-    # The first step stands before the loop: it shows which tensors of the state are constants, and
-    # one row a sentence is enough for it.
-    position = ops.zeros((), "int32")
-    logits, after = step(start.tokens[:, :-1], position, state)
-    found, rows = _choose(search, settings, logits, position, found, width=1)
+    if not rules:
+        return found
+    states = tuple(rule.start(start.tokens, start.limits) for rule in rules)
+    return found._replace(ruled=Ruled(states, all_open, ops.zeros((batch,))))
+
+
+def advance(
+    step: Step,
+    search: Search,
+    settings: Settings,
+    rules: Sequence[Rule],
+    position: Tensor,
+    found: Found,
+    state: Any,
+    is_first: bool,
+    most: Tensor | None = None,
+) -> tuple[Tensor, Found, Any, int | Tensor]:
+    """Steps on, to the end of the search or `most` steps far.
+
+    Args:
+        position: scalar int32, the last decided position.
+        found, state: as they are there.
+        is_first: whether it is the first step of the search, and has one row a sentence.
+        most: scalar int32, or None for all.
+    Returns:
+        (position, found, state, size of the vocabulary). The state is None where neither `most` nor
+        the settings ask for it.
+    """
+    length = ops.shape(found.tokens)[1] - 1
+    until = length if most is None else ops.minimum(position + most, length)
+    keep = settings.return_state or most is not None
+    # One step stands before the loop: it shows which tensors of the state are constants, and of the
+    # first one row a sentence is enough.
+    width = 1 if is_first else search.width
+    whole = state
+    if settings.drop_done_rows and not is_first:
+        state = with_written_room(state, position, length)
+    logits, after = step(found.tokens[:, :-1], position, state)
+    size = ops.shape(logits)[-1]
+    found, rows = _choose(search, settings, rules, logits, after, position, found, width)
     layout = StateLayout(state, after)
     changing, constants = layout.split()
     changing = tuple(take_rows(leaf, rows) for leaf in changing)
-    if search.width > 1:
+    if settings.drop_done_rows and not is_first:
+        changing = with_room(changing, layout.rooms(whole))
+    if search.width > width:
         constants = [
             ops.repeat(leaf, search.width, axis=0) if len(leaf.shape) else leaf
             for leaf in constants
         ]
 
-    def advance(position, found, changing, constants):
+    def one_step(position, found, changing, constants):
         """One step of every row: the next (position, found, changing)."""
         state = layout.join(changing, constants)
-        logits, after = step(found.tokens[:, :-1], position, state)
-        after = layout.changed(state, after)
+        logits, returned = step(found.tokens[:, :-1], position, state)
+        after = layout.changed(state, returned)
         if settings.return_state:
             # The state of a row is asked for as it was when the row ended, however long the other
             # rows go on.
             after = [
                 _where_rows(found.ended, old, new) for old, new in zip(changing, after, strict=True)
             ]
-        found, rows = _choose(search, settings, logits, position, found, search.width)
+        found, rows = _choose(
+            search, settings, rules, logits, returned, position, found, search.width
+        )
         return position + 1, found, tuple(take_rows(leaf, rows) for leaf in after)
 
     def going_on(position, found, changing):
-        return ops.logical_and(position < length, ops.logical_not(ops.all(found.done)))
+        return ops.logical_and(position < until, ops.logical_not(ops.all(found.done)))
 
     carried = (position + 1, found, changing)
     if settings.drop_done_rows:
-        found, changing = loop_over_open_rows(
-            advance, *carried, tuple(constants), layout.is_past, keep=settings.return_state
+        position, found, changing = loop_over_open_rows(
+            one_step, *carried, tuple(constants), layout.is_past, keep=keep, until=until
         )
     else:
-        found, changing = ops.while_loop(
-            going_on, lambda *carried: advance(*carried, constants), carried
-        )[1:]
-    return found, layout.join(changing, constants) if settings.return_state else None
+        position, found, changing = ops.while_loop(
+            going_on, lambda *carried: one_step(*carried, constants), carried
+        )
+    return position, found, layout.join(changing, constants) if keep else None, size
 
 
 def _choose(
-    search: Search, settings: Settings, logits: Tensor, position: Tensor, found: Found, width: int
+    search: Search,
+    settings: Settings,
+    rules: Sequence[Rule],
+    logits: Tensor,
+    state: Any,
+    position: Tensor,
+    found: Found,
+    width: int,
 ) -> tuple[Found, Tensor | None]:
     """(What is found with the tokens at `position + 1`, the rows that these come from)."""
+    if rules:
+        logits, found = _by_rules(search, rules, logits, state, position, found)
     token, rows, own = search.choose(logits, position, found, width)
     tokens, ended, limits = (
         take_rows(tensor, rows) for tensor in (found.tokens, found.ended, found.limits)
     )
+    ruled = keras.tree.map_structure(lambda tensor: take_rows(tensor, rows), found.ruled)
+    if rules:
+        ended = ops.logical_or(ended, ruled.stuck)
     token = ops.where(ended, settings.padding_id, token)
     here = ops.arange(ops.shape(tokens)[1], dtype="int32") == position + 1
     tokens = ops.where(here, token[:, None], tokens)
     # At its limit a row ends without an end token, so that no longer row beside it changes it.
     ended = ops.logical_or(ended, ops.logical_or(token == settings.end_id, position + 1 >= limits))
-    found = Found(tokens, ended, ended, limits, own)
+    found = Found(tokens, ended, ended, limits, own, ruled)
     return found._replace(done=search.done(found)), rows
+
+
+def _by_rules(
+    search: Search,
+    rules: Sequence[Rule],
+    logits: Tensor,
+    state: Any,
+    position: Tensor,
+    found: Found,
+) -> tuple[Tensor, Found]:
+    """(The logits after the rules, `found` with what these keep)."""
+    given = ops.cast(logits, "float32")
+    logits, states, at_end = given, [], ops.zeros_like(found.ruled.at_end)
+    for rule, own in zip(rules, found.ruled.states, strict=True):
+        logits, own = rule.adjust(logits, found.tokens[:, :-1], position, own)
+        states.append(own)
+        if rule.reads is not None:
+            at_end = at_end + rule.score_at_end(_read(rule, state))
+    stuck = found.ruled.stuck
+    if search.sums:
+        # What was forbidden made nothing else likelier.
+        log_sum = ops.logsumexp(given, axis=-1, keepdims=True)
+        logits = logits - ops.where(log_sum == -float("inf"), 0.0, log_sum)
+    else:
+        none_left = ops.all(logits == -float("inf"), axis=-1)
+        none_left = ops.logical_and(none_left, ops.logical_not(found.ended))
+        stuck = ops.logical_or(stuck, none_left)
+    at_end = ops.where(found.ended, found.ruled.at_end, at_end)
+    return logits, found._replace(ruled=Ruled(tuple(states), stuck, at_end))
+
+
+def _read(rule: Rule, state: Any) -> Tensor:
+    """The entry of a step's state that a rule reads."""
+    if not isinstance(state, dict) or not ops.is_tensor(state.get(rule.reads)):
+        expected = f"have the entry {rule.reads!r} for {type(rule).__name__}"
+        known = sorted(state) if isinstance(state, dict) else state
+        _checks.fail("step", "state", f"{expected}, see `tfattn.rules`", known)
+    return state[rule.reads]
 
 
 def _where_rows(rows: Tensor, these: Tensor, others: Tensor) -> Tensor:

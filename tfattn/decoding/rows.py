@@ -1,11 +1,15 @@
 """A loop on TensorFlow over rows that are still open, and positions that are already written."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import keras
+
+from tfattn._past import Past
 from tfattn._types import Tensor
 from tfattn.decoding.search import Found
 
-__all__ = ["loop_over_open_rows"]
+__all__ = ["loop_over_open_rows", "with_room", "with_written_room"]
 
 _STRIDE = 8  # positions by which a `Past` grows; 4 or 16 take as long
 
@@ -20,7 +24,8 @@ def loop_over_open_rows(
     constants: tuple[Tensor, ...],
     is_past: Sequence[bool],
     keep: bool,
-) -> tuple[Found, tuple[Tensor, ...]]:
+    until: Tensor,
+) -> tuple[Tensor, Found, tuple[Tensor, ...]]:
     """Calls `advance` until every row is done, and drops done rows once they are a quarter.
 
     An inner loop steps until a quarter of its rows are done, or the room of each `Past` is full.
@@ -35,8 +40,10 @@ def loop_over_open_rows(
         changing, constants: tensors, rows first, or scalars.
         is_past: whether each of `changing` is that of a `Past`.
         keep: whether `changing` is asked for.
+        until: scalar int32, the position to stop at.
     Returns:
-        (found, changing) of all rows; `changing` is an empty tuple where it is not asked for.
+        (position, found, changing) of all rows; `changing` is an empty tuple where it is not asked
+        for.
     """
     import tensorflow as tf
 
@@ -47,22 +54,21 @@ def loop_over_open_rows(
     ]
 
     def any_open(position, places, results, rows):
-        return (position < length) & (tf.size(places) > 0)
+        return (position < until) & (tf.size(places) > 0)
 
     def advance_open_rows(position, places, results, rows):
         found, changing, constants = rows
-        grown = tf.minimum(position // _STRIDE * _STRIDE + _STRIDE, length)
-        room = grown if any(is_past) else length
-        changing = _with_room(changing, [room if past else None for past in is_past])
+        room = _written_room(position, length) if any(is_past) else length
+        changing = with_room(changing, [room if past else None for past in is_past])
         position, found, changing = _advance_while_mostly_open(
-            advance, position, found, changing, constants, room
+            advance, position, found, changing, constants, tf.minimum(room, until)
         )
         results = tf.nest.map_structure(
             lambda result, row: (
                 tf.tensor_scatter_nd_update(result, places, row) if row.shape.rank else row
             ),
             results,
-            (found, _with_room(changing, full_room) if keep else ()),
+            (found, with_room(changing, full_room) if keep else ()),
         )
         open_rows = tf.where(tf.logical_not(found.done))[:, 0]
         rows = tf.nest.map_structure(
@@ -77,7 +83,10 @@ def loop_over_open_rows(
     *shapes, (found_shapes, _, constant_shapes) = tf.nest.map_structure(_shape_in_loop, begun)
     changing_shapes = tuple(map(_shape_in_loop, changing, is_past))
     invariants = (*shapes, (found_shapes, changing_shapes, constant_shapes))
-    return tf.while_loop(any_open, advance_open_rows, begun, shape_invariants=invariants)[2]
+    position, _, results, _ = tf.while_loop(
+        any_open, advance_open_rows, begun, shape_invariants=invariants
+    )
+    return position, *results
 
 
 def _advance_while_mostly_open(
@@ -86,14 +95,14 @@ def _advance_while_mostly_open(
     found: Found,
     changing: tuple[Tensor, ...],
     constants: tuple[Tensor, ...],
-    room: Tensor,
+    until: Tensor,
 ) -> tuple[Tensor, Found, tuple[Tensor, ...]]:
-    """Steps until a quarter of the rows are done, or `room` positions are written."""
+    """Steps until a quarter of the rows are done, or `until` positions are written."""
     import tensorflow as tf
 
     def mostly_open(position, found, changing):
         still_open = tf.math.count_nonzero(tf.logical_not(found.done), dtype="int32")
-        return (position < room) & (4 * still_open > 3 * tf.size(found.done))
+        return (position < until) & (4 * still_open > 3 * tf.size(found.done))
 
     def body(*carried):
         # A step may lose what is known of a shape, and a loop wants it unchanged.
@@ -116,7 +125,24 @@ def _shape_in_loop(tensor: Tensor, is_past: bool = False) -> Tensor:
     return tf.TensorShape(sizes)
 
 
-def _with_room(changing: tuple[Tensor, ...], rooms: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+def with_written_room(state: Any, position: Tensor, length: int | Tensor) -> Any:
+    """A state in which each `Past` has the positions that a step at `position` gets in the loop."""
+    room = _written_room(position, length)
+
+    def cut(part):
+        return Past(part.tensor[..., :room, :]) if isinstance(part, Past) else None
+
+    return keras.tree.traverse(cut, state)
+
+
+def _written_room(position: Tensor, length: int | Tensor) -> Tensor:
+    """How many positions a `Past` has at `position`: those that are written, and a few more."""
+    import tensorflow as tf
+
+    return tf.minimum(position // _STRIDE * _STRIDE + _STRIDE, length)
+
+
+def with_room(changing: tuple[Tensor, ...], rooms: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
     """`changing` with each `Past` cut or padded with zeros to its room; others have room None."""
     import tensorflow as tf
 

@@ -10,13 +10,12 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
-from tfattn.decoding.arguments import Settings, Start, checked_arguments
 from tfattn.decoding.best import top_k
-from tfattn.decoding.compiling import compiled
-from tfattn.decoding.loop import decode
+from tfattn.decoding.plan import Plan, planned
+from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.search import Found, Search
 
-__all__ = ["sample"]
+__all__ = ["plan_samples", "sample"]
 
 
 def sample(
@@ -32,6 +31,7 @@ def sample(
     end_id: int = 3,
     padding_id: int = 0,
     return_state: bool = False,
+    rules: Sequence[Rule] = (),
 ) -> Tensor | tuple[Tensor, Any]:
     """Draws a token at every step, until each row has ended.
 
@@ -56,12 +56,14 @@ def sample(
             `keras.utils.set_random_seed` sets.
         begin_id, end_id, padding_id: ints of at least 0.
         return_state: whether to return the state too, with each row as it was when the row ended.
+        rules: see `greedy_search`. They come first, before temperature, `top_k` and `top_p`.
     Returns:
         int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to the end
         token (included), then padding. With `return_state`, `(tokens, state)`.
     Raises:
         ValueError: an argument is out of its range; the state does not have `batch_size` rows, or a
-            `Past` has fewer than `max_length` positions.
+            `Past` has fewer than `max_length` positions; the rules do not fit, or leave a row no
+            token to write.
     Example: a step for which tokens 4 and 5 are equally likely.
         >>> odds = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.5, 0.5]]).astype("float32")
         >>> def step(tokens, position, state):
@@ -73,6 +75,42 @@ def sample(
     Source: top-k after Fan et al. 2018, arXiv:1805.04833, section 5; top-p after Holtzman et al.
     2020, arXiv:1904.09751, section 3.1.
     """
+    plan = plan_samples(
+        step,
+        state,
+        batch_size,
+        max_length,
+        temperature,
+        top_k,
+        top_p,
+        seed,
+        begin_id,
+        end_id,
+        padding_id,
+        return_state,
+        rules,
+    )
+    results, state = plan.run()
+    tokens = ops.reshape(results["tokens"], (batch_size, plan.start.tokens.shape[1] - 1))
+    return (tokens, state) if return_state else tokens
+
+
+def plan_samples(
+    step: Step,
+    state: Any,
+    batch_size: int | Tensor,
+    max_length: int | Sequence[int],
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | keras.random.SeedGenerator | None = None,
+    begin_id: int = 2,
+    end_id: int = 3,
+    padding_id: int = 0,
+    return_state: bool = False,
+    rules: Sequence[Rule] = (),
+) -> Plan:
+    """What `sample` runs."""
     who = "sample"
     _checks.positive_number(who, "temperature", temperature)
     if top_k is not None:
@@ -82,37 +120,33 @@ def sample(
         _checks.fail(who, "top_p", "be a number in (0, 1], or None", top_p)
     if not isinstance(seed, keras.random.SeedGenerator):
         _checks.seed(who, seed)
-    ids = (begin_id, end_id, padding_id)
-    settings, start, state = checked_arguments(
-        who, step, state, batch_size, max_length, *ids, return_state
+
+    def tensors(length):
+        # One number in [0, 1) for each token: so no seed goes into the loop, and no row's luck
+        # hangs on other rows.
+        draws = keras.random.uniform((batch_size, length), seed=seed, dtype="float32")
+        # Below what float32 can hold, a temperature would be 0; this one leaves the best token
+        # alone.
+        return {
+            "draws": draws,
+            "temperature": ops.convert_to_tensor(max(temperature, 1e-30), dtype="float32"),
+            "top_p": None if top_p is None else ops.convert_to_tensor(top_p, dtype="float32"),
+        }
+
+    ids, options = (begin_id, end_id, padding_id), {"top_k": top_k}
+    return planned(
+        who,
+        step,
+        state,
+        batch_size,
+        max_length,
+        ids,
+        return_state,
+        rules,
+        _Sampling,
+        options,
+        tensors,
     )
-    # One number in [0, 1) for each token: so no seed goes into the loop, and no row's luck hangs on
-    # other rows.
-    length = start.tokens.shape[1] - 1
-    draws = keras.random.uniform((batch_size, length), seed=seed, dtype="float32")
-    # Below what float32 can hold, a temperature would be 0; this one leaves the best token alone.
-    temperature = ops.convert_to_tensor(max(temperature, 1e-30), dtype="float32")
-    if top_p is not None:
-        top_p = ops.convert_to_tensor(top_p, dtype="float32")
-    run = compiled(_sample, step, (settings, top_k))
-    tokens, state = run(start, state, draws, temperature, top_p)
-    tokens = ops.reshape(tokens, (batch_size, length))
-    return (tokens, state) if return_state else tokens
-
-
-def _sample(
-    step: Step,
-    settings: tuple[Settings, int | None],
-    start: Start,
-    state: Any,
-    draws: Tensor,
-    temperature: Tensor,
-    top_p: Tensor | None,
-) -> tuple[Tensor, Any]:
-    settings, top_k = settings
-    search = _Sampling(draws, temperature, top_k, top_p)
-    found, state = decode(step, search, settings, start, state)
-    return found.tokens[:, 1:], state
 
 
 @dataclasses.dataclass

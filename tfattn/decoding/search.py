@@ -1,10 +1,22 @@
 """What a search is: how it chooses tokens, and what it has found so far."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from keras import ops
 
 from tfattn._types import Tensor
+from tfattn.decoding.arguments import Settings
+from tfattn.decoding.rules.base import Rule
 
-__all__ = ["Found", "Search"]
+__all__ = ["Found", "Ruled", "Search"]
+
+
+class Ruled(NamedTuple):
+    """What a search with rules keeps of them."""
+
+    states: tuple  # each rule's own: nested tensors (R, ...)
+    stuck: Tensor  # bool (R,), whether the rules left the row no token, and it ended there
+    at_end: Tensor  # float32 (R,), what they add to the score of a hypothesis that ends or ended
 
 
 class Found(NamedTuple):
@@ -15,6 +27,7 @@ class Found(NamedTuple):
     done: Tensor  # bool (R,), whether the result of the row's sentence can no longer change
     limits: Tensor  # int32 (R,), the most tokens that the row may have
     own: dict[str, Tensor]  # tensors (R, ...) that the search itself keeps
+    ruled: Ruled | tuple[()] = ()  # empty without rules
 
 
 class Search:
@@ -22,9 +35,15 @@ class Search:
 
     Attributes:
         width: rows of a sentence after the first step; before it a sentence has one.
+        sums: whether the search sums log-probabilities. With rules it is then given logits from
+            which log Σ exp of the step's own is taken.
+        rules, settings: of this run.
     """
 
     width = 1
+    sums = False
+    rules: tuple[Rule, ...] = ()
+    settings: Settings
 
     def start(self, batch: int | Tensor) -> dict[str, Tensor]:
         """`Found.own` before the first step. By default there is nothing to keep."""
@@ -48,3 +67,18 @@ class Search:
     def done(self, found: Found) -> Tensor:
         """`Found.done`. By default a row's result is what the row has when it has ended."""
         return found.ended
+
+    def stuck(self, found: Found) -> Tensor:
+        """bool `(B,)`, whether the rules left a sentence nothing to write."""
+        return found.ruled.stuck
+
+    def alive(self, found: Found) -> Tensor:
+        """bool `(R,)`, which rows there are. By default all."""
+        return ops.ones_like(found.done)
+
+    def results(self, found: Found) -> tuple[dict[str, Any], Tensor | None]:
+        """(tensors to return by name, the rows of the results or None where it is all), at the end.
+
+        By default the tokens of each row.
+        """
+        return {"tokens": found.tokens[:, 1:]}, None

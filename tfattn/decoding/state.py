@@ -53,6 +53,16 @@ class StateLayout:
         leaves = [tensors.get(path, leaf) for path, leaf in self._leaves.items()]
         return keras.tree.pack_sequence_as(self._after, leaves)
 
+    def rooms(self, state: Any) -> list[int | Tensor | None]:
+        """How many positions each `Past` among the changing tensors has in a state; None where it
+        is none.
+        """
+        leaves = dict(keras.tree.flatten_with_path(state))
+        return [
+            ops.shape(leaves[path])[-2] if past else None
+            for path, past in zip(self._changing, self.is_past, strict=True)
+        ]
+
     def changed(self, before: Any, after: Any) -> list[Tensor]:
         """The changing tensors after a later step, from the states before and after it.
 

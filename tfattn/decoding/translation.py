@@ -1,6 +1,6 @@
 """Text in, text out: whole lists of sentences through a model and a search."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -9,8 +9,9 @@ import numpy as np
 from tfattn import _checks
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.greedy import greedy_search
+from tfattn.decoding.rules.base import Rule
 
-__all__ = ["translate"]
+__all__ = ["limits", "translate"]
 
 _LENGTH_MULTIPLE = 8  # lengths are rounded up to it, so that few shapes occur
 
@@ -41,7 +42,8 @@ def translate(
             `search(step, state, batch_size, max_length, begin_id=…, end_id=…, padding_id=…)`,
             where `max_length` is an int or one per row. The result, or its first entry, holds the
             tokens, `(B, L)`, or `(B, N, L)` with the best first. For example
-            `functools.partial(beam_search, num_beams=5)`. Defaults to `greedy_search`.
+            `functools.partial(beam_search, num_beams=5, rules=[...])`, where rules with a row for
+            each sentence are in the order of `sentences`. Defaults to `greedy_search`.
         batch_size: positive int, the most sentences at a time.
         max_length: positive int, the most tokens to write for a sentence. Defaults to
             1.5 · n + 8, where n is the length of that sentence; both are rounded up to a multiple
@@ -61,32 +63,34 @@ def translate(
         >>> len(translations), translations[1]
         (3, '')
     """
-    sentences = _checked(model, sentences, source_vocabulary, target_vocabulary, search)
+    check_parts("translate", model, source_vocabulary, target_vocabulary)
+    if not callable(search):
+        _checks.fail("translate", "search", "be callable, such as `greedy_search`", search)
+    sentences = _checks.strings("translate", "sentences", sentences)
+    rules = rules_of("translate", search, len(sentences))
     _checks.positive_int("translate", "batch_size", batch_size)
     if max_length is not None:
         _checks.positive_int("translate", "max_length", max_length)
     _checks.boolean("translate", "progress", progress)
-    encoded = [source_vocabulary.encode(sentence) for sentence in sentences]
+    sources = [source_vocabulary.encode(sentence) for sentence in sentences]
     longest = getattr(model, "max_source_length", None)
-    for i, ids in enumerate(encoded):
-        if longest is not None and len(ids) >= longest:  # the end token makes one more
-            reach = f"{longest - 1} tokens, as far as the model's positions reach"
-            expected = f"have at most {reach}, not {len(ids)}"
-            _checks.fail("translate", f"sentences[{i}]", expected, sentences[i])
+    for i, ids in enumerate(sources):
+        check_reach("translate", f"sentences[{i}]", sentences[i], len(ids), longest)
     translations = [""] * len(sentences)
     bar = keras.utils.Progbar(len(sentences), unit_name="sentence", verbose=int(progress))
-    done = encoded.count([])
-    for batch in _batches([len(ids) for ids in encoded], batch_size):
-        ids = _padded([[*encoded[i], source_vocabulary.end_id] for i in batch], batch_size, longest)
-        limits = max_length or _limits(model, ids)
+    done = sources.count([])
+    for batch in _batches([len(ids) for ids in sources], batch_size):
+        ids = padded([[*sources[i], source_vocabulary.end_id] for i in batch], batch_size, longest)
+        most = max_length or limits_of(model, ids)
+        places = [*batch, *[batch[-1]] * (len(ids) - len(batch))]
+        of_batch = {"rules": [rule.take(places) for rule in rules]} if rules else {}
         found = search(
             model.step,
-            _encoded(model, ids, int(np.max(limits))),
+            encoded(model, ids, int(np.max(most)), rules),
             len(ids),
-            limits,
-            begin_id=target_vocabulary.begin_id,
-            end_id=target_vocabulary.end_id,
-            padding_id=target_vocabulary.padding_id,
+            most,
+            **special_ids(target_vocabulary),
+            **of_batch,
         )
         found = keras.ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
         best = found[:, 0] if found.ndim == 3 else found  # (B, L)
@@ -97,26 +101,51 @@ def translate(
     return translations
 
 
-def _encoded(model: Any, ids: np.ndarray, max_length: int) -> Any:
-    """`model.encode`, compiled where JAX would compile its loops anew for each batch."""
+def encoded(model: Any, ids: np.ndarray, max_length: int, rules: Sequence[Rule] = ()) -> Any:
+    """`model.encode` with what the rules read, compiled where JAX would compile its loops anew for
+    each batch.
+    """
+    options = {"max_length": max_length, **dict.fromkeys(_read_by(rules), True)}
     if keras.backend.backend() != "jax" or not hasattr(model, "variables"):
-        return model.encode(ids, max_length=max_length)
-    return compiled(_encode, model.encode, max_length)(keras.ops.convert_to_tensor(ids))
+        return model.encode(ids, **options)
+    encode = compiled(_encode, model.encode, tuple(options.items()))
+    return encode(keras.ops.convert_to_tensor(ids))
 
 
-def _encode(encode: Callable, max_length: int, ids: Any) -> Any:
-    return encode(ids, max_length=max_length)
+def _encode(encode: Callable, options: tuple, ids: Any) -> Any:
+    return encode(ids, **dict(options))
 
 
-def _checked(
-    model: Any,
-    sentences: Iterable[str],
-    source_vocabulary: Any,
-    target_vocabulary: Any,
-    search: Callable,
-) -> list[str]:
-    """The sentences as a list, once the arguments fit each other."""
-    who = "translate"
+def _read_by(rules: Sequence[Rule]) -> list[str]:
+    """The entries of a state that rules read."""
+    return [rule.reads for rule in rules if rule.reads is not None]
+
+
+def special_ids(vocabulary: Any) -> dict[str, int]:
+    return {name: getattr(vocabulary, name) for name in ("begin_id", "end_id", "padding_id")}
+
+
+def rules_of(who: str, search: Callable, count: int) -> Sequence[Rule]:
+    """The rules of a `functools.partial`, which have rows for that many sentences, if for any."""
+    rules = getattr(search, "keywords", {}).get("rules", ())
+    if not isinstance(rules, list | tuple) or not all(isinstance(rule, Rule) for rule in rules):
+        return ()  # the search itself refuses them by name
+    for rule in rules:
+        if rule.num_rows not in (None, count):
+            expected = f"have rules with a row for each of the {count} sentences, or for all"
+            _checks.fail(who, "search", expected, rule)
+    return rules
+
+
+def check_reach(who: str, argument: str, sentence: str, count: int, longest: int | None) -> None:
+    """Raises where a sentence of `count` tokens is longer than a model's positions reach."""
+    if longest is not None and count >= longest:  # the end token makes one more
+        reach = f"{longest - 1} tokens, as far as the model's positions reach"
+        _checks.fail(who, argument, f"have at most {reach}, not {count}", sentence)
+
+
+def check_parts(who: str, model: Any, source_vocabulary: Any, target_vocabulary: Any) -> None:
+    """Raises unless a model and its vocabularies fit each other."""
     for name in ("encode", "step"):
         if not callable(getattr(model, name, None)):
             _checks.fail(who, "model", "have `encode` and `step`, see `tfattn.decoding`", model)
@@ -129,9 +158,6 @@ def _checked(
         size = getattr(model, f"{argument}_size", None)
         if size is not None and len(vocabulary) != size:
             _checks.fail(who, argument, f"have {size} entries, as the model's has", len(vocabulary))
-    if not callable(search):
-        _checks.fail(who, "search", "be callable, such as `greedy_search`", search)
-    return _checks.strings(who, "sentences", sentences)
 
 
 def _batches(lengths: list[int], batch_size: int) -> list[list[int]]:
@@ -152,7 +178,7 @@ def _batches(lengths: list[int], batch_size: int) -> list[list[int]]:
     return batches
 
 
-def _padded(rows: list[list[int]], batch_size: int, longest: int | None) -> np.ndarray:
+def padded(rows: list[list[int]], batch_size: int, longest: int | None) -> np.ndarray:
     """Rows of ids as one array, no longer than `longest`, of a size that other batches have too."""
     rows += [rows[-1]] * (min(batch_size, 1 << (len(rows) - 1).bit_length()) - len(rows))
     length = _rounded(max(map(len, rows)))
@@ -160,11 +186,20 @@ def _padded(rows: list[list[int]], batch_size: int, longest: int | None) -> np.n
     return np.array([row + [0] * (length - len(row)) for row in rows], "int32")
 
 
-def _limits(model: Any, ids: np.ndarray) -> np.ndarray:
-    """Most tokens to write for each row of `(B, S)` padded ids, by its own length."""
-    limits = _rounded(3 * _rounded(np.count_nonzero(ids, axis=1)) // 2 + 8)
-    most = getattr(model, "max_target_length", None)
-    return limits if most is None else np.minimum(limits, most)
+def limits(lengths: Any, reach: int | None) -> np.ndarray:
+    """Most tokens to write for sentences, by their own lengths with the end token.
+
+    Args:
+        lengths: ints `(B,)`.
+        reach: as far as the target's positions reach; None if there is no limit.
+    """
+    most = _rounded(3 * _rounded(np.asarray(lengths)) // 2 + 8)
+    return most if reach is None else np.minimum(most, reach)
+
+
+def limits_of(model: Any, ids: np.ndarray) -> np.ndarray:
+    """The same for each row of `(B, S)` padded ids, as far as the model's positions reach."""
+    return limits(np.count_nonzero(ids, axis=1), getattr(model, "max_target_length", None))
 
 
 def _rounded(length: Any) -> Any:

@@ -4,6 +4,7 @@ from os import PathLike
 from typing import Any
 
 import keras
+from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
@@ -110,6 +111,13 @@ class TokenModel(CheckedCall, QuantizedParts, keras.Model):
             self.build_for_any()
             if all(layer.built for layer in self._flatten_layers()):
                 self.optimizer.build(self.trainable_variables)
+
+
+def no_coverage(mask: Tensor) -> Tensor:
+    """float32 `(B, S)`, how much of a source is looked at before the first step: padding is no part
+    of it, and counts as seen.
+    """
+    return ops.where(mask, 0.0, 1.0)
 
 
 def _is_ours(method):

@@ -11,8 +11,10 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import kernels
+from tfattn.core import kernels, masks, scores
+from tfattn.core.attend import attend
 from tfattn.core.floats import given_floats
+from tfattn.core.masks import Mask
 from tfattn.core.paths import scope
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
 from tfattn.layers.attention.scores import checked_smoothing
@@ -21,6 +23,9 @@ from tfattn.smoothing import KernelRegression, LeaveOneOut, arrays
 __all__ = ["NadarayaWatsonRegressor"]
 
 WHO = "NadarayaWatsonRegressor"
+# Of a bandwidth: a Gaussian as narrow as that sees the nearest key alone, or several as near.
+_NARROW = {"float64": 1e-8, "float32": 1e-4}
+_narrow_gaussian = scores.log_kernel(kernels.get("gaussian"))
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -35,7 +40,8 @@ class NadarayaWatsonRegressor(keras.Model):
 
     As a layer (in a `Sequential`, in `evaluate`, exported) the model computes in Keras's tensors.
     It keeps the training points as weights that are not trained, in float64 where the backend has
-    it, so a saved model holds them.
+    it, so a saved model holds them. What is trained is the bandwidth in units of the one that was
+    given or chosen: no unit of x is too small for it.
 
     Args:
         kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function, see
@@ -90,10 +96,9 @@ class NadarayaWatsonRegressor(keras.Model):
             _checks.fail(WHO, "empty", "be one of 'nearest', 'mean', 'nan'", empty)
         self.empty = empty
         self.pooling = None  # made for the number of dimensions, where that decides
-        if bandwidth is not None:
-            self._create_pooling(bandwidth)
         self.points = None  # x, (N, D)
         self.heights = None  # y, (N, V)
+        self.unit = None  # of the bandwidth, () or (D,)
         self.flat = False  # whether y came as a vector, and so do predictions
         self.compile(optimizer=keras.optimizers.Adam(0.05), loss="mean_squared_error")
 
@@ -116,7 +121,7 @@ class NadarayaWatsonRegressor(keras.Model):
                 epochs of Keras's loop, from `bandwidth`, or from 1.06 n^(−1/(D + 4)) standard
                 deviations where none was given.
             batch_size, **kwargs: as in `keras.Model.fit`, with `epochs`. Batches have 1024 points
-                if not told otherwise.
+                if not told otherwise. No `sample_weight`: points count alike here.
             validation_data: (x, y), whose error is told as `val_loss`.
             warm_start: whether to go on from the present bandwidth. If False, a second `fit` starts
                 afresh.
@@ -129,13 +134,18 @@ class NadarayaWatsonRegressor(keras.Model):
             _checks.non_negative_int(WHO, "epochs", epochs)
         if batch_size is not None:
             _checks.positive_int(WHO, "batch_size", batch_size)
+        for name in ("sample_weight", "class_weight"):
+            # They would weigh the errors and not the points by which all others are predicted.
+            if kwargs.get(name) is not None:
+                expected = "be None: `tfattn.smoothing.KernelRegression` has weights of points"
+                _checks.fail(WHO, name, expected, np.shape(kwargs[name]))
         x, heights = _columns(x, "x"), _columns(y, "y")
         flat, y = np.ndim(y) == 1, heights
         _checks.same_size(WHO, "y", len(y), "x", len(x), "points")
         if len(x) < 2:
             expected = "hold at least two points, since each is predicted from the others"
             _checks.fail(WHO, "x", expected, len(x))
-        start = self.current_bandwidth() if warm_start and self.pooling is not None else None
+        start = self.current_bandwidth() if warm_start and self.points is not None else None
         start = self.bandwidth if start is None else start
         if epochs is not None:
             start = self._rule_of_thumb(x) if start is None else start
@@ -195,10 +205,15 @@ class NadarayaWatsonRegressor(keras.Model):
         return ops.convert_to_numpy(weights)
 
     def current_bandwidth(self) -> np.ndarray:
-        """The present bandwidth, after any training, as NumPy: a scalar, or `(D,)`."""
-        if self.pooling is None:
-            self._check_fitted()
-        return ops.convert_to_numpy(self.pooling.current_bandwidth())
+        """The present bandwidth, after any training, in float64: a scalar, or `(D,)`."""
+        if self.points is None and self.bandwidth is not None:
+            return np.asarray(self.bandwidth, "float64")
+        self._check_fitted()
+        return self._factor() * np.asarray(ops.convert_to_numpy(self.unit), "float64")
+
+    def _factor(self) -> np.ndarray:
+        """What training has made of the bandwidth, in units of the one at its beginning."""
+        return np.asarray(ops.convert_to_numpy(self.pooling.current_bandwidth()), "float64")
 
     def export(
         self,
@@ -236,13 +251,14 @@ class NadarayaWatsonRegressor(keras.Model):
         """
         self._check_fitted()
         # About their mean, distances keep their digits far from the origin.
-        keys = ops.subtract(self.points, ops.mean(self.points, axis=0))
+        keys = ops.subtract(self.points, ops.mean(self.points, axis=0)) / self.unit
         index, others = inputs.get("index"), None
         if index is None:
-            query = ops.cast(inputs["away"], keys.dtype)
+            query = ops.cast(inputs["away"], keys.dtype) / self.unit
         else:
             query = ops.take(keys, index, axis=0)
-            others = ops.not_equal(index[:, None], ops.arange(keys.shape[0], dtype=index.dtype))
+            everyone = ops.arange(keys.shape[0], dtype=index.dtype)
+            others = ~masks.segments(index[None], everyone[None])
         heights = ops.convert_to_tensor(self.heights)
         ones = ops.ones((heights.shape[0], 1), dtype=heights.dtype)
         result = self.pooling(
@@ -255,27 +271,33 @@ class NadarayaWatsonRegressor(keras.Model):
         output, weights = (result[0][0], result[1][0]) if return_weights else (result[0], None)
         output, seen = output[:, :-1], output[:, -1:] > 0.5
         if kernels.support(self.kernel) != float("inf"):
-            output = ops.where(seen, output, self._of_empty(query, keys, others, output.dtype))
+            empty = self._of_empty(query, keys, index, others)
+            output = ops.where(seen, output, ops.cast(empty, output.dtype))
         return output, weights
 
-    def _of_empty(self, query: Tensor, keys: Tensor, others: Tensor | None, dtype: str) -> Tensor:
+    def _of_empty(
+        self, query: Tensor, keys: Tensor, index: Tensor | None, others: Mask | None
+    ) -> Tensor:
         """What a query without neighbours gets."""
         heights = ops.convert_to_tensor(self.heights)
-        if self.empty == "nan":
-            return ops.full((1, 1), float("nan"), dtype=dtype)
-        count = heights.shape[0]
-        if self.empty == "mean":
-            seen = ops.ones((1, count), bool) if others is None else others
-            seen = ops.cast(seen, heights.dtype)
-            return ops.cast((seen @ heights) / ops.sum(seen, axis=-1, keepdims=True), dtype)
+        if self.empty == "nan" and index is None:
+            return ops.full((1, 1), float("nan"), dtype=heights.dtype)
+        if self.empty != "nearest":  # an error that is NaN would teach nothing
+            mean = ops.mean(heights, axis=0, keepdims=True)
+            if index is None:
+                return mean
+            count = heights.shape[0]
+            return mean + (mean - ops.take(heights, index, axis=0)) / (count - 1)
         h = ops.cast(self.pooling.current_bandwidth(), keys.dtype)
-        away = ops.zeros((1, 1), dtype=keys.dtype)
-        for column in range(keys.shape[-1]):  # (n, N), and never (n, N, D)
-            width = h if len(h.shape) == 0 else h[column]
-            away = away + ops.square((query[:, None, column] - keys[None, :, column]) / width)
-        away = away if others is None else ops.where(others, away, float("inf"))
-        nearest = ops.cast(away <= ops.min(away, axis=-1, keepdims=True), heights.dtype)
-        return ops.cast((nearest @ heights) / ops.sum(nearest, axis=-1, keepdims=True), dtype)
+        h = ops.stop_gradient(h * _NARROW[keras.backend.standardize_dtype(keys.dtype)])
+        # By attention, which holds no array of all pairs.
+        return attend(
+            query=ops.stop_gradient(query)[None] / h,
+            value=heights[None],
+            key=keys[None] / h,
+            score=_narrow_gaussian,
+            mask=others,
+        )[0]
 
     def _choose(
         self,
@@ -343,12 +365,18 @@ class NadarayaWatsonRegressor(keras.Model):
         self, x: np.ndarray, y: np.ndarray, flat: bool, bandwidth: float | list[float] | np.ndarray
     ) -> None:
         """The points as weights, and the pooling layer with that bandwidth."""
-        if self.points is None or (self.points.shape, self.heights.shape) != (x.shape, y.shape):
-            self._create_points(x.shape, y.shape, np.shape(bandwidth))
+        shapes = (x.shape, y.shape, np.shape(bandwidth))
+        if shapes[-1] not in ((), x.shape[1:]):
+            expected = f"be one number, or one a dimension of x, {x.shape[1]}"
+            _checks.fail(WHO, "bandwidth", expected, bandwidth)
+        kept = (self.points, self.heights, self.unit)
+        if self.points is None or tuple(tuple(weight.shape) for weight in kept) != shapes:
+            self._create_points(*shapes)
         self.flat = flat
         self.points.assign(x)
         self.heights.assign(y)
-        self.pooling.score.set_bandwidth(bandwidth)
+        self.pooling.score.set_bandwidth(np.ones(np.shape(bandwidth)))
+        self.unit.assign(np.asarray(bandwidth, "float64") / self._factor())
         optimizer = self.optimizer
         if optimizer is not None and not optimizer.built:
             optimizer.build(self.trainable_variables)  # as it will be in a model that is loaded
@@ -372,17 +400,22 @@ class NadarayaWatsonRegressor(keras.Model):
         """Makes the weights that hold the training points, and the pooling for their dimensions."""
         if self.points is not None:
             # The old points go, and with them the compiled functions that hold them.
-            del self.points, self.heights
+            del self.points, self.heights, self.unit
             self.make_train_function(force=True)
             self.make_test_function(force=True)
             self.make_predict_function(force=True)
         options = {"trainable": False, "autocast": False, "dtype": _widest()}
         self.points = self.add_weight(name="points", shape=points_shape, **options)
         self.heights = self.add_weight(name="heights", shape=heights_shape, **options)
-        if self.bandwidth is None and (
-            self.pooling is None or np.shape(self.pooling.bandwidth) != tuple(bandwidth)
-        ):
-            self._create_pooling([1.0] * bandwidth[0] if len(bandwidth) else 1.0)
+        self.unit = self.add_weight(name="unit", shape=bandwidth, **options)
+        if self.pooling is None or np.shape(self.pooling.bandwidth) != tuple(bandwidth):
+            self.pooling = NadarayaWatson(
+                self.kernel,
+                [1.0] * bandwidth[0] if len(bandwidth) else 1.0,
+                self.trainable_bandwidth,
+                dtype=self.dtype_policy,
+                name="pooling",
+            )
             # An optimizer that was built for another weight is not for this one.
             if self.optimizer is not None and self.optimizer.built:
                 fresh = type(self.optimizer).from_config(self.optimizer.get_config())
@@ -391,15 +424,6 @@ class NadarayaWatsonRegressor(keras.Model):
             query_shape = (1, *points_shape)
             self.pooling.build(query_shape, (1, *heights_shape), query_shape)
         self.built = True
-
-    def _create_pooling(self, bandwidth: float | list[float]) -> None:
-        self.pooling = NadarayaWatson(
-            self.kernel,
-            bandwidth,
-            self.trainable_bandwidth,
-            dtype=self.dtype_policy,
-            name="pooling",
-        )
 
     def _queries(self, x: Tensor) -> dict[str, np.ndarray]:
         """The model's inputs at x, for Keras's loops, which make float32 of them."""
@@ -449,7 +473,7 @@ class NadarayaWatsonRegressor(keras.Model):
             "points": list(self.points.shape),
             "heights": list(self.heights.shape),
             "flat": self.flat,
-            "bandwidth": list(np.shape(self.pooling.bandwidth)),
+            "bandwidth": list(self.unit.shape),
         }
 
     def build_from_config(self, config: dict[str, Any]) -> None:

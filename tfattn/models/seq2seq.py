@@ -14,7 +14,7 @@ from tfattn.layers.recurrent.encoder import RecurrentEncoder
 from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes
 from tfattn.layers.recurrent.stack import word_embedding
 from tfattn.models import output
-from tfattn.models.base import TokenModel
+from tfattn.models.base import TokenModel, no_coverage
 
 __all__ = ["BahdanauSeq2Seq"]
 
@@ -175,7 +175,11 @@ class BahdanauSeq2Seq(TokenModel):
         return output.logits(x, self.output_dense, self.decoder.embedding)
 
     def encode(
-        self, source: Tensor, max_length: int | None = None, alignments: bool = False
+        self,
+        source: Tensor,
+        max_length: int | None = None,
+        alignments: bool = False,
+        coverage: bool = False,
     ) -> dict[str, Any]:
         """What decoding needs of the source sentences: the state of `step`.
 
@@ -184,6 +188,9 @@ class BahdanauSeq2Seq(TokenModel):
             max_length: positive int L, the most tokens to decode. Needed for `alignments` alone.
             alignments: whether to keep the attention weights. `state["alignments"]` is then
                 `(B, L, S)`; a step writes those of the token at `position + 1` to row `position`.
+            coverage: whether to keep how much each source token was looked at, for
+                `tfattn.rules.CoveragePenalty`. `state["coverage"]` is then float32 `(B, S)`: the
+                attention weights, summed over the steps; 1 for padding.
         Returns:
             dict of tensors with the batch as first axis, or lists of such.
         Raises:
@@ -206,6 +213,8 @@ class BahdanauSeq2Seq(TokenModel):
         if alignments:
             batch, length, _ = ops.shape(memory)
             state["alignments"] = ops.zeros((batch, max_length, length), memory.dtype)
+        if _checks.boolean(who, "coverage", coverage):
+            state["coverage"] = no_coverage(mask)
         return state
 
     def step(
@@ -238,6 +247,9 @@ class BahdanauSeq2Seq(TokenModel):
             # Not by `ops.slice_update`, which TensorFlow compiles anew for each number of rows.
             here = ops.arange(ops.shape(state["alignments"])[1], dtype="int32") == position
             state["alignments"] = ops.where(here[:, None], alignments, state["alignments"])
+        if "coverage" in state:
+            looked_at = ops.cast(alignments[:, 0], "float32")  # (B, S)
+            state["coverage"] = state["coverage"] + looked_at
         return self.logits(x)[:, 0], state
 
     def compute_output_shape(self, input_shape: tuple[Shape, Shape]) -> Shape:

@@ -313,8 +313,13 @@ class TransformerDecoder(_Stack):
         return [_as_past(block.new_cache(memory, max_length, batch_size)) for block in self.blocks]
 
     def step(
-        self, ids: Any, position: Any, caches: list[dict], memory_mask: Any = None
-    ) -> tuple[Any, list[dict]]:
+        self,
+        ids: Any,
+        position: Any,
+        caches: list[dict],
+        memory_mask: Any = None,
+        return_attention_scores: bool = False,
+    ) -> tuple:
         """The call for one position, over the cached keys and values of those before.
 
         Args:
@@ -324,8 +329,10 @@ class TransformerDecoder(_Stack):
             caches: of `new_caches`, or of the step before; a `Past` may have only the positions up
                 to `position`.
             memory_mask: bool `(B, S)`, or None.
+            return_attention_scores: whether to return the weights of the last block over the memory
+                too.
         Returns:
-            `(B, 1, D)`, and the caches.
+            `(B, 1, D)`, and the caches; on request also the weights `(B, H, 1, S)`.
         Raises:
             ValueError: `ids` is longer than the caches.
         """
@@ -346,10 +353,13 @@ class TransformerDecoder(_Stack):
         # (B, 1, D)
         x = self.embed(ops.take(ids, here, axis=1), training=False, start_index=position)
         x = zero_broken_padding(x, ops.take(real, here, axis=1))
+        weights = []
         for i, block in enumerate(self.blocks):
-            x, cache = block.step(x, position, caches[i], bias, memory_bias)
+            asked = return_attention_scores and i == len(self.blocks) - 1
+            options = {"return_attention_scores": True} if asked else {}
+            x, cache, *weights = block.step(x, position, caches[i], bias, memory_bias, **options)
             caches[i] = _as_past(cache)
-        return self.finish(x), caches
+        return (self.finish(x), caches, *weights)
 
     def compute_output_shape(self, ids_shape, memory_shape=None):
         return (*ids_shape, self.width)

@@ -17,7 +17,7 @@ from tfattn.layers.parts import (
 )
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models import output
-from tfattn.models.base import TokenModel
+from tfattn.models.base import TokenModel, no_coverage
 from tfattn.models.stacks import (
     FORMER,
     TransformerDecoder,
@@ -176,7 +176,7 @@ class Transformer(TokenModel):
         """The most tokens that the decoder's positions can encode; None if there is no limit."""
         return self.decoder.max_length
 
-    def encode(self, source: Any, max_length: int | None = None) -> dict:
+    def encode(self, source: Any, max_length: int | None = None, coverage: bool = False) -> dict:
         """What decoding needs of the source sentences: the state of `step`.
 
         Args:
@@ -184,13 +184,20 @@ class Transformer(TokenModel):
             max_length: positive int L, the most positions to decode. The state then has caches for
                 the keys and values of the target, and `step` computes each position once. Without
                 it, every `step` computes all positions again.
+            coverage: whether to keep how much each source token was looked at, for
+                `tfattn.rules.CoveragePenalty`. `state["coverage"]` is then float32 `(B, S)`: the
+                attention weights of the last block, a mean over its heads, summed over the steps;
+                1 for padding. Needs `max_length`.
         Returns:
             dict of tensors with the batch as first axis. With `max_length`, the target's keys and
             values are each a `tfattn.decoding.Past`, and `step` returns all other tensors as the
             very same objects.
         Raises:
-            ValueError: `max_length` is not a positive int, or beyond the learned positions.
+            ValueError: `max_length` is not a positive int, or beyond the learned positions; it is
+                missing where coverage is asked for.
         """
+        if _checks.boolean("Transformer", "coverage", coverage):
+            _checks.positive_int("Transformer", "max_length", max_length)
         self.build_for_any()
         source = self.given_ids("source", source, "(B, S)")
         mask = padding_mask(source)
@@ -198,7 +205,9 @@ class Transformer(TokenModel):
         if max_length is None:
             return {"memory": memory, "memory_mask": mask}
         _checks.positive_int("Transformer", "max_length", max_length)
-        return {"caches": self.decoder.new_caches(memory, mask, max_length), "memory_mask": mask}
+        caches = self.decoder.new_caches(memory, mask, max_length)
+        state = {"caches": caches, "memory_mask": mask}
+        return {**state, "coverage": no_coverage(mask)} if coverage else state
 
     def step(self, tokens: Any, position: Any, state: dict) -> tuple[Any, dict]:
         """Scores of the token after `position`, the contract of `tfattn.decoding`.
@@ -217,8 +226,18 @@ class Transformer(TokenModel):
                 tokens, state["memory"], memory_mask=state["memory_mask"], training=False
             )
             return self.logits(ops.take(x, position, axis=1)), state
-        x, caches = self.decoder.step(tokens, position, state["caches"], state["memory_mask"])
-        return self.logits(x[:, 0]), {**state, "caches": caches}
+        x, caches, *weights = self.decoder.step(
+            tokens,
+            position,
+            state["caches"],
+            state["memory_mask"],
+            return_attention_scores="coverage" in state,
+        )
+        state = {**state, "caches": caches}
+        if weights:
+            looked_at = ops.mean(ops.cast(weights[0], "float32"), axis=1)[:, 0]  # (B, S)
+            state["coverage"] = state["coverage"] + looked_at
+        return self.logits(x[:, 0]), state
 
     def compute_output_shape(self, input_shape):
         return (*input_shape[1], self.target_vocabulary_size)

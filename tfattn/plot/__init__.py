@@ -6,11 +6,13 @@
     figure.savefig("weights.png")
 
 Each function that draws returns a `matplotlib.figure.Figure`. It does not use pyplot, so pyplot's
-backend and open figures do not change. matplotlib is imported with the first figure. `viewer` and
-`save_viewer` need no matplotlib: they make an interactive page for a browser.
+backend and open figures do not change. matplotlib is imported with the first figure. `viewer`,
+`save_viewer` and `beam_viewer` need no matplotlib: they make an interactive page for a browser.
 """
 
 from tfattn.plot.bars import bars
+from tfattn.plot.beam_viewer import beam_viewer
+from tfattn.plot.beams import beam_tree
 from tfattn.plot.curves import curves
 from tfattn.plot.flow import flow
 from tfattn.plot.heads import head_grid
@@ -25,6 +27,8 @@ from tfattn.plot.viewer import Viewer, save_viewer, viewer
 __all__ = [
     "Viewer",
     "bars",
+    "beam_tree",
+    "beam_viewer",
     "curves",
     "flow",
     "head_grid",

@@ -1,12 +1,7 @@
 """Attention weights as an interactive page: hover over a word to see its weights."""
 
-import base64
-import hashlib
 import html
-import importlib.resources
-import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfattn import _checks
-from tfattn.plot import canvas
+from tfattn.plot import canvas, page
 
 __all__ = ["Viewer", "save_viewer", "viewer"]
 
@@ -32,16 +27,18 @@ HEIGHT = 860  # pixels of the frame in a notebook
 
 
 class Viewer:
-    """A page that shows attention weights, made by `tfattn.plot.viewer`.
+    """An interactive page, made by `tfattn.plot.viewer` or `tfattn.plot.beam_viewer`.
 
     A notebook displays it if it is the last line of a cell.
 
     Args:
         page: the whole HTML page.
+        name: what it is, for those who do not see it.
     """
 
-    def __init__(self, page: str) -> None:
+    def __init__(self, page: str, name: str = "Attention viewer") -> None:
         self.page = page
+        self.name = name
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the page to one HTML file, which needs no network.
@@ -55,7 +52,7 @@ class Viewer:
     def _repr_html_(self) -> str:
         # A frame keeps the page's styles and the notebook's apart; the sandbox, its scripts.
         return (
-            f'<iframe srcdoc="{html.escape(self.page)}" title="Attention viewer" '
+            f'<iframe srcdoc="{html.escape(self.page)}" title="{html.escape(self.name)}" '
             f'sandbox="allow-scripts" loading="lazy" '
             f'style="width: 100%; height: {HEIGHT}px; border: 0"></iframe>'
         )
@@ -104,7 +101,7 @@ def viewer(
     _checks.string(WHO, "title", title)
     words = _words(source, target, target_in)
     data = {"words": words, "views": _views(_matrices(weights, row), words)}
-    return Viewer(_page(data, title))
+    return Viewer(page.filled("viewer.html", data, title))
 
 
 def save_viewer(
@@ -228,17 +225,3 @@ def _kind_by_path(path: str, single: bool) -> str | None:
             # A recurrent decoder attends to the source alone, and its path says no more.
             return "decoder" if single or "self" in last else "between"
     return None
-
-
-def _page(data: dict, title: str) -> str:
-    """The template, filled in."""
-    template = importlib.resources.files("tfattn.plot").joinpath("viewer.html").read_text("utf-8")
-    # The browser runs the template's own script and no other.
-    script = re.search(r"<script>(.*?)</script>", template, re.DOTALL)[1]
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    for sign in "<>&":  # so that no word ends the element that holds the data
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    filled = {"title": html.escape(title), "script_hash": f"sha256-{digest}", "data": text}
-    # In one pass: braces in a title or a word are text.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], template)

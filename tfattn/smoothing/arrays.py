@@ -17,12 +17,10 @@ def table(who: str, argument: str, value: ArrayLike, names: Sequence[str] | None
         ValueError: another rank, something that is no number, NaN or inf: with its row and column.
     """
     try:
-        array = np.asarray(value)
-        if array.dtype.kind in "cSU":  # NumPy would cast them: without a part, or as they are spelt
-            raise TypeError
-        array = array.astype("float64")
+        array = _floats(value)
     except (TypeError, ValueError) as error:
         shown = type(value).__name__
+        shown += f" of {value.dtype}" if hasattr(value, "dtype") else ""
         expected = "be an array of real numbers (read a tf.data pipeline or a generator first)"
         raise ValueError(
             f"{who}: `{argument}` must {expected}. Received: {argument}={shown}"
@@ -33,10 +31,17 @@ def table(who: str, argument: str, value: ArrayLike, names: Sequence[str] | None
     finite = np.isfinite(array)
     if not finite.all():
         row, column = (int(i) for i in np.argwhere(~finite)[0])
-        name = repr(names[column]) if names is not None else column
         shown = {np.inf: "inf", -np.inf: "-inf"}.get(array[row, column], "NaN")
-        _checks.fail(who, argument, "be finite", _Words(f"{shown} at row {row}, column {name}"))
+        place = at(row, column, names)
+        raise ValueError(
+            f"{who}: `{argument}` must be finite. Received: {argument}={shown} {place}"
+        )
     return array
+
+
+def at(row: int, column: int, names: Sequence[str] | None) -> str:
+    """Where a number stands, as messages say it."""
+    return f"at row {row}, column {column if names is None else repr(names[column])}"
 
 
 def reals(who: str, argument: str, value: ArrayLike, expected: str) -> Array:
@@ -46,12 +51,23 @@ def reals(who: str, argument: str, value: ArrayLike, expected: str) -> Array:
         ValueError: `value` is something else, and not what `expected` says.
     """
     try:
-        array = np.asarray(value)
-        if array.dtype.kind in "bcSU":
-            raise TypeError
-        return array.astype("float64")
+        return _floats(value, refused="cSUMmb")
     except (TypeError, ValueError):
         _checks.fail(who, argument, expected, value)
+
+
+def _floats(value: ArrayLike, refused: str = "cSUMm") -> Array:
+    """As float64, without the kinds of dtype that NumPy would cast to it: half of a complex number,
+    words as they are spelt, dates as counts of a unit that nobody named.
+    """
+    array = np.asarray(value)
+    kinds = {array.dtype.kind}
+    if array.dtype.kind == "O":
+        one_of_each = {type(one): one for one in array.flat}
+        kinds = {np.asarray(one).dtype.kind for one in one_of_each.values()}
+    if kinds & set(refused):
+        raise TypeError(f"{array.dtype} is no real number")
+    return array.astype("float64")
 
 
 def column_names(who: str, value: Sequence[str] | None, count: int) -> list[str] | None:
@@ -62,13 +78,6 @@ def column_names(who: str, value: Sequence[str] | None, count: int) -> list[str]
     if isinstance(value, str | bytes) or not np.iterable(value) or len(value) != count:
         _checks.fail(who, "names", expected, value)
     return [str(name) for name in value]
-
-
-class _Words(str):
-    """Shown in a message without quotes."""
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 def weights(who: str, value: ArrayLike | None, count: int) -> Array | None:

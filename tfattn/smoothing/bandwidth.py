@@ -8,6 +8,7 @@ Source: leave-one-out, Wasserman, All of Nonparametric Statistics, 5.3; starts, 
 Silverman 1986, 3.4.2; the optimiser is SciPy's L-BFGS-B (Byrd, Lu, Nocedal, Zhu 1995).
 """
 
+import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from scipy import optimize
 from tfattn.smoothing.kernels import Kernel
 from tfattn.smoothing.left_out import leave_one_out
 from tfattn.smoothing.points import Metric, Points
-from tfattn.smoothing.spaces import WIDEST, Space
+from tfattn.smoothing.spaces import Space
 from tfattn.smoothing.tiles import nearest_distances
 
 __all__ = ["Choice", "choose", "rules_of_thumb"]
@@ -26,7 +27,9 @@ Array = np.ndarray
 GRID = 40  # bandwidths tried on a line: the valleys of a few points are many and narrow
 COARSE = 24  # and of many points
 VALLEYS = 3  # whose floors are looked for
-RUNS = 4  # of the optimiser, from the best starts
+RUNS = 6  # of the optimiser, from the best starts
+FEW_RUNS = 4  # where they are of a sample
+CLOSE = 0.4  # starts with logarithms of bandwidths that differ by less are one
 SCREENED = 1000  # points by which starts are compared where there are many more
 POLISHED = 4  # bandwidths of a compact kernel, or fewer, are polished without a gradient
 COMPACT = 2.3  # how much wider a compact kernel is, for a Gaussian's smoothness
@@ -60,7 +63,11 @@ class _Search:
         return found.error, self.space.gradient(vector, found)
 
     def error(self, vector: Array) -> float:
-        return self(np.atleast_1d(vector))[0]
+        """Without its gradient, which takes half of the time."""
+        metric = self.space.metric(np.atleast_1d(vector))
+        found = self.evaluate(metric=metric, nearest=self.nearest, gradient=False)
+        self.seen.append((found.error, np.array(vector, ndmin=1)))
+        return found.error
 
     @property
     def best(self) -> tuple[float, Array]:
@@ -81,7 +88,9 @@ def choose(
         kind: see `Space`.
         start: where to begin, and then nowhere else. Its map is diagonal.
     """
-    space = Space(kind, points.places.x.shape[1], points.counts)
+    x = points.places.x
+    extent = max(1.0, 0.5 * float(np.ptp(x, axis=0).max(initial=0.0)))
+    space = Space(kind, x.shape[1], points.counts, extent)
     search = _Search(kernel, points, degree, space, nearest)
     if start is not None:
         vector = space.vector(1.0 / np.diag(start.map), start.widths)
@@ -104,7 +113,9 @@ def rules_of_thumb(points: Points, kernel: Kernel) -> tuple[Array, Array]:
     mean = np.average(x, axis=0, weights=weight)
     deviation = np.sqrt(np.average(np.square(x - mean), axis=0, weights=weight))
     middle = np.subtract(*np.percentile(x, [75, 25], axis=0)) / 1.349 if len(x) else deviation
-    middle = np.where(middle > 0, np.minimum(middle, deviation), deviation)
+    # Where half of the points share a value, their quartiles are one; those of the distinct values
+    # are 1 apart.
+    middle = np.minimum(np.where(middle > 0, middle, 1.0 / 1.349), deviation)
     shrink = len(x) ** (-1.0 / (columns + 4)) * (COMPACT if np.isfinite(kernel.support) else 1.0)
     # A column that does not vary says nothing, whatever its bandwidth.
     scott, silverman = (np.where(h > 0, h, 1.0) for h in (1.06 * deviation, 0.9 * middle))
@@ -115,23 +126,24 @@ def _on_a_line(search: _Search, kernel: Kernel) -> None:
     points = search.points
     x = points.places.x[:, 0]
     scott, silverman = (np.log(h) for h in rules_of_thumb(points, kernel))
-    search(scott)
+    search.error(scott)
     places = np.unique(x)
     if len(places) < 2:
         return
     gaps = nearest_distances(places, places, np.arange(len(places)))
     narrow = 0.2 * np.median(gaps) * (5.0 if np.isfinite(kernel.support) else 1.0)
     grid = np.linspace(np.log(narrow), np.log(10.0), GRID if len(points) <= 500 else COARSE)
-    grid = np.unique(np.concatenate([grid, scott, silverman]))
-    found = [search(np.array([log])) for log in grid]
-    for here in _valleys([error for error, _ in found])[:VALLEYS]:
-        low, high = max(here - 1, 0), min(here + 1, len(grid) - 1)
+    far = np.arange(np.log(10.0), np.log(10.0 * search.space.extent), np.log(2.0))
+    grid = np.unique(np.concatenate([grid, far, scott, silverman]))
+    errors = [search.error(log) for log in grid]
+    for here in _valleys(errors)[:VALLEYS]:
+        low, high = grid[max(here - 1, 0)], grid[min(here + 1, len(grid) - 1)]
         if here == len(grid) - 1:
-            search(np.array([np.log(WIDEST)]))
-        elif kernel.name == "gaussian":
-            _floor(search, (grid[low], found[low][1]), (grid[high], found[high][1]))
+            search.error(np.log(search.space.widest))
+        elif kernel.smooth and np.isinf(kernel.support):
+            _floor(search, low, high)
         else:
-            _zoom(search, kernel, grid[low], grid[high])
+            _zoom(search, kernel, low, high)
 
 
 def _valleys(errors: list[float]) -> list[int]:
@@ -141,30 +153,33 @@ def _valleys(errors: list[float]) -> list[int]:
     return sorted(np.flatnonzero(low), key=lambda i: errors[i])
 
 
-def _floor(search: _Search, low: tuple[float, Array], high: tuple[float, Array]) -> None:
+def _floor(search: _Search, low: float, high: float) -> None:
     """Where the gradient changes its sign."""
-    if low[1][0] < 0 < high[1][0]:
-        optimize.brentq(lambda log: search(np.array([log]))[1][0], low[0], high[0], xtol=1e-7)
+
+    @functools.cache
+    def gradient(log: float) -> float:
+        return float(search(np.array([log]))[1][0])
+
+    if gradient(low) < 0 < gradient(high):
+        optimize.brentq(gradient, low, high, xtol=1e-7)
     else:
-        bounds = (low[0], high[0])
-        optimize.minimize_scalar(search.error, bounds=bounds, method="bounded")
+        optimize.minimize_scalar(search.error, bounds=(low, high), method="bounded")
 
 
 def _zoom(search: _Search, kernel: Kernel, low: float, high: float) -> None:
     """A valley of a compact kernel has small ones in it, where points come into sight."""
     for _ in range(2 if kernel.smooth else 3):
         grid = np.linspace(low, high, 21)
-        found = [search(np.array([log])) for log in grid]
-        here = int(np.argmin([error for error, _ in found]))
-        left, right = max(here - 1, 0), min(here + 1, 20)
-        low, high = grid[left], grid[right]
+        here = int(np.argmin([search.error(log) for log in grid]))
+        low, high = grid[max(here - 1, 0)], grid[min(here + 1, 20)]
     if kernel.smooth:
-        _floor(search, (low, found[left][1]), (high, found[right][1]))
+        _floor(search, low, high)
 
 
 def _in_space(search: _Search, kernel: Kernel, degree: int) -> None:
     space, points = search.space, search.points
-    simple = Space("one" if space.kind == "one" else "each", space.columns, space.counts)
+    kind = "one" if space.kind == "one" else "each"
+    simple = dataclasses.replace(space, kind=kind)
     scout = _Search(kernel, _some(points), degree, simple, search.nearest)
     widen = (len(scout.points) / len(points)) ** (1.0 / (space.columns + 4))
     starts = [
@@ -174,19 +189,31 @@ def _in_space(search: _Search, kernel: Kernel, degree: int) -> None:
     others.sort(key=lambda pair: pair[0])
     exact = len(scout.points) == len(points)
     found, seen = [], scout.seen
-    for _, vector in [first, *others[: RUNS - 1]]:
+    runs = RUNS if exact else FEW_RUNS
+    for vector in _apart([first[1], *(vector for _, vector in others)])[:runs]:
         scout.seen = []
         _descend(scout, kernel, vector)
         found.append(scout.best)
         seen = seen + scout.seen
     if exact:  # what the scout saw are errors of these points
         search.seen = [(error, _with_rest(vector, simple, space)) for error, vector in seen]
+        if simple.kind == space.kind:
+            return
     found.sort(key=lambda pair: pair[0])
     # All valleys of a small set, the two best of a large one, where each costs much.
     for _, vector in found if exact else found[:2]:
         vector = vector.copy()
         vector[: simple.free] += 0.0 if exact else np.log(widen)
         _descend(search, kernel, _with_rest(vector, simple, space))
+
+
+def _apart(vectors: list[Array]) -> list[Array]:
+    """Those that are not close to one before them, and would end where it does."""
+    chosen: list[Array] = []
+    for vector in vectors:
+        if all(np.abs(vector - other).max(initial=0.0) > CLOSE for other in chosen):
+            chosen.append(vector)
+    return chosen
 
 
 def _with_rest(vector: Array, simple: Space, space: Space) -> Array:
@@ -199,19 +226,32 @@ def _starts(points: Points, kernel: Kernel, space: Space, wider: float) -> list[
     scott, silverman = (h * wider for h in rules_of_thumb(points, kernel))
     middle, narrow = 0.5 * space.most, 0.1 * space.most
     starts = [space.vector(scott, narrow), space.vector(silverman, narrow)]
-    for factor in (0.1, 0.25, 0.5, 2.0, 5.0):
-        starts.append(space.vector(factor * scott, narrow))
-    starts.append(space.vector(scott, middle))
+    # Of the narrower rule, which a few points far away do not widen.
+    for factor in (0.1, 0.25, 0.5, 2.0, 5.0, _clumps(points.places.x)):
+        starts.append(space.vector(factor * silverman, narrow))
+    if len(space.counts):
+        starts.append(space.vector(silverman, middle))
     if space.kind != "one" and space.columns > 1:
         for column in range(space.columns):  # each left out; and each alone
             chosen = np.arange(space.columns) == column
-            starts.append(space.vector(np.where(chosen, 100.0, scott), narrow))
+            for factor in (0.25, 0.5, 2.0):
+                starts.append(space.vector(np.where(chosen, factor, 1.0) * silverman, narrow))
+            starts.append(space.vector(np.where(chosen, 100.0, silverman), narrow))
             if space.columns > 2:
-                starts.append(space.vector(np.where(chosen, 0.5 * scott, 100.0), narrow))
+                starts.append(space.vector(np.where(chosen, 0.5 * silverman, 100.0), narrow))
     for category in range(len(space.counts)):
         widths = np.where(np.arange(len(space.counts)) == category, space.most, narrow)
-        starts.append(space.vector(scott, widths))
-    return starts
+        starts.append(space.vector(silverman, widths))
+    low, high = np.array(space.bounds).T
+    return [np.clip(vector, low, high) for vector in starts]
+
+
+def _clumps(x: Array) -> Array:
+    """`(D,)`: the width of what points would fill by their usual gaps, in times of their spread;
+    little where they stand in a few clumps.
+    """
+    distinct = [np.unique(column) for column in x.T]
+    return np.array([0.5 * len(v) * np.median(np.diff(v)) if len(v) > 1 else 1.0 for v in distinct])
 
 
 def _some(points: Points) -> Points:

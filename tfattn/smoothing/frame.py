@@ -1,17 +1,19 @@
-"""From columns in their own units to scaled ones, within [−1, 1], and categories as numbers."""
+"""From columns in their own units to scaled ones, and from categories to numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tfattn import _checks
 from tfattn.smoothing import arrays
 from tfattn.smoothing.points import Metric, Queries, one_hot
 
-__all__ = ["Frame"]
+__all__ = ["Frame", "has_matrix"]
 
 Array = np.ndarray
+_FINITE = np.finfo("float64")
 
 
 @dataclass(frozen=True)
@@ -20,14 +22,16 @@ class Frame:
 
     Attributes:
         continuous, categorical: `(D,)` and `(K,)`, indices of columns.
-        centre, half: `(D,)`, middle and half range of the continuous ones.
+        centre, spread: `(D,)`, of the continuous ones: the median, and the distance of the
+            quartiles, of their distinct values. Few points far away change neither, and a weight of
+            2 what a row that is there twice does. Of even values the spread is the half range.
         categories: for each categorical column its values, sorted.
     """
 
     continuous: Array
     categorical: Array
     centre: Array
-    half: Array
+    spread: Array
     categories: list[Array]
 
     @classmethod
@@ -35,11 +39,19 @@ class Frame:
         """The frame of the points x."""
         chosen = np.asarray(sorted(categorical), int)
         continuous = np.setdiff1d(np.arange(x.shape[1]), chosen)
-        # By halves: the sum of two great numbers could overflow.
-        low, high = 0.5 * x[:, continuous].min(axis=0), 0.5 * x[:, continuous].max(axis=0)
-        half = high - low
-        half[half == 0.0] = 1.0
-        return cls(continuous, chosen, low + high, half, [np.unique(x[:, k]) for k in chosen])
+        centre, spread = np.zeros(len(continuous)), np.ones(len(continuous))
+        for column, index in enumerate(continuous):
+            values = np.unique(x[:, index])
+            # Of quarters: the difference of two great numbers could overflow.
+            low, middle, high = np.percentile(0.25 * values, [25, 50, 75])
+            centre[column] = 4.0 * middle
+            if len(values) > 1:
+                # What lies far outside has a square all the same.
+                least = 1e-30 * values[-1] - 1e-30 * values[0]
+                spread[column] = 4.0 * np.clip(
+                    high - low, max(least, _FINITE.tiny), 0.25 * _FINITE.max
+                )
+        return cls(continuous, chosen, centre, spread, [np.unique(x[:, k]) for k in chosen])
 
     @property
     def counts(self) -> Array:
@@ -51,7 +63,8 @@ class Frame:
 
     def scaled(self, x: Array) -> Array:
         """The continuous columns, `(N, D)`."""
-        return (x[:, self.continuous] - self.centre) / self.half
+        # Of halves, for the same reason.
+        return (0.5 * x[:, self.continuous] - 0.5 * self.centre) / (0.5 * self.spread)
 
     def codes(self, x: Array) -> Array:
         """`(N, K)` int, −1 for a category that no point has."""
@@ -71,39 +84,74 @@ class Frame:
         """A bandwidth in the units of the columns, as a metric.
 
         Raises:
-            ValueError: not one number, one a column, or a square matrix; not positive; a λ that is
-                not within its ends.
+            ValueError: not one number, one a column, a square matrix, or such a matrix and a λ for
+                each categorical column; not positive; a λ that is not within its ends.
         """
-        columns = len(self.continuous)
-        wanted = f"be one number, or one a column of x, {self.width} (λ of a categorical one)"
+        columns, categories = len(self.continuous), len(self.categorical)
+        if has_matrix(bandwidth):
+            matrix, widths = _matrix_and_widths(bandwidth)
+            expected = f"be a matrix of {columns} by {columns}"
+            if categories:
+                expected = f"be (H, λ), H {columns} by {columns} and {categories} of λ"
+            matrix = arrays.reals(who, argument, matrix, expected)
+            widths = arrays.reals(who, argument, widths, expected)
+            if matrix.shape != (columns, columns) or widths.shape != (categories,):
+                shapes = matrix.shape if not categories else (matrix.shape, widths.shape)
+                _checks.fail(who, argument, expected, shapes)
+            if not np.isfinite(matrix).all() or np.linalg.matrix_rank(matrix) < columns:
+                _checks.fail(who, argument, "be an invertible matrix", matrix.tolist())
+            self._check_widths(who, argument, widths)
+            return Metric(self.spread[:, None] * np.linalg.inv(matrix), widths)
+        wanted = f"be one number, or one a column, {self.width} (λ of a categorical one)"
         given = arrays.reals(who, argument, bandwidth, wanted)
-        if given.ndim == 2:
-            if len(self.categorical) or given.shape != (columns, columns):
-                expected = f"be a matrix of {columns} by {columns}, without categorical columns"
-                _checks.fail(who, argument, expected, given.shape)
-            if not np.isfinite(given).all() or np.linalg.matrix_rank(given) < columns:
-                _checks.fail(who, argument, "be an invertible matrix", given.tolist())
-            return Metric(self.half[:, None] * np.linalg.inv(given), np.zeros(0))
-        if given.ndim == 0 and not len(self.categorical):
+        if given.ndim == 0 and not categories:
             given = np.full(self.width, given)
         if given.shape != (self.width,):
             _checks.fail(who, argument, wanted, bandwidth)
         h, widths = given[self.continuous], given[self.categorical]
         if not (np.isfinite(h) & (h > 0)).all():
             _checks.fail(who, argument, "be positive and finite", bandwidth)
+        self._check_widths(who, argument, widths)
+        return Metric(np.diag(self.spread / h), widths)
+
+    def _check_widths(self, who: str, argument: str, widths: Array) -> None:
         most = (self.counts - 1) / self.counts
         if not ((widths >= 0) & (widths <= most * (1 + 1e-12))).all():
             expected = f"be in [0, (c − 1) / c] for categorical columns, here up to {most.tolist()}"
-            _checks.fail(who, argument, expected, bandwidth)
-        return Metric(np.diag(self.half / h), widths)
+            _checks.fail(who, argument, expected, widths.tolist())
 
-    def bandwidth(self, metric: Metric, kind: str) -> Array:
-        """A metric as `metric` takes it: a number, `(D + K,)`, or `(D, D)`."""
-        if kind == "full" and not len(self.categorical):
-            return np.linalg.inv(metric.map / self.half[:, None])
+    def bandwidth(self, metric: Metric, whole: bool) -> Array | tuple[Array, Array]:
+        """A metric as `metric` takes it: a number, `(D + K,)`, `(D, D)`, or `((D, D), (K,))`.
+
+        Args:
+            whole: whether the map of the metric may have entries off its diagonal.
+        """
+        if whole and len(self.continuous):
+            matrix = np.linalg.inv(metric.map / self.spread[:, None])
+            return (matrix, metric.widths) if len(self.categorical) else matrix
         result = np.empty(self.width)
-        result[self.continuous] = self.half / np.diag(metric.map)
+        result[self.continuous] = self.spread / np.diag(metric.map)
         result[self.categorical] = metric.widths
         if self.width == 1 and not len(self.categorical):
             return result[0]
         return result
+
+
+def has_matrix(bandwidth: object) -> bool:
+    """Whether a bandwidth is a matrix H, or the pair (H, λ)."""
+    pair = isinstance(bandwidth, tuple | list) and len(bandwidth) == 2
+    return _rank(bandwidth[0] if pair and _rank(bandwidth[0]) == 2 else bandwidth) == 2
+
+
+def _matrix_and_widths(bandwidth: Array | Sequence) -> tuple[ArrayLike, ArrayLike]:
+    if _rank(bandwidth) == 2:
+        return bandwidth, np.zeros(0)
+    return bandwidth[0], bandwidth[1]
+
+
+def _rank(value: object) -> int | None:
+    """Of an array; None of what is none, such as a pair of two shapes."""
+    try:
+        return np.ndim(value)
+    except ValueError:
+        return None

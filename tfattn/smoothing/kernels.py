@@ -19,47 +19,59 @@ from tfattn import _checks
 __all__ = ["Kernel", "aitchison_aitken", "get", "names"]
 
 Array = np.ndarray
-# What weighs less than 2⁻⁶⁰ of the nearest key is not seen in a float64 sum.
-_UNSEEN = 60.0 * np.log(2.0)
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel, by four functions of arrays and two facts.
+    """A kernel, by functions of arrays and a few facts. One of your own needs no more than the
+    first five; the others make it faster.
 
     Attributes:
-        name: as `get` knows it.
+        name: for messages.
         support: distance in bandwidths from which on K is 0; inf where it never is.
-        log: from s = u² to log K.
+        log: from s = u² to log K, which never rises.
         value: from s to K. Not asked of a kernel without end, whose K may underflow.
-        slope: from s and K to dK/ds; 0 where K is.
+        slope: from s and K to dK/ds; 0 where K is. Without end, K comes times any number, and the
+            slope is asked for times the same number.
         smooth: whether the slope tells an optimiser where to go: False for the boxcar.
+        pointed: whether K has a point at 0, where the last digits of a distance count.
+        reach: of a kernel without end, from a distance and a number to a distance that is not less,
+            from which on log K is below that at the first by that number. Defaults to None: not
+            known, and every key is seen.
+        box_sums: whether K is exp(−s / 2), whose sums on a line are taken over boxes.
+    Example:
+        >>> from tfattn.smoothing import KernelRegression
+        >>> log, slope = lambda s: -np.log1p(s), lambda s, k: -k / (1.0 + s)
+        >>> cauchy = Kernel("cauchy", np.inf, log, value=None, slope=slope)
+        >>> model = KernelRegression(cauchy, bandwidth=1.0).fit([0.0, 1.0], [0.0, 3.0])
+        >>> print(model.predict([0.0]))
+        [1.]
     """
 
     name: str
     support: float
     log: Callable[[Array], Array]
-    value: Callable[[Array], Array]
+    value: Callable[[Array], Array] | None
     slope: Callable[[Array, Array], Array]
     smooth: bool = True
-
-    @property
-    def pointed(self) -> bool:
-        """Whether K has a point at 0, where the last digits of a distance count."""
-        return self.name in ("laplace", "triangular")
+    pointed: bool = False
+    reach: Callable[[Array, float], Array] | None = None
+    box_sums: bool = False
 
     def __reduce__(self) -> tuple:
         if _BY_NAME.get(self.name) is self:
             return get, (self.name,)  # functions made here have no name to be found by
         return object.__reduce_ex__(self, 2)
 
-    def reach(self, nearest: Array) -> Array:
-        """How far from a query keys are seen, where the nearest one is that far from it."""
+    def seen(self, nearest: Array, fall: float) -> Array:
+        """How far keys are seen, where the nearest is that far away, and those count whose log K is
+        less by no more than `fall`.
+        """
         if np.isfinite(self.support):
             return np.full(np.shape(nearest), self.support)
-        if self.name == "gaussian":
-            return np.sqrt(np.square(nearest) + 2.0 * _UNSEEN)
-        return nearest + _UNSEEN + 2.0  # log K is −u, and −u + 2 log 2 for the logistic kernel
+        if self.reach is None:
+            return np.full(np.shape(nearest), np.inf)
+        return self.reach(nearest, fall)
 
 
 def _root(s: Array) -> Array:
@@ -72,7 +84,7 @@ def _over_root(numerator: Array, s: Array) -> Array:
     return np.divide(numerator, u, out=np.zeros_like(u), where=u > 0)
 
 
-def _compact(name, inside, slope, smooth=True):
+def _compact(name, inside, slope, **facts):
     """A kernel that is `inside(min(s, 1))` up to u = 1 and 0 from there on."""
 
     def value(s: Array) -> Array:
@@ -85,11 +97,11 @@ def _compact(name, inside, slope, smooth=True):
     def checked_slope(s: Array, k: Array) -> Array:
         return np.where(s < 1.0, slope(np.minimum(s, 1.0), k), 0.0)
 
-    return Kernel(name, 1.0, log, value, checked_slope, smooth)
+    return Kernel(name, 1.0, log, value, checked_slope, **facts)
 
 
-def _endless(name, log, slope):
-    return Kernel(name, np.inf, log, lambda s: np.exp(log(s)), slope)
+def _endless(name, log, slope, reach, **facts):
+    return Kernel(name, np.inf, log, lambda s: np.exp(log(s)), slope, reach=reach, **facts)
 
 
 def _tanh_slope(s: Array, k: Array) -> Array:
@@ -107,10 +119,19 @@ def _boxcar() -> Kernel:
 
 
 _ALL = [
-    _endless("gaussian", lambda s: -0.5 * s, lambda s, k: -0.5 * k),
+    _endless(
+        "gaussian",
+        lambda s: -0.5 * s,
+        lambda s, k: -0.5 * k,
+        reach=lambda nearest, fall: np.sqrt(np.square(nearest) + 2.0 * fall),
+        box_sums=True,
+    ),
     _boxcar(),
     _compact(
-        "triangular", lambda s: 1.0 - _root(s), lambda s, k: _over_root(np.full_like(s, -0.5), s)
+        "triangular",
+        lambda s: 1.0 - _root(s),
+        lambda s, k: _over_root(np.full_like(s, -0.5), s),
+        pointed=True,
     ),
     _compact("epanechnikov", lambda s: 1.0 - s, lambda s, k: np.full_like(s, -1.0)),
     _compact("biweight", lambda s: np.square(1.0 - s), lambda s, k: -2.0 * (1.0 - s)),
@@ -124,11 +145,19 @@ _ALL = [
         lambda s: np.cos(0.5 * np.pi * _root(s)),
         lambda s, k: _over_root(-0.25 * np.pi * np.sin(0.5 * np.pi * _root(s)), s),
     ),
-    _endless("laplace", lambda s: -_root(s), lambda s, k: _over_root(-0.5 * k, s)),
+    _endless(
+        "laplace",
+        lambda s: -_root(s),
+        lambda s, k: _over_root(-0.5 * k, s),
+        reach=lambda nearest, fall: nearest + fall,
+        pointed=True,
+    ),
     _endless(
         "logistic",
         lambda s: -_root(s) - 2.0 * np.log1p(np.exp(-_root(s))) + 2.0 * np.log(2.0),
         _tanh_slope,
+        # log K lies between −u and −u + 2 log 2.
+        reach=lambda nearest, fall: nearest + fall + 2.0 * np.log(2.0),
     ),
 ]
 _BY_NAME = {kernel.name: kernel for kernel in _ALL}

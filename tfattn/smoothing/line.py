@@ -4,8 +4,8 @@ The line is cut into boxes of half a bandwidth. Within a pair of boxes the kerne
 both places, to 14 terms, so a box is told by 14 moments: moments of all points, boxes to boxes, and
 values at all queries.
 
-A query whose nearest key is more than 3 bandwidths away gets no digits to trust from such sums, and
-is left to `tiles`, which work in log space.
+A query that sees less than a key 3 bandwidths away would weigh gets no digits to trust from such
+sums, and is left to `tiles`, which work in log space.
 
 Source: the idea is that of Greengard, Strain 1991, "The fast Gauss transform"; with Chebyshev
 polynomials for Hermite's, between neighbouring boxes alone.
@@ -18,7 +18,6 @@ import numpy as np
 
 from tfattn.smoothing.kernels import Kernel
 from tfattn.smoothing.points import Metric, Points
-from tfattn.smoothing.tiles import nearest_distances
 
 __all__ = ["LineFit", "fit_line", "pays", "sums"]
 
@@ -36,7 +35,7 @@ _FLAT = 1e-7
 
 def pays(kernel: Kernel, metric: Metric, points: Points, queries: int) -> bool:
     """Whether sums over boxes are possible here, and faster than over pairs."""
-    if kernel.name != "gaussian" or not points.is_line or len(points) < 200:
+    if not kernel.box_sums or not points.is_line or len(points) < 200:
         return False
     u = points.places.x[:, 0] * abs(metric.map[0, 0])
     spread = float(u[-1] - u[0])
@@ -141,7 +140,8 @@ def fit_line(
     total = sums(key, channels, query * scale, (1, 3)[degree] + 2 * change)
     if left_out is not None:
         total[0] -= channels[left_out]  # at a distance of 0, where the kernel is 1
-    good = nearest_distances(query * scale, key, left_out) <= TRUSTED
+    # As much as one key of the greatest weight has there: of less, digits are lost in the sums.
+    good = total[0, :, 0] >= 0.999 * np.exp(-0.5 * TRUSTED**2) * weight.max()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         value, slope, changed, flat = (_constant, _line)[degree](total, change)
     good &= ~flat & np.isfinite(value).all(1)

@@ -10,9 +10,15 @@ from tfattn.smoothing.tiles import Tile
 __all__ = ["LocalFit", "fit_tile"]
 
 Array = np.ndarray
-# Of squared scaled units. Where the points that count are spread less, in some direction, there is
-# no line to see in it: the fit is constant there.
+# Where the keys that count are spread along a column by less than 1e-7 of their distance from the
+# query, there is no line to see in it: the fit is constant along it.
 NO_SPREAD = 1e-14
+# Of the correlations of columns, whose eigenvalues sum to their number: below, the keys that count
+# lie in a plane of fewer dimensions, and nothing is known of how heights change away from it.
+FLAT = 1e-9
+# A variance that is less of the mean square about a tile's middle has lost half of its digits.
+LOST = 1e-6
+UNSEEN = 2.0**-60  # a share of the greatest of its row: not seen in a float64 sum
 
 
 class LocalFit(NamedTuple):
@@ -60,28 +66,62 @@ def fit_tile(tile: Tile, points: Points, queries: Queries, degree: int) -> Local
     if degree == 0 or not queries.x.shape[1]:
         return LocalFit(mean, mean)
     query = queries.x[tile.rows]
-    # About the rows' own middle: on a line, digits would be lost far from the origin.
-    middle = query.mean(axis=0)
+    # About the middle of most rows: on a line, digits would be lost far from the origin.
+    middle = np.median(query, axis=0)
     x, query = points.places.x[tile.keys] - middle, query - middle
-    centre = tile.share @ x
-    width = x.shape[1]
-    squares = (x[:, :, None] * x[:, None, :]).reshape(len(x), width * width)
-    spread = (tile.share @ squares).reshape(len(query), width, width)
-    spread -= centre[:, :, None] * centre[:, None, :]
-    products = (x[:, :, None] * y[:, None, :]).reshape(len(x), width * y.shape[1])
-    covariance = (tile.share @ products).reshape(len(query), width, y.shape[1])
-    covariance -= centre[:, :, None] * mean[:, None, :]
-    inverse = _inverse(spread)
-    slope = inverse @ covariance
+    centre, spread, covariance = _moments(tile.share, x, y, mean)
+    variance = np.einsum("rdd->rd", spread)
+    lost = np.flatnonzero((variance <= LOST * np.square(centre)).any(1))
+    if len(lost) and len(y):
+        again = _moments_about_nearest(tile.share[lost], x, y, mean[lost])
+        centre[lost], spread[lost], covariance[lost] = again
+        variance = np.einsum("rdd->rd", spread)
     away = query - centre
+    inverse = _inverse(spread, variance > NO_SPREAD * np.square(away))
+    slope = inverse @ covariance
     lean = np.einsum("rde,re->rd", inverse, away)
     value = mean + np.einsum("rd,rdv->rv", away, slope)
     return LocalFit(value, mean, slope, centre, lean, x)
 
 
-def _inverse(spread: Array) -> Array:
-    """The inverse of each matrix, 0 in the directions in which nothing is spread."""
-    values, vectors = np.linalg.eigh(spread)
-    seen = values > NO_SPREAD
-    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=seen)
-    return (vectors * inverse[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+def _moments(share: Array, x: Array, y: Array, mean: Array) -> tuple[Array, Array, Array]:
+    """Of each row the mean of x `(r, D)`, its variance `(r, D, D)`, its covariance with y
+    `(r, D, V)`.
+    """
+    width = x.shape[1]
+    centre = share @ x
+    squares = (x[:, :, None] * x[:, None, :]).reshape(len(x), width * width)
+    spread = (share @ squares).reshape(len(share), width, width)
+    spread -= centre[:, :, None] * centre[:, None, :]
+    products = (x[:, :, None] * y[:, None, :]).reshape(len(x), width * y.shape[1])
+    covariance = (share @ products).reshape(len(share), width, y.shape[1])
+    covariance -= centre[:, :, None] * mean[:, None, :]
+    return centre, spread, covariance
+
+
+def _moments_about_nearest(
+    share: Array, x: Array, y: Array, mean: Array
+) -> tuple[Array, Array, Array]:
+    """The same about the nearest key of each row, where no digits are lost."""
+    greatest = share.max(axis=1, keepdims=True)
+    share = np.where(share > UNSEEN * greatest, share, 0.0)
+    nearest = x[np.argmax(share, axis=1)]
+    x = x - nearest[:, None, :]  # (r, k, D)
+    weighted = np.swapaxes(share[:, :, None] * x, 1, 2)  # (r, D, k)
+    centre = weighted.sum(axis=2)
+    spread = weighted @ x - centre[:, :, None] * centre[:, None, :]
+    covariance = weighted @ y - centre[:, :, None] * mean[:, None, :]
+    return centre + nearest, spread, covariance
+
+
+def _inverse(spread: Array, seen: Array) -> Array:
+    """The inverse of each matrix, 0 along the columns that are not seen, and in the directions in
+    which nothing is spread.
+    """
+    deviation = np.sqrt(np.einsum("rdd->rd", spread), where=seen, out=np.ones(seen.shape))
+    scale = np.where(seen, 1.0 / deviation, 0.0)
+    values, vectors = np.linalg.eigh(scale[:, :, None] * spread * scale[:, None, :])
+    known = values > FLAT
+    inverse = np.divide(1.0, values, out=np.zeros_like(values), where=known)
+    inverse = (vectors * inverse[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+    return scale[:, :, None] * inverse * scale[:, None, :]

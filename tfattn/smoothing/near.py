@@ -18,8 +18,7 @@ __all__ = ["NearFit", "fit_near", "pays"]
 
 Array = np.ndarray
 LEAST = 2**16  # pairs
-# Keys farther away have logarithms of weights below this.
-UNSEEN = -55.0
+UNSEEN = 1e-24  # of a weight at distance 0: keys farther away are left out, if that can be
 _DIGITS = 2.0**53
 
 
@@ -73,8 +72,10 @@ def _reach(kernel: Kernel, weight: float) -> tuple[float, float]:
     """(how far keys are seen, the least sum of weights to which the others add no digit)."""
     if np.isfinite(kernel.support):
         return kernel.support * (1.0 + 1e-9), 0.0
-    reach = np.sqrt(-2.0 * UNSEEN) if kernel.name == "gaussian" else 2.0 - UNSEEN
-    return float(reach), weight * float(np.exp(kernel.log(np.square(reach)))) * _DIGITS
+    reach = float(kernel.seen(np.zeros(()), -np.log(UNSEEN)))
+    # Of keys that are seen, no logarithm is below LOWEST.
+    log = LOWEST if np.isinf(reach) else kernel.log(np.square(reach))
+    return reach, weight * float(np.exp(log)) * _DIGITS
 
 
 def _places(first: Array, last: Array, pairs: int) -> list[tuple[slice, slice]]:

@@ -76,6 +76,13 @@ class Points:
     def weights(self) -> Array:
         return np.ones(len(self)) if self.weight is None else self.weight
 
+    def fall(self, least: float) -> float:
+        """By how much log K must fall from one point to another of any weight, so that this one
+        counts less than `least` of the first.
+        """
+        ratio = 0.0 if self.weight is None else np.ptp(np.log(self.weight))
+        return float(ratio - np.log(least))
+
     def mean(self) -> Array:
         """`(V,)`, the weighted mean of y."""
         return np.average(self.y, axis=0, weights=self.weight)
@@ -97,7 +104,8 @@ def sorted_points(x: Array, codes: Array, y: Array, weight: Array | None, counts
         x, y = x[order], y[order]
         weight = None if weight is None else weight[order]
     if weight is not None:
-        weight = weight / weight.mean()
+        # Above 0, or it would have no logarithm.
+        weight = np.maximum(weight / weight.mean(), np.finfo("float64").tiny)
         weight = None if np.all(weight == 1.0) else weight
     return Points(Queries(x, one_hot(codes, counts)), y, weight, counts, order)
 

@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from tfattn import _checks
 from tfattn.smoothing import arrays, kernels, left_out, line, near
-from tfattn.smoothing.bandwidth import choose
-from tfattn.smoothing.frame import Frame
+from tfattn.smoothing.frame import Frame, has_matrix
 from tfattn.smoothing.local import LocalFit, fit_tile
 from tfattn.smoothing.points import Metric, Points, Queries, merged, sorted_points
 from tfattn.smoothing.threads import one_blas_thread
@@ -22,7 +20,6 @@ from tfattn.smoothing.tiles import Tile, tiles
 __all__ = ["Band", "KernelRegression", "LeaveOneOut"]
 
 Array = np.ndarray
-WHO = "KernelRegression"
 _REPLICAS = 32  # of a bootstrap, smoothed at a time
 
 
@@ -56,17 +53,21 @@ class KernelRegression:
 
     `fit` chooses the bandwidth of the least leave-one-out error, to convergence and from several
     starts. x and y are shifted and scaled inside, so units and offsets change no fit. Memory grows
-    with the points and queries, never with their pairs; a Gaussian on a line takes linear time.
+    with the points and queries, never with their pairs. Time grows with the pairs that a kernel
+    sees; for the Gaussian and one column it is linear in the points and queries, where bandwidths
+    are wide enough that this is less.
 
     Args:
         kernel: a name of `tfattn.smoothing.kernels.names()`, or a `Kernel`.
         bandwidth: in the units of x, kept as given: a number, one a column, or a matrix H, where
             u = (x − x_i) · H⁻¹. For a categorical column it is λ of Aitchison and Aitken, from 0
-            (categories apart) to (c − 1) / c (all alike). Defaults to None: `fit` chooses.
-        metric: "each", a bandwidth a column; "one" for all continuous ones, in units of their half
-            ranges; or "full", a linear map. Of what is chosen.
+            (categories apart) to (c − 1) / c (all alike); beside H they are given as (H, λ).
+            Defaults to None: `fit` chooses.
+        metric: "each", a bandwidth a column; "one" for all continuous ones, in units of their
+            spreads (the distances of the quartiles of their distinct values); or "full", a linear
+            map of them. Of what is chosen.
         degree: 0, a local constant; 1, a local line, which is less biased at the ends.
-        categorical: indices of the columns of x that hold categories, as numbers.
+        categorical: indices of the columns of x that hold categories, as numbers; each once.
         empty: what a query without a point within a compact kernel's support gets: "nearest", the
             value of the nearest point; "mean", of all; or "nan".
         leave_out: what is left out while choosing: "point", or "place": every point with the same
@@ -88,6 +89,8 @@ class KernelRegression:
     Nonparametric Statistics, 5.3; categories, Racine, Li 2004.
     """
 
+    _who, _x = "KernelRegression", "x"  # in messages; an estimator of another name has its own
+
     def __init__(
         self,
         kernel: str | kernels.Kernel = "gaussian",
@@ -98,15 +101,16 @@ class KernelRegression:
         empty: str = "nearest",
         leave_out: str = "point",
     ):
-        self.kernel = kernels.get(kernel, WHO)
+        self.kernel = kernels.get(kernel, self._who)
         self.bandwidth = bandwidth
-        self.metric = _one_of("metric", metric, ("each", "one", "full"))
-        self.degree = _one_of("degree", degree, (0, 1))
+        self.metric = self._one_of("metric", metric, ("each", "one", "full"))
+        self.degree = self._one_of("degree", degree, (0, 1))
         if not np.iterable(categorical):
-            _checks.fail(WHO, "categorical", "be a sequence of indices of columns", categorical)
+            expected = "be a sequence of indices of columns"
+            _checks.fail(self._who, "categorical", expected, categorical)
         self.categorical = list(categorical)
-        self.empty = _one_of("empty", empty, ("nearest", "mean", "nan"))
-        self.leave_out = _one_of("leave_out", leave_out, ("point", "place"))
+        self.empty = self._one_of("empty", empty, ("nearest", "mean", "nan"))
+        self.leave_out = self._one_of("leave_out", leave_out, ("point", "place"))
         self.points: Points | None = None
         self.path: list[float] = []
 
@@ -124,7 +128,8 @@ class KernelRegression:
         Args:
             x: `(N, D)` or `(N,)`.   y: `(N, V)` or `(N,)`.
             sample_weight: `(N,)`, at least 0. A point of weight 0 is as if it were not there.
-            start: a bandwidth to start from, instead of several. For a metric of one or each.
+            start: a bandwidth to start from, instead of several: a number, or one a column. Not
+                where a bandwidth was given, which is kept.
             names: of the columns of x, for messages.
         """
         fitted = copy.copy(self)  # what is refused half-way leaves this one as it was
@@ -140,12 +145,14 @@ class KernelRegression:
         start: ArrayLike | None,
         names: Sequence[str] | None,
     ) -> None:
-        x, heights = arrays.table(WHO, "x", x, names), arrays.table(WHO, "y", y)
+        x, heights = arrays.table(self._who, self._x, x, names), arrays.table(self._who, "y", y)
         self.is_flat, y = np.ndim(y) == 1, heights
-        _checks.same_size(WHO, "y", len(y), "x", len(x), "points")
+        _checks.same_size(self._who, "y", len(y), self._x, len(x), "points")
         if not x.size or not y.size:
-            _checks.fail(WHO, "x", "hold at least one point", x.shape)
-        weight = arrays.weights(WHO, sample_weight, len(x))
+            _checks.fail(self._who, self._x, "hold at least one point", x.shape)
+        if start is not None and self.bandwidth is not None:
+            _checks.fail(self._who, "start", "be None where a bandwidth is given, and kept", start)
+        weight = arrays.weights(self._who, sample_weight, len(x))
         self.count, self.kept = len(x), np.arange(len(x))
         if weight is not None:
             self.kept = np.flatnonzero(weight)
@@ -159,7 +166,7 @@ class KernelRegression:
         counts = self.frame.counts
         self.points = sorted_points(scaled, codes, heights, weight, counts)
         if self.bandwidth is not None:
-            self.chosen, self.path = self.frame.metric(WHO, self.bandwidth), []
+            self.chosen, self.path = self.frame.metric(self._who, self.bandwidth), []
             return
         seen = self.points
         if self.leave_out == "place":
@@ -169,17 +176,21 @@ class KernelRegression:
             columns = len(self.frame.continuous)
             self.chosen, self.path = Metric(np.eye(columns), 0.5 * (counts - 1) / counts), []
             return
+        from tfattn.smoothing.bandwidth import choose  # with SciPy, which nothing else here needs
+
         begin = None if start is None else self._start(start)
         choice = choose(self.kernel, seen, self.degree, self.metric, self._sees_nearest, begin)
         self.chosen = choice.metric
         self.path = [error * self.y_scale**2 for error in choice.path]
 
-    def current_bandwidth(self) -> Array:
-        """The bandwidth in use, in the units of x: a number, one a column, or a matrix."""
+    def current_bandwidth(self) -> Array | tuple[Array, Array]:
+        """The bandwidth in use, in the units of x, as `bandwidth` takes it: a number, one a column,
+        a matrix, or (H, λ).
+        """
         self._check_fitted()
-        given = None if self.bandwidth is None else np.ndim(self.bandwidth)
-        kind = "full" if given == 2 or (given is None and self.metric == "full") else "each"
-        return self.frame.bandwidth(self.chosen, kind)
+        given = self.bandwidth is not None
+        whole = has_matrix(self.bandwidth) if given else self.metric == "full"
+        return self.frame.bandwidth(self.chosen, whole)
 
     @one_blas_thread
     def predict(self, x: ArrayLike) -> Array:
@@ -191,7 +202,8 @@ class KernelRegression:
     def derivative(self, x: ArrayLike) -> Array:
         """The slope of the prediction along each continuous column, `(M, D, V)` or `(M, D)`.
 
-        Of a local constant it is the derivative of the formula; of a local line, its slope.
+        Of a local constant it is the derivative of the formula; of a local line, its slope. Where a
+        query has no neighbour it is that of what `empty` says: 0, or NaN.
         """
         queries, back = self._queries(x)
         columns = len(self.frame.continuous)
@@ -201,7 +213,9 @@ class KernelRegression:
                 slope[tile.rows] = fit.slope
             else:
                 slope[tile.rows] = self.chosen.map @ _slope_of_constant(tile, self.points, fit)
-        slope *= self.y_scale / self.frame.half[:, None]
+            if self.empty == "nan":
+                slope[tile.rows][tile.empty] = np.nan
+        slope *= self.y_scale / self.frame.spread[:, None]
         return slope[back][..., 0] if self.is_flat else slope[back]
 
     @one_blas_thread
@@ -236,7 +250,8 @@ class KernelRegression:
         self._check_fitted()
         points = self.points
         if len(points) < 2:
-            _checks.fail(WHO, "x", "hold at least two points, to leave one out", len(points))
+            expected = "hold at least two points, to leave one out"
+            _checks.fail(self._who, self._x, expected, len(points))
         value = left_out.predictions(
             self.kernel, self.chosen, points, self.degree, self._sees_nearest
         )
@@ -286,16 +301,18 @@ class KernelRegression:
         Source: Härdle 1990, 4.2; wild bootstrap, Wu 1986; Liu 1988.
         """
         if not isinstance(level, numbers.Real) or not 0.0 < level < 1.0:
-            _checks.fail(WHO, "level", "be a number between 0 and 1", level)
-        _one_of("method", method, ("asymptotic", "bootstrap"))
-        _checks.positive_int(WHO, "replicas", replicas)
-        seed = _checks.seed(WHO, seed)
+            _checks.fail(self._who, "level", "be a number between 0 and 1", level)
+        self._one_of("method", method, ("asymptotic", "bootstrap"))
+        _checks.positive_int(self._who, "replicas", replicas)
+        seed = _checks.seed(self._who, seed)
         queries, back = self._queries(x)
         value = self._in_units(self._smooth(self.points, queries))
         noise, squares = self._noise(), self._squared_weights(queries)[:, None]
         if method == "asymptotic":
             spread = self._smooth(dataclasses.replace(self.points, y=noise**2), queries, 0)
             step = np.sqrt(spread * squares) * self.y_scale
+            from scipy import special
+
             low, high = (special.ndtri(0.5 + side * level / 2) * step for side in (-1, 1))
         else:
             low, high = self._bootstrap(queries, noise, level, replicas, seed)
@@ -369,13 +386,13 @@ class KernelRegression:
     def _queries(self, x: ArrayLike) -> tuple[Queries, Array]:
         """Places, sorted where they lie on a line, and the way back."""
         self._check_fitted()
-        found = arrays.table(WHO, "x", x)
+        found = arrays.table(self._who, self._x, x)
         if found.size == 0 and np.ndim(x) < 2:
             found = np.empty((0, self.frame.width))
         x = found
         if x.shape[1] != self.frame.width:
             expected = f"have the {self.frame.width} columns of the training points"
-            _checks.fail(WHO, "x", expected, x.shape)
+            _checks.fail(self._who, self._x, expected, x.shape)
         queries = self.frame.queries(x)
         if not self.points.is_line:
             return queries, np.arange(len(x))
@@ -383,17 +400,19 @@ class KernelRegression:
         return queries.take(order), np.argsort(order)
 
     def _start(self, start: ArrayLike) -> Metric:
-        metric = self.frame.metric(WHO, start, "start")
-        if np.ndim(start) == 2:
-            _checks.fail(WHO, "start", "be one number, or one a column of x", np.shape(start))
-        return metric
+        if has_matrix(start):
+            expected = f"be one number, or one a column of {self._x}"
+            _checks.fail(self._who, "start", expected, start)
+        return self.frame.metric(self._who, start, "start")
 
     def _categorical_columns(self, x: Array) -> list[int]:
         for column in self.categorical:
-            whole = isinstance(column, (int, np.integer)) and not isinstance(column, bool)
+            whole = isinstance(column, int | np.integer) and not isinstance(column, bool)
             if not whole or not 0 <= column < x.shape[1]:
-                expected = f"hold indices of the {x.shape[1]} columns of x"
-                _checks.fail(WHO, "categorical", expected, self.categorical)
+                expected = f"hold indices of the {x.shape[1]} columns of {self._x}"
+                _checks.fail(self._who, "categorical", expected, self.categorical)
+        if len(set(self.categorical)) < len(self.categorical):
+            _checks.fail(self._who, "categorical", "hold each column once", self.categorical)
         return self.categorical
 
     @property
@@ -408,7 +427,15 @@ class KernelRegression:
 
     def _check_fitted(self) -> None:
         if self.points is None:
-            raise ValueError(f"{WHO}: `fit` must come before a prediction. Received: no points yet")
+            expected = "`fit` must come before a prediction. Received: no points yet"
+            raise ValueError(f"{self._who}: {expected}")
+
+    def _one_of(self, argument: str, value: object, allowed: tuple) -> object:
+        known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
+        if not known or value not in allowed:
+            known = ", ".join(repr(one) for one in allowed)
+            _checks.fail(self._who, argument, f"be one of {known}", value)
+        return value
 
 
 def _slope_of_constant(tile: Tile, points: Points, fit: LocalFit) -> Array:
@@ -421,11 +448,3 @@ def _slope_of_constant(tile: Tile, points: Points, fit: LocalFit) -> Array:
     pull = tile.slope @ y - fit.value * tile.slope.sum(axis=1, keepdims=True)  # (r, V)
     away = mixed - (tile.slope @ key)[:, :, None] * fit.value[:, None, :]
     return 2.0 * (query[:, :, None] * pull[:, None, :] - away)
-
-
-def _one_of(argument: str, value: object, allowed: tuple) -> object:
-    known = isinstance(value, str | int | np.integer) and not isinstance(value, bool)
-    if not known or value not in allowed:
-        known = ", ".join(repr(one) for one in allowed)
-        _checks.fail(WHO, argument, f"be one of {known}", value)
-    return value

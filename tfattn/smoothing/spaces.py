@@ -11,7 +11,7 @@ __all__ = ["Space"]
 
 Array = np.ndarray
 WIDEST = 1e4  # bandwidth in half ranges of the data: it tells no two points from one another
-NARROWEST = 1e-6
+NARROWEST = 1e-9  # in scaled units
 _LOGIT = 16.0  # λ comes no nearer than 1e-7 to its ends
 
 
@@ -23,11 +23,18 @@ class Space:
         kind: "each", "one" or "full".
         columns: how many continuous columns there are.
         counts: `(K,)`, categories of the others.
+        extent: the greatest half range of a column, in scaled units.
     """
 
     kind: str
     columns: int
     counts: Array
+    extent: float = 1.0
+
+    @property
+    def widest(self) -> float:
+        """Of the bandwidths, in scaled units."""
+        return WIDEST * self.extent
 
     @property
     def free(self) -> int:
@@ -45,7 +52,7 @@ class Space:
 
     @property
     def bounds(self) -> list[tuple[float, float]]:
-        logs = (np.log(NARROWEST), np.log(WIDEST))
+        logs = (np.log(NARROWEST), np.log(self.widest))
         diagonal = [logs] * min(self.free, self.columns)
         rest = [(-1.0 / NARROWEST, 1.0 / NARROWEST)] * (self.free - len(diagonal))
         return diagonal + rest + [(-_LOGIT, _LOGIT)] * len(self.counts)

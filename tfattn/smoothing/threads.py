@@ -2,8 +2,7 @@
 
 Products of a tile are small. Shared among threads of BLAS's own, which wait for one another by
 spinning, they take several times as long, the more so on a busy machine; where there are many pairs
-whole tiles are shared among threads instead. threadpoolctl tells BLAS so. Without it (it comes with
-scikit-learn) everything is computed all the same.
+whole tiles are shared among threads instead. threadpoolctl tells BLAS so.
 """
 
 import contextlib
@@ -22,10 +21,8 @@ _limit: Any = None
 
 @functools.cache
 def _controller() -> Any:
-    try:
-        import threadpoolctl
-    except ImportError:
-        return None
+    import threadpoolctl  # when it is used: layers alone do without
+
     return threadpoolctl.ThreadpoolController()
 
 
@@ -37,7 +34,7 @@ def _one() -> Iterator[None]:
     """
     global _inside, _limit
     with _lock:
-        if _inside == 0 and _controller() is not None:
+        if _inside == 0:
             _limit = _controller().limit(limits=1, user_api="blas")
             _limit.__enter__()
         _inside += 1
@@ -46,7 +43,7 @@ def _one() -> Iterator[None]:
     finally:
         with _lock:
             _inside -= 1
-            if _inside == 0 and _limit is not None:
+            if _inside == 0:
                 _limit.__exit__(None, None, None)
                 _limit = None
 

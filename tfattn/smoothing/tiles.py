@@ -24,6 +24,7 @@ UNDERFLOW = -500.0  # of a logarithm: from there on weights would lose digits
 # Below, the exponential is no normal number, and takes ten times as long. What is raised to here is
 # 1e-87 of its row's greatest weight at most.
 LOWEST = -700.0
+UNSEEN = 2.0**-60  # of the weight of the nearest key: not seen in a float64 sum
 LEAST = 64  # keys that a tile on a line may have more than one of its queries sees
 # Multiplications of a product, up to which OpenBLAS keeps to the thread that asks. Threads of its
 # own wait for ours, and on a busy machine for one another.
@@ -126,15 +127,15 @@ class Squares:
     """Squared distances of any rows and keys, `(r, k)`."""
 
     def __init__(self, query: Array, key: Array, exact: bool):
-        middle = key.mean(axis=0)
+        middle = np.median(key, axis=0)  # among most of the points, wherever some others are
         query, key = query - middle, key - middle
         self.query, self.key = query, key
         query_norms, key_norms = (np.square(u).sum(axis=1)[:, None] for u in (query, key))
         width = query.shape[1]
         # |q|² + |k|² − 2 q·k is one product, and loses digits where places are many bandwidths away
-        # from the middle. (In many columns bandwidths are wide.)
+        # from the middle.
         near = max(query_norms.max(initial=0.0), key_norms.max(initial=0.0)) < FAR
-        self.by_product = width > 4 or (width > 1 and near and not exact)
+        self.by_product = near and (width > 4 or (width > 1 and not exact))
         if self.by_product:
             self.left = np.concatenate([query, query_norms, np.ones_like(query_norms)], axis=1)
             self.right = np.concatenate([-2.0 * key, np.ones_like(key_norms), key_norms], axis=1).T
@@ -174,6 +175,8 @@ def _shares(
         weight = kernel.log(squared)
         if logs is not None:
             weight += logs
+        if points.weight is not None:  # before the greatest is looked for: one may be tiny
+            weight += np.log(points.weight[keys])
         greatest = weight.max(axis=1)
         far = (greatest < UNDERFLOW) & np.isfinite(greatest)
         if far.any():  # relative to the greatest of its row no weight underflows that would count
@@ -189,9 +192,9 @@ def _shares(
             factor = np.exp(logs - logs.max(axis=1, keepdims=True))
             weight *= factor
             slope = slope * factor if slopes else None
-    if points.weight is not None:
-        weight *= points.weight[keys]
-        slope = slope * points.weight[keys] if slopes else None
+        if points.weight is not None:
+            weight *= points.weight[keys]
+            slope = slope * points.weight[keys] if slopes else None
     total = weight.sum(axis=1, keepdims=True)
     empty = total[:, 0] == 0.0
     if empty.any():
@@ -227,7 +230,8 @@ def _slices(
         for start in range(0, count, step):
             yield slice(start, min(start + step, count)), slice(0, keys)
         return
-    first, last = _windows(kernel, query_u[:, 0], key_u[:, 0], left_out, nearest)
+    fall = points.fall(UNSEEN)
+    first, last = _windows(kernel, query_u[:, 0], key_u[:, 0], fall, left_out, nearest)
     start = 0
     while start < count:
         # So many rows that what they see together is little more than what one of them sees.
@@ -240,12 +244,17 @@ def _slices(
 
 
 def _windows(
-    kernel: Kernel, query: Array, key: Array, left_out: Array | None, nearest: bool
+    kernel: Kernel,
+    query: Array,
+    key: Array,
+    fall: float,
+    left_out: Array | None,
+    nearest: bool,
 ) -> tuple[Array, Array]:
     """The first key that each query sees, and the one after the last: both never fall."""
     distance = nearest_distances(query, key, left_out)
     distance = np.where(np.isfinite(distance), distance, 0.0)
-    reach = kernel.reach(distance)
+    reach = kernel.seen(distance, fall)
     if nearest:
         reach = np.maximum(reach, distance)
     # Wider by a hair: a key at the very edge must not be lost to rounding.

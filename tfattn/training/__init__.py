@@ -10,6 +10,7 @@ from tfattn.training.losses import MaskedCrossentropy
 from tfattn.training.metrics import MaskedAccuracy, TokenLoss
 from tfattn.training.rdrop import RDropCrossentropy
 from tfattn.training.schedules import Cooldown, InverseSquareRootSchedule, TransformerSchedule
+from tfattn.training.simcut import SimCutCrossentropy
 from tfattn.training.step_cost import StepCost, step_cost
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "MaskedAccuracy",
     "MaskedCrossentropy",
     "RDropCrossentropy",
+    "SimCutCrossentropy",
     "StepCost",
     "TokenLoss",
     "TransformerSchedule",

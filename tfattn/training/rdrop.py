@@ -5,15 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.training.losses import MaskedCrossentropy
+from tfattn.training.twins import TwinCrossentropy, log_probabilities, of_twins
 
 __all__ = ["RDropCrossentropy"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class RDropCrossentropy(MaskedCrossentropy):
+class RDropCrossentropy(TwinCrossentropy):
     """Cross-entropy, and the divergence of two predictions for the same tokens.
 
         loss = −log p[target] + weight / 2 · ½ (KL(p ‖ q) + KL(q ‖ p))
@@ -50,36 +49,18 @@ class RDropCrossentropy(MaskedCrossentropy):
         name: str = "rdrop_crossentropy",
         **kwargs: Any,
     ):
-        super().__init__(
-            label_smoothing=label_smoothing, padding_id=padding_id, name=name, **kwargs
-        )
-        self.weight = _checks.non_negative_number("RDropCrossentropy", "weight", weight)
+        super().__init__(weight, label_smoothing, padding_id, name, **kwargs)
 
-    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Loss of each token, `(B, T)`, 0 at padding."""
-        losses = super().call(y_true, y_pred)
-        y_true, logits = ops.cast(y_true, "int32"), ops.cast(y_pred, "float32")
-        rows = ops.shape(y_true)[0]
-        half = rows // 2
-        twins = ops.logical_and(rows == 2 * half, ops.all(y_true[:half] == y_true[half : 2 * half]))
-
-        def with_divergence():
-            return losses + self.weight / 2 * _divergence(logits, y_true != self.padding_id)
-
-        return ops.cond(twins, with_divergence, lambda: losses)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "weight": self.weight}
+    def with_twins(self, losses: Tensor, logits: Tensor, real: Tensor) -> Tensor:
+        """The loss of each token, `(B, T)`, of a batch whose halves are copies."""
+        return losses + self.weight / 2 * _divergence(logits, real)
 
 
 def _divergence(logits: Tensor, real: Tensor) -> Tensor:
     """½ (KL(p ‖ q) + KL(q ‖ p)) of tokens and twins, half a batch away: `(B, T)`, 0 at padding."""
-    # Masked before the softmax: so padding has no gradient, even where it holds NaN.
-    log_p = ops.log_softmax(ops.where(real[..., None], logits, 0.0), axis=-1)  # (B, T, V)
+    log_p = log_probabilities(logits, real)  # (B, T, V)
     p = ops.exp(log_p)
-    # Rolled, not sliced: XLA compiles this branch for odd batches too, and does not differentiate
-    # slices in a branch.
-    q, log_q = (ops.roll(x, ops.shape(logits)[0] // 2, axis=0) for x in (p, log_p))
+    q, log_q = of_twins(p), of_twins(log_p)
     # For a word that both rule out, −∞ + ∞ would be NaN.
     ratio = ops.where(p == q, 0.0, log_p - log_q)
     return ops.sum((p - q) * ratio, axis=-1) / 2

@@ -1,10 +1,11 @@
 """Which batches are used in which epochs, and at which learning rate.
 
-A model learns fastest from plain batches. Then some epochs with BPE dropout or R-Drop reduce
-overfitting. At the end come plain batches again, while the learning rate decays.
+A model learns fastest from plain batches. Then some epochs with BPE dropout, R-Drop or SimCut
+reduce overfitting. Words are whole again at the end, while the learning rate decays.
 """
 
 import argparse
+from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
@@ -24,6 +25,21 @@ class Phase(NamedTuple):
     batches: object
     counter: data.EpochCounter
     epochs: range
+    loss: Callable  # from the label smoothing to a loss
+
+
+class Kind(NamedTuple):
+    """What is learnt from.
+
+    Attributes:
+        words: function from both vocabularies to those that batches are made with.
+        batches: function from the batches, both vocabularies and a seed to those of the phase.
+        loss: class of the loss.
+    """
+
+    words: Callable
+    batches: Callable
+    loss: type[training.MaskedCrossentropy]
 
 
 def phases(
@@ -37,18 +53,19 @@ def phases(
             counter = data.EpochCounter()
             batches = data.token_batches(
                 train,
-                *KINDS[kind](words),
+                *KINDS[kind].words(words),
                 options.tokens,
                 max_length=MAX_LENGTH,
                 shuffle_seed=options.seed,
                 epoch_counter=counter,
             )
-            found.append(Phase(batches, counter, epochs))
+            batches = KINDS[kind].batches(batches, words, options.seed)
+            found.append(Phase(batches, counter, epochs, KINDS[kind].loss))
         begin = end
     return found
 
 
-def _plain(words):
+def _same(words):
     return words
 
 
@@ -59,8 +76,26 @@ def _bpe_dropout(words):
     ]
 
 
-# Functions from both vocabularies to those that a phase makes its batches with.
-KINDS = {"plain": _plain, "bpe_dropout": _bpe_dropout}
+def _plain(batches, words, seed):
+    return batches
+
+
+def _rdrop(batches, words, seed):
+    return data.rdrop_batches(batches)
+
+
+def _simcut(batches, words, seed):
+    return data.simcut_batches(batches, *words, seed=seed)
+
+
+# An epoch of R-Drop or SimCut has as many updates as a plain one, of twice the rows.
+KINDS = {
+    "plain": Kind(_same, _plain, training.MaskedCrossentropy),
+    "bpe_dropout": Kind(_bpe_dropout, _plain, training.MaskedCrossentropy),
+    "rdrop": Kind(_same, _rdrop, training.RDropCrossentropy),
+    "simcut": Kind(_same, _simcut, training.SimCutCrossentropy),
+    "simcut_bpe_dropout": Kind(_bpe_dropout, _simcut, training.SimCutCrossentropy),
+}
 
 
 def count_too_long(train: Pairs, words: list[Words]) -> int:

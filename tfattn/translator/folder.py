@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import keras
+
 from tfattn import data
 from tfattn.training.files import replacing
 from tfattn.translator.corpus import Words
@@ -65,6 +67,51 @@ class Folder:
             )
         return words
 
+    def save_model(self, model: keras.Model, words: list[Words]) -> None:
+        """Keeps the model, and in the record how its file and its vocabularies are told apart."""
+        with replacing(self.model) as unfinished:
+            model.save(unfinished)
+        self.add_to_record(
+            model=vocabulary_fingerprints(words), model_file=_file_fingerprint(self.model)
+        )
+
+    def load_model(self) -> tuple[keras.Model, list[Words]]:
+        """The model, and the vocabularies that it was trained with.
+
+        Raises:
+            FileNotFoundError: there is no model.
+            ValueError: it was changed after its training, cannot be loaded or does not translate;
+                its vocabularies are others.
+        """
+        if not self.model.exists():
+            raise FileNotFoundError(
+                f"{self.model} is not there: train first, or name its folder with --out"
+            )
+        words = self.load_vocabularies("model")
+        if self.read_record().get("model_file") not in (None, _file_fingerprint(self.model)):
+            raise ValueError(
+                f"{self.model} is not the file that the training wrote: it was damaged, or another "
+                f'took its place; delete "model_file" in {self.record} to use it all the same'
+            )
+        try:
+            model = keras.models.load_model(self.model)
+        except Exception as error:  # a damaged file raises errors of any kind
+            first = (str(error).strip().splitlines() or [""])[0][:200]
+            raise ValueError(
+                f"{self.model} cannot be loaded as a model ({type(error).__name__}: {first})"
+            ) from None
+        if not callable(getattr(model, "encode", None)) or not hasattr(model, "step"):
+            raise ValueError(
+                f"{self.model} holds a {type(model).__name__}, which does not translate"
+            )
+        sizes = [getattr(model, f"{side}_vocabulary_size", None) for side in ("source", "target")]
+        if sizes != [len(vocabulary) for vocabulary in words]:
+            raise ValueError(
+                f"{self.model} is of other vocabularies than those beside it: it takes {sizes[0]} "
+                f"and {sizes[1]} entries, they have {len(words[0])} and {len(words[1])}"
+            )
+        return model, words
+
 
 def fingerprint(lines: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
@@ -73,3 +120,7 @@ def fingerprint(lines: Iterable[str]) -> str:
 def vocabulary_fingerprints(words: list[Words]) -> list[str]:
     """Tell vocabularies apart that have the same number of entries."""
     return [fingerprint(each.words) for each in words]
+
+
+def _file_fingerprint(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

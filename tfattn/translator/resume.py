@@ -4,6 +4,8 @@ import argparse
 import json
 import sys
 
+import h5py
+
 from tfattn.translator.corpus import Words
 from tfattn.translator.folder import Folder, vocabulary_fingerprints
 from tfattn.translator.presets import Preset
@@ -62,6 +64,11 @@ def check_run(
             f"{folder.best_weights} is not there: a run cannot be ended without its best weights; "
             "--out names another folder"
         )
+    if done and not _opens(folder.best_weights):
+        raise ValueError(
+            f"{folder.best_weights} is damaged: a run cannot be ended without its best weights; "
+            "--out names another folder"
+        )
     earlier = record.get("settings", {})
     for name, value in _settings(options).items():
         if name in earlier and earlier[name] != value:
@@ -78,6 +85,14 @@ def check_run(
             f"--preset {options.preset}: the run in {folder.path} was begun when that stood for "
             f"something else, {record['stands_for']}, and not {_recipe(preset)}"
         )
+
+
+def _opens(weights):
+    try:
+        with h5py.File(weights):
+            return True
+    except OSError:
+        return False
 
 
 def record_run(
@@ -98,6 +113,7 @@ def record_run(
         "settings": _settings(options),
         "stands_for": _recipe(preset),
         "sentences": sentences,
+        "data": None if options.data is None else str(options.data.resolve()),
         "run": vocabulary_fingerprints(words),
     }
     if done < options.epochs or "epochs" not in folder.read_record():

@@ -1,14 +1,14 @@
 """The training: started or resumed, validated by BLEU, and ended with the best weights."""
 
 import argparse
+import sys
 import time
 
 import keras
 
 from tfattn import data, plot, training
-from tfattn.training.files import replacing
 from tfattn.translator import corpus, curriculum, report, resume
-from tfattn.translator.folder import Folder, fingerprint, vocabulary_fingerprints
+from tfattn.translator.folder import Folder, fingerprint
 from tfattn.translator.presets import MODELS, PRESETS
 
 __all__ = ["Run"]
@@ -20,7 +20,7 @@ class Run:
     """One training, from its options to its model.
 
     Args:
-        options: as `__main__.parser` reads them; `epochs` becomes the number that is trained.
+        options: as `arguments.parse` reads them; `epochs` becomes the number that is trained.
     Raises:
         ImportError, OSError, ValueError: what a user can mend; nothing is written then.
     """
@@ -67,20 +67,21 @@ class Run:
         callbacks = [self._judge(), _Clock(), self.backup]
         for phase in self.phases:
             if self.backup.epoch < phase.epochs.stop or phase is self.phases[-1]:
+                if type(model.loss) is not phase.loss:
+                    _compile(model, model.optimizer, phase.loss)
                 history = model.fit(
                     phase.batches,
                     validation_data=self.held_out,
                     epochs=phase.epochs.stop,
                     initial_epoch=self.backup.epoch,
                     shuffle=False,  # the batches shuffle themselves
+                    verbose=1 if sys.stdout.isatty() else 2,  # a bar, or a line an epoch
                     callbacks=[phase.counter, *callbacks],
                 ).history
         model.load_weights(self.folder.best_weights)
         after = history["val_loss"][-1]
         print(f"validation loss {before:.4f} at the start, {after:.4f} in the last epoch")
-        with replacing(self.folder.model) as unfinished:
-            model.save(unfinished)
-        self.folder.add_to_record(model=vocabulary_fingerprints(self.words))
+        self.folder.save_model(model, self.words)
         return model, history
 
     def _batches(self):
@@ -112,19 +113,14 @@ class Run:
         )
         model.build(((None, None), (None, None)))
         updates = [len(phase.batches) for phase in self.phases for _ in phase.epochs]
-        model.compile(
-            optimizer=keras.optimizers.Adam(
-                curriculum.learning_rate(preset, updates),
-                beta_2=0.98,
-                epsilon=1e-9,
-                use_ema=True,
-                ema_momentum=1 - 1 / preset.ema_window,
-            ),
-            loss=training.MaskedCrossentropy(label_smoothing=0.1),
-            metrics=[training.MaskedAccuracy(name="accuracy")],
-            jit_compile=False,  # which would compile each shape of a batch anew
+        optimizer = keras.optimizers.Adam(
+            curriculum.learning_rate(preset, updates),
+            beta_2=0.98,
+            epsilon=1e-9,
+            use_ema=True,
+            ema_momentum=1 - 1 / preset.ema_window,
         )
-        return model
+        return _compile(model, optimizer, training.MaskedCrossentropy)
 
     def _judge(self):
         """BLEU of the averaged weights, and the best of them kept."""
@@ -142,6 +138,17 @@ class Run:
                 ),
             ]
         )
+
+
+def _compile(model, optimizer, loss):
+    """The model, which learns by a class of losses from here on; an optimizer keeps its state."""
+    model.compile(
+        optimizer=optimizer,
+        loss=loss(label_smoothing=0.1),
+        metrics=[training.MaskedAccuracy(name="accuracy")],
+        jit_compile=False,  # which would compile each shape of a batch anew
+    )
+    return model
 
 
 class _Clock(keras.callbacks.Callback):

@@ -182,8 +182,14 @@ class TransformerDecoderBlock(TransformerBlock):
         }
 
     def step(
-        self, inputs: Any, position: Any, cache: dict, bias: Any, memory_bias: Any = None
-    ) -> tuple[Any, dict]:
+        self,
+        inputs: Any,
+        position: Any,
+        cache: dict,
+        bias: Any,
+        memory_bias: Any = None,
+        return_attention_scores: bool = False,
+    ) -> tuple:
         """The call for one position, whose keys and values are written into the cache.
 
         Hidden keys and values must be finite. A bias of −inf then hides them, and no search for NaN
@@ -196,11 +202,12 @@ class TransformerDecoderBlock(TransformerBlock):
             bias: float `(B, 1, L)`, 0 where a position of the target may be seen and −inf
                 elsewhere.
             memory_bias: float `(B, 1, S)`, the same for the memory. Defaults to hiding nothing.
+            return_attention_scores: whether to return the weights over the memory too.
         Returns:
             `(B, 1, D)`, and the cache, in which `memory_keys` and `memory_values` are the same
-            objects.
+            objects; on request also the weights `(B, H, 1, S)`.
         """
-        cache = dict(cache)
+        cache, weights = dict(cache), []
 
         def over_target(x):
             keys, values = self.self_attention.project_keys(x, start=position)  # (B, G, 1, P)
@@ -212,9 +219,14 @@ class TransformerDecoderBlock(TransformerBlock):
 
         def over_memory(x):
             keys, values = cache["memory_keys"], cache["memory_values"]
-            return self.cross_attention.attend_projected(x, keys, values, bias=memory_bias)[0]
+            output, of_memory = self.cross_attention.attend_projected(
+                x, keys, values, bias=memory_bias, return_weights=return_attention_scores
+            )
+            weights.append(of_memory)
+            return output
 
-        return self._sublayers(inputs, over_target, over_memory, training=False), cache
+        output = self._sublayers(inputs, over_target, over_memory, training=False)
+        return (output, cache, *weights) if return_attention_scores else (output, cache)
 
 
 def _written(cache, position, new):

@@ -1,0 +1,159 @@
+"""Encoder and step as ONNX files: equal logits, and equal tokens by a loop of NumPy alone."""
+
+import pathlib
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import tfattn
+from tests.convert.parity import close, randomised
+from tests.tensors import numpy
+from tfattn import data
+from tfattn.convert import to_onnx
+
+pytestmark = [
+    pytest.mark.tensorflow,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:In the future `np.object`:FutureWarning"),  # Keras's
+]
+
+SOURCE = data.Vocabulary([f"s{i}" for i in range(13)])
+TARGET = data.Vocabulary([f"t{i}" for i in range(15)])
+IDS = np.array([[4, 7, 9, 1, 5, 3], [16, 8, 3, 0, 0, 0], [11, 5, 5, 3, 0, 0]], "int32")
+
+
+def within(**options):
+    heads = {"num_heads": 3, "key_dim": 4} | options
+    return tfattn.TransformerEncoderBlock(
+        hidden_dim=7, attention=tfattn.MultiHeadAttention(**heads), norm_first=True
+    )
+
+
+PLAIN = tfattn.TransformerEncoderBlock(num_heads=3, hidden_dim=7)
+NOTHING_ADDED = {"positions": keras.layers.Identity()}
+MODELS = {
+    "plain": {"block": PLAIN},
+    "shared": {"block": PLAIN, "share_embeddings": True},
+    "learned positions": {"block": PLAIN, "positions": tfattn.LearnedPositionalEncoding(23)},
+    "rotary": {"block": within(positions=tfattn.RotaryPositions()), **NOTHING_ADDED},
+    "relative": {
+        "block": within(positions=tfattn.RelativePositionBias(bidirectional=False)),
+        **NOTHING_ADDED,
+    },
+    "one key head, wider values": {"block": within(num_key_value_heads=1, value_dim=5)},
+    "sinks and an additive score": {
+        "block": within(normalizer=tfattn.AttentionSinks(), score=tfattn.AdditiveScore(5))
+    },
+}
+
+
+def built(share_embeddings=False, **options):
+    sizes = [len(TARGET)] if share_embeddings else [len(SOURCE), len(TARGET)]
+    model = tfattn.Transformer(
+        *sizes, num_layers=2, width=12, share_embeddings=share_embeddings, **options
+    )
+    model.build_for_any()
+    return randomised(model)
+
+
+def stepped(encoder, step, tokens, source):
+    """Logits `(B, T, V)` after each of the tokens `(B, T)`, one step at a time."""
+    state = encoder.run(None, {"source": source})
+    names = [each.name for each in step.get_inputs()]
+    found = []
+    for length in range(1, tokens.shape[1] + 1):
+        inputs = dict(zip(names, (tokens[:, :length], *state), strict=True))
+        logits, *state[:2] = step.run(None, inputs)
+        found.append(logits)
+    return np.stack(found, axis=1)
+
+
+def code_of_the_page():
+    """The blocks of `docs/serve.md`."""
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "serve.md").read_text("utf-8")
+    return re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+def function_of_the_page():
+    """`greedy`, as readers copy it."""
+    [code] = [code for code in code_of_the_page() if "def greedy" in code]
+    variables = {"np": np}
+    exec(code.partition("\n\n\nencoder, step")[0], variables)
+    return variables["greedy"]
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def exported(request, tmp_path_factory):
+    """Our model, and sessions of its two files."""
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("tf2onnx")
+    model = built(**MODELS[request.param])
+    folder = tmp_path_factory.mktemp("onnx") / "new"
+    to_onnx(model, [TARGET if model.share_embeddings else SOURCE, TARGET], folder)
+    assert len(data.load_vocabulary(folder / "target.vocabulary")) == len(TARGET)
+    files = (folder / "encoder.onnx", folder / "step.onnx")
+    return model, *(runtime.InferenceSession(str(file)) for file in files)
+
+
+def test_each_step_has_the_logits_of_a_call(exported):
+    model, encoder, step = exported
+    target_in = np.random.default_rng(1).integers(4, len(TARGET), (len(IDS), 7)).astype("int32")
+    target_in[:, 0] = 2
+    wanted = numpy(model((IDS, target_in)))
+    close(stepped(encoder, step, target_in, IDS), wanted, rtol=1e-5)
+
+
+def test_the_loop_of_the_page_writes_the_same(exported):
+    """For any batch and lengths."""
+    model, encoder, step = exported
+    greedy = function_of_the_page()
+    for source in (IDS, IDS[:1, :2], np.tile(IDS, (2, 1)), np.pad(IDS, [[0, 0], [0, 5]])):
+        found = greedy(encoder, step, source, 9)
+        state = model.encode(source, max_length=9)
+        wanted = numpy(tfattn.greedy_search(model.step, state, len(source), 9))
+        np.testing.assert_array_equal(found, wanted[:, : found.shape[1]])
+        assert not wanted[:, found.shape[1] :].any()
+
+
+def test_the_code_of_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    for module in ("ctranslate2", "onnxruntime", "tf2onnx"):
+        pytest.importorskip(module)
+    monkeypatch.chdir(tmp_path)
+    variables = {}
+    for code in code_of_the_page():
+        exec(code, variables)
+    sentences = ["a cat sees a bird"]
+    ours = tfattn.translate(variables["model"], sentences, *variables["words"], max_length=20)
+    assert [variables["translation"]] == ours
+
+
+def test_keys_and_values_grow_by_a_position(exported):
+    model, encoder, step = exported
+    state = encoder.run(None, {"source": IDS})
+    assert [each.name for each in encoder.get_inputs()] == ["source"]
+    names = [each.name for each in step.get_inputs()]
+    assert names == ["tokens", "keys", "values", "memory_keys", "memory_values", "memory_mask"]
+    attention = model.decoder.blocks[0].self_attention
+    groups, width = attention.num_key_value_heads, attention.key_dim
+    assert state[0].shape == (2, len(IDS), groups, 0, width)
+    assert state[2].shape == (2, len(IDS), groups, IDS.shape[1], width)
+    tokens = np.full((len(IDS), 1), 2, "int32")
+    logits, keys, _ = step.run(None, dict(zip(names, (tokens, *state), strict=True)))
+    assert logits.shape == (len(IDS), len(TARGET))
+    assert keys.shape == (2, len(IDS), groups, 1, width)
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    pytest.importorskip("tf2onnx")
+    with pytest.raises(ValueError, match="to_onnx: `model` must be a Transformer"):
+        to_onnx(keras.layers.Dense(3), [SOURCE, TARGET], tmp_path / "new")
+    with pytest.raises(ValueError, match="`layer` must be built"):
+        model = tfattn.Transformer(17, 19, num_layers=1, width=12, block=PLAIN)
+        to_onnx(model, [SOURCE, TARGET], tmp_path / "new")
+    with pytest.raises(ValueError, match=r"`vocabularies\[0\]` must have 17 entries"):
+        to_onnx(built(**MODELS["plain"]), [TARGET, TARGET], tmp_path / "new")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="`folder` must be new, or an empty folder"):
+        to_onnx(built(**MODELS["plain"]), [SOURCE, TARGET], tmp_path)

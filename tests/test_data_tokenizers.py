@@ -1,0 +1,280 @@
+"""Vocabularies of text that white space alone does not split: characters, raw text, functions."""
+
+import functools
+import json
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tfattn
+from tfattn import data
+from tfattn.data import Characters, Moses, SubwordVocabulary, Vocabulary, load_vocabulary
+
+PAIRS = [
+    ("我喜欢猫。", "I like cats."),
+    ("猫喜欢鱼。", "Cats like fish."),
+    ("我有一条鱼。", "I have a fish."),
+    ("她有一只黑猫。", "She has a black cat."),
+    ("那只猫在睡觉。", "The cat is sleeping."),
+    ("她不喜欢鱼。", "She does not like fish."),
+    ("你用 Keras 吗？", "Do you use Keras?"),
+]
+CHINESE, ENGLISH = map(list, zip(*PAIRS, strict=True))
+THAI, JAPANESE = "ผมชอบแมวดำ แต่เธอชอบหมาสีขาว", "私は黒い猫が好きです。"
+KOREAN = "나는고양이를좋아합니다"  # a script that has spaces between words
+
+
+def vowels(sentence):
+    """A tokenizer of one's own, which `tests` could name and a file cannot hold."""
+    return [part for word in sentence.split() for part in word.replace("a", "a|").split("|")]
+
+
+class Pairs:
+    """Another one, that puts sentences together again."""
+
+    def __call__(self, sentence):
+        return [sentence[i : i + 2] for i in range(0, len(sentence), 2)]
+
+    def join(self, words):
+        return "".join(words)
+
+
+# Characters.
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_characters_give_back_the_sentence_but_for_white_space(text):
+    characters = Characters()
+    assert characters.join(characters(text)) == " ".join(text.replace("▁", "_").split())
+    assert all(len(word) == 1 and not word.isspace() for word in characters(text))
+
+
+@pytest.mark.parametrize("sentences", [CHINESE, [THAI], [JAPANESE]], ids=["zh", "th", "ja"])
+def test_a_vocabulary_of_characters_knows_new_sentences_of_them(sentences):
+    words = Vocabulary.from_sentences(sentences, tokenizer=Characters())
+    for new in ["".join(dict.fromkeys("".join(sentences)))[::-1].strip(), *sentences]:
+        ids = words.encode(new)
+        assert words.unknown_id not in ids and len(ids) == len(new)
+        assert words.decode([words.begin_id, *ids, words.end_id, 0]) == new
+    assert words.decode([words.unknown_id, 4]).startswith("<unk>")
+
+
+def test_counts_and_sizes_go_by_the_tokenizers_words():
+    words = Vocabulary.from_sentences(["ab a", "a c"], min_count=2, tokenizer=Characters())
+    assert words.words[4:] == ("a", "▁")
+    assert len(Vocabulary.from_sentences(["ab a", "a c"], max_size=6, tokenizer=Characters())) == 6
+
+
+def test_no_text_reaches_a_special_entry_by_a_tokenizer():
+    words = Vocabulary.from_sentences(["<eos>", "a"], tokenizer=lambda sentence: [sentence])
+    assert words.words[4:] == ("a",) and words.encode("<eos>") == [words.unknown_id]
+
+
+# Functions.
+
+
+def test_a_function_splits_and_spaces_join():
+    words = Vocabulary.from_sentences(["banana bad"], tokenizer=vowels)
+    assert words.words[4:] == ("ba", "na", "d")
+    assert words.decode(words.encode("nad")) == "na d"
+
+
+def test_an_object_with_join_puts_sentences_together():
+    words = Vocabulary.from_sentences(["a b c d"], tokenizer=Pairs())
+    assert words.words[4:] == ("a ", "b ", "c ", "d")  # words may end in a space then
+    assert words.decode(words.encode("c b d")) == "c b d"
+
+
+def test_no_tokenizer_is_white_space():
+    sentences = [" a\tb ", "b"]
+    plain, split = (Vocabulary.from_sentences(sentences, tokenizer=t) for t in (None, str.split))
+    assert plain.words == split.words
+    assert plain.encode("a b\n") == split.encode("a b\n")
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ("abc", "be called with a sentence and return its words"),
+        (Characters, "be called with a sentence and return its words"),
+        (lambda: [], "take a sentence"),
+        (lambda sentence: sentence, "return a list of strings"),
+        (lambda sentence: [1], "return a list of strings"),
+    ],
+)
+def test_what_is_no_tokenizer_is_refused(wrong, said):
+    for make in (Vocabulary, Vocabulary.from_sentences):
+        with pytest.raises(ValueError, match=f"`tokenizer` must {said}"):
+            make(["a"], tokenizer=wrong)
+
+
+# Files.
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [Characters(), Moses("de", lowercase=True), Moses("en"), str.split, None], ids=str
+)
+def test_a_tokenizer_of_the_package_comes_back_from_the_file(tmp_path, tokenizer):
+    path, text = tmp_path / "words.json", "Ein Mann, mit Hut."
+    words = Vocabulary.from_sentences([text], tokenizer=tokenizer)
+    words.save(path)
+    loaded = [Vocabulary.load(path), load_vocabulary(path), load_vocabulary(path, tokenizer)]
+    for found in loaded:
+        assert found.words == words.words and found.tokenizer == tokenizer
+        assert found.encode(text) == words.encode(text)
+    with pytest.raises(ValueError, match="`tokenizer` must be left out, for the file says which"):
+        load_vocabulary(path, tokenizer=vowels)
+
+
+@pytest.mark.parametrize(
+    "tokenizer, name",
+    [(vowels, r"\.vowels"), (Pairs(), r"\.Pairs"), (functools.partial(vowels), r"partial")],
+    ids=["function", "object", "partial"],
+)
+def test_a_function_of_ones_own_is_named_by_the_file_and_given_again(tmp_path, tokenizer, name):
+    path = tmp_path / "words.json"
+    words = Vocabulary.from_sentences(["banana"], tokenizer=tokenizer)
+    words.save(path)
+    said = f"`path` must be read with the function that the vocabulary was made with, .*{name}, wh"
+    for load in (Vocabulary.load, load_vocabulary):
+        with pytest.raises(ValueError, match=said):
+            load(path)
+    found = load_vocabulary(path, tokenizer=tokenizer)
+    assert found.encode("banana") == words.encode("banana") and found.tokenizer is tokenizer
+
+
+@pytest.mark.parametrize("saved", [3, {"name": "Else"}, {"name": "Moses"}, {"name": []}, ["a"], {}])
+def test_a_file_with_a_tokenizer_of_another_kind_is_refused(tmp_path, saved):
+    path = tmp_path / "words.json"
+    path.write_text(json.dumps({"words": ["a"], "tokenizer": saved}), encoding="utf-8")
+    with pytest.raises(ValueError, match="`path` must name a file that `Vocabulary.save` wrote"):
+        Vocabulary.load(path)
+
+
+def test_subwords_take_no_tokenizer_from_load(tmp_path):
+    SubwordVocabulary.from_sentences(["a b"], 9).save(tmp_path / "parts")
+    with pytest.raises(ValueError, match="`tokenizer` must be left out, for the file holds subw"):
+        load_vocabulary(tmp_path / "parts", tokenizer=Characters())
+
+
+# Sentences that would be one word.
+
+
+@pytest.mark.parametrize("sentences", [CHINESE, [THAI], [JAPANESE], [*CHINESE[:3], "a b", "c d"]])
+def test_whole_sentences_are_no_words(sentences):
+    with pytest.raises(ValueError, match=r"must have spaces.*tokenizer=tfattn\.data\.Characters"):
+        Vocabulary.from_sentences(sentences)
+    assert len(Vocabulary.from_sentences(sentences, tokenizer=str.split)) > 4
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["我 喜欢 黑色 的 巧克力 。", "谢谢"],
+        [KOREAN],
+        ["มหาวิทยาลัย ของ ผม"],
+        [*CHINESE[:2], "a", "b"],
+    ],
+)
+def test_sentences_with_spaces_are_taken(sentences):
+    words = Vocabulary.from_sentences(sentences)
+    for sentence in sentences:
+        assert words.unknown_id not in words.encode(sentence)
+
+
+def test_a_sentence_of_one_unknown_word_is_refused_and_an_unknown_word_is_not():
+    words = Vocabulary(["我", "喜欢", "猫", "a"])
+    for new in ("我喜欢鱼", THAI, JAPANESE, "我喜欢巧克力。"):
+        with pytest.raises(ValueError, match=r"encode: `sentence` must have spaces .*Received: "):
+            words.encode(new)
+    assert words.encode("谢谢") == words.encode(KOREAN) == [1]
+    assert words.encode("我 喜欢 黑色巧克力") == [4, 5, 1]
+    for tokenizer in (str.split, Characters()):
+        assert set(Vocabulary(["a"], tokenizer).encode("我喜欢鱼")) == {1}
+
+
+# Raw text and the form of Moses.
+
+RAW = [
+    ("en", "A man, in a hat.", "A man , in a hat ."),
+    (
+        "en",
+        "The kid's “table” – isn't it?",
+        "The kid &apos;s &quot; table &quot; - isn &apos;t it ?",
+    ),
+    ("de", "Zwei Hunde (braun) laufen.", "Zwei Hunde ( braun ) laufen ."),
+    ("en", "Mr. Smith paid $3.50!", "Mr. Smith paid $ 3.50 !"),
+]
+
+
+@pytest.mark.parametrize("language, raw, wanted", RAW)
+def test_raw_text_becomes_the_form_of_moses_and_comes_back(language, raw, wanted):
+    moses = Moses(language)
+    assert " ".join(moses(raw)) == wanted
+    plain = raw.translate(str.maketrans("“”–", '""-'))
+    assert moses.join(wanted.split()) == plain
+    small = Moses(language, lowercase=True)
+    assert " ".join(small(raw)) == wanted.lower()
+    assert small.join(small(raw)) == plain[0] + plain[1:].lower()
+    assert moses("") == [] and moses.join([]) == small.join([]) == ""
+
+
+def test_translate_takes_raw_text_and_gives_proper_text():
+    sentences = ["A man, in a hat.", "The kid's hat isn't red!"]
+    words = Vocabulary.from_sentences(sentences, tokenizer=Moses("en", lowercase=True))
+
+    class Echo:
+        """Writes its source."""
+
+        def encode(self, source, max_length):
+            return {"source": keras.ops.convert_to_tensor(source)}
+
+        def step(self, tokens, position, state):
+            token = keras.ops.take(state["source"], position, axis=1)
+            return keras.ops.one_hot(token, len(words)), state
+
+    assert tfattn.translate(Echo(), sentences, words, words) == [
+        "A man, in a hat.",
+        "The kid's hat isn't red!",
+    ]
+
+
+@pytest.mark.parametrize("language", ["zh", "ja", "th"])
+def test_a_language_without_spaces_is_not_for_moses(language):
+    with pytest.raises(ValueError, match=r"Moses: `language` must be of a language with spaces"):
+        Moses(language)
+
+
+@pytest.mark.parametrize("language", ["English", "", "EN", 3])
+def test_a_language_is_named_by_its_code(language):
+    with pytest.raises(ValueError, match=r"Moses: `language` must be the code of a language"):
+        Moses(language)
+
+
+# Chinese and English.
+
+
+@pytest.mark.slow(keep=1)
+@pytest.mark.parametrize("direction", [1, -1], ids=["zh-en", "en-zh"])
+@pytest.mark.parametrize("kind", ["subwords", "characters"])
+def test_a_model_learns_chinese_and_english_from_raw_sentences(kind, direction):
+    if kind == "subwords":
+        source_words = target_words = SubwordVocabulary.from_sentences(CHINESE + ENGLISH, 120)
+    else:
+        chinese = Vocabulary.from_sentences(CHINESE, tokenizer=Characters())
+        english = Vocabulary.from_sentences(ENGLISH, tokenizer=Moses("en"))
+        source_words, target_words = (chinese, english)[::direction]
+    pairs = [pair[::direction] for pair in PAIRS]
+    batches = data.token_batches(pairs, source_words, target_words, 512)
+    keras.utils.set_random_seed(0)
+    model = tfattn.Transformer(
+        len(source_words), len(target_words), num_layers=1, width=32, num_heads=2, hidden_dim=64
+    )
+    model.compile(keras.optimizers.Adam(0.005), tfattn.MaskedCrossentropy(), jit_compile=False)
+    model.fit(batches, epochs=60, verbose=0, shuffle=False)
+    sources, targets = zip(*pairs, strict=True)
+    found = tfattn.translate(model, sources, source_words, target_words)
+    assert np.mean([one == other for one, other in zip(found, targets, strict=True)]) > 0.8, found

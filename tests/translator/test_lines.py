@@ -1,0 +1,152 @@
+"""Lines to translate: from a terminal, a pipe or a file, raw or split, whole or in pieces."""
+
+import io
+import sys
+
+import pytest
+
+from tests.processes import python
+from tests.translator.command import status, translator
+from tfattn import data, decoding
+from tfattn.decoding import greedy_search
+from tfattn.translator import lines, report
+from tfattn.translator.folder import Folder
+
+OUT = ("--out", "here/and/there")
+SPLIT = [data.Vocabulary(["a", "hat", "."])] * 2
+WITH_CAPITALS = [data.Vocabulary(["A", "hat", "."])] * 2
+
+
+class Typed(io.TextIOWrapper):
+    def __init__(self, text, terminal):
+        super().__init__(io.BytesIO(text.encode()), encoding="utf-8")
+        self.isatty = lambda: terminal
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The batches of lines that a stand-in for a model, which writes capital letters, was asked."""
+    found = []
+
+    def translate(model, sentences, words, search, progress):
+        found.append(sentences)
+        return [sentence.upper() for sentence in sentences]
+
+    monkeypatch.setattr(report, "translate", translate)
+    return found
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """Function from arguments and standard input to the lines that are written."""
+
+    def of(*arguments, text="", terminal=False, words=SPLIT, record=None):
+        output = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", Typed(text, terminal))
+            patch.setattr(sys, "stdout", output)
+            patch.setattr(Folder, "load_model", lambda folder: (None, words))
+            patch.setattr(Folder, "read_record", lambda folder: record or {})
+            assert status("translate", *arguments) == 0
+        return output.buffer.getvalue().decode().split("\n")
+
+    return of
+
+
+@pytest.mark.parametrize("terminal, at_once", [(True, [1, 1, 1]), (False, [2, 1])])
+def test_lines_are_answered_one_by_one_where_somebody_types_them(
+    monkeypatch, asked, written, terminal, at_once
+):
+    monkeypatch.setattr(lines, "AT_ONCE", 2)
+    assert written(text="a \n\nb", terminal=terminal) == ["A", "", "B", ""]
+    assert [len(sentences) for sentences in asked] == at_once
+
+
+@pytest.mark.parametrize("raw, split", [([], ", tokens split by spaces"), (["--raw"], "")])
+def test_who_types_is_told_how(asked, written, capsys, raw, split):
+    written(*raw, text="a\n", terminal=True)
+    assert capsys.readouterr().err == f"One sentence a line{split}; end with Ctrl-D.\n"
+
+
+def test_a_file_is_translated_line_by_line(asked, written, tmp_path):
+    path = tmp_path / "lines.en"
+    path.write_bytes("a\u2028b\n\nö \xff".encode("latin-1", "ignore") + "ö\n".encode())
+    first, second, third, end = written(path)
+    assert (first, second, end) == ("AB", "", "") and third.endswith("Ö")  # a broken byte is no end
+
+
+@pytest.mark.parametrize(
+    "words, record, sent, back",
+    [
+        (SPLIT, {}, "a man , in the kid &apos;s hat .", "A man, in the kid's hat."),
+        (WITH_CAPITALS, {}, "A man , in the kid &apos;s hat .", "A man, in the kid's hat."),
+        (SPLIT, {"settings": {"languages": ["de", "fr"]}}, None, "A man, in the kid's hat."),
+        (SPLIT, {"data": None}, "a man , in the kid &apos;s hat .", "A man, in the kid's hat."),
+    ],
+)
+def test_raw_text_becomes_that_of_the_model_and_comes_back(
+    monkeypatch, asked, written, words, record, sent, back
+):
+    def echo(model, sentences, words, search, progress):
+        asked.append(sentences)
+        return sentences
+
+    monkeypatch.setattr(report, "translate", echo)
+    output = written("--raw", text="A man, in the kid's hat.\n", words=words, record=record)
+    assert output[1:] == [""]
+    if sent is not None:
+        assert asked == [[sent]]
+    if not record.get("settings"):
+        assert output[0] in (back, back.replace("kid's", "kid 's"))
+
+
+def test_pieces_are_written_as_they_come(monkeypatch, written):
+    def translate_stream(
+        model, sentence, source_vocabulary, target_vocabulary, search=greedy_search, max_length=None
+    ):
+        assert (source_vocabulary, target_vocabulary) == tuple(SPLIT) and callable(search)
+        yield from (f"{word} " for word in sentence.upper().split())
+
+    monkeypatch.setattr(decoding, "translate_stream", translate_stream, raising=False)
+    assert written("--stream", text="a hat\n\nhat\n") == ["A HAT ", "", "HAT ", ""]
+
+
+@pytest.mark.slow
+def test_a_trained_model_is_asked_in_a_process_of_its_own(folder):
+    text = "she is tired .\n\na zebra ☃ \udcff sings " + "and sings " * 60 + ".\n"
+    options = ("--beam", 2, "--length-penalty", 0.5, *OUT)
+    asked = python("-m", "tfattn.translator", "translate", *options, folder=folder, text=text)
+    assert asked.returncode == 0, asked.stderr
+    first, second, _, rest = asked.stdout.split("\n")
+    assert first and second == "" and rest == ""
+
+
+@pytest.mark.slow
+def test_an_error_is_all_that_a_process_writes(tmp_path, monkeypatch):
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
+    asked = python("-m", "tfattn.translator", "translate", folder=tmp_path)
+    assert asked.returncode == 1 and asked.stdout == ""
+    (line,) = asked.stderr.splitlines()
+    assert line.startswith("error: out/translator/model.keras is not there")
+
+
+@pytest.mark.slow
+def test_samples_hang_on_their_seed_and_on_their_line(out, capsys):
+    (out / "lines").write_text("she is tired .\n" * 5)
+
+    def drawn(*options):
+        translator("translate", *OUT, *options, out / "lines")
+        return capsys.readouterr().out.splitlines()
+
+    once = drawn("--sample")
+    assert len(once) == 5 and len(set(once)) > 1
+    assert drawn("--sample", "--seed", 0) == once != drawn("--sample", "--seed", 1)
+    cold = drawn("--sample", "--temperature", 1e-6)
+    assert cold == drawn()
+
+
+@pytest.mark.slow
+def test_what_a_model_cannot_read_is_one_line(refused, folder):
+    (folder / "lines.zh").write_text("我喜欢黑猫。\n", encoding="utf-8")
+    said = refused("translate", *OUT, "lines.zh", folder=folder)
+    assert "`sentence` must have spaces between words" in said

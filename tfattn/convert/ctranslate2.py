@@ -1,0 +1,356 @@
+"""A `Transformer` as a folder of CTranslate2's, which translates without TensorFlow."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from tfattn import _checks, _optional
+from tfattn.convert import folders, weights
+from tfattn.layers.attention.multi_head import MultiHeadAttention
+from tfattn.layers.attention.scores import DotProductScore
+from tfattn.layers.positions.added import (
+    LearnedPositionalEncoding,
+    SinusoidalPositionalEncoding,
+)
+from tfattn.layers.positions.rotary import RotaryPositions
+from tfattn.layers.transformer.block import TransformerBlock
+from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
+from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
+from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
+from tfattn.layers.transformer.gated_feed_forward import GatedFeedForward
+from tfattn.layers.transformer.norm import LayerNormalization
+from tfattn.models.transformer import Transformer
+
+__all__ = ["fingerprint", "to_ctranslate2"]
+
+_QUANTIZATIONS = ("float32", "float16", "int16", "int8", "int8_float32", "int8_float16")
+_ACTIVATIONS = {
+    keras.activations.relu: "RELU",
+    keras.activations.gelu: "GELU",
+    keras.activations.silu: "SWISH",
+    keras.activations.tanh: "Tanh",
+}
+
+
+def to_ctranslate2(
+    model: Transformer,
+    vocabularies: Sequence[Any],
+    folder: str | os.PathLike,
+    quantization: str | None = None,
+    max_length: int = 1024,
+) -> None:
+    """Writes a folder that `ctranslate2.Translator` loads, and `tfattn.convert.CTranslate2`.
+
+        tfattn.convert.to_ctranslate2(model, [source_words, target_words], "served", "int8")
+        tfattn.convert.CTranslate2("served").translate(["a cat sees a bird"])
+
+    CTranslate2 is an engine in C++ for CPUs and NVIDIA's GPUs. In float32 it writes what the model
+    writes: the same tokens by greedy search. Dropout is left out. LoRA is added to its matrices.
+
+    What goes: post-norm and pre-norm blocks; layer normalisation, or RMS norms; feed-forward layers
+    with ReLU, GELU, SiLU or tanh, gated or not; one embedding or several; sinusoids, learned
+    positions, or rotary ones; a scale of the scores; linear maps of heads without biases; one key
+    head for all query heads.
+
+    Args:
+        model: a built `Transformer`.
+        vocabularies: source and target, such as two of `tfattn.data.Vocabulary` or the same
+            `SubwordVocabulary` twice. The folder has them as `source.vocabulary` and
+            `target.vocabulary`, which `tfattn.data.load_vocabulary` reads, and in CTranslate2's own
+            form.
+        folder: a new one, or one that is empty.
+        quantization: "int8", "int16" or "float16" for matrices that take less memory and time,
+            "int8_float32" or "int8_float16" to name the type of the rest too. Defaults to float32.
+        max_length: positive int, for sinusoids: the most tokens of a sentence, since they go as a
+            table.
+    Raises:
+        ValueError: another class; a model that is not built; anything that CTranslate2 does not
+            have, by its name; vocabularies of other sizes, without `words`, or with one twice; a
+            folder with files in it.
+        ImportError: ctranslate2 is not installed.
+    Example:
+        >>> import tempfile
+        >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
+        >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
+        >>> model.build_for_any()
+        >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +SKIP
+        ...     tfattn.convert.to_ctranslate2(model, [words, words], folder)
+        ...     served = tfattn.convert.CTranslate2(folder)
+        ...     translations = served.translate(["a bird sings"])
+    """
+    who = "to_ctranslate2"
+    weights.check_type(who, "model", model, (Transformer,))
+    weights.check_built(who, model)
+    folders.check_vocabularies(who, model, vocabularies)
+    _check_words(who, vocabularies)
+    if quantization is not None and quantization not in _QUANTIZATIONS:
+        _checks.fail(who, "quantization", f"be one of {_QUANTIZATIONS}", quantization)
+    _checks.positive_int(who, "max_length", max_length)
+    folder = folders.new(who, folder)
+    shape = _shape(who, model)
+    specs = _optional.find("ctranslate2.specs", "serve", who)
+    reach = shape.max_length(max_length)
+    spec = _spec(specs, model, shape, reach)
+    for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
+        getattr(spec, f"register_{side}_vocabulary")(list(vocabulary.words))
+    for name, value in _configuration(vocabularies, shape, reach).items():
+        spec.config.add_attribute(name, value)
+    spec.validate()
+    spec.optimize(quantization)
+    os.makedirs(folder, exist_ok=True)
+    folders.save_vocabularies(vocabularies, folder)
+    spec.save(folder)
+
+
+def _check_words(who: str, vocabularies: Sequence[Any]) -> None:
+    """Raises unless words tell the ids, and both sides write those that mark a sentence alike."""
+    for i, vocabulary in enumerate(vocabularies):
+        words = getattr(vocabulary, "words", None)
+        if words is None or len(set(words)) != len(vocabulary):
+            _checks.fail(who, f"vocabularies[{i}]", "have `words`, and none twice", vocabulary)
+    marks = [[each.words[i] for i in _marks(each)] for each in vocabularies]
+    if marks[0] != marks[1]:
+        _checks.fail(who, "vocabularies", "write unknown, begin and end alike", marks)
+
+
+def _marks(vocabulary: Any) -> tuple[int, int, int]:
+    return vocabulary.unknown_id, vocabulary.begin_id, vocabulary.end_id
+
+
+def fingerprint(words: Sequence[str]) -> str:
+    """Tells vocabularies apart that have the same number of entries."""
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()
+
+
+class _Shape(NamedTuple):
+    """What all layers of a model have in common."""
+
+    num_layers: int
+    num_heads: int
+    norm_first: bool
+    rms_norm: bool
+    epsilon: float
+    activation: str
+    gated: bool
+    one_key_head: bool
+    scale: float | None  # of the scores
+    positions: keras.layers.Layer  # added to the embeddings
+    rotary: RotaryPositions | None
+
+    def max_length(self, of_sinusoids: int) -> int | None:
+        """The most tokens of a sentence; None if there is no limit."""
+        if self.rotary is not None:
+            return None
+        return getattr(self.positions, "max_length", None) or of_sinusoids
+
+
+def _shape(who: str, model: Transformer) -> _Shape:
+    """The model's shape, or an error that names what CTranslate2 does not have."""
+    stacks = (model.encoder, model.decoder)
+    for block in (*model.encoder.blocks, *model.decoder.blocks):
+        _check_block(who, block, model.width)
+    block = model.encoder.blocks[0]
+    attention, network, norm = block.self_attention, block.feed_forward, _norms(block)[0]
+    for stack in stacks:
+        _check_positions(who, stack.positions, attention.positions)
+    return _Shape(
+        num_layers=model.num_layers,
+        num_heads=attention.num_heads,
+        norm_first=block.norm_first,
+        rms_norm=isinstance(norm, keras.layers.RMSNormalization),
+        epsilon=norm.epsilon,
+        activation=_ACTIVATIONS[network.activation],
+        gated=isinstance(network, GatedFeedForward),
+        one_key_head=attention.num_key_value_heads != attention.num_heads,
+        scale=attention.score.scale,
+        positions=model.encoder.positions,
+        rotary=attention.positions,
+    )
+
+
+def _check_block(who: str, block: TransformerBlock, width: int) -> None:
+    weights.check_type(who, "block", block, (TransformerEncoderBlock, TransformerDecoderBlock))
+    for attention in _attentions(block):
+        _check_attention(who, attention, width)
+    network = block.feed_forward
+    networks = (PositionwiseFeedForward, GatedFeedForward)
+    weights.check_type(who, "feed_forward", network, networks)
+    known = ", ".join(function.__name__ for function in _ACTIVATIONS)
+    weights.refuse(
+        who, {"activation": (network.activation not in _ACTIVATIONS, f"there are {known}")}
+    )
+    for norm in _norms(block):
+        norms = (
+            LayerNormalization,
+            keras.layers.LayerNormalization,
+            keras.layers.RMSNormalization,
+        )
+        weights.check_type(who, "norm", norm, norms)
+        rms = isinstance(norm, keras.layers.RMSNormalization)
+        partial = not rms and (norm.gamma is None or norm.beta is None)
+        weights.refuse(who, {"norm": (partial, "layer normalisation has both weights there")})
+
+
+def _check_attention(who: str, attention: MultiHeadAttention, width: int) -> None:
+    weights.check_type(who, "attention", attention, (MultiHeadAttention,))
+    heads, groups = attention.num_heads, attention.num_key_value_heads
+    narrow = attention.key_dim * heads != width
+    other_axes = attention.attention_axes not in (None, (1,))
+    other_values = attention.value_dim != attention.key_dim
+    other_score = type(attention.score) is not DotProductScore
+    weights.refuse(
+        who,
+        {
+            "score": (other_score, "only the dot product is there"),
+            "normalizer": (attention.normalizer is not None, "only the softmax is there"),
+            "num_key_value_heads": (
+                groups not in (1, heads),
+                "attention over a source has a key head for each query head there, or one for all",
+            ),
+            "key_dim": (narrow, "a head is as wide as the model over the number of heads there"),
+            "value_dim": (other_values, "a head has one size there"),
+            "use_gate": (attention.use_gate, "heads have no gates there"),
+            "sliding_window": (attention.sliding_window is not None, "all tokens are seen there"),
+            "attention_axes": (other_axes, "sequences have one axis there"),
+        },
+    )
+    rotary = attention.positions
+    if rotary is not None:
+        other = type(rotary) is not RotaryPositions
+        weights.refuse(who, {"positions": (other, "within attention there are rotary ones alone")})
+        scaled = rotary.scaling is not None
+        weights.refuse(who, {"scaling": (scaled, "rotary positions are not scaled there")})
+
+
+def _check_positions(who: str, added: Any, rotary: RotaryPositions | None) -> None:
+    tables = (LearnedPositionalEncoding, SinusoidalPositionalEncoding)
+    weights.check_type(who, "positions", added, (*tables, keras.layers.Identity))
+    both = rotary is not None and isinstance(added, tables)
+    weights.refuse(who, {"positions": (both, "nothing is added beside rotary ones there")})
+
+
+def _attentions(block: TransformerBlock) -> list[MultiHeadAttention]:
+    cross = getattr(block, "cross_attention", None)
+    return [block.self_attention, *([] if cross is None else [cross])]
+
+
+def _norms(block: TransformerBlock) -> list[keras.layers.Layer]:
+    names = ("self_attention_norm", "cross_attention_norm", "feed_forward_norm")
+    return [getattr(block, name).norm for name in names if hasattr(block, name)]
+
+
+def _configuration(vocabularies: Sequence[Any], shape: _Shape, reach: int | None) -> dict[str, Any]:
+    """What goes into `config.json`; the last two entries are ours."""
+    unknown, begin, end = (vocabularies[1].words[i] for i in _marks(vocabularies[1]))
+    return {
+        "unk_token": unknown,
+        "bos_token": begin,
+        "eos_token": end,
+        "decoder_start_token": begin,
+        "add_source_bos": False,
+        "add_source_eos": True,
+        "layer_norm_epsilon": shape.epsilon,
+        "multi_query_attention": shape.one_key_head,
+        "tfattn_vocabularies": [fingerprint(each.words) for each in vocabularies],
+        "tfattn_max_length": reach,
+    }
+
+
+def _spec(specs: Any, model: Transformer, shape: _Shape, reach: int | None) -> Any:
+    """A `TransformerSpec` with the model's weights."""
+    options: dict[str, Any] = {
+        "pre_norm": shape.norm_first,
+        "activation": getattr(specs.Activation, shape.activation),
+        "ffn_glu": shape.gated,
+        "rms_norm": shape.rms_norm,
+        "multi_query_attention": shape.one_key_head,
+    }
+    if shape.rotary is not None:
+        options |= {
+            "rotary_dim": shape.rotary.rotary_dim or 0,  # 0 is all
+            "rotary_interleave": shape.rotary.interleaved,
+            "rotary_base": shape.rotary.base,
+        }
+    sizes = (shape.num_layers, shape.num_heads)
+    encoder = specs.TransformerEncoderSpec(*sizes, **options)
+    decoder = specs.TransformerDecoderSpec(*sizes, **options)
+    for spec, stack in ((encoder, model.encoder), (decoder, model.decoder)):
+        _fill_stack(spec, stack, reach)
+    encoder.embeddings[0].weight = weights.arrays(model.encoder.embedding)["embeddings"]
+    decoder.embeddings.weight = weights.arrays(model.decoder.embedding)["embeddings"]
+    if model.output_dense is None:
+        decoder.projection.weight = decoder.embeddings.weight
+    else:
+        _fill_linear(decoder.projection, _rows(model.output_dense), "")
+    return specs.TransformerSpec(encoder, decoder)
+
+
+def _fill_stack(spec: Any, stack: Any, reach: int | None) -> None:
+    """All of an encoder or a decoder but its embedding."""
+    spec.scale_embeddings = np.float32(getattr(stack.positions, "input_scale", 1.0))
+    if reach is not None:
+        # A table: sinusoids of theirs have other frequencies, in another order, from 1 on.
+        spec.position_encodings.encodings = _table(stack.positions, reach, stack.width)
+    if stack.final_norm is not None:
+        _fill_norm(spec.layer_norm, stack.final_norm)
+    for layer, block in zip(spec.layer, stack.blocks, strict=True):
+        itself = (("query", "key", "value"), ("attention_output",))
+        _fill_attention(layer.self_attention, block.self_attention, itself)
+        _fill_norm(layer.self_attention.layer_norm, block.self_attention_norm.norm)
+        if getattr(block, "cross_attention", None) is not None:
+            memory = (("query",), ("key", "value"), ("attention_output",))
+            _fill_attention(layer.attention, block.cross_attention, memory)
+            _fill_norm(layer.attention.layer_norm, block.cross_attention_norm.norm)
+        _fill_network(layer.ffn, block.feed_forward)
+        _fill_norm(layer.ffn.layer_norm, block.feed_forward_norm.norm)
+
+
+def _table(positions: keras.layers.Layer, length: int, width: int) -> np.ndarray:
+    """The vectors of the first positions, `(length, width)`."""
+    if isinstance(positions, keras.layers.Identity):
+        return np.zeros((length, width), "float32")
+    places = keras.ops.arange(length, dtype="int32")
+    return keras.ops.convert_to_numpy(positions.encode(places, width)).astype("float32")
+
+
+def _fill_attention(
+    spec: Any, attention: MultiHeadAttention, parts: Sequence[tuple[str, ...]]
+) -> None:
+    """The linear maps of an attention; those of one tensor are one matrix there."""
+    rows = _rows(attention)
+    for linear, names in zip(spec.linear, parts, strict=True):
+        _fill_linear(linear, rows, *names)
+    if attention.score.scale is not None:
+        spec.queries_scale = np.float32(attention.score.scale)
+
+
+def _fill_network(spec: Any, network: PositionwiseFeedForward) -> None:
+    rows, gated = _rows(network), isinstance(network, GatedFeedForward)
+    _fill_linear(spec.linear_0, rows, "gate" if gated else "inner")
+    if gated:
+        _fill_linear(spec.linear_0_noact, rows, "inner")
+    _fill_linear(spec.linear_1, rows, "outer")
+
+
+def _fill_linear(spec: Any, rows: dict[str, np.ndarray], *names: str) -> None:
+    """One linear map out of those of `_rows`, side by side."""
+    spec.weight = np.concatenate([rows[f"{name}.weight"] for name in names])
+    if f"{names[0]}.bias" in rows:
+        spec.bias = np.concatenate([rows[f"{name}.bias"] for name in names])
+
+
+def _fill_norm(spec: Any, norm: keras.layers.Layer) -> None:
+    found = weights.arrays(norm)
+    spec.gamma = found["scale" if isinstance(norm, keras.layers.RMSNormalization) else "gamma"]
+    if "beta" in found:
+        spec.beta = found["beta"]
+
+
+def _rows(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
+    """Weights of linear maps with a row for each output, by the names of the maps."""
+    maps = {name.rpartition("/")[0] for name in weights.arrays(layer)}
+    return weights.to_rows(layer, {name: name for name in maps})

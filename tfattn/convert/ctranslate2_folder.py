@@ -1,0 +1,151 @@
+"""A folder of CTranslate2's that `to_ctranslate2` wrote: sentences in, translations out."""
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from tfattn import _checks, _optional, data
+from tfattn.convert import folders
+from tfattn.convert.ctranslate2 import fingerprint
+from tfattn.decoding.translation import limits
+
+__all__ = ["CTranslate2"]
+
+
+class CTranslate2:
+    """Translates by CTranslate2, from a folder that `tfattn.convert.to_ctranslate2` wrote.
+
+        served = tfattn.convert.CTranslate2("served", intra_threads=2)
+        served.translate(["a cat sees a bird"], num_beams=5)
+
+    Its greedy search writes what `tfattn.translate` writes. Its beam search gives hypotheses the
+    scores that `tfattn.beam_search` gives them, and differs in when it stops: see `translate`.
+
+    Args:
+        folder: the folder.
+        **options: those of `ctranslate2.Translator`, such as `device="cuda"`,
+            `compute_type="int8"`, `intra_threads`, the threads of a batch, and `inter_threads`, the
+            batches at a time.
+    Attributes:
+        translator: the `ctranslate2.Translator`.
+        source_vocabulary, target_vocabulary: those of the folder.
+        max_length: the most tokens of a sentence that its positions reach; None if there is no
+            limit.
+    Raises:
+        FileNotFoundError: there is no such folder.
+        ValueError: the folder is not of `to_ctranslate2`, is damaged, or holds other vocabularies
+            than those that the model was written with.
+        ImportError: ctranslate2 is not installed.
+    Example: see `tfattn.convert.to_ctranslate2`.
+    """
+
+    def __init__(self, folder: str | os.PathLike, **options: Any):
+        folder = _checks.path("CTranslate2", "folder", folder)
+        if not os.path.isdir(folder):
+            expected = "name an existing folder"
+            _checks.fail("CTranslate2", "folder", expected, folder, error=FileNotFoundError)
+        self._folder = folder
+        engine = _optional.find("ctranslate2", "serve", "CTranslate2")
+        record = self._record()
+        self.max_length = record["tfattn_max_length"]
+        paths = [os.path.join(folder, name) for name in folders.VOCABULARIES]
+        words = [data.load_vocabulary(path) for path in paths]
+        self.source_vocabulary, self.target_vocabulary = words
+        theirs = [self._words("source"), self._words("target")]
+        ours = [list(each.words) for each in words]
+        if theirs != ours or record["tfattn_vocabularies"] != [fingerprint(each) for each in ours]:
+            self._refuse("hold the vocabularies that its model was written with")
+        try:
+            self.translator = engine.Translator(folder, **options)
+        except RuntimeError as error:
+            self._refuse(f"be one that CTranslate2 can load, which says: {error}")
+
+    def translate(
+        self,
+        sentences: Iterable[str],
+        num_beams: int = 1,
+        length_penalty: float = 1.0,
+        batch_size: int = 64,
+        max_length: int | None = None,
+    ) -> list[str]:
+        """Translations of sentences, as `tfattn.translate` gives them.
+
+            score = Σ log p(token | the tokens before it) / length ** length_penalty
+
+        With beams the score is that of `tfattn.beam_search`: the end token counts in the sum and in
+        the length. There, a hypothesis that has ended keeps its place among the beams until better
+        ones replace it, and the search stops when none that is open can get a better score. Here
+        another takes its place, and the search stops when `num_beams` have ended, or with a
+        `length_penalty` of 0 when the best one has.
+
+        Args:
+            sentences: iterable of strings.
+            num_beams: positive int; 1 is greedy search.
+            length_penalty: number of at least 0.
+            batch_size: positive int, the most sentences at a time.
+            max_length: positive int, the most tokens to write for a sentence. Defaults to that of
+                `tfattn.translate`.
+        Returns:
+            A list of strings, in the order of `sentences`; "" for an empty one.
+        Raises:
+            ValueError: `sentences` is a single string, or holds anything but strings; a number is
+                out of its range; a sentence is too long for the model's positions.
+        """
+        who = "CTranslate2.translate"
+        sentences = _checks.strings(who, "sentences", sentences)
+        _checks.positive_int(who, "num_beams", num_beams)
+        _checks.non_negative_number(who, "length_penalty", length_penalty)
+        _checks.positive_int(who, "batch_size", batch_size)
+        if max_length is not None:
+            _checks.positive_int(who, "max_length", max_length)
+        encoded = [self.source_vocabulary.encode(sentence) for sentence in sentences]
+        for i, ids in enumerate(encoded):
+            if self.max_length is not None and len(ids) >= self.max_length:
+                reach = f"{self.max_length - 1} tokens, as far as the model's positions reach"
+                _checks.fail(who, f"sentences[{i}]", f"have at most {reach}", sentences[i])
+        full = [i for i, ids in enumerate(encoded) if ids]
+        if not full:
+            return [""] * len(sentences)
+        most = limits([len(encoded[i]) + 1 for i in full], self.max_length)
+        if max_length is not None:
+            most[:] = max_length if self.max_length is None else min(max_length, self.max_length)
+        found = self.translator.translate_batch(
+            [[self.source_vocabulary.words[j] for j in encoded[i]] for i in full],
+            beam_size=num_beams,
+            length_penalty=length_penalty,
+            max_batch_size=batch_size,
+            batch_type="examples",
+            max_input_length=0,
+            min_decoding_length=0,  # an empty translation is one
+            max_decoding_length=int(most.max()),
+            return_end_token=True,  # which then counts in the length
+        )
+        ids = {word: i for i, word in enumerate(self.target_vocabulary.words)}
+        translations = [""] * len(sentences)
+        for i, result, length in zip(full, found, most, strict=True):
+            tokens = [ids[token] for token in result.hypotheses[0][:length]]
+            translations[i] = self.target_vocabulary.decode(tokens)
+        return translations
+
+    def _record(self) -> dict[str, Any]:
+        record = self._json("config.json")
+        if isinstance(record, dict) and {"tfattn_vocabularies", "tfattn_max_length"} <= set(record):
+            return record
+        return self._refuse("be one that `tfattn.convert.to_ctranslate2` wrote")
+
+    def _words(self, side: str) -> Any:
+        """The tokens of a side in CTranslate2's own file; one file serves two equal sides."""
+        shared = self._json("shared_vocabulary.json")
+        return self._json(f"{side}_vocabulary.json") if shared is None else shared
+
+    def _json(self, name: str) -> Any:
+        """What is in a file of the folder; None where there is none, or it is damaged."""
+        try:
+            with open(os.path.join(self._folder, name), encoding="utf-8") as file:
+                return json.load(file)
+        except (OSError, ValueError, RecursionError):
+            return None
+
+    def _refuse(self, expected: str) -> NoReturn:
+        _checks.fail("CTranslate2", "folder", expected, self._folder)

@@ -1,0 +1,38 @@
+"""Folders with a whole model in them: files of another engine, and the vocabularies."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tfattn import _checks
+from tfattn.models.transformer import Transformer
+
+__all__ = ["VOCABULARIES", "check_vocabularies", "new", "save_vocabularies"]
+
+VOCABULARIES = ("source.vocabulary", "target.vocabulary")
+
+
+def check_vocabularies(who: str, model: Transformer, vocabularies: Sequence[Any]) -> None:
+    """Raises unless there is a vocabulary for each side, of the model's size."""
+    if not isinstance(vocabularies, list | tuple) or len(vocabularies) != 2:
+        _checks.fail(who, "vocabularies", "be a pair, source and target", vocabularies)
+    for i, (side, vocabulary) in enumerate(zip(("source", "target"), vocabularies, strict=True)):
+        name = f"vocabularies[{i}]"
+        _checks.vocabulary(who, name, vocabulary)
+        size = getattr(model, f"{side}_vocabulary_size")
+        if len(vocabulary) != size:
+            expected = f"have {size} entries, as the model's has"
+            _checks.fail(who, name, expected, len(vocabulary))
+
+
+def new(who: str, folder: str | os.PathLike) -> str:
+    """The path of a folder that is not there yet, or is empty."""
+    folder = _checks.path(who, "folder", folder)
+    if os.path.exists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
+        _checks.fail(who, "folder", "be new, or an empty folder", folder)
+    return folder
+
+
+def save_vocabularies(vocabularies: Sequence[Any], folder: str) -> None:
+    for vocabulary, name in zip(vocabularies, VOCABULARIES, strict=True):
+        vocabulary.save(os.path.join(folder, name))

@@ -1,0 +1,137 @@
+"""Batches for SimCut: each row twice, the second time with some of its tokens cut."""
+
+import functools
+import operator
+from collections.abc import Callable
+
+import keras
+import numpy as np
+
+from tfattn import _checks
+from tfattn._types import Tensor
+from tfattn.data.arrays import mapped_whole
+from tfattn.data.epochs import Dataset
+from tfattn.data.noise import uniform
+from tfattn.data.subwords import SubwordVocabulary
+from tfattn.data.vocabulary import Vocabulary
+
+__all__ = ["simcut_batches"]
+
+_AUTOTUNE = -1  # `tf.data.AUTOTUNE`, without importing TensorFlow
+
+
+def simcut_batches(
+    batches: Dataset,
+    source_vocabulary: Vocabulary | SubwordVocabulary,
+    target_vocabulary: Vocabulary | SubwordVocabulary,
+    rate: float = 0.05,
+    seed: int = 0,
+) -> Dataset:
+    """Repeats the rows of each batch with some input tokens cut, for `training.SimCutCrossentropy`.
+
+    A cut token becomes the unknown token, on both sides of the input; the targets stay. Padding,
+    begin and end are never cut. What is cut follows from the seed and from the ids of the batch. So
+    it differs from epoch to epoch where batches are shuffled, and is the same again in a run that
+    is resumed.
+
+    Args:
+        batches: `tf.data.Dataset` or `keras.utils.PyDataset` of `((source, target_in),
+            target_out)`, such as those of `token_batches`.
+        source_vocabulary, target_vocabulary: those that the ids belong to.
+        rate: Number in [0, 1), the probability of a token to be cut. Defaults to 0.05.
+        seed: Int of at least 0.
+
+    Returns:
+        As many batches of the same kind. A batch of B rows becomes one of 2 · B rows, of which the
+        second half repeats the first, with tokens cut.
+
+    Raises:
+        ValueError: `batches` is something else; `rate` is not in [0, 1); `seed` is not an int of at
+            least 0.
+
+    Example:
+        >>> words, pairs = Vocabulary(["a", "b"]), [("a b a a", "b b")]
+        >>> batches = tfattn.data.token_batches(pairs, words, words, 8, length_multiple=1)
+        >>> cut = simcut_batches(batches, words, words, rate=0.5, seed=1)
+        >>> [((source, target_in), target_out)] = cut.as_numpy_iterator()
+        >>> print(source)
+        [[4 5 4 4 3]
+         [4 5 1 1 3]]
+
+    Source: Gao, He, Wu, Wang 2022 ("Bi-SimCut"), arXiv:2206.02368, section 3. There a cut token has
+    a vector of zeros; here it has that of the unknown token, which is learned.
+    """
+    who = "simcut_batches"
+    vocabularies = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
+    for argument, vocabulary in vocabularies.items():
+        _checks.vocabulary(who, argument, vocabulary)
+    _checks.probability(who, "rate", rate)
+    _checks.non_negative_int(who, "seed", seed)
+    _checks.seed(who, seed)
+    words = list(vocabularies.values())
+    if isinstance(batches, keras.utils.PyDataset):
+        return mapped_whole(batches, lambda batch: _with_cut_arrays(batch, words, rate, seed))
+    expected = "be batches of ((source, target_in), target_out), such as those of token_batches"
+    if not _is_pair_of_pair(getattr(batches, "element_spec", None)):
+        _checks.fail(who, "batches", expected, batches)
+    return batches.map(
+        lambda sides, target_out: _with_cut_tensors(sides, target_out, words, rate, seed),
+        num_parallel_calls=_AUTOTUNE,
+    )
+
+
+def _is_pair_of_pair(batch):
+    pairs = isinstance(batch, tuple) and len(batch) == 2 and isinstance(batch[0], tuple)
+    return pairs and len(batch[0]) == 2
+
+
+def _with_cut_arrays(batch, words, rate, seed):
+    if not _is_pair_of_pair(batch):
+        expected = "hold ((source, target_in), target_out), such as those of token_batches"
+        _checks.fail("simcut_batches", "batches", expected, type(batch).__name__)
+    sides, target_out = batch
+    flat = [side.reshape(-1) for side in sides]
+    ids = np.concatenate(flat).astype("int64")
+    mark = int(np.sum(ids * np.arange(1, len(ids) + 1)))
+    noise = np.split(uniform(seed, mark, len(ids)), [len(flat[0])])
+    cut = [
+        _cut(side, drawn, own, rate, np.where)
+        for side, drawn, own in zip(flat, noise, words, strict=True)
+    ]
+    doubled = (
+        np.concatenate([side, other.reshape(side.shape)])
+        for side, other in zip(sides, cut, strict=True)
+    )
+    return tuple(doubled), np.concatenate([target_out, target_out])
+
+
+def _with_cut_tensors(sides, target_out, words, rate, seed):
+    """The same in TensorFlow, to the last number."""
+    import tensorflow as tf
+
+    flat = [tf.reshape(side, [-1]) for side in sides]
+    ids = tf.cast(tf.concat(flat, axis=0), tf.int64)
+    mark = tf.reduce_sum(ids * tf.range(1, tf.size(ids, out_type=tf.int64) + 1))
+    noise = tf.random.stateless_uniform(
+        [tf.size(ids)], tf.stack((seed, mark)), dtype=tf.float64, alg="philox"
+    )
+    cut = [
+        _cut(side, drawn, own, rate, tf.where)
+        for side, drawn, own in zip(
+            flat, tf.split(noise, [*map(tf.size, flat)]), words, strict=True
+        )
+    ]
+    doubled = (
+        tf.concat([side, tf.reshape(other, tf.shape(side))], axis=0)
+        for side, other in zip(sides, cut, strict=True)
+    )
+    return tuple(doubled), tf.concat([target_out, target_out], axis=0)
+
+
+def _cut(
+    ids: Tensor, noise: Tensor, words: Vocabulary, rate: float, where: Callable[..., Tensor]
+) -> Tensor:
+    """The ids with the unknown one where noise is below the rate, but for marks."""
+    marks = (words.padding_id, words.begin_id, words.end_id)
+    is_cut = functools.reduce(operator.and_, [ids != mark for mark in marks], noise < rate)
+    return where(is_cut, words.unknown_id, ids)

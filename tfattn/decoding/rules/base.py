@@ -1,0 +1,210 @@
+"""What every rule of decoding is: numbers and tables, and a hook in the loop of a search."""
+
+import copy
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Tensor
+
+__all__ = [
+    "NO_TOKEN",
+    "Form",
+    "Rule",
+    "check_ids_below",
+    "checked_ids",
+    "checked_phrases",
+    "counted",
+    "marked",
+    "padded",
+]
+
+NO_TOKEN = -1  # stands where a table of ids has none
+
+
+class Rule:
+    """A rule of decoding: it changes the scores of the next token, at every step of a search.
+
+    A subclass defines `adjust`. What it has as attributes is of two kinds. Those that are named in
+    `tensors` are NumPy arrays: the compiled search takes them as arguments, so that other numbers
+    of the same shapes compile nothing new. All others must be hashable, and decide what is
+    compiled.
+
+    Within a search a rule also has `begin_id`, `end_id` and `padding_id`, and the attributes of
+    `tensors` are the backend's tensors.
+
+    Attributes:
+        tensors: names of attributes.
+        per_row: whether each array of `tensors` has a row for each sentence.
+        lowers_only: whether no score ever rises. A beam search then stops sooner.
+        beams_only: whether the rule is about beams alone; other searches refuse it.
+        reads: name of an entry that the state of the step must have, or None. `translate` passes
+            the name to `model.encode`, as `coverage=True`.
+    Example: a rule of one's own, by which token 7 comes at every third place.
+        >>> class EveryThird(tfattn.rules.Rule):
+        ...     def adjust(self, logits, tokens, position, state):
+        ...         others = keras.ops.arange(keras.ops.shape(logits)[1]) != 7
+        ...         here = (position + 1) % 3 == 0
+        ...         hidden = keras.ops.logical_and(here, others)
+        ...         return keras.ops.where(hidden, -float("inf"), logits), state
+        >>> def step(tokens, position, state):
+        ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 11), state
+        >>> print(np.asarray(greedy_search(step, (), 1, 7, rules=[EveryThird()])))
+        [[3 0 0 0 0 0 0]]
+        >>> print(np.asarray(greedy_search(step, (), 1, 7, end_id=10, rules=[EveryThird()])))
+        [[3 4 7 8 9 7 8]]
+    """
+
+    tensors: tuple[str, ...] = ()
+    per_row: bool = False
+    lowers_only: bool = False
+    beams_only: bool = False
+    reads: str | None = None
+
+    def start(self, tokens: Tensor, limits: Tensor) -> Any:
+        """The rule's state before the first step: nested tensors, each with a row a sentence.
+
+        A search carries it from step to step, and repeats and reorders its rows with those of the
+        hypotheses.
+
+        Args:
+            tokens: int32 `(B, 1 + L)`, the begin token, then padding.
+            limits: int32 `(B,)`, the most tokens of each row.
+        """
+        return ()
+
+    def adjust(
+        self, logits: Tensor, tokens: Tensor, position: Tensor, state: Any
+    ) -> tuple[Tensor, Any]:
+        """The scores of the token at `position + 1`, and the new state.
+
+        Args:
+            logits: float32 `(R, V)`, those of the step, after the rules before this one. -inf is a
+                token that cannot come.
+            tokens: int32 `(R, L)`, the begin token, what is written, then padding.
+            position: scalar int32, the place of the last written token.
+            state: of `start`, or of the step before.
+        Returns:
+            (float32 `(R, V)`, state). What it says of rows that have ended is not looked at.
+        """
+        return logits, state
+
+    def score_at_end(self, read: Tensor) -> Tensor:
+        """float32 `(R,)`, at most 0: what a beam's score gets when it ends. For rules with `reads`.
+
+        Args:
+            read: the entry of the step's state that `reads` names, after the step.
+        """
+        raise NotImplementedError
+
+    def check(self, who: str, longest: int) -> None:
+        """Raises a ValueError where the rule cannot be kept in `longest` tokens."""
+
+    def check_vocabulary(self, size: int) -> None:
+        """Raises a ValueError where the rule names tokens that a vocabulary of that size lacks."""
+
+    def take(self, places: Sequence[int]) -> "Rule":
+        """The rule for some of its sentences, in that order; a rule for all is itself."""
+        if not self.per_row:
+            return self
+        taken = copy.copy(self)
+        for name in self.tensors:
+            setattr(taken, name, getattr(self, name)[np.asarray(places, "int64")])
+        return taken
+
+    @property
+    def num_rows(self) -> int | None:
+        """How many sentences the rule has rows for; None where it is for all."""
+        return len(getattr(self, self.tensors[0])) if self.per_row else None
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={_shown(value)}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({shown})"
+
+
+def _shown(value: Any) -> str:
+    """A value in a few words: a large table is its shape."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return repr(value)
+    if value.size > 12:
+        return f"<{value.dtype}, {value.shape}>"
+    return f"{value:.6g}" if value.ndim == 0 else repr(value.tolist())
+
+
+class Form(NamedTuple):
+    """A rule without its tensors: what a search is compiled for."""
+
+    kind: type
+    others: tuple[tuple[str, Hashable], ...]
+
+    @classmethod
+    def of(cls, rule: Rule) -> "Form":
+        others = [(name, value) for name, value in vars(rule).items() if name not in rule.tensors]
+        return cls(type(rule), tuple(sorted(others)))
+
+    def filled(self, tensors: dict[str, Tensor], **ids: int) -> Rule:
+        """The rule again, with tensors, and with the ids of a search."""
+        rule = object.__new__(self.kind)
+        vars(rule).update(self.others, **tensors, **ids)
+        return rule
+
+
+def marked(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
+    """bool `(R, size)`, which tokens are among the ids `(R, N)` that are marked in `where`."""
+    return counted(ids, where, size) > 0
+
+
+def counted(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
+    """float32 `(R, size)`, how often each token is among the ids `(R, N)` marked in `where`."""
+    rows, count = ops.shape(ids)[0], ops.shape(ids)[1]
+    where = ops.logical_and(where, ops.logical_and(ids >= 0, ids < size))
+    row = ops.broadcast_to(ops.arange(rows, dtype="int32")[:, None], (rows, count))
+    # What is not marked adds 0 to some token: every place is inside the table.
+    places = ops.stack([row, ops.where(where, ids, 0)], axis=-1)  # (R, N, 2)
+    return ops.scatter(
+        ops.reshape(places, (-1, 2)),
+        ops.reshape(ops.cast(where, "float32"), (-1,)),
+        (rows, size),
+    )
+
+
+def checked_ids(who: str, argument: str, value: Any) -> list[int]:
+    """Token ids, at least one."""
+    ids = _checks.integers(who, argument, value)
+    if not ids or min(ids) < 0:
+        _checks.fail(who, argument, "hold ids of at least 0, one or more", value)
+    return ids
+
+
+def checked_phrases(who: str, argument: str, value: Any) -> list[list[int]]:
+    """Sequences of token ids; an id alone is a sequence of one."""
+    expected = "hold ids, or sequences of ids"
+    if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
+        _checks.fail(who, argument, expected, value)
+    value = list(value)
+    if not value:
+        _checks.fail(who, argument, f"{expected}, at least one", value)
+    phrases = []
+    for one in value:
+        alone = not isinstance(one, str | bytes | Iterable) or getattr(one, "shape", None) == ()
+        phrases.append(checked_ids(who, argument, [one] if alone else one))
+    return phrases
+
+
+def padded(rows: Sequence[Sequence[int]], width: int, left: bool = False) -> np.ndarray:
+    """int32 `(N, width)`, rows of ids with `NO_TOKEN` after them, or before them."""
+    table = np.full((len(rows), width), NO_TOKEN, "int32")
+    for line, row in zip(table, rows, strict=True):
+        line[width - len(row) if left else 0 :][: len(row)] = row
+    return table
+
+
+def check_ids_below(who: str, argument: str, table: np.ndarray, size: int) -> None:
+    """Raises unless all ids of a table are in a vocabulary of that size."""
+    highest = int(np.max(table, initial=NO_TOKEN))
+    if highest >= size:
+        expected = f"hold tokens of the vocabulary, ids below {size}"
+        _checks.fail(who, argument, expected, highest)

@@ -1,0 +1,77 @@
+"""What a text has to begin with."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Tensor
+from tfattn.decoding.rules.base import NO_TOKEN, Rule, check_ids_below, checked_ids, padded
+
+__all__ = ["TargetPrefix"]
+
+
+class TargetPrefix(Rule):
+    """The result begins with given tokens: all others are forbidden in their places.
+
+    Args:
+        tokens: ids, for every sentence; or a sequence of ids for each sentence, as lists, or as an
+            array `(B, P)`. Padding, and an empty sequence, gives nothing. Without the begin token.
+            In `translate`, one for each of `sentences`.
+    Raises:
+        ValueError: `tokens` holds no ids; in a search, an id is not in the vocabulary, or there are
+            not as many sequences as sentences.
+    Example: a step that counts up.
+        >>> def step(tokens, position, state):
+        ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 9), state
+        >>> rules = [tfattn.rules.TargetPrefix([[5, 4], [7]])]
+        >>> print(np.asarray(greedy_search(step, (), 2, 5, end_id=8, rules=rules)))
+        [[5 4 5 6 7]
+         [7 8 0 0 0]]
+    """
+
+    tensors = ("tokens",)
+    lowers_only = True
+
+    def __init__(self, tokens: Sequence[int] | Sequence[Sequence[int]]):
+        who = "TargetPrefix"
+        rows = _rows(tokens)
+        self.per_row = rows is not None
+        if self.per_row:
+            rows = [[] if _is_empty(row) else checked_ids(who, "tokens", row) for row in rows]
+        else:
+            rows = [checked_ids(who, "tokens", tokens)]
+        table = padded(rows, max(1, *map(len, rows)))
+        self.tokens = table if self.per_row else table[0]
+
+    def start(self, tokens: Tensor, limits: Tensor) -> Tensor:
+        width = ops.shape(self.tokens)[-1]
+        return ops.broadcast_to(self.tokens, (ops.shape(tokens)[0], width))  # (B, P)
+
+    def adjust(
+        self, logits: Tensor, tokens: Tensor, position: Tensor, state: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        width = ops.shape(state)[1]
+        wanted = ops.take(state, ops.minimum(position, width - 1), axis=1)[:, None]  # (R, 1)
+        given = ops.logical_and(wanted != NO_TOKEN, wanted != self.padding_id)
+        given = ops.logical_and(given, position < width)
+        others = ops.arange(ops.shape(logits)[1], dtype="int32") != wanted
+        return ops.where(ops.logical_and(given, others), -float("inf"), logits), state
+
+    def check_vocabulary(self, size: int) -> None:
+        check_ids_below("TargetPrefix", "tokens", self.tokens, size)
+
+
+def _rows(tokens: Any) -> list | None:
+    """The sequences of ids; None where `tokens` is one."""
+    if isinstance(tokens, str | bytes | dict) or not np.iterable(tokens):
+        _checks.fail("TargetPrefix", "tokens", "hold ids, or sequences of ids", tokens)
+    tokens = list(tokens)
+    nested = [np.iterable(one) and not isinstance(one, str | bytes) for one in tokens]
+    return tokens if tokens and all(nested) else None
+
+
+def _is_empty(row: Any) -> bool:
+    return isinstance(row, list | tuple) and not row

@@ -1,0 +1,55 @@
+"""Beams that leave part of the source untranslated rank lower."""
+
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Tensor
+from tfattn.decoding.rules.base import Rule
+
+__all__ = ["CoveragePenalty"]
+
+
+class CoveragePenalty(Rule):
+    """Lowers the score of beams that have looked at parts of the source too little.
+
+        score = Σ log p / length ** length_penalty + strength · Σ_i log min(Σ_j weights_ji, 1)
+
+    The second sum is over the tokens i of the source, the third over the steps j. A beam's score
+    gets it when the beam ends; open beams are compared without it. For `beam_search` alone.
+
+    The state of the step must have an entry `coverage`, float32 `(B, S)`: the attention weights
+    of each source token, summed over the steps so far, and 1 from the start where the source is
+    padding. `Transformer` and `BahdanauSeq2Seq` give it after
+    `model.encode(source, max_length, coverage=True)`, and `translate` asks for it by itself.
+
+    Args:
+        strength: number β of at least 0. 0 changes nothing; 0.2 is the value of the source.
+    Raises:
+        ValueError: `strength` is not such a number; in a search, the state has no coverage, or the
+            search has no beams.
+    Example:
+        >>> model = Transformer(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
+        >>> state = model.encode(np.array([[4, 5, 6]]), max_length=5, coverage=True)
+        >>> rules = [tfattn.rules.CoveragePenalty(0.2)]
+        >>> beam_search(model.step, state, 1, 5, rules=rules).tokens.shape
+        TensorShape([1, 1, 5])
+
+    Source: Wu et al. 2016, arXiv:1609.08144, equation 14.
+    """
+
+    tensors = ("strength",)
+    lowers_only = True
+    beams_only = True
+    reads = "coverage"
+
+    def __init__(self, strength: float):
+        self.strength = np.float32(
+            _checks.non_negative_number("CoveragePenalty", "strength", strength)
+        )
+
+    def score_at_end(self, read: Tensor) -> Tensor:
+        # A source token that no step has looked at must not make the score -inf, which is that of
+        # a beam that does not exist.
+        seen = ops.clip(ops.cast(read, "float32"), 1e-30, 1.0)  # (R, S)
+        return self.strength * ops.sum(ops.log(seen), axis=-1)

@@ -1,0 +1,42 @@
+"""How long a text must be at least."""
+
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Tensor
+from tfattn.decoding.rules.base import Rule
+
+__all__ = ["MinLength"]
+
+
+class MinLength(Rule):
+    """Forbids the end token until some tokens are written.
+
+    At `max_length` a row ends all the same.
+
+    Args:
+        length: int of at least 0, how many tokens come before the end token.
+    Raises:
+        ValueError: `length` is not such an int.
+    Example: a step that would end at once, and likes token 5 next best.
+        >>> scores = np.array([[0.0, 0.0, 0.0, 2.0, 0.0, 1.0]], "float32")
+        >>> def step(tokens, position, state):
+        ...     return keras.ops.take(scores, 0 * tokens[:, 0], axis=0), state
+        >>> rules = [tfattn.rules.MinLength(2)]
+        >>> print(np.asarray(greedy_search(step, (), 1, 4, rules=rules)))
+        [[5 5 3 0]]
+    """
+
+    tensors = ("length",)
+    lowers_only = True
+
+    def __init__(self, length: int):
+        self.length = np.int32(_checks.non_negative_int("MinLength", "length", length))
+
+    def adjust(
+        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
+    ) -> tuple[Tensor, tuple]:
+        is_end = ops.arange(ops.shape(logits)[1], dtype="int32") == self.end_id
+        forbidden = ops.logical_and(is_end, position < self.length)
+        return ops.where(forbidden, -float("inf"), logits), state

@@ -1,0 +1,97 @@
+"""Rules against saying the same again."""
+
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Tensor
+from tfattn.decoding.rules.base import Rule, marked
+
+__all__ = ["NoRepeatNgrams", "RepetitionPenalty"]
+
+
+class RepetitionPenalty(Rule):
+    """Makes tokens less likely that are already written.
+
+        score / penalty    where the score is positive
+        score · penalty    where it is negative
+
+    The begin token does not count as written.
+
+    Args:
+        penalty: finite number θ of at least 1. 1 changes nothing.
+    Raises:
+        ValueError: `penalty` is not such a number.
+    Example: token 4 is the best at every step, and 5 comes close.
+        >>> scores = np.array([[0.0, 0.0, 0.0, 0.0, 2.0, 1.9]], "float32")
+        >>> def step(tokens, position, state):
+        ...     return keras.ops.take(scores, 0 * tokens[:, 0], axis=0), state
+        >>> rules = [tfattn.rules.RepetitionPenalty(1.2)]
+        >>> print(np.asarray(greedy_search(step, (), 1, 4, rules=rules)))
+        [[4 5 4 4]]
+
+    Source: Keskar et al. 2019, arXiv:1909.05858, section 4.1; differs from it in that a negative
+    score is multiplied, which would rise otherwise.
+    """
+
+    tensors = ("penalty",)
+    lowers_only = True
+
+    def __init__(self, penalty: float):
+        penalty = _checks.positive_number("RepetitionPenalty", "penalty", penalty)
+        if penalty < 1:
+            _checks.fail("RepetitionPenalty", "penalty", "be at least 1", penalty)
+        self.penalty = np.float32(penalty)
+
+    def adjust(
+        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
+    ) -> tuple[Tensor, tuple]:
+        seen = marked(tokens, _written(tokens, position), ops.shape(logits)[1])
+        less = ops.where(logits > 0, logits / self.penalty, logits * self.penalty)
+        return ops.where(seen, less, logits), state
+
+
+class NoRepeatNgrams(Rule):
+    """Forbids every token that would write some `size` tokens in a row a second time.
+
+    The begin token is part of none of them.
+
+    Args:
+        size: positive int n. 1 forbids every token that is already written.
+    Raises:
+        ValueError: `size` is not a positive int.
+    Example: a step that goes round in circles, 3 4 5 3 4 5.
+        >>> def step(tokens, position, state):
+        ...     last = keras.ops.take(tokens, position, axis=1)
+        ...     return keras.ops.one_hot((last + 1) % 3 + 3, 7), state
+        >>> rules = [tfattn.rules.NoRepeatNgrams(2)]
+        >>> print(np.asarray(greedy_search(step, (), 1, 5, begin_id=2, end_id=6, rules=rules)))
+        [[3 4 5 3 0]]
+
+    Source: Paulus et al. 2018, arXiv:1705.04304, section 2.5, with n = 3.
+    """
+
+    lowers_only = True
+
+    def __init__(self, size: int):
+        self.size = _checks.positive_int("NoRepeatNgrams", "size", size)
+
+    def adjust(
+        self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
+    ) -> tuple[Tensor, tuple]:
+        place = ops.arange(ops.shape(tokens)[1], dtype="int32")
+        # A token is forbidden at `position + 1` if it stands after the same n - 1 tokens as that.
+        same = ops.logical_and(place >= self.size, place <= position)  # (L,)
+        same = ops.broadcast_to(same, ops.shape(tokens))
+        for back in range(1, self.size):
+            before = ops.take(tokens, ops.maximum(place - back, 0), axis=1)
+            last = ops.take(tokens, ops.maximum(position + 1 - back, 0), axis=1)
+            same = ops.logical_and(same, before == last[:, None])
+        forbidden = marked(tokens, same, ops.shape(logits)[1])
+        return ops.where(forbidden, -float("inf"), logits), state
+
+
+def _written(tokens: Tensor, position: Tensor) -> Tensor:
+    """bool `(R, L)`, the places of what is written, without the begin token."""
+    place = ops.arange(ops.shape(tokens)[1], dtype="int32")
+    return ops.broadcast_to(ops.logical_and(place >= 1, place <= position), ops.shape(tokens))

@@ -1,0 +1,138 @@
+"""What happened to the beams of a search, step by step."""
+
+from typing import NamedTuple
+
+from keras import ops
+
+from tfattn._types import Tensor
+from tfattn.decoding.rules.base import marked
+
+__all__ = ["BeamTrace", "Candidates", "new_trace", "traced", "whole_trace"]
+
+_NO_SCORE = float("-inf")
+
+
+class BeamTrace(NamedTuple):
+    """What `beam_search` did at each of L steps, with K beams and M candidates a sentence.
+
+    A step continues each beam with its best tokens. Of these candidates the K best are kept, and
+    are the beams after that step, the best first (with `diverse`, the best of each group first). A
+    sentence that is done takes no more steps: its scores are then -inf.
+
+    Attributes:
+        tokens: int32 `(B, L, K)`, what each beam wrote; padding if it had ended before.
+        parents: int32 `(B, L, K)`, the beam of the step before that it goes on from; 0 at first.
+        scores: float32 `(B, L, K)`, by which beams are ranked; -inf where there is no beam.
+        ended: bool `(B, L, K)`, whether the beam has ended.
+        died: bool `(B, L, K)`, whether a beam of the step before has no beam that goes on from it.
+        candidate_tokens: int32 `(B, L, M)`.
+        candidate_parents: int32 `(B, L, M)`, the beam of the step before.
+        candidate_scores: float32 `(B, L, M)`; -inf where there is none.
+        kept: bool `(B, L, M)`, whether the candidate is among the beams after the step.
+    """
+
+    tokens: Tensor
+    parents: Tensor
+    scores: Tensor
+    ended: Tensor
+    died: Tensor
+    candidate_tokens: Tensor
+    candidate_parents: Tensor
+    candidate_scores: Tensor
+    kept: Tensor
+
+
+class Candidates(NamedTuple):
+    """What may be the next beams of each sentence, those of one parent side by side."""
+
+    tokens: Tensor  # int32 (B, M)
+    sums: Tensor  # float32 (B, M), of log-probabilities
+    scores: Tensor  # float32 (B, M)
+
+
+def new_trace(tokens: Tensor, num_beams: int, per_beam: int) -> dict[str, Tensor]:
+    """Room for every step; `tokens` are those of each sentence, `(B, 1 + L)`."""
+    shape = (ops.shape(tokens)[0] * num_beams, ops.shape(tokens)[1] - 1)  # (B·K, L)
+    many = (*shape, per_beam)
+    return {
+        "tokens": ops.zeros(shape, "int32"),
+        "parents": ops.zeros(shape, "int32"),
+        "scores": ops.full(shape, _NO_SCORE, "float32"),
+        "ended": ops.zeros(shape, "bool"),
+        "candidate_tokens": ops.zeros(many, "int32"),
+        "candidate_scores": ops.full(many, _NO_SCORE, "float32"),
+        "kept": ops.zeros(many, "bool"),
+    }
+
+
+def traced(
+    trace: dict[str, Tensor],
+    position: Tensor,
+    done: Tensor,
+    candidates: Candidates,
+    chosen: Tensor,
+    beams: dict[str, Tensor],
+) -> dict[str, Tensor]:
+    """The trace with one step more.
+
+    Args:
+        done: bool `(B·K,)`, whether the sentence was done before the step.
+        candidates: `(B, M)`.
+        chosen: int32 `(B, K)`, the places of the candidates that are kept.
+        beams: what the trace has of each beam, `(B·K,)`.
+    """
+    _, length, per_beam = trace["kept"].shape
+    places, num_beams = ops.shape(candidates.tokens)[1], chosen.shape[1]
+    kept = marked(chosen, ops.ones_like(chosen, dtype="bool"), places)
+    kept = ops.logical_and(kept, candidates.scores > _NO_SCORE)
+    exists = ops.logical_and(candidates.scores > _NO_SCORE, candidates.scores < float("inf"))
+    new = {
+        **beams,
+        "candidate_tokens": ops.where(exists, candidates.tokens, 0),
+        "candidate_scores": candidates.scores,
+        "kept": kept,
+    }
+    # The first step has candidates of one beam alone.
+    rest = [[0, 0], [0, num_beams * per_beam - places]]
+    for name, empty in (("candidate_tokens", 0), ("candidate_scores", _NO_SCORE), ("kept", False)):
+        padded = ops.pad(new[name], rest, constant_values=empty)
+        new[name] = ops.reshape(padded, (-1, per_beam))
+    here = ops.arange(ops.shape(trace["tokens"])[1], dtype="int32") == position
+    here = ops.logical_and(here, ops.logical_not(done)[:, None])  # (B·K, L)
+    return {
+        name: ops.where(
+            here if len(buffer.shape) == 2 else here[..., None], new[name][:, None], buffer
+        )
+        for name, buffer in trace.items()
+    }
+
+
+def whole_trace(trace: dict[str, Tensor], num_beams: int) -> BeamTrace:
+    """The trace by sentence and step."""
+    by_step = {}
+    for name, buffer in trace.items():
+        _, *sizes = ops.shape(buffer)
+        buffer = ops.reshape(buffer, (-1, num_beams, *sizes))
+        buffer = ops.swapaxes(buffer, 1, 2)  # (B, L, K), or (B, L, K, M / K)
+        by_step[name] = buffer
+    of_parent = ops.any(by_step["kept"], axis=-1)  # (B, L, K)
+    exists = by_step["scores"] > _NO_SCORE
+    first = ops.broadcast_to(ops.arange(num_beams) == 0, ops.shape(exists[:, :1]))
+    before = ops.concatenate([first, exists[:, :-1]], axis=1)
+    took_place = ops.any(exists, axis=-1, keepdims=True)
+    died = ops.logical_and(took_place, ops.logical_and(before, ops.logical_not(of_parent)))
+    tokens = by_step["candidate_tokens"]
+    beam = ops.arange(num_beams, dtype="int32")[:, None]
+    step = ops.arange(ops.shape(tokens)[1], dtype="int32")[:, None, None]
+    parents = ops.broadcast_to(ops.where(step == 0, 0, beam), ops.shape(tokens))
+    flat = {
+        name: ops.reshape(each, (*ops.shape(each)[:2], num_beams * each.shape[-1]))
+        for name, each in (
+            ("candidate_tokens", tokens),
+            ("candidate_parents", parents),
+            ("candidate_scores", by_step["candidate_scores"]),
+            ("kept", by_step["kept"]),
+        )
+    }
+    beams = {name: by_step[name] for name in ("tokens", "parents", "scores", "ended")}
+    return BeamTrace(died=died, **beams, **flat)

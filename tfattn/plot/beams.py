@@ -1,0 +1,250 @@
+"""What the beams of a search did, as a tree."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfattn import _checks, _optional
+from tfattn.plot import canvas
+
+__all__ = ["Beam", "beam_tree", "read_trace"]
+
+WHO = "beam_tree"
+ARRAYS = ("tokens", "parents", "scores", "ended", "died")
+CANDIDATES = ("candidate_tokens", "candidate_parents", "candidate_scores", "kept")
+
+# Inches: between beams, between steps, above the beams, left of them, between what is left out.
+ROW, GAP, TOP, MARGIN, LINE = 0.46, 0.5, 0.42, 0.55, 0.21
+KEPT, DEAD, BEST, LEFT_OUT = canvas.COLOURS[0], "0.62", canvas.COLOURS[1], "0.6"
+
+
+class Beam(NamedTuple):
+    """A beam after a step, or a candidate that was left out."""
+
+    word: str  # "" where the beam had ended before
+    parent: int  # of the beams after the step before
+    score: float
+    ended: bool = False
+    died: bool = False  # whether nothing goes on from it
+    best: bool = False  # whether it leads to the best result
+
+
+def beam_tree(
+    trace: Any,
+    words: Sequence[str] | Callable[[int], str],
+    row: int = 0,
+    left_out: int = 2,
+    title: str | None = None,
+    ax: canvas.Axes | None = None,
+) -> canvas.Figure:
+    """What a beam search did at every step, as a tree from left to right.
+
+    A column is a step, and its rows are the beams that were kept, each with its token and its
+    score. The way to the best result is orange. A beam from which none was kept is grey. Below the
+    beams, in light grey, are the best candidates that were left out. A dotted line is a hypothesis
+    that has ended and is still among the best.
+
+    Args:
+        trace: of `beam_search(..., return_trace=True)`.
+        words: the words by id, such as `vocabulary.words`; or a function from an id to its word.
+        row: int of at least 0, the sentence of the batch.
+        left_out: int of at least 0, how many of the candidates that were left out are shown.
+        title: a string above the tree.
+        ax: matplotlib axes to draw into. Defaults to those of a new figure.
+    Returns:
+        `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
+    Raises:
+        ValueError: `trace` is not that of a search; `words` lacks a token; `row` is outside the
+            batch.
+        ImportError: matplotlib is not installed.
+    Example:
+        >>> odds = np.log([[1e-9, 1e-9, 1e-9, 0.2, 0.5, 0.3]]).astype("float32")
+        >>> def step(tokens, position, state):
+        ...     return keras.ops.take(odds, 0 * tokens[:, 0], axis=0), state
+        >>> found = beam_search(step, (), 1, 3, num_beams=2, return_trace=True)
+        >>> words = ["<pad>", "<unk>", "<bos>", "<eos>", "a", "b"]
+        >>> figure = tfattn.plot.beam_tree(found.trace, words)
+    """
+    _checks.non_negative_int(WHO, "left_out", left_out)
+    canvas.check_title(WHO, title)
+    steps = read_trace(WHO, trace, words, row, left_out)
+    widths = [_width(beams + others) for beams, others in steps]
+    starts = np.cumsum([MARGIN + GAP, *(width + GAP for width in widths)])
+    places = [start + width / 2 for start, width in zip(starts, widths, strict=False)]
+    num_beams = max(len(beams) for beams, _ in steps)
+    num_others = max(len(others) for _, others in steps)
+    below = TOP + num_beams * ROW
+    width = max(starts[-1], canvas.LETTER * 1.25 * canvas.letters(title or ""))
+    height = below + num_others * LINE
+    axes = canvas.axes_of(WHO, ax, width + 0.2, height + (0.45 if title else 0.2))
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.set_axis_off()
+    axes.set_title(title or "", fontsize=canvas.MEDIUM)
+    _write(axes, (MARGIN - 0.06, TOP), "begin", "0.35", canvas.SMALL, ha="right")
+    if num_others:
+        _write(axes, (MARGIN - 0.06, below), "left out", LEFT_OUT, canvas.SMALL - 1, ha="right")
+    before = {0: (MARGIN, TOP)}  # where lines begin, by beam
+    for number, (beams, others) in enumerate(steps):
+        centre, half = places[number], widths[number] / 2
+        _write(axes, (centre, 0.08), f"step {number + 1}", "0.55", canvas.SMALL - 1)
+        after = {}
+        for at, beam in enumerate(beams):
+            y = TOP + at * ROW
+            colour = BEST if beam.best else DEAD if beam.died else KEPT
+            style = "-" if beam.word else ":"
+            strong = 1.8 if beam.best else 1.0
+            end = centre + half if not beam.word else centre - half
+            _line(axes, before[beam.parent], (end, y), colour, strong, style)
+            if beam.word:
+                _box(axes, (centre, y), 2 * half, beam, colour)
+            after[at] = (centre + half, y)
+        for at, beam in enumerate(others):
+            y = below + at * LINE
+            score = canvas.written(beam.score, ".2f")
+            _write(axes, (centre, y), f"{beam.word} {score}", LEFT_OUT, canvas.SMALL - 1)
+        before = after
+    return canvas.finished(axes)
+
+
+def read_trace(
+    who: str, trace: Any, words: Any, row: int, left_out: int
+) -> list[tuple[list[Beam], list[Beam]]]:
+    """For each step the beams, and the best candidates that were left out."""
+    arrays = _arrays(who, trace, row)
+    word = _by_id(who, words)
+    steps = int((arrays["scores"] > -np.inf).any(axis=1).sum())
+    if not steps:
+        _checks.fail(who, "trace", f"have a beam in row {row}", arrays["scores"].tolist())
+    best = _best_way(arrays, steps)
+    found = []
+    for step in range(steps):
+        tokens, parents, scores, ended = (arrays[name][step] for name in ARRAYS[:4])
+        dies = arrays["died"][step + 1] if step + 1 < steps else np.zeros(len(tokens), bool)
+        beams = [
+            Beam(
+                "" if step and arrays["ended"][step - 1][parents[k]] else word(tokens[k]),
+                int(parents[k]),
+                float(scores[k]),
+                bool(ended[k]),
+                bool(dies[k]),
+                bool(best[step] == k),
+            )
+            for k in np.flatnonzero(scores > -np.inf)
+        ]
+        tokens, parents, scores, kept = (arrays[name][step] for name in CANDIDATES)
+        others = np.flatnonzero(~kept & (scores > -np.inf))
+        others = others[np.argsort(-scores[others], kind="stable")][:left_out]
+        others = [
+            Beam(
+                _of(word, step, arrays, parents[m], tokens[m]),
+                int(parents[m]),
+                float(scores[m]),
+                died=True,
+            )
+            for m in others
+        ]
+        found.append((beams, others))
+    return found
+
+
+def _of(word, step, arrays, parent, token):
+    """The word of a candidate; that of a hypothesis which had ended is its end."""
+    while step and arrays["ended"][step - 1][parent]:
+        token, step = arrays["tokens"][step - 1][parent], step - 1
+        parent = arrays["parents"][step][parent]
+    return word(token)
+
+
+def _arrays(who: str, trace: Any, row: int) -> dict[str, np.ndarray]:
+    """The arrays of one sentence, by name."""
+    expected = "be that of beam_search(..., return_trace=True)"
+    _checks.non_negative_int(who, "row", row)
+    arrays = {}
+    for name in (*ARRAYS, *CANDIDATES):
+        try:
+            array = np.asarray(getattr(trace, name))
+        except AttributeError:
+            _checks.fail(who, "trace", expected, trace)
+        if array.ndim != 3:
+            _checks.fail(who, "trace", expected, trace)
+        if row >= len(array):
+            _checks.fail(who, "row", f"be below the batch size of `trace`, {len(array)}", row)
+        arrays[name] = array[row]
+    return arrays
+
+
+def _by_id(who: str, words: Any) -> Callable[[int], str]:
+    if callable(words):
+        return lambda token: str(words(int(token)))
+    words = _checks.strings(who, "words", words)
+
+    def word(token):
+        if token >= len(words):
+            _checks.fail(who, "words", f"have a word for each token, {token} too", len(words))
+        return words[token]
+
+    return word
+
+
+def _best_way(arrays: dict[str, np.ndarray], steps: int) -> list[int]:
+    """The beam at each step on the way to the best result."""
+    scores = arrays["scores"][steps - 1]
+    complete = np.where(arrays["ended"][steps - 1], scores, -np.inf)
+    at = int(np.argmax(complete if complete.max() > -np.inf else scores))
+    way = []
+    for step in reversed(range(steps)):
+        way.append(at)
+        at = int(arrays["parents"][step][at])
+    return way[::-1]
+
+
+def _width(beams: list[Beam]) -> float:
+    """Inches of a column."""
+    longest = canvas.longest(beam.word for beam in beams)
+    return max(0.5, canvas.LETTER * 1.15 * longest + 0.16)
+
+
+def _write(
+    axes: canvas.Axes, place: tuple, words: str, colour: str, size: float, ha: str = "center"
+) -> None:
+    options = {"ha": ha, "va": "center", "color": colour, "fontsize": size}
+    axes.text(*place, words, parse_math=False, **options)
+
+
+def _box(axes: canvas.Axes, place: tuple, width: float, beam: Beam, colour: str) -> None:
+    """A token, and the score of its beam."""
+    patches = _optional.find("matplotlib.patches", "plot", WHO)
+    x, y = place
+    box = patches.FancyBboxPatch(
+        (x - width / 2, y - 0.15),
+        width,
+        0.3,
+        boxstyle="round,pad=0,rounding_size=0.05",
+        facecolor="white",
+        edgecolor=colour,
+        linewidth=1.6 if beam.ended or beam.best else 0.9,
+        zorder=3,
+    )
+    axes.add_patch(box)
+    text = {"ha": "center", "va": "center", "zorder": 4}
+    ink = "0.45" if beam.died else "0.1"
+    axes.text(
+        x, y - 0.055, beam.word, fontsize=canvas.SMALL + 1, color=ink, parse_math=False, **text
+    )
+    score = canvas.written(beam.score, ".2f")
+    axes.text(x, y + 0.085, score, fontsize=canvas.SMALL - 2.5, color="0.45", **text)
+
+
+def _line(
+    axes: canvas.Axes, start: tuple, end: tuple, colour: str, width: float, style: str
+) -> None:
+    """A curve from a beam to one that goes on from it."""
+    paths = _optional.find("matplotlib.path", "plot", WHO)
+    patches = _optional.find("matplotlib.patches", "plot", WHO)
+    (x, y), (to_x, to_y) = start, end
+    bend = x + GAP / 2
+    points = [(x, y), (bend, y), (bend, to_y), (x + GAP, to_y), (to_x, to_y)]
+    codes = [paths.Path.MOVETO, *[paths.Path.CURVE4] * 3, paths.Path.LINETO]
+    options = {"edgecolor": colour, "linewidth": width, "linestyle": style, "facecolor": "none"}
+    axes.add_patch(patches.PathPatch(paths.Path(points, codes), zorder=2, **options))

@@ -1,0 +1,60 @@
+"""The model of a run in formats that other programs run."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+
+from tfattn import convert
+from tfattn.models.seq2seq import BahdanauSeq2Seq
+from tfattn.translator.arguments import EXPORTS
+from tfattn.translator.corpus import Words
+from tfattn.translator.folder import Folder
+
+__all__ = ["export"]
+
+
+def export(options: argparse.Namespace) -> None:
+    """Writes the model, and prints where it lies.
+
+    Raises:
+        ImportError, OSError, ValueError: what a user can mend.
+    """
+    folder = Folder(options.out)
+    path = options.into or folder.path / EXPORTS[options.to]
+    if path.exists():
+        raise ValueError(f"{path} is there already: --into names another path")
+    model, words = folder.load_model()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    WRITERS[options.to](model, words, path, options)
+    print(f"{options.to}: {path}")
+
+
+def _saved_model(model, words, path, options):
+    model.export(path, verbose=False)
+
+
+def _onnx(model, words, path, options):
+    convert.to_onnx(model, words, path)
+
+
+def _ctranslate2(model, words, path, options):
+    convert.to_ctranslate2(model, words, path, quantization=options.quantization)
+
+
+def _litert(model, words, path, options):
+    if isinstance(model, BahdanauSeq2Seq):
+        raise ValueError(
+            "--to litert: a recurrent model needs a known batch and source length; "
+            "docs/save-export-serve.md shows how to write it from Python"
+        )
+    model.export(path, format="litert", verbose=False)
+
+
+WRITERS: dict[str, Callable[[keras.Model, list[Words], Path, argparse.Namespace], None]] = {
+    "saved_model": _saved_model,
+    "onnx": _onnx,
+    "ctranslate2": _ctranslate2,
+    "litert": _litert,
+}

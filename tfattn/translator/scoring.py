@@ -1,0 +1,96 @@
+"""BLEU of trained models: a row a run, a column a part of a corpus."""
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfattn import data, training
+from tfattn.translator import corpus, report
+from tfattn.translator.corpus import Pairs
+from tfattn.translator.folder import Folder, fingerprint
+
+__all__ = ["score"]
+
+GRAMMAR_SENTENCES = 1000
+
+
+def score(options: argparse.Namespace) -> None:
+    """Prints a table, with mean and standard deviation of several runs, and a line of JSON.
+
+    Raises:
+        ImportError, OSError, ValueError: what a user can mend.
+    """
+    training.corpus_bleu(["a"], ["a"])  # what is missing is missed before anything is translated
+    # Read first: a part that is not there is missed now.
+    runs = [(Folder(out), _parts(Folder(out), options)) for out in dict.fromkeys(options.out)]
+    width = max(len(str(out)) for out in (*options.out, DEVIATION))
+    print(" " * width, *(f"{part:>{_column(part)}}" for part in options.parts))
+    found = {}
+    for folder, parts in runs:
+        found[str(folder.path)] = dict(_bleu(folder, parts, options))
+        _print_row(str(folder.path), found[str(folder.path)], width)
+    result = {"beam": options.beam, "length_penalty": options.length_penalty, "runs": found}
+    if len(found) > 1:
+        for name, summary in (("mean", statistics.mean), (DEVIATION, statistics.stdev)):
+            result[name] = {
+                part: round(summary(run[part] for run in found.values()), 2)
+                for part in options.parts
+            }
+            _print_row(name, result[name], width)
+    print("result:", json.dumps(result))  # one line, for programs
+
+
+DEVIATION = "standard deviation"
+
+
+def _parts(folder: Folder, options: argparse.Namespace) -> dict[str, Pairs]:
+    """From the name of a part to its pairs."""
+    record = folder.read_record()
+    settings = record.get("settings", {})
+    path = options.data or record.get("data")
+    if path is None and "data" not in record:
+        raise ValueError(
+            f"no record in {folder.path} tells what its model learned from: name the files to "
+            "score with --data"
+        )
+    if path is None:
+        return {part: _held_out(folder, record, part, options.sentences) for part in options.parts}
+    read = argparse.Namespace(data=Path(path), languages=settings.get("languages", ("en", "de")))
+    return {part: corpus.read(read, part)[: options.sentences] for part in options.parts}
+
+
+def _held_out(folder, record, part, sentences):
+    """What a run of the grammar has not learned from."""
+    if part != "val":
+        raise ValueError(
+            f"--parts {part}: the model in {folder.path} learned from the grammar; name the files "
+            "to score with --data"
+        )
+    settings = record["settings"]
+    toy = data.toy_translation(settings["pairs"], seed=settings["seed"])
+    train, validation = data.split_pairs(toy, seed=settings["seed"])
+    if fingerprint(line for pair in (*train, *validation) for line in pair) != record["sentences"]:
+        raise ValueError(f"the grammar is not the one that the run in {folder.path} learned from")
+    return validation[: sentences or GRAMMAR_SENTENCES]
+
+
+def _bleu(
+    folder: Folder, parts: dict[str, Pairs], options: argparse.Namespace
+) -> Iterator[tuple[str, float]]:
+    model, words = folder.load_model()
+    for part, pairs in parts.items():
+        sources, references = zip(*pairs, strict=True)
+        hypotheses = report.translate(
+            model, sources, words, report.search(options), progress=report.bar()
+        )
+        yield part, round(training.corpus_bleu(hypotheses, references), 2)
+
+
+def _print_row(name: str, row: dict[str, float], width: int) -> None:
+    print(f"{name:{width}}", *(f"{row[part]:{_column(part)}.2f}" for part in row), flush=True)
+
+
+def _column(part: str) -> int:
+    return max(len(part), len("100.00"))
