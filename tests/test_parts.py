@@ -10,7 +10,7 @@ from keras import ops
 import tfattn
 from tests import reference
 from tests.paths import PATHS
-from tests.tensors import both_ways, dtype_of, tf
+from tests.tensors import both_ways, dtype_of, numpy, tf
 
 B, T, S, D = 2, 3, 7, 10
 
