@@ -1,6 +1,7 @@
 """The streamed path of JAX and PyTorch gives what the dense path gives, and holds no square."""
 
 import itertools
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -67,7 +68,7 @@ def connected(gradients, arguments):
     "seed, row",
     [
         pytest.param(
-            at, row, id=" ".join(map(str, row.values())), marks=[pytest.mark.slow] * (at > 9)
+            at, row, id=" ".join(map(str, row.values())), marks=[pytest.mark.slow] * (at > 3)
         )
         for at, row in enumerate(ROWS)
     ],
@@ -79,6 +80,7 @@ def test_output_and_every_gradient_equal_the_dense_path(seed, row):
     assert_close(here, both_ways(function, arguments, rule, "dense", biased))
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("rule", [None, masks.causal(), masks.padding([5, 0]), Earlier(1)])
 def test_three_axes(rule):
     function, arguments = problem(3)
@@ -87,6 +89,7 @@ def test_three_axes(rule):
     assert_close(here, both_ways(function, arguments, rule, "dense"))
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("rule", [None, masks.causal(), masks.window(3)])
 @pytest.mark.parametrize("dtype, tolerance", [("float16", 3e-3), ("bfloat16", 3e-2)])
 def test_half_precision(dtype, tolerance, rule):
@@ -115,6 +118,7 @@ def test_operands_of_several_dtypes(dtypes):
     assert_close(here, there, 3e-2)
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("score", ["scaled dot", "additive", "gaussian"])
 @pytest.mark.parametrize("rule", [None, masks.causal()])
 def test_second_derivatives_equal_the_dense_path(score, rule):
@@ -137,6 +141,7 @@ def second(function, arguments, rule, path, block=(4, 6)):
     return connected(gradients, arguments)
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf"), 3e38])
 @pytest.mark.parametrize("score", ["scaled dot", "additive", "gaussian"])
 def test_what_lies_under_the_mask_reaches_nothing(score, broken):
@@ -148,6 +153,7 @@ def test_what_lies_under_the_mask_reaches_nothing(score, broken):
     assert_close(both_ways(function, [query, key, value, *rest], rule), clean, 1e-6)
 
 
+@pytest.mark.slow(keep=4)
 @pytest.mark.parametrize(
     "rule",
     [
@@ -189,6 +195,7 @@ def test_fully_masked_queries_pool_to_zero_with_zero_gradients():
     assert all(np.isfinite(g).all() for g in gradients)
 
 
+@pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("block", [(4, 6), (64, 64)])
 @pytest.mark.parametrize("hiding", [-np.inf, np.finfo("float32").min, -1e9])
 def test_a_bias_that_hides_keys_is_no_mask_and_no_nan(hiding, block):
@@ -336,6 +343,7 @@ def largest_of_torch(run, operands):
     return sizes.largest
 
 
+@pytest.mark.slow(keep=4)
 @pytest.mark.parametrize("rule", [None, masks.causal(), masks.window(40), masks.padding([150])])
 @pytest.mark.parametrize("score", ["scaled dot", "additive"])
 def test_nothing_of_the_size_of_the_square_is_held(score, rule):
@@ -581,7 +589,7 @@ def test_second_derivatives_of_what_pytorchs_kernel_computed(rule, monkeypatch):
 
 
 MEMORY_OF_A_STEP = """
-import resource, sys, torch, tfattn
+import re, sys, torch, tfattn
 
 def step(tokens):
     query, key, value = (torch.randn(1, 1, tokens, 16, requires_grad=True) for _ in range(3))
@@ -589,7 +597,7 @@ def step(tokens):
     output.sum().backward()
 
 def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return int(re.search("VmHWM:\\s*(\\d+) kB", open("/proc/self/status").read())[1]) * 1024
 
 step(256)
 for tokens in map(int, sys.argv[2:]):
@@ -601,6 +609,7 @@ for tokens in map(int, sys.argv[2:]):
 
 @needs_torch
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads Linux's /proc")
 def test_memory_of_pytorchs_kernel_grows_with_the_tokens_and_not_with_their_square():
     grown = [int(line) for line in printed("-c", MEMORY_OF_A_STEP, "streamed", 8192, 16384).split()]
     assert sum(grown) < 16384**2 * 4 / 8

@@ -290,7 +290,13 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["known lengths", "unknown lengths"])
+@pytest.mark.parametrize(
+    "known",
+    [
+        pytest.param(True, id="known lengths"),
+        pytest.param(False, id="unknown lengths", marks=pytest.mark.tensorflow),
+    ],
+)
 @pytest.mark.parametrize("queries, keys", [(5, 7), (7, 5), (3, 11), (1, 7), (6, 6), (2, 1)])
 @pytest.mark.parametrize("name", EXACT)
 def test_keys_that_no_query_sees_are_told_exactly(name, queries, keys, known):

@@ -71,7 +71,7 @@ print("done", keras.backend.backend())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(keep=0 if BACKEND == "tensorflow" else 1)
 @pytest.mark.parametrize("backend", OTHERS)
 def test_a_model_is_trained_searched_drawn_and_saved(backend, tmp_path):
     if importlib.util.find_spec(backend) is None:

@@ -23,10 +23,14 @@ EPOCHS = 4
 
 
 def start(*arguments, out, cache, **environment):
-    """`train.py` as a process of its own."""
+    """`train.py` as a process of its own, which finds no TensorFlow."""
+    hiding = cache / "hiding"
+    hiding.mkdir(parents=True, exist_ok=True)
+    # Python runs a module of this name when it starts.
+    (hiding / "sitecustomize.py").write_text("import sys\nsys.modules['tensorflow'] = None\n")
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONPATH": os.pathsep.join([str(hiding), *(path for path in sys.path if path)]),
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # compiling takes most of the time
         "JAX_COMPILATION_CACHE_DIR": str(cache),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -104,6 +108,7 @@ def test_a_job_that_lost_a_process_says_so_and_goes_on_to_the_end_of_one_that_di
     first, second = finished(*tasks)
     assert result(first) | {"seconds": 0} == wanted | {"seconds": 0}
     assert "result:" not in second and "Epoch" not in second
+    assert first.startswith("process 0 of 2: pid") and second.startswith("process 1 of 2: pid")
     ours, theirs = (dict(np.load(folder / "run.backup")) for folder in (cut, whole))
     assert ours.keys() == theirs.keys()
     for name in theirs:  # the weights, the optimizer, the seeds, the logs
@@ -118,6 +123,30 @@ def test_a_folder_that_holds_a_run_is_left_alone_without_resume(tmp_path):
     assert job.returncode == 2 and "--resume goes on with it" in errors
 
 
+ADDRESS = "127.0.0.1:12345"
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ({"coordinator": ADDRESS}, "--coordinator needs --processes and --process-id beside it"),
+        ({"coordinator": ADDRESS, "processes": 2}, "--coordinator needs --processes and --process"),
+        ({"coordinator": ADDRESS, "process-id": 0}, "--coordinator needs --processes and --proc"),
+        ({"processes": 2, "process-id": 0}, "--process-id needs --coordinator beside it"),
+        (
+            {"coordinator": ADDRESS, "processes": 2, "process-id": 2},
+            "--process-id must be from 0 to 1",
+        ),
+        ({"coordinator": ADDRESS, "processes": 2, "process-id": -1}, "--process-id must be from 0"),
+    ],
+)
+def test_a_place_that_is_told_by_halves_is_refused(place, message, tmp_path):
+    options = [word for name, value in place.items() for word in (f"--{name}", str(value))]
+    job = start(*options, out=tmp_path, cache=tmp_path)
+    _, errors = job.communicate()
+    assert job.returncode == 2 and message in errors
+
+
 def losses_of(processes):
     done = python(
         EXAMPLES / "multi_worker.py",
@@ -127,6 +156,7 @@ def losses_of(processes):
     return [line for line in done.stdout.splitlines() if line.startswith("epoch")]
 
 
+@pytest.mark.tensorflow
 def test_a_loop_of_ones_own_learns_the_same_from_two_workers_of_tensorflow():
     one, two = losses_of(1), losses_of(2)
     numbers = [
