@@ -17,6 +17,7 @@ from tests.test_decoding_translate import (
     ENGLISH,
     GERMAN,
     MODELS,
+    WordForWord,
     megabytes,
     most_calls,
     some_sentences,
@@ -623,3 +624,51 @@ def test_a_bad_argument_of_a_rule_is_refused(make, argument, expected):
 def test_rules_that_do_not_fit_a_search_are_refused(some, argument, expected):
     with pytest.raises(ValueError, match=f"^greedy_search: `{argument}` must {expected}"):
         decoding.greedy_search(trigram, tables(0, 2, 7), 2, 4, rules=some, **IDS)
+
+
+# Room for what a rule writes.
+
+
+@pytest.mark.parametrize("search", [decoding.greedy_search, decoding.beam_search])
+def test_required_tokens_need_room_in_each_row_and_not_in_the_longest_alone(search):
+    table = tables(0, 2, 7)
+    message = "`max_length` must be at least 4 for row 0, for the tokens of RequiredTokens and the "
+    with pytest.raises(ValueError, match=f"{message}end token. Received: max_length=3$"):
+        search(trigram, table, 2, [3, 11], rules=[rules.RequiredTokens([4, [5, 6]])], **IDS)
+    own = rules.RequiredTokens([[], [4, [5, 6]]], per_sentence=True)
+    search(trigram, table, 2, [1, 5], rules=[own], **IDS)
+    with pytest.raises(ValueError, match="`max_length` must be at least 4 for row 1, .*length=2$"):
+        search(trigram, table, 2, [11, 2], rules=[own], **IDS)
+
+
+def test_translate_refuses_what_a_sentence_has_no_room_for_before_it_translates_any():
+    model = WordForWord()
+    sentences = ["one " * 40, "", "two"]
+    own = [rules.RequiredTokens([[], [4] * 999, [4] * 29], per_sentence=True)]
+    search = functools.partial(decoding.greedy_search, rules=own)
+    message = r"^translate: `max_length` must be at least 30 for sentences\[2\], for the tokens of"
+    with pytest.raises(ValueError, match=message):
+        decoding.translate(model, sentences, ENGLISH, GERMAN, search)
+    with pytest.raises(ValueError, match=r"at least 30 for sentences\[2\]"):
+        decoding.translate(model, sentences, ENGLISH, GERMAN, search, max_length=29)
+    assert not model.shapes
+
+
+@pytest.mark.parametrize("search", [decoding.greedy_search, decoding.beam_search])
+def test_a_prefix_needs_room_in_its_row(search):
+    table = tables(0, 2, 7)
+    search(trigram, table, 2, 3, rules=[rules.TargetPrefix([[5, 4, 3, PAD], [4, PAD, END]])], **IDS)
+    message = "`max_length` must be at least 3, for the tokens of TargetPrefix. Received: .*=2$"
+    with pytest.raises(ValueError, match=message):
+        search(trigram, table, 2, 2, rules=[rules.TargetPrefix([5, 4, 3])], **IDS)
+    with pytest.raises(ValueError, match="`max_length` must be at least 3 for row 1, for the tok"):
+        search(trigram, table, 2, [5, 2], rules=[rules.TargetPrefix([[4], [5, 4, 3]])], **IDS)
+
+
+@pytest.mark.parametrize("tokens", [[5, END, 3], [[4], [END, END]], [[4, 4], [END, PAD, 5]]])
+def test_nothing_of_a_prefix_comes_after_the_end_token(tokens):
+    message = "^TargetPrefix: `tokens` must hold the end token, 2, as the last of a sequence alone"
+    with pytest.raises(ValueError, match=message):
+        decoding.greedy_search(
+            trigram, tables(0, 2, 7), 2, 5, rules=[rules.TargetPrefix(tokens)], **IDS
+        )

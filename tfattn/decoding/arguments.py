@@ -11,7 +11,15 @@ from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.state import paths_of_pasts
 
-__all__ = ["Settings", "Start", "checked_arguments"]
+__all__ = ["Ids", "Settings", "Start", "checked_arguments", "checked_limits"]
+
+
+class Ids(NamedTuple):
+    """The tokens that mean something to a search."""
+
+    begin_id: int = 2
+    end_id: int = 3
+    padding_id: int = 0
 
 
 class Settings(NamedTuple):
@@ -22,6 +30,10 @@ class Settings(NamedTuple):
     padding_id: int
     return_state: bool
     drop_done_rows: bool
+
+    @property
+    def ids(self) -> Ids:
+        return Ids(self.begin_id, self.end_id, self.padding_id)
 
 
 class Start(NamedTuple):
@@ -47,7 +59,7 @@ def checked_arguments(
         _checks.fail(who, "step", "be callable, see `tfattn.decoding`", step)
     if not ops.is_tensor(batch_size):
         _checks.positive_int(who, "batch_size", batch_size)
-    limits = _limits(who, max_length, batch_size)
+    limits = checked_limits(who, max_length, batch_size)
     longest = int(np.max(limits))
     drop_done_rows = keras.backend.backend() == "tensorflow"
     if drop_done_rows:
@@ -70,7 +82,7 @@ def checked_arguments(
     return settings, Start(tokens, limits), _checked_state(who, state, tokens.shape[0], longest)
 
 
-def _limits(
+def checked_limits(
     who: str, max_length: int | Sequence[int], batch_size: int | Tensor
 ) -> np.integer | np.ndarray:
     """`max_length` as a NumPy integer, or integers `(B,)`."""

@@ -9,10 +9,10 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
-from tfattn.decoding.arguments import Settings, Start, checked_arguments
+from tfattn.decoding.arguments import Settings, Start, checked_arguments, checked_limits
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.loop import advance, begin, decode
-from tfattn.decoding.rules.base import Form, Rule
+from tfattn.decoding.rules.base import Form, Rule, check_room
 from tfattn.decoding.search import Found, Search
 from tfattn.decoding.state import take_rows
 
@@ -144,7 +144,8 @@ def planned(
         who, step, state, batch_size, max_length, *ids, return_state
     )
     longest = start.tokens.shape[1] - 1
-    rules = _checked_rules(who, rules, batch_size, longest, kind)
+    limits = checked_limits(who, max_length, batch_size)
+    rules = _checked_rules(who, rules, batch_size, limits, settings, kind)
     tables = tuple(
         {name: ops.convert_to_tensor(getattr(rule, name)) for name in rule.tensors}
         for rule in rules
@@ -157,7 +158,8 @@ def _checked_rules(
     who: str,
     rules: Sequence[Rule],
     batch_size: int | Tensor,
-    longest: int,
+    limits: np.integer | np.ndarray,
+    settings: Settings,
     kind: Callable[..., Search],
 ) -> tuple[Rule, ...]:
     if not isinstance(rules, list | tuple):
@@ -167,16 +169,18 @@ def _checked_rules(
             _checks.fail(who, "rules", "hold rules of `tfattn.rules`", rule)
         if rule.beams_only and not kind.sums:
             _checks.fail(who, "rules", "hold none that is for `beam_search` alone", rule)
-        if rule.num_rows is not None and not ops.is_tensor(batch_size):
-            if rule.num_rows != batch_size:
-                expected = f"have a row for each sentence, `batch_size`={batch_size} of them"
-                _checks.fail(who, "rules", expected, rule)
+        rows = batch_size
+        if ops.is_tensor(batch_size):
+            rows = len(limits) if np.ndim(limits) else rule.num_rows
+        if rule.num_rows not in (None, rows):
+            expected = f"have a row for each sentence, `batch_size`={rows} of them"
+            _checks.fail(who, "rules", expected, rule)
         try:
             hash(Form.of(rule))
         except TypeError:
             expected = "hold rules whose attributes can be hashed, or are named in `tensors`"
             _checks.fail(who, "rules", expected, rule)
-        rule.check(who, longest)
+        check_room(who, rule, limits, settings.ids)
     return tuple(rules)
 
 

@@ -7,9 +7,10 @@ import keras
 import numpy as np
 
 from tfattn import _checks
+from tfattn.decoding.arguments import Ids
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.greedy import greedy_search
-from tfattn.decoding.rules.base import Rule
+from tfattn.decoding.rules.base import Rule, check_room
 
 __all__ = ["limits", "translate"]
 
@@ -76,6 +77,12 @@ def translate(
     longest = getattr(model, "max_source_length", None)
     for i, ids in enumerate(sources):
         check_reach("translate", f"sentences[{i}]", sentences[i], len(ids), longest)
+    check_rooms(
+        "translate",
+        rules,
+        [_limit_of(model, ids, source_vocabulary, max_length) for ids in sources],
+        target_vocabulary,
+    )
     translations = [""] * len(sentences)
     bar = keras.utils.Progbar(len(sentences), unit_name="sentence", verbose=int(progress))
     done = sources.count([])
@@ -135,6 +142,15 @@ def rules_of(who: str, search: Callable, count: int) -> Sequence[Rule]:
             expected = f"have rules with a row for each of the {count} sentences, or for all"
             _checks.fail(who, "search", expected, rule)
     return rules
+
+
+def check_rooms(
+    who: str, rules: Sequence[Rule], limits: Sequence[int], target_vocabulary: Any
+) -> None:
+    """Raises where a rule cannot be kept in as many tokens as a sentence may have."""
+    ids = Ids(**special_ids(target_vocabulary))
+    for rule in rules:
+        check_room(who, rule, np.asarray(limits, "int64"), ids, row="sentences[{}]")
 
 
 def check_reach(who: str, argument: str, sentence: str, count: int, longest: int | None) -> None:
@@ -200,6 +216,13 @@ def limits(lengths: Any, reach: int | None) -> np.ndarray:
 def limits_of(model: Any, ids: np.ndarray) -> np.ndarray:
     """The same for each row of `(B, S)` padded ids, as far as the model's positions reach."""
     return limits(np.count_nonzero(ids, axis=1), getattr(model, "max_target_length", None))
+
+
+def _limit_of(model: Any, ids: list[int], vocabulary: Any, max_length: int | None) -> int:
+    """Most tokens to write for a sentence; an empty one is not translated, and has any room."""
+    if not ids:
+        return np.iinfo("int64").max
+    return max_length or int(limits_of(model, np.array([[*ids, vocabulary.end_id]]))[0])
 
 
 def _rounded(length: Any) -> Any:

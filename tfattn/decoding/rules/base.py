@@ -9,12 +9,14 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
+from tfattn.decoding.arguments import Ids
 
 __all__ = [
     "NO_TOKEN",
     "Form",
     "Rule",
     "check_ids_below",
+    "check_room",
     "checked_ids",
     "checked_phrases",
     "counted",
@@ -100,8 +102,14 @@ class Rule:
         """
         raise NotImplementedError
 
-    def check(self, who: str, longest: int) -> None:
-        """Raises a ValueError where the rule cannot be kept in `longest` tokens."""
+    def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
+        """(The fewest tokens in which the rule can be kept, one number or ints `(B,)`; what takes
+        them, in words.) A search refuses a smaller `max_length`.
+
+        Args:
+            ids: `begin_id`, `end_id` and `padding_id` of the search.
+        """
+        return 0, ""
 
     def check_vocabulary(self, size: int) -> None:
         """Raises a ValueError where the rule names tokens that a vocabulary of that size lacks."""
@@ -200,6 +208,25 @@ def padded(rows: Sequence[Sequence[int]], width: int, left: bool = False) -> np.
     for line, row in zip(table, rows, strict=True):
         line[width - len(row) if left else 0 :][: len(row)] = row
     return table
+
+
+def check_room(
+    who: str, rule: Rule, limits: np.integer | np.ndarray, ids: Ids, row: str = "row {}"
+) -> None:
+    """Raises unless a rule can be kept in as many tokens as rows may have.
+
+    Args:
+        limits: one for all rows, or `(B,)`.
+        row: what a row is called, by its place.
+    """
+    needed, what = rule.room(ids)
+    needed, limits = np.broadcast_arrays(needed, limits)
+    short = np.flatnonzero(limits < needed)
+    if len(short):
+        place = short[0]
+        where = f" for {row.format(place)}" if needed.ndim else ""
+        expected = f"be at least {needed.flat[place]}{where}, for {what}"
+        _checks.fail(who, "max_length", expected, int(limits.flat[place]))
 
 
 def check_ids_below(who: str, argument: str, table: np.ndarray, size: int) -> None:

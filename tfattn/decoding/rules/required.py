@@ -8,6 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
+from tfattn.decoding.arguments import Ids
 from tfattn.decoding.rules.base import NO_TOKEN, Rule, check_ids_below, checked_phrases, padded
 
 __all__ = ["RequiredTokens"]
@@ -32,8 +33,8 @@ class RequiredTokens(Rule):
         per_sentence: whether `tokens` has a list for each sentence.
     Raises:
         ValueError: `tokens` holds no ids; in a search, an id is not in the vocabulary, the
-            sequences and the end token are more than `max_length` tokens, or there are not as many
-            lists as sentences.
+            sequences and the end token are more than the `max_length` of their row, or there are
+            not as many lists as sentences.
     Example: a step that counts up to the end token.
         >>> def step(tokens, position, state):
         ...     last = keras.ops.take(tokens, position, axis=1)[:, None]
@@ -161,11 +162,11 @@ class RequiredTokens(Rule):
             complete = ops.where(ops.logical_and(same, lengths == count), True, complete)
         return begun, complete
 
-    def check(self, who: str, longest: int) -> None:
-        needed = int(np.sum(self.tokens != NO_TOKEN, axis=(-2, -1)).max()) + 1
-        if needed > longest:
-            expected = f"be at least {needed}, for the tokens of RequiredTokens and the end token"
-            _checks.fail(who, "max_length", expected, longest)
+    def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
+        needed = np.sum(self.tokens != NO_TOKEN, axis=(-2, -1))
+        # A sentence without such tokens needs no more room than any other.
+        needed = np.where(needed > 0, needed + 1, 0)
+        return needed, "the tokens of RequiredTokens and the end token"
 
     def check_vocabulary(self, size: int) -> None:
         check_ids_below("RequiredTokens", "tokens", self.tokens, size)
