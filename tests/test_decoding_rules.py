@@ -672,3 +672,23 @@ def test_nothing_of_a_prefix_comes_after_the_end_token(tokens):
         decoding.greedy_search(
             trigram, tables(0, 2, 7), 2, 5, rules=[rules.TargetPrefix(tokens)], **IDS
         )
+
+
+@pytest.mark.parametrize("values", [(1, True, 1.0), ((1,), (True,), (1.0,))], ids=str)
+def test_numbers_that_are_equal_but_of_other_types_are_other_rules(values):
+    class OnlyBooleans(rules.Rule):
+        """All but token 5 is forbidden, where the value is a bool."""
+
+        def __init__(self, value):
+            self.value = value
+
+        def adjust(self, logits, tokens, position, state):
+            (value,) = self.value if isinstance(self.value, tuple) else (self.value,)
+            others = ops.arange(ops.shape(logits)[1]) != 5
+            return (ops.where(others, -1e9, logits) if value is True else logits), state
+
+    table = tables(0, 1, 7)
+    table[..., 5] -= 99.0
+    for value in values:
+        found = decoding.greedy_search(trigram, table, 1, 3, rules=[OnlyBooleans(value)], **IDS)
+        assert (numpy(found).tolist() == [[5, 5, 5]]) == (value is values[1])

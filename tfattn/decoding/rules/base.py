@@ -147,17 +147,24 @@ class Form(NamedTuple):
 
     kind: type
     others: tuple[tuple[str, Hashable], ...]
+    types: tuple[Any, ...]  # of the others, since 1 equals True and 1.0
 
     @classmethod
     def of(cls, rule: Rule) -> "Form":
         others = [(name, value) for name, value in vars(rule).items() if name not in rule.tensors]
-        return cls(type(rule), tuple(sorted(others)))
+        others = tuple(sorted(others, key=lambda pair: pair[0]))
+        return cls(type(rule), others, _types_in(others))
 
     def filled(self, tensors: dict[str, Tensor], **ids: int) -> Rule:
         """The rule again, with tensors, and with the ids of a search."""
         rule = object.__new__(self.kind)
         vars(rule).update(self.others, **tensors, **ids)
         return rule
+
+
+def _types_in(value: Any) -> Any:
+    """The type of a value, and of what is in it if it is a tuple."""
+    return (type(value), *map(_types_in, value)) if isinstance(value, tuple) else type(value)
 
 
 def marked(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
