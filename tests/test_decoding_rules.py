@@ -692,3 +692,16 @@ def test_numbers_that_are_equal_but_of_other_types_are_other_rules(values):
     for value in values:
         found = decoding.greedy_search(trigram, table, 1, 3, rules=[OnlyBooleans(value)], **IDS)
         assert (numpy(found).tolist() == [[5, 5, 5]]) == (value is values[1])
+
+
+@pytest.mark.parametrize("rule", [rules.RequiredTokens, rules.ForbiddenTokens])
+def test_words_become_tokens_and_an_unknown_word_is_refused(rule):
+    tokens = rules.tokens_of(GERMAN, ["zwei", "fünf zwei"])
+    assert tokens == [[7], [4, 7]] and rule(tokens)
+    assert rules.tokens_of(GERMAN, ()) == []
+    for words in (["zwei", "zebra"], ["zwei zebra"]):
+        message = f"^tokens_of: `words` must be in the vocabulary. Received: words='{words[-1]}'$"
+        with pytest.raises(ValueError, match=message):
+            rule(rules.tokens_of(GERMAN, words))
+    with pytest.raises(ValueError, match="^tokens_of: `words` must hold no empty word"):
+        rules.tokens_of(GERMAN, ["zwei", ""])

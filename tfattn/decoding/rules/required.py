@@ -27,7 +27,7 @@ class RequiredTokens(Rule):
     missing, and the next token of one that is begun, is a candidate however low its score is.
 
     Args:
-        tokens: ids or sequences of ids, such as `[vocabulary.encode(word) for word in words]`, for
+        tokens: ids or sequences of ids, such as `tfattn.rules.tokens_of(vocabulary, words)`, for
             every sentence. With `per_sentence`, such a list for each sentence, which may be empty;
             in `translate`, one for each of `sentences`.
         per_sentence: whether `tokens` has a list for each sentence.
