@@ -705,3 +705,11 @@ def test_words_become_tokens_and_an_unknown_word_is_refused(rule):
             rule(rules.tokens_of(GERMAN, words))
     with pytest.raises(ValueError, match="^tokens_of: `words` must hold no empty word"):
         rules.tokens_of(GERMAN, ["zwei", ""])
+
+
+@pytest.mark.parametrize("token", [BEGIN, END, PAD])
+def test_a_token_that_means_something_to_a_search_cannot_be_required(token):
+    sentence = "RequiredTokens: `tokens` must hold neither the begin, the end nor the padding token"
+    for own in (rules.RequiredTokens([5, [4, token]]), rules.RequiredTokens([[[token, 3]]], True)):
+        with pytest.raises(ValueError, match=f"^{sentence}. Received: tokens={token}$"):
+            decoding.greedy_search(trigram, tables(0, 1, 7), 1, 5, rules=[own], **IDS)

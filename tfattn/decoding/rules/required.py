@@ -32,9 +32,9 @@ class RequiredTokens(Rule):
             in `translate`, one for each of `sentences`.
         per_sentence: whether `tokens` has a list for each sentence.
     Raises:
-        ValueError: `tokens` holds no ids; in a search, an id is not in the vocabulary, the
-            sequences and the end token are more than the `max_length` of their row, or there are
-            not as many lists as sentences.
+        ValueError: `tokens` holds no ids; in a search, an id is not in the vocabulary, or is the
+            begin, the end or the padding token; the sequences and the end token are more than the
+            `max_length` of their row; or there are not as many lists as sentences.
     Example: a step that counts up to the end token.
         >>> def step(tokens, position, state):
         ...     last = keras.ops.take(tokens, position, axis=1)[:, None]
@@ -163,6 +163,10 @@ class RequiredTokens(Rule):
         return begun, complete
 
     def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
+        special = np.isin(self.tokens, ids)
+        if np.any(special):
+            expected = "hold neither the begin, the end nor the padding token"
+            _checks.fail("RequiredTokens", "tokens", expected, int(self.tokens[special][0]))
         needed = np.sum(self.tokens != NO_TOKEN, axis=(-2, -1))
         # A sentence without such tokens needs no more room than any other.
         needed = np.where(needed > 0, needed + 1, 0)
