@@ -713,3 +713,17 @@ def test_a_token_that_means_something_to_a_search_cannot_be_required(token):
     for own in (rules.RequiredTokens([5, [4, token]]), rules.RequiredTokens([[[token, 3]]], True)):
         with pytest.raises(ValueError, match=f"^{sentence}. Received: tokens={token}$"):
             decoding.greedy_search(trigram, tables(0, 1, 7), 1, 5, rules=[own], **IDS)
+
+
+@pytest.mark.parametrize("name", ["greedy", "beams"])
+def test_a_sentence_without_a_token_to_write_is_named_by_its_place_in_the_list(name):
+    """Batches are sorted by length, and filled up with their last row."""
+    sentences, prefixes = ["two", "", "one two one", "one two", "one"], [[], [], [], [6], []]
+    own = [rules.TargetPrefix(prefixes), rules.ForbiddenTokens([6])]
+    run = {"greedy": decoding.greedy_search, "beams": decoding.beam_search}[name]
+    search = functools.partial(run, rules=own)
+    message = (
+        r"^(greedy|beam)_search: `rules` must leave each row a token to write; sentences\[3\] "
+    )
+    with pytest.raises(ValueError, match=f"{message}has none to begin with. Received: rules=.Tar"):
+        decoding.translate(WordForWord(), sentences, ENGLISH, GERMAN, search, batch_size=4)

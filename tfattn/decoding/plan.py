@@ -16,7 +16,29 @@ from tfattn.decoding.rules.base import Form, Rule, check_room
 from tfattn.decoding.search import Found, Search
 from tfattn.decoding.state import take_rows
 
-__all__ = ["Plan", "Progress", "planned"]
+__all__ = ["NothingLeftError", "Plan", "Progress", "planned"]
+
+
+class NothingLeftError(ValueError):
+    """Rules left a row no token to write.
+
+    Attributes:
+        who: name of the search.
+        place: of the row in its batch.
+        written: how many tokens the row had.
+    """
+
+    @classmethod
+    def of(
+        cls, who: str, rules: Sequence[Rule], place: int, written: int, row: str | None = None
+    ) -> "NothingLeftError":
+        """Args: see the attributes; `row` is what the row is called."""
+        row = f"row {place}" if row is None else row
+        after = f"after {written} tokens" if written else "to begin with"
+        expected = f"leave each row a token to write; {row} has none {after}"
+        error = cls(f"{who}: `rules` must {expected}. Received: rules={tuple(rules)!r}")
+        error.who, error.place, error.written = who, place, written
+        return error
 
 
 class Key(NamedTuple):
@@ -113,9 +135,7 @@ class Plan(NamedTuple):
         stuck = np.flatnonzero(ops.convert_to_numpy(seen["stuck"]))
         if len(stuck):
             written = int(ops.convert_to_numpy(seen["written"])[stuck[0]])
-            expected = f"leave each row a token to write; row {stuck[0]} has none"
-            expected += f" after {written} tokens" if written else " to begin with"
-            _checks.fail(self.who, "rules", expected, self.rules)
+            raise NothingLeftError.of(self.who, self.rules, int(stuck[0]), written)
 
 
 def planned(

@@ -10,6 +10,7 @@ from tfattn import _checks
 from tfattn.decoding.arguments import Ids
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.greedy import greedy_search
+from tfattn.decoding.plan import NothingLeftError
 from tfattn.decoding.rules.base import Rule, check_room
 
 __all__ = ["limits", "translate"]
@@ -53,7 +54,8 @@ def translate(
     Returns:
         A list of strings, in the order of `sentences`; "" for an empty one.
     Raises:
-        ValueError: `sentences` is a single string, or holds anything but strings; a vocabulary has
+        ValueError: rules leave a sentence no token to write, or `max_length` leaves them no room;
+            `sentences` is a single string, or holds anything but strings; a vocabulary has
             another size than the model's; a size is not a positive int; a sentence is too long for
             the model (found before any is translated).
     Example:
@@ -91,14 +93,18 @@ def translate(
         most = max_length or limits_of(model, ids)
         places = [*batch, *[batch[-1]] * (len(ids) - len(batch))]
         of_batch = {"rules": [rule.take(places) for rule in rules]} if rules else {}
-        found = search(
-            model.step,
-            encoded(model, ids, int(np.max(most)), rules),
-            len(ids),
-            most,
-            **special_ids(target_vocabulary),
-            **of_batch,
-        )
+        try:
+            found = search(
+                model.step,
+                encoded(model, ids, int(np.max(most)), rules),
+                len(ids),
+                most,
+                **special_ids(target_vocabulary),
+                **of_batch,
+            )
+        except NothingLeftError as error:
+            row = f"sentences[{places[error.place]}]"
+            raise NothingLeftError.of(error.who, rules, error.place, error.written, row) from None
         found = keras.ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
         best = found[:, 0] if found.ndim == 3 else found  # (B, L)
         for i, tokens in zip(batch, best, strict=False):
