@@ -727,3 +727,12 @@ def test_a_sentence_without_a_token_to_write_is_named_by_its_place_in_the_list(n
     )
     with pytest.raises(ValueError, match=f"{message}has none to begin with. Received: rules=.Tar"):
         decoding.translate(WordForWord(), sentences, ENGLISH, GERMAN, search, batch_size=4)
+
+
+def test_a_model_that_cannot_be_asked_for_coverage_is_refused_by_name():
+    search = functools.partial(decoding.beam_search, rules=[rules.CoveragePenalty(0.2)])
+    message = "`model` must have an `encode` with the argument `coverage`, for CoveragePenalty. Rec"
+    with pytest.raises(ValueError, match=f"^translate: {message}"):
+        decoding.translate(WordForWord(), ["one"], ENGLISH, GERMAN, search)
+    with pytest.raises(ValueError, match=f"^translate_stream: {message}"):
+        decoding.translate_stream(WordForWord(), "one", ENGLISH, GERMAN, search)

@@ -93,6 +93,7 @@ def translate_stream(
     if max_length is not None:
         _checks.positive_int(who, "max_length", max_length)
     rules = translation.rules_of(who, search, 1)
+    translation.check_read(who, model, rules)
     ids = source_vocabulary.encode(sentence)
     longest = getattr(model, "max_source_length", None)
     translation.check_reach(who, "sentence", sentence, len(ids), longest)

@@ -1,5 +1,6 @@
 """Text in, text out: whole lists of sentences through a model and a search."""
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -36,7 +37,8 @@ def translate(
 
     Args:
         model: has `step`, and `encode(source, max_length)` from integers `(B, S)` to the state of
-            a step; such as `Transformer`. If it has `max_source_length` and `max_target_length`,
+            a step; such as `Transformer`. For `CoveragePenalty`, an `encode` that takes
+            `coverage=True` too. If it has `max_source_length` and `max_target_length`,
             they bound both sides.
         sentences: iterable of strings that the source vocabulary can encode.
         source_vocabulary, target_vocabulary: such as `tfattn.data.Vocabulary`.
@@ -79,6 +81,7 @@ def translate(
     longest = getattr(model, "max_source_length", None)
     for i, ids in enumerate(sources):
         check_reach("translate", f"sentences[{i}]", sentences[i], len(ids), longest)
+    check_read("translate", model, rules)
     check_rooms(
         "translate",
         rules,
@@ -148,6 +151,19 @@ def rules_of(who: str, search: Callable, count: int) -> Sequence[Rule]:
             expected = f"have rules with a row for each of the {count} sentences, or for all"
             _checks.fail(who, "search", expected, rule)
     return rules
+
+
+def check_read(who: str, model: Any, rules: Sequence[Rule]) -> None:
+    """Raises where a rule reads what a model's `encode` cannot be asked for."""
+    if not _read_by(rules):
+        return
+    arguments = inspect.signature(model.encode).parameters
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in arguments.values()):
+        return
+    for rule in rules:
+        if rule.reads is not None and rule.reads not in arguments:
+            expected = f"have an `encode` with the argument `{rule.reads}`"
+            _checks.fail(who, "model", f"{expected}, for {type(rule).__name__}", model)
 
 
 def check_rooms(
