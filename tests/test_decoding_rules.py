@@ -343,6 +343,24 @@ def test_beams_with_required_tokens_find_better_texts_than_the_last_moment_allow
     assert -1e-3 <= gap < 0.5 * late_gap
 
 
+@pytest.mark.parametrize("num_beams", [2, 4, 8])
+def test_a_short_text_with_all_required_tokens_is_not_lost_to_beams_that_end_worse(num_beams):
+    """One token is likely; required tokens and the end are all as unlikely at every step."""
+    odds = np.full((1, 37), 0.5 / 34, "float32")
+    odds[0, [PAD, BEGIN, 23]] = 1e-9, 1e-9, 0.5
+    required = [5, 6, 7, 8, 9, 10]
+
+    def step(tokens, position, state):
+        return ops.take(np.log(odds), 0 * tokens[:, 0], axis=0), state
+
+    options = {"num_beams": num_beams, "length_penalty": 0.0, **IDS}
+    own = [rules.RequiredTokens(required)]
+    found = decoding.beam_search(step, (), 1, 24, rules=own, **options)
+    tokens = numpy(found.tokens)[0, 0].tolist()
+    assert sorted(tokens[:6]) == required and tokens[6:] == [END, *[PAD] * 17]
+    assert float(found.scores[0, 0]) == pytest.approx(7 * np.log(0.5 / 34), rel=1e-5)
+
+
 # One compiled loop.
 
 

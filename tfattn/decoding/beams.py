@@ -236,8 +236,13 @@ class _BeamSearch(Search):
             return candidates, ops.cast(top_k(candidates.scores, self.width)[1], "int32")
         met = sum(rule.tokens_met(tokens, written, position, state) for rule, state in required)
         most = sum(rule.count * rule.width for rule, _ in required)
-        met = ops.reshape(met, shape)
-        return candidates, _in_turns(candidates.scores, met, most + 1, self.width)
+        # The best that has ended is a group of its own: open beams with the same tokens may score
+        # more now and less at their ends.
+        ends = ops.logical_or(found.ended[:, None], tokens == self.settings.end_id)
+        ended = ops.where(ops.reshape(ends, shape), candidates.scores, _NO_SCORE)
+        is_best = ops.logical_and(ended > _NO_SCORE, ended == ops.max(ended, 1, keepdims=True))
+        group = ops.where(is_best, most + 1, ops.reshape(met, shape))
+        return candidates, _in_turns(candidates.scores, group, most + 2, self.width)
 
     def _choose_by_groups(
         self, logits: Tensor, position: Tensor, beams: "_Beams", width: int
@@ -414,7 +419,8 @@ def _log_softmax(logits: Tensor) -> Tensor:
 
 def _in_turns(scores: Tensor, group: Tensor, groups: int, count: int) -> Tensor:
     """Places `(B, count)` of candidates `(B, M)`: the best of each group, then the second best of
-    each, and so on; in each turn the best first.
+    each, and so on. The first turn begins with the highest group; every other one, and a single
+    place, with the best score.
 
     Args:
         group: int32 `(B, M)`, below `groups`.
@@ -423,6 +429,10 @@ def _in_turns(scores: Tensor, group: Tensor, groups: int, count: int) -> Tensor:
     scores, order = top_k(scores, number)  # the best first
     is_of = ops.one_hot(ops.take_along_axis(group, order, axis=1), groups, dtype="int32")
     turn = ops.sum(is_of * ops.cumsum(is_of, axis=1), axis=-1)  # (B, M)
+    # What comes first has the least; groups in the first turn have less than any second one has.
+    if count > 1:
+        of_group = ops.take_along_axis(group, order, axis=1)
+        turn = ops.where(turn == 1, 1 - ops.cast(of_group, turn.dtype), turn)
     turn = ops.where(scores == _NO_SCORE, number + 1, turn)
     first = top_k(-ops.cast(turn, "float32"), count)[1]
     return ops.cast(ops.take_along_axis(order, first, axis=1), "int32")

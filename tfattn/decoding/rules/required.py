@@ -23,8 +23,10 @@ class RequiredTokens(Rule):
     rule forbids one of their tokens.
 
     Beams that have different numbers of these tokens are kept side by side: of the places, each
-    number gets as many as the others, as far as it has beams. The first token of a sequence that is
-    missing, and the next token of one that is begun, is a candidate however low its score is.
+    number gets as many as the others, as far as it has beams, and the best that has ended gets one
+    of its own. Where there are fewer places than numbers, the greatest numbers get them. The first
+    token of a sequence that is missing, and the next token of one that is begun, is a candidate
+    however low its score is; not so with `DiverseBeams`, whose groups choose by their ranks alone.
 
     Args:
         tokens: ids or sequences of ids, such as `tfattn.rules.tokens_of(vocabulary, words)`, for
