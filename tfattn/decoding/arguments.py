@@ -49,9 +49,7 @@ def checked_arguments(
     state: Any,
     batch_size: int | Tensor,
     max_length: int | Sequence[int],
-    begin_id: int,
-    end_id: int,
-    padding_id: int,
+    ids: Ids,
     return_state: bool,
 ) -> tuple[Settings, Start, Any]:
     """(settings, start, the state in the backend's tensors), from the arguments of a search."""
@@ -69,14 +67,12 @@ def checked_arguments(
         # or for export, so inside of one every row stays to the end.
         drop_done_rows = tf.executing_eagerly()
     settings = Settings(
-        _checks.non_negative_int(who, "begin_id", begin_id),
-        _checks.non_negative_int(who, "end_id", end_id),
-        _checks.non_negative_int(who, "padding_id", padding_id),
+        *(_checks.non_negative_int(who, name, token) for name, token in ids._asdict().items()),
         _checks.boolean(who, "return_state", return_state),
         drop_done_rows,
     )
-    begin = ops.full((batch_size, 1), begin_id, dtype="int32")
-    rest = ops.full((batch_size, longest), padding_id, dtype="int32")
+    begin = ops.full((batch_size, 1), ids.begin_id, dtype="int32")
+    rest = ops.full((batch_size, longest), ids.padding_id, dtype="int32")
     tokens = ops.concatenate([begin, rest], axis=1)
     limits = ops.broadcast_to(ops.convert_to_tensor(limits, dtype="int32"), ops.shape(tokens)[:1])
     return settings, Start(tokens, limits), _checked_state(who, state, tokens.shape[0], longest)

@@ -8,6 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
+from tfattn.decoding.arguments import Ids
 from tfattn.decoding.best import best_tokens, top_k
 from tfattn.decoding.diverse import DiverseBeams
 from tfattn.decoding.plan import Plan, planned
@@ -110,20 +111,20 @@ def beam_search(
     `tfattn.rules.CoveragePenalty`.
     """
     plan = plan_beams(
-        step,
-        state,
-        batch_size,
-        max_length,
-        num_beams,
-        length_penalty,
-        num_results,
-        begin_id,
-        end_id,
-        padding_id,
-        return_state,
-        rules,
-        diverse,
-        return_trace,
+        step=step,
+        state=state,
+        batch_size=batch_size,
+        max_length=max_length,
+        num_beams=num_beams,
+        length_penalty=length_penalty,
+        num_results=num_results,
+        begin_id=begin_id,
+        end_id=end_id,
+        padding_id=padding_id,
+        return_state=return_state,
+        rules=rules,
+        diverse=diverse,
+        return_trace=return_trace,
     )
     results, state = plan.run()
     shape = (batch_size, num_results)
@@ -174,9 +175,19 @@ def plan_beams(
             "strength": ops.convert_to_tensor(strength, dtype="float32"),
         }
 
-    ids = (begin_id, end_id, padding_id)
-    arguments = (who, step, state, batch_size, max_length, ids, return_state, rules)
-    return planned(*arguments, _BeamSearch, options, tensors)
+    return planned(
+        who,
+        _BeamSearch,
+        options,
+        tensors,
+        step=step,
+        state=state,
+        batch_size=batch_size,
+        max_length=max_length,
+        ids=Ids(begin_id, end_id, padding_id),
+        return_state=return_state,
+        rules=rules,
+    )
 
 
 @dataclasses.dataclass(kw_only=True)

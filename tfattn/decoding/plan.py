@@ -9,7 +9,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
-from tfattn.decoding.arguments import Settings, Start, checked_arguments, checked_limits
+from tfattn.decoding.arguments import Ids, Settings, Start, checked_arguments, checked_limits
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.loop import advance, begin, decode
 from tfattn.decoding.rules.base import Form, Rule, check_room
@@ -140,28 +140,29 @@ class Plan(NamedTuple):
 
 def planned(
     who: str,
+    kind: Callable[..., Search],
+    options: dict[str, Any],
+    tensors: Callable[[int], dict[str, Tensor]] = lambda length: {},
+    *,
     step: Step,
     state: Any,
     batch_size: int | Tensor,
     max_length: int | Sequence[int],
-    ids: tuple[int, int, int],
+    ids: Ids,
     return_state: bool,
     rules: Sequence[Rule],
-    kind: Callable[..., Search],
-    options: dict[str, Any],
-    tensors: Callable[[int], dict[str, Tensor]] = lambda length: {},
 ) -> Plan:
     """The plan of a search, its arguments checked.
 
     Args:
         who: name of the search.
-        ids: begin, end and padding.
         kind: of search, called with `options` and what `tensors` gives.
         options: hashable.
         tensors: from the greatest length to what the compiled search takes by name.
+        step, state, batch_size, max_length, ids, return_state, rules: those of the search.
     """
     settings, start, state = checked_arguments(
-        who, step, state, batch_size, max_length, *ids, return_state
+        who, step, state, batch_size, max_length, ids, return_state
     )
     longest = start.tokens.shape[1] - 1
     limits = checked_limits(who, max_length, batch_size)
