@@ -361,6 +361,29 @@ def test_a_short_text_with_all_required_tokens_is_not_lost_to_beams_that_end_wor
     assert float(found.scores[0, 0]) == pytest.approx(7 * np.log(0.5 / 34), rel=1e-5)
 
 
+def test_a_rule_of_ones_own_keeps_kinds_of_beams_side_by_side():
+    """Of two beams one may end in 5, however unlikely it is."""
+
+    class Apart(rules.Rule):
+        lowers_only, kinds, more = True, 2, 1
+
+        def tokens_met(self, candidates, tokens, position, state):
+            return ops.cast(candidates == 5, "int32")
+
+        def more_candidates(self, gains, candidates, logits, tokens, position, state):
+            gains = ops.concatenate([gains, logits[:, 5:6]], axis=1)
+            return gains, ops.concatenate([candidates, 0 * candidates[:, :1] + 5], axis=1)
+
+    table = tables(0, 1, 7)
+    table[..., 5] -= 50.0
+    table[..., END] -= 99.0
+    for own, wanted in (([Apart()], True), ([], False)):
+        options = {"num_beams": 2, "num_results": 2, "rules": own, **IDS}
+        found = decoding.beam_search(trigram, table, 1, 4, **options)
+        assert (5 in numpy(found.tokens)[0, 1]) == wanted
+        assert 5 not in numpy(found.tokens)[0, 0]
+
+
 # One compiled loop.
 
 

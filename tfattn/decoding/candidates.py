@@ -7,8 +7,7 @@ from keras import ops
 
 from tfattn._types import Tensor
 from tfattn.decoding.best import best_tokens, top_k
-from tfattn.decoding.rules.base import counted
-from tfattn.decoding.rules.required import RequiredTokens
+from tfattn.decoding.rules.base import Rule, counted
 from tfattn.decoding.search import Found, Search
 from tfattn.decoding.state import take_rows
 from tfattn.decoding.trace import Candidates, new_trace, traced, whole_trace
@@ -84,7 +83,7 @@ class BeamSearch(Search):
         if not required:
             return candidates, ops.cast(top_k(candidates.scores, self.width)[1], "int32")
         met = sum(rule.tokens_met(tokens, written, position, state) for rule, state in required)
-        most = sum(rule.count * rule.width for rule, _ in required)
+        most = sum(rule.kinds - 1 for rule, _ in required)
         # The best that has ended is a group of its own: open beams with the same tokens may score
         # more now and less at their ends.
         ends = ops.logical_or(found.ended[:, None], tokens == self.settings.end_id)
@@ -134,12 +133,12 @@ class BeamSearch(Search):
         together = (ops.concatenate(each, axis=1) for each in zip(*parts, strict=True))
         return Candidates(*together), ops.concatenate(chosen, axis=1)
 
-    def _required(self, found: Found) -> list[tuple[RequiredTokens, dict[str, Tensor]]]:
+    def _required(self, found: Found) -> list[tuple[Rule, Any]]:
         """The rules by which beams are kept side by side, with their states."""
         if not self.rules:
             return []
         pairs = zip(self.rules, found.ruled.states, strict=True)
-        return [(rule, state) for rule, state in pairs if isinstance(rule, RequiredTokens)]
+        return [(rule, state) for rule, state in pairs if rule.kinds > 1]
 
     def _beams(self, found: Found) -> "_Beams":
         at_end = found.ruled.at_end if self._has_score_at_end else None
@@ -222,7 +221,7 @@ class BeamSearch(Search):
         if trace is None:  # before the first step
             per_beam = self.width // (self.groups or 1)
             if self.groups is None:
-                per_beam += sum(rule.count for rule, _ in self._required(found))
+                per_beam += sum(rule.more for rule, _ in self._required(found))
             trace = new_trace(found.tokens, self.width, per_beam)
             done = ops.repeat(done, self.width)
         ended, limits = take_rows(found.ended, rows), take_rows(found.limits, rows)

@@ -43,6 +43,9 @@ class Rule:
         per_row: whether each array of `tensors` has a row for each sentence.
         lowers_only: whether no score ever rises. A beam search then stops sooner.
         beams_only: whether the rule is about beams alone; other searches refuse it.
+        kinds: int; with more than 1, a beam search keeps beams of different kinds side by side.
+            `tokens_met` then tells them, from 0 to kinds - 1.
+        more: int, how many candidates `more_candidates` adds for each beam.
         reads: name of an entry that the state of the step must have, or None. `translate` passes
             the name to `model.encode`, as `coverage=True`.
     Example: a rule of one's own, by which token 7 comes at every third place.
@@ -64,6 +67,8 @@ class Rule:
     per_row: bool = False
     lowers_only: bool = False
     beams_only: bool = False
+    kinds: int = 1
+    more: int = 0
     reads: str | None = None
 
     def start(self, tokens: Tensor, limits: Tensor) -> Any:
@@ -101,6 +106,35 @@ class Rule:
             read: the entry of the step's state that `reads` names, after the step.
         """
         raise NotImplementedError
+
+    def tokens_met(
+        self, candidates: Tensor, tokens: Tensor, position: Tensor, state: Any
+    ) -> Tensor:
+        """int32 `(R, N)`, the kind of each beam with each candidate. For rules with `kinds`.
+
+        Args:
+            candidates: int32 `(R, N)`, for the token at `position + 1`.
+            tokens, position, state: see `adjust`; the state is the new one.
+        """
+        raise NotImplementedError
+
+    def more_candidates(
+        self,
+        gains: Tensor,
+        candidates: Tensor,
+        logits: Tensor,
+        tokens: Tensor,
+        position: Tensor,
+        state: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """Gains and candidates `(R, N + more)`, beside those of `(R, N)`. For rules with `kinds`.
+
+        Args:
+            gains: float32 `(R, N)`, what the candidates add to the sum of a beam; -inf for none.
+            logits: float32 `(R, V)`, what each token would add.
+            candidates, tokens, position, state: see `tokens_met`.
+        """
+        return gains, candidates
 
     def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
         """(The fewest tokens in which the rule can be kept, one number or ints `(B,)`; what takes

@@ -69,6 +69,15 @@ class RequiredTokens(Rule):
         self.tokens = table if per_sentence else table[0]
         self.count, self.width = count, width
 
+    @property
+    def kinds(self) -> int:
+        """Beams with each number of required tokens are kept side by side."""
+        return self.count * self.width + 1
+
+    @property
+    def more(self) -> int:
+        return self.count
+
     def start(self, tokens: Tensor, limits: Tensor) -> dict[str, Tensor]:
         """The phrases `(B, C, P)` of each row, which of them are met `(B, C)`, and its limit."""
         shape = (ops.shape(tokens)[0], self.count, self.width)
