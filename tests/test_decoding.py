@@ -1,6 +1,7 @@
 """Greedy search over toy steps and over a Transformer."""
 
 import gc
+import inspect
 import logging
 import weakref
 
@@ -398,3 +399,10 @@ def test_what_is_no_array_in_a_result_belongs_to_the_shapes_that_it_is_of():
         run = compiling.compiled(with_its_length, model.step, None)
         found = run(as_tensor(np.zeros(length, "int32")))
         assert int(found["length"]) == length and numpy(found["tokens"]).tolist() == [1] * length
+
+
+@pytest.mark.parametrize("search", ["greedy_search", "sample", "beam_search"])
+def test_what_a_stream_plans_has_the_arguments_and_defaults_of_its_search(search):
+    function = getattr(decoding, search)
+    plan = decoding.streaming._PLANS[function]
+    assert inspect.signature(plan).parameters == inspect.signature(function).parameters

@@ -17,6 +17,7 @@ from tests.test_decoding_translate import (
     ENGLISH,
     GERMAN,
     MODELS,
+    WordForWord,
     megabytes,
     most_calls,
     some_sentences,
@@ -342,6 +343,47 @@ def test_beams_with_required_tokens_find_better_texts_than_the_last_moment_allow
     assert -1e-3 <= gap < 0.5 * late_gap
 
 
+@pytest.mark.parametrize("num_beams", [2, 4, 8])
+def test_a_short_text_with_all_required_tokens_is_not_lost_to_beams_that_end_worse(num_beams):
+    """One token is likely; required tokens and the end are all as unlikely at every step."""
+    odds = np.full((1, 37), 0.5 / 34, "float32")
+    odds[0, [PAD, BEGIN, 23]] = 1e-9, 1e-9, 0.5
+    required = [5, 6, 7, 8, 9, 10]
+
+    def step(tokens, position, state):
+        return ops.take(np.log(odds), 0 * tokens[:, 0], axis=0), state
+
+    options = {"num_beams": num_beams, "length_penalty": 0.0, **IDS}
+    own = [rules.RequiredTokens(required)]
+    found = decoding.beam_search(step, (), 1, 24, rules=own, **options)
+    tokens = numpy(found.tokens)[0, 0].tolist()
+    assert sorted(tokens[:6]) == required and tokens[6:] == [END, *[PAD] * 17]
+    assert float(found.scores[0, 0]) == pytest.approx(7 * np.log(0.5 / 34), rel=1e-5)
+
+
+def test_a_rule_of_ones_own_keeps_kinds_of_beams_side_by_side():
+    """Of two beams one may end in 5, however unlikely it is."""
+
+    class Apart(rules.Rule):
+        lowers_only, kinds, more = True, 2, 1
+
+        def tokens_met(self, candidates, tokens, position, state):
+            return ops.cast(candidates == 5, "int32")
+
+        def more_candidates(self, gains, candidates, logits, tokens, position, state):
+            gains = ops.concatenate([gains, logits[:, 5:6]], axis=1)
+            return gains, ops.concatenate([candidates, 0 * candidates[:, :1] + 5], axis=1)
+
+    table = tables(0, 1, 7)
+    table[..., 5] -= 50.0
+    table[..., END] -= 99.0
+    for own, wanted in (([Apart()], True), ([], False)):
+        options = {"num_beams": 2, "num_results": 2, "rules": own, **IDS}
+        found = decoding.beam_search(trigram, table, 1, 4, **options)
+        assert (5 in numpy(found.tokens)[0, 1]) == wanted
+        assert 5 not in numpy(found.tokens)[0, 0]
+
+
 # One compiled loop.
 
 
@@ -623,3 +665,115 @@ def test_a_bad_argument_of_a_rule_is_refused(make, argument, expected):
 def test_rules_that_do_not_fit_a_search_are_refused(some, argument, expected):
     with pytest.raises(ValueError, match=f"^greedy_search: `{argument}` must {expected}"):
         decoding.greedy_search(trigram, tables(0, 2, 7), 2, 4, rules=some, **IDS)
+
+
+# Room for what a rule writes.
+
+
+@pytest.mark.parametrize("search", [decoding.greedy_search, decoding.beam_search])
+def test_required_tokens_need_room_in_each_row_and_not_in_the_longest_alone(search):
+    table = tables(0, 2, 7)
+    message = "`max_length` must be at least 4 for row 0, for the tokens of RequiredTokens and the "
+    with pytest.raises(ValueError, match=f"{message}end token. Received: max_length=3$"):
+        search(trigram, table, 2, [3, 11], rules=[rules.RequiredTokens([4, [5, 6]])], **IDS)
+    own = rules.RequiredTokens([[], [4, [5, 6]]], per_sentence=True)
+    search(trigram, table, 2, [1, 5], rules=[own], **IDS)
+    with pytest.raises(ValueError, match="`max_length` must be at least 4 for row 1, .*length=2$"):
+        search(trigram, table, 2, [11, 2], rules=[own], **IDS)
+
+
+def test_translate_refuses_what_a_sentence_has_no_room_for_before_it_translates_any():
+    model = WordForWord()
+    sentences = ["one " * 40, "", "two"]
+    own = [rules.RequiredTokens([[], [4] * 999, [4] * 29], per_sentence=True)]
+    search = functools.partial(decoding.greedy_search, rules=own)
+    message = r"^translate: `max_length` must be at least 30 for sentences\[2\], for the tokens of"
+    with pytest.raises(ValueError, match=message):
+        decoding.translate(model, sentences, ENGLISH, GERMAN, search)
+    with pytest.raises(ValueError, match=r"at least 30 for sentences\[2\]"):
+        decoding.translate(model, sentences, ENGLISH, GERMAN, search, max_length=29)
+    assert not model.shapes
+
+
+@pytest.mark.parametrize("search", [decoding.greedy_search, decoding.beam_search])
+def test_a_prefix_needs_room_in_its_row(search):
+    table = tables(0, 2, 7)
+    search(trigram, table, 2, 3, rules=[rules.TargetPrefix([[5, 4, 3, PAD], [4, PAD, END]])], **IDS)
+    message = "`max_length` must be at least 3, for the tokens of TargetPrefix. Received: .*=2$"
+    with pytest.raises(ValueError, match=message):
+        search(trigram, table, 2, 2, rules=[rules.TargetPrefix([5, 4, 3])], **IDS)
+    with pytest.raises(ValueError, match="`max_length` must be at least 3 for row 1, for the tok"):
+        search(trigram, table, 2, [5, 2], rules=[rules.TargetPrefix([[4], [5, 4, 3]])], **IDS)
+
+
+@pytest.mark.parametrize("tokens", [[5, END, 3], [[4], [END, END]], [[4, 4], [END, PAD, 5]]])
+def test_nothing_of_a_prefix_comes_after_the_end_token(tokens):
+    message = "^TargetPrefix: `tokens` must hold the end token, 2, as the last of a sequence alone"
+    with pytest.raises(ValueError, match=message):
+        decoding.greedy_search(
+            trigram, tables(0, 2, 7), 2, 5, rules=[rules.TargetPrefix(tokens)], **IDS
+        )
+
+
+@pytest.mark.parametrize("values", [(1, True, 1.0), ((1,), (True,), (1.0,))], ids=str)
+def test_numbers_that_are_equal_but_of_other_types_are_other_rules(values):
+    class OnlyBooleans(rules.Rule):
+        """All but token 5 is forbidden, where the value is a bool."""
+
+        def __init__(self, value):
+            self.value = value
+
+        def adjust(self, logits, tokens, position, state):
+            (value,) = self.value if isinstance(self.value, tuple) else (self.value,)
+            others = ops.arange(ops.shape(logits)[1]) != 5
+            return (ops.where(others, -1e9, logits) if value is True else logits), state
+
+    table = tables(0, 1, 7)
+    table[..., 5] -= 99.0
+    for value in values:
+        found = decoding.greedy_search(trigram, table, 1, 3, rules=[OnlyBooleans(value)], **IDS)
+        assert (numpy(found).tolist() == [[5, 5, 5]]) == (value is values[1])
+
+
+@pytest.mark.parametrize("rule", [rules.RequiredTokens, rules.ForbiddenTokens])
+def test_words_become_tokens_and_an_unknown_word_is_refused(rule):
+    tokens = rules.tokens_of(GERMAN, ["zwei", "fünf zwei"])
+    assert tokens == [[7], [4, 7]] and rule(tokens)
+    assert rules.tokens_of(GERMAN, ()) == []
+    for words in (["zwei", "zebra"], ["zwei zebra"]):
+        message = f"^tokens_of: `words` must be in the vocabulary. Received: words='{words[-1]}'$"
+        with pytest.raises(ValueError, match=message):
+            rule(rules.tokens_of(GERMAN, words))
+    with pytest.raises(ValueError, match="^tokens_of: `words` must hold no empty word"):
+        rules.tokens_of(GERMAN, ["zwei", ""])
+
+
+@pytest.mark.parametrize("token", [BEGIN, END, PAD])
+def test_a_token_that_means_something_to_a_search_cannot_be_required(token):
+    sentence = "RequiredTokens: `tokens` must hold neither the begin, the end nor the padding token"
+    for own in (rules.RequiredTokens([5, [4, token]]), rules.RequiredTokens([[[token, 3]]], True)):
+        with pytest.raises(ValueError, match=f"^{sentence}. Received: tokens={token}$"):
+            decoding.greedy_search(trigram, tables(0, 1, 7), 1, 5, rules=[own], **IDS)
+
+
+@pytest.mark.parametrize("name", ["greedy", "beams"])
+def test_a_sentence_without_a_token_to_write_is_named_by_its_place_in_the_list(name):
+    """Batches are sorted by length, and filled up with their last row."""
+    sentences, prefixes = ["two", "", "one two one", "one two", "one"], [[], [], [], [6], []]
+    own = [rules.TargetPrefix(prefixes), rules.ForbiddenTokens([6])]
+    run = {"greedy": decoding.greedy_search, "beams": decoding.beam_search}[name]
+    search = functools.partial(run, rules=own)
+    message = (
+        r"^(greedy|beam)_search: `rules` must leave each row a token to write; sentences\[3\] "
+    )
+    with pytest.raises(ValueError, match=f"{message}has none to begin with. Received: rules=.Tar"):
+        decoding.translate(WordForWord(), sentences, ENGLISH, GERMAN, search, batch_size=4)
+
+
+def test_a_model_that_cannot_be_asked_for_coverage_is_refused_by_name():
+    search = functools.partial(decoding.beam_search, rules=[rules.CoveragePenalty(0.2)])
+    message = "`model` must have an `encode` with the argument `coverage`, for CoveragePenalty. Rec"
+    with pytest.raises(ValueError, match=f"^translate: {message}"):
+        decoding.translate(WordForWord(), ["one"], ENGLISH, GERMAN, search)
+    with pytest.raises(ValueError, match=f"^translate_stream: {message}"):
+        decoding.translate_stream(WordForWord(), "one", ENGLISH, GERMAN, search)

@@ -231,3 +231,12 @@ def test_a_bad_argument_of_a_streamed_translation_is_refused_at_once(argument, v
     }
     with pytest.raises(ValueError, match=f"^translate_stream: `{argument}` must {expected}"):
         tfattn.translate_stream(**arguments)
+
+
+@pytest.mark.parametrize("name", ["end_id", "begin_id", "padding_id", "max_length", "batch_size"])
+def test_an_option_that_a_stream_sets_itself_is_refused(name):
+    search = functools.partial(decoding.greedy_search, **{name: 6})
+    with pytest.raises(ValueError, match=f"^stream: `search` must have no option `{name}`, which"):
+        decoding.stream(trigram, tables(0, 1, 5), 3, search)
+    with pytest.raises(ValueError, match=f"^translate_stream: `search` must have no opt.*`{name}`"):
+        decoding.translate_stream(WordForWord(), "one", ENGLISH, GERMAN, search)

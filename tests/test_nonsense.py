@@ -967,6 +967,12 @@ TABLE = [
     row("rules.MinLength", rules.MinLength, length=(2, COUNT)),
     row("rules.MinP", rules.MinP, share=(0.1, SIZE)),
     row("rules.TypicalP", rules.TypicalP, mass=(0.9, SIZE)),
+    row(
+        "rules.tokens_of",
+        rules.tokens_of,
+        vocabulary=(WORDS, SIZE),
+        words=(["a", "b"], LIST_OF_TEXT | {"[]", "{}"}),
+    ),
     row("rules.CoveragePenalty", rules.CoveragePenalty, strength=(0.2, NON_NEGATIVE)),
     # Data.
     row("data.toy_translation", data.toy_translation, num_pairs=(3, SIZE), seed=(3, {"0", "-1"})),

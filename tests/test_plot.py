@@ -5,12 +5,14 @@ import re
 import sys
 import types
 
+import keras
 import matplotlib.colors
 import matplotlib.pyplot
 import numpy as np
 import pytest
 from matplotlib.patches import FancyBboxPatch, PathPatch
 
+import tfattn
 from tfattn import plot
 
 WORDS = ["the", "small", "cat", "sleeps", "."]
@@ -423,6 +425,34 @@ def test_words_of_a_tree_may_come_from_a_function_and_be_no_formula(tmp_path):
 def test_a_tree_refuses_what_does_not_fit(name, arguments, message):
     with pytest.raises(ValueError, match=f"{name}: {message}"):
         getattr(plot, name)(**{"trace": TRACE, "words": LETTERS, **arguments})
+
+
+def test_a_line_goes_on_from_its_beam_where_some_beams_do_not_exist():
+    """Two groups with one prefix: of four beams only the first of each group exists at first."""
+    odds = np.log([[0.01, 0.01, 0.01, 0.07, 0.4, 0.3, 0.2]]).astype("float32")
+
+    def step(tokens, position, state):
+        return keras.ops.take(odds, 0 * tokens[:, 0], axis=0), state
+
+    found = tfattn.beam_search(
+        step,
+        (),
+        1,
+        3,
+        num_beams=4,
+        rules=[tfattn.rules.TargetPrefix([5])],
+        diverse=tfattn.decoding.DiverseBeams(2),
+        return_trace=True,
+    )
+    assert np.isinf(found.trace.scores[0, 0]).tolist() == [False, True, False, True]
+    words = ["<pad>", "<unk>", "<bos>", "</s>", "a", "b", "c"]
+    page = plot.beam_viewer(found.trace, words)
+    shown = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.page)
+    first, second, _ = json.loads(shown[1])
+    assert [beam["word"] for beam in first["beams"]] == ["b", "b"]
+    assert [beam["parent"] for beam in second["beams"]] == [0, 0, 1, 1]
+    assert {beam["parent"] for beam in second["others"]} <= {0, 1}
+    plot.beam_tree(found.trace, words)
 
 
 def test_a_page_of_beams_holds_what_the_tree_shows_and_no_word_ends_its_data():

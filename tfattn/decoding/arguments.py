@@ -11,7 +11,15 @@ from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.state import paths_of_pasts
 
-__all__ = ["Settings", "Start", "checked_arguments"]
+__all__ = ["Ids", "Settings", "Start", "checked_arguments", "checked_limits"]
+
+
+class Ids(NamedTuple):
+    """The tokens that mean something to a search."""
+
+    begin_id: int = 2
+    end_id: int = 3
+    padding_id: int = 0
 
 
 class Settings(NamedTuple):
@@ -22,6 +30,10 @@ class Settings(NamedTuple):
     padding_id: int
     return_state: bool
     drop_done_rows: bool
+
+    @property
+    def ids(self) -> Ids:
+        return Ids(self.begin_id, self.end_id, self.padding_id)
 
 
 class Start(NamedTuple):
@@ -37,9 +49,7 @@ def checked_arguments(
     state: Any,
     batch_size: int | Tensor,
     max_length: int | Sequence[int],
-    begin_id: int,
-    end_id: int,
-    padding_id: int,
+    ids: Ids,
     return_state: bool,
 ) -> tuple[Settings, Start, Any]:
     """(settings, start, the state in the backend's tensors), from the arguments of a search."""
@@ -47,7 +57,7 @@ def checked_arguments(
         _checks.fail(who, "step", "be callable, see `tfattn.decoding`", step)
     if not ops.is_tensor(batch_size):
         _checks.positive_int(who, "batch_size", batch_size)
-    limits = _limits(who, max_length, batch_size)
+    limits = checked_limits(who, max_length, batch_size)
     longest = int(np.max(limits))
     drop_done_rows = keras.backend.backend() == "tensorflow"
     if drop_done_rows:
@@ -57,20 +67,18 @@ def checked_arguments(
         # or for export, so inside of one every row stays to the end.
         drop_done_rows = tf.executing_eagerly()
     settings = Settings(
-        _checks.non_negative_int(who, "begin_id", begin_id),
-        _checks.non_negative_int(who, "end_id", end_id),
-        _checks.non_negative_int(who, "padding_id", padding_id),
+        *(_checks.non_negative_int(who, name, token) for name, token in ids._asdict().items()),
         _checks.boolean(who, "return_state", return_state),
         drop_done_rows,
     )
-    begin = ops.full((batch_size, 1), begin_id, dtype="int32")
-    rest = ops.full((batch_size, longest), padding_id, dtype="int32")
+    begin = ops.full((batch_size, 1), ids.begin_id, dtype="int32")
+    rest = ops.full((batch_size, longest), ids.padding_id, dtype="int32")
     tokens = ops.concatenate([begin, rest], axis=1)
     limits = ops.broadcast_to(ops.convert_to_tensor(limits, dtype="int32"), ops.shape(tokens)[:1])
     return settings, Start(tokens, limits), _checked_state(who, state, tokens.shape[0], longest)
 
 
-def _limits(
+def checked_limits(
     who: str, max_length: int | Sequence[int], batch_size: int | Tensor
 ) -> np.integer | np.ndarray:
     """`max_length` as a NumPy integer, or integers `(B,)`."""

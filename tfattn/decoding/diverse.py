@@ -16,7 +16,7 @@ class DiverseBeams:
     n is how many beams of the groups before have just written the same token. At each step the
     groups choose one after the other, each a beam search of its own. The scores that are returned
     are without the penalty. Two groups may still find the same text; a greater strength makes this
-    rarer.
+    rarer. Beams with different numbers of `RequiredTokens` are not kept side by side here.
 
     Args:
         groups: positive int G, which divides `num_beams`.

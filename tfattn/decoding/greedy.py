@@ -6,6 +6,7 @@ from typing import Any
 from keras import ops
 
 from tfattn._types import Step, Tensor
+from tfattn.decoding.arguments import Ids
 from tfattn.decoding.best import best_token
 from tfattn.decoding.plan import Plan, planned
 from tfattn.decoding.rules.base import Rule
@@ -58,7 +59,15 @@ def greedy_search(
         [[3 4 5 0 0 0]]
     """
     plan = plan_greedily(
-        step, state, batch_size, max_length, begin_id, end_id, padding_id, return_state, rules
+        step=step,
+        state=state,
+        batch_size=batch_size,
+        max_length=max_length,
+        begin_id=begin_id,
+        end_id=end_id,
+        padding_id=padding_id,
+        return_state=return_state,
+        rules=rules,
     )
     results, state = plan.run()
     # Inside of a larger function the compiled one has lost its known shape.
@@ -78,9 +87,17 @@ def plan_greedily(
     rules: Sequence[Rule] = (),
 ) -> Plan:
     """What `greedy_search` runs."""
-    ids = (begin_id, end_id, padding_id)
     return planned(
-        "greedy_search", step, state, batch_size, max_length, ids, return_state, rules, _Greedy, {}
+        "greedy_search",
+        _Greedy,
+        {},
+        step=step,
+        state=state,
+        batch_size=batch_size,
+        max_length=max_length,
+        ids=Ids(begin_id, end_id, padding_id),
+        return_state=return_state,
+        rules=rules,
     )
 
 

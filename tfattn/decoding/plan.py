@@ -9,14 +9,36 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
-from tfattn.decoding.arguments import Settings, Start, checked_arguments
+from tfattn.decoding.arguments import Ids, Settings, Start, checked_arguments, checked_limits
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.loop import advance, begin, decode
-from tfattn.decoding.rules.base import Form, Rule
+from tfattn.decoding.rules.base import Form, Rule, check_room
 from tfattn.decoding.search import Found, Search
 from tfattn.decoding.state import take_rows
 
-__all__ = ["Plan", "Progress", "planned"]
+__all__ = ["NothingLeftError", "Plan", "Progress", "planned"]
+
+
+class NothingLeftError(ValueError):
+    """Rules left a row no token to write.
+
+    Attributes:
+        who: name of the search.
+        place: of the row in its batch.
+        written: how many tokens the row had.
+    """
+
+    @classmethod
+    def of(
+        cls, who: str, rules: Sequence[Rule], place: int, written: int, row: str | None = None
+    ) -> "NothingLeftError":
+        """Args: see the attributes; `row` is what the row is called."""
+        row = f"row {place}" if row is None else row
+        after = f"after {written} tokens" if written else "to begin with"
+        expected = f"leave each row a token to write; {row} has none {after}"
+        error = cls(f"{who}: `rules` must {expected}. Received: rules={tuple(rules)!r}")
+        error.who, error.place, error.written = who, place, written
+        return error
 
 
 class Key(NamedTuple):
@@ -113,38 +135,38 @@ class Plan(NamedTuple):
         stuck = np.flatnonzero(ops.convert_to_numpy(seen["stuck"]))
         if len(stuck):
             written = int(ops.convert_to_numpy(seen["written"])[stuck[0]])
-            expected = f"leave each row a token to write; row {stuck[0]} has none"
-            expected += f" after {written} tokens" if written else " to begin with"
-            _checks.fail(self.who, "rules", expected, self.rules)
+            raise NothingLeftError.of(self.who, self.rules, int(stuck[0]), written)
 
 
 def planned(
     who: str,
+    kind: Callable[..., Search],
+    options: dict[str, Any],
+    tensors: Callable[[int], dict[str, Tensor]] = lambda length: {},
+    *,
     step: Step,
     state: Any,
     batch_size: int | Tensor,
     max_length: int | Sequence[int],
-    ids: tuple[int, int, int],
+    ids: Ids,
     return_state: bool,
     rules: Sequence[Rule],
-    kind: Callable[..., Search],
-    options: dict[str, Any],
-    tensors: Callable[[int], dict[str, Tensor]] = lambda length: {},
 ) -> Plan:
     """The plan of a search, its arguments checked.
 
     Args:
         who: name of the search.
-        ids: begin, end and padding.
         kind: of search, called with `options` and what `tensors` gives.
         options: hashable.
         tensors: from the greatest length to what the compiled search takes by name.
+        step, state, batch_size, max_length, ids, return_state, rules: those of the search.
     """
     settings, start, state = checked_arguments(
-        who, step, state, batch_size, max_length, *ids, return_state
+        who, step, state, batch_size, max_length, ids, return_state
     )
     longest = start.tokens.shape[1] - 1
-    rules = _checked_rules(who, rules, batch_size, longest, kind)
+    limits = checked_limits(who, max_length, batch_size)
+    rules = _checked_rules(who, rules, batch_size, limits, settings, kind)
     tables = tuple(
         {name: ops.convert_to_tensor(getattr(rule, name)) for name in rule.tensors}
         for rule in rules
@@ -157,7 +179,8 @@ def _checked_rules(
     who: str,
     rules: Sequence[Rule],
     batch_size: int | Tensor,
-    longest: int,
+    limits: np.integer | np.ndarray,
+    settings: Settings,
     kind: Callable[..., Search],
 ) -> tuple[Rule, ...]:
     if not isinstance(rules, list | tuple):
@@ -167,16 +190,18 @@ def _checked_rules(
             _checks.fail(who, "rules", "hold rules of `tfattn.rules`", rule)
         if rule.beams_only and not kind.sums:
             _checks.fail(who, "rules", "hold none that is for `beam_search` alone", rule)
-        if rule.num_rows is not None and not ops.is_tensor(batch_size):
-            if rule.num_rows != batch_size:
-                expected = f"have a row for each sentence, `batch_size`={batch_size} of them"
-                _checks.fail(who, "rules", expected, rule)
+        rows = batch_size
+        if ops.is_tensor(batch_size):
+            rows = len(limits) if np.ndim(limits) else rule.num_rows
+        if rule.num_rows not in (None, rows):
+            expected = f"have a row for each sentence, `batch_size`={rows} of them"
+            _checks.fail(who, "rules", expected, rule)
         try:
             hash(Form.of(rule))
         except TypeError:
             expected = "hold rules whose attributes can be hashed, or are named in `tensors`"
             _checks.fail(who, "rules", expected, rule)
-        rule.check(who, longest)
+        check_room(who, rule, limits, settings.ids)
     return tuple(rules)
 
 

@@ -10,6 +10,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
+from tfattn.decoding.arguments import Ids
 from tfattn.decoding.best import top_k
 from tfattn.decoding.plan import Plan, planned
 from tfattn.decoding.rules.base import Rule
@@ -76,19 +77,19 @@ def sample(
     2020, arXiv:1904.09751, section 3.1.
     """
     plan = plan_samples(
-        step,
-        state,
-        batch_size,
-        max_length,
-        temperature,
-        top_k,
-        top_p,
-        seed,
-        begin_id,
-        end_id,
-        padding_id,
-        return_state,
-        rules,
+        step=step,
+        state=state,
+        batch_size=batch_size,
+        max_length=max_length,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        begin_id=begin_id,
+        end_id=end_id,
+        padding_id=padding_id,
+        return_state=return_state,
+        rules=rules,
     )
     results, state = plan.run()
     tokens = ops.reshape(results["tokens"], (batch_size, plan.start.tokens.shape[1] - 1))
@@ -133,19 +134,18 @@ def plan_samples(
             "top_p": None if top_p is None else ops.convert_to_tensor(top_p, dtype="float32"),
         }
 
-    ids, options = (begin_id, end_id, padding_id), {"top_k": top_k}
     return planned(
         who,
-        step,
-        state,
-        batch_size,
-        max_length,
-        ids,
-        return_state,
-        rules,
         _Sampling,
-        options,
+        {"top_k": top_k},
         tensors,
+        step=step,
+        state=state,
+        batch_size=batch_size,
+        max_length=max_length,
+        ids=Ids(begin_id, end_id, padding_id),
+        return_state=return_state,
+        rules=rules,
     )
 
 

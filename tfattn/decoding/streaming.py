@@ -10,6 +10,7 @@ import numpy as np
 from tfattn import _checks
 from tfattn._types import Step
 from tfattn.decoding import translation
+from tfattn.decoding.arguments import Ids
 from tfattn.decoding.beams import beam_search, plan_beams
 from tfattn.decoding.greedy import greedy_search, plan_greedily
 from tfattn.decoding.plan import Plan, Progress
@@ -41,14 +42,14 @@ def stream(
     Args:
         step, state, max_length: see `greedy_search`. `state` has one row.
         search: `greedy_search`, `sample` or `beam_search`, or a `functools.partial` of one with
-            options by name.
+            options by name, others than the arguments of `stream`.
         begin_id, end_id, padding_id: ints of at least 0.
         steps: positive int, how many steps run between two looks at what is certain.
     Returns:
         An iterator of ints.
     Raises:
-        ValueError: `search` is another function; an argument is one that the search refuses. While
-            it is read: the rules leave no token to write.
+        ValueError: `search` is another function, or has options that `stream` sets; an argument is
+            one that the search refuses. While it is read: the rules leave no token to write.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state
@@ -92,6 +93,7 @@ def translate_stream(
     if max_length is not None:
         _checks.positive_int(who, "max_length", max_length)
     rules = translation.rules_of(who, search, 1)
+    translation.check_read(who, model, rules)
     ids = source_vocabulary.encode(sentence)
     longest = getattr(model, "max_source_length", None)
     translation.check_reach(who, "sentence", sentence, len(ids), longest)
@@ -122,6 +124,11 @@ def _plan_of(who: str, search: Callable) -> tuple[Callable[..., Plan], dict[str,
     if not known or getattr(search, "args", ()):
         names = ", ".join(f"`{each.__name__}`" for each in _PLANS)
         _checks.fail(who, "search", f"be one of {names}, or a partial with options by name", search)
+    for name in ("step", "state", "batch_size", "max_length", *Ids._fields):
+        if name in options:
+            given = "an argument of its own" if who == "stream" else "the vocabulary's or its own"
+            expected = f"have no option `{name}`, which is {given}"
+            _checks.fail(who, "search", expected, search)
     # Neither goes into the stream.
     left = {"return_state", "return_trace"}
     return _PLANS[function], {name: option for name, option in options.items() if name not in left}

@@ -1,5 +1,6 @@
 """Text in, text out: whole lists of sentences through a model and a search."""
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -7,9 +8,11 @@ import keras
 import numpy as np
 
 from tfattn import _checks
+from tfattn.decoding.arguments import Ids
 from tfattn.decoding.compiling import compiled
 from tfattn.decoding.greedy import greedy_search
-from tfattn.decoding.rules.base import Rule
+from tfattn.decoding.plan import NothingLeftError
+from tfattn.decoding.rules.base import Rule, check_room
 
 __all__ = ["limits", "translate"]
 
@@ -34,7 +37,8 @@ def translate(
 
     Args:
         model: has `step`, and `encode(source, max_length)` from integers `(B, S)` to the state of
-            a step; such as `Transformer`. If it has `max_source_length` and `max_target_length`,
+            a step; such as `Transformer`. For `CoveragePenalty`, an `encode` that takes
+            `coverage=True` too. If it has `max_source_length` and `max_target_length`,
             they bound both sides.
         sentences: iterable of strings that the source vocabulary can encode.
         source_vocabulary, target_vocabulary: such as `tfattn.data.Vocabulary`.
@@ -52,7 +56,8 @@ def translate(
     Returns:
         A list of strings, in the order of `sentences`; "" for an empty one.
     Raises:
-        ValueError: `sentences` is a single string, or holds anything but strings; a vocabulary has
+        ValueError: rules leave a sentence no token to write, or `max_length` leaves them no room;
+            `sentences` is a single string, or holds anything but strings; a vocabulary has
             another size than the model's; a size is not a positive int; a sentence is too long for
             the model (found before any is translated).
     Example:
@@ -76,6 +81,13 @@ def translate(
     longest = getattr(model, "max_source_length", None)
     for i, ids in enumerate(sources):
         check_reach("translate", f"sentences[{i}]", sentences[i], len(ids), longest)
+    check_read("translate", model, rules)
+    check_rooms(
+        "translate",
+        rules,
+        [_limit_of(model, ids, source_vocabulary, max_length) for ids in sources],
+        target_vocabulary,
+    )
     translations = [""] * len(sentences)
     bar = keras.utils.Progbar(len(sentences), unit_name="sentence", verbose=int(progress))
     done = sources.count([])
@@ -84,14 +96,18 @@ def translate(
         most = max_length or limits_of(model, ids)
         places = [*batch, *[batch[-1]] * (len(ids) - len(batch))]
         of_batch = {"rules": [rule.take(places) for rule in rules]} if rules else {}
-        found = search(
-            model.step,
-            encoded(model, ids, int(np.max(most)), rules),
-            len(ids),
-            most,
-            **special_ids(target_vocabulary),
-            **of_batch,
-        )
+        try:
+            found = search(
+                model.step,
+                encoded(model, ids, int(np.max(most)), rules),
+                len(ids),
+                most,
+                **special_ids(target_vocabulary),
+                **of_batch,
+            )
+        except NothingLeftError as error:
+            row = f"sentences[{places[error.place]}]"
+            raise NothingLeftError.of(error.who, rules, error.place, error.written, row) from None
         found = keras.ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
         best = found[:, 0] if found.ndim == 3 else found  # (B, L)
         for i, tokens in zip(batch, best, strict=False):
@@ -135,6 +151,28 @@ def rules_of(who: str, search: Callable, count: int) -> Sequence[Rule]:
             expected = f"have rules with a row for each of the {count} sentences, or for all"
             _checks.fail(who, "search", expected, rule)
     return rules
+
+
+def check_read(who: str, model: Any, rules: Sequence[Rule]) -> None:
+    """Raises where a rule reads what a model's `encode` cannot be asked for."""
+    if not _read_by(rules):
+        return
+    arguments = inspect.signature(model.encode).parameters
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in arguments.values()):
+        return
+    for rule in rules:
+        if rule.reads is not None and rule.reads not in arguments:
+            expected = f"have an `encode` with the argument `{rule.reads}`"
+            _checks.fail(who, "model", f"{expected}, for {type(rule).__name__}", model)
+
+
+def check_rooms(
+    who: str, rules: Sequence[Rule], limits: Sequence[int], target_vocabulary: Any
+) -> None:
+    """Raises where a rule cannot be kept in as many tokens as a sentence may have."""
+    ids = Ids(**special_ids(target_vocabulary))
+    for rule in rules:
+        check_room(who, rule, np.asarray(limits, "int64"), ids, row="sentences[{}]")
 
 
 def check_reach(who: str, argument: str, sentence: str, count: int, longest: int | None) -> None:
@@ -200,6 +238,13 @@ def limits(lengths: Any, reach: int | None) -> np.ndarray:
 def limits_of(model: Any, ids: np.ndarray) -> np.ndarray:
     """The same for each row of `(B, S)` padded ids, as far as the model's positions reach."""
     return limits(np.count_nonzero(ids, axis=1), getattr(model, "max_target_length", None))
+
+
+def _limit_of(model: Any, ids: list[int], vocabulary: Any, max_length: int | None) -> int:
+    """Most tokens to write for a sentence; an empty one is not translated, and has any room."""
+    if not ids:
+        return np.iinfo("int64").max
+    return max_length or int(limits_of(model, np.array([[*ids, vocabulary.end_id]]))[0])
 
 
 def _rounded(length: Any) -> Any:

@@ -23,6 +23,7 @@ from tfattn.decoding.rules.length import MinLength
 from tfattn.decoding.rules.repetition import NoRepeatNgrams, RepetitionPenalty
 from tfattn.decoding.rules.required import RequiredTokens
 from tfattn.decoding.rules.truncation import MinP, TypicalP
+from tfattn.decoding.rules.words import tokens_of
 
 __all__ = [
     "CoveragePenalty",
@@ -35,4 +36,5 @@ __all__ = [
     "Rule",
     "TargetPrefix",
     "TypicalP",
+    "tokens_of",
 ]

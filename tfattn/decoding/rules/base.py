@@ -9,12 +9,14 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
+from tfattn.decoding.arguments import Ids
 
 __all__ = [
     "NO_TOKEN",
     "Form",
     "Rule",
     "check_ids_below",
+    "check_room",
     "checked_ids",
     "checked_phrases",
     "counted",
@@ -41,6 +43,9 @@ class Rule:
         per_row: whether each array of `tensors` has a row for each sentence.
         lowers_only: whether no score ever rises. A beam search then stops sooner.
         beams_only: whether the rule is about beams alone; other searches refuse it.
+        kinds: int; with more than 1, a beam search keeps beams of different kinds side by side.
+            `tokens_met` then tells them, from 0 to kinds - 1.
+        more: int, how many candidates `more_candidates` adds for each beam.
         reads: name of an entry that the state of the step must have, or None. `translate` passes
             the name to `model.encode`, as `coverage=True`.
     Example: a rule of one's own, by which token 7 comes at every third place.
@@ -62,6 +67,8 @@ class Rule:
     per_row: bool = False
     lowers_only: bool = False
     beams_only: bool = False
+    kinds: int = 1
+    more: int = 0
     reads: str | None = None
 
     def start(self, tokens: Tensor, limits: Tensor) -> Any:
@@ -100,8 +107,43 @@ class Rule:
         """
         raise NotImplementedError
 
-    def check(self, who: str, longest: int) -> None:
-        """Raises a ValueError where the rule cannot be kept in `longest` tokens."""
+    def tokens_met(
+        self, candidates: Tensor, tokens: Tensor, position: Tensor, state: Any
+    ) -> Tensor:
+        """int32 `(R, N)`, the kind of each beam with each candidate. For rules with `kinds`.
+
+        Args:
+            candidates: int32 `(R, N)`, for the token at `position + 1`.
+            tokens, position, state: see `adjust`; the state is the new one.
+        """
+        raise NotImplementedError
+
+    def more_candidates(
+        self,
+        gains: Tensor,
+        candidates: Tensor,
+        logits: Tensor,
+        tokens: Tensor,
+        position: Tensor,
+        state: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """Gains and candidates `(R, N + more)`, beside those of `(R, N)`. For rules with `kinds`.
+
+        Args:
+            gains: float32 `(R, N)`, what the candidates add to the sum of a beam; -inf for none.
+            logits: float32 `(R, V)`, what each token would add.
+            candidates, tokens, position, state: see `tokens_met`.
+        """
+        return gains, candidates
+
+    def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
+        """(The fewest tokens in which the rule can be kept, one number or ints `(B,)`; what takes
+        them, in words.) A search refuses a smaller `max_length`.
+
+        Args:
+            ids: `begin_id`, `end_id` and `padding_id` of the search.
+        """
+        return 0, ""
 
     def check_vocabulary(self, size: int) -> None:
         """Raises a ValueError where the rule names tokens that a vocabulary of that size lacks."""
@@ -139,17 +181,24 @@ class Form(NamedTuple):
 
     kind: type
     others: tuple[tuple[str, Hashable], ...]
+    types: tuple[Any, ...]  # of the others, since 1 equals True and 1.0
 
     @classmethod
     def of(cls, rule: Rule) -> "Form":
         others = [(name, value) for name, value in vars(rule).items() if name not in rule.tensors]
-        return cls(type(rule), tuple(sorted(others)))
+        others = tuple(sorted(others, key=lambda pair: pair[0]))
+        return cls(type(rule), others, _types_in(others))
 
     def filled(self, tensors: dict[str, Tensor], **ids: int) -> Rule:
         """The rule again, with tensors, and with the ids of a search."""
         rule = object.__new__(self.kind)
         vars(rule).update(self.others, **tensors, **ids)
         return rule
+
+
+def _types_in(value: Any) -> Any:
+    """The type of a value, and of what is in it if it is a tuple."""
+    return (type(value), *map(_types_in, value)) if isinstance(value, tuple) else type(value)
 
 
 def marked(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
@@ -200,6 +249,25 @@ def padded(rows: Sequence[Sequence[int]], width: int, left: bool = False) -> np.
     for line, row in zip(table, rows, strict=True):
         line[width - len(row) if left else 0 :][: len(row)] = row
     return table
+
+
+def check_room(
+    who: str, rule: Rule, limits: np.integer | np.ndarray, ids: Ids, row: str = "row {}"
+) -> None:
+    """Raises unless a rule can be kept in as many tokens as rows may have.
+
+    Args:
+        limits: one for all rows, or `(B,)`.
+        row: what a row is called, by its place.
+    """
+    needed, what = rule.room(ids)
+    needed, limits = np.broadcast_arrays(needed, limits)
+    short = np.flatnonzero(limits < needed)
+    if len(short):
+        place = short[0]
+        where = f" for {row.format(place)}" if needed.ndim else ""
+        expected = f"be at least {needed.flat[place]}{where}, for {what}"
+        _checks.fail(who, "max_length", expected, int(limits.flat[place]))
 
 
 def check_ids_below(who: str, argument: str, table: np.ndarray, size: int) -> None:

@@ -8,6 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
+from tfattn.decoding.arguments import Ids
 from tfattn.decoding.rules.base import NO_TOKEN, Rule, check_ids_below, checked_ids, padded
 
 __all__ = ["TargetPrefix"]
@@ -21,8 +22,9 @@ class TargetPrefix(Rule):
             array `(B, P)`. Padding, and an empty sequence, gives nothing. Without the begin token.
             In `translate`, one for each of `sentences`.
     Raises:
-        ValueError: `tokens` holds no ids; in a search, an id is not in the vocabulary, or there are
-            not as many sequences as sentences.
+        ValueError: `tokens` holds no ids; in a search, an id is not in the vocabulary, the end
+            token stands before other tokens, a sequence is longer than the `max_length` of its row,
+            or there are not as many sequences as sentences.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 9), state
@@ -59,6 +61,22 @@ class TargetPrefix(Rule):
         given = ops.logical_and(given, position < width)
         others = ops.arange(ops.shape(logits)[1], dtype="int32") != wanted
         return ops.where(ops.logical_and(given, others), -float("inf"), logits), state
+
+    def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
+        given = self._given(ids)
+        ends = np.logical_and(given, self.tokens == ids.end_id)
+        after = np.cumsum(ends, axis=-1) - ends > 0
+        wrong = np.any(np.logical_and(given, after), axis=-1)
+        if np.any(wrong):
+            expected = f"hold the end token, {ids.end_id}, as the last of a sequence alone"
+            row = self.tokens[wrong][0] if self.per_row else self.tokens
+            _checks.fail("TargetPrefix", "tokens", expected, row.tolist())
+        places = np.arange(1, given.shape[-1] + 1)
+        return np.max(np.where(given, places, 0), axis=-1), "the tokens of TargetPrefix"
+
+    def _given(self, ids: Ids) -> np.ndarray:
+        """bool, which entries of the table are tokens to be written."""
+        return np.logical_and(self.tokens != NO_TOKEN, self.tokens != ids.padding_id)
 
     def check_vocabulary(self, size: int) -> None:
         check_ids_below("TargetPrefix", "tokens", self.tokens, size)

@@ -24,7 +24,7 @@ class ForbiddenTokens(Rule):
     token is part of no sequence.
 
     Args:
-        tokens: ids, or sequences of ids, such as `[vocabulary.encode(word) for word in words]`.
+        tokens: ids, or sequences of ids, such as `tfattn.rules.tokens_of(vocabulary, words)`.
     Raises:
         ValueError: `tokens` holds no ids; in a search, an id is not in the vocabulary.
     Example: a step that counts up; not 4, and not 6 after 5.

@@ -8,6 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
+from tfattn.decoding.arguments import Ids
 from tfattn.decoding.rules.base import NO_TOKEN, Rule, check_ids_below, checked_phrases, padded
 
 __all__ = ["RequiredTokens"]
@@ -22,18 +23,20 @@ class RequiredTokens(Rule):
     rule forbids one of their tokens.
 
     Beams that have different numbers of these tokens are kept side by side: of the places, each
-    number gets as many as the others, as far as it has beams. The first token of a sequence that is
-    missing, and the next token of one that is begun, is a candidate however low its score is.
+    number gets as many as the others, as far as it has beams, and the best that has ended gets one
+    of its own. Where there are fewer places than numbers, the greatest numbers get them. The first
+    token of a sequence that is missing, and the next token of one that is begun, is a candidate
+    however low its score is; not so with `DiverseBeams`, whose groups choose by their ranks alone.
 
     Args:
-        tokens: ids or sequences of ids, such as `[vocabulary.encode(word) for word in words]`, for
+        tokens: ids or sequences of ids, such as `tfattn.rules.tokens_of(vocabulary, words)`, for
             every sentence. With `per_sentence`, such a list for each sentence, which may be empty;
             in `translate`, one for each of `sentences`.
         per_sentence: whether `tokens` has a list for each sentence.
     Raises:
-        ValueError: `tokens` holds no ids; in a search, an id is not in the vocabulary, the
-            sequences and the end token are more than `max_length` tokens, or there are not as many
-            lists as sentences.
+        ValueError: `tokens` holds no ids; in a search, an id is not in the vocabulary, or is the
+            begin, the end or the padding token; the sequences and the end token are more than the
+            `max_length` of their row; or there are not as many lists as sentences.
     Example: a step that counts up to the end token.
         >>> def step(tokens, position, state):
         ...     last = keras.ops.take(tokens, position, axis=1)[:, None]
@@ -65,6 +68,15 @@ class RequiredTokens(Rule):
         table = np.stack([padded(row + [[]] * (count - len(row)), width) for row in rows])
         self.tokens = table if per_sentence else table[0]
         self.count, self.width = count, width
+
+    @property
+    def kinds(self) -> int:
+        """Beams with each number of required tokens are kept side by side."""
+        return self.count * self.width + 1
+
+    @property
+    def more(self) -> int:
+        return self.count
 
     def start(self, tokens: Tensor, limits: Tensor) -> dict[str, Tensor]:
         """The phrases `(B, C, P)` of each row, which of them are met `(B, C)`, and its limit."""
@@ -161,11 +173,15 @@ class RequiredTokens(Rule):
             complete = ops.where(ops.logical_and(same, lengths == count), True, complete)
         return begun, complete
 
-    def check(self, who: str, longest: int) -> None:
-        needed = int(np.sum(self.tokens != NO_TOKEN, axis=(-2, -1)).max()) + 1
-        if needed > longest:
-            expected = f"be at least {needed}, for the tokens of RequiredTokens and the end token"
-            _checks.fail(who, "max_length", expected, longest)
+    def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
+        special = np.isin(self.tokens, ids)
+        if np.any(special):
+            expected = "hold neither the begin, the end nor the padding token"
+            _checks.fail("RequiredTokens", "tokens", expected, int(self.tokens[special][0]))
+        needed = np.sum(self.tokens != NO_TOKEN, axis=(-2, -1))
+        # A sentence without such tokens needs no more room than any other.
+        needed = np.where(needed > 0, needed + 1, 0)
+        return needed, "the tokens of RequiredTokens and the end token"
 
     def check_vocabulary(self, size: int) -> None:
         check_ids_below("RequiredTokens", "tokens", self.tokens, size)
