@@ -221,6 +221,19 @@ def test_it_is_quantised(quantization, plain, engine, tmp_path):
     assert [bool(line) for line in found] == [bool(line) for line in SENTENCES]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
+def test_without_quantization_weights_of_any_type_are_written_as_float32(dtype, engine, tmp_path):
+    sizes = {"num_heads": 3, "hidden_dim": 7}
+    narrow = built(**sizes, dtype=dtype)
+    wide = built(**sizes)
+    wide.set_weights([numpy(variable).astype("float32") for variable in narrow.weights])
+    contents = []
+    for name, model in (("narrow", narrow), ("wide", wide)):
+        to_ctranslate2(model, [SOURCE, TARGET], tmp_path / name, max_length=11)
+        contents.append((tmp_path / name / "model.bin").read_bytes())
+    assert contents[0] == contents[1]
+
+
 def test_int8_is_smaller(engine, tmp_path):
     model = built(**GOES["post-norm"], width=48)
     sizes = {}
