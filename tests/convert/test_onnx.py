@@ -145,6 +145,30 @@ def test_keys_and_values_grow_by_a_position(exported):
     assert keys.shape == (2, len(IDS), groups, 1, width)
 
 
+@pytest.mark.parametrize("dtype", ["mixed_float16", "float16", "mixed_bfloat16", "float64"])
+def test_a_model_that_does_not_compute_in_float32_is_refused(dtype, tmp_path):
+    model = built(num_heads=3, hidden_dim=7, dtype=dtype)
+    with pytest.raises(ValueError, match=f"`model` must compute in float32: .*model='{dtype}'"):
+        to_onnx(model, [SOURCE, TARGET], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_global_policy_does_not_matter(tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("tf2onnx")
+    model = built(num_heads=3, hidden_dim=7, dtype="float32")
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        to_onnx(model, [SOURCE, TARGET], tmp_path / "new")
+    finally:
+        keras.config.set_dtype_policy(policy)
+    files = [str(tmp_path / "new" / f"{part}.onnx") for part in ("encoder", "step")]
+    target_in = np.array([[2, 5, 7, 11]] * len(IDS), "int32")
+    found = stepped(*map(runtime.InferenceSession, files), target_in, IDS)
+    close(found, numpy(model((IDS, target_in))), rtol=1e-5)
+
+
 def test_what_does_not_fit_is_refused(tmp_path):
     pytest.importorskip("tf2onnx")
     with pytest.raises(ValueError, match="to_onnx: `model` must be a Transformer"):

@@ -38,8 +38,8 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
             `target.vocabulary`, which `tfattn.data.load_vocabulary` reads.
         folder: a new one, or one that is empty.
     Raises:
-        ValueError: another class; a model that is not built; vocabularies of other sizes; a folder
-            with files in it.
+        ValueError: another class; a model that is not built, or does not compute in float32;
+            vocabularies of other sizes; a folder with files in it.
         ImportError: tf2onnx is not installed.
     Example:
         >>> import os, tempfile
@@ -55,6 +55,7 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
     if not isinstance(model, Transformer):
         _checks.fail(who, "model", "be a Transformer", model)
     weights.check_built(who, model)
+    _check_dtype(who, model)
     folders.check_vocabularies(who, model, vocabularies)
     folder = folders.new(who, folder)
     _optional.find("tf2onnx", "export", who)
@@ -77,6 +78,13 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
     folders.save_vocabularies(vocabularies, folder)
 
 
+def _check_dtype(who: str, model: Transformer) -> None:
+    """Raises for float16 and its like, whose operations ONNX Runtime has in part alone."""
+    if model.compute_dtype != "float32":
+        expected = 'compute in float32: hand its weights to one that is made with dtype="float32"'
+        _checks.fail(who, "model", expected, model.dtype_policy.name)
+
+
 def _export(model: keras.Model, inputs: Any, path: str) -> None:
     with scope.of_export("onnx"):
         model.export(path, format="onnx", verbose=False, input_signature=[inputs])
@@ -86,7 +94,7 @@ class _Encoder(keras.Model):
     """Sources to the state of a step."""
 
     def __init__(self, model: Transformer):
-        super().__init__(name="encoder")
+        super().__init__(name="encoder", dtype=model.dtype_policy)
         self.model, self.built = model, True
 
     def call(self, source: Any) -> tuple[Any, ...]:
@@ -101,7 +109,7 @@ class _Step(keras.Model):
     """The model's step, with caches that grow."""
 
     def __init__(self, model: Transformer):
-        super().__init__(name="step")
+        super().__init__(name="step", dtype=model.dtype_policy)
         self.model, self.built = model, True
 
     def call(self, inputs: Any) -> tuple[Any, Any, Any]:
