@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.convert.parity import close, randomised
+from tests.convert.parity import close, randomised, refused
 from tests.tensors import numpy
-from tfattn import data
+from tfattn import data, scalings
 from tfattn.convert import to_onnx
 
 pytestmark = [
@@ -38,6 +38,10 @@ MODELS = {
     "shared": {"block": PLAIN, "share_embeddings": True},
     "learned positions": {"block": PLAIN, "positions": tfattn.LearnedPositionalEncoding(23)},
     "rotary": {"block": within(positions=tfattn.RotaryPositions()), **NOTHING_ADDED},
+    "rotary, scaled": {
+        "block": within(positions=tfattn.RotaryPositions(scaling=scalings.linear(2.0))),
+        **NOTHING_ADDED,
+    },
     "relative": {
         "block": within(positions=tfattn.RelativePositionBias(bidirectional=False)),
         **NOTHING_ADDED,
@@ -143,6 +147,15 @@ def test_keys_and_values_grow_by_a_position(exported):
     logits, keys, _ = step.run(None, dict(zip(names, (tokens, *state), strict=True)))
     assert logits.shape == (len(IDS), len(TARGET))
     assert keys.shape == (2, len(IDS), groups, 1, width)
+
+
+def test_a_scaling_that_turns_keys_in_a_cache_anew_is_refused(tmp_path):
+    """Steps would go on beyond the length at which `model.encode` refuses a cache."""
+    positions = tfattn.RotaryPositions(scaling=scalings.dynamic(2.0, 5))
+    model = built(block=within(positions=positions), **NOTHING_ADDED)
+    with refused("scaling"):
+        to_onnx(model, [SOURCE, TARGET], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "float16", "mixed_bfloat16", "float64"])

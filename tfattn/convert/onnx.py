@@ -30,7 +30,8 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
     from each step. Those of the memory stay as they are. Whoever drives beams takes rows of keys
     and values, and repeats those of the memory.
 
-    Any `Transformer` goes, with the layers that go into ONNX files at all.
+    A `Transformer` goes that computes in float32 and keeps its keys as they were turned, with the
+    layers that go into ONNX files at all.
 
     Args:
         model: a built `Transformer`.
@@ -39,6 +40,7 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
         folder: a new one, or one that is empty.
     Raises:
         ValueError: another class; a model that is not built, or does not compute in float32;
+            a scaling of rotary positions that turns all keys anew, such as `scalings.dynamic`;
             vocabularies of other sizes; a folder with files in it.
         ImportError: tf2onnx is not installed.
     Example:
@@ -56,6 +58,7 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
         _checks.fail(who, "model", "be a Transformer", model)
     weights.check_built(who, model)
     _check_dtype(who, model)
+    _check_caches(who, model)
     folders.check_vocabularies(who, model, vocabularies)
     folder = folders.new(who, folder)
     _optional.find("tf2onnx", "export", who)
@@ -83,6 +86,15 @@ def _check_dtype(who: str, model: Transformer) -> None:
     if model.compute_dtype != "float32":
         expected = 'compute in float32: hand its weights to one that is made with dtype="float32"'
         _checks.fail(who, "model", expected, model.dtype_policy.name)
+
+
+def _check_caches(who: str, model: Transformer) -> None:
+    """Raises where keys have to be turned anew: a step gets those of all before it as they were."""
+    for block in model.decoder.blocks:
+        positions = getattr(block.self_attention, "positions", None)
+        limited = getattr(positions, "max_cache_length", None) is not None
+        instead = "keys in a cache stay as they were turned there, however long it gets"
+        weights.refuse(who, {"scaling": (limited, instead)})
 
 
 def _export(model: keras.Model, inputs: Any, path: str) -> None:
