@@ -182,6 +182,31 @@ def test_the_global_policy_does_not_matter(tmp_path):
     close(found, numpy(model((IDS, target_in))), rtol=1e-5)
 
 
+@pytest.mark.parametrize("empty", [False, True])
+def test_after_an_error_nothing_is_there_and_a_second_try_goes(empty, tmp_path, monkeypatch):
+    pytest.importorskip("tf2onnx")
+    folder = tmp_path / "new"
+    if empty:
+        folder.mkdir()
+    written = []
+
+    def export(model, inputs, path):
+        pathlib.Path(path).write_text("")
+        written.append(pathlib.Path(path).name)
+        if written == ["encoder.onnx", "step.onnx"]:
+            raise RuntimeError("in the middle")
+
+    monkeypatch.setattr("tfattn.convert.onnx._export", export)
+    model = built(**MODELS["plain"])
+    with pytest.raises(RuntimeError, match="in the middle"):
+        to_onnx(model, [SOURCE, TARGET], folder)
+    assert list(tmp_path.rglob("*")) == ([folder] if empty else [])
+    to_onnx(model, [SOURCE, TARGET], folder)
+    files = ["encoder.onnx", "source.vocabulary", "step.onnx", "target.vocabulary"]
+    assert sorted(path.name for path in folder.iterdir()) == files
+    assert list(tmp_path.iterdir()) == [folder]
+
+
 def test_what_does_not_fit_is_refused(tmp_path):
     pytest.importorskip("tf2onnx")
     with pytest.raises(ValueError, match="to_onnx: `model` must be a Transformer"):

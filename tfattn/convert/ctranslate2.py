@@ -101,9 +101,9 @@ def to_ctranslate2(
         spec.config.add_attribute(name, value)
     spec.validate()
     spec.optimize(quantization)
-    os.makedirs(folder, exist_ok=True)
-    folders.save_vocabularies(vocabularies, folder)
-    spec.save(folder)
+    with folders.whole(folder) as unfinished:
+        folders.save_vocabularies(vocabularies, unfinished)
+        spec.save(unfinished)
 
 
 def _check_words(who: str, vocabularies: Sequence[Any]) -> None:

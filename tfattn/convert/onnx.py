@@ -62,7 +62,6 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
     folders.check_vocabularies(who, model, vocabularies)
     folder = folders.new(who, folder)
     _optional.find("tf2onnx", "export", who)
-    os.makedirs(folder, exist_ok=True)
     block = model.decoder.blocks[0]
     attention = block.self_attention
     layers, groups = model.num_layers, attention.num_key_value_heads
@@ -72,13 +71,14 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
         return keras.InputSpec(dtype=dtype, shape=shape, name=name)
 
     ids = spec("source", (None, None), "int32")
-    _export(_Encoder(model), ids, os.path.join(folder, "encoder.onnx"))
     widths = (attention.key_dim, attention.value_dim) * 2
     state = [spec(name, (*heads, width)) for name, width in zip(STATE[:-1], widths, strict=True)]
     state.append(spec("memory_mask", (None, None), "bool"))
     inputs = [spec("tokens", (None, None), "int32"), *state]
-    _export(_Step(model), inputs, os.path.join(folder, "step.onnx"))
-    folders.save_vocabularies(vocabularies, folder)
+    with folders.whole(folder) as unfinished:
+        _export(_Encoder(model), ids, os.path.join(unfinished, "encoder.onnx"))
+        _export(_Step(model), inputs, os.path.join(unfinished, "step.onnx"))
+        folders.save_vocabularies(vocabularies, unfinished)
 
 
 def _check_dtype(who: str, model: Transformer) -> None:
