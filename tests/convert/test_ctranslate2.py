@@ -425,3 +425,16 @@ def test_a_sentence_beyond_the_positions_is_refused(engine, tmp_path):
     assert served.translate([longest]) == wanted
     with pytest.raises(ValueError, match=r"`sentences\[1\]` must have at most 22 tokens"):
         served.translate(["s1", f"{longest} s2"])
+
+
+def test_a_max_length_beyond_the_positions_is_refused(engine, tmp_path):
+    """As `tfattn.translate` refuses it, and not cut in silence."""
+    model = built(**GOES["learned positions"])
+    to_ctranslate2(model, [SOURCE, TARGET], tmp_path / "new")
+    served = CTranslate2(tmp_path / "new")
+    with pytest.raises(ValueError):
+        tfattn.translate(model, ["s1"], SOURCE, TARGET, max_length=24)
+    with pytest.raises(ValueError, match=r"`max_length` must be at most 23, .*max_length=24"):
+        served.translate(["s1"], max_length=24)
+    wanted = tfattn.translate(model, ["s1"], SOURCE, TARGET, max_length=23)
+    assert served.translate(["s1"], max_length=23) == wanted

@@ -90,7 +90,7 @@ class CTranslate2:
             A list of strings, in the order of `sentences`; "" for an empty one.
         Raises:
             ValueError: `sentences` is a single string, or holds anything but strings; a number is
-                out of its range; a sentence is too long for the model's positions.
+                out of its range; a sentence or `max_length` is beyond the model's positions.
         """
         who = "CTranslate2.translate"
         sentences = _checks.strings(who, "sentences", sentences)
@@ -98,7 +98,7 @@ class CTranslate2:
         _checks.non_negative_number(who, "length_penalty", length_penalty)
         _checks.positive_int(who, "batch_size", batch_size)
         if max_length is not None:
-            _checks.positive_int(who, "max_length", max_length)
+            self._check_max_length(who, max_length)
         encoded = [self.source_vocabulary.encode(sentence) for sentence in sentences]
         for i, ids in enumerate(encoded):
             if self.max_length is not None and len(ids) >= self.max_length:
@@ -109,7 +109,7 @@ class CTranslate2:
             return [""] * len(sentences)
         most = limits([len(encoded[i]) + 1 for i in full], self.max_length)
         if max_length is not None:
-            most[:] = max_length if self.max_length is None else min(max_length, self.max_length)
+            most[:] = max_length
         found = self.translator.translate_batch(
             [[self.source_vocabulary.words[j] for j in encoded[i]] for i in full],
             beam_size=num_beams,
@@ -127,6 +127,12 @@ class CTranslate2:
             tokens = [ids[token] for token in result.hypotheses[0][:length]]
             translations[i] = self.target_vocabulary.decode(tokens)
         return translations
+
+    def _check_max_length(self, who: str, max_length: int) -> None:
+        _checks.positive_int(who, "max_length", max_length)
+        if self.max_length is not None and max_length > self.max_length:
+            expected = f"be at most {self.max_length}, as far as the model's positions reach"
+            _checks.fail(who, "max_length", expected, max_length)
 
     def _record(self) -> dict[str, Any]:
         record = self._json("config.json")
