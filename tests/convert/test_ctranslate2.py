@@ -255,6 +255,25 @@ def test_subwords_go_too(engine, tmp_path):
     assert served.translate(lines) == tfattn.translate(model, lines, words, words)
 
 
+def by_commas(sentence):
+    return sentence.split(",")
+
+
+def test_a_tokenizer_of_ones_own_is_handed_over_again(plain, engine, tmp_path):
+    own = data.Vocabulary([f"s{i}" for i in range(13)], tokenizer=by_commas)
+    to_ctranslate2(plain, [own, TARGET], tmp_path / "new")
+    said = r"`tokenizers\[0\]` must be the function that source\.vocabulary was made with, .*commas"
+    with pytest.raises(ValueError, match=said):
+        CTranslate2(tmp_path / "new")
+    with pytest.raises(ValueError, match="`tokenizers` must be a pair of functions or None"):
+        CTranslate2(tmp_path / "new", by_commas)
+    with pytest.raises(ValueError, match="`tokenizer` must be left out"):
+        CTranslate2(tmp_path / "new", [by_commas, by_commas])
+    served = CTranslate2(tmp_path / "new", [by_commas, None])
+    wanted = tfattn.translate(plain, ["s1,s2,s3"], own, TARGET)
+    assert served.translate(["s1,s2,s3"]) == wanted != served.translate(["s1 s2 s3"])
+
+
 def test_lora_is_added_to_its_matrices(engine, tmp_path):
     model, plain = built(**GOES["post-norm"]), built(**GOES["post-norm"])
     for each in (*model.encoder.blocks, *model.decoder.blocks):

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from tfattn import _checks, _optional, data
@@ -24,6 +24,8 @@ class CTranslate2:
 
     Args:
         folder: the folder.
+        tokenizers: pair, for source and target: the function of your own that the vocabulary was
+            made with, which no file can hold. Defaults to None for both.
         **options: those of `ctranslate2.Translator`, such as `device="cuda"`,
             `compute_type="int8"`, `intra_threads`, the threads of a batch, and `inter_threads`, the
             batches at a time.
@@ -35,22 +37,30 @@ class CTranslate2:
     Raises:
         FileNotFoundError: there is no such folder.
         ValueError: the folder is not of `to_ctranslate2`, is damaged, or holds other vocabularies
-            than those that the model was written with.
+            than those that the model was written with; a vocabulary needs its tokenizer, or has
+            none to be given.
         ImportError: ctranslate2 is not installed.
     Example: see `tfattn.convert.to_ctranslate2`.
     """
 
-    def __init__(self, folder: str | os.PathLike, **options: Any):
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        tokenizers: Sequence[Callable[[str], list[str]] | None] = (None, None),
+        **options: Any,
+    ):
         folder = _checks.path("CTranslate2", "folder", folder)
         if not os.path.isdir(folder):
             expected = "name an existing folder"
             _checks.fail("CTranslate2", "folder", expected, folder, error=FileNotFoundError)
+        if not isinstance(tokenizers, list | tuple) or len(tokenizers) != 2:
+            expected = "be a pair of functions or None, for source and target"
+            _checks.fail("CTranslate2", "tokenizers", expected, tokenizers)
         self._folder = folder
         engine = _optional.find("ctranslate2", "serve", "CTranslate2")
         record = self._record()
         self.max_length = record["tfattn_max_length"]
-        paths = [os.path.join(folder, name) for name in folders.VOCABULARIES]
-        words = [data.load_vocabulary(path) for path in paths]
+        words = [self._vocabulary(i, tokenizer) for i, tokenizer in enumerate(tokenizers)]
         self.source_vocabulary, self.target_vocabulary = words
         theirs = [self._words("source"), self._words("target")]
         ours = [list(each.words) for each in words]
@@ -139,6 +149,15 @@ class CTranslate2:
         if isinstance(record, dict) and {"tfattn_vocabularies", "tfattn_max_length"} <= set(record):
             return record
         return self._refuse("be one that `tfattn.convert.to_ctranslate2` wrote")
+
+    def _vocabulary(self, i: int, tokenizer: Callable | None) -> Any:
+        name = folders.VOCABULARIES[i]
+        content = self._json(name)
+        made_with = content.get("tokenizer") if isinstance(content, dict) else None
+        if isinstance(made_with, str) and tokenizer is None:
+            expected = f"be the function that {name} was made with, {made_with}"
+            _checks.fail("CTranslate2", f"tokenizers[{i}]", expected, tokenizer)
+        return data.load_vocabulary(os.path.join(self._folder, name), tokenizer)
 
     def _words(self, side: str) -> Any:
         """The tokens of a side in CTranslate2's own file; one file serves two equal sides."""
