@@ -394,6 +394,15 @@ def test_a_folder_of_other_vocabularies_is_refused(folder):
         CTranslate2(folder)
 
 
+def test_a_folder_whose_vocabulary_splits_otherwise_is_refused(folder):
+    """The same words, by another tokenizer."""
+    other = data.Vocabulary([f"s{i}" for i in range(13)], tokenizer=data.Characters())
+    assert other.words == SOURCE.words
+    other.save(folder / "source.vocabulary")
+    with pytest.raises(ValueError, match="must hold the vocabularies that its model was written"):
+        CTranslate2(folder)
+
+
 @pytest.mark.parametrize("damage", ["empty", "half", "text", "gone"])
 def test_a_damaged_model_is_refused(damage, folder):
     path: pathlib.Path = folder / "model.bin"

@@ -117,20 +117,22 @@ def read_trace(
     if not steps:
         _checks.fail(who, "trace", f"have a beam in row {row}", arrays["scores"].tolist())
     best = _best_way(arrays, steps)
-    found = []
+    # Where fewer beams exist than there is room for, those that do close ranks.
+    found, places = [], {0: 0}
     for step in range(steps):
         tokens, parents, scores, ended = (arrays[name][step] for name in ARRAYS[:4])
         dies = arrays["died"][step + 1] if step + 1 < steps else np.zeros(len(tokens), bool)
+        exist = np.flatnonzero(scores > -np.inf)
         beams = [
             Beam(
                 "" if step and arrays["ended"][step - 1][parents[k]] else word(tokens[k]),
-                int(parents[k]),
+                places[parents[k]],
                 float(scores[k]),
                 bool(ended[k]),
                 bool(dies[k]),
                 bool(best[step] == k),
             )
-            for k in np.flatnonzero(scores > -np.inf)
+            for k in exist
         ]
         tokens, parents, scores, kept = (arrays[name][step] for name in CANDIDATES)
         others = np.flatnonzero(~kept & (scores > -np.inf))
@@ -138,13 +140,14 @@ def read_trace(
         others = [
             Beam(
                 _of(word, step, arrays, parents[m], tokens[m]),
-                int(parents[m]),
+                places[parents[m]],
                 float(scores[m]),
                 died=True,
             )
             for m in others
         ]
         found.append((beams, others))
+        places = {beam: place for place, beam in enumerate(exist)}
     return found
 
 
