@@ -192,6 +192,15 @@ def test_a_hypothesis_of_both_beam_searches_has_one_score(pair, length_penalty):
     np.testing.assert_allclose(*zip(*both, strict=True), atol=1e-4)
 
 
+@pytest.mark.slow(keep=2)
+def test_beams_do_not_depend_on_what_else_is_translated(pair):
+    """Each sentence is searched up to its own limit, whatever the longest of the call has."""
+    model, served = pair
+    ours = sentences(model)
+    alone = [served.translate([sentence], num_beams=4)[0] for sentence in ours]
+    assert served.translate(ours, num_beams=4) == alone
+
+
 @pytest.fixture(scope="module")
 def plain():
     """Our smallest model that goes."""

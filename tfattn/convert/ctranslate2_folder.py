@@ -5,6 +5,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from tfattn import _checks, _optional, data
 from tfattn.convert import folders
 from tfattn.convert.ctranslate2 import fingerprint
@@ -120,21 +122,28 @@ class CTranslate2:
         most = limits([len(encoded[i]) + 1 for i in full], self.max_length)
         if max_length is not None:
             most[:] = max_length
-        found = self.translator.translate_batch(
-            [[self.source_vocabulary.words[j] for j in encoded[i]] for i in full],
-            beam_size=num_beams,
-            length_penalty=length_penalty,
-            max_batch_size=batch_size,
-            batch_type="examples",
-            max_input_length=0,
-            min_decoding_length=0,  # an empty translation is one
-            max_decoding_length=int(most.max()),
-            return_end_token=True,  # which then counts in the length
-        )
+        # Greedy search writes the same up to any limit; which beams are best depends on theirs.
+        ends = np.full_like(most, most.max()) if num_beams == 1 else most
+        results: dict[int, Any] = {}
+        for end in np.unique(ends):
+            places = [i for i, one in zip(full, ends, strict=True) if one == end]
+            found = self.translator.translate_batch(
+                [[self.source_vocabulary.words[j] for j in encoded[i]] for i in places],
+                beam_size=num_beams,
+                length_penalty=length_penalty,
+                max_batch_size=batch_size,
+                batch_type="examples",
+                max_input_length=0,
+                min_decoding_length=0,  # an empty translation is one
+                max_decoding_length=int(end),
+                return_end_token=True,  # which then counts in the length
+                asynchronous=True,  # so that threads need not wait for the last of each limit
+            )
+            results |= dict(zip(places, found, strict=True))
         ids = {word: i for i, word in enumerate(self.target_vocabulary.words)}
         translations = [""] * len(sentences)
-        for i, result, length in zip(full, found, most, strict=True):
-            tokens = [ids[token] for token in result.hypotheses[0][:length]]
+        for i, length in zip(full, most, strict=True):
+            tokens = [ids[token] for token in results[i].result().hypotheses[0][:length]]
             translations[i] = self.target_vocabulary.decode(tokens)
         return translations
 
