@@ -93,11 +93,28 @@ def test_a_preset_gives_its_model_sizes_that_it_takes(model, name):
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ("train --seed -1", "argument --seed: must be at least 0 and below 2**32, received -1"),
-        (f"train --seed {2**32}", "argument --seed: must be at least 0 and below 2**32"),
-        ("train --epochs 0", "argument --epochs: must be at least 1, received 0"),
-        ("train --subwords -1", "argument --subwords: must be at least 0, received -1"),
-        ("train --beam two", "argument --beam: invalid _positive_int value: 'two'"),
+        (
+            "train --seed -1",
+            "argument --seed: must be an integer of at least 0 and below 2**32, received -1",
+        ),
+        (
+            f"train --seed {2**32}",
+            "argument --seed: must be an integer of at least 0 and below 2**32",
+        ),
+        ("train --epochs 0", "argument --epochs: must be an integer of at least 1, received 0"),
+        (
+            "train --subwords -1",
+            "argument --subwords: must be an integer of at least 0, received -1",
+        ),
+        ("train --beam two", "argument --beam: must be an integer of at least 1, received two"),
+        ("train --seed 1.5", "argument --seed: must be an integer of at least 0 and below 2**32"),
+        ("train --subwords x", "argument --subwords: must be an integer of at least 0, received x"),
+        (
+            "train --length-penalty x",
+            "--length-penalty: must be a number of at least 0, received x",
+        ),
+        ("score --repetition-penalty x", "must be a number of at least 1, received x"),
+        ("translate --sample --temperature x", "must be a number above 0, received x"),
         (
             "score --length-penalty -0.5",
             "argument --length-penalty: must be a number of at least 0, received -0.5",
@@ -110,7 +127,7 @@ def test_a_preset_gives_its_model_sizes_that_it_takes(model, name):
         ),
         ("translate --sample --temperature 0", "argument --temperature: must be a number above 0"),
         ("translate --sample --beam 2", "--sample and --beam are two searches: name one"),
-        ("translate --no-repeat-ngrams 0", "argument --no-repeat-ngrams: must be at least 1"),
+        ("translate --no-repeat-ngrams 0", "--no-repeat-ngrams: must be an integer of at least 1"),
         ("score --repetition-penalty 0.5", "--repetition-penalty: must be a number of at least 1"),
         ("translate --stream --raw", "--raw needs whole sentences"),
         ("export", "the following arguments are required: --to"),

@@ -1,6 +1,7 @@
 """The commands of `python -m tfattn.translator` and their arguments."""
 
 import argparse
+import contextlib
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -345,39 +346,40 @@ COMMANDS = {
 
 
 def _seed(text):
-    if not 0 <= int(text) < 2**32:  # as random generators take it
-        raise argparse.ArgumentTypeError(f"must be at least 0 and below 2**32, received {text}")
-    return int(text)
+    expected = "an integer of at least 0 and below 2**32"  # as random generators take it
+    return _number(text, int, lambda value: 0 <= value < 2**32, expected)
 
 
 def _count(text):
-    if int(text) < 0:
-        raise argparse.ArgumentTypeError(f"must be at least 0, received {text}")
-    return int(text)
+    return _number(text, int, lambda value: value >= 0, "an integer of at least 0")
 
 
 def _positive_int(text):
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, received {text}")
-    return int(text)
+    return _number(text, int, lambda value: value >= 1, "an integer of at least 1")
 
 
 def _at_least_one(text):
-    if not 1 <= float(text) < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of at least 1, received {text}")
-    return float(text)
+    return _number(text, float, lambda value: 1 <= value < INFINITY, "a number of at least 1")
 
 
 def _positive_number(text):
-    if not 0 < float(text) < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number above 0, received {text}")
-    return float(text)
+    return _number(text, float, lambda value: 0 < value < INFINITY, "a number above 0")
 
 
 def _non_negative_number(text):
-    if not 0 <= float(text) < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of at least 0, received {text}")
-    return float(text)
+    return _number(text, float, lambda value: 0 <= value < INFINITY, "a number of at least 0")
+
+
+INFINITY = float("inf")
+
+
+def _number(text, kind, fits, expected):
+    """The number that a text writes; argparse would name the function where it writes none."""
+    with contextlib.suppress(ValueError):
+        value = kind(text)
+        if fits(value):
+            return value
+    raise argparse.ArgumentTypeError(f"must be {expected}, received {text}")
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
