@@ -74,6 +74,16 @@ def test_what_is_not_given_is_the_presets(model):
     assert (given.subwords, given.tokens, given.sentences) == (0, 7, 5)
 
 
+def test_settings_of_a_search_that_are_not_given_have_their_defaults():
+    for command in ("train", "score", "translate"):
+        assert parse([command]).length_penalty == 1.0
+        assert parse([command, "--beam", "2", "--length-penalty", "0.2"]).length_penalty == 0.2
+    drawn = parse(["translate", "--sample"])
+    assert (drawn.temperature, drawn.seed) == (1.0, 0)
+    drawn = parse(["translate", "--sample", "--temperature", "0.5", "--seed", "7"])
+    assert (drawn.temperature, drawn.seed) == (0.5, 7)
+
+
 def test_each_format_has_a_writer_and_a_place():
     assert EXPORTS.keys() == WRITERS.keys() and len(set(EXPORTS.values())) == len(EXPORTS)
 
@@ -127,6 +137,11 @@ def test_a_preset_gives_its_model_sizes_that_it_takes(model, name):
         ),
         ("translate --sample --temperature 0", "argument --temperature: must be a number above 0"),
         ("translate --sample --beam 2", "--sample and --beam are two searches: name one"),
+        ("translate --temperature 0.5", "--temperature needs --sample"),
+        ("translate --seed 0", "--seed needs --sample"),
+        ("translate --length-penalty 1.0", "--length-penalty needs --beam K with K above 1"),
+        ("score --beam 1 --length-penalty 0.2", "--length-penalty needs --beam K with K above 1"),
+        ("train --length-penalty 0.2", "--length-penalty needs --beam K with K above 1"),
         ("translate --no-repeat-ngrams 0", "--no-repeat-ngrams: must be an integer of at least 1"),
         ("score --repetition-penalty 0.5", "--repetition-penalty: must be a number of at least 1"),
         ("translate --stream --raw", "--raw needs whole sentences"),

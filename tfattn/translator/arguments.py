@@ -253,16 +253,14 @@ def _translate(command):
     sampling.add_argument(
         "--temperature",
         type=_positive_number,
-        default=1.0,
         metavar="T",
-        help="with --sample: below 1 likely words are drawn more often (default: %(default)s)",
+        help="with --sample: below 1 likely words are drawn more often (default: 1.0)",
     )
     sampling.add_argument(
         "--seed",
         type=_seed,
-        default=0,
         metavar="N",
-        help="with --sample: another one draws other words (default: %(default)s)",
+        help="with --sample: another one draws other words (default: 0)",
     )
 
 
@@ -308,10 +306,9 @@ def _beams(group):
     group.add_argument(
         "--length-penalty",
         type=_non_negative_number,
-        default=1.0,
         metavar="P",
         help="how much --beam likes long translations: 0 ranks by the sum of their tokens' log "
-        "probabilities, 1 by the mean (default: %(default)s)",
+        "probabilities, 1 by the mean (default: 1.0)",
     )
 
 
@@ -399,12 +396,22 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         if options.sentences is None and not options.data:
             options.sentences = 1000
     if options.command == "translate":
+        for setting, default in (("temperature", 1.0), ("seed", 0)):
+            if getattr(options, setting) is None:
+                setattr(options, setting, default)
+            elif not options.sample:
+                arguments_parser.error(f"--{setting} needs --sample")
         if options.sample and options.beam > 1:
             arguments_parser.error("--sample and --beam are two searches: name one")
         if options.stream and options.raw:
             arguments_parser.error(
                 "--raw needs whole sentences, and --stream writes pieces of them"
             )
+    if options.command != "export":
+        if options.length_penalty is None:
+            options.length_penalty = 1.0
+        elif options.beam == 1:
+            arguments_parser.error("--length-penalty needs --beam K with K above 1")
     if options.command == "export" and options.quantization and options.to != "ctranslate2":
         arguments_parser.error("--quantization needs --to ctranslate2")
     return options
