@@ -18,7 +18,6 @@ from turns import measure_all, print_header, print_row, serve, with_goal
 
 from tfattn import convert, data, training
 from tfattn.decoding import beam_search, greedy_search, translate
-from tfattn.translator import lines
 from tfattn.translator.folder import Folder
 
 CASES = {"greedy": 1, "five beams": 5}  # to beams
@@ -37,7 +36,7 @@ class Batch(NamedTuple):
 
 def compare(model: Path, corpus: Path, case: str, rounds: int, every: int) -> None:
     """Prints a table for each case with `case` in its name, on one batch of so many."""
-    _, words = lines.load(Folder(model))
+    _, words = Folder(model).load_model()
     pairs = data.read_parallel(corpus / "test_2016.en", corpus / "test_2016.de")
     head = "tokens a second", "of tfattn's time", "of KerasHub's time", "BLEU", "same"
     with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +83,7 @@ def _engine(name: str, beams: int, model: Path, folder: Path) -> Callable[[Batch
     """Function of a batch to the tokens of each row, with the end."""
     if name.startswith("ctranslate2"):
         return _of_ctranslate2(folder / name.split()[1], beams)
-    ours, _ = lines.load(Folder(model))
+    ours, _ = Folder(model).load_model()
     if name == "keras_hub":
         return _of_keras_hub(ours, beams)
 
@@ -142,7 +141,7 @@ def _prepare(
     folder: Path, model: Path, pairs: Sequence[tuple[str, str]], every: int
 ) -> list[tuple[str, str]]:
     """Writes the batches and CTranslate2's folders; returns the pairs that the batches hold."""
-    ours, words = lines.load(Folder(model))
+    ours, words = Folder(model).load_model()
     for quantization in ("float32", "int8"):
         convert.to_ctranslate2(ours, words, folder / quantization, quantization)
     recorder = _Recorder()

@@ -101,6 +101,7 @@ def test_no_tokenizer_is_white_space():
         ("abc", "be called with a sentence and return its words"),
         (Characters, "be called with a sentence and return its words"),
         (lambda: [], "take a sentence"),
+        (lambda sentence, language: [], "take a sentence"),
         (lambda sentence: sentence, "return a list of strings"),
         (lambda sentence: [1], "return a list of strings"),
     ],
@@ -109,6 +110,18 @@ def test_what_is_no_tokenizer_is_refused(wrong, said):
     for make in (Vocabulary, Vocabulary.from_sentences):
         with pytest.raises(ValueError, match=f"`tokenizer` must {said}"):
             make(["a"], tokenizer=wrong)
+
+
+def counting(sentence):
+    return sentence.split() + 1 if "x" in sentence else sentence.split()
+
+
+def test_an_error_inside_a_tokenizer_is_shown_as_it_is():
+    with pytest.raises(TypeError, match="can only concatenate list"):
+        Vocabulary.from_sentences(["x"], tokenizer=counting)
+    words = Vocabulary(["a"], tokenizer=counting)
+    with pytest.raises(TypeError, match="can only concatenate list"):
+        words.encode("a x")
 
 
 # Files.

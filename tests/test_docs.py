@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tfattn
+from tfattn.translator.arguments import EXPORTS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -51,6 +52,17 @@ def test_a_demo_has_a_chinese_page(name):
     assert page.is_file(), f"write {page.relative_to(ROOT)}"
     source, _ = stamp.source_of(page)
     assert source == ROOT / "demos" / f"{name}.py"
+
+
+def test_no_page_holds_notes_to_its_writers():
+    """Readers of the text see comments of HTML too."""
+    noted = [path for path in WRITTEN if "<!--" in path.read_text(encoding="utf-8")]
+    assert noted == []
+
+
+def test_the_page_of_translation_names_every_format_of_export():
+    page = (DOCS / "translation.md").read_text(encoding="utf-8")
+    assert [name for name in EXPORTS if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize("page", stamp.pages(), ids=lambda page: page.relative_to(DOCS).as_posix())

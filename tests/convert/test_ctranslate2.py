@@ -192,6 +192,15 @@ def test_a_hypothesis_of_both_beam_searches_has_one_score(pair, length_penalty):
     np.testing.assert_allclose(*zip(*both, strict=True), atol=1e-4)
 
 
+@pytest.mark.slow(keep=2)
+def test_beams_do_not_depend_on_what_else_is_translated(pair):
+    """Each sentence is searched up to its own limit, whatever the longest of the call has."""
+    model, served = pair
+    ours = sentences(model)
+    alone = [served.translate([sentence], num_beams=4)[0] for sentence in ours]
+    assert served.translate(ours, num_beams=4) == alone
+
+
 @pytest.fixture(scope="module")
 def plain():
     """Our smallest model that goes."""
@@ -221,6 +230,19 @@ def test_it_is_quantised(quantization, plain, engine, tmp_path):
     assert [bool(line) for line in found] == [bool(line) for line in SENTENCES]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
+def test_without_quantization_weights_of_any_type_are_written_as_float32(dtype, engine, tmp_path):
+    sizes = {"num_heads": 3, "hidden_dim": 7}
+    narrow = built(**sizes, dtype=dtype)
+    wide = built(**sizes)
+    wide.set_weights([numpy(variable).astype("float32") for variable in narrow.weights])
+    contents = []
+    for name, model in (("narrow", narrow), ("wide", wide)):
+        to_ctranslate2(model, [SOURCE, TARGET], tmp_path / name, max_length=11)
+        contents.append((tmp_path / name / "model.bin").read_bytes())
+    assert contents[0] == contents[1]
+
+
 def test_int8_is_smaller(engine, tmp_path):
     model = built(**GOES["post-norm"], width=48)
     sizes = {}
@@ -240,6 +262,25 @@ def test_subwords_go_too(engine, tmp_path):
     to_ctranslate2(model, [words, words], tmp_path / "new")
     served = CTranslate2(tmp_path / "new")
     assert served.translate(lines) == tfattn.translate(model, lines, words, words)
+
+
+def by_commas(sentence):
+    return sentence.split(",")
+
+
+def test_a_tokenizer_of_ones_own_is_handed_over_again(plain, engine, tmp_path):
+    own = data.Vocabulary([f"s{i}" for i in range(13)], tokenizer=by_commas)
+    to_ctranslate2(plain, [own, TARGET], tmp_path / "new")
+    said = r"`tokenizers\[0\]` must be the function that source\.vocabulary was made with, .*commas"
+    with pytest.raises(ValueError, match=said):
+        CTranslate2(tmp_path / "new")
+    with pytest.raises(ValueError, match="`tokenizers` must be a pair of functions or None"):
+        CTranslate2(tmp_path / "new", by_commas)
+    with pytest.raises(ValueError, match="`tokenizer` must be left out"):
+        CTranslate2(tmp_path / "new", [by_commas, by_commas])
+    served = CTranslate2(tmp_path / "new", [by_commas, None])
+    wanted = tfattn.translate(plain, ["s1,s2,s3"], own, TARGET)
+    assert served.translate(["s1,s2,s3"]) == wanted != served.translate(["s1 s2 s3"])
 
 
 def test_lora_is_added_to_its_matrices(engine, tmp_path):
@@ -362,6 +403,15 @@ def test_a_folder_of_other_vocabularies_is_refused(folder):
         CTranslate2(folder)
 
 
+def test_a_folder_whose_vocabulary_splits_otherwise_is_refused(folder):
+    """The same words, by another tokenizer."""
+    other = data.Vocabulary([f"s{i}" for i in range(13)], tokenizer=data.Characters())
+    assert other.words == SOURCE.words
+    other.save(folder / "source.vocabulary")
+    with pytest.raises(ValueError, match="must hold the vocabularies that its model was written"):
+        CTranslate2(folder)
+
+
 @pytest.mark.parametrize("damage", ["empty", "half", "text", "gone"])
 def test_a_damaged_model_is_refused(damage, folder):
     path: pathlib.Path = folder / "model.bin"
@@ -412,3 +462,16 @@ def test_a_sentence_beyond_the_positions_is_refused(engine, tmp_path):
     assert served.translate([longest]) == wanted
     with pytest.raises(ValueError, match=r"`sentences\[1\]` must have at most 22 tokens"):
         served.translate(["s1", f"{longest} s2"])
+
+
+def test_a_max_length_beyond_the_positions_is_refused(engine, tmp_path):
+    """As `tfattn.translate` refuses it, and not cut in silence."""
+    model = built(**GOES["learned positions"])
+    to_ctranslate2(model, [SOURCE, TARGET], tmp_path / "new")
+    served = CTranslate2(tmp_path / "new")
+    with pytest.raises(ValueError):
+        tfattn.translate(model, ["s1"], SOURCE, TARGET, max_length=24)
+    with pytest.raises(ValueError, match=r"`max_length` must be at most 23, .*max_length=24"):
+        served.translate(["s1"], max_length=24)
+    wanted = tfattn.translate(model, ["s1"], SOURCE, TARGET, max_length=23)
+    assert served.translate(["s1"], max_length=23) == wanted

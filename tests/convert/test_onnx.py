@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.convert.parity import close, randomised
+from tests.convert.parity import close, randomised, refused
 from tests.tensors import numpy
-from tfattn import data
+from tfattn import data, scalings
 from tfattn.convert import to_onnx
 
 pytestmark = [
@@ -38,6 +38,10 @@ MODELS = {
     "shared": {"block": PLAIN, "share_embeddings": True},
     "learned positions": {"block": PLAIN, "positions": tfattn.LearnedPositionalEncoding(23)},
     "rotary": {"block": within(positions=tfattn.RotaryPositions()), **NOTHING_ADDED},
+    "rotary, scaled": {
+        "block": within(positions=tfattn.RotaryPositions(scaling=scalings.linear(2.0))),
+        **NOTHING_ADDED,
+    },
     "relative": {
         "block": within(positions=tfattn.RelativePositionBias(bidirectional=False)),
         **NOTHING_ADDED,
@@ -143,6 +147,64 @@ def test_keys_and_values_grow_by_a_position(exported):
     logits, keys, _ = step.run(None, dict(zip(names, (tokens, *state), strict=True)))
     assert logits.shape == (len(IDS), len(TARGET))
     assert keys.shape == (2, len(IDS), groups, 1, width)
+
+
+def test_a_scaling_that_turns_keys_in_a_cache_anew_is_refused(tmp_path):
+    """Steps would go on beyond the length at which `model.encode` refuses a cache."""
+    positions = tfattn.RotaryPositions(scaling=scalings.dynamic(2.0, 5))
+    model = built(block=within(positions=positions), **NOTHING_ADDED)
+    with refused("scaling"):
+        to_onnx(model, [SOURCE, TARGET], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("dtype", ["mixed_float16", "float16", "mixed_bfloat16", "float64"])
+def test_a_model_that_does_not_compute_in_float32_is_refused(dtype, tmp_path):
+    model = built(num_heads=3, hidden_dim=7, dtype=dtype)
+    with pytest.raises(ValueError, match=f"`model` must compute in float32: .*model='{dtype}'"):
+        to_onnx(model, [SOURCE, TARGET], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_global_policy_does_not_matter(tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("tf2onnx")
+    model = built(num_heads=3, hidden_dim=7, dtype="float32")
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        to_onnx(model, [SOURCE, TARGET], tmp_path / "new")
+    finally:
+        keras.config.set_dtype_policy(policy)
+    files = [str(tmp_path / "new" / f"{part}.onnx") for part in ("encoder", "step")]
+    target_in = np.array([[2, 5, 7, 11]] * len(IDS), "int32")
+    found = stepped(*map(runtime.InferenceSession, files), target_in, IDS)
+    close(found, numpy(model((IDS, target_in))), rtol=1e-5)
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_after_an_error_nothing_is_there_and_a_second_try_goes(empty, tmp_path, monkeypatch):
+    pytest.importorskip("tf2onnx")
+    folder = tmp_path / "new"
+    if empty:
+        folder.mkdir()
+    written = []
+
+    def export(model, inputs, path):
+        pathlib.Path(path).write_text("")
+        written.append(pathlib.Path(path).name)
+        if written == ["encoder.onnx", "step.onnx"]:
+            raise RuntimeError("in the middle")
+
+    monkeypatch.setattr("tfattn.convert.onnx._export", export)
+    model = built(**MODELS["plain"])
+    with pytest.raises(RuntimeError, match="in the middle"):
+        to_onnx(model, [SOURCE, TARGET], folder)
+    assert list(tmp_path.rglob("*")) == ([folder] if empty else [])
+    to_onnx(model, [SOURCE, TARGET], folder)
+    files = ["encoder.onnx", "source.vocabulary", "step.onnx", "target.vocabulary"]
+    assert sorted(path.name for path in folder.iterdir()) == files
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 def test_what_does_not_fit_is_refused(tmp_path):

@@ -74,6 +74,16 @@ def test_what_is_not_given_is_the_presets(model):
     assert (given.subwords, given.tokens, given.sentences) == (0, 7, 5)
 
 
+def test_settings_of_a_search_that_are_not_given_have_their_defaults():
+    for command in ("train", "score", "translate"):
+        assert parse([command]).length_penalty == 1.0
+        assert parse([command, "--beam", "2", "--length-penalty", "0.2"]).length_penalty == 0.2
+    drawn = parse(["translate", "--sample"])
+    assert (drawn.temperature, drawn.seed) == (1.0, 0)
+    drawn = parse(["translate", "--sample", "--temperature", "0.5", "--seed", "7"])
+    assert (drawn.temperature, drawn.seed) == (0.5, 7)
+
+
 def test_each_format_has_a_writer_and_a_place():
     assert EXPORTS.keys() == WRITERS.keys() and len(set(EXPORTS.values())) == len(EXPORTS)
 
@@ -93,11 +103,28 @@ def test_a_preset_gives_its_model_sizes_that_it_takes(model, name):
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ("train --seed -1", "argument --seed: must be at least 0 and below 2**32, received -1"),
-        (f"train --seed {2**32}", "argument --seed: must be at least 0 and below 2**32"),
-        ("train --epochs 0", "argument --epochs: must be at least 1, received 0"),
-        ("train --subwords -1", "argument --subwords: must be at least 0, received -1"),
-        ("train --beam two", "argument --beam: invalid _positive_int value: 'two'"),
+        (
+            "train --seed -1",
+            "argument --seed: must be an integer of at least 0 and below 2**32, received -1",
+        ),
+        (
+            f"train --seed {2**32}",
+            "argument --seed: must be an integer of at least 0 and below 2**32",
+        ),
+        ("train --epochs 0", "argument --epochs: must be an integer of at least 1, received 0"),
+        (
+            "train --subwords -1",
+            "argument --subwords: must be an integer of at least 0, received -1",
+        ),
+        ("train --beam two", "argument --beam: must be an integer of at least 1, received two"),
+        ("train --seed 1.5", "argument --seed: must be an integer of at least 0 and below 2**32"),
+        ("train --subwords x", "argument --subwords: must be an integer of at least 0, received x"),
+        (
+            "train --length-penalty x",
+            "--length-penalty: must be a number of at least 0, received x",
+        ),
+        ("score --repetition-penalty x", "must be a number of at least 1, received x"),
+        ("translate --sample --temperature x", "must be a number above 0, received x"),
         (
             "score --length-penalty -0.5",
             "argument --length-penalty: must be a number of at least 0, received -0.5",
@@ -110,7 +137,12 @@ def test_a_preset_gives_its_model_sizes_that_it_takes(model, name):
         ),
         ("translate --sample --temperature 0", "argument --temperature: must be a number above 0"),
         ("translate --sample --beam 2", "--sample and --beam are two searches: name one"),
-        ("translate --no-repeat-ngrams 0", "argument --no-repeat-ngrams: must be at least 1"),
+        ("translate --temperature 0.5", "--temperature needs --sample"),
+        ("translate --seed 0", "--seed needs --sample"),
+        ("translate --length-penalty 1.0", "--length-penalty needs --beam K with K above 1"),
+        ("score --beam 1 --length-penalty 0.2", "--length-penalty needs --beam K with K above 1"),
+        ("train --length-penalty 0.2", "--length-penalty needs --beam K with K above 1"),
+        ("translate --no-repeat-ngrams 0", "--no-repeat-ngrams: must be an integer of at least 1"),
         ("score --repetition-penalty 0.5", "--repetition-penalty: must be a number of at least 1"),
         ("translate --stream --raw", "--raw needs whole sentences"),
         ("export", "the following arguments are required: --to"),

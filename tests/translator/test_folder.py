@@ -3,7 +3,7 @@
 import pytest
 
 from tfattn import data
-from tfattn.translator.folder import Folder, vocabulary_fingerprints
+from tfattn.translator.folder import Folder, fingerprint, vocabulary_fingerprints
 
 
 def test_what_is_added_to_the_record_joins_what_is_there(tmp_path):
@@ -43,6 +43,43 @@ def test_other_vocabularies_of_the_same_size_are_refused(tmp_path, owner):
     data.Vocabulary(["c", "b"]).save(folder.vocabularies[1])
     with pytest.raises(ValueError, match=f"are not those that its {owner} was trained with"):
         folder.load_vocabularies(owner)
+
+
+@pytest.mark.parametrize("owner", ["run", "model"])
+def test_a_vocabulary_of_the_same_words_that_splits_otherwise_is_refused(tmp_path, owner):
+    folder, words = Folder(tmp_path), [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
+    folder.save_vocabularies(words)
+    folder.add_to_record(**{owner: vocabulary_fingerprints(words)})
+    data.Vocabulary(["b", "c"], tokenizer=data.Characters()).save(folder.vocabularies[1])
+    with pytest.raises(ValueError, match=f"are not those that its {owner} was trained with"):
+        folder.load_vocabularies(owner)
+
+
+def test_subwords_of_other_scores_are_refused(tmp_path):
+    """Scores choose among the ways to cut a word."""
+    proto = pytest.importorskip("sentencepiece.sentencepiece_model_pb2")
+    words = data.SubwordVocabulary.from_sentences(["low lower lowest", "new newer newest"], size=40)
+    folder = Folder(tmp_path)
+    folder.save_vocabularies([words, words])
+    folder.add_to_record(run=vocabulary_fingerprints([words, words]))
+    folder.load_vocabularies("run")
+    content = proto.ModelProto.FromString(folder.vocabularies[1].read_bytes())
+    content.pieces[-1].score -= 3.0
+    folder.vocabularies[1].write_bytes(content.SerializeToString())
+    assert data.load_vocabulary(folder.vocabularies[1]).words == words.words
+    with pytest.raises(ValueError, match="are not those that its run was trained with"):
+        folder.load_vocabularies("run")
+
+
+def test_a_record_may_tell_of_the_words_alone(tmp_path, capsys):
+    folder, words = Folder(tmp_path), [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
+    folder.save_vocabularies(words)
+    folder.add_to_record(run=[fingerprint(each.words) for each in words])
+    folder.load_vocabularies("run")
+    assert capsys.readouterr().err == ""
+    data.Vocabulary(["c", "b"]).save(folder.vocabularies[1])
+    with pytest.raises(ValueError, match="are not those that its run was trained with"):
+        folder.load_vocabularies("run")
 
 
 def test_a_vocabulary_that_is_gone_is_named(tmp_path):

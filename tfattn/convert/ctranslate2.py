@@ -101,9 +101,9 @@ def to_ctranslate2(
         spec.config.add_attribute(name, value)
     spec.validate()
     spec.optimize(quantization)
-    os.makedirs(folder, exist_ok=True)
-    folders.save_vocabularies(vocabularies, folder)
-    spec.save(folder)
+    with folders.whole(folder) as unfinished:
+        folders.save_vocabularies(vocabularies, unfinished)
+        spec.save(unfinished)
 
 
 def _check_words(who: str, vocabularies: Sequence[Any]) -> None:
@@ -280,8 +280,8 @@ def _spec(specs: Any, model: Transformer, shape: _Shape, reach: int | None) -> A
     decoder = specs.TransformerDecoderSpec(*sizes, **options)
     for spec, stack in ((encoder, model.encoder), (decoder, model.decoder)):
         _fill_stack(spec, stack, reach)
-    encoder.embeddings[0].weight = weights.arrays(model.encoder.embedding)["embeddings"]
-    decoder.embeddings.weight = weights.arrays(model.decoder.embedding)["embeddings"]
+    encoder.embeddings[0].weight = _arrays(model.encoder.embedding)["embeddings"]
+    decoder.embeddings.weight = _arrays(model.decoder.embedding)["embeddings"]
     if model.output_dense is None:
         decoder.projection.weight = decoder.embeddings.weight
     else:
@@ -344,7 +344,7 @@ def _fill_linear(spec: Any, rows: dict[str, np.ndarray], *names: str) -> None:
 
 
 def _fill_norm(spec: Any, norm: keras.layers.Layer) -> None:
-    found = weights.arrays(norm)
+    found = _arrays(norm)
     spec.gamma = found["scale" if isinstance(norm, keras.layers.RMSNormalization) else "gamma"]
     if "beta" in found:
         spec.beta = found["beta"]
@@ -353,4 +353,13 @@ def _fill_norm(spec: Any, norm: keras.layers.Layer) -> None:
 def _rows(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
     """Weights of linear maps with a row for each output, by the names of the maps."""
     maps = {name.rpartition("/")[0] for name in weights.arrays(layer)}
-    return weights.to_rows(layer, {name: name for name in maps})
+    return _in_float32(weights.to_rows(layer, {name: name for name in maps}))
+
+
+def _arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
+    return _in_float32(weights.arrays(layer))
+
+
+def _in_float32(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """As the engine takes them before it quantises: it would keep float16, and lacks bfloat16."""
+    return {name: array.astype("float32") for name, array in found.items()}

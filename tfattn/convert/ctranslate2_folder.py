@@ -2,8 +2,10 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
+
+import numpy as np
 
 from tfattn import _checks, _optional, data
 from tfattn.convert import folders
@@ -24,6 +26,8 @@ class CTranslate2:
 
     Args:
         folder: the folder.
+        tokenizers: pair, for source and target: the function of your own that the vocabulary was
+            made with, which no file can hold. Defaults to None for both.
         **options: those of `ctranslate2.Translator`, such as `device="cuda"`,
             `compute_type="int8"`, `intra_threads`, the threads of a batch, and `inter_threads`, the
             batches at a time.
@@ -35,22 +39,30 @@ class CTranslate2:
     Raises:
         FileNotFoundError: there is no such folder.
         ValueError: the folder is not of `to_ctranslate2`, is damaged, or holds other vocabularies
-            than those that the model was written with.
+            than those that the model was written with; a vocabulary needs its tokenizer, or has
+            none to be given.
         ImportError: ctranslate2 is not installed.
     Example: see `tfattn.convert.to_ctranslate2`.
     """
 
-    def __init__(self, folder: str | os.PathLike, **options: Any):
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        tokenizers: Sequence[Callable[[str], list[str]] | None] = (None, None),
+        **options: Any,
+    ):
         folder = _checks.path("CTranslate2", "folder", folder)
         if not os.path.isdir(folder):
             expected = "name an existing folder"
             _checks.fail("CTranslate2", "folder", expected, folder, error=FileNotFoundError)
+        if not isinstance(tokenizers, list | tuple) or len(tokenizers) != 2:
+            expected = "be a pair of functions or None, for source and target"
+            _checks.fail("CTranslate2", "tokenizers", expected, tokenizers)
         self._folder = folder
         engine = _optional.find("ctranslate2", "serve", "CTranslate2")
         record = self._record()
         self.max_length = record["tfattn_max_length"]
-        paths = [os.path.join(folder, name) for name in folders.VOCABULARIES]
-        words = [data.load_vocabulary(path) for path in paths]
+        words = [self._vocabulary(i, tokenizer) for i, tokenizer in enumerate(tokenizers)]
         self.source_vocabulary, self.target_vocabulary = words
         theirs = [self._words("source"), self._words("target")]
         ours = [list(each.words) for each in words]
@@ -90,7 +102,7 @@ class CTranslate2:
             A list of strings, in the order of `sentences`; "" for an empty one.
         Raises:
             ValueError: `sentences` is a single string, or holds anything but strings; a number is
-                out of its range; a sentence is too long for the model's positions.
+                out of its range; a sentence or `max_length` is beyond the model's positions.
         """
         who = "CTranslate2.translate"
         sentences = _checks.strings(who, "sentences", sentences)
@@ -98,7 +110,7 @@ class CTranslate2:
         _checks.non_negative_number(who, "length_penalty", length_penalty)
         _checks.positive_int(who, "batch_size", batch_size)
         if max_length is not None:
-            _checks.positive_int(who, "max_length", max_length)
+            self._check_max_length(who, max_length)
         encoded = [self.source_vocabulary.encode(sentence) for sentence in sentences]
         for i, ids in enumerate(encoded):
             if self.max_length is not None and len(ids) >= self.max_length:
@@ -109,30 +121,52 @@ class CTranslate2:
             return [""] * len(sentences)
         most = limits([len(encoded[i]) + 1 for i in full], self.max_length)
         if max_length is not None:
-            most[:] = max_length if self.max_length is None else min(max_length, self.max_length)
-        found = self.translator.translate_batch(
-            [[self.source_vocabulary.words[j] for j in encoded[i]] for i in full],
-            beam_size=num_beams,
-            length_penalty=length_penalty,
-            max_batch_size=batch_size,
-            batch_type="examples",
-            max_input_length=0,
-            min_decoding_length=0,  # an empty translation is one
-            max_decoding_length=int(most.max()),
-            return_end_token=True,  # which then counts in the length
-        )
+            most[:] = max_length
+        # Greedy search writes the same up to any limit; which beams are best depends on theirs.
+        ends = np.full_like(most, most.max()) if num_beams == 1 else most
+        results: dict[int, Any] = {}
+        for end in np.unique(ends):
+            places = [i for i, one in zip(full, ends, strict=True) if one == end]
+            found = self.translator.translate_batch(
+                [[self.source_vocabulary.words[j] for j in encoded[i]] for i in places],
+                beam_size=num_beams,
+                length_penalty=length_penalty,
+                max_batch_size=batch_size,
+                batch_type="examples",
+                max_input_length=0,
+                min_decoding_length=0,  # an empty translation is one
+                max_decoding_length=int(end),
+                return_end_token=True,  # which then counts in the length
+                asynchronous=True,  # so that threads need not wait for the last of each limit
+            )
+            results |= dict(zip(places, found, strict=True))
         ids = {word: i for i, word in enumerate(self.target_vocabulary.words)}
         translations = [""] * len(sentences)
-        for i, result, length in zip(full, found, most, strict=True):
-            tokens = [ids[token] for token in result.hypotheses[0][:length]]
+        for i, length in zip(full, most, strict=True):
+            tokens = [ids[token] for token in results[i].result().hypotheses[0][:length]]
             translations[i] = self.target_vocabulary.decode(tokens)
         return translations
+
+    def _check_max_length(self, who: str, max_length: int) -> None:
+        _checks.positive_int(who, "max_length", max_length)
+        if self.max_length is not None and max_length > self.max_length:
+            expected = f"be at most {self.max_length}, as far as the model's positions reach"
+            _checks.fail(who, "max_length", expected, max_length)
 
     def _record(self) -> dict[str, Any]:
         record = self._json("config.json")
         if isinstance(record, dict) and {"tfattn_vocabularies", "tfattn_max_length"} <= set(record):
             return record
         return self._refuse("be one that `tfattn.convert.to_ctranslate2` wrote")
+
+    def _vocabulary(self, i: int, tokenizer: Callable | None) -> Any:
+        name = folders.VOCABULARIES[i]
+        content = self._json(name)
+        made_with = content.get("tokenizer") if isinstance(content, dict) else None
+        if isinstance(made_with, str) and tokenizer is None:
+            expected = f"be the function that {name} was made with, {made_with}"
+            _checks.fail("CTranslate2", f"tokenizers[{i}]", expected, tokenizer)
+        return data.load_vocabulary(os.path.join(self._folder, name), tokenizer)
 
     def _words(self, side: str) -> Any:
         """The tokens of a side in CTranslate2's own file; one file serves two equal sides."""

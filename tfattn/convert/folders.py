@@ -1,13 +1,15 @@
 """Folders with a whole model in them: files of another engine, and the vocabularies."""
 
+import contextlib
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfattn import _checks
 from tfattn.models.transformer import Transformer
 
-__all__ = ["VOCABULARIES", "check_vocabularies", "new", "save_vocabularies"]
+__all__ = ["VOCABULARIES", "check_vocabularies", "new", "save_vocabularies", "whole"]
 
 VOCABULARIES = ("source.vocabulary", "target.vocabulary")
 
@@ -31,6 +33,26 @@ def new(who: str, folder: str | os.PathLike) -> str:
     if os.path.exists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         _checks.fail(who, "folder", "be new, or an empty folder", folder)
     return folder
+
+
+@contextlib.contextmanager
+def whole(folder: str) -> Iterator[str]:
+    """A folder to write to, which becomes the one of `new` at the end: after an error nothing is
+    there, and a second try may begin.
+    """
+    empty = os.path.isdir(folder)
+    above, name = os.path.split(os.path.abspath(folder))
+    os.makedirs(above, exist_ok=True)
+    # On the same disk as the folder, so that a move is one step.
+    with tempfile.TemporaryDirectory(prefix="unfinished.", dir=folder if empty else above) as aside:
+        unfinished = os.path.join(aside, name)
+        os.mkdir(unfinished)
+        yield unfinished
+        if empty:
+            for file in os.listdir(unfinished):
+                os.replace(os.path.join(unfinished, file), os.path.join(folder, file))
+        else:
+            os.replace(unfinished, folder)
 
 
 def save_vocabularies(vocabularies: Sequence[Any], folder: str) -> None:

@@ -30,7 +30,8 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
     from each step. Those of the memory stay as they are. Whoever drives beams takes rows of keys
     and values, and repeats those of the memory.
 
-    Any `Transformer` goes, with the layers that go into ONNX files at all.
+    A `Transformer` goes that computes in float32 and keeps its keys as they were turned, with the
+    layers that go into ONNX files at all.
 
     Args:
         model: a built `Transformer`.
@@ -38,8 +39,9 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
             `target.vocabulary`, which `tfattn.data.load_vocabulary` reads.
         folder: a new one, or one that is empty.
     Raises:
-        ValueError: another class; a model that is not built; vocabularies of other sizes; a folder
-            with files in it.
+        ValueError: another class; a model that is not built, or does not compute in float32;
+            a scaling of rotary positions that turns all keys anew, such as `scalings.dynamic`;
+            vocabularies of other sizes; a folder with files in it.
         ImportError: tf2onnx is not installed.
     Example:
         >>> import os, tempfile
@@ -55,10 +57,11 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
     if not isinstance(model, Transformer):
         _checks.fail(who, "model", "be a Transformer", model)
     weights.check_built(who, model)
+    _check_dtype(who, model)
+    _check_caches(who, model)
     folders.check_vocabularies(who, model, vocabularies)
     folder = folders.new(who, folder)
     _optional.find("tf2onnx", "export", who)
-    os.makedirs(folder, exist_ok=True)
     block = model.decoder.blocks[0]
     attention = block.self_attention
     layers, groups = model.num_layers, attention.num_key_value_heads
@@ -68,13 +71,30 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
         return keras.InputSpec(dtype=dtype, shape=shape, name=name)
 
     ids = spec("source", (None, None), "int32")
-    _export(_Encoder(model), ids, os.path.join(folder, "encoder.onnx"))
     widths = (attention.key_dim, attention.value_dim) * 2
     state = [spec(name, (*heads, width)) for name, width in zip(STATE[:-1], widths, strict=True)]
     state.append(spec("memory_mask", (None, None), "bool"))
     inputs = [spec("tokens", (None, None), "int32"), *state]
-    _export(_Step(model), inputs, os.path.join(folder, "step.onnx"))
-    folders.save_vocabularies(vocabularies, folder)
+    with folders.whole(folder) as unfinished:
+        _export(_Encoder(model), ids, os.path.join(unfinished, "encoder.onnx"))
+        _export(_Step(model), inputs, os.path.join(unfinished, "step.onnx"))
+        folders.save_vocabularies(vocabularies, unfinished)
+
+
+def _check_dtype(who: str, model: Transformer) -> None:
+    """Raises for float16 and its like, whose operations ONNX Runtime has in part alone."""
+    if model.compute_dtype != "float32":
+        expected = 'compute in float32: hand its weights to one that is made with dtype="float32"'
+        _checks.fail(who, "model", expected, model.dtype_policy.name)
+
+
+def _check_caches(who: str, model: Transformer) -> None:
+    """Raises where keys have to be turned anew: a step gets those of all before it as they were."""
+    for block in model.decoder.blocks:
+        positions = getattr(block.self_attention, "positions", None)
+        limited = getattr(positions, "max_cache_length", None) is not None
+        instead = "keys in a cache stay as they were turned there, however long it gets"
+        weights.refuse(who, {"scaling": (limited, instead)})
 
 
 def _export(model: keras.Model, inputs: Any, path: str) -> None:
@@ -86,7 +106,7 @@ class _Encoder(keras.Model):
     """Sources to the state of a step."""
 
     def __init__(self, model: Transformer):
-        super().__init__(name="encoder")
+        super().__init__(name="encoder", dtype=model.dtype_policy)
         self.model, self.built = model, True
 
     def call(self, source: Any) -> tuple[Any, ...]:
@@ -101,7 +121,7 @@ class _Step(keras.Model):
     """The model's step, with caches that grow."""
 
     def __init__(self, model: Transformer):
-        super().__init__(name="step")
+        super().__init__(name="step", dtype=model.dtype_policy)
         self.model, self.built = model, True
 
     def call(self, inputs: Any) -> tuple[Any, Any, Any]:

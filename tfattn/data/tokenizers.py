@@ -6,6 +6,7 @@ sentence of words again; a function without one has its words joined by spaces.
 
 import dataclasses
 import functools
+import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -140,18 +141,30 @@ def checked(who: str, tokenizer: Tokenizer | None) -> Tokenizer | None:
     if not callable(tokenizer) or isinstance(tokenizer, type):
         expected = "be called with a sentence and return its words, such as Characters(), or None"
         _checks.fail(who, "tokenizer", expected, tokenizer)
+    if not _takes_one(tokenizer):
+        _checks.fail(who, "tokenizer", "take a sentence", tokenizer)
     split(who, tokenizer, "a b")
     return tokenizer
+
+
+def _takes_one(tokenizer: Tokenizer) -> bool:
+    """Whether its signature takes one argument; an error of a call may be of its own body."""
+    try:
+        signature = inspect.signature(tokenizer)
+    except (TypeError, ValueError):  # some that are written in C tell none
+        return True
+    try:
+        signature.bind("a sentence")
+    except TypeError:
+        return False
+    return True
 
 
 def split(who: str, tokenizer: Tokenizer | None, sentence: str) -> list[str]:
     """The words of a sentence."""
     if tokenizer is None:
         return sentence.split()
-    try:
-        words = tokenizer(sentence)
-    except TypeError:
-        _checks.fail(who, "tokenizer", "take a sentence", tokenizer)
+    words = tokenizer(sentence)
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
         _checks.fail(who, "tokenizer", "return a list of strings", words)
     return [word for word in words if word]

@@ -1,6 +1,7 @@
 """The commands of `python -m tfattn.translator` and their arguments."""
 
 import argparse
+import contextlib
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -252,16 +253,14 @@ def _translate(command):
     sampling.add_argument(
         "--temperature",
         type=_positive_number,
-        default=1.0,
         metavar="T",
-        help="with --sample: below 1 likely words are drawn more often (default: %(default)s)",
+        help="with --sample: below 1 likely words are drawn more often (default: 1.0)",
     )
     sampling.add_argument(
         "--seed",
         type=_seed,
-        default=0,
         metavar="N",
-        help="with --sample: another one draws other words (default: %(default)s)",
+        help="with --sample: another one draws other words (default: 0)",
     )
 
 
@@ -307,10 +306,9 @@ def _beams(group):
     group.add_argument(
         "--length-penalty",
         type=_non_negative_number,
-        default=1.0,
         metavar="P",
         help="how much --beam likes long translations: 0 ranks by the sum of their tokens' log "
-        "probabilities, 1 by the mean (default: %(default)s)",
+        "probabilities, 1 by the mean (default: 1.0)",
     )
 
 
@@ -345,39 +343,40 @@ COMMANDS = {
 
 
 def _seed(text):
-    if not 0 <= int(text) < 2**32:  # as random generators take it
-        raise argparse.ArgumentTypeError(f"must be at least 0 and below 2**32, received {text}")
-    return int(text)
+    expected = "an integer of at least 0 and below 2**32"  # as random generators take it
+    return _number(text, int, lambda value: 0 <= value < 2**32, expected)
 
 
 def _count(text):
-    if int(text) < 0:
-        raise argparse.ArgumentTypeError(f"must be at least 0, received {text}")
-    return int(text)
+    return _number(text, int, lambda value: value >= 0, "an integer of at least 0")
 
 
 def _positive_int(text):
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, received {text}")
-    return int(text)
+    return _number(text, int, lambda value: value >= 1, "an integer of at least 1")
 
 
 def _at_least_one(text):
-    if not 1 <= float(text) < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of at least 1, received {text}")
-    return float(text)
+    return _number(text, float, lambda value: 1 <= value < INFINITY, "a number of at least 1")
 
 
 def _positive_number(text):
-    if not 0 < float(text) < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number above 0, received {text}")
-    return float(text)
+    return _number(text, float, lambda value: 0 < value < INFINITY, "a number above 0")
 
 
 def _non_negative_number(text):
-    if not 0 <= float(text) < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number of at least 0, received {text}")
-    return float(text)
+    return _number(text, float, lambda value: 0 <= value < INFINITY, "a number of at least 0")
+
+
+INFINITY = float("inf")
+
+
+def _number(text, kind, fits, expected):
+    """The number that a text writes; argparse would name the function where it writes none."""
+    with contextlib.suppress(ValueError):
+        value = kind(text)
+        if fits(value):
+            return value
+    raise argparse.ArgumentTypeError(f"must be {expected}, received {text}")
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -397,12 +396,22 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         if options.sentences is None and not options.data:
             options.sentences = 1000
     if options.command == "translate":
+        for setting, default in (("temperature", 1.0), ("seed", 0)):
+            if getattr(options, setting) is None:
+                setattr(options, setting, default)
+            elif not options.sample:
+                arguments_parser.error(f"--{setting} needs --sample")
         if options.sample and options.beam > 1:
             arguments_parser.error("--sample and --beam are two searches: name one")
         if options.stream and options.raw:
             arguments_parser.error(
                 "--raw needs whole sentences, and --stream writes pieces of them"
             )
+    if options.command != "export":
+        if options.length_penalty is None:
+            options.length_penalty = 1.0
+        elif options.beam == 1:
+            arguments_parser.error("--length-penalty needs --beam K with K above 1")
     if options.command == "export" and options.quantization and options.to != "ctranslate2":
         arguments_parser.error("--quantization needs --to ctranslate2")
     return options
