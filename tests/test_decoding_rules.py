@@ -777,3 +777,12 @@ def test_a_model_that_cannot_be_asked_for_coverage_is_refused_by_name():
         decoding.translate(WordForWord(), ["one"], ENGLISH, GERMAN, search)
     with pytest.raises(ValueError, match=f"^translate_stream: {message}"):
         decoding.translate_stream(WordForWord(), "one", ENGLISH, GERMAN, search)
+
+
+@pytest.mark.parametrize("mass", [0.05, 0.5, 0.9, 0.999])
+def test_typical_tokens_of_a_large_vocabulary_are_those_of_the_oracle(mass):
+    logits = np.random.default_rng(7).normal(size=(5, 4099), scale=3).astype("float32")
+    logits[1, ::3], logits[2, 5:], logits[3, 7:] = -1e9, -np.inf, logits[3, 7]
+    found = numpy(rules.TypicalP(mass).adjust(as_tensor(logits), None, None, ())[0])
+    wanted = [reference.typical_p(row.astype("float64"), mass) for row in logits]
+    np.testing.assert_array_equal(found > -np.inf, np.array(wanted) > -np.inf)

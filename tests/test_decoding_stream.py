@@ -240,3 +240,5 @@ def test_an_option_that_a_stream_sets_itself_is_refused(name):
         decoding.stream(trigram, tables(0, 1, 5), 3, search)
     with pytest.raises(ValueError, match=f"^translate_stream: `search` must have no opt.*`{name}`"):
         decoding.translate_stream(WordForWord(), "one", ENGLISH, GERMAN, search)
+    with pytest.raises(ValueError, match=f"^translate: `search` must have no option `{name}`, whi"):
+        decoding.translate(WordForWord(), ["one"], ENGLISH, GERMAN, search)

@@ -10,7 +10,6 @@ import numpy as np
 from tfattn import _checks
 from tfattn._types import Step
 from tfattn.decoding import translation
-from tfattn.decoding.arguments import Ids
 from tfattn.decoding.beams import beam_search, plan_beams
 from tfattn.decoding.greedy import greedy_search, plan_greedily
 from tfattn.decoding.plan import Plan, Progress
@@ -124,11 +123,7 @@ def _plan_of(who: str, search: Callable) -> tuple[Callable[..., Plan], dict[str,
     if not known or getattr(search, "args", ()):
         names = ", ".join(f"`{each.__name__}`" for each in _PLANS)
         _checks.fail(who, "search", f"be one of {names}, or a partial with options by name", search)
-    for name in ("step", "state", "batch_size", "max_length", *Ids._fields):
-        if name in options:
-            given = "an argument of its own" if who == "stream" else "the vocabulary's or its own"
-            expected = f"have no option `{name}`, which is {given}"
-            _checks.fail(who, "search", expected, search)
+    translation.check_options(who, search)
     # Neither goes into the stream.
     left = {"return_state", "return_trace"}
     return _PLANS[function], {name: option for name, option in options.items() if name not in left}

@@ -72,6 +72,7 @@ def translate(
     if not callable(search):
         _checks.fail("translate", "search", "be callable, such as `greedy_search`", search)
     sentences = _checks.strings("translate", "sentences", sentences)
+    check_options("translate", search)
     rules = rules_of("translate", search, len(sentences))
     _checks.positive_int("translate", "batch_size", batch_size)
     if max_length is not None:
@@ -151,6 +152,13 @@ def rules_of(who: str, search: Callable, count: int) -> Sequence[Rule]:
             expected = f"have rules with a row for each of the {count} sentences, or for all"
             _checks.fail(who, "search", expected, rule)
     return rules
+
+
+def check_options(who: str, search: Callable) -> None:
+    """Raises where a `functools.partial` has options that `who` gives to the search by itself."""
+    for name in ("step", "state", "batch_size", "max_length", *Ids._fields):
+        if name in getattr(search, "keywords", {}):
+            _checks.fail(who, "search", f"have no option `{name}`, which {who} gives it", search)
 
 
 def check_read(who: str, model: Any, rules: Sequence[Rule]) -> None:

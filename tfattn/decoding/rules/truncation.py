@@ -88,13 +88,19 @@ class TypicalP(Rule):
         log_p = ops.where(possible, logits - greatest - ops.log(ops.maximum(total, 1e-30)), 0.0)
         entropy = -ops.sum(p * log_p, axis=-1, keepdims=True)
         away = ops.where(possible, ops.abs(-log_p - entropy), float("inf"))
-        order = ops.argsort(away, axis=-1)
-        away_in_order = ops.take_along_axis(away, order, axis=-1)
-        together = ops.cumsum(ops.take_along_axis(p, order, axis=-1), axis=-1)
-        # The last that is kept is the first with which the sum reaches the mass.
-        kept = ops.sum(ops.cast(together < self.mass, "int32"), axis=-1, keepdims=True)
-        last = ops.minimum(kept, ops.shape(logits)[1] - 1)
-        furthest = ops.take_along_axis(away_in_order, last, axis=-1)
+
+        def halved(_, bounds):
+            """The half of an interval in which the least distance is that reaches the mass."""
+            low, high = bounds
+            middle = 0.5 * (low + high)
+            together = ops.sum(ops.where(away <= middle, p, 0.0), axis=-1, keepdims=True)
+            reached = together >= self.mass
+            return ops.where(reached, low, middle), ops.where(reached, middle, high)
+
+        # Halving takes a third of the time of sorting a large vocabulary. A probability above 0 in
+        # float32 is above exp(-104): so 32 halves leave less than what rounds a distance.
+        high = ops.max(ops.where(p > 0, away, 0.0), axis=-1, keepdims=True)
+        _, furthest = ops.fori_loop(0, 32, halved, (ops.full_like(high, -1e-6), high))
         return ops.where(away > furthest, -float("inf"), logits), state
 
 
