@@ -35,7 +35,7 @@ from tests.blockwise import (
 from tests.processes import printed
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import choice
+from tfattn.core.paths import choice, thresholds
 
 pytestmark = pytest.mark.tensorflow
 
@@ -509,8 +509,9 @@ def test_nothing_of_the_size_of_the_square_is_held():
 @pytest.mark.parametrize("bias", ["none", "full"])
 def test_a_capped_product_equals_the_dense_path_and_holds_one_number_a_pair(mask, bias):
     function, arguments = problem(3, "capped scaled dot", (H, 2), bias)
-    assert choice._is_long(*[tf.zeros((1, 8, 1024, 64))] * 2, function)
-    assert not choice._is_long(*[tf.zeros((1, 2, 512, 64))] * 2, function)
+    bounds = thresholds.LEAST["cpu"]
+    assert choice._is_long(*[tf.zeros((1, 8, 1024, 64))] * 2, function, bounds)
+    assert not choice._is_long(*[tf.zeros((1, 2, 512, 64))] * 2, function, bounds)
     assert score_functions.soft_capped(score_functions.scaled_dot_product, 0.8) is function
     rule, biased = mask_of(mask, 3), bias != "none"
     here = both_ways(function, arguments, rule, "streamed", biased, (4, 4))

@@ -41,7 +41,14 @@ PUBLIC = {
         "CausalLM",
         "BahdanauSeq2Seq",
     },
-    "decoding": {"greedy_search", "beam_search", "sample", "translate"},
+    "decoding": {
+        "greedy_search",
+        "beam_search",
+        "sample",
+        "translate",
+        "translate_stream",
+        "rules",
+    },
     "training": {
         "MaskedCrossentropy",
         "MaskedAccuracy",

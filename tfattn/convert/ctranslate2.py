@@ -1,6 +1,5 @@
 """A `Transformer` as a folder of CTranslate2's, which translates without TensorFlow."""
 
-import hashlib
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from tfattn.layers.transformer.gated_feed_forward import GatedFeedForward
 from tfattn.layers.transformer.norm import LayerNormalization
 from tfattn.models.transformer import Transformer
 
-__all__ = ["fingerprint", "to_ctranslate2"]
+__all__ = ["to_ctranslate2"]
 
 _QUANTIZATIONS = ("float32", "float16", "int16", "int8", "int8_float32", "int8_float16")
 _ACTIVATIONS = {
@@ -103,6 +102,7 @@ def to_ctranslate2(
     spec.optimize(quantization)
     with folders.whole(folder) as unfinished:
         folders.save_vocabularies(vocabularies, unfinished)
+        spec.config.add_attribute("tfattn_vocabularies", folders.fingerprints(unfinished))
         spec.save(unfinished)
 
 
@@ -119,11 +119,6 @@ def _check_words(who: str, vocabularies: Sequence[Any]) -> None:
 
 def _marks(vocabulary: Any) -> tuple[int, int, int]:
     return vocabulary.unknown_id, vocabulary.begin_id, vocabulary.end_id
-
-
-def fingerprint(words: Sequence[str]) -> str:
-    """Tells vocabularies apart that have the same number of entries."""
-    return hashlib.sha256("\n".join(words).encode()).hexdigest()
 
 
 class _Shape(NamedTuple):
@@ -244,7 +239,7 @@ def _norms(block: TransformerBlock) -> list[keras.layers.Layer]:
 
 
 def _configuration(vocabularies: Sequence[Any], shape: _Shape, reach: int | None) -> dict[str, Any]:
-    """What goes into `config.json`; the last two entries are ours."""
+    """What goes into `config.json` beside the vocabularies' fingerprints; the last entry is ours."""
     unknown, begin, end = (vocabularies[1].words[i] for i in _marks(vocabularies[1]))
     return {
         "unk_token": unknown,
@@ -255,7 +250,6 @@ def _configuration(vocabularies: Sequence[Any], shape: _Shape, reach: int | None
         "add_source_eos": True,
         "layer_norm_epsilon": shape.epsilon,
         "multi_query_attention": shape.one_key_head,
-        "tfattn_vocabularies": [fingerprint(each.words) for each in vocabularies],
         "tfattn_max_length": reach,
     }
 

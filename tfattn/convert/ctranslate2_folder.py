@@ -9,7 +9,6 @@ import numpy as np
 
 from tfattn import _checks, _optional, data
 from tfattn.convert import folders
-from tfattn.convert.ctranslate2 import fingerprint
 from tfattn.decoding.translation import limits
 
 __all__ = ["CTranslate2"]
@@ -66,7 +65,7 @@ class CTranslate2:
         self.source_vocabulary, self.target_vocabulary = words
         theirs = [self._words("source"), self._words("target")]
         ours = [list(each.words) for each in words]
-        if theirs != ours or record["tfattn_vocabularies"] != [fingerprint(each) for each in ours]:
+        if theirs != ours or record["tfattn_vocabularies"] != folders.fingerprints(folder):
             self._refuse("hold the vocabularies that its model was written with")
         try:
             self.translator = engine.Translator(folder, **options)

@@ -1,6 +1,7 @@
 """Folders with a whole model in them: files of another engine, and the vocabularies."""
 
 import contextlib
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -9,7 +10,14 @@ from typing import Any
 from tfattn import _checks
 from tfattn.models.transformer import Transformer
 
-__all__ = ["VOCABULARIES", "check_vocabularies", "new", "save_vocabularies", "whole"]
+__all__ = [
+    "VOCABULARIES",
+    "check_vocabularies",
+    "fingerprints",
+    "new",
+    "save_vocabularies",
+    "whole",
+]
 
 VOCABULARIES = ("source.vocabulary", "target.vocabulary")
 
@@ -58,3 +66,12 @@ def whole(folder: str) -> Iterator[str]:
 def save_vocabularies(vocabularies: Sequence[Any], folder: str) -> None:
     for vocabulary, name in zip(vocabularies, VOCABULARIES, strict=True):
         vocabulary.save(os.path.join(folder, name))
+
+
+def fingerprints(folder: str) -> list[str]:
+    """Tell vocabularies apart that differ in anything: words, a tokenizer, or scores of subwords."""
+    found = []
+    for name in VOCABULARIES:
+        with open(os.path.join(folder, name), "rb") as file:
+            found.append(hashlib.sha256(file.read()).hexdigest())
+    return found

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import json
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -61,7 +62,11 @@ class Folder:
                 "with",
                 file=sys.stderr,
             )
-        elif trained_with != vocabulary_fingerprints(words):
+        # A record may tell of the words alone.
+        elif trained_with not in (
+            [_file_fingerprint(path) for path in self.vocabularies],
+            [fingerprint(each.words) for each in words],
+        ):
             raise ValueError(
                 f"the vocabularies in {self.path} are not those that its {owner} was trained with"
             )
@@ -118,8 +123,14 @@ def fingerprint(lines: Iterable[str]) -> str:
 
 
 def vocabulary_fingerprints(words: list[Words]) -> list[str]:
-    """Tell vocabularies apart that have the same number of entries."""
-    return [fingerprint(each.words) for each in words]
+    """Those of the files that hold them, which differ with a tokenizer, or scores of subwords, too."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "vocabulary")
+        found = []
+        for vocabulary in words:
+            vocabulary.save(path)
+            found.append(_file_fingerprint(path))
+    return found
 
 
 def _file_fingerprint(path: Path) -> str:
