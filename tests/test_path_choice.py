@@ -152,7 +152,7 @@ def test_both_sides_of_a_choice_equal_the_dense_path(kind, jit, monkeypatch):
 
 @pytest.mark.slow
 def test_a_model_of_unknown_lengths_trains_under_xla(monkeypatch):
-    monkeypatch.setattr(choice, "_is_long", lambda query, key, score, bounds: tf.shape(query)[1] > 6)
+    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[1] > 6)
     rng = np.random.default_rng(67)
     batches = [(rng.integers(0, 9, (2, length)), rng.random((2, 1))) for length in (5, 12)]
     signature = (tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None, 1)))
@@ -176,7 +176,7 @@ def test_a_model_of_unknown_lengths_trains_under_xla(monkeypatch):
 
 @pytest.mark.slow
 def test_a_choice_can_be_differentiated_twice(monkeypatch, made):
-    monkeypatch.setattr(choice, "_is_long", lambda query, key, score, bounds: tf.shape(query)[1] > 8)
+    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[1] > 8)
     function, arguments = problem(71, heads=(1, 1))
     arguments = [x[:, 0] for x in arguments]
 
@@ -205,7 +205,7 @@ def test_a_choice_can_be_differentiated_twice(monkeypatch, made):
     "least", [0, pytest.param(99, marks=pytest.mark.slow)], ids=["streamed", "dense"]
 )
 def test_a_choice_that_was_saved_has_its_gradient(score, least, monkeypatch, tmp_path):
-    monkeypatch.setattr(choice, "_is_long", lambda query, key, score, bounds: tf.shape(query)[2] >= least)
+    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] >= least)
     function, arguments = problem(73, score)
     unknown = [tf.TensorSpec((None, H, None, x.shape[-1])) for x in arguments]
 
@@ -277,7 +277,7 @@ def test_calls_with_masks_of_other_kinds_or_other_scores_share_nothing():
 
 @pytest.mark.parametrize("kind", [pytest.param("causal", marks=pytest.mark.slow), "padding"])
 def test_layers_of_one_kind_share_one_trace(kind, monkeypatch, made):
-    monkeypatch.setattr(choice, "_is_long", lambda query, key, score, bounds: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
     mask, operands = mask_of(kind, 3), drawn(T, S, S)
 
     def loss_and_gradients(path, *operands):
@@ -299,7 +299,7 @@ def test_layers_of_one_kind_share_one_trace(kind, monkeypatch, made):
 
 @pytest.mark.slow
 def test_a_process_keeps_few_shared_traces(monkeypatch):
-    monkeypatch.setattr(choice, "_is_long", lambda query, key, score, bounds: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
     monkeypatch.setattr(thresholds, "SHARED_CALLS", 2)
     for size in (2, 3, 4, 3):
         graph = tf.function(lambda x: attend(x, x, mask=masks.causal()))
@@ -310,7 +310,7 @@ def test_a_process_keeps_few_shared_traces(monkeypatch):
 
 
 def test_a_mask_of_ones_own_is_not_shared(monkeypatch, made):
-    monkeypatch.setattr(choice, "_is_long", lambda query, key, score, bounds: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
 
     class Even(masks.Mask):
         def on(self, grid):

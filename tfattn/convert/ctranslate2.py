@@ -239,7 +239,7 @@ def _norms(block: TransformerBlock) -> list[keras.layers.Layer]:
 
 
 def _configuration(vocabularies: Sequence[Any], shape: _Shape, reach: int | None) -> dict[str, Any]:
-    """What goes into `config.json` beside the vocabularies' fingerprints; the last entry is ours."""
+    """What goes into `config.json` beside vocabularies' fingerprints; the last entry is ours."""
     unknown, begin, end = (vocabularies[1].words[i] for i in _marks(vocabularies[1]))
     return {
         "unk_token": unknown,

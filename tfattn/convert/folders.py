@@ -69,7 +69,7 @@ def save_vocabularies(vocabularies: Sequence[Any], folder: str) -> None:
 
 
 def fingerprints(folder: str) -> list[str]:
-    """Tell vocabularies apart that differ in anything: words, a tokenizer, or scores of subwords."""
+    """Tell vocabularies apart that differ in words, a tokenizer, or scores of subwords."""
     found = []
     for name in VOCABULARIES:
         with open(os.path.join(folder, name), "rb") as file:

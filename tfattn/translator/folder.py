@@ -123,7 +123,7 @@ def fingerprint(lines: Iterable[str]) -> str:
 
 
 def vocabulary_fingerprints(words: list[Words]) -> list[str]:
-    """Those of the files that hold them, which differ with a tokenizer, or scores of subwords, too."""
+    """Those of the files that hold them, which differ with a tokenizer or scores too."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "vocabulary")
         found = []
