@@ -7,7 +7,7 @@
 #   torch   without TensorFlow
 #   oldest  on TensorFlow, with the lowest versions of what setup.cfg installs
 #
-# Alone it runs what CI runs: conformance, masks and a part of the rest, of each the quick tier. `all`
+# Alone it runs what is quick: conformance, masks and a part of the rest, of each the quick tier. `all`
 # runs every file that is listed here, whole. `install` makes the environment and no more.
 #
 # Environments are made once, in .venv-NAME. With the variable PYTHON it takes the environment of that
@@ -41,7 +41,7 @@ case $name in
   *) echo "jax, torch or oldest? Received: $name" >&2 && exit 2 ;;
 esac
 
-# What CI leaves out, for its time: what takes longest beside what it tells of a backend.
+# What is left out then: what takes longest beside what it tells of a backend.
 left_out="tests/test_attention_positions.py tests/test_language_model.py
   tests/test_transformer_decoding.py"
 if [ "$name" = jax ]; then # which compiles whatever it computes
