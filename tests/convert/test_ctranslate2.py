@@ -121,12 +121,21 @@ def pair(request, engine, tmp_path_factory):
     return model, CTranslate2(folder)
 
 
+# What is about the search: the logits of every kind are compared by the tests of `pair`.
+searched = pytest.mark.parametrize("pair", ["post-norm", "shared", "rotary"], indirect=True)
+
+
 @pytest.mark.slow(keep=2)
 def test_greedy_search_writes_the_same(pair):
     model, served = pair
     wanted = tfattn.translate(model, sentences(model), *vocabularies(model))
     assert served.translate(sentences(model)) == wanted
     assert len(set(wanted)) > 1 and wanted[2] == ""
+
+
+@searched
+def test_a_limit_holds_for_both(pair):
+    model, served = pair
     wanted = tfattn.translate(model, sentences(model), *vocabularies(model), max_length=3)
     assert served.translate(sentences(model), max_length=3) == wanted
 
@@ -150,6 +159,7 @@ def test_tokens_that_are_given_have_the_same_log_probabilities(pair):
     np.testing.assert_allclose([row.log_probs for row in found], wanted, atol=1e-4)
 
 
+@searched
 @pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 def test_a_hypothesis_of_both_beam_searches_has_one_score(pair, length_penalty):
@@ -192,6 +202,7 @@ def test_a_hypothesis_of_both_beam_searches_has_one_score(pair, length_penalty):
     np.testing.assert_allclose(*zip(*both, strict=True), atol=1e-4)
 
 
+@searched
 @pytest.mark.slow(keep=2)
 def test_beams_do_not_depend_on_what_else_is_translated(pair):
     """Each sentence is searched up to its own limit, whatever the longest of the call has."""

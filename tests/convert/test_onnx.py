@@ -35,9 +35,11 @@ PLAIN = tfattn.TransformerEncoderBlock(num_heads=3, hidden_dim=7)
 NOTHING_ADDED = {"positions": keras.layers.Identity()}
 MODELS = {
     "plain": {"block": PLAIN},
-    "shared": {"block": PLAIN, "share_embeddings": True},
-    "learned positions": {"block": PLAIN, "positions": tfattn.LearnedPositionalEncoding(23)},
-    "rotary": {"block": within(positions=tfattn.RotaryPositions()), **NOTHING_ADDED},
+    "shared, learned positions": {
+        "block": PLAIN,
+        "positions": tfattn.LearnedPositionalEncoding(23),
+        "share_embeddings": True,
+    },
     "rotary, scaled": {
         "block": within(positions=tfattn.RotaryPositions(scaling=scalings.linear(2.0))),
         **NOTHING_ADDED,
@@ -46,9 +48,13 @@ MODELS = {
         "block": within(positions=tfattn.RelativePositionBias(bidirectional=False)),
         **NOTHING_ADDED,
     },
-    "one key head, wider values": {"block": within(num_key_value_heads=1, value_dim=5)},
-    "sinks and an additive score": {
-        "block": within(normalizer=tfattn.AttentionSinks(), score=tfattn.AdditiveScore(5))
+    "one key head, wider values, sinks, an additive score": {
+        "block": within(
+            num_key_value_heads=1,
+            value_dim=5,
+            normalizer=tfattn.AttentionSinks(),
+            score=tfattn.AdditiveScore(5),
+        )
     },
 }
 
@@ -109,6 +115,7 @@ def test_each_step_has_the_logits_of_a_call(exported):
     close(stepped(encoder, step, target_in, IDS), wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize("exported", ["plain", "relative"], indirect=True)
 def test_the_loop_of_the_page_writes_the_same(exported):
     """For any batch and lengths."""
     model, encoder, step = exported

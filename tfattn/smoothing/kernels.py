@@ -39,6 +39,8 @@ class Kernel:
             from which on log K is below that at the first by that number. Defaults to None: not
             known, and every key is seen.
         box_sums: whether K is exp(−s / 2), whose sums on a line are taken over boxes.
+    Raises:
+        ValueError: an attribute is none of these; a kernel with an end has no `value`.
     Example:
         >>> from tfattn.smoothing import KernelRegression
         >>> log, slope = lambda s: -np.log1p(s), lambda s, k: -k / (1.0 + s)
@@ -57,6 +59,21 @@ class Kernel:
     pointed: bool = False
     reach: Callable[[Array, float], Array] | None = None
     box_sums: bool = False
+
+    def __post_init__(self) -> None:
+        who = "Kernel"
+        _checks.string(who, "name", self.name)
+        endless = isinstance(self.support, numbers.Real) and self.support == np.inf
+        if not endless:
+            _checks.positive_number(who, "support", self.support)
+        needed = ("log", "slope") if endless else ("log", "slope", "value")
+        for argument in ("log", "slope", "value", "reach"):
+            function = getattr(self, argument)
+            if not callable(function) and (function is not None or argument in needed):
+                expected = "be a function of an array" + " or None" * (argument not in needed)
+                _checks.fail(who, argument, expected, function)
+        for argument in ("smooth", "pointed", "box_sums"):
+            _checks.boolean(who, argument, getattr(self, argument))
 
     def __reduce__(self) -> tuple:
         if _BY_NAME.get(self.name) is self:

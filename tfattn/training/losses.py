@@ -8,6 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._factors import Factors
+from tfattn._gradients import custom_gradient
 from tfattn._types import Tensor
 
 __all__ = ["MaskedCrossentropy"]
@@ -161,7 +162,7 @@ def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: fl
         target_logit = ops.take_along_axis(logits, target[..., None], axis=-1)[..., 0]
         return exponentials, row_sum, log_normaliser, target_logit
 
-    @ops.custom_gradient
+    @custom_gradient
     def losses(logits):
         kept = normalised(logits)
         _, _, log_normaliser, target_logit = kept

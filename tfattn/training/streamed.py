@@ -13,6 +13,7 @@ arXiv:2411.09009. It has a second pass for the gradients, which is not needed he
 import tensorflow as tf
 
 from tfattn._factors import Factors
+from tfattn._gradients import custom_gradient
 
 __all__ = ["best_ids", "pays", "weighted_loss"]
 
@@ -42,7 +43,7 @@ def weighted_loss(
         A scalar.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def weighted_sum(weights, *factors):
         losses, *grad_factors = _losses_and_grads(target, weights, smoothing, *factors)
         losses = tf.where(weights == 0, 0.0, losses)

@@ -6,6 +6,7 @@ divergence also adds up its gradients, as in `streamed`.
 
 import tensorflow as tf
 
+from tfattn._gradients import custom_gradient
 from tfattn.training import streamed
 
 __all__ = ["weighted_divergence"]
@@ -25,7 +26,7 @@ def weighted_divergence(
         A scalar, with gradients by all of these.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def weighted_sum(weights, *factors):
         divergences, *grads = _divergences_and_grads(weights, *factors)
 

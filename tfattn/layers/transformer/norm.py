@@ -5,6 +5,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
+from tfattn._gradients import custom_gradient
 from tfattn._types import Tensor
 from tfattn.core import products
 
@@ -53,7 +54,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
 def _normalisation(epsilon: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """Function of tokens `(..., D)`, gamma `(D,)` and beta `(D,)` to the normalised tokens."""
 
-    @ops.custom_gradient
+    @custom_gradient
     def normalise(x: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, Callable]:
         centred = x - ops.mean(x, axis=-1, keepdims=True)  # (..., D)
         variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)  # (..., 1)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tfattn._gradients import custom_gradient
 from tfattn.core import pairs
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Grid
@@ -144,7 +145,7 @@ def _broadcast(x: tf.Tensor, shape):
     then.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def function(x: tf.Tensor):
         def vjp(grad):
             _, repeated = tf.raw_ops.BroadcastGradientArgs(s0=tf.shape(grad), s1=tf.shape(x))

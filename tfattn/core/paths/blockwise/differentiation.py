@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfattn import _checks
+from tfattn._gradients import custom_gradient
 from tfattn.core import biases, pairs
 from tfattn.core import scores as score_functions
 from tfattn.core.guard import guard
@@ -46,11 +47,11 @@ class Differentiated:
         forward, backward, pulled_back = self._functions(tensors)
         num_differentiable = self.spec.num_differentiable
 
-        @tf.custom_gradient
+        @custom_gradient
         def function(*tensors):
             outputs, saved = forward(*map(tf.stop_gradient, tensors))
 
-            @tf.custom_gradient
+            @custom_gradient
             def vjp(*inputs):
                 def second_vjp(*grads):
                     found = iter(pulled_back(inputs, list(grads)))
