@@ -57,6 +57,14 @@ BREAKS = [
         "tests/test_recurrent.py::test_bad_arguments_are_refused",
         "a dropout of 1 is let in",
     ),
+    Break(
+        "gradients-stay",
+        "tfattn/_gradients.py",
+        "graph._tfattn_gradients[name] = gradient",
+        "graph._tfattn_gradients[name] = framework.kept = gradient",
+        "tests/test_gradients.py::test_a_graph_goes_with_its_function",
+        "what belongs to a graph keeps it alive",
+    ),
     # Weights: softmax, kernels, scores.
     Break(
         "softmax-empty-row",

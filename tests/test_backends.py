@@ -22,7 +22,8 @@ WITHOUT_A_GRADIENT = "key/bias"
 
 @functools.cache
 def numbers_of_another(backend):
-    found = printed("-m", "tests.backend_numbers", KERAS_BACKEND=backend)
+    quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiling takes most of the time
+    found = printed("-m", "tests.backend_numbers", KERAS_BACKEND=backend, **quick)
     return json.loads(found.splitlines()[-1])
 
 

@@ -295,7 +295,7 @@ def test_a_rule_follows_its_row_where_others_are_dropped(search):
 
 
 @pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("num_beams", [None, 1, 2, 5])
+@pytest.mark.parametrize("num_beams", [None, 2, 5])
 @pytest.mark.parametrize("phrases", [[5], [[3, 4, 3], 6], [[4, 4], [4, 5, 4], [5, 5]]], ids=str)
 def test_every_result_has_all_required_tokens_however_unlikely(phrases, num_beams):
     table = tables(29, batch=23, size=7, scale=6.0)
@@ -499,15 +499,12 @@ def test_rules_of_another_number_of_sentences_are_refused_by_translate():
 
 @needs_compiling
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["transformer", "recurrent"])
-def test_a_thousand_sentences_with_every_rule_trace_nothing_new_and_take_no_memory(
-    name, monkeypatch
-):
+def test_a_thousand_sentences_with_every_rule_trace_nothing_new_and_take_no_memory(monkeypatch):
     def step(self, tokens, position, state):
         calls.append(tokens.shape)
         return plain(self, tokens, position, state)
 
-    calls, model = [], MODELS[name]()
+    calls, model = [], MODELS["transformer"]()
     plain = type(model).step
     monkeypatch.setattr(type(model), "step", step)
     sentences = some_sentences(1000)

@@ -3,6 +3,7 @@ counts too.
 """
 
 import ast
+import functools
 import graphlib
 import pathlib
 import sys
@@ -56,7 +57,12 @@ def modules(root=ROOT):
 
 def imports(name, sources):
     """Every name that a module imports, `(dotted name, whether it is at the top of the module)`."""
-    tree = ast.parse(sources[name])
+    return imports_of(name, sources[name])
+
+
+@functools.cache
+def imports_of(name, source):
+    tree = ast.parse(source)
     lazy = {
         inner
         for node in ast.walk(tree)
