@@ -3,7 +3,6 @@
 import gc
 import weakref
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
