@@ -186,6 +186,48 @@ def test_initial_weights_of_heads_differ_and_have_the_matrix_bound():
     assert 0.99 < np.abs(kernel).max() / np.sqrt(6 / 300) < 1.001
 
 
+@pytest.mark.parametrize("path", ["dense", "streamed"])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("name", ANY_WIDTH)
+def test_matrices_of_one_head_are_read_as_those_of_several(name, groups, path):
+    """Beside an axis of 1, oneDNN reads a matrix that is repeated over the batch beyond its end."""
+    heads, batch = 2, 13
+    layer = tfattn.MultiHeadAttention(
+        heads, D, num_key_value_heads=groups, score=ANY_WIDTH[name](), use_bias=False
+    )
+    tokens = draw(batch, S, 3)
+    with tfattn.path(path):
+        found = layer(tokens, tokens)
+    q, k, v, out = (np.asarray(w, "float64") for w in layer.get_weights()[-4:])
+    inner = layer.score.score if isinstance(layer.score, tfattn.SoftCapScore) else layer.score
+    weights = [np.asarray(w, "float64") for w in inner.get_weights()]
+    wanted = 0.0
+    for head in range(heads):
+        group = head * groups // heads
+        query, key, value = tokens @ q[:, head], tokens @ k[:, group], tokens @ v[:, group]
+        one = [w[head if len(w) == heads else group] for w in weights]
+        if isinstance(inner, tfattn.AdditiveScore):
+            scores = reference.additive(query @ one[0], key @ one[1], one[2][:, 0])
+        else:
+            scores = reference.bilinear(query, key, one[0])
+        if inner is not layer.score:
+            scores = reference.soft_capped(scores, layer.score.cap)
+        wanted = wanted + reference.softmax(scores) @ value @ out[head]
+    np.testing.assert_allclose(numpy(found), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ANY_WIDTH)
+def test_a_single_head_has_its_matrices(name):
+    layer = tfattn.MultiHeadAttention(1, D, score=ANY_WIDTH[name]())
+    several = tfattn.MultiHeadAttention(1, D, score=ANY_WIDTH[name]())
+    tokens = draw(13, S, 3)
+    found = numpy(layer(tokens, tokens))
+    several.build(tokens.shape, tokens.shape)
+    several.set_weights(layer.get_weights())
+    one_by_one = [numpy(several(row[None], row[None]))[0] for row in tokens]
+    np.testing.assert_allclose(found, one_by_one, rtol=1e-5, atol=1e-6)
+
+
 def test_config_of_a_built_score_fits_any_other_width():
     layer = tfattn.Attention(tfattn.AdditiveScore(units=U))
     layer(draw(B, T, D), draw(B, S, K))

@@ -48,9 +48,13 @@ MODELS = {
         "block": within(positions=tfattn.RelativePositionBias(bidirectional=False)),
         **NOTHING_ADDED,
     },
-    "one key head, wider values": {"block": within(num_key_value_heads=1, value_dim=5)},
-    "sinks and an additive score": {
-        "block": within(normalizer=tfattn.AttentionSinks(), score=tfattn.AdditiveScore(5))
+    "one key head, wider values, sinks, an additive score": {
+        "block": within(
+            num_key_value_heads=1,
+            value_dim=5,
+            normalizer=tfattn.AttentionSinks(),
+            score=tfattn.AdditiveScore(5),
+        )
     },
 }
 

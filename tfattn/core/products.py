@@ -43,6 +43,17 @@ def _heads(tensor: Tensor) -> int | None:
     return tensor.shape[1] if len(tensor.shape) == 4 else None
 
 
+def matmul_by_head(tensor: Tensor, matrices: Tensor) -> Tensor:
+    """Tokens `(B, H, T, D)` times the matrix of their head, of `(H, D, N)`: `(B, H, T, N)`.
+
+    One head makes a flat product: repeated over a batch beside an axis of 1, TensorFlow's oneDNN
+    reads a matrix beyond its end (tensorflow#117700).
+    """
+    if matrices.shape[0] == 1:
+        return matmul_shared(tensor, matrices[0])
+    return ops.matmul(tensor, matrices)
+
+
 def matmul_shared(tensor: Tensor, matrix: Tensor) -> Tensor:
     """Every token of `(..., D)` times one `(D, N)` matrix, as one flat product.
 

@@ -89,7 +89,7 @@ def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
     heads, units = weight.shape[:2]
     # (B, H, T·S, U)
     hidden = ops.reshape(hidden, (shape[0], heads, shape[-2] * shape[-1], units))
-    return ops.reshape(ops.matmul(hidden, weight), shape)  # (B, H, T, S)
+    return ops.reshape(products.matmul_by_head(hidden, weight), shape)  # (B, H, T, S)
 
 
 additive.facts = Facts(always_finite=True, is_pure=True)

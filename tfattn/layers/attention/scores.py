@@ -529,5 +529,6 @@ def _add_matrix(score: Score, name: str, shape: Shape, width: int) -> keras.Vari
 
 def _times(tensor: Tensor, matrix: Tensor) -> Tensor:
     """Tokens times the score's one matrix, or each head's tokens times its own."""
-    product = products.matmul_shared if len(matrix.shape) == 2 else ops.matmul
+    is_shared = len(matrix.shape) == 2
+    product = products.matmul_shared if is_shared else products.matmul_by_head
     return product(tensor, ops.cast(matrix, tensor.dtype))
