@@ -92,8 +92,8 @@ def from_torch(
         ... }
         >>> layer = tfattn.convert.from_torch(state, num_heads=2)
         >>> tokens = np.ones((1, 3, 8), "float32")
-        >>> layer(query=tokens, value=tokens).shape
-        TensorShape([1, 3, 8])
+        >>> tuple(layer(query=tokens, value=tokens).shape)
+        (1, 3, 8)
     """
     who = "from_torch"
     _checks.mapping(who, "state", state)

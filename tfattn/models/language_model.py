@@ -46,8 +46,8 @@ class CausalLM(TokenModel):
             `hidden_dim` or `dropout` other than the block's.
     Example:
         >>> model = CausalLM(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
-        >>> model(np.array([[2, 4, 7]])).shape
-        TensorShape([1, 3, 11])
+        >>> tuple(model(np.array([[2, 4, 7]])).shape)
+        (1, 3, 11)
         >>> prompts = np.array([[4, 7, 5], [6, 0, 0]])
         >>> state = model.encode(prompts, max_length=9)
         >>> written = greedy_search(model.step, state, 2, max_length=9)

@@ -52,8 +52,8 @@ class BahdanauSeq2Seq(TokenModel):
     Example:
         >>> model = BahdanauSeq2Seq(11, 13, width=4, units=8, name="translator")
         >>> source, target = np.array([[3, 5, 0]]), np.array([[2, 4]])
-        >>> model((source, target)).shape
-        TensorShape([1, 2, 13])
+        >>> tuple(model((source, target)).shape)
+        (1, 2, 13)
         >>> alignments = attention_weights(model, (source, target))
         >>> print(alignments["translator/decoder"].shape)
         (1, 2, 3)

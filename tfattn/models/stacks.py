@@ -218,8 +218,8 @@ class TransformerEncoder(_Stack):
     Example:
         >>> block = TransformerEncoderBlock(num_heads=2, hidden_dim=16, norm_first=True)
         >>> encoder = TransformerEncoder(vocabulary_size=11, num_layers=3, width=8, block=block)
-        >>> encoder(np.array([[3, 5, 0]])).shape
-        TensorShape([1, 3, 8])
+        >>> tuple(encoder(np.array([[3, 5, 0]])).shape)
+        (1, 3, 8)
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, sections 3.1 and 3.4; the defaults are its base
     model's.
@@ -265,8 +265,8 @@ class TransformerDecoder(_Stack):
     Example:
         >>> sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
         >>> decoder = TransformerDecoder(vocabulary_size=11, **sizes)
-        >>> decoder(ids=np.array([[2, 5, 0]]), memory=np.ones((1, 4, 8), "float32")).shape
-        TensorShape([1, 3, 8])
+        >>> tuple(decoder(ids=np.array([[2, 5, 0]]), memory=np.ones((1, 4, 8), "float32")).shape)
+        (1, 3, 8)
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, sections 3.1 and 3.4.
     """

@@ -60,15 +60,15 @@ class Transformer(TokenModel):
     Example:
         >>> model = Transformer(11, 13, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> source = np.array([[3, 5, 0]])
-        >>> model((source, np.array([[2, 4]]))).shape
-        TensorShape([1, 2, 13])
+        >>> tuple(model((source, np.array([[2, 4]]))).shape)
+        (1, 2, 13)
 
         Decoding with beams, from ids to ids; `tfattn.translate` does it from text to text:
 
         >>> state = model.encode(source, max_length=6)
         >>> found = tfattn.beam_search(model.step, state, batch_size=1, max_length=6, num_beams=4)
-        >>> found.tokens.shape
-        TensorShape([1, 1, 6])
+        >>> tuple(found.tokens.shape)
+        (1, 1, 6)
 
     Source: Vaswani et al. 2017, arXiv:1706.03762. Embeddings are normal with standard deviation
     1/√width. Differs from it in two things: the attention's linear maps have biases; and the output

@@ -46,8 +46,8 @@ def path(path: str | None) -> contextlib.ContextDecorator:
         >>> tokens = np.ones((1, 7, 4), "float32")
         >>> with tfattn.path("streamed"):
         ...     output = tfattn.attend(tokens, tokens)
-        >>> output.shape
-        TensorShape([1, 7, 4])
+        >>> tuple(output.shape)
+        (1, 7, 4)
     """
     checked("tfattn.path", path)
     if path == "streamed" and keras.backend.backend() not in STREAMING_BACKENDS:

@@ -32,8 +32,8 @@ class CoveragePenalty(Rule):
         >>> model = Transformer(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> state = model.encode(np.array([[4, 5, 6]]), max_length=5, coverage=True)
         >>> rules = [tfattn.rules.CoveragePenalty(0.2)]
-        >>> beam_search(model.step, state, 1, 5, rules=rules).tokens.shape
-        TensorShape([1, 1, 5])
+        >>> tuple(beam_search(model.step, state, 1, 5, rules=rules).tokens.shape)
+        (1, 1, 5)
 
     Source: Wu et al. 2016, arXiv:1609.08144, equation 14.
     """

@@ -104,8 +104,8 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
     Example:
         >>> tokens = np.ones((2, 7, 16), "float32")
         >>> layer = MultiHeadAttention(num_heads=4, key_dim=4)
-        >>> layer(query=tokens, value=tokens, use_causal_mask=True).shape
-        TensorShape([2, 7, 16])
+        >>> tuple(layer(query=tokens, value=tokens, use_causal_mask=True).shape)
+        (2, 7, 16)
 
         The same within a window of 3 tokens, and with ALiBi:
 
@@ -113,14 +113,14 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
         >>> output, weights = layer(
         ...     query=tokens, value=tokens, attention_mask=near, return_attention_scores=True
         ... )
-        >>> weights.shape
-        TensorShape([2, 4, 7, 7])
+        >>> tuple(weights.shape)
+        (2, 4, 7, 7)
         >>> alibi = tfattn.biases.alibi(4)
-        >>> layer(query=tokens, value=tokens, use_causal_mask=True, bias=alibi).shape
-        TensorShape([2, 7, 16])
+        >>> tuple(layer(query=tokens, value=tokens, use_causal_mask=True, bias=alibi).shape)
+        (2, 7, 16)
         >>> image = np.ones((2, 7, 5, 16), "float32")
-        >>> MultiHeadAttention(num_heads=4, key_dim=4, attention_axes=2)(image, image).shape
-        TensorShape([2, 7, 5, 16])
+        >>> tuple(MultiHeadAttention(num_heads=4, key_dim=4, attention_axes=2)(image, image).shape)
+        (2, 7, 5, 16)
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared key heads, Ainslie et al.
     2023, arXiv:2305.13245; gates, Qiu et al. 2025, arXiv:2505.06708. Differs from Keras's layer in

@@ -34,8 +34,8 @@ class Normalizer(keras.layers.Layer):
         ...             squares = keras.ops.where(visible, squares, 0.0)
         ...         return squares / (keras.ops.sum(squares, axis=-1, keepdims=True) + 1e-9)
         >>> query, value = np.ones((1, 2, 4), "float32"), np.ones((1, 3, 4), "float32")
-        >>> Attention(normalizer=Squares())(query, value).shape
-        TensorShape([1, 2, 4])
+        >>> tuple(Attention(normalizer=Squares())(query, value).shape)
+        (1, 2, 4)
     """
 
     function: Callable[..., Tensor] | None = None

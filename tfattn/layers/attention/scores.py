@@ -56,8 +56,8 @@ class Score(CheckedCall, keras.layers.Layer):
         >>> print(np.asarray(Negated()(query=tokens, key=tokens)[0]))
         [[-1. -2.]
          [-2. -4.]]
-        >>> Attention(Negated())(query=tokens, value=tokens).shape
-        TensorShape([1, 2, 1])
+        >>> tuple(Attention(Negated())(query=tokens, value=tokens).shape)
+        (1, 2, 1)
     """
 
     pairwise: Callable[..., Tensor] = staticmethod(scores.dot_product)
@@ -268,8 +268,8 @@ class AdditiveScore(Score):
         ValueError: `units` is not a positive int.
     Example:
         >>> query, key = np.ones((2, 1, 20), "float32"), np.ones((2, 10, 2), "float32")
-        >>> AdditiveScore(units=8)(query=query, key=key).shape
-        TensorShape([2, 1, 10])
+        >>> tuple(AdditiveScore(units=8)(query=query, key=key).shape)
+        (2, 1, 10)
 
     Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, appendix A.1.2. Differs from it in having
     no biases.
@@ -311,8 +311,8 @@ class BilinearScore(Score):
     Call arguments, Returns: see `Score`.
     Example:
         >>> query, key = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 4), "float32")
-        >>> BilinearScore()(query=query, key=key).shape
-        TensorShape([2, 3, 7])
+        >>> tuple(BilinearScore()(query=query, key=key).shape)
+        (2, 3, 7)
 
     Source: Luong, Pham, Manning 2015, arXiv:1508.04025, section 3.1, general.
     """

@@ -55,8 +55,8 @@ class Attention(AttentionLayer):
             fit; `bias` is for several heads.
     Example:
         >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 5), "float32")
-        >>> Attention(score=CosineScore(temperature=0.1))(query=query, value=value).shape
-        TensorShape([2, 3, 5])
+        >>> tuple(Attention(score=CosineScore(temperature=0.1))(query=query, value=value).shape)
+        (2, 3, 5)
 
     Source: Nadaraya 1964; Watson 1964, for the weighted mean; see each score for its own source.
     """
@@ -243,8 +243,8 @@ class BilinearAttention(NamedAttention):
         ValueError: shapes do not fit; `dropout` is not in [0, 1).
     Example:
         >>> query, value = np.ones((2, 3, 5), "float32"), np.ones((2, 7, 4), "float32")
-        >>> BilinearAttention()(query=query, value=value).shape
-        TensorShape([2, 3, 4])
+        >>> tuple(BilinearAttention()(query=query, value=value).shape)
+        (2, 3, 4)
 
     Source: Luong, Pham, Manning 2015, arXiv:1508.04025, section 3.1, general.
     """

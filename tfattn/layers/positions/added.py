@@ -158,8 +158,8 @@ class LearnedPositionalEncoding(_PositionalEncoding):
     Raises:
         ValueError: the inputs' rank is not 3; a position is known to be `max_length` or more.
     Example:
-        >>> LearnedPositionalEncoding(max_length=10)(np.zeros((1, 7, 4), "float32")).shape
-        TensorShape([1, 7, 4])
+        >>> tuple(LearnedPositionalEncoding(max_length=10)(np.zeros((1, 7, 4), "float32")).shape)
+        (1, 7, 4)
 
     Source: Gehring et al. 2017, arXiv:1705.03122, section 3.1.
     """

@@ -31,8 +31,8 @@ class AlibiPositions(HeadPositions):
         >>> nothing_added = keras.layers.Identity()
         >>> sizes = {"num_layers": 2, "width": 8}
         >>> model = CausalLM(11, **sizes, block=block, positions=nothing_added)
-        >>> model(np.array([[2, 4, 7]])).shape
-        TensorShape([1, 3, 11])
+        >>> tuple(model(np.array([[2, 4, 7]])).shape)
+        (1, 3, 11)
 
     Source: Press, Smith, Lewis 2022, arXiv:2108.12409, section 3; see `tfattn.biases.alibi`.
     """

@@ -32,8 +32,8 @@ class HeadPositions(keras.layers.Layer):
         ...         return keras.ops.cast(turned, heads.dtype)
         >>> attention = MultiHeadAttention(num_heads=3, key_dim=2, positions=Turned())
         >>> tokens = np.ones((1, 5, 6), "float32")
-        >>> attention(query=tokens, value=tokens).shape
-        TensorShape([1, 5, 6])
+        >>> tuple(attention(query=tokens, value=tokens).shape)
+        (1, 5, 6)
     """
 
     max_cache_length: int | None = None

@@ -40,8 +40,8 @@ class RelativePositionBias(HeadPositions):
         >>> nothing_added = keras.layers.Identity()
         >>> sizes = {"num_layers": 2, "width": 8}
         >>> model = CausalLM(11, **sizes, block=block, positions=nothing_added)
-        >>> model(np.array([[2, 4, 7]])).shape
-        TensorShape([1, 3, 11])
+        >>> tuple(model(np.array([[2, 4, 7]])).shape)
+        (1, 3, 11)
 
     Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1; see `tfattn.biases.relative`. Differs
     from it in that each layer has a table of its own, where T5's layers share the first one's. T5

@@ -43,8 +43,8 @@ class RotaryPositions(HeadPositions):
         >>> nothing_added = keras.layers.Identity()
         >>> sizes = {"num_layers": 2, "width": 8}
         >>> model = CausalLM(11, **sizes, block=block, positions=nothing_added)
-        >>> model(np.array([[2, 4, 7]])).shape
-        TensorShape([1, 3, 11])
+        >>> tuple(model(np.array([[2, 4, 7]])).shape)
+        (1, 3, 11)
 
     Source: Su et al. 2021, arXiv:2104.09864, section 3.2. Differs from it in the pairs, unless
     `interleaved`.

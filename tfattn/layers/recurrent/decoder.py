@@ -71,8 +71,8 @@ class RecurrentDecoder(PartsOfItsOwn, RecurrentStack):
         >>> outputs, alignments = decoder(
         ...     ids=target, memory=memory, return_attention_scores=True
         ... )
-        >>> outputs.shape, alignments.shape
-        (TensorShape([1, 3, 4]), TensorShape([1, 3, 7]))
+        >>> tuple(outputs.shape), tuple(alignments.shape)
+        ((1, 3, 4), (1, 3, 7))
 
     Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, section 3.1 and appendix A.2.2; the default
     sizes are theirs. Differs from it in the GRU, whose reset gate acts after the recurrent product,

@@ -54,8 +54,8 @@ class RecurrentEncoder(RecurrentStack):
     Example:
         >>> encoder = RecurrentEncoder(vocabulary_size=11, width=4, units=8, bidirectional=True)
         >>> outputs, [[state]] = encoder(np.array([[3, 5, 0]]), return_state=True)
-        >>> outputs.shape, state.shape
-        (TensorShape([1, 3, 16]), TensorShape([1, 16]))
+        >>> tuple(outputs.shape), tuple(state.shape)
+        ((1, 3, 16), (1, 16))
 
     Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473, section 3.2 and appendix A.2.1; the default
     sizes are theirs. Differs from it in the GRU, whose reset gate acts after the recurrent product,

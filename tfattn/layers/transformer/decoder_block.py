@@ -48,10 +48,10 @@ class TransformerDecoderBlock(TransformerBlock):
     Example:
         >>> target, memory = np.ones((2, 3, 8), "float32"), np.ones((2, 5, 8), "float32")
         >>> block = TransformerDecoderBlock(num_heads=2, hidden_dim=16)
-        >>> block(inputs=target, memory=memory).shape
-        TensorShape([2, 3, 8])
-        >>> TransformerDecoderBlock(num_heads=2, hidden_dim=16)(target).shape
-        TensorShape([2, 3, 8])
+        >>> tuple(block(inputs=target, memory=memory).shape)
+        (2, 3, 8)
+        >>> tuple(TransformerDecoderBlock(num_heads=2, hidden_dim=16)(target).shape)
+        (2, 3, 8)
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
     """

@@ -54,8 +54,8 @@ class TransformerEncoderBlock(TransformerBlock):
             not fit.
     Example:
         >>> tokens = np.ones((2, 3, 8), "float32")
-        >>> TransformerEncoderBlock(num_heads=2, hidden_dim=16)(tokens).shape
-        TensorShape([2, 3, 8])
+        >>> tuple(TransformerEncoderBlock(num_heads=2, hidden_dim=16)(tokens).shape)
+        (2, 3, 8)
 
         Shared key heads, and Keras's RMS norm before each sublayer:
 
@@ -65,8 +65,8 @@ class TransformerEncoderBlock(TransformerBlock):
         ...     norm=keras.layers.RMSNormalization(epsilon=1e-6),
         ...     norm_first=True,
         ... )
-        >>> block(tokens).shape
-        TensorShape([2, 3, 8])
+        >>> tuple(block(tokens).shape)
+        (2, 3, 8)
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.1. The linear maps of the attention
     have biases here, as in Keras.

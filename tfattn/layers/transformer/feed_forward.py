@@ -35,8 +35,8 @@ class PositionwiseFeedForward(CheckedCall, QuantizedParts, keras.layers.Layer):
     Raises:
         ValueError: a size is not a positive int; `dropout` is not in [0, 1).
     Example:
-        >>> PositionwiseFeedForward(hidden_dim=32)(np.ones((2, 3, 8), "float32")).shape
-        TensorShape([2, 3, 8])
+        >>> tuple(PositionwiseFeedForward(hidden_dim=32)(np.ones((2, 3, 8), "float32")).shape)
+        (2, 3, 8)
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, equation 2.
     """

@@ -37,11 +37,11 @@ class GatedFeedForward(PositionwiseFeedForward):
     Raises:
         ValueError: a size is not a positive int; `dropout` is not in [0, 1).
     Example:
-        >>> GatedFeedForward(hidden_dim=22)(np.ones((2, 3, 8), "float32")).shape
-        TensorShape([2, 3, 8])
+        >>> tuple(GatedFeedForward(hidden_dim=22)(np.ones((2, 3, 8), "float32")).shape)
+        (2, 3, 8)
         >>> block = TransformerEncoderBlock(num_heads=2, feed_forward=GatedFeedForward(22))
-        >>> block(np.ones((2, 3, 8), "float32")).shape
-        TensorShape([2, 3, 8])
+        >>> tuple(block(np.ones((2, 3, 8), "float32")).shape)
+        (2, 3, 8)
 
     Source: Shazeer 2020, arXiv:2002.05202, equations 5 and 6; the gate, Dauphin et al. 2017,
     arXiv:1612.08083.
