@@ -45,7 +45,7 @@ LEFT_OUT = pytest.StashKey[int]()
 ABOUT_TENSORFLOW = "about TensorFlow: tf.function, SavedModel, tf.data, or the streamed path"
 
 # TensorFlow's own path. It is imported only where TensorFlow is the backend.
-ONLY_TENSORFLOW = ("tfattn/core/paths/blockwise", "tfattn/training/streamed.py")
+ONLY_TENSORFLOW = ("tfattn/core/paths/blockwise", "tfattn/training/streamed")
 
 
 def pytest_addoption(parser):

@@ -35,8 +35,8 @@ streaming="tests/test_checkpointed.py tests/test_path_scope.py tests/test_log_su
 story="tests/test_without_tensorflow.py tests/test_plot.py"
 every="tests/conformance $core $layers $models $training $decoding"
 case $name in
-  jax) backend=jax every="$every $streaming $story" ;;
-  torch) backend=torch every="$every $streaming $story" ;;
+  jax) backend=jax every="$every $streaming $story tfattn" ;; # tfattn: its docstrings
+  torch) backend=torch every="$every $streaming $story tfattn" ;;
   oldest) backend=tensorflow ;;
   *) echo "jax, torch or oldest? Received: $name" >&2 && exit 2 ;;
 esac
@@ -47,7 +47,7 @@ left_out="tests/test_attention_positions.py tests/test_language_model.py
 if [ "$name" = jax ]; then # which compiles whatever it computes
   left_out+=" tests/test_multi_head.py tests/test_biases.py tests/test_merging.py
     tests/test_normalizers.py tests/test_blocks.py tests/test_parts.py tests/test_log_sum_exp.py
-    tests/test_benchmark_gpu.py"
+    tests/test_benchmark_gpu.py tfattn"
 fi
 
 requirements() { # what setup.cfg states, and what the suite needs besides

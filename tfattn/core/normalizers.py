@@ -115,7 +115,7 @@ def add_sinks(output: Any, log_sum_exp: Any, sinks: Any) -> tuple[Tensor, Tensor
     Example: with a sink at the score of three keys a quarter of the weight is gone.
         >>> query, value = np.zeros((1, 1, 2), "float32"), np.ones((1, 3, 2), "float32")
         >>> pooled = attend(query, value, return_log_sum_exp=True)
-        >>> print(np.asarray(normalizers.add_sinks(*pooled, sinks=0.0)[0]))
+        >>> print(np.asarray(normalizers.add_sinks(*pooled, sinks=0.0)[0]).round(2))
         [[[0.75 0.75]]]
 
     Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3 (a sink of 0, and learned ones); OpenAI

@@ -9,7 +9,7 @@ structure without any, which can be hashed and compared.
     >>> tensors, structure = trees.flatten(masks.padding([2, 3]) & masks.window(5))
     >>> print(len(tensors), trees.is_shareable(structure))
     1 True
-    >>> print(trees.unflatten(structure, tensors).dense(1, 3).shape)
+    >>> print(tuple(trees.unflatten(structure, tensors).dense(1, 3).shape))
     (2, 1, 3)
 
 A class takes part by two methods. `flatten()` gives `(children, static)`: the tensors and the

@@ -125,6 +125,8 @@ def encoded(model: Any, ids: np.ndarray, max_length: int, rules: Sequence[Rule] 
     options = {"max_length": max_length, **dict.fromkeys(_read_by(rules), True)}
     if keras.backend.backend() != "jax" or not hasattr(model, "variables"):
         return model.encode(ids, **options)
+    if hasattr(model, "build_for_any"):
+        model.build_for_any()  # what is compiled must make no weights
     encode = compiled(_encode, model.encode, tuple(options.items()))
     return encode(keras.ops.convert_to_tensor(ids))
 

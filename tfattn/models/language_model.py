@@ -51,8 +51,8 @@ class CausalLM(TokenModel):
         >>> prompts = np.array([[4, 7, 5], [6, 0, 0]])
         >>> state = model.encode(prompts, max_length=9)
         >>> written = greedy_search(model.step, state, 2, max_length=9)
-        >>> print(written.shape, np.asarray(written[0, :3]), np.asarray(written[1, :1]))
-        (2, 9) [4 7 5] [6]
+        >>> print(np.asarray(written[0, :3]), np.asarray(written[1, :1]))
+        [4 7 5] [6]
 
     Source: Radford et al. 2018, Improving Language Understanding by Generative Pre-Training; tied
     embeddings, Press, Wolf 2017, arXiv:1608.05859. Differs from the first in the defaults, which

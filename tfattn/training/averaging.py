@@ -45,14 +45,14 @@ class AveragedWeights(keras.callbacks.Callback):
         >>> model = keras.Sequential([keras.Input((1,)), dense])
         >>> model.compile(keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9), "mse")
         >>> show = keras.callbacks.LambdaCallback(
-        ...     on_epoch_end=lambda epoch, logs: print(f"{float(dense.kernel[0, 0]):.3f}")
+        ...     on_epoch_end=lambda epoch, logs: print(dense.get_weights()[0].round(3))
         ... )
         >>> x, callbacks = np.ones((3, 1)), [AveragedWeights([show]), show]
         >>> history = model.fit(x, x, epochs=2, callbacks=callbacks, verbose=0)
-        0.200
-        0.200
-        0.212
-        0.320
+        [[0.2]]
+        [[0.2]]
+        [[0.212]]
+        [[0.32]]
 
     Source: Polyak and Juditsky 1992; the exponential form as in `keras.optimizers.Optimizer`.
     Differs from `keras.callbacks.SwapEMAWeights`, which rounds the weights at each swap, leaves the

@@ -6,7 +6,7 @@ arrays:
 
     >>> from tfattn import biases
     >>> bias = biases.alibi(2) + np.zeros((3, 3))
-    >>> print(bias.dense(3, 3).shape)
+    >>> print(tuple(bias.dense(3, 3).shape))
     (1, 2, 3, 3)
 
 To add a bias, write a class with one method, `on(grid, *parameters)`, in a file of its own here.

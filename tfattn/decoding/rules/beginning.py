@@ -27,7 +27,7 @@ class TargetPrefix(Rule):
             or there are not as many sequences as sentences.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
-        ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 9), state
+        ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 10), state
         >>> rules = [tfattn.rules.TargetPrefix([[5, 4], [7]])]
         >>> print(np.asarray(greedy_search(step, (), 2, 5, end_id=8, rules=rules)))
         [[5 4 5 6 7]

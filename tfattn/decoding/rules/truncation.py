@@ -62,7 +62,7 @@ class TypicalP(Rule):
         >>> scores = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.5, 0.2, 0.2, 0.1]]).astype("float32")
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(scores, 0 * tokens[:, 0], axis=0), state
-        >>> rules = [tfattn.rules.TypicalP(0.4)]
+        >>> rules = [tfattn.rules.TypicalP(0.3)]
         >>> tokens = sample(step, (), batch_size=100, max_length=1, seed=7, rules=rules)
         >>> sorted(set(np.asarray(tokens)[:, 0].tolist()))
         [5, 6]

@@ -67,7 +67,7 @@ class AttentionSinks(Normalizer):
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, normalizer=AttentionSinks())
         >>> tokens = np.ones((1, 3, 8), "float32")
         >>> output, weights = attention(tokens, tokens, return_attention_scores=True)
-        >>> bool(np.all(np.sum(weights, axis=-1) < 1))
+        >>> bool(keras.ops.all(keras.ops.sum(weights, axis=-1) < 1))
         True
 
     Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3; OpenAI 2025, arXiv:2508.10925, section
