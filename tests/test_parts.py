@@ -35,11 +35,8 @@ def test_a_query_mask_changes_no_type(make, dtype):
     layer = make(dtype=dtype)
     mask = np.ones((B, S), bool)
     tokens = draw(B, S, D)
-    assert (
-        layer(tokens, tokens, query_mask=mask).dtype
-        == layer(tokens, tokens).dtype
-        == layer.compute_dtype
-    )
+    outputs = layer(tokens, tokens, query_mask=mask), layer(tokens, tokens)
+    assert {dtype_of(output) for output in outputs} == {layer.compute_dtype}
 
 
 def test_a_layer_of_full_precision_stays_so_under_another_global_policy(half_precision_everywhere):
