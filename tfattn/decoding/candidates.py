@@ -88,7 +88,10 @@ class BeamSearch(Search):
         # more now and less at their ends.
         ends = ops.logical_or(found.ended[:, None], tokens == self.settings.end_id)
         ended = ops.where(ops.reshape(ends, shape), candidates.scores, _NO_SCORE)
-        is_best = ops.logical_and(ended > _NO_SCORE, ended == ops.max(ended, 1, keepdims=True))
+        # By its place: a score that XLA computes twice need not equal itself.
+        best = ops.cast(ops.argmax(ended, axis=1), "int32")[:, None]
+        is_best = ops.arange(ops.shape(ended)[1], dtype="int32") == best
+        is_best = ops.logical_and(ended > _NO_SCORE, is_best)
         group = ops.where(is_best, most + 1, ops.reshape(met, shape))
         return candidates, _in_turns(candidates.scores, group, most + 2, self.width)
 
