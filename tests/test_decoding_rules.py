@@ -295,7 +295,7 @@ def test_a_rule_follows_its_row_where_others_are_dropped(search):
 
 
 @pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("num_beams", [None, 2, 5])
+@pytest.mark.parametrize("num_beams", [None, 1, 2, 5])
 @pytest.mark.parametrize("phrases", [[5], [[3, 4, 3], 6], [[4, 4], [4, 5, 4], [5, 5]]], ids=str)
 def test_every_result_has_all_required_tokens_however_unlikely(phrases, num_beams):
     table = tables(29, batch=23, size=7, scale=6.0)

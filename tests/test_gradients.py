@@ -1,6 +1,8 @@
 """A graph, and what is computed in it, can go when nobody needs it any more."""
 
 import gc
+import pathlib
+import re
 import weakref
 
 import numpy as np
@@ -10,7 +12,9 @@ import tensorflow as tf
 import tfattn
 from tests.tensors import numpy
 from tfattn import masks
+from tfattn._factors import Factors
 from tfattn._gradients import custom_gradient
+from tfattn.training import streamed, streamed_divergence
 
 pytestmark = pytest.mark.tensorflow
 
@@ -23,7 +27,7 @@ def attended(path):
     layer = tfattn.MultiHeadAttention(3, 4, sliding_window=2)
 
     def call(x):
-        with tfattn.path(path) if path else tfattn.path(None):
+        with tfattn.path(path):
             return layer(x, x)
 
     return call, TOKENS
@@ -45,11 +49,30 @@ def normalised():
     return tfattn.TransformerEncoderBlock(3, 7), TOKENS
 
 
-def losses(**options):
-    """The loss of a language model, its logits computed or never whole."""
+def lost():
     model = tfattn.CausalLM(11, **SIZES)
-    model.compile(loss=tfattn.MaskedCrossentropy(**options))
+    model.compile(loss=tfattn.MaskedCrossentropy())
     return lambda ids: model.compute_loss(y=ids, y_pred=model(ids, training=True)), IDS
+
+
+VECTORS = TOKENS[0]  # (V, width)
+
+
+def lost_without_logits():
+    def call(x):
+        factors = Factors(x, tf.constant(VECTORS), None)
+        target = tf.ones(tf.shape(x)[:2], "int32")
+        return streamed.weighted_loss(factors, target, tf.ones(tf.shape(x)[:2]), 0.1)
+
+    return call, TOKENS
+
+
+def diverged():
+    def call(x):
+        weights, vectors = tf.ones(tf.shape(x)[:2]), tf.constant(VECTORS)
+        return streamed_divergence.weighted_divergence(x, 2.0 * x, weights, vectors)
+
+    return call, TOKENS
 
 
 CALLS = {
@@ -57,7 +80,9 @@ CALLS = {
     "streamed": lambda: attended("streamed"),
     "a bias that is broadcast": biased,
     "a norm": normalised,
-    "a loss": losses,
+    "a loss": lost,
+    "a loss without logits": lost_without_logits,
+    "a divergence without logits": diverged,
 }
 
 
@@ -114,6 +139,13 @@ def test_a_gradient_within_a_graph_is_that_of_ones_own():
     x, y = tf.constant(5.0), tf.constant(7.0)
     graph = tf.function(gradients)
     assert [float(g) for g in gradients(x, y)] == [float(g) for g in graph(x, y)] == [2.0, 3.0]
+
+
+def test_no_module_makes_gradients_that_stay():
+    room = pathlib.Path(tfattn.__file__).parent
+    plain = re.compile(r"\b(tf|ops)\.custom_gradient\(|@(tf|ops)\.custom_gradient")
+    makers = [p.name for p in room.rglob("*.py") if plain.search(p.read_text("utf-8"))]
+    assert makers == ["_gradients.py"]
 
 
 def test_where_tensorflow_keeps_gradients_elsewhere_they_stay_there(monkeypatch):
