@@ -171,9 +171,8 @@ def pytest_collection_finish():
     _freeze()
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _freeze_what_a_file_leaves():
-    yield
+@pytest.fixture(autouse=True)
+def _freeze_what_is_alive():
     _freeze()
 
 

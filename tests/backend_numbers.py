@@ -37,7 +37,8 @@ def with_weights(model):
 def numbers_of(name):
     """By the name of what gave them."""
     # Batches of several sizes and with padding, whose means and sums differ.
-    batches = data.token_batches(PAIRS, WORDS, WORDS, 256, shuffle_seed=5)
+    # Lengths in steps of five, for JAX compiles each shape.
+    batches = data.token_batches(PAIRS, WORDS, WORDS, 256, shuffle_seed=5, length_multiple=5)
     judged = data.translation_batches(PAIRS, WORDS, WORDS, 17)
     (inputs, targets) = next(iter(judged.as_numpy_iterator()))
     model = with_weights(MODELS[name]())
@@ -46,7 +47,8 @@ def numbers_of(name):
         keras.optimizers.SGD(0.1, momentum=0.9),
         tfattn.MaskedCrossentropy(0.1),
         metrics=[tfattn.MaskedAccuracy()],
-        jit_compile=keras.backend.backend() != "torch",  # whose compiler takes a minute
+        # The compilers of TensorFlow and PyTorch take a minute.
+        jit_compile=keras.backend.backend() == "jax",
     )
     found = {"predict": model.predict(inputs, verbose=0)}
     found["predict_on_batch"] = model.predict_on_batch(inputs)

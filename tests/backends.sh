@@ -11,7 +11,8 @@
 # runs every file that is listed here, whole. `install` makes the environment and no more.
 #
 # Environments are made once, in .venv-NAME. With the variable PYTHON it takes the environment of that
-# interpreter instead; for jax and torch a TensorFlow that is installed there is hidden.
+# interpreter instead; for jax and torch a TensorFlow that is installed there is hidden. The status is
+# 3 where `oldest` finds no Python that its TensorFlow is made for.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=${1:?jax, torch or oldest}
@@ -68,13 +69,29 @@ print(*installed, *extras, "hypothesis", "pytest", "pytest-xdist")
 PYTHON
 }
 
+an_old_python() {
+  local each
+  for each in python3 python3.12 python3.11 python3.10; do
+    if "$each" -c "import sys; sys.exit(sys.version_info >= (3, 13))" 2>/dev/null; then
+      echo "$each"
+      return 0
+    fi
+  done
+  return 1
+}
+
 install() { # whole, or not at all
   local folder=.venv-$name wanted
   wanted=$(requirements "$name")
   [ "$(cat "$folder/made-of" 2>/dev/null || true)" != "$wanted" ] || return 0
+  local base=python3
+  if [ "$name" = oldest ] && ! base=$(an_old_python); then
+    echo "oldest: left out, for the lowest TensorFlow needs Python 3.12 or less" >&2
+    exit 3
+  fi
   rm -rf "$folder"
   trap 'rm -rf ".venv-$name"' EXIT
-  python3 -m venv "$folder"
+  "$base" -m venv "$folder"
   # Without tfattn itself, of whose requirements TensorFlow is one: it is found by PYTHONPATH.
   read -ra packages <<<"$wanted"
   "$folder/bin/python" -m pip install --quiet "${packages[@]}"
@@ -110,8 +127,9 @@ if [ $# -eq 0 ] || [ "$1" = all ]; then
     tests+=("$file")
   done
   if [ $# -eq 0 ]; then
-    # Compiling takes most of the time.
-    export JAX_DISABLE_MOST_OPTIMIZATIONS=1
+    # Compiling takes most of the time on JAX, and another run finds what this one compiled.
+    export JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$PWD/out/compiled
+    export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
     # The quick tier has one row a class of the conformance table.
     set -- --quick --numprocesses 2 --dist loadfile "${tests[@]}"
   else

@@ -12,7 +12,7 @@ from keras import ops
 
 import tfattn
 from tests.refusals import message
-from tests.tensors import CALLS_A_TRACE, as_tensor, compiled, needs_compiling, numpy, tf
+from tests.tensors import BACKEND, CALLS_A_TRACE, as_tensor, compiled, needs_compiling, numpy, tf
 from tfattn import decoding
 from tfattn.decoding import compiling
 
@@ -284,6 +284,57 @@ def test_a_step_that_is_a_function_reads_its_variables_as_they_are_now():
     for token in (5, 7):
         dense.bias.assign(20.0 * np.eye(V)[token])
         assert numpy(tfattn.greedy_search(step, (), 1, 2)).tolist() == [[token] * 2]
+
+
+class Best:
+    """Writes one token, and does not say which variables it reads."""
+
+    def __init__(self):
+        self.token = keras.Variable(4, dtype="int32", trainable=False)
+
+    def step(self, tokens, position, state):
+        written = ops.broadcast_to(ops.reshape(self.token, (1,)), ops.shape(tokens)[:1])
+        return ops.one_hot(written, V), state
+
+
+def test_a_step_of_what_has_no_list_of_variables_reads_them_as_they_are_now():
+    best = Best()
+    for token in (4, 6):
+        best.token.assign(token)
+        assert numpy(tfattn.greedy_search(best.step, (), 2, 2)).tolist() == [[token] * 2] * 2
+
+
+@pytest.mark.slow
+def test_a_search_that_is_compiled_meets_new_weights():
+    ids = np.array([[2, 4, 5, 0]])
+
+    def searched(model):
+        state = model.encode(ids, max_length=9)
+        return numpy(tfattn.greedy_search(model.step, state, 1, 9)).tolist()
+
+    keras.utils.set_random_seed(0)
+    model = small_transformer()
+    before = searched(model)
+    other = type(model).from_config(model.get_config())
+    searched(other)
+    rng = np.random.default_rng(1)
+    weights = [rng.normal(size=weight.shape) for weight in model.get_weights()]
+    fresh = type(model).from_config(model.get_config())
+    fresh.build(((None, None), (None, None)))
+    for each in (model, other, fresh):
+        each.set_weights(weights)
+    assert searched(model) == searched(other) == searched(fresh) != before
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="about weights made while JAX traces")
+def test_the_step_of_a_model_that_is_not_built_is_refused():
+    class Unbuilt(keras.Model):
+        def step(self, tokens, position, state):
+            pass
+
+    expected = "decoding: `step` must belong to a model that is built"
+    with pytest.raises(ValueError, match=expected):
+        tfattn.greedy_search(Unbuilt().step, (), 1, 3)
 
 
 @pytest.mark.tensorflow

@@ -82,7 +82,8 @@ FILES = {
 CASES = [(name, "int8") for name in FILES]
 CASES += [(name, "int4") for name in ("PositionwiseFeedForward", "Transformer, shared")]
 LOADED = """
-import pathlib, keras, numpy as np, tensorflow as tf, tfattn
+import gc, pathlib, keras, numpy as np, tensorflow as tf, tfattn
+gc.freeze()  # Keras collects for each layer that it quantises
 outputs = {}
 for path in pathlib.Path().glob("*.keras"):
     inputs = list(np.load(path.with_suffix(".npz")).values())
