@@ -29,7 +29,9 @@ training="tests/test_training.py tests/test_rdrop.py tests/test_schedules.py tes
   tests/test_data_batches.py tests/test_data_epochs.py tests/test_data_shards.py
   tests/test_first_process.py"
 decoding="tests/test_decoding.py tests/test_decoding_beams.py tests/test_decoding_sampling.py
-  tests/test_decoding_rules.py tests/test_decoding_beam_rules.py tests/test_decoding_stream.py
+  tests/test_decoding_rules.py tests/test_decoding_rules_compiled.py
+  tests/test_decoding_rules_refused.py tests/test_decoding_required.py
+  tests/test_decoding_beam_rules.py tests/test_decoding_stream.py
   tests/test_decoding_translate.py tests/test_transformer_decoding.py"
 streaming="tests/test_checkpointed.py tests/test_path_scope.py tests/test_log_sum_exp.py
   tests/test_benchmark_gpu.py"

@@ -1032,7 +1032,7 @@ BREAKS = [
         "tfattn/decoding/loop.py",
         "none_left = ops.logical_and(none_left, ops.logical_not(found.ended))",
         "none_left = ops.zeros_like(none_left)",
-        "tests/test_decoding_rules.py::"
+        "tests/test_decoding_rules_refused.py::"
         "test_rules_that_leave_nothing_to_write_are_refused_in_one_sentence",
         "a row that may write nothing writes padding, and says nothing",
     ),
@@ -1049,7 +1049,7 @@ BREAKS = [
         "tfattn/decoding/rules/required.py",
         "room - 1 < ops.sum(lengths, axis=1)",
         "room + 1 < ops.sum(lengths, axis=1)",
-        "tests/test_decoding_rules.py::test_every_result_has_all_required_tokens_however_unlikely",
+        "tests/test_decoding_required.py::test_every_result_has_all_required_tokens_however_unlikely",
         "what is begun is broken off, and then there is no room for it",
     ),
     Break(
@@ -1057,7 +1057,7 @@ BREAKS = [
         "tfattn/decoding/translation.py",
         "rule.take(places)",
         "rule.take(range(len(places)))",
-        "tests/test_decoding_rules.py::"
+        "tests/test_decoding_rules_compiled.py::"
         "test_a_translation_has_the_rows_of_its_rules_in_the_order_of_the_sentences",
         "a sentence gets the prefix of another",
     ),

@@ -1,0 +1,161 @@
+"""Tokens that a text must contain, and room for what a rule writes."""
+
+import functools
+
+import numpy as np
+import pytest
+from keras import ops
+
+from tests import reference
+from tests.tensors import numpy
+from tests.test_decoding_beams import BEGIN, END, IDS, PAD, tables, trigram
+from tests.test_decoding_translate import ENGLISH, GERMAN, WordForWord
+from tfattn import decoding, rules
+
+pytestmark = pytest.mark.usefixtures("dense_path")
+
+
+@pytest.mark.slow(keep=1)
+@pytest.mark.parametrize("num_beams", [None, 1, 2, 5])
+@pytest.mark.parametrize("phrases", [[5], [[3, 4, 3], 6], [[4, 4], [4, 5, 4], [5, 5]]], ids=str)
+def test_every_result_has_all_required_tokens_however_unlikely(phrases, num_beams):
+    table = tables(29, batch=23, size=7, scale=6.0)
+    lists = [[phrase] if isinstance(phrase, int) else phrase for phrase in phrases]
+    length = sum(map(len, lists)) + 1
+    for limit in (length, length + 1, 11):
+        options = {"rules": [rules.RequiredTokens(phrases)], **IDS}
+        if num_beams is None:
+            found = numpy(decoding.greedy_search(trigram, table, 23, limit, **options))
+        else:
+            found = decoding.beam_search(
+                trigram, table, 23, limit, num_beams=num_beams, num_results=num_beams, **options
+            )
+            assert numpy(found.scores[:, 0] > -np.inf).all()
+            found = numpy(found.tokens)[numpy(found.scores) > -np.inf]
+        for row in found.tolist():
+            assert all(reference.contains(row, phrase) for phrase in lists)
+
+
+@pytest.mark.slow
+def test_beams_with_required_tokens_find_better_texts_than_the_last_moment_allows():
+    table = tables(31, batch=29, size=7, scale=3.0)
+    table[..., 3] -= 6.0
+    options = {"num_beams": 6, "length_penalty": 0.0, **IDS}
+    found = decoding.beam_search(
+        trigram, table, 29, 9, rules=[rules.RequiredTokens([3])], **options
+    )
+    best = decoding.beam_search(
+        trigram, table, 29, 9, rules=[rules.RequiredTokens([3])], **{**options, "num_beams": 200}
+    )
+
+    class LastMoment(rules.RequiredTokens):
+        def more_candidates(self, gains, candidates, *_):
+            width = self.count
+            return (
+                ops.pad(gains, [[0, 0], [0, width]], constant_values=-np.inf),
+                ops.pad(candidates, [[0, 0], [0, width]]),
+            )
+
+        def tokens_met(self, candidates, *_):
+            return ops.zeros_like(candidates)
+
+    late = decoding.beam_search(trigram, table, 29, 9, rules=[LastMoment([3])], **options)
+    gap, late_gap = (numpy(best.scores - other.scores).sum() for other in (found, late))
+    assert -1e-3 <= gap < 0.5 * late_gap
+
+
+@pytest.mark.parametrize("num_beams", [2, 4, 8])
+def test_a_short_text_with_all_required_tokens_is_not_lost_to_beams_that_end_worse(num_beams):
+    """One token is likely; required tokens and the end are all as unlikely at every step."""
+    odds = np.full((1, 37), 0.5 / 34, "float32")
+    odds[0, [PAD, BEGIN, 23]] = 1e-9, 1e-9, 0.5
+    required = [5, 6, 7, 8, 9, 10]
+
+    def step(tokens, position, state):
+        return ops.take(np.log(odds), 0 * tokens[:, 0], axis=0), state
+
+    options = {"num_beams": num_beams, "length_penalty": 0.0, **IDS}
+    own = [rules.RequiredTokens(required)]
+    found = decoding.beam_search(step, (), 1, 24, rules=own, **options)
+    tokens = numpy(found.tokens)[0, 0].tolist()
+    assert sorted(tokens[:6]) == required and tokens[6:] == [END, *[PAD] * 17]
+    assert float(found.scores[0, 0]) == pytest.approx(7 * np.log(0.5 / 34), rel=1e-5)
+
+
+def test_a_rule_of_ones_own_keeps_kinds_of_beams_side_by_side():
+    """Of two beams one may end in 5, however unlikely it is."""
+
+    class Apart(rules.Rule):
+        lowers_only, kinds, more = True, 2, 1
+
+        def tokens_met(self, candidates, tokens, position, state):
+            return ops.cast(candidates == 5, "int32")
+
+        def more_candidates(self, gains, candidates, logits, tokens, position, state):
+            gains = ops.concatenate([gains, logits[:, 5:6]], axis=1)
+            return gains, ops.concatenate([candidates, 0 * candidates[:, :1] + 5], axis=1)
+
+    table = tables(0, 1, 7)
+    table[..., 5] -= 50.0
+    table[..., END] -= 99.0
+    for own, wanted in (([Apart()], True), ([], False)):
+        options = {"num_beams": 2, "num_results": 2, "rules": own, **IDS}
+        found = decoding.beam_search(trigram, table, 1, 4, **options)
+        assert (5 in numpy(found.tokens)[0, 1]) == wanted
+        assert 5 not in numpy(found.tokens)[0, 0]
+
+
+# Room for what a rule writes.
+
+
+@pytest.mark.parametrize("search", [decoding.greedy_search, decoding.beam_search])
+def test_required_tokens_need_room_in_each_row_and_not_in_the_longest_alone(search):
+    table = tables(0, 2, 7)
+    message = "`max_length` must be at least 4 for row 0, for the tokens of RequiredTokens and the "
+    with pytest.raises(ValueError, match=f"{message}end token. Received: max_length=3$"):
+        search(trigram, table, 2, [3, 11], rules=[rules.RequiredTokens([4, [5, 6]])], **IDS)
+    own = rules.RequiredTokens([[], [4, [5, 6]]], per_sentence=True)
+    search(trigram, table, 2, [1, 5], rules=[own], **IDS)
+    with pytest.raises(ValueError, match="`max_length` must be at least 4 for row 1, .*length=2$"):
+        search(trigram, table, 2, [11, 2], rules=[own], **IDS)
+
+
+def test_translate_refuses_what_a_sentence_has_no_room_for_before_it_translates_any():
+    model = WordForWord()
+    sentences = ["one " * 40, "", "two"]
+    own = [rules.RequiredTokens([[], [4] * 999, [4] * 29], per_sentence=True)]
+    search = functools.partial(decoding.greedy_search, rules=own)
+    message = r"^translate: `max_length` must be at least 30 for sentences\[2\], for the tokens of"
+    with pytest.raises(ValueError, match=message):
+        decoding.translate(model, sentences, ENGLISH, GERMAN, search)
+    with pytest.raises(ValueError, match=r"at least 30 for sentences\[2\]"):
+        decoding.translate(model, sentences, ENGLISH, GERMAN, search, max_length=29)
+    assert not model.shapes
+
+
+@pytest.mark.parametrize("search", [decoding.greedy_search, decoding.beam_search])
+def test_a_prefix_needs_room_in_its_row(search):
+    table = tables(0, 2, 7)
+    search(trigram, table, 2, 3, rules=[rules.TargetPrefix([[5, 4, 3, PAD], [4, PAD, END]])], **IDS)
+    message = "`max_length` must be at least 3, for the tokens of TargetPrefix. Received: .*=2$"
+    with pytest.raises(ValueError, match=message):
+        search(trigram, table, 2, 2, rules=[rules.TargetPrefix([5, 4, 3])], **IDS)
+    with pytest.raises(ValueError, match="`max_length` must be at least 3 for row 1, for the tok"):
+        search(trigram, table, 2, [5, 2], rules=[rules.TargetPrefix([[4], [5, 4, 3]])], **IDS)
+
+
+@pytest.mark.parametrize("tokens", [[5, END, 3], [[4], [END, END]], [[4, 4], [END, PAD, 5]]])
+def test_nothing_of_a_prefix_comes_after_the_end_token(tokens):
+    message = "^TargetPrefix: `tokens` must hold the end token, 2, as the last of a sequence alone"
+    with pytest.raises(ValueError, match=message):
+        decoding.greedy_search(
+            trigram, tables(0, 2, 7), 2, 5, rules=[rules.TargetPrefix(tokens)], **IDS
+        )
+
+
+@pytest.mark.parametrize("token", [BEGIN, END, PAD])
+def test_a_token_that_means_something_to_a_search_cannot_be_required(token):
+    sentence = "RequiredTokens: `tokens` must hold neither the begin, the end nor the padding token"
+    for own in (rules.RequiredTokens([5, [4, token]]), rules.RequiredTokens([[[token, 3]]], True)):
+        with pytest.raises(ValueError, match=f"^{sentence}. Received: tokens={token}$"):
+            decoding.greedy_search(trigram, tables(0, 1, 7), 1, 5, rules=[own], **IDS)
