@@ -11,8 +11,9 @@
 # runs every file that is listed here, whole. `install` makes the environment and no more.
 #
 # Environments are made once, in .venv-NAME. With the variable PYTHON it takes the environment of that
-# interpreter instead; for jax and torch a TensorFlow that is installed there is hidden. The status is
-# 3 where `oldest` finds no Python that its TensorFlow is made for.
+# interpreter instead; for jax and torch a TensorFlow that is installed there is hidden. PROCESSES
+# says how many run tests, 2 where it is not set. The status is 3 where `oldest` finds no Python that its
+# TensorFlow is made for.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=${1:?jax, torch or oldest}
@@ -133,9 +134,9 @@ if [ $# -eq 0 ] || [ "$1" = all ]; then
     export JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$PWD/out/compiled
     export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
     # The quick tier has one row a class of the conformance table.
-    set -- --quick --numprocesses 2 --dist loadfile "${tests[@]}"
+    set -- --quick --numprocesses "${PROCESSES:-2}" --dist loadfile "${tests[@]}"
   else
-    set -- --full --numprocesses 2 --dist loadfile "${tests[@]}"
+    set -- --full --numprocesses "${PROCESSES:-2}" --dist loadfile "${tests[@]}"
   fi
 fi
 "$python" -m pytest --quiet -rs "$@"
