@@ -435,6 +435,12 @@ def test_a_step_that_cannot_be_called_is_refused():
         tfattn.greedy_search(3, (), 2, 3)
 
 
+def test_numbers_that_are_equal_but_of_other_types_are_other_traces_on_jax():
+    layouts = [compiling._Layout.of([as_tensor([3]), one], None)[0] for one in (True, 1, 1.0)]
+    assert len(set(layouts)) == 3
+    assert [layout.join(["array"]) for layout in layouts] == [["array", x] for x in (1, 1, 1)]
+
+
 def test_what_is_no_array_in_a_result_belongs_to_the_shapes_that_it_is_of():
     class Model:
         variables = ()

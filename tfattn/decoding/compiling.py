@@ -135,20 +135,17 @@ class _Layout(NamedTuple):
     """What is in a nest of arrays besides them."""
 
     structure: Any
-    others: tuple  # all leaves, with `_ARRAY` in the places of arrays
+    others: tuple  # of each leaf its type and itself, for 1 == True; of an array None
 
     @classmethod
     def of(cls, leaves: list, structure: Any) -> tuple["_Layout", list]:
         """(The layout, the arrays.)"""
         is_array = [hasattr(leaf, "shape") and hasattr(leaf, "dtype") for leaf in leaves]
         pairs = list(zip(leaves, is_array, strict=True))
-        others = tuple(_ARRAY if array else leaf for leaf, array in pairs)
+        others = tuple(None if array else (type(leaf), leaf) for leaf, array in pairs)
         return cls(structure, others), [leaf for leaf, array in pairs if array]
 
     def join(self, arrays: list) -> list:
         """All leaves."""
         arrays = iter(arrays)
-        return [next(arrays) if leaf is _ARRAY else leaf for leaf in self.others]
-
-
-_ARRAY = object()
+        return [next(arrays) if other is None else other[1] for other in self.others]
