@@ -13,7 +13,7 @@
 # Environments are made once, in .venv-NAME. With the variable PYTHON it takes the environment of that
 # interpreter instead; for jax and torch a TensorFlow that is installed there is hidden. PROCESSES
 # says how many run tests, 2 where it is not set. The status is 3 where `oldest` finds no Python that its
-# TensorFlow is made for.
+# packages are made for.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=${1:?jax, torch or oldest}
@@ -74,8 +74,8 @@ PYTHON
 
 an_old_python() {
   local each
-  for each in python3 python3.12 python3.11 python3.10; do
-    if "$each" -c "import sys; sys.exit(sys.version_info >= (3, 13))" 2>/dev/null; then
+  for each in python3 python3.11 python3.10; do
+    if "$each" -c "import sys; sys.exit(sys.version_info >= (3, 12))" 2>/dev/null; then
       echo "$each"
       return 0
     fi
@@ -89,7 +89,7 @@ install() { # whole, or not at all
   [ "$(cat "$folder/made-of" 2>/dev/null || true)" != "$wanted" ] || return 0
   local base=python3
   if [ "$name" = oldest ] && ! base=$(an_old_python); then
-    echo "oldest: left out, for the lowest TensorFlow needs Python 3.12 or less" >&2
+    echo "oldest: left out, for the lowest SciPy needs Python 3.11 or less" >&2
     exit 3
   fi
   rm -rf "$folder"

@@ -631,6 +631,90 @@ def test_what_a_kernel_of_the_backend_lacks_goes_by_blocks():
     assert not fused.takes(query[:, 0], value[:, 0], key[:, 0], scaled, None)
 
 
+@needs_torch
+def test_gradients_are_zero_where_the_mask_hides_all():
+    arguments = [x.requires_grad_() for x in operands_of((2, 2, 1, 5, 7), (3, 4))[:3]]
+    query, key, value = arguments
+    output = attend(query, value, key, mask=masks.padding([0, 0]), path="streamed")
+    ops.sum(output).backward()
+    assert not numpy(output).any() and not any(numpy(x.grad).any() for x in arguments)
+
+
+@needs_torch
+def test_tokens_whose_numbers_lie_apart_take_the_kernel_that_holds_no_scores():
+    query = np.random.default_rng(0).normal(size=(1, 2, 3, 192)).astype("float32")
+
+    def program(transposed):
+        x = transposed.transpose(-1, -2)
+        return attend(x, x, x, score_functions.scaled_dot_product, mask=None, path="streamed")
+
+    assert largest_of_torch(program, [as_tensor(query)]) <= 2 * 192 * 3
+
+
+@needs_torch
+@pytest.mark.parametrize("has_one", [False, True])
+def test_a_gpu_is_asked_whether_it_has_a_kernel_for_the_call(has_one, monkeypatch):
+    from torch.backends import cuda
+
+    query = ops.zeros((1, 4, 31, 6))
+    arguments = query, query[:, :2], query[:, :2], score_functions.scaled_dot_product, None
+    monkeypatch.setattr(devices, "kind", lambda tensor: "cuda")
+    assert not fused.takes(*arguments)  # this one has numbers on a CPU
+    monkeypatch.setattr(cuda, "can_use_efficient_attention", lambda call: has_one)
+    assert fused.takes(*arguments) == has_one
+    monkeypatch.setattr(devices, "kind", lambda tensor: "mps")
+    assert not fused.takes(*arguments)
+
+
+@needs_jax
+def test_cudnn_is_asked_whether_it_has_a_kernel_for_this_gpu(monkeypatch):
+    import jax
+
+    def missing(*arguments, **options):
+        raise RuntimeError("cuDNN is not detected.")
+
+    def by_xla(query, value, key, implementation, **options):  # on a CPU, in 32 bits alone
+        wide = (ops.cast(x, "float32") for x in (query, value, key))
+        return ops.cast(kernel(*wide, "xla", **options), query.dtype)
+
+    kernel, scaled = fused._by_jax, score_functions.scaled_dot_product
+    query, key, value, _ = (ops.cast(x, "float16") for x in operands_of((1, 2, 1, 31, 31), (8, 8)))
+    wanted = attend(query, value, key, scaled, mask=masks.causal(), path="dense")
+    assert not fused.takes(query, value, key, scaled, None)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    for replaced, takes in ((missing, False), (by_xla, True)):
+        monkeypatch.setattr(fused, "_by_jax", replaced)
+        fused._cudnn_takes.cache_clear()
+        assert fused.takes(query, value, key, scaled, None) == takes
+        assert not fused.takes(*(x[..., :6] for x in (query, value, key)), scaled, None)
+        assert not fused.takes(*(ops.cast(x, "float32") for x in (query, value, key)), scaled, None)
+        here = attend(query, value, key, scaled, mask=masks.causal(), path="streamed")
+        assert_close([here], [wanted], 2e-3)
+    fused._cudnn_takes.cache_clear()
+
+
+@needs_jax
+def test_a_batch_of_unknown_size_streams():
+    import jax
+    from jax import export
+
+    (rows,) = export.symbolic_shape("rows")
+
+    def program(query, path):
+        return attend(query, query, query, mask=masks.causal(), path=path)
+
+    def exported(path, tokens):
+        operand = jax.ShapeDtypeStruct((rows, 2, tokens, 3), "float32")
+        return export.export(jax.jit(lambda query: program(query, path)))(operand)
+
+    query = operands_of((3, 2, 2, 600, 600), (3, 3))[0]
+    streamed = exported("streamed", 600)
+    assert "600x600" in exported("dense", 600).mlir_module()
+    assert "600x600" not in streamed.mlir_module()
+    assert_close([streamed.call(query)], [program(query, "dense")])
+    assert "2048x2048" not in exported(None, 2048).mlir_module()
+
+
 @pytest.mark.skipif(BACKEND != "jax", reason="about JAX's own attention")
 @pytest.mark.parametrize("heads, groups, queries, keys, rule", FUSED)
 def test_jaxs_attention_as_it_is_called_equals_the_dense_path(heads, groups, queries, keys, rule):

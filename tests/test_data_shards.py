@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.tensors import BACKEND, tf
-from tfattn import data
+from tests.tensors import BACKEND, as_tensor, tf
+from tfattn import data, training
 
 ROWS, LENGTH = 7, 3
 IDS = np.arange(1, ROWS * LENGTH + 1, dtype="int32").reshape(ROWS, LENGTH)
@@ -122,3 +122,48 @@ def test_shards_shuffle_with_the_batches_that_they_are_of(monkeypatch):
 def test_what_cannot_be_sharded_is_refused(arguments, message):
     with pytest.raises(ValueError, match=f"shard_batches: {message}"):
         data.shard_batches(*arguments)
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 3, 4])
+@pytest.mark.parametrize("kind", ["R-Drop", "SimCut"])
+def test_rows_that_come_twice_are_twins_over_all_shards(kind, num_shards):
+    pairs = [("a b", "b"), ("b", "a a b"), ("a", "b b"), ("b b a", "a"), ("a a", "b a")]
+    words = data.Vocabulary(["a", "b"])
+
+    def doubled():
+        batches = Pairs(list(data.translation_batches(pairs, words, words, 5).as_numpy_iterator()))
+        if kind == "R-Drop":
+            return data.rdrop_batches(batches)
+        return data.simcut_batches(batches, words, words, rate=0.5)
+
+    shards = [data.shard_batches(doubled(), num_shards, shard)[0] for shard in range(num_shards)]
+    (source, _), target = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *shards)
+    (whole, _), targets = doubled()[0]
+    half = len(target) // 2
+    assert training.twins.are_twins(as_tensor(target)) and half % num_shards == 0
+    for rows, wanted in ((source, whole), (target, targets)):
+        for part, copy in zip(np.split(rows, 2), np.split(wanted, 2), strict=True):
+            np.testing.assert_array_equal(part[:5], copy)
+            assert not part[5:].any()
+    with pytest.raises(ValueError, match="must be whole: repeat the rows first, then `shard_batch"):
+        data.rdrop_batches(data.shard_batches(Pairs([IDS]), 2, 0))
+    with pytest.raises(ValueError, match="must be whole: repeat the rows first, then `shard_batch"):
+        data.simcut_batches(data.shard_batches(Pairs([IDS]), 2, 0), words, words)
+
+
+class Pairs(keras.utils.PyDataset):
+    def __init__(self, batches):
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, i):
+        return self.batches[i]
+
+
+def test_weights_of_a_batch_that_are_none_stay_none():
+    batches = Pairs([(IDS, IDS[:, 0], None)])
+    assert data.shard_batches(batches, 2, 1)[0][2] is None
+    assert data.rdrop_batches(batches)[0][2] is None

@@ -14,7 +14,7 @@ import tfattn
 from tests.refusals import message
 from tests.tensors import BACKEND, CALLS_A_TRACE, as_tensor, compiled, needs_compiling, numpy, tf
 from tfattn import decoding
-from tfattn.decoding import compiling
+from tfattn.decoding import compiling, translation
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -324,6 +324,15 @@ def test_a_search_that_is_compiled_meets_new_weights():
     for each in (model, other, fresh):
         each.set_weights(weights)
     assert searched(model) == searched(other) == searched(fresh) != before
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="about what PyTorch keeps for gradients")
+def test_a_search_keeps_nothing_for_gradients():
+    ids, model = np.array([[2, 4, 5, 0]]), small_transformer()
+    state = translation.encoded(model, ids, 5)
+    _, after = tfattn.greedy_search(model.step, state, 1, 5, return_state=True)
+    leaves = [x for x in keras.tree.flatten((state, after)) if ops.is_tensor(x)]
+    assert len(leaves) > 4 and not any(x.requires_grad for x in leaves)
 
 
 @pytest.mark.skipif(BACKEND != "jax", reason="about weights made while JAX traces")

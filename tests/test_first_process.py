@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import tfattn
 from tests.small_training import HELD_OUT, Weights, assert_equal, fit, new_model
 from tfattn import training
 from tfattn.training import processes
@@ -58,6 +59,22 @@ def test_alone_they_see_the_average_within_averaged_weights_and_add_to_the_logs(
 def test_what_it_cannot_run_once_is_refused(callbacks, expected):
     with pytest.raises(ValueError, match=f"FirstProcess: `callbacks` must {expected}. Received"):
         training.FirstProcess(callbacks)
+
+
+def test_a_model_of_other_weights_than_its_config_makes_is_refused():
+    sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
+    model = tfattn.CausalLM(11, **sizes)
+    model(np.array([[3, 4]]))
+    once = training.FirstProcess([])
+    once.set_model(model)
+    model.history = None
+    once._make_copy()
+    next(x for x in model._flatten_layers() if isinstance(x, keras.layers.EinsumDense)).enable_lora(
+        2
+    )
+    expected = "have the weights of its config, which knows of no LoRA and no quantisation"
+    with pytest.raises(ValueError, match=f"^FirstProcess: `model` must {expected}. Received"):
+        once._make_copy()
 
 
 @pytest.fixture

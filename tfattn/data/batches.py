@@ -9,7 +9,7 @@ import numpy as np
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.data.arrays import ArrayBatches, gathered, mapped
+from tfattn.data.arrays import ArrayBatches, check_whole, gathered, mapped
 from tfattn.data.epochs import Dataset, EpochCounter, Plan, per_epoch
 from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.vocabulary import Vocabulary
@@ -196,7 +196,8 @@ def rdrop_batches(batches: Dataset) -> Dataset:
         second half repeats the first.
 
     Raises:
-        ValueError: `batches` is neither of the two.
+        ValueError: `batches` is neither of the two, or comes from `shard_batches`, which is called
+            last.
 
     Example:
         >>> words = Vocabulary(["a", "b"])
@@ -207,7 +208,8 @@ def rdrop_batches(batches: Dataset) -> Dataset:
          [4 5 3]]
     """
     if isinstance(batches, keras.utils.PyDataset):
-        return mapped(batches, lambda rows: np.concatenate([rows, rows]))
+        check_whole("rdrop_batches", batches)
+        return mapped(batches, lambda rows: np.concatenate([rows, rows]), copies=2)
     if not hasattr(batches, "element_spec"):
         expected = "be a tf.data.Dataset or a keras.utils.PyDataset"
         _checks.fail("rdrop_batches", "batches", expected, batches)

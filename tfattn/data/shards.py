@@ -59,7 +59,8 @@ def shard_batches(
     _checks.positive_int(who, "row_multiple", row_multiple)
     if isinstance(batches, keras.utils.PyDataset):
         of_shard = {"num_shards": num_shards, "shard": shard, "row_multiple": row_multiple}
-        return mapped(batches, functools.partial(_rows, **of_shard))
+        of_shard["copies"] = getattr(batches, "copies", 1)
+        return mapped(batches, functools.partial(_rows, **of_shard), is_shard=True)
     if not hasattr(batches, "element_spec"):
         expected = "be a tf.data.Dataset or a keras.utils.PyDataset"
         _checks.fail(who, "batches", expected, batches)
@@ -78,10 +79,14 @@ def shard_batches(
     ).prefetch(tf.data.AUTOTUNE)
 
 
-def _rows(array: np.ndarray, num_shards: int, shard: int, row_multiple: int) -> np.ndarray:
+def _rows(
+    array: np.ndarray, num_shards: int, shard: int, row_multiple: int, copies: int
+) -> np.ndarray:
     """The rows of one shard."""
-    array = np.asarray(array)
-    size = -(-len(array) // (num_shards * row_multiple)) * row_multiple
-    missing = [[0, num_shards * size - len(array)]]
-    padded = np.pad(array, missing + [[0, 0]] * (array.ndim - 1))
-    return padded[shard * size : (shard + 1) * size]
+    # Losses tell copies of the rows by their places, so each copy is padded by itself.
+    parts = np.split(np.asarray(array), copies)
+    size = -(-len(parts[0]) // (num_shards * row_multiple)) * row_multiple
+    missing = [[0, num_shards * size - len(parts[0])]]
+    padded = [np.pad(part, missing + [[0, 0]] * (part.ndim - 1)) for part in parts]
+    size *= copies
+    return np.concatenate(padded)[shard * size : (shard + 1) * size]

@@ -9,7 +9,7 @@ import numpy as np
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.data.arrays import mapped_whole
+from tfattn.data.arrays import check_whole, mapped_whole
 from tfattn.data.epochs import Dataset
 from tfattn.data.noise import uniform
 from tfattn.data.subwords import SubwordVocabulary
@@ -46,7 +46,8 @@ def simcut_batches(
         second half repeats the first, with tokens cut.
 
     Raises:
-        ValueError: `batches` is something else; `rate` is not in [0, 1); `seed` is not an int of at
+        ValueError: `batches` is something else, or comes from `shard_batches`, which is called
+            last; `rate` is not in [0, 1); `seed` is not an int of at
             least 0.
 
     Example:
@@ -70,7 +71,9 @@ def simcut_batches(
     _checks.seed(who, seed)
     words = list(vocabularies.values())
     if isinstance(batches, keras.utils.PyDataset):
-        return mapped_whole(batches, lambda batch: _with_cut_arrays(batch, words, rate, seed))
+        check_whole(who, batches)
+        cut = functools.partial(_with_cut_arrays, words=words, rate=rate, seed=seed)
+        return mapped_whole(batches, cut, copies=2)
     expected = "be batches of ((source, target_in), target_out), such as those of token_batches"
     if not _is_pair_of_pair(getattr(batches, "element_spec", None)):
         _checks.fail(who, "batches", expected, batches)

@@ -10,7 +10,7 @@ import keras
 from tfattn import _checks
 from tfattn._types import Step
 
-__all__ = ["compiled"]
+__all__ = ["compiled", "without_gradients"]
 
 # By the id of the step's owner, since not every owner can be hashed. An entry goes with its owner.
 _compiled: dict[int, dict[Hashable, Callable]] = {}
@@ -25,7 +25,8 @@ def compiled(search: Callable, step: Step, settings: Hashable) -> Callable:
         settings: another value is another compiled function.
     Returns:
         A function of the tensors. It is traced once for each shape of them; on JAX twice, if the
-        step belongs to no object with `variables`. PyTorch runs it as it is.
+        step belongs to no object with `variables`. PyTorch runs it as it is, and notes nothing for
+        gradients.
     """
     owner = getattr(step, "__self__", step)
     if id(owner) not in _compiled:
@@ -47,8 +48,21 @@ def compiled(search: Callable, step: Step, settings: Hashable) -> Callable:
             run = tf.function(run, autograph=False, reduce_retracing=True)
         elif backend == "jax":
             run = _compiled_by_jax(run)
+        elif backend == "torch":
+            run = without_gradients(run)
         of_owner[key] = run
     return of_owner[key]
+
+
+def without_gradients(run: Callable) -> Callable:
+    """`run` on PyTorch, which would keep what each step computes for a gradient of it."""
+    import torch
+
+    def call(*tensors):
+        with torch.no_grad():
+            return run(*tensors)
+
+    return call
 
 
 class _Run:

@@ -1,5 +1,6 @@
 """Text in, text out: whole lists of sentences through a model and a search."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 
 from tfattn import _checks
 from tfattn.decoding.arguments import Ids
-from tfattn.decoding.compiling import compiled
+from tfattn.decoding.compiling import compiled, without_gradients
 from tfattn.decoding.greedy import greedy_search
 from tfattn.decoding.plan import NothingLeftError
 from tfattn.decoding.rules.base import Rule, check_room
@@ -123,6 +124,8 @@ def encoded(model: Any, ids: np.ndarray, max_length: int, rules: Sequence[Rule] 
     each batch.
     """
     options = {"max_length": max_length, **dict.fromkeys(_read_by(rules), True)}
+    if keras.backend.backend() == "torch":
+        return without_gradients(functools.partial(model.encode, **options))(ids)
     if keras.backend.backend() != "jax" or not hasattr(model, "variables"):
         return model.encode(ids, **options)
     if hasattr(model, "build_for_any"):

@@ -37,7 +37,8 @@ class FirstProcess(keras.callbacks.Callback):
             it finds the first process by itself, and all processes resume from it.
     Raises:
         ValueError: `callbacks` is not a list, or holds a `Backup` or a callback that saves by
-            batches; in `fit`, the model is not built.
+            batches; in `fit`, the model is not built, or has weights that its config does not make,
+            as those of LoRA.
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
@@ -115,6 +116,10 @@ class FirstProcess(keras.callbacks.Callback):
             self._copy = type(model).from_config(model.get_config())
             if not self._copy.built:
                 self._copy.build_from_config(model.get_build_config())
+        shapes, own = ([w.shape for w in each.weights] for each in (self._copy, model))
+        if shapes != own:
+            expected = "have the weights of its config, which knows of no LoRA and no quantisation"
+            _checks.fail("FirstProcess", "model", expected, model.name)
         self._copy.history = model.history
         for callback in self.callbacks:
             callback.set_model(self._copy)

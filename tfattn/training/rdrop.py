@@ -22,7 +22,8 @@ class RDropCrossentropy(TwinCrossentropy):
     by dropout alone. The loss detects this by the targets: if the second half has the targets of
     the first, the halves are taken for copies (also two different sources with one target, alone in
     a batch). Any other batch, as in validation, gets the cross-entropy alone. So does every batch
-    under `tf.distribute`, which splits batches in another way.
+    under `tf.distribute`, which splits batches in another way. Under `keras.distribution` the rows
+    are repeated first, and `data.shard_batches` is called last.
 
     Args:
         weight: number of at least 0, the paper's α. Defaults to 5.

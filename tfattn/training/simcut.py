@@ -29,7 +29,8 @@ class SimCutCrossentropy(TwinCrossentropy):
     the same token in the second; both learn. Both tokens of such a pair have this loss, so the mean
     is the paper's. Whether a batch has such halves is told by its targets, as in
     `RDropCrossentropy`. Any other batch, as in validation, gets the cross-entropy alone. So does
-    every batch under `tf.distribute`, which splits batches in another way.
+    every batch under `tf.distribute`, which splits batches in another way. Under
+    `keras.distribution` the rows are repeated first, and `data.shard_batches` is called last.
 
     A step has twice the rows of a plain one. In a TensorFlow graph on a CPU it needs no array of
     tokens × vocabulary, as described at `MaskedCrossentropy`.

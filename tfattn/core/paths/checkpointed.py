@@ -151,7 +151,16 @@ def _computed(kind, tensors):
         options = {"again": lambda *operands: by_blocks(*operands)[0]}
         return fused.attend(query, value, key, kind.score, mask, **options)
     output, sums = by_blocks(query, key, value)
+    if mask is not None and keras.backend.backend() == "torch":
+        output = _differentiable(output, query, key, value)
     return (output, ops.cast(sums, of_sums)) if kind.return_log_sum_exp else output
+
+
+def _differentiable(output, *operands):
+    """The output, with gradients of zero where the mask hides all: it would be a constant there."""
+    nothing = ops.zeros((1,), "bool")
+    zeros = [ops.where(nothing, ops.reshape(x, (-1,))[:1], 0.0) for x in operands]
+    return output + ops.cast(ops.sum(ops.concatenate(zeros)), output.dtype)
 
 
 class _Squares(NamedTuple):
@@ -168,7 +177,9 @@ class _Squares(NamedTuple):
         numbers = sizes.numbers
         if not facts_of(score).is_product:
             numbers //= query.shape[-1]
-        side = math.isqrt(numbers // max(1, math.prod(query.shape[:-2])))
+        batch, *heads = query.shape[:-2]
+        rows = batch if isinstance(batch, int) else thresholds.UNKNOWN_BATCH
+        side = math.isqrt(numbers // max(1, math.prod((rows, *heads))))
         side = min(max(side, sizes.least), sizes.most)
         sides = block or (side, side)
         lengths = query.shape[-2], key.shape[-2]

@@ -58,9 +58,10 @@ def _is_abstract(query, key):
     """Whether only shapes are asked for, of sizes that are not known."""
     if isinstance(query, keras.KerasTensor):
         return True
-    # Keras has JAX trace such sizes as symbols, and PyTorch tensors that have no numbers.
+    # Keras has JAX trace such sizes as symbols, and PyTorch tensors that have no numbers. The
+    # number of rows may be a symbol.
     if keras.backend.backend() == "jax":
-        return not all(isinstance(size, int) for size in (*query.shape, *key.shape))
+        return not all(isinstance(size, int) for size in (*query.shape[1:], *key.shape[1:]))
     return keras.backend.backend() == "torch" and query.device.type == "meta"
 
 

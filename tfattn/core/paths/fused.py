@@ -15,6 +15,7 @@ import keras
 
 from tfattn._types import Tensor
 from tfattn.core.masks import Mask, causal
+from tfattn.core.paths import devices
 from tfattn.core.scores import facts_of
 
 __all__ = ["attend", "takes"]
@@ -29,7 +30,7 @@ def takes(query: Tensor, value: Tensor, key: Tensor, score: Callable, mask: Mask
         return False
     # Without them PyTorch falls back to a program that holds the scores, and cuDNN refuses.
     alike = query.shape[-1] == value.shape[-1] and query.dtype == key.dtype == value.dtype
-    return alike and _KERNELS.get(keras.backend.backend(), _no_kernel)(query)
+    return alike and _KERNELS.get(keras.backend.backend(), _no_kernel)(query, value, key, mask)
 
 
 def attend(
@@ -52,6 +53,9 @@ def attend(
         import torch
 
         function = torch.nn.functional.scaled_dot_product_attention
+        # Where a token's numbers lie apart it falls back to a program that holds the scores.
+        operands = query, key, value
+        query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in operands)
         grouped = query.shape[1] != key.shape[1]
         output = function(query, key, value, **options, enable_gqa=grouped)
         is_differentiated = torch.is_grad_enabled() and output.requires_grad
@@ -102,19 +106,43 @@ def _by_jax(query, value, key, implementation, **options):
     return found.swapaxes(1, 2)
 
 
-def _torch_kernel(query):
-    return True
+def _torch_kernel(query, value, key, mask):
+    if devices.kind(query) != "cuda":
+        return devices.kind(query) == "cpu"
+    from torch.backends import cuda
+
+    # Its kernels differ in the GPUs, dtypes and widths that they take.
+    grouped = query.shape[1] != key.shape[1]
+    call = cuda.SDPAParams(query, key, value, None, 0.0, mask is not None, grouped)
+    return cuda.can_use_flash_attention(call) or cuda.can_use_efficient_attention(call)
 
 
-def _jax_kernel(query):
+def _jax_kernel(query, value, key, mask):
     import jax
 
     # cuDNN's takes 16 bits and widths in steps of 8; the other implementation holds the scores.
-    fits = query.dtype.itemsize == 2 and query.shape[-1] % 8 == 0 and query.shape[-1] <= 128
-    return fits and jax.default_backend() == "gpu"
+    width = query.shape[-1]
+    fits = query.dtype.itemsize == 2 and width % 8 == 0 and width <= 128
+    return fits and jax.default_backend() == "gpu" and _cudnn_takes(query.dtype.name, width)
 
 
-def _no_kernel(query):
+@functools.cache
+def _cudnn_takes(dtype, width):
+    """Whether cuDNN is there, and has a kernel for this GPU: a small step is compiled to see."""
+    import jax
+
+    def total(*operands):
+        return _by_jax(*operands, "cudnn", is_causal=True, scale=1.0).sum()
+
+    operand = jax.ShapeDtypeStruct((1, 1, 64, width), dtype)
+    try:
+        jax.jit(jax.grad(total, (0, 1, 2))).lower(*[operand] * 3).compile()
+    except (NotImplementedError, RuntimeError, ValueError):
+        return False
+    return True
+
+
+def _no_kernel(query, value, key, mask):
     return False
 
 
