@@ -392,6 +392,7 @@ def test_a_vocabulary_around_another_encodes_in_its_own_way(make):
 
 @pytest.mark.slow
 def test_batches_are_made_without_tensorflow_on_another_backend():
+    pytest.importorskip("jax")
     code = """
 import sys
 from tfattn import data
