@@ -171,8 +171,9 @@ def pytest_collection_finish():
     _freeze()
 
 
-@pytest.fixture(autouse=True)
-def _freeze_what_is_alive():
+@pytest.fixture(autouse=True, scope="module")
+def _freeze_what_a_file_leaves():
+    yield
     _freeze()
 
 

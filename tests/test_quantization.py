@@ -1,6 +1,7 @@
 """Keras's quantisation: of models, and of their files."""
 
 import functools
+import gc
 
 import keras
 import numpy as np
@@ -113,6 +114,7 @@ def files(tmp_path_factory):
         if name == "Transformer, shared int8":
             model.export(folder / "exported", verbose=False)
     printed("-c", LOADED, folder=folder)
+    gc.freeze()  # as in LOADED
     with np.load(folder / "outputs.npz") as outputs:
         return expected, dict(outputs), folder
 
