@@ -47,8 +47,7 @@ def simcut_batches(
 
     Raises:
         ValueError: `batches` is something else, or comes from `shard_batches`, which is called
-            last; `rate` is not in [0, 1); `seed` is not an int of at
-            least 0.
+            last; `rate` is not in [0, 1); `seed` is not an int of at least 0.
 
     Example:
         >>> words, pairs = Vocabulary(["a", "b"]), [("a b a a", "b b")]
