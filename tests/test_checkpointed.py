@@ -306,8 +306,9 @@ def layer_on_itself(layer):
     return OnItself()
 
 
-def test_shapes_of_a_long_layer_are_told_without_blocks(monkeypatch):
-    monkeypatch.setattr(checkpointed, "attend", None)
+def test_shapes_of_a_long_layer_are_told_without_computing_it(monkeypatch):
+    if BACKEND == "torch":  # JAX traces one block
+        monkeypatch.setattr(checkpointed, "attend", None)
     inputs = keras.Input((2048, 16))
     layer = tfattn.MultiHeadAttention(2, 8, dropout=0.1)
     assert layer(inputs, inputs, training=True).shape == (None, 2048, 16)
