@@ -27,6 +27,9 @@ def main() -> int:
         action="store_true",
         help="keep the pages of demos that did not change, run no notebook, let warnings pass",
     )
+    parser.add_argument(
+        "--notebooks", nargs="+", default=[], metavar="NAME", help="run these alone (default: all)"
+    )
     options = parser.parse_args()
     command = [sys.executable, "-m", "sphinx", "-b", "html", str(DOCS), str(GENERATED[-1])]
     if options.quick:
@@ -36,7 +39,7 @@ def main() -> int:
     began = time.perf_counter()
     for step in (
         [*command, "-W", "--keep-going"],
-        [sys.executable, str(DOCS / "run_notebooks.py")],
+        [sys.executable, str(DOCS / "run_notebooks.py"), *options.notebooks],
     ):
         if status := subprocess.run(step, cwd=ROOT).returncode:
             return status
