@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from turns import measure, print_header, print_row, serve, with_goal
+from turns import measure, print_header, print_row, process_memory, serve, with_goal
 
 BACKEND = os.environ.setdefault("KERAS_BACKEND", "jax")
 PEERS = {"jax": ["jax"], "torch": ["sdpa", "flex"]}
@@ -68,7 +68,7 @@ def device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 
 
-def peak_memory() -> float:
+def device_memory() -> float:
     """Peak memory of the device in GB."""
     if BACKEND == "jax":
         import jax
@@ -114,7 +114,7 @@ def rules(case: Case) -> tuple[np.ndarray | None, np.ndarray | None]:
     bias = None
     if case.name == "alibi":
         slopes = 2.0 ** (-8 / HEADS * np.arange(1, HEADS + 1))
-        bias = -slopes[:, None, None] * np.abs(queries - keys)
+        bias = np.float32(-slopes)[:, None, None] * np.float32(np.abs(queries - keys))
     return mask, bias
 
 
@@ -159,7 +159,7 @@ def _sdpa(case):
     array = torch.as_tensor(mask, device=torch_device())
     if bias is not None:
         bias = torch.as_tensor(bias, dtype=getattr(torch, dtype()), device=torch_device())
-        array = torch.where(array, bias, float("-inf"))
+        array = bias.masked_fill_(~array, float("-inf"))
     return functools.partial(_by_torch, attend, attn_mask=array[None])
 
 
@@ -263,12 +263,15 @@ def transformer_step(case: Case, path: str) -> Callable[[], np.ndarray]:
 
 
 def worker(case: Case, peer: str) -> None:
+    import tfattn  # noqa: F401  so that it does not count as memory
+
+    memory = device_memory if on_gpu() else process_memory
+    before = memory()  # a peer's mask or bias as an array counts
     if case.name == "transformer":
         step = transformer_step(case, "streamed" if peer == "tfattn" else "dense")
     else:
         step = step_of(case, ours(case) if peer == "tfattn" else theirs(case, peer))
-    memory = peak_memory if on_gpu() else None
-    serve([step], lambda: [float(x) for x in step().ravel()], memory)
+    serve([step], lambda: [float(x) for x in step().ravel()], memory, before)
 
 
 def main() -> None:

@@ -132,6 +132,7 @@ def serve(
     steps: Sequence[Callable[[], Any]],
     sample: Callable[[], list[float]],
     peak_memory: Callable[[], float] | None = None,
+    before: float | None = None,
 ) -> None:
     """The process of a peer: takes a step for each line of input.
 
@@ -142,9 +143,10 @@ def serve(
         sample: function without arguments that returns a list of floats, by which the peers are
             compared before anything is timed. The memory that it takes counts.
         peak_memory: function without arguments that returns GB. Defaults to that of this process.
+        before: what `peak_memory` returned where the growth begins. Defaults to None, for now.
     """
-    peak_memory = peak_memory or _peak_memory
-    before = peak_memory()
+    peak_memory = peak_memory or process_memory
+    before = peak_memory() if before is None else before
     print(json.dumps([len(steps), sample()]), flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
@@ -152,7 +154,7 @@ def serve(
         print(json.dumps([time.perf_counter() - start, peak_memory() - before]), flush=True)
 
 
-def _peak_memory() -> float:
+def process_memory() -> float:
     """Peak resident memory of this process, in GB."""
     status = Path("/proc/self/status")
     # On Linux `ru_maxrss` is no less than that of the process which started this one.
