@@ -47,7 +47,7 @@ esac
 # What is left out then: what takes longest beside what it tells of a backend.
 left_out="tests/test_attention_positions.py tests/test_language_model.py
   tests/test_transformer_decoding.py tests/test_multi_head.py tests/test_blocks.py
-  tests/test_parts.py tests/test_masks.py tests/test_decoding_rules_compiled.py tfattn"
+  tests/test_parts.py tests/test_decoding_rules_compiled.py tfattn"
 if [ "$name" = jax ]; then # which compiles whatever it computes
   left_out+=" tests/test_biases.py tests/test_merging.py tests/test_normalizers.py
     tests/test_log_sum_exp.py tests/test_decoding_beam_rules.py tests/test_benchmark_gpu.py"
