@@ -525,20 +525,21 @@ def contains(written, phrase):
 
 
 def required_tokens(scores, written, phrases, limit, end):
-    """No end before all phrases are written; where room gets short, a token of one of them."""
-    missing = [tuple(phrase) for phrase in phrases if not contains(written, phrase)]
-    if not missing:
+    """No end before all phrases are written, and no token after which they do not fit."""
+
+    def least(written):
+        missing = [tuple(phrase) for phrase in phrases if not contains(written, phrase)]
+        begun = [
+            max(n for n in range(len(phrase)) if ends_with(list(written), phrase[:n]))
+            for phrase in missing
+        ]
+        return sum(map(len, missing)) - max(begun, default=0)
+
+    if not least(written):
         return scores
-    room = limit - len(written) - 1  # without the end token
-    if room - 1 >= sum(map(len, missing)):
-        return without(scores, [end])
-    begun = {
-        phrase: max(n for n in range(len(phrase)) if ends_with(list(written), phrase[:n]))
-        for phrase in missing
-    }
-    furthest = max(begun.values())
-    next_ones = {phrase[n] for phrase, n in begun.items() if n == furthest}
-    return without(only(scores, next_ones), [end])
+    room = limit - len(written) - 2  # after the next token, without the end token
+    fitting = [token for token in range(len(scores)) if least([*written, token]) <= room]
+    return without(only(scores, fitting), [end])
 
 
 def coverage_penalty(weights, strength):

@@ -8,7 +8,16 @@ from keras import ops
 
 from tests import reference
 from tests.tensors import numpy
-from tests.test_decoding_beams import BEGIN, END, IDS, PAD, tables, trigram
+from tests.test_decoding_beams import (
+    BEGIN,
+    END,
+    IDS,
+    PAD,
+    assert_same,
+    every_hypothesis,
+    tables,
+    trigram,
+)
 from tests.test_decoding_translate import ENGLISH, GERMAN, WordForWord
 from tfattn import decoding, rules
 
@@ -34,6 +43,25 @@ def test_every_result_has_all_required_tokens_however_unlikely(phrases, num_beam
             found = numpy(found.tokens)[numpy(found.scores) > -np.inf]
         for row in found.tolist():
             assert all(reference.contains(row, phrase) for phrase in lists)
+
+
+# No sequence begins as another one ends.
+@pytest.mark.slow(keep=2)
+@pytest.mark.parametrize("phrases", [[5, 6], [5, 5], [4, 5, 4], [[4], [5, 3]]], ids=str)
+def test_enough_beams_find_the_best_texts_that_have_all_required_tokens(phrases):
+    """Of all texts without the rule, those that have the tokens before the last place."""
+    lists = phrases if isinstance(phrases[0], list) else [phrases]
+    table = tables(37, batch=3, size=7, scale=4.0)
+    own = [rules.RequiredTokens(lists)]
+    options = {"num_beams": 300, "num_results": 9, "length_penalty": 0.0, "rules": own, **IDS}
+    found = decoding.beam_search(trigram, table, 3, 5, **options)
+    for row in range(3):
+        wanted = [
+            (score, tokens)
+            for score, tokens in every_hypothesis(table[row], 5, 0.0)
+            if all(reference.contains(tokens[:4], phrase) for phrase in lists)
+        ]
+        assert_same(found, wanted[:9], row)
 
 
 @pytest.mark.slow

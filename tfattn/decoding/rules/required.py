@@ -9,7 +9,14 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.decoding.arguments import Ids
-from tfattn.decoding.rules.base import NO_TOKEN, Rule, check_ids_below, checked_phrases, padded
+from tfattn.decoding.rules.base import (
+    NO_TOKEN,
+    Rule,
+    check_ids_below,
+    checked_phrases,
+    counted,
+    padded,
+)
 
 __all__ = ["RequiredTokens"]
 
@@ -17,10 +24,14 @@ __all__ = ["RequiredTokens"]
 class RequiredTokens(Rule):
     """The result contains given sequences of tokens, in any order and anywhere.
 
-    A row may not end before it has all of them. When no more room is left than the missing ones and
-    the end token take, each token must go on with one of them. So every row has all of them if it
-    has room for them one after the other and for the end token, and if neither the step nor another
-    rule forbids one of their tokens.
+    A row may not end before it has all of them, and takes no token after which the missing ones,
+    first the one of which it has most, no longer fit before the end token. So every row has all of
+    them if it has room for them one after the other and for the end token, and if neither the step
+    nor another rule forbids one of their tokens. Nothing else leads a row to them: made for beams,
+    of which some have them early. Greedy search and `sample` go on until there is no more room.
+
+    They are sequences of tokens, not words: one way to write a word in subwords, and also the
+    beginning of a longer word.
 
     Beams that have different numbers of these tokens are kept side by side: of the places, each
     number gets as many as the others, as far as it has beams, and the best that has ended gets one
@@ -87,48 +98,49 @@ class RequiredTokens(Rule):
     def adjust(
         self, logits: Tensor, tokens: Tensor, position: Tensor, state: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        begun, complete = self._begun(tokens, position, state)
-        met = ops.logical_or(state["met"], complete)
-        state = {**state, "met": met}
-        ids, wanted = self.wanted(tokens, position, state)
-        token = ops.arange(ops.shape(logits)[1], dtype="int32")
-        missing = ops.any(ops.logical_not(met), axis=1, keepdims=True)  # (R, 1)
-        too_soon = ops.logical_and(missing, token == self.end_id)
-        # Any token might break off what is begun, and everything missing would need its full room.
-        lengths = ops.where(met, 0, _lengths(state["phrases"]))  # (R, C)
-        room = state["limits"] - position - 1  # (R,), without the place of the end token
-        no_room = ops.logical_and(missing[:, 0], room - 1 < ops.sum(lengths, axis=1))
-        # Of those that are begun, the one that has the most goes on.
-        furthest = ops.max(ops.where(met, -1, begun), axis=1, keepdims=True)
-        wanted = ops.logical_and(wanted, begun == furthest)
-        others = ops.ones_like(logits, dtype="bool")
-        for number in range(self.count):
-            is_it = ops.logical_and(token == ids[:, number, None], wanted[:, number, None])
-            others = ops.logical_and(others, ops.logical_not(is_it))
-        forbidden = ops.logical_or(too_soon, ops.logical_and(no_room[:, None], others))
-        return ops.where(forbidden, -float("inf"), logits), state
+        phrases, lengths = state["phrases"], _lengths(state["phrases"])
+        is_whole = _ends_with(tokens, position, phrases, self.width) == lengths[..., None]
+        state = {**state, "met": ops.logical_or(state["met"], ops.any(is_whole, axis=-1))}
+        required = ops.sum(lengths, axis=1, keepdims=True)  # (R, 1)
+        room = (state["limits"] - position - 2)[:, None]  # after the token, before the end token
+        already = _sum_where(state["met"], lengths)
+        # Any token may break off what is begun. Which do not, and what is left then?
+        size = ops.shape(logits)[1]
+        of_phrases = ops.reshape(phrases, (-1, self.count * self.width))
+        fit = required - self.tokens_met(of_phrases, tokens, position, state) <= room
+        allowed = ops.logical_or(required - already <= room, counted(of_phrases, fit, size) > 0)
+        too_soon = ops.arange(size, dtype="int32") == self.end_id
+        allowed = ops.logical_and(allowed, ops.logical_not(too_soon))
+        allowed = ops.logical_or(allowed, ops.all(state["met"], axis=1, keepdims=True))
+        return ops.where(allowed, logits, -float("inf")), state
 
     def wanted(
         self, tokens: Tensor, position: Tensor, state: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor]:
         """The next token of each phrase, int32 `(R, C)`, and whether the phrase is missing."""
-        begun, _ = self._begun(tokens, position, state)
-        ids = ops.take_along_axis(state["phrases"], begun[..., None], axis=2)[..., 0]
+        phrases = state["phrases"]
+        begun = ops.max(_ends_with(tokens, position, phrases, self.width - 1), axis=-1)
+        ids = ops.take_along_axis(phrases, begun[..., None], axis=2)[..., 0]
         return ids, ops.logical_not(state["met"])
 
     def tokens_met(
         self, candidates: Tensor, tokens: Tensor, position: Tensor, state: dict[str, Tensor]
     ) -> Tensor:
-        """How many required tokens a row has with each of the candidates `(R, N)`, int32."""
-        begun, _ = self._begun(tokens, position, state)
-        ids, missing = self.wanted(tokens, position, state)
-        lengths = _lengths(state["phrases"])
-        already = ops.sum(ops.where(missing, 0, lengths), axis=1, keepdims=True)  # (R, 1)
-        first = state["phrases"][:, :, 0]
-        going_on = candidates[:, :, None] == ids[:, None]  # (R, N, C)
-        beginning = ops.cast(candidates[:, :, None] == first[:, None], "int32")
-        has = ops.where(going_on, begun[:, None] + 1, beginning)
-        return already + ops.max(ops.where(missing[:, None], has, 0), axis=-1)
+        """How many required tokens a row has with each of the candidates `(R, N)`, int32: those of
+        phrases that it has, and those of the missing one of which it has most.
+        """
+        phrases, met = state["phrases"], state["met"]
+        begun = _ends_with(tokens, position, phrases, self.width - 1)  # (R, C, P)
+        # Any beginning of a phrase at the row's end may go on, not the longest alone.
+        may_go_on = ops.logical_or(begun > 0, ops.arange(self.width, dtype="int32") == 0)
+        next_ones = ops.where(may_go_on, phrases, NO_TOKEN - 1)
+        goes_on = candidates[:, :, None, None] == next_ones[:, None]  # (R, N, C, P)
+        has = ops.where(goes_on, ops.arange(1, self.width + 1, dtype="int32"), 0)
+        has = ops.where(met[:, None], 0, ops.max(has, axis=-1))  # (R, N, C)
+        lengths = _lengths(phrases)
+        whole = has == lengths[:, None]
+        most = ops.max(ops.where(whole, 0, has), axis=-1)
+        return _sum_where(met, lengths) + _sum_where(whole, has)[..., 0] + most
 
     def more_candidates(
         self,
@@ -155,24 +167,6 @@ class RequiredTokens(Rule):
             candidates = ops.concatenate([candidates, token], axis=1)
         return gains, candidates
 
-    def _begun(
-        self, tokens: Tensor, position: Tensor, state: dict[str, Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        """How many of its first tokens each phrase has at the end of a row, int32 `(R, C)` and less
-        than all; and whether the row ends with all of it.
-        """
-        phrases = state["phrases"]
-        lengths = _lengths(phrases)
-        begun, complete = ops.zeros_like(lengths), ops.zeros_like(lengths, dtype="bool")
-        for count in range(1, self.width + 1):
-            place = position + ops.arange(1 - count, 1, dtype="int32")  # (count,)
-            last = ops.take(tokens, ops.maximum(place, 0), axis=1)  # (R, count)
-            last = ops.where(place >= 1, last, NO_TOKEN - 1)
-            same = ops.all(phrases[:, :, :count] == last[:, None], axis=-1)  # (R, C)
-            begun = ops.where(ops.logical_and(same, lengths > count), count, begun)
-            complete = ops.where(ops.logical_and(same, lengths == count), True, complete)
-        return begun, complete
-
     def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
         special = np.isin(self.tokens, ids)
         if np.any(special):
@@ -185,6 +179,24 @@ class RequiredTokens(Rule):
 
     def check_vocabulary(self, size: int) -> None:
         check_ids_below("RequiredTokens", "tokens", self.tokens, size)
+
+
+def _ends_with(tokens: Tensor, position: Tensor, phrases: Tensor, most: int) -> Tensor:
+    """int32 `(R, C, 1 + most)`: 0, 1 and so on where a row ends with so many of the first tokens of
+    a phrase of `(R, C, P)`, else 0.
+    """
+    found = [ops.zeros_like(phrases[:, :, 0])]
+    for count in range(1, most + 1):
+        place = position + ops.arange(1 - count, 1, dtype="int32")  # (count,)
+        last = ops.take(tokens, ops.maximum(place, 0), axis=1)  # (R, count)
+        last = ops.where(place >= 1, last, NO_TOKEN - 1)
+        same = ops.all(phrases[:, :, :count] == last[:, None], axis=-1)  # (R, C)
+        found.append(ops.where(same, count, 0))
+    return ops.stack(found, axis=-1)
+
+
+def _sum_where(condition: Tensor, numbers: Tensor) -> Tensor:
+    return ops.sum(ops.where(condition, numbers, 0), axis=-1, keepdims=True)
 
 
 def _lengths(phrases: Tensor) -> Tensor:
