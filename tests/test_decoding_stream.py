@@ -180,6 +180,41 @@ def test_a_character_in_bytes_is_not_given_by_halves():
     assert "".join(cut) == "a\N{REPLACEMENT CHARACTER}"
 
 
+class Joined:
+    """A tokenizer that keeps words and joins them in a way of its own."""
+
+    def __init__(self, join):
+        self.join = join
+
+    def __call__(self, sentence):
+        return sentence.split()
+
+
+def pieces_of(words, join):
+    vocabulary = tfattn.data.Vocabulary(sorted(set(words)), Joined(join))
+    ids = vocabulary.encode(" ".join(words))
+    assert len(ids) == len(words)
+    return list(decoding.streaming._pieces(iter([*ids, vocabulary.end_id]), vocabulary))
+
+
+def test_a_word_in_parts_is_given_as_the_tokenizer_joins_it():
+    found = pieces_of(
+        ["wal@@", "king", "home", "n@@", "o@@", "w"], lambda w: " ".join(w).replace("@@ ", "")
+    )
+    assert found == ["wal", "king", " home", " n", "o", "w"]
+    assert pieces_of(["我", "喜欢", "猫"], "".join) == ["我", "喜欢", "猫"]
+    # A part that nothing follows stays as it is, as in `translate`.
+    assert "".join(pieces_of(["a", "wal@@"], lambda w: " ".join(w).replace("@@ ", ""))) == "a wal@@"
+
+
+def test_a_tokenizer_that_changes_what_was_given_is_refused():
+    message = (
+        "^translate_stream: `target_vocabulary` must leave the text .* Received: .*'c b a a' af"
+    )
+    with pytest.raises(ValueError, match=message):
+        pieces_of(["a", "a", "b", "c"], lambda words: " ".join(words[::-1]) if words[3:] else "a b")
+
+
 def test_rules_of_the_sentence_and_what_they_refuse():
     own = functools.partial(decoding.greedy_search, rules=[rules.TargetPrefix([[8]])])
     pieces = decoding.translate_stream(WordForWord(), "one two", ENGLISH, GERMAN, own)

@@ -1,6 +1,7 @@
 """Tokens and words as soon as they are certain."""
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -78,7 +79,8 @@ def translate_stream(
     Returns:
         An iterator of strings, which are together what `translate` gives for the sentence.
     Raises:
-        ValueError: as `translate` and `stream` do.
+        ValueError: as `translate` and `stream` do; or a tokenizer's `join` changes the beginning of
+            a text when words come after it.
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
@@ -164,16 +166,29 @@ def _look(plan: Plan, progress: Progress) -> tuple[bool, list[int]]:
 
 
 def _pieces(tokens: Iterator[int], vocabulary: Any) -> Iterator[str]:
-    """What each token adds to the text."""
-    known, text = [], ""
+    """The text, in parts: what the next token leaves as it is.
+
+    A token may change the end of the text before it: it completes a character that is there by
+    halves, or a tokenizer joins the two.
+    """
+    known, given, before = [], "", ""
     for token in tokens:
         known.append(token)
-        longer = vocabulary.decode(np.array(known))
-        # A character may be there by halves; the token after it completes it.
-        if longer.startswith(text) and not longer.endswith(_CUT):
-            if len(longer) > len(text):
-                yield longer[len(text) :]
-            text = longer
-    whole = vocabulary.decode(np.array(known)) if known else ""
-    if whole != text:
-        yield whole[len(text) :]
+        text = vocabulary.decode(np.array(known))
+        certain = os.path.commonprefix([before, text]).rstrip(_CUT)
+        if len(certain) > len(given):
+            yield _rest(certain, given)
+            given = certain
+        before = text
+    if rest := _rest(before, given):
+        yield rest
+
+
+def _rest(text: str, given: str) -> str:
+    if not text.startswith(given):
+        expected = (
+            "leave the text of some tokens as it is when more tokens come, but for the end that the "
+            "next one changes; `translate` takes any"
+        )
+        _checks.fail("translate_stream", "target_vocabulary", expected, f"{text!r} after {given!r}")
+    return text[len(given) :]
