@@ -430,8 +430,40 @@ def test_a_damaged_model_is_refused(damage, folder):
     path.write_bytes({"empty": b"", "half": content[: len(content) // 2]}.get(damage, b"text" * 99))
     if damage == "gone":
         path.unlink()
-    with pytest.raises(ValueError, match="`folder` must be one that CTranslate2 can load"):
+    with pytest.raises(ValueError, match="`folder` must hold the model.bin that `tfattn.convert"):
         CTranslate2(folder)
+
+
+def test_a_model_of_the_same_sizes_in_its_place_is_refused(plain, folder, tmp_path):
+    other = keras.models.clone_model(plain)
+    to_ctranslate2(other, [SOURCE, TARGET], tmp_path / "other")
+    (tmp_path / "other" / "model.bin").replace(folder / "model.bin")
+    with pytest.raises(ValueError, match="`folder` must hold the model.bin that `tfattn.convert"):
+        CTranslate2(folder)
+
+
+@pytest.mark.parametrize(
+    "name, value, expected",
+    [
+        ("eos_token", "t5", "have .*'eos_token': '<eos>'.* in its config.json"),
+        ("decoder_start_token", "none such", "have .*'decoder_start_token': '<bos>'"),
+        ("tfattn_max_length", "many", "be one that `tfattn.convert.to_ctranslate2` wrote"),
+        ("tfattn_max_length", -1, "be one that `tfattn.convert.to_ctranslate2` wrote"),
+        ("tfattn_files", 3, "be one that `tfattn.convert.to_ctranslate2` wrote"),
+    ],
+)
+def test_an_edited_configuration_is_refused(name, value, expected, folder):
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
+    with pytest.raises(ValueError, match=f"^CTranslate2: `folder` must {expected}"):
+        CTranslate2(folder)
+
+
+@pytest.mark.parametrize("options", [{"device": "tpu"}, {"compute_type": "int3"}, {"thread": 1}])
+def test_options_that_the_engine_does_not_take_are_named_and_not_the_folder(options, folder):
+    match = "^CTranslate2: `options` must be options with which CTranslate2 can load .* it says: "
+    with pytest.raises(ValueError, match=match):
+        CTranslate2(folder, **options)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", "[" * 100_000, None])

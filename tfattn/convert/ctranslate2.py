@@ -1,7 +1,9 @@
 """A `Transformer` as a folder of CTranslate2's, which translates without TensorFlow."""
 
+import json
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -102,8 +104,11 @@ def to_ctranslate2(
     spec.optimize(quantization)
     with folders.whole(folder) as unfinished:
         folders.save_vocabularies(vocabularies, unfinished)
-        spec.config.add_attribute("tfattn_vocabularies", folders.fingerprints(unfinished))
         spec.save(unfinished)
+        path = Path(unfinished, "config.json")
+        written = {"tfattn_files": folders.fingerprints(unfinished, folders.ENGINE_FILES)}
+        record = {**json.loads(path.read_text("utf-8")), **written}
+        path.write_text(json.dumps(record, indent=2), "utf-8")
 
 
 def _check_words(who: str, vocabularies: Sequence[Any]) -> None:
@@ -239,13 +244,9 @@ def _norms(block: TransformerBlock) -> list[keras.layers.Layer]:
 
 
 def _configuration(vocabularies: Sequence[Any], shape: _Shape, reach: int | None) -> dict[str, Any]:
-    """What goes into `config.json` beside vocabularies' fingerprints; the last entry is ours."""
-    unknown, begin, end = (vocabularies[1].words[i] for i in _marks(vocabularies[1]))
+    """What goes into `config.json` beside the fingerprints of files; the last entry is ours."""
     return {
-        "unk_token": unknown,
-        "bos_token": begin,
-        "eos_token": end,
-        "decoder_start_token": begin,
+        **folders.marks(vocabularies[1]),
         "add_source_bos": False,
         "add_source_eos": True,
         "layer_norm_epsilon": shape.epsilon,

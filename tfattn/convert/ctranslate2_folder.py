@@ -37,9 +37,9 @@ class CTranslate2:
             limit.
     Raises:
         FileNotFoundError: there is no such folder.
-        ValueError: the folder is not of `to_ctranslate2`, is damaged, or holds other vocabularies
-            than those that the model was written with; a vocabulary needs its tokenizer, or has
-            none to be given.
+        ValueError: the folder is not of `to_ctranslate2`, is damaged, or holds another model or
+            other vocabularies than were written; a vocabulary needs its tokenizer, or has none to
+            be given; CTranslate2 does not take the options, such as a GPU that is not there.
         ImportError: ctranslate2 is not installed.
     Example: see `tfattn.convert.to_ctranslate2`.
     """
@@ -60,17 +60,24 @@ class CTranslate2:
         self._folder = folder
         engine = _optional.find("ctranslate2", "serve", "CTranslate2")
         record = self._record()
-        self.max_length = record["tfattn_max_length"]
+        self.max_length, written = record["tfattn_max_length"], record["tfattn_files"]
         words = [self._vocabulary(i, tokenizer) for i, tokenizer in enumerate(tokenizers)]
         self.source_vocabulary, self.target_vocabulary = words
         theirs = [self._words("source"), self._words("target")]
         ours = [list(each.words) for each in words]
-        if theirs != ours or record["tfattn_vocabularies"] != folders.fingerprints(folder):
+        if theirs != ours or written[:2] != folders.fingerprints(folder):
             self._refuse("hold the vocabularies that its model was written with")
+        has_model = os.path.isfile(os.path.join(folder, "model.bin"))
+        if not has_model or written != folders.fingerprints(folder, folders.ENGINE_FILES):
+            self._refuse("hold the model.bin that `tfattn.convert.to_ctranslate2` wrote")
+        marks = folders.marks(self.target_vocabulary)
+        if any(record.get(name) != word for name, word in marks.items()):
+            self._refuse(f"have {marks} in its config.json, as its vocabularies do")
         try:
             self.translator = engine.Translator(folder, **options)
-        except RuntimeError as error:
-            self._refuse(f"be one that CTranslate2 can load, which says: {error}")
+        except (RuntimeError, TypeError, ValueError) as error:
+            expected = f"be options with which CTranslate2 can load {folder}; it says: {error}"
+            _checks.fail("CTranslate2", "options", expected, options)
 
     def translate(
         self,
@@ -154,8 +161,10 @@ class CTranslate2:
 
     def _record(self) -> dict[str, Any]:
         record = self._json("config.json")
-        if isinstance(record, dict) and {"tfattn_vocabularies", "tfattn_max_length"} <= set(record):
-            return record
+        if isinstance(record, dict) and isinstance(record.get("tfattn_files"), list):
+            longest = record.get("tfattn_max_length", 0)
+            if longest is None or (type(longest) is int and longest > 0):
+                return record
         return self._refuse("be one that `tfattn.convert.to_ctranslate2` wrote")
 
     def _vocabulary(self, i: int, tokenizer: Callable | None) -> Any:

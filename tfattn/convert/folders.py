@@ -11,15 +11,18 @@ from tfattn import _checks
 from tfattn.models.transformer import Transformer
 
 __all__ = [
+    "ENGINE_FILES",
     "VOCABULARIES",
     "check_vocabularies",
     "fingerprints",
+    "marks",
     "new",
     "save_vocabularies",
     "whole",
 ]
 
 VOCABULARIES = ("source.vocabulary", "target.vocabulary")
+ENGINE_FILES = (*VOCABULARIES, "model.bin")  # of a folder of CTranslate2's
 
 
 def check_vocabularies(who: str, model: Transformer, vocabularies: Sequence[Any]) -> None:
@@ -68,10 +71,21 @@ def save_vocabularies(vocabularies: Sequence[Any], folder: str) -> None:
         vocabulary.save(os.path.join(folder, name))
 
 
-def fingerprints(folder: str) -> list[str]:
-    """Tell vocabularies apart that differ in words, a tokenizer, or scores of subwords."""
+def marks(vocabulary: Any) -> dict[str, str]:
+    """The words that mark a target sentence, by their names in CTranslate2's `config.json`."""
+    begin = vocabulary.words[vocabulary.begin_id]
+    return {
+        "unk_token": vocabulary.words[vocabulary.unknown_id],
+        "bos_token": begin,
+        "eos_token": vocabulary.words[vocabulary.end_id],
+        "decoder_start_token": begin,
+    }
+
+
+def fingerprints(folder: str, names: Sequence[str] = VOCABULARIES) -> list[str]:
+    """Of files: vocabularies may differ in a tokenizer, or in scores of subwords, alone."""
     found = []
-    for name in VOCABULARIES:
+    for name in names:
         with open(os.path.join(folder, name), "rb") as file:
             found.append(hashlib.sha256(file.read()).hexdigest())
     return found

@@ -187,8 +187,8 @@ def _pieces(tokens: Iterator[int], vocabulary: Any) -> Iterator[str]:
 def _rest(text: str, given: str) -> str:
     if not text.startswith(given):
         expected = (
-            "leave the text of some tokens as it is when more tokens come, but for the end that the "
-            "next one changes; `translate` takes any"
+            "leave the text of some tokens as it is when more tokens come, but for the end, which "
+            "the next one may change; `translate` takes any"
         )
         _checks.fail("translate_stream", "target_vocabulary", expected, f"{text!r} after {given!r}")
     return text[len(given) :]
