@@ -1,6 +1,7 @@
 """Vocabularies of text that white space alone does not split: characters, raw text, functions."""
 
 import functools
+import io
 import json
 
 import keras
@@ -176,7 +177,10 @@ def test_subwords_take_no_tokenizer_from_load(tmp_path):
 # Sentences that would be one word.
 
 
-@pytest.mark.parametrize("sentences", [CHINESE, [THAI], [JAPANESE], [*CHINESE[:3], "a b", "c d"]])
+@pytest.mark.parametrize(
+    "sentences",
+    [CHINESE, [THAI], [JAPANESE], [*CHINESE[:3], "a b", "c d"], [*CHINESE[:2], "a b", "c"]],
+)
 def test_whole_sentences_are_no_words(sentences):
     with pytest.raises(ValueError, match=r"must have spaces.*tokenizer=tfattn\.data\.Characters"):
         Vocabulary.from_sentences(sentences)
@@ -189,7 +193,8 @@ def test_whole_sentences_are_no_words(sentences):
         ["我 喜欢 黑色 的 巧克力 。", "谢谢"],
         [KOREAN],
         ["มหาวิทยาลัย ของ ผม"],
-        [*CHINESE[:2], "a", "b"],
+        [CHINESE[0], *(f"a b{number}" for number in range(100))],
+        [*CHINESE[:2], "我 喜欢 猫", "猫 喜欢 鱼"],
     ],
 )
 def test_sentences_with_spaces_are_taken(sentences):
@@ -198,9 +203,45 @@ def test_sentences_with_spaces_are_taken(sentences):
         assert words.unknown_id not in words.encode(sentence)
 
 
+def test_subwords_of_other_letters_refuse_a_sentence_of_one_unknown_piece():
+    words = SubwordVocabulary.from_sentences(["a cat sleeps .", "das haus ist rot ."], 60)
+    for new in ("我喜欢鱼", "我喜欢巧克力 .", THAI):
+        with pytest.raises(ValueError, match="encode: `sentence` must have letters that the voc"):
+            words.encode(new)
+    assert 1 in words.encode("a 我喜欢鱼") and words.encode("谢谢")[-1] == 1
+
+
+def test_a_model_of_sentencepiece_may_write_what_it_does_not_know_in_bytes():
+    sentencepiece = pytest.importorskip("sentencepiece")
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a low newt", "low low"]),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=4 + 256 + 12,
+        byte_fallback=True,
+        hard_vocab_limit=False,
+        pad_id=0,
+        unk_id=1,
+        bos_id=2,
+        eos_id=3,
+        minloglevel=2,
+    )
+    words = SubwordVocabulary(model.getvalue())
+    ids = words.encode("low 猫 ö")
+    assert words.decode(ids) == "low 猫 ö" and words.decode(ids[:4]).endswith(
+        "\N{REPLACEMENT CHARACTER}"
+    )
+
+
 def test_a_sentence_of_one_unknown_word_is_refused_and_an_unknown_word_is_not():
     words = Vocabulary(["我", "喜欢", "猫", "a"])
     for new in ("我喜欢鱼", THAI, JAPANESE, "我喜欢巧克力。"):
+        with pytest.raises(ValueError, match=r"encode: `sentence` must have spaces .*Received: "):
+            words.encode(new)
+    # What is known beside it is no word, or the unknown one is too long to be one.
+    words = Vocabulary(["我", "喜欢", "猫", "a", "。"])
+    for new in ("我喜欢巧克力 。", "a 我喜欢黑色的巧克力", "。 我喜欢黑色的巧克力 a"):
         with pytest.raises(ValueError, match=r"encode: `sentence` must have spaces .*Received: "):
             words.encode(new)
     assert words.encode("谢谢") == words.encode(KOREAN) == [1]

@@ -172,6 +172,19 @@ def test_a_prefix_needs_room_in_its_row(search):
         search(trigram, table, 2, [5, 2], rules=[rules.TargetPrefix([[4], [5, 4, 3]])], **IDS)
 
 
+@pytest.mark.parametrize("search", [decoding.greedy_search, decoding.beam_search])
+def test_a_least_length_needs_room(search):
+    table = tables(0, 2, 7)
+    found = search(trigram, table, 2, 5, rules=[rules.MinLength(5)], **IDS)
+    best = numpy(getattr(found, "tokens", found)).reshape(2, -1)[:, :5]
+    assert END not in best and PAD not in best
+    message = "`max_length` must be at least 6, for the tokens of MinLength. .*=5$"
+    with pytest.raises(ValueError, match=message):
+        search(trigram, table, 2, 5, rules=[rules.MinLength(6)], **IDS)
+    with pytest.raises(ValueError, match="at least 6 for row 1, for the tokens of MinLength.*=4$"):
+        search(trigram, table, 2, [7, 4], rules=[rules.MinLength(6)], **IDS)
+
+
 @pytest.mark.parametrize("tokens", [[5, END, 3], [[4], [END, END]], [[4, 4], [END, PAD, 5]]])
 def test_nothing_of_a_prefix_comes_after_the_end_token(tokens):
     message = "^TargetPrefix: `tokens` must hold the end token, 2, as the last of a sequence alone"

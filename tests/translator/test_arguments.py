@@ -20,11 +20,11 @@ OPTIONS = {
     },
     "score": {
         *("--out", "--data", "--parts", "--sentences", "--beam", "--length-penalty"),
-        *("--no-repeat-ngrams", "--repetition-penalty", "--min-length"),
+        *("--no-repeat-ngrams", "--repetition-penalty", "--min-length", "--max-length"),
     },
     "translate": {
         *("--out", "--raw", "--stream", "--beam", "--length-penalty"),
-        *("--no-repeat-ngrams", "--repetition-penalty", "--min-length"),
+        *("--no-repeat-ngrams", "--repetition-penalty", "--min-length", "--max-length"),
         *("--sample", "--temperature", "--seed"),
     },
     "export": {"--to", "--out", "--into", "--quantization"},

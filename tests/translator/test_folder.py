@@ -14,7 +14,16 @@ def test_what_is_added_to_the_record_joins_what_is_there(tmp_path):
     assert folder.read_record() == {"run": ["a"], "model": ["b"]}
 
 
-@pytest.mark.parametrize("damaged", ['{"run": ["a"', "[]", "3", ""])
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        *('{"run": ["a"', "[]", "3", "", "[" * 100_000),
+        *('{"data": null}', '{"data": null, "settings": {"pairs": 9, "seed": 1}}'),
+        *('{"settings": []}', '{"data": 5}', '{"model": "a"}', '{"epochs": "many"}'),
+        *('{"settings": {"languages": null}}', '{"settings": {"languages": ["en", 3]}}'),
+        '{"settings": {"languages": "en"}}',
+    ],
+)
 def test_a_damaged_record_of_a_run_is_named(tmp_path, damaged):
     folder = Folder(tmp_path)
     folder.record.write_text(damaged)

@@ -28,7 +28,7 @@ def asked(monkeypatch):
     """The batches of lines that a stand-in for a model, which writes capital letters, was asked."""
     found = []
 
-    def translate(model, sentences, words, search, progress):
+    def translate(model, sentences, words, search, progress, max_length):
         found.append(sentences)
         return [sentence.upper() for sentence in sentences]
 
@@ -68,6 +68,22 @@ def test_who_types_is_told_how(asked, written, capsys, raw, split):
     assert capsys.readouterr().err == f"One sentence a line{split}; end with Ctrl-D.\n"
 
 
+def test_translations_may_be_as_long_as_max_length_says(monkeypatch, written):
+    limits = []
+
+    def translate(*arguments):
+        limits.append(arguments[-1])
+        return ["b"]
+
+    monkeypatch.setattr(report, "translate", translate)
+    monkeypatch.setattr(
+        decoding, "translate_stream", lambda *_, max_length, **__: limits.append(max_length) or "b"
+    )
+    for arguments in ([], ["--max-length", 7], ["--stream"], ["--stream", "--max-length", 7]):
+        assert written(*arguments, text="a\n") == ["b", ""]
+    assert limits == [None, 7, None, 7]
+
+
 def test_a_file_is_translated_line_by_line(asked, written, tmp_path):
     path = tmp_path / "lines.en"
     path.write_bytes("a\u2028b\n\nö \xff".encode("latin-1", "ignore") + "ö\n".encode())
@@ -87,7 +103,7 @@ def test_a_file_is_translated_line_by_line(asked, written, tmp_path):
 def test_raw_text_becomes_that_of_the_model_and_comes_back(
     monkeypatch, asked, written, words, record, sent, back
 ):
-    def echo(model, sentences, words, search, progress):
+    def echo(model, sentences, words, search, progress, max_length):
         asked.append(sentences)
         return sentences
 

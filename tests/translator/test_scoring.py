@@ -20,7 +20,7 @@ def echoes(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     write_corpus(tmp_path, PAIRS, ["val", "test"])
 
-    def translate(model, sentences, words, search, progress):
+    def translate(model, sentences, words, search, progress, max_length):
         kept = 5 - int(str(model)[-1])
         return [" ".join(sentence.split()[:kept]) for sentence in sentences]
 

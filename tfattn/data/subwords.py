@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 
 from tfattn import _checks, _optional
+from tfattn.data import tokenizers
 from tfattn.data.tokenizers import SPACE, Tokenizer
 from tfattn.data.vocabulary import Vocabulary, read_words
 
@@ -130,12 +131,23 @@ class SubwordVocabulary:
         Returns:
             A list of int; `unknown_id` for a run of characters that are not in the vocabulary.
 
+        Raises:
+            ValueError: no letter is in the vocabulary, and the sentence is of a script without
+                spaces, such as Chinese.
+
         Example:
             >>> SubwordVocabulary.from_sentences(["a b"], size=9).encode("a ab ☃")
             [4, 4, 8, 6, 1]
         """
-        _checks.string("SubwordVocabulary.encode", "sentence", sentence)
-        return self._processor.encode(plain_text(sentence))
+        who = "SubwordVocabulary.encode"
+        ids = self._processor.encode(plain_text(_checks.string(who, "sentence", sentence)))
+        if self.unknown_id in ids:
+            known = (self.words[index] for index in ids if index != self.unknown_id)
+            if not any(map(str.isalnum, "".join(known))):
+                if tokenizers.is_whole_sentence(sentence.split(), ()):
+                    expected = "have letters that the vocabulary was learned from"
+                    _checks.fail(who, "sentence", expected, sentence)
+        return ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """The sentence that some ids stand for.
@@ -165,8 +177,12 @@ class SubwordVocabulary:
             if index == self.end_id:
                 break
             if index not in (self.padding_id, self.begin_id):
-                parts.append(self.words[index])
-        return " ".join("".join(parts).replace(SPACE, " ").split())
+                word = self.words[index]
+                # Such a piece, of a model by sentencepiece itself, reads "<0xE7>".
+                is_byte = self._processor.is_byte(index)
+                parts.append(bytes([int(word[1:-1], 16)]) if is_byte else word.encode())
+        text = b"".join(parts).decode(errors="replace")
+        return " ".join(text.replace(SPACE, " ").split())
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the vocabulary to a file that `load` reads: a model in sentencepiece's own format.

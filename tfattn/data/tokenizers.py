@@ -28,6 +28,7 @@ _UNSPACED = re.compile(
 )
 _SENTENCE_LETTERS = 4  # that many letters without a space may be a word, and more likely are not
 _WORD_LETTERS = 8  # no language has so many in a word on average
+_STRAY = 0.01  # so many of a corpus may be of another language
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,18 +223,24 @@ _KINDS = {"Characters": Characters, "Moses": Moses}
 
 
 def lacks_spaces(sentences: Iterable[str]) -> str | None:
-    """A sentence of a script without spaces between words, where most are like it; else None."""
-    found, others = [], 0
-    for sentence in sentences:
-        words = len(sentence.split())
-        least = _SENTENCE_LETTERS if words == 1 else _WORD_LETTERS * words
-        if words and len(_UNSPACED.findall(sentence)) >= least:
+    """A sentence of a script without spaces between words, where most in such a script are like it;
+    None where there are few of them.
+    """
+    found, with_spaces, count = [], 0, 0
+    for count, sentence in enumerate(sentences, 1):  # noqa: B007
+        words, letters = len(sentence.split()), len(_UNSPACED.findall(sentence))
+        if letters and letters >= (_SENTENCE_LETTERS if words == 1 else _WORD_LETTERS * words):
             found.append(sentence)
-        elif words:
-            others += 1
-    return found[0] if len(found) > others else None
+        elif letters:
+            with_spaces += 1
+    # A line that strayed into a corpus of another language is no reason to refuse it.
+    return found[0] if len(found) > max(with_spaces, _STRAY * count) else None
 
 
-def is_whole_sentence(words: Sequence[str]) -> bool:
-    """Whether one of these unknown words is rather a sentence, of a script without spaces."""
-    return any(len(_UNSPACED.findall(word)) >= _SENTENCE_LETTERS for word in words)
+def is_whole_sentence(unknown: Iterable[str], known: Iterable[str]) -> bool:
+    """Whether one of the unknown words is rather a sentence, of a script without spaces; beside
+    known words, it must be longer to be one.
+    """
+    has_known = any(map(str.isalnum, "".join(known)))
+    least = _WORD_LETTERS if has_known else _SENTENCE_LETTERS
+    return any(len(_UNSPACED.findall(word)) >= least for word in unknown)

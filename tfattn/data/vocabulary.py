@@ -105,8 +105,8 @@ class Vocabulary:
 
         Raises:
             ValueError: `sentences` is a single string; `min_count` or `max_size` is out of range;
-                without a `tokenizer`, most sentences are in a script without spaces between words,
-                such as Chinese, and have none. `tokenizer=str.split` takes them all the same.
+                without a `tokenizer`, most sentences of a script without spaces between words, such
+                as Chinese, have none. `tokenizer=str.split` takes them all the same.
 
         Example:
             >>> Vocabulary.from_sentences(["b a", "a c"], max_size=6).words[4:]
@@ -151,8 +151,8 @@ class Vocabulary:
             A list of int, one per word; `unknown_id` for a word not in the vocabulary.
 
         Raises:
-            ValueError: there is no tokenizer, no word is known, and one is rather a whole sentence
-                of a script without spaces, such as Chinese.
+            ValueError: there is no tokenizer, and an unknown word is rather a whole sentence of a
+                script without spaces, such as Chinese.
 
         Example:
             >>> Vocabulary(["a", "cat"]).encode("a cat <eos>")
@@ -164,8 +164,11 @@ class Vocabulary:
         ids = (self._ids.get(word, self.unknown_id) for word in words)
         # `_ids` has the special entries too, which text must not reach.
         ids = [index if index >= len(_SPECIAL_WORDS) else self.unknown_id for index in ids]
-        if self.tokenizer is None and ids.count(self.unknown_id) == len(ids):
-            if tokenizers.is_whole_sentence(words):
+        if self.tokenizer is None and self.unknown_id in ids:
+            unknown, known = [], []
+            for word, index in zip(words, ids, strict=True):
+                (unknown if index == self.unknown_id else known).append(word)
+            if tokenizers.is_whole_sentence(unknown, known):
                 _checks.fail(who, "sentence", _UNSPACED, sentence)
         return ids
 

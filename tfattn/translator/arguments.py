@@ -332,6 +332,12 @@ def _rules(group):
         metavar="N",
         help="write at least N tokens (default: as many as it likes)",
     )
+    group.add_argument(
+        "--max-length",
+        type=_positive_int,
+        metavar="N",
+        help="write at most N tokens (default: 8 more than one and a half times those of the line)",
+    )
 
 
 COMMANDS = {

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -31,9 +32,9 @@ class Folder:
     def read_record(self) -> dict:
         if not self.record.exists():
             return {}
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(self.record.read_text(encoding="utf-8"))
-            if isinstance(found, dict):
+            if _is_record(found):
                 return found
         raise ValueError(
             f"{self.record} is damaged: what its run was begun with cannot be told; delete this "
@@ -116,6 +117,36 @@ class Folder:
                 f"and {sizes[1]} entries, they have {len(words[0])} and {len(words[1])}"
             )
         return model, words
+
+
+# What a record may hold, and of what kind that is.
+_ENTRIES = {
+    "settings": dict,
+    "stands_for": dict,
+    "sentences": str,
+    "data": str | None,
+    "run": list,
+    "model": list,
+    "model_file": str,
+    "epochs": int,
+}
+_SETTINGS = {"languages": list, "pairs": int, "seed": int}
+
+
+def _is_record(found: Any) -> bool:
+    if not isinstance(found, dict) or not _fits(found, _ENTRIES):
+        return False
+    settings = found.get("settings", {})
+    languages = settings.get("languages", ["en", "de"])
+    if not _fits(settings, _SETTINGS) or [type(each) for each in languages] != [str, str]:
+        return False
+    # The grammar's sentences are made again, from these.
+    from_grammar = "data" in found and found["data"] is None
+    return not from_grammar or {"pairs", "seed"} <= set(settings) and "sentences" in found
+
+
+def _fits(found: dict, kinds: dict[str, Any]) -> bool:
+    return all(isinstance(found[name], kinds[name]) for name in set(found) & set(kinds))
 
 
 def fingerprint(lines: Iterable[str]) -> str:

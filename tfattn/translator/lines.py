@@ -38,9 +38,9 @@ def translate(options: argparse.Namespace) -> None:
         sys.stdout.reconfigure(errors="replace")
         search = report.search(options)
         if options.stream:
-            stream_lines(model, words, text, search)
+            stream_lines(model, words, text, search, options.max_length)
         else:
-            translate_lines(model, words, text, search, before, after)
+            translate_lines(model, words, text, search, options.max_length, before, after)
 
 
 def translate_lines(
@@ -48,6 +48,7 @@ def translate_lines(
     words: list[Words],
     text: TextIO,
     search: Callable,
+    max_length: int | None = None,
     before: Callable[[str], str] = str,
     after: Callable[[str], str] = str,
 ) -> None:
@@ -60,16 +61,22 @@ def translate_lines(
     progress = not text.isatty() and not sys.stdout.isatty() and report.bar()
     lines = map(before, _stripped(text))
     while some := list(itertools.islice(lines, at_once)):
-        for translated in report.translate(model, some, words, search, progress):
+        for translated in report.translate(model, some, words, search, progress, max_length):
             print(after(translated), flush=True)
 
 
-def stream_lines(model: keras.Model, words: list[Words], text: TextIO, search: Callable) -> None:
+def stream_lines(
+    model: keras.Model,
+    words: list[Words],
+    text: TextIO,
+    search: Callable,
+    max_length: int | None = None,
+) -> None:
     """One line after the other, each in pieces as they are found."""
     from tfattn.decoding import translate_stream
 
     for line in _stripped(text):
-        for piece in translate_stream(model, line, *words, search=search):
+        for piece in translate_stream(model, line, *words, search=search, max_length=max_length):
             print(piece, end="", flush=True)
         print(flush=True)
 

@@ -56,11 +56,18 @@ def translate(
     words: list[Words],
     search: Callable = greedy_search,
     progress: bool = False,
+    max_length: int | None = None,
 ) -> list[str]:
     """The translations; a progress bar goes to standard error."""
     with contextlib.redirect_stdout(sys.stderr) if progress else contextlib.nullcontext():
         return translation.translate(
-            model, sentences, *words, search, batch_size=128, progress=progress
+            model,
+            sentences,
+            *words,
+            search,
+            batch_size=128,
+            max_length=max_length,
+            progress=progress,
         )
 
 

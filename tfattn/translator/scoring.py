@@ -83,7 +83,7 @@ def _bleu(
     for part, pairs in parts.items():
         sources, references = zip(*pairs, strict=True)
         hypotheses = report.translate(
-            model, sources, words, report.search(options), progress=report.bar()
+            model, sources, words, report.search(options), report.bar(), options.max_length
         )
         yield part, round(training.corpus_bleu(hypotheses, references), 2)
 

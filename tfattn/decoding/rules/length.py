@@ -5,6 +5,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
+from tfattn.decoding.arguments import Ids
 from tfattn.decoding.rules.base import Rule
 
 __all__ = ["MinLength"]
@@ -13,12 +14,10 @@ __all__ = ["MinLength"]
 class MinLength(Rule):
     """Forbids the end token until some tokens are written.
 
-    At `max_length` a row ends all the same.
-
     Args:
         length: int of at least 0, how many tokens come before the end token.
     Raises:
-        ValueError: `length` is not such an int.
+        ValueError: `length` is not such an int; in a search, it is more than `max_length`.
     Example: a step that would end at once, and likes token 5 next best.
         >>> scores = np.array([[0.0, 0.0, 0.0, 2.0, 0.0, 1.0]], "float32")
         >>> def step(tokens, position, state):
@@ -40,3 +39,6 @@ class MinLength(Rule):
         is_end = ops.arange(ops.shape(logits)[1], dtype="int32") == self.end_id
         forbidden = ops.logical_and(is_end, position < self.length)
         return ops.where(forbidden, -float("inf"), logits), state
+
+    def room(self, ids: Ids) -> tuple[int, str]:
+        return int(self.length), "the tokens of MinLength"
