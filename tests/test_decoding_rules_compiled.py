@@ -133,7 +133,14 @@ def test_rules_of_another_number_of_sentences_are_refused_by_translate():
 
 @needs_compiling
 @pytest.mark.slow
-def test_a_thousand_sentences_with_every_rule_trace_nothing_new_and_take_no_memory(monkeypatch):
+@pytest.mark.parametrize(
+    "options",
+    [{"num_beams": 3}, {"num_beams": 4, "diverse": decoding.DiverseBeams(2, 0.5)}],
+    ids=["beams", "groups"],
+)
+def test_a_thousand_sentences_with_every_rule_trace_nothing_new_and_take_no_memory(
+    options, monkeypatch
+):
     def step(self, tokens, position, state):
         calls.append(tokens.shape)
         return plain(self, tokens, position, state)
@@ -144,9 +151,8 @@ def test_a_thousand_sentences_with_every_rule_trace_nothing_new_and_take_no_memo
     sentences = some_sentences(1000)
 
     def translate():
-        search = functools.partial(
-            decoding.beam_search, num_beams=3, rules=every_rule(1000, len(GERMAN))
-        )
+        own = every_rule(1000, len(GERMAN))
+        search = functools.partial(decoding.beam_search, **options, rules=own)
         return decoding.translate(model, sentences, ENGLISH, GERMAN, search, batch_size=32)
 
     first = translate()

@@ -12,7 +12,8 @@ def tokens_of(vocabulary: Any, words: Iterable[str]) -> list[list[int]]:
     """The tokens of words or phrases, for `RequiredTokens`, `ForbiddenTokens` and `TargetPrefix`.
 
     `vocabulary.encode` writes the unknown token for a word that it does not know. A rule would then
-    force that token, or forbid it; so such a word is refused here.
+    force that token, or forbid it; so such a word is refused here. With subwords it is one way to
+    write the word, the vocabulary's own, and may also begin a longer one.
 
     Args:
         vocabulary: such as `tfattn.data.Vocabulary`.
