@@ -51,10 +51,16 @@ def local_of(mask, query, key, block=None):
     return LocalPasses.of(query, key, block_scores.Product(True), mask, block=block)
 
 
+def run_of(monkeypatch, most_scores):
+    """A run of local attention's blocks has at most so many scores."""
+    bounds = thresholds.BLOCKS["cpu"]._replace(local_scores=most_scores)
+    monkeypatch.setitem(thresholds.BLOCKS, "cpu", bounds)
+
+
 @pytest.fixture
 def short_runs(monkeypatch):
     """Runs as short as they can be: as long as what a block sees beyond its own."""
-    monkeypatch.setattr(thresholds, "LOCAL_SCORES", 1)
+    run_of(monkeypatch, 1)
 
 
 # A mask, heads, key heads, queries, keys, the side of a block, and scores of a run.
@@ -88,7 +94,7 @@ SHAPES = [
 def test_local_attention_equals_the_dense_path_for_any_lengths_sides_and_runs(
     name, heads, queries, keys, side, scores, monkeypatch
 ):
-    monkeypatch.setattr(thresholds, "LOCAL_SCORES", scores)
+    run_of(monkeypatch, scores)
     mask, arguments = MASKS[name], operands_of((2, *heads, queries, keys))
     assert local_of(mask, *arguments[:2], (side, side)) is not None
     here = with_upstream(mask, *arguments, block=(side, side))
@@ -100,7 +106,7 @@ def test_the_shapes_above_have_one_run_and_several_with_padding_and_without():
     for name, heads, queries, keys, side, scores in SHAPES:
         query, key, *_ = operands_of((2, *heads, queries, keys))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(thresholds, "LOCAL_SCORES", scores)
+            run_of(patch, scores)
             passes = local_of(MASKS[name], query, key, (side, side))
         counts.add((passes.runs > 1, passes.runs * passes.run * side > queries))
     assert counts == {(True, True), (True, False), (False, True), (False, False)}
@@ -108,7 +114,7 @@ def test_the_shapes_above_have_one_run_and_several_with_padding_and_without():
 
 @pytest.mark.parametrize("name", [*MASKS])
 def test_every_pair_that_the_mask_leaves_is_in_one_run_and_no_other_is(name, monkeypatch):
-    monkeypatch.setattr(thresholds, "LOCAL_SCORES", 150)
+    run_of(monkeypatch, 150)
     mask, queries, keys, side = MASKS[name], 41, 53, 4
     query, key, *_ = operands_of((2, 2, 1, queries, keys))
     passes = local_of(mask, query, key, (side, side))
@@ -160,7 +166,7 @@ def test_attention_is_local_where_the_mask_goes_by_distance_and_leaves_little():
     # 64 heads to a key head: runs that are no shorter than what reaches beyond them
     assert shape(masks.window(64), heads=128) == (64, 2, 3)
     side, run, count = shape(masks.window(64))
-    assert side * side * run * count <= thresholds.LOCAL_SCORES
+    assert side * side * run * count <= thresholds.BLOCKS["cpu"].local_scores
 
 
 @pytest.mark.slow(keep=1)

@@ -19,7 +19,7 @@ from tests.blockwise import (
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
 from tfattn.core.masks import hooks
-from tfattn.core.paths import thresholds
+from tfattn.core.paths import devices, thresholds
 from tfattn.core.paths.blockwise import additive, block_scores
 from tfattn.core.paths.blockwise.tiling import Tiling
 
@@ -117,7 +117,26 @@ def test_a_step_has_as_many_heads_and_rows_as_fill_a_block(shape, groups, step):
     tiling = tiled(query, key)
     assert (tiling.chunk, tiling.heads, tiling.groups) == step
     assert tiling.steps * tiling.chunk * tiling.heads == shape[0] * shape[1]
-    assert step[0] * step[1] * tiling.rows * tiling.columns <= thresholds.BLOCK_SCORES
+    assert step[0] * step[1] * tiling.rows * tiling.columns <= thresholds.BLOCKS["cpu"].scores
+
+
+@pytest.mark.parametrize("name", ["products", "of heads together", "additive"])
+def test_blocks_are_larger_where_no_cpu_computes(name, monkeypatch):
+    """A GPU has threads for more, and no cache to stay in."""
+    query = tf.zeros((16, 8, 8192, 16))
+    score = {
+        "products": block_scores.Product(True),
+        "of heads together": block_scores.AnyScore(score_functions.dot_product, 4),
+        "additive": additive.Additive(),
+    }[name]
+
+    def numbers():
+        tiling = Tiling.of(query, query, score, heads_independent=name == "products")
+        return tiling.chunk * tiling.heads * tiling.rows * tiling.columns
+
+    few = numbers()
+    monkeypatch.setattr(devices, "kind", lambda tensor: "gpu")
+    assert 4 * few <= numbers() <= 64 * few
 
 
 @given(
@@ -143,7 +162,7 @@ def test_steps_have_every_head_once_and_blocks_at_most_their_numbers(
         and tiling.heads == tiling.groups * repeats
     )
     block = tiling.chunk * tiling.heads * tiling.rows * tiling.columns
-    assert block <= thresholds.BLOCK_SCORES
+    assert block <= thresholds.BLOCKS["cpu"].scores
     assert (
         tiling.query_blocks * tiling.rows >= lengths[0]
         and tiling.key_blocks * tiling.columns >= lengths[1]

@@ -40,21 +40,38 @@ UNKNOWN_BATCH = 16
 
 # The size of a block (`blockwise.tiling`).
 
-# Scores of a block, 1 MB. More fall out of the cache; fewer make small products.
-BLOCK_SCORES = 2**18
-# Keys of a block. More skip less under a mask.
-BLOCK_KEYS = 512
+
+class Blocks(NamedTuple):
+    """Most that a block has.
+
+    Attributes:
+        scores: on a CPU 1 MB. More fall out of the cache; fewer make small products.
+        keys: more skip less under a mask.
+        shared_numbers: numbers of a block of all heads together: of by-head masks, and of scores
+            that are no product.
+        compiled_numbers: the same of a compiled score, which holds an eighth of them at a time.
+        matrices: in a block of all heads: as many as a product has threads for.
+        local_scores: of a run of local attention's blocks. More are larger products, and more
+            memory.
+    """
+
+    scores: int
+    keys: int
+    shared_numbers: int
+    compiled_numbers: int
+    matrices: int
+    local_scores: int
+
+
+BLOCKS = {
+    "cpu": Blocks(2**18, 512, 2**20, 2**22, 8, 2**20),
+    "other": Blocks(2**22, 2048, 2**24, 2**26, 64, 2**24),
+}
 # Keys of a block where a query sees fewer than NARROW_KEYS. More waste more at the edges.
 NARROW_BLOCK_KEYS = 256
 NARROW_KEYS = 1024
 # Least queries of a block. With fewer a product is too small to be worth one.
 MIN_BLOCK_QUERIES = 16
-# Numbers of a block of all heads together: of by-head masks, and of scores that are no product.
-SHARED_BLOCK_NUMBERS = 2**20
-# The same of a compiled score, which holds an eighth of them at a time.
-ADDITIVE_BLOCK_NUMBERS = 2**22
-# Matrices in a block of all heads: as many as a product has threads for.
-MATRICES_PER_STEP = 8
 
 
 class Checkpointed(NamedTuple):
@@ -93,8 +110,6 @@ LOCAL_MAX_KEYS = 1024
 LOCAL_FEW_KEYS = 256
 LOCAL_SMALL_BLOCK = 64
 LOCAL_BLOCK = 128
-# Scores of a run of blocks. More are larger products, and more memory.
-LOCAL_SCORES = 2**20
 # Least blocks of queries. Of fewer, several heads fill a plain block as well.
 LOCAL_MIN_BLOCKS = 8
 # Most blocks of keys that are computed for each one that the mask leaves.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import thresholds
+from tfattn.core.paths import devices, thresholds
 from tfattn.core.paths.blockwise.block_scores import AnyScore
 from tfattn.core.paths.blockwise.loops import size
 from tfattn.core.paths.blockwise.tiling import Tiling
@@ -30,10 +30,11 @@ class Additive(AnyScore):
     block's numbers an eighth is in memory then for each core at work.
     """
 
-    block_numbers = thresholds.ADDITIVE_BLOCK_NUMBERS
-
     def __init__(self):
         super().__init__(score_functions.additive, rank=4)
+
+    def block_numbers(self, bounds: thresholds.Blocks) -> int:
+        return bounds.compiled_numbers
 
     def scores(
         self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
@@ -116,7 +117,8 @@ def _sigmoid_of_exponentials(left: tf.Tensor, right: tf.Tensor):
 
 
 def _scores_by_strips(sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor):
-    strips = _strips(left, min(thresholds.ADDITIVE_STRIPS, _cores()))
+    count = _cores() if devices.kind(left) == "cpu" else thresholds.ADDITIVE_STRIPS
+    strips = _strips(left, min(thresholds.ADDITIVE_STRIPS, count))
     return tf.concat([_compiled_scores(sigmoid, strip, right, weight) for strip in strips], 1)
 
 

@@ -6,7 +6,7 @@ gives a block; `shifted_scores` gives it less a number for each query, from what
 operands. Blocks of queries are `(c, G, R, X)`; of keys `(c, G, s, X)`; of scores `(c, G, R, s)`.
 
 Each says how it is tiled, too: `work`, the numbers that it holds for each pair, and
-`block_numbers`, how many of them a block of all heads may have.
+`block_numbers(bounds)`, how many of them a block of all heads may have.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,13 +60,14 @@ class _ShiftedAfter:
 class Product:
     """A product of the operands; the scale moves to the queries, once per token."""
 
-    block_numbers = thresholds.SHARED_BLOCK_NUMBERS
-
     def __init__(self, scaled: bool):
         self.scaled = scaled
 
     def work(self, query: tf.Tensor):
         return 1
+
+    def block_numbers(self, bounds: thresholds.Blocks) -> int:
+        return bounds.shared_numbers
 
     def scale(self, query: tf.Tensor):
         return query.shape[-1] ** -0.5 if self.scaled else 1.0
@@ -128,8 +129,6 @@ class CappedProduct(_ShiftedAfter, Product):
 class AnyScore(_ShiftedAfter):
     """A score function as it is, differentiated block by block."""
 
-    block_numbers = thresholds.SHARED_BLOCK_NUMBERS
-
     def __init__(self, score: Callable[..., tf.Tensor], rank: int):
         _refuse_captured(score)
         self.score = score
@@ -138,6 +137,9 @@ class AnyScore(_ShiftedAfter):
     def work(self, query: tf.Tensor):
         # What a score holds for each pair is not known; the width of its operands is a fair guess.
         return query.shape[-1] or 64
+
+    def block_numbers(self, bounds: thresholds.Blocks) -> int:
+        return bounds.shared_numbers
 
     def scale(self, query: tf.Tensor):
         return 1.0

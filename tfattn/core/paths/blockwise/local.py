@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfattn.core import masks
 from tfattn.core.masks import Mask, hooks, ranges
-from tfattn.core.paths import thresholds
+from tfattn.core.paths import devices, thresholds
 from tfattn.core.paths.blockwise.block_dropout import BlockDropout
 from tfattn.core.paths.blockwise.block_scores import BlockScore, append_ones, append_shift
 from tfattn.core.paths.blockwise.loops import Block, Size, ceil, loop, size
@@ -44,6 +44,7 @@ class LocalPasses:
         side: int,
         first: int,
         count: int,
+        most_scores: int,
         log_sum_exp: bool = False,
     ):
         self.score = score
@@ -53,7 +54,7 @@ class LocalPasses:
         self.side, self.first, self.count = side, first, count
         blocks = ceil(self.queries, side)
         numbers = self.repeats * side * count * side
-        run = max(1, count - 1, min(blocks, thresholds.LOCAL_SCORES // numbers))
+        run = max(1, count - 1, min(blocks, most_scores // numbers))
         self.runs = ceil(blocks, run)
         self.run = ceil(blocks, self.runs) if ceil(blocks, self.runs) >= count - 1 else run
         grid = masks.Grid(self.queries, self.keys, 0, first * side, side, count * side)
@@ -107,7 +108,8 @@ class LocalPasses:
             return None
         repeats = query.shape[1] // key.shape[1]
         sizes = queries, keys, repeats
-        return cls(score, mask, dropout, sizes, side, first, count, log_sum_exp)
+        most_scores = devices.chosen(thresholds.BLOCKS, query).local_scores
+        return cls(score, mask, dropout, sizes, side, first, count, most_scores, log_sum_exp)
 
     def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
         """The output `(B, H, T, Dv)`, and the log of the sums `(B, H, T, 1)` where it is wanted,

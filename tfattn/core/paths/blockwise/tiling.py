@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tfattn.core import masks
 from tfattn.core.masks import Mask, hooks
-from tfattn.core.paths import thresholds
+from tfattn.core.paths import devices, thresholds
 from tfattn.core.paths.blockwise.loops import Block, Size, ceil, same, size
 
 __all__ = ["Tiling", "is_narrow"]
@@ -56,11 +56,11 @@ class Tiling(NamedTuple):
         """
         batch, heads, queries = (size(query, axis) for axis in range(3))
         groups, keys = size(key, 1), size(key, 2)
-        repeats = heads // groups
+        repeats, bounds = heads // groups, devices.chosen(thresholds.BLOCKS, query)
         if heads_independent:
             narrow = is_narrow(mask, queries, keys, thresholds.NARROW_KEYS)
-            columns = thresholds.NARROW_BLOCK_KEYS if narrow else thresholds.BLOCK_KEYS
-            rows = min(columns, thresholds.BLOCK_SCORES // (columns * repeats))
+            columns = thresholds.NARROW_BLOCK_KEYS if narrow else bounds.keys
+            rows = min(columns, bounds.scores // (columns * repeats))
             rows = _power_of_2(max(thresholds.MIN_BLOCK_QUERIES, rows))
             most = block or (rows, columns)
             rows, columns = _even(queries, most[0]), _even(keys, most[1])
@@ -69,7 +69,7 @@ class Tiling(NamedTuple):
             rows_now, columns_now = (x if isinstance(x, int) else longest for x, longest in sides)
             limit = most[0] * most[1]
             if not block:
-                limit = min(limit, thresholds.BLOCK_SCORES // repeats)
+                limit = min(limit, bounds.scores // repeats)
             fitting = limit // max(1, rows_now * columns_now)
             part = _divisor(groups, fitting)
             chunk = _divisor(batch, fitting // groups) if part == groups else 1
@@ -77,9 +77,9 @@ class Tiling(NamedTuple):
             part = groups
             chunk = 1
             if isinstance(batch, int):  # two steps at least
-                chunk = _divisor(batch, min(thresholds.MATRICES_PER_STEP // heads, batch // 2))
-            numbers = score.block_numbers // (2 * chunk * heads * score.work(query))
-            rows = _power_of_2(max(thresholds.MIN_BLOCK_QUERIES, min(512, isqrt(numbers))))
+                chunk = _divisor(batch, min(bounds.matrices // heads, batch // 2))
+            numbers = score.block_numbers(bounds) // (2 * chunk * heads * score.work(query))
+            rows = _power_of_2(max(thresholds.MIN_BLOCK_QUERIES, min(bounds.keys, isqrt(numbers))))
             columns = rows if is_narrow(mask, queries, keys, 4 * rows) else 2 * rows
             rows, columns = block or (rows, columns)
             rows, columns = _even(queries, rows), _even(keys, columns)
