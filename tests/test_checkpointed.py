@@ -327,21 +327,25 @@ def largest_of_jax(run, operands):
     return of(jax.make_jaxpr(run)(*operands).jaxpr)
 
 
-def largest_of_torch(run, operands):
+def sizes_of_torch(run, operands):
+    """How many numbers each operation of the program makes."""
     from torch.utils import _python_dispatch
 
     class Sizes(_python_dispatch.TorchDispatchMode):
-        largest = 0
+        found = ()
 
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             found = function(*args, **(kwargs or {}))
-            sizes = [x.numel() for x in keras.tree.flatten(found) if ops.is_tensor(x)]
-            self.largest = max([self.largest, *sizes])
+            self.found += tuple(x.numel() for x in keras.tree.flatten(found) if ops.is_tensor(x))
             return found
 
     with Sizes() as sizes:
         run(*operands)
-    return sizes.largest
+    return sizes.found
+
+
+def largest_of_torch(run, operands):
+    return max(sizes_of_torch(run, operands))
 
 
 @pytest.mark.slow(keep=4)
@@ -528,7 +532,7 @@ def test_memory_grows_with_the_tokens_and_not_with_their_square(rule):
     assert held(8192, "dense") > 2 * 8192**2 * 4
 
 
-needs_torch = pytest.mark.skipif(BACKEND != "torch", reason="about PyTorch's own kernel")
+needs_torch = pytest.mark.skipif(BACKEND != "torch", reason="about PyTorch")
 FUSED = [(H, H, T, T, None), (H, 2, S, S, masks.causal()), (H, 1, T, S, None)]
 
 
@@ -606,6 +610,22 @@ for tokens in map(int, sys.argv[2:]):
     step(tokens)
     print(peak() - before)
 """
+
+
+@needs_torch
+def test_under_a_window_the_way_back_grows_with_the_tokens():
+    def numbers(tokens):
+        def program(*operands):
+            def output(query, key, value):
+                return attend(query, value, key, mask=masks.window(4), path="streamed")
+
+            with blocks_of((8, 8)):
+                return tensors.both_ways(output, list(operands), upstream)
+
+        query, key, value, upstream = operands_of((1, 1, 1, tokens, tokens), (16, 16))
+        return sum(sizes_of_torch(program, [query, key, value]))
+
+    assert numbers(384) < 2.2 * numbers(192)
 
 
 @needs_torch

@@ -14,7 +14,6 @@ Gimelshein 2018, arXiv:1805.02867 (the online softmax).
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -225,7 +224,7 @@ def _rows(call, query, key, value):
     squares, width = call.squares, value.shape[-1]
     # Values are divided by the number of keys before they are summed up: a sum of numbers near the
     # largest float overflows where their mean does not.
-    blocks = squares.split_keys(key), squares.split_keys(value / squares.keys)
+    blocks = _parts((squares.split_keys(key), squares.split_keys(value / squares.keys)))
 
     @keras.remat
     def row(i, query):
@@ -248,7 +247,7 @@ def _rows(call, query, key, value):
     def over_queries(state, i, query):
         return state, row(i, query)
 
-    _, found = _each(squares.rows, over_queries, (), squares.split_queries(query))
+    _, found = _each(squares.rows, over_queries, (), _parts(squares.split_queries(query)))
     output, sums = (_merge(x, squares.queries) for x in found)
     return output * float(squares.keys), sums[..., 0]
 
@@ -325,7 +324,7 @@ def _sees(call, query, broken):
 
             return state, _each(squares.columns, over_keys, nothing, blocks)[0]
 
-        blocks = squares.split_keys(broken[..., None])  # (blocks, ..., s, 1)
+        blocks = _parts(squares.split_keys(broken[..., None]))  # (blocks, ..., s, 1)
         return _merge(_each(squares.rows, over_queries, (), ())[1], squares.queries)
 
     nothing = ops.zeros((*query.shape[:-2], squares.t, 1), "bool")
@@ -334,17 +333,37 @@ def _sees(call, query, broken):
     return ops.cond(ops.any(broken), rows, lambda: none)
 
 
+def _parts(xs):
+    """What `_each` takes of tensors `(count, ...)`.
+
+    On PyTorch lists, made once: the gradient of `xs[n]` is a tensor of zeros as large as `xs`.
+    """
+    if keras.backend.backend() == "jax":
+        return xs
+    return keras.tree.map_structure(_Parts, xs)
+
+
+class _Parts:
+    """No list, which `keras.tree` would look into."""
+
+    def __init__(self, x):
+        self.of = ops.unstack(x)
+
+
 def _each(count, body, state, xs):
     """`body(state, n, xs[n])` for each n: the last state, and what else it gives, stacked.
 
     Traced once on JAX. On PyTorch a loop, in which n is an int.
+
+    Args:
+        xs: from `_parts`.
     """
     if keras.backend.backend() == "jax":
         numbers = ops.arange(count, dtype="int32")
         return ops.scan(lambda state, x: body(state, *x), state, (numbers, xs))
     found = []
     for n in range(count):
-        part = keras.tree.map_structure(operator.itemgetter(n), xs)
+        part = keras.tree.map_structure(lambda x, n=n: x.of[n], xs)
         state, more = body(state, n, part)
         found.append(more)
     return state, keras.tree.map_structure(lambda *parts: ops.stack(parts), *found)
