@@ -63,21 +63,21 @@ def transformer_layout(
     if axis not in device_mesh.axis_names:
         _checks.fail(who, "axis", f"be one of {tuple(device_mesh.axis_names)}", axis)
     shard_vocabulary = _checks.boolean(who, "shard_vocabulary", shard_vocabulary)
-    layout = keras.distribution.LayoutMap(device_mesh)
     heads, network = r".*attention/(query|key|value|gate)", r".*feed_forward/(inner|gate)"
-    layout[f"{heads}/kernel"] = (None, axis, None)
-    layout[f"{heads}/bias"] = (axis, None)
-    layout[r".*attention/attention_output/kernel"] = (axis, None, None)
-    layout[f"{network}/kernel"] = (None, axis)
-    layout[f"{network}/bias"] = (axis,)
-    layout[r".*feed_forward/outer/kernel"] = (axis, None)
-    embeddings = r"(.*/)?embedding/embeddings"
-    output = r"(.*/)?output"
+    embeddings, output = r"(.*/)?embedding/embeddings", r"(.*/)?output"
+    axes = {
+        f"{heads}/kernel": (None, axis, None),
+        f"{heads}/bias": (axis, None),
+        r".*attention/attention_output/kernel": (axis, None, None),
+        f"{network}/kernel": (None, axis),
+        f"{network}/bias": (axis,),
+        r".*feed_forward/outer/kernel": (axis, None),
+        embeddings: (axis, None) if shard_vocabulary else (None, axis),
+        f"{output}/kernel": (None, axis) if shard_vocabulary else (axis, None),
+    }
     if shard_vocabulary:
-        layout[embeddings] = (axis, None)
-        layout[f"{output}/kernel"] = (None, axis)
-        layout[f"{output}/bias"] = (axis,)
-    else:
-        layout[embeddings] = (None, axis)
-        layout[f"{output}/kernel"] = (axis, None)
+        axes[f"{output}/bias"] = (axis,)
+    layout = keras.distribution.LayoutMap(device_mesh)
+    for path, split in axes.items():
+        layout[f"^{path}$"] = split  # Keras 3.12 looks for a pattern anywhere in a path
     return layout

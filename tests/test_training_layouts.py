@@ -1,0 +1,82 @@
+"""Which weights a layout of a Transformer splits. On several devices: `tests/distributed`."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+
+import tfattn
+from tfattn import training
+
+HEADS = {"kernel": (None, "parts", None), "bias": ("parts", None)}
+INNER = {"kernel": (None, "parts"), "bias": ("parts",)}
+AXES = {
+    **{f"{name}/{weight}": HEADS[weight] for name in ("query", "key", "value") for weight in HEADS},
+    **{f"{name}/{weight}": INNER[weight] for name in ("inner", "output") for weight in INNER},
+    "attention_output/kernel": ("parts", None, None),
+    "outer/kernel": ("parts", None),
+    "embedding/embeddings": ("parts", None),
+}
+BY_WIDTH = {
+    "embedding/embeddings": (None, "parts"),
+    "output/kernel": ("parts", None),
+    "output/bias": None,
+}
+SIZES = {"num_layers": 1, "width": 6, "num_heads": 3, "hidden_dim": 9, "name": "model"}
+
+
+def mesh():
+    devices = np.array([f"cpu:{i}" for i in range(6)])
+    return keras.distribution.DeviceMesh((2, 3), ("rows", "parts"), devices=devices)
+
+
+def test_a_layout_is_along_the_axis_that_is_named():
+    layout = training.transformer_layout(mesh(), axis="parts")
+    assert layout["model/decoder/block_3/cross_attention/attention_output/kernel"].axes == (
+        *("parts", None, None),
+    )
+    assert layout["embedding/embeddings"].axes == ("parts", None)
+    assert layout["my_model/decoder/final_norm/gamma"] is None
+
+
+def test_gates_of_heads_and_of_networks_are_split_as_what_they_multiply():
+    layout = training.transformer_layout(mesh(), axis="parts")
+    for gate, like in (("self_attention/gate", "value"), ("feed_forward/gate", "inner")):
+        peer = gate.replace("gate", like)
+        for weight in ("kernel", "bias"):
+            axes = layout[f"lm/decoder/block_0/{gate}/{weight}"].axes
+            assert axes == layout[f"lm/decoder/block_0/{peer}/{weight}"].axes
+            assert "parts" in axes
+
+
+def weights():
+    translator, decoder = tfattn.Transformer(11, **SIZES), tfattn.CausalLM(11, **SIZES)
+    translator.build(((None, None), (None, None)))
+    decoder.build((None, None))
+    return translator.weights + decoder.weights
+
+
+@pytest.mark.parametrize("shard_vocabulary", [True, False])
+@pytest.mark.parametrize("match", [re.search, re.fullmatch])  # as Keras 3.12 and 3.15 do
+def test_a_weight_has_its_layout_whether_patterns_are_searched_for_or_match_whole(
+    match, shard_vocabulary
+):
+    layout = training.transformer_layout(mesh(), "parts", shard_vocabulary)
+    wanted = AXES if shard_vocabulary else AXES | BY_WIDTH
+    for weight in weights():
+        axes = wanted.get("/".join(weight.path.split("/")[-2:]))
+        assert axes is None or len(axes) == len(weight.shape)
+        found = [layout[pattern].axes for pattern in layout if match(pattern, weight.path)]
+        assert found == ([] if axes is None else [axes]), weight.path
+
+
+def test_what_is_no_mesh_or_no_axis_is_refused():
+    said = "transformer_layout: `device_mesh` must be a keras.distribution.DeviceMesh. Received"
+    with pytest.raises(ValueError, match=said):
+        training.transformer_layout((2, 4))
+    said = r"transformer_layout: `axis` must be one of \('rows', 'parts'\). Received: axis='model'"
+    with pytest.raises(ValueError, match=said):
+        training.transformer_layout(mesh())
+    with pytest.raises(ValueError, match="`shard_vocabulary` must be"):
+        training.transformer_layout(mesh(), "parts", shard_vocabulary="no")
