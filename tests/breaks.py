@@ -2199,6 +2199,14 @@ BREAKS = [
         "what 32 bits cannot count is sent at once",
     ),
     Break(
+        "processes-errors-kept",
+        "tfattn/training/processes.py",
+        "if reason is not None:",
+        "if error is not None:",
+        "tests/test_first_process.py::test_an_error_of_the_first_process_is_raised_in_all",
+        "other processes wait for a first one that failed",
+    ),
+    Break(
         "data-shards-of-one-epoch",
         "tfattn/data/arrays.py",
         "return map(self._change, self._batches)",

@@ -110,6 +110,13 @@ def test_nothing_is_sent_as_nothing(sent):
 def test_another_process_has_what_the_first_one_sends(sent, monkeypatch):
     content = bytes(range(13))
     assert processes.from_first(content) == content
+    arrays = as_another_process(sent, monkeypatch)
+    assert processes.from_first(None) == content
+    assert next(arrays, None) is None
+
+
+def as_another_process(sent, monkeypatch):
+    """What is still to come of what the first process sent: from now on this is another one."""
     arrays = iter(list(sent))
     multihost_utils = pytest.importorskip("jax.experimental.multihost_utils")
 
@@ -120,8 +127,48 @@ def test_another_process_has_what_the_first_one_sends(sent, monkeypatch):
 
     monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", received)
     monkeypatch.setattr(processes, "is_first", lambda: False)
-    assert processes.from_first(None) == content
+    return arrays
+
+
+@pytest.mark.parametrize("content", [None, b"abcdefg"])
+def test_what_the_first_process_makes_is_made_there_alone(content, sent, monkeypatch):
+    assert processes.by_first("me", lambda: content) == content
+    arrays = as_another_process(sent, monkeypatch)
+    assert processes.by_first("me", lambda: _raise(AssertionError)) == content
     assert next(arrays, None) is None
+
+
+FULL = OSError(28, "No space left on device")
+
+
+def test_an_error_of_the_first_process_is_raised_in_all(sent, monkeypatch):
+    said = r"^Backup: the first process failed with OSError: \[Errno 28\] No space left on device$"
+    with pytest.raises(RuntimeError, match=said) as raised:
+        processes.by_first("Backup", lambda: _raise(FULL))
+    assert raised.value.__cause__ is FULL
+    arrays = as_another_process(sent, monkeypatch)
+    with pytest.raises(RuntimeError, match=said):
+        processes.by_first("Backup", lambda: _raise(AssertionError))
+    assert next(arrays, None) is None
+
+
+def test_a_process_that_is_alone_raises_the_error_itself():
+    with pytest.raises(OSError, match="No space left") as raised:
+        processes.by_first("Backup", lambda: _raise(FULL))
+    assert raised.value is FULL
+
+
+@pytest.mark.parametrize("method", ["on_train_begin", "on_epoch_begin", "on_train_end"])
+def test_a_callback_that_fails_is_told_to_all(method, sent):
+    failing = keras.callbacks.LambdaCallback(**{method: lambda *arguments: 1 / 0})
+    once = training.FirstProcess([failing])
+    with pytest.raises(RuntimeError, match="^FirstProcess: the first process failed with ZeroDiv"):
+        getattr(once, method)(*([0] if "epoch" in method else []))
+
+
+def test_a_backup_that_cannot_be_read_is_told_to_all(sent, tmp_path):
+    with pytest.raises(RuntimeError, match="^Backup: the first process failed with IsADirectoryE"):
+        training.Backup(tmp_path)
 
 
 def test_a_size_beyond_32_bits_is_sent(sent, monkeypatch):

@@ -69,3 +69,15 @@ def test_a_backup_holds_the_whole_of_what_processes_share_and_gives_each_its_par
     np.testing.assert_array_equal(found["backup"]["model/0"], np.concatenate(parts, axis=1))
     for name, part in zip(("2.0", "2.1"), parts, strict=True):
         np.testing.assert_array_equal(found[name]["split/restored"], part)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("callback", "FirstProcess: the first process failed with ZeroDivisionError: division by"),
+        ("backup", "Backup: the first process failed with FileExistsError: [Errno 17] File exists"),
+    ],
+)
+def test_what_the_first_process_cannot_do_is_told_in_both(found, name, said):
+    first, second = (str(found[process][f"told/{name}"]) for process in ("2.0", "2.1"))
+    assert first == second and first.startswith(said)

@@ -105,6 +105,23 @@ def split_over_processes(folder):
     return {"split/trained": parts[0], "split/restored": parts[1]}
 
 
+def told(folder):
+    """What a process is told where the first one cannot go on at the end of an epoch."""
+    failing = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: 1 / 0)
+    callbacks = {
+        "callback": training.FirstProcess([failing]),
+        "backup": training.Backup(f"{folder}/split.backup/in-a-file"),
+    }
+    model, messages = new_model("dense"), {}
+    model.compile("adam", tfattn.MaskedCrossentropy())
+    for name, callback in callbacks.items():
+        try:
+            model.fit(Batches(of_ids=False), verbose=0, shuffle=False, callbacks=[callback])
+        except RuntimeError as error:
+            messages[f"told/{name}"] = np.array(str(error))
+    return messages
+
+
 def main(folder, address=None, processes=1, process=0):
     if address:
         keras.distribution.initialize(address, processes, process)
@@ -118,6 +135,7 @@ def main(folder, address=None, processes=1, process=0):
         found.update({f"{name}/{i}": weight for i, weight in enumerate(weights)})
     if processes > 1:
         found.update(split_over_processes(folder))
+        found.update(told(folder))
     np.savez(f"{folder}/{processes}.{process}.npz", **found)
 
 

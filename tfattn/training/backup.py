@@ -60,7 +60,8 @@ class Backup(keras.callbacks.Callback):
 
     Under a `keras.distribution` of several processes each makes a `Backup`, once the distribution
     is set. The first process writes and reads the file, and gives what it read to the others: they
-    need not see its disk. The number of processes may be another when the run goes on.
+    need not see its disk. Where it cannot, as on a full disk, all raise that as a RuntimeError. The
+    number of processes may be another when the run goes on.
 
     If an epoch is too long to lose, split it: use `steps_per_epoch=n`, a dataset with one order for
     the whole run, and `batches.skip(backup.epoch * n)`.
@@ -138,10 +139,7 @@ class Backup(keras.callbacks.Callback):
             arrays[name] = array.astype("float32") if array.dtype.kind == "V" else array
         content = {"epoch": epoch + 1, "history": history, "optimizer": self._optimizer_class()}
         arrays["logs"] = np.array(json.dumps(content))
-        if processes.is_first():
-            self.filepath.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(self.filepath) as unfinished, open(unfinished, "wb") as file:
-                np.savez(file, **arrays)
+        processes.by_first("Backup", lambda: self._write(arrays))
         # Last: a full disk or an interruption leaves the file of the epoch before.
         self.epoch, self.history = epoch + 1, history
 
@@ -164,8 +162,13 @@ class Backup(keras.callbacks.Callback):
 
     def _content(self) -> bytes | None:
         """The file as the first process finds it, or None. An error of the disk is raised."""
-        exists = processes.is_first() and self.filepath.exists()
-        return processes.from_first(self.filepath.read_bytes() if exists else None)
+        path = self.filepath
+        return processes.by_first("Backup", lambda: path.read_bytes() if path.exists() else None)
+
+    def _write(self, arrays: dict[str, np.ndarray]) -> None:
+        self.filepath.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(self.filepath) as unfinished, open(unfinished, "wb") as file:
+            np.savez(file, **arrays)
 
     def _read(self, content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """(logs, arrays) of the file."""

@@ -15,6 +15,8 @@ __all__ = ["FirstProcess"]
 
 Logs = dict[str, Any] | None
 
+_WHO = "FirstProcess"
+
 
 class FirstProcess(keras.callbacks.Callback):
     """Runs callbacks in the first process alone, on a copy of the model that is its own.
@@ -27,7 +29,8 @@ class FirstProcess(keras.callbacks.Callback):
     wanted once. Here the first process copies the weights at the end of an epoch into a model
     without a distribution, and the callbacks see that copy. What they add to the logs reaches the
     logs of all processes, and so does `stop_training`: callbacks that come later, such as
-    `EarlyStopping`, act alike everywhere. Other processes wait for it.
+    `EarlyStopping`, act alike everywhere. Other processes wait for it, and if a callback fails, all
+    of them end with what it said.
 
     Without a distribution the callbacks see the model itself, as if they stood in its place.
 
@@ -39,6 +42,7 @@ class FirstProcess(keras.callbacks.Callback):
         ValueError: `callbacks` is not a list, or holds a `Backup` or a callback that saves by
             batches; in `fit`, the model is not built, or has weights that its config does not make,
             as those of LoRA.
+        RuntimeError: with several processes, what the first one raised, in all of them.
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
@@ -51,19 +55,18 @@ class FirstProcess(keras.callbacks.Callback):
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback]):
         super().__init__()
-        who = "FirstProcess"
         if not isinstance(callbacks, list | tuple):
-            _checks.fail(who, "callbacks", "be a list of callbacks", callbacks)
+            _checks.fail(_WHO, "callbacks", "be a list of callbacks", callbacks)
         self.callbacks = list(callbacks)
         for callback in self.callbacks:
             if not isinstance(callback, keras.callbacks.Callback):
-                _checks.fail(who, "callbacks", "hold callbacks", callback)
+                _checks.fail(_WHO, "callbacks", "hold callbacks", callback)
             if isinstance(callback, Backup):
                 expected = "not hold `Backup`: pass it to `fit` beside this"
-                _checks.fail(who, "callbacks", expected, callback)
+                _checks.fail(_WHO, "callbacks", expected, callback)
             if getattr(callback, "save_freq", "epoch") != "epoch":
                 expected = "save by epochs, `save_freq='epoch'`"
-                _checks.fail(who, "callbacks", expected, callback.save_freq)
+                _checks.fail(_WHO, "callbacks", expected, callback.save_freq)
         self._copy = None  # of the model, where it is distributed
 
     def set_params(self, params: dict[str, Any]) -> None:
@@ -78,40 +81,44 @@ class FirstProcess(keras.callbacks.Callback):
                 callback.set_model(model)
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        if keras.distribution.distribution() is not None and processes.is_first():
-            self._make_copy()
-        self._run("on_train_begin", logs)
+        def begin():
+            if keras.distribution.distribution() is not None:
+                self._make_copy()
+            self._run("on_train_begin", logs)
+
+        processes.by_first(_WHO, begin)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        self._run("on_epoch_begin", epoch, logs)
+        processes.by_first(_WHO, lambda: self._run("on_epoch_begin", epoch, logs))
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if keras.distribution.distribution() is None:
             self._run("on_epoch_end", epoch, logs)
             return
         arrays = [processes.to_numpy(variable) for variable in self.model.weights]
-        content = None
-        if processes.is_first():
+
+        def end():
             self._copy.stop_training = False
             with processes.alone():
                 self._copy.set_weights(arrays)
             self._run("on_epoch_end", epoch, logs)
             content = {"logs": logs, "stop": self._copy.stop_training}
-            content = json.dumps(content, default=lambda value: np.asarray(value).tolist()).encode()
-        content = json.loads(processes.from_first(content))
+            return json.dumps(content, default=lambda value: np.asarray(value).tolist()).encode()
+
+        content = json.loads(processes.by_first(_WHO, end))
         if logs is not None:
             logs.update(content["logs"])
         if content["stop"]:
             self.model.stop_training = True
 
     def on_train_end(self, logs: Logs = None) -> None:
-        self._run("on_train_end", logs)
+        processes.by_first(_WHO, lambda: self._run("on_train_end", logs))
 
     def _make_copy(self) -> None:
         model = self.model
         if not model.built:
             expected = "be built before `fit`, by `build` or by a call"
-            _checks.fail("FirstProcess", "model", expected, model.name)
+            _checks.fail(_WHO, "model", expected, model.name)
         with processes.alone():
             self._copy = type(model).from_config(model.get_config())
             if not self._copy.built:
@@ -119,13 +126,12 @@ class FirstProcess(keras.callbacks.Callback):
         shapes, own = ([w.shape for w in each.weights] for each in (self._copy, model))
         if shapes != own:
             expected = "have the weights of its config, which knows of no LoRA and no quantisation"
-            _checks.fail("FirstProcess", "model", expected, model.name)
+            _checks.fail(_WHO, "model", expected, model.name)
         self._copy.history = model.history
         for callback in self.callbacks:
             callback.set_model(self._copy)
 
     def _run(self, method: str, *arguments: Any) -> None:
-        if processes.is_first():
-            with processes.alone():
-                for callback in self.callbacks:
-                    getattr(callback, method)(*arguments)
+        with processes.alone():
+            for callback in self.callbacks:
+                getattr(callback, method)(*arguments)

@@ -6,13 +6,13 @@ Keras runs more than one process on JAX alone. With other backends, or before a
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 import numpy as np
 from keras import ops
 
-__all__ = ["alone", "count", "from_first", "is_first", "to_numpy"]
+__all__ = ["alone", "by_first", "count", "from_first", "is_first", "to_numpy"]
 
 PIECE = 2**28  # bytes that are sent at a time: each process holds several copies of them
 
@@ -59,6 +59,27 @@ def from_first(content: bytes | None) -> bytes | None:
             piece = np.frombuffer(given[number * PIECE :][:length], "uint8")
         pieces.append(sent(piece).tobytes() if length else b"")
     return b"".join(pieces)
+
+
+def by_first(who: str, make: Callable[[], bytes | None]) -> bytes | None:
+    """What `make` returns in the first process, in all of them. Every process has to call this.
+
+    Raises:
+        RuntimeError: `make` failed; all processes raise it, since those that went on would wait for
+            the first in vain. A process that is alone raises the error itself.
+    """
+    if count() == 1:
+        return make()
+    content = error = reason = None
+    if is_first():
+        try:
+            content = make()
+        except Exception as caught:
+            error, reason = caught, f"{type(caught).__name__}: {caught}".encode(errors="replace")
+    reason = from_first(reason)
+    if reason is not None:
+        raise RuntimeError(f"{who}: the first process failed with {reason.decode()}") from error
+    return from_first(content)
 
 
 def to_numpy(variable: keras.Variable) -> np.ndarray:
