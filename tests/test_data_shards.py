@@ -124,33 +124,6 @@ def test_what_cannot_be_sharded_is_refused(arguments, message):
         data.shard_batches(*arguments)
 
 
-@pytest.mark.parametrize("num_shards", [1, 2, 3, 4])
-@pytest.mark.parametrize("kind", ["R-Drop", "SimCut"])
-def test_rows_that_come_twice_are_twins_over_all_shards(kind, num_shards):
-    pairs = [("a b", "b"), ("b", "a a b"), ("a", "b b"), ("b b a", "a"), ("a a", "b a")]
-    words = data.Vocabulary(["a", "b"])
-
-    def doubled():
-        batches = Pairs(list(data.translation_batches(pairs, words, words, 5).as_numpy_iterator()))
-        if kind == "R-Drop":
-            return data.rdrop_batches(batches)
-        return data.simcut_batches(batches, words, words, rate=0.5)
-
-    shards = [data.shard_batches(doubled(), num_shards, shard)[0] for shard in range(num_shards)]
-    (source, _), target = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *shards)
-    (whole, _), targets = doubled()[0]
-    half = len(target) // 2
-    assert training.twins.are_twins(as_tensor(target)) and half % num_shards == 0
-    for rows, wanted in ((source, whole), (target, targets)):
-        for part, copy in zip(np.split(rows, 2), np.split(wanted, 2), strict=True):
-            np.testing.assert_array_equal(part[:5], copy)
-            assert not part[5:].any()
-    with pytest.raises(ValueError, match="must be whole: repeat the rows first, then `shard_batch"):
-        data.rdrop_batches(data.shard_batches(Pairs([IDS]), 2, 0))
-    with pytest.raises(ValueError, match="must be whole: repeat the rows first, then `shard_batch"):
-        data.simcut_batches(data.shard_batches(Pairs([IDS]), 2, 0), words, words)
-
-
 class Pairs(keras.utils.PyDataset):
     def __init__(self, batches):
         super().__init__()
@@ -161,6 +134,51 @@ class Pairs(keras.utils.PyDataset):
 
     def __getitem__(self, i):
         return self.batches[i]
+
+
+WORDS = data.Vocabulary(["a", "b"])
+REPEATED = {
+    "R-Drop": data.rdrop_batches,
+    "SimCut": lambda batches: data.simcut_batches(batches, WORDS, WORDS, rate=0.5),
+}
+FIVE = [("a b", "b"), ("b", "a a b"), ("a", "b b"), ("b b a", "a"), ("a a", "b a")]
+
+
+def batch_of_five(kind):
+    batches = data.translation_batches(FIVE, WORDS, WORDS, 5)
+    return Pairs(list(batches.as_numpy_iterator())) if kind == "PyDataset" else batches.prefetch(1)
+
+
+@pytest.mark.parametrize(
+    ("num_shards", "row_multiple"), [(1, 1), (2, 1), (3, 1), (4, 1), (2, 3), (2, 4)]
+)
+@pytest.mark.parametrize("repeat", REPEATED.values(), ids=REPEATED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_come_twice_are_twins_over_all_shards(kind, repeat, num_shards, row_multiple):
+    def doubled():
+        batches = repeat(batch_of_five(kind))
+        return batches if kind == "PyDataset" else batches.prefetch(1)
+
+    shards = [
+        batches_of(data.shard_batches(doubled(), num_shards, shard, row_multiple))[0]
+        for shard in range(num_shards)
+    ]
+    (source, _), target = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *shards)
+    [((whole, _), targets)] = batches_of(doubled())
+    half = len(target) // 2
+    assert training.twins.are_twins(as_tensor(target)) and half % (num_shards * row_multiple) == 0
+    for rows, wanted in ((source, whole), (target, targets)):
+        for part, copy in zip(np.split(rows, 2), np.split(wanted, 2), strict=True):
+            np.testing.assert_array_equal(part[:5], copy)
+            assert not part[5:].any()
+
+
+@pytest.mark.parametrize("repeat", REPEATED.values(), ids=REPEATED)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_one_process_are_not_repeated(kind, repeat):
+    shards = data.shard_batches(batch_of_five(kind), 2, 0)
+    with pytest.raises(ValueError, match="must be whole: repeat the rows first, then `shard_batch"):
+        repeat(shards if kind == "PyDataset" else shards.take(1))
 
 
 def test_weights_of_a_batch_that_are_none_stay_none():

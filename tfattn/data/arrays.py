@@ -7,10 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfattn import _checks
 from tfattn.data.epochs import EpochCounter
 
-__all__ = ["ArrayBatches", "check_whole", "gathered", "mapped", "mapped_whole"]
+__all__ = ["ArrayBatches", "gathered", "mapped", "mapped_whole"]
 
 FlatSides = Sequence[tuple[np.ndarray, np.ndarray]]  # ids of all rows in one array, lengths of rows
 BatchAt = Callable[[int], Any]  # from the place of a batch in an epoch to the batch
@@ -61,27 +60,15 @@ class ArrayBatches(keras.utils.PyDataset):
 
 
 class _Mapped(keras.utils.PyDataset):
-    """Batches, each with `change` of it.
+    """Batches, each with `change` of it."""
 
-    Args:
-        copies: how often the rows of a batch are in it, one copy after the other.
-        is_shard: whether a batch has no more than the rows of one process.
-    """
-
-    def __init__(
-        self,
-        batches: keras.utils.PyDataset,
-        change: Callable,
-        copies: int = 1,
-        is_shard: bool = False,
-    ):
+    def __init__(self, batches: keras.utils.PyDataset, change: Callable):
         super().__init__(
             workers=batches.workers,
             use_multiprocessing=batches.use_multiprocessing,
             max_queue_size=batches.max_queue_size,
         )
         self._batches, self._change = batches, change
-        self.copies, self.is_shard = copies, is_shard
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -106,27 +93,18 @@ class _Mapped(keras.utils.PyDataset):
         self._batches.on_epoch_end()
 
 
-def mapped(batches: keras.utils.PyDataset, change: Callable, **about: Any) -> keras.utils.PyDataset:
+def mapped(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDataset:
     """The same batches, with `change` of each of their arrays."""
 
     def of_array(array):
         return None if array is None else change(array)  # Keras's sample weights may be None
 
-    return _Mapped(batches, functools.partial(keras.tree.map_structure, of_array), **about)
+    return _Mapped(batches, functools.partial(keras.tree.map_structure, of_array))
 
 
-def mapped_whole(
-    batches: keras.utils.PyDataset, change: Callable, **about: Any
-) -> keras.utils.PyDataset:
+def mapped_whole(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDataset:
     """As many batches, each with `change` of it as a whole."""
-    return _Mapped(batches, change, **about)
-
-
-def check_whole(who: str, batches: keras.utils.PyDataset) -> None:
-    """Raises where rows are to be repeated that `shard_batches` has taken already."""
-    if getattr(batches, "is_shard", False):
-        expected = "be whole: repeat the rows first, then `shard_batches`"
-        _checks.fail(who, "batches", expected, batches)
+    return _Mapped(batches, change)
 
 
 def gathered(flat_sides: FlatSides, rows: Sequence[np.ndarray], length_multiple: int) -> BatchAt:

@@ -9,8 +9,9 @@ import numpy as np
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.data.arrays import ArrayBatches, check_whole, gathered, mapped
+from tfattn.data.arrays import ArrayBatches, gathered, mapped
 from tfattn.data.epochs import Dataset, EpochCounter, Plan, per_epoch
+from tfattn.data.rows import check_whole, marked
 from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.vocabulary import Vocabulary
 
@@ -209,17 +210,20 @@ def rdrop_batches(batches: Dataset) -> Dataset:
     """
     if isinstance(batches, keras.utils.PyDataset):
         check_whole("rdrop_batches", batches)
-        return mapped(batches, lambda rows: np.concatenate([rows, rows]), copies=2)
+        doubled = mapped(batches, lambda rows: np.concatenate([rows, rows]))
+        return marked(doubled, copies=2)
     if not hasattr(batches, "element_spec"):
         expected = "be a tf.data.Dataset or a keras.utils.PyDataset"
         _checks.fail("rdrop_batches", "batches", expected, batches)
+    check_whole("rdrop_batches", batches)
     import tensorflow as tf
 
     is_tuple = isinstance(batches.element_spec, tuple)  # `map` passes its members one by one
     double = functools.partial(tf.nest.map_structure, lambda rows: tf.concat([rows, rows], axis=0))
-    return batches.map(
+    doubled = batches.map(
         lambda *batch: double(batch if is_tuple else batch[0]), num_parallel_calls=_AUTOTUNE
     )
+    return marked(doubled, copies=2)
 
 
 def _check_options(

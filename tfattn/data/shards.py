@@ -8,6 +8,7 @@ import numpy as np
 from tfattn import _checks
 from tfattn.data.arrays import mapped
 from tfattn.data.epochs import Dataset
+from tfattn.data.rows import copies_of, marked
 
 __all__ = ["shard_batches"]
 
@@ -59,24 +60,29 @@ def shard_batches(
     _checks.positive_int(who, "row_multiple", row_multiple)
     if isinstance(batches, keras.utils.PyDataset):
         of_shard = {"num_shards": num_shards, "shard": shard, "row_multiple": row_multiple}
-        of_shard["copies"] = getattr(batches, "copies", 1)
-        return mapped(batches, functools.partial(_rows, **of_shard), is_shard=True)
+        of_shard["copies"] = copies_of(batches)
+        return marked(mapped(batches, functools.partial(_rows, **of_shard)), is_shard=True)
     if not hasattr(batches, "element_spec"):
         expected = "be a tf.data.Dataset or a keras.utils.PyDataset"
         _checks.fail(who, "batches", expected, batches)
     import tensorflow as tf
 
+    copies = copies_of(batches)
+
     def rows(array):
-        size = -(-tf.shape(array)[0] // (num_shards * row_multiple)) * row_multiple
-        missing = [[0, num_shards * size - tf.shape(array)[0]]]
-        padded = tf.pad(array, missing + [[0, 0]] * (array.shape.rank - 1))
-        return padded[shard * size : (shard + 1) * size]
+        parts = tf.split(array, copies)  # as `_rows` does
+        size = -(-tf.shape(parts[0])[0] // (num_shards * row_multiple)) * row_multiple
+        missing = [[0, num_shards * size - tf.shape(parts[0])[0]]]
+        padded = [tf.pad(part, missing + [[0, 0]] * (array.shape.rank - 1)) for part in parts]
+        size *= copies
+        return tf.concat(padded, axis=0)[shard * size : (shard + 1) * size]
 
     is_tuple = isinstance(batches.element_spec, tuple)  # `map` passes its members one by one
-    return batches.map(
+    shards = batches.map(
         lambda *batch: tf.nest.map_structure(rows, batch if is_tuple else batch[0]),
         num_parallel_calls=tf.data.AUTOTUNE,
     ).prefetch(tf.data.AUTOTUNE)
+    return marked(shards, is_shard=True)
 
 
 def _rows(

@@ -9,9 +9,10 @@ import numpy as np
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.data.arrays import check_whole, mapped_whole
+from tfattn.data.arrays import mapped_whole
 from tfattn.data.epochs import Dataset
 from tfattn.data.noise import uniform
+from tfattn.data.rows import check_whole, marked
 from tfattn.data.subwords import SubwordVocabulary
 from tfattn.data.vocabulary import Vocabulary
 
@@ -72,14 +73,16 @@ def simcut_batches(
     if isinstance(batches, keras.utils.PyDataset):
         check_whole(who, batches)
         cut = functools.partial(_with_cut_arrays, words=words, rate=rate, seed=seed)
-        return mapped_whole(batches, cut, copies=2)
+        return marked(mapped_whole(batches, cut), copies=2)
     expected = "be batches of ((source, target_in), target_out), such as those of token_batches"
     if not _is_pair_of_pair(getattr(batches, "element_spec", None)):
         _checks.fail(who, "batches", expected, batches)
-    return batches.map(
+    check_whole(who, batches)
+    doubled = batches.map(
         lambda sides, target_out: _with_cut_tensors(sides, target_out, words, rate, seed),
         num_parallel_calls=_AUTOTUNE,
     )
+    return marked(doubled, copies=2)
 
 
 def _is_pair_of_pair(batch):
