@@ -919,8 +919,8 @@ BREAKS = [
     Break(
         "scale-rows",
         "tfattn/data/shards.py",
-        "(array.ndim - 1))\n    return padded[shard * size : (shard + 1) * size]",
-        "(array.ndim - 1))\n    return padded[shard::num_shards]",
+        "np.concatenate(padded)[shard * size : (shard + 1) * size]",
+        "np.concatenate(padded)[shard::num_shards]",
         "tests/test_data_shards.py::"
         "test_the_shards_side_by_side_are_the_batch_and_rows_of_zeros[2-1-4-PyDataset]",
         "a process has rows of another's place in the batch",
