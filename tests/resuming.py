@@ -35,7 +35,7 @@ def small_batches(first_epoch=0, last_epoch=9, skip=0):
                 )
 
     if BACKEND != "tensorflow":
-        return itertools.islice(stream(), skip, None)
+        return (batch for batch in itertools.islice(stream(), skip, None))  # a generator to Keras
     signature = (tf.TensorSpec((11, 3), "float32"), tf.TensorSpec((11, 2), "float32"))
     return tf.data.Dataset.from_generator(stream, output_signature=signature).skip(skip)
 

@@ -63,8 +63,17 @@ class Backup(keras.callbacks.Callback):
     need not see its disk. Where it cannot, as on a full disk, all raise that as a RuntimeError. The
     number of processes may be another when the run goes on.
 
-    If an epoch is too long to lose, split it: use `steps_per_epoch=n`, a dataset with one order for
-    the whole run, and `batches.skip(backup.epoch * n)`.
+    If a pass over the data is too long to lose, split it. Here an epoch is n batches, on any
+    backend, and those of the finished epochs are left out:
+
+        def rest():
+            passes = itertools.chain.from_iterable(itertools.repeat(batches))
+            yield from itertools.islice(passes, backup.epoch * n, None)
+
+        model.fit(rest(), steps_per_epoch=n, initial_epoch=backup.epoch, ..., callbacks=[backup])
+
+    No `EpochCounter` is among the callbacks then: passes are not the epochs of `fit`, and count
+    themselves. With a `tf.data.Dataset`, `batches.repeat().skip(backup.epoch * n)` does the same.
 
     Args:
         filepath: path of the file, which is read if it exists.
