@@ -1,12 +1,15 @@
 """Starts processes of a job on this machine, watches them, and ends all of them when one dies."""
 
+import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 LOST = 75  # the exit status of a process that lost another one of its job
+LAUNCHER = "LAUNCHER_PID"  # the variable that tells a process who launched it
 
 
 def launch(commands: dict[int, list[str]], processes: int, advice: str) -> int:
@@ -24,7 +27,8 @@ def launch(commands: dict[int, list[str]], processes: int, advice: str) -> int:
     running = {}
     try:
         for i, command in commands.items():
-            running[i] = subprocess.Popen(command)
+            environment = {**os.environ, LAUNCHER: str(os.getpid())}
+            running[i] = subprocess.Popen(command, env=environment)
             print(f"process {i} of {processes}: pid {running[i].pid}", flush=True)
         while running:
             time.sleep(0.1)
@@ -46,6 +50,24 @@ def launch(commands: dict[int, list[str]], processes: int, advice: str) -> int:
             process.kill()
         for process in running.values():
             process.wait()
+
+
+def end_with_launcher() -> None:
+    """Has this process end when its launcher is gone, if it has one.
+
+    SIGKILL leaves a launcher no time to end its processes. They would go on, and write to the same
+    backup as those of the next job.
+    """
+    launcher = os.environ.get(LAUNCHER)
+
+    def watch():
+        while str(os.getppid()) == launcher:
+            time.sleep(0.2)
+        print("the launcher is gone: its process ends", file=sys.stderr, flush=True)
+        os._exit(LOST)
+
+    if launcher and os.name == "posix":  # elsewhere a parent need not be who it seems
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def free_address() -> str:

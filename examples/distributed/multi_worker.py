@@ -16,7 +16,7 @@ import sys
 os.environ["KERAS_BACKEND"] = "tensorflow"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from launch import free_address, launch  # noqa: E402
+from launch import end_with_launcher, free_address, launch  # noqa: E402
 
 
 def train(options: argparse.Namespace) -> None:
@@ -81,6 +81,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     if options.workers:
+        end_with_launcher()
         train(options)
         return 0
     workers = ",".join(free_address() for _ in range(options.processes))

@@ -21,7 +21,7 @@ from pathlib import Path
 os.environ["KERAS_BACKEND"] = "jax"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from launch import LOST, free_address, launch  # noqa: E402
+from launch import LOST, end_with_launcher, free_address, launch  # noqa: E402
 
 # The size of a job in the environment, and the place of a process in it: Keras's own variables, and
 # those that `srun` of Slurm sets.
@@ -187,6 +187,7 @@ def train(options: argparse.Namespace) -> None:
 def main() -> int:
     options = read_options()
     if options.worker:
+        end_with_launcher()
         try:
             train(options)
         except Exception as error:
