@@ -12,7 +12,7 @@
 #
 # Environments are made once, in .venv-NAME. With the variable PYTHON it takes the environment of that
 # interpreter instead; for jax and torch a TensorFlow that is installed there is hidden. The status
-# is 3 where `oldest` finds no Python that its packages are made for.
+# is 77 where `oldest` finds no Python that its packages are made for.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 name=${1:?jax, torch or oldest}
@@ -92,7 +92,7 @@ install() { # whole, or not at all
   local base=python3
   if [ "$name" = oldest ] && ! base=$(an_old_python); then
     echo "oldest: left out, for the lowest SciPy needs Python 3.11 or less" >&2
-    exit 3
+    exit 77 # which pytest never has
   fi
   rm -rf "$folder"
   trap 'rm -rf ".venv-$name"' EXIT
