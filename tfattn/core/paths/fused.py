@@ -3,9 +3,9 @@
 
 Neither holds the T × S scores, forward or backward. Both know dot products, and of masks here the
 causal one of as many queries as keys: a mask as an array would be as large as the scores. cuDNN has
-padding and windows too, and PyTorch's FlexAttention any rule, but on a GPU alone: what is taken here
-stays what a CPU can test. Other calls go by `checkpointed`, and so do second derivatives on PyTorch,
-whose kernel has none. cuDNN's has none either, and says so.
+padding and windows too, and PyTorch's FlexAttention any rule, but on a GPU alone: what is taken
+here stays what a CPU can test. Other calls go by `checkpointed`, and so do second derivatives on
+PyTorch, whose kernel has none. cuDNN's has none either, and says so.
 """
 
 import functools
