@@ -27,7 +27,7 @@ def begun(folder, new_preset):
 
 
 def options_of(**entries):
-    none = dict.fromkeys(SETTINGS)
+    none = {**dict.fromkeys(SETTINGS), "pairs": 5, "seed": 2}
     given = {"languages": ("en", "de"), "data": None, "resume": True}
     return types.SimpleNamespace(**{**none, **given, **entries})
 
@@ -77,7 +77,8 @@ def test_a_preset_that_stands_for_something_else_by_now_is_refused(folder, new_p
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_another_setting_is_refused_by_the_name_of_its_option(folder, new_preset, name):
-    ours, theirs = (["en", "fr"], ["fr", "en"]) if name == "languages" else ("ours", "theirs")
+    values = {"languages": (["en", "fr"], ["fr", "en"]), "pairs": (7, 9), "seed": (3, 4)}
+    ours, theirs = values.get(name, ("ours", "theirs"))
     record_run(options_of(epochs=2, **{name: ours}), new_preset(), folder, 0, "", WORDS)
     check_run(options_of(**{name: ours}), new_preset(), folder, 0, "")
     with pytest.raises(ValueError, match=f"^--{name}: the run in .* was begun with .*, and not"):
