@@ -22,7 +22,7 @@ core="tests/test_attend.py tests/test_softmax.py tests/test_scores.py tests/test
   tests/test_masks.py tests/test_masks_of_integers.py tests/test_biases.py tests/test_normalizers.py
   tests/test_merging.py"
 layers="tests/test_multi_head.py tests/test_attention_layers.py tests/test_attention_positions.py
-  tests/test_blocks.py tests/test_parts.py"
+  tests/test_blocks.py tests/test_parts.py tests/test_dropout.py"
 models="tests/test_transformer.py tests/test_language_model.py tests/test_seq2seq.py
   tests/test_kernel_regression_model.py"
 training="tests/test_training.py tests/test_rdrop.py tests/test_schedules.py tests/test_resume.py

@@ -24,10 +24,11 @@ class Dropout(keras.layers.Dropout):
         rate = self.rate
         if not training or not 0.0 < rate < 1.0 or self.noise_shape is not None:
             return super().call(inputs, training=training)
-        # A feature is dropped where its number of so many bits is below `dropped`.
-        bits, dropped = 8, round(rate * 256)
+        # A feature is dropped where its number is among the `dropped` lowest of so many bits.
+        bits, dropped, dtype, lowest = 8, round(rate * 256), "uint8", 0
         if abs(dropped / 256 - rate) > min(rate, 1.0 - rate) / 50:
             bits, dropped = 16, min(max(round(rate * 65536), 1), 65535)
+            dtype, lowest = "int16", -(2**15)  # Keras makes uint16 an int32 on PyTorch
         shape = ops.shape(inputs)
         count, per_word = math.prod(shape), 32 // bits
         words = keras.random.randint(
@@ -37,7 +38,7 @@ class Dropout(keras.layers.Dropout):
             dtype="int32",
             seed=self.seed_generator,
         )
-        numbers = ops.reshape(ops.view(words, f"uint{bits}"), (-1,))[:count]
-        kept = ops.reshape(numbers >= ops.cast(dropped, numbers.dtype), shape)
+        numbers = ops.reshape(ops.view(words, dtype), (-1,))[:count]
+        kept = ops.reshape(numbers >= ops.cast(lowest + dropped, numbers.dtype), shape)
         scale = 2**bits / (2**bits - dropped)
         return inputs * (ops.cast(kept, inputs.dtype) * scale)
