@@ -26,8 +26,8 @@ layers="tests/test_multi_head.py tests/test_attention_layers.py tests/test_atten
 models="tests/test_transformer.py tests/test_language_model.py tests/test_seq2seq.py
   tests/test_kernel_regression_model.py"
 training="tests/test_training.py tests/test_rdrop.py tests/test_schedules.py tests/test_resume.py
-  tests/test_data_batches.py tests/test_data_epochs.py tests/test_data_shards.py
-  tests/test_first_process.py tests/test_training_layouts.py"
+  tests/test_backup_refusals.py tests/test_data_batches.py tests/test_data_epochs.py
+  tests/test_data_shards.py tests/test_first_process.py tests/test_training_layouts.py"
 decoding="tests/test_decoding.py tests/test_decoding_beams.py tests/test_decoding_sampling.py
   tests/test_decoding_rules.py tests/test_decoding_rules_compiled.py
   tests/test_decoding_rules_refused.py tests/test_decoding_required.py

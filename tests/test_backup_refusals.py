@@ -9,7 +9,16 @@ import keras
 import numpy as np
 import pytest
 
-from tests.resuming import assert_same, everything, fit, seeded, small_model, whole_and_resumed
+from tests.resuming import (
+    SEED,
+    assert_same,
+    everything,
+    fit,
+    seeded,
+    small_model,
+    whole_and_resumed,
+)
+from tests.tensors import BACKEND
 from tfattn import training
 
 
@@ -76,7 +85,7 @@ def test_another_file_of_numpys_is_refused(tmp_path):
 
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
-    "other", [lambda: small_model("sgd"), lambda: small_model("adamax"), lambda: wider_model()]
+    "other", [lambda: small_model("sgd"), lambda: small_model("adamax"), lambda: narrower_model()]
 )
 def test_the_backup_of_another_model_or_optimizer_is_refused(tmp_path, other):
     path = tmp_path / "run.backup"
@@ -133,8 +142,8 @@ def test_a_backup_that_could_not_be_written_is_written_by_the_next_fit(
     assert_same(everything(again), everything(model))
 
 
-def wider_model():
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Dropout(0.3), keras.layers.Dense(2)])
+def narrower_model():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dropout(0.3), keras.layers.Dense(1)])
     model.compile("adam", "mse", run_eagerly=True)
     return model
 
@@ -149,8 +158,22 @@ def test_an_epoch_that_the_backup_does_not_go_on_with_is_refused(tmp_path):
         fit(seeded("adam"), training.Backup(path), 4, initial_epoch=0)
 
 
+@pytest.mark.tensorflow
 def test_a_model_that_is_not_built_is_refused_at_once(tmp_path):
-    model = keras.Sequential([keras.layers.Dense(2)])
-    model.compile("adam", "mse")
     with pytest.raises(ValueError, match="Backup: `model` must be built before `fit`"):
-        fit(model, training.Backup(tmp_path / "run.backup"), 1)
+        fit(unbuilt_model(), training.Backup(tmp_path / "run.backup"), 1)
+
+
+@pytest.mark.skipif(
+    BACKEND == "tensorflow", reason="about JAX and PyTorch, where `fit` builds a model at its start"
+)
+def test_a_model_that_fit_builds_goes_on_as_any_other(tmp_path):
+    (model, _), (resumed, _) = whole_and_resumed(tmp_path, unbuilt_model)
+    assert_same(everything(resumed), everything(model))
+
+
+def unbuilt_model():
+    keras.utils.set_random_seed(SEED)
+    model = keras.Sequential([keras.layers.Dense(2)])
+    model.compile("adam", "mse", run_eagerly=True)
+    return model

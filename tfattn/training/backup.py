@@ -82,8 +82,9 @@ class Backup(keras.callbacks.Callback):
         history: dict from name to the values of those epochs, as in `keras.callbacks.History`.
     Raises:
         ValueError: the file is damaged, or belongs to another class of optimizer, or to a model
-            with other shapes; in `fit`, the model is not built, another run has written to the file
-            since it was read, or `initial_epoch` is not `epoch`.
+            with other shapes; in `fit`, another run has written to the file since it was read,
+            `initial_epoch` is not `epoch`, or on TensorFlow the model is not built (elsewhere `fit`
+            builds it).
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "run.backup")
