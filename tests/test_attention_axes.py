@@ -152,7 +152,11 @@ def test_causal_lengths_and_positions_count_along_the_axis():
             )
 
 
-@pytest.mark.parametrize("unknown", [False, True], ids=["known sizes", "unknown sizes"])
+@pytest.mark.parametrize(
+    "unknown",
+    [False, pytest.param(True, marks=pytest.mark.tensorflow)],
+    ids=["known sizes", "unknown sizes"],
+)
 @pytest.mark.parametrize(
     "shape", [(1, 3, 5), (2, 1, 5), (2, 3, 1), (1, 1, 5), (1, 3, 1), (2, 1, 1), (1, 3), (2, 1)]
 )
@@ -200,6 +204,7 @@ def test_mask_objects_count_the_rows_of_the_folded_batch(name):
             layer(image, image, attention_mask=ROWS[name](rows))
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("rows", [2, 3])
 @pytest.mark.parametrize("path", ["dense", "streamed"])
 @pytest.mark.parametrize("name", ROWS)

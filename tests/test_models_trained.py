@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.tensors import numpy
+from tests.tensors import BACKEND, numpy
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -116,6 +116,10 @@ def test_a_subclass_may_build_layers_of_its_own_in_its_call(case):
     assert not np.array_equal(numpy(model.extra.kernel), before)
 
 
+@pytest.mark.skipif(
+    BACKEND != "tensorflow",
+    reason="about an error of Keras's on TensorFlow: elsewhere it has any model's average be zeros",
+)
 @pytest.mark.slow(keep=1)
 def test_without_a_step_no_average_is_taken_for_weights(case):
     model = case.make()

@@ -10,7 +10,7 @@ from keras import ops
 import tfattn
 from tests import reference
 from tests.processes import printed
-from tests.tensors import both_ways, numpy
+from tests.tensors import both_ways, dtype_of, numpy
 from tests.test_multi_head import draw
 from tfattn.layers.attention.projection import from_heads, to_heads
 
@@ -287,7 +287,7 @@ def test_a_layer_under_such_a_map_keeps_its_own_default():
     finally:
         keras.config.set_dtype_policy("float32")
     layer = tfattn.MultiHeadAttention.from_config(config)
-    assert layer(draw(B, T, D), draw(B, T, D)).dtype == "bfloat16"
+    assert dtype_of(layer(draw(B, T, D), draw(B, T, D))) == "bfloat16"
 
 
 def test_keras_still_takes_the_names_of_policies_whose_map_has_no_default(tmp_path):

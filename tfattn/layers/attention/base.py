@@ -203,6 +203,14 @@ class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
             "and those of every layer of a model with `tfattn.attention_weights(model, inputs)`"
         )
 
+    if keras.backend.backend() == "torch":
+
+        def __getattr__(self, name: str) -> Any:
+            # A module's own would say that there is no such attribute, whatever a property raises.
+            if name == "attention_weights":
+                return AttentionLayer.attention_weights.fget(self)
+            return super().__getattr__(name)
+
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
 
