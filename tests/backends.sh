@@ -8,7 +8,8 @@
 #   oldest  on TensorFlow, with the lowest versions of what setup.cfg installs
 #
 # Alone it runs what is quick: conformance, masks and a part of the rest, of each the quick tier. `all`
-# runs every file that is listed here, whole. `install` makes the environment and no more.
+# runs everything, whole; on `oldest` every file that is listed here. `install` makes the environment
+# and no more.
 #
 # Environments are made once, in .venv-NAME. With the variable PYTHON it takes the environment of that
 # interpreter instead; for jax and torch a TensorFlow that is installed there is hidden. The status
@@ -36,21 +37,32 @@ decoding="tests/test_decoding.py tests/test_decoding_beams.py tests/test_decodin
 streaming="tests/test_checkpointed.py tests/test_path_scope.py tests/test_log_sum_exp.py
   tests/test_benchmark_gpu.py"
 story="tests/test_without_tensorflow.py tests/test_plot.py"
+small="tests/test_errors.py tests/test_nonsense.py tests/test_order_of_arguments.py
+  tests/test_keras_arguments.py tests/test_keras_promises.py tests/test_guard.py
+  tests/test_ranges.py tests/test_recording.py tests/test_feed_forward.py tests/test_norm.py
+  tests/test_nadaraya_watson.py tests/test_positional.py tests/test_recurrent.py
+  tests/test_logit_factors.py tests/test_models_trained.py tests/test_quantization.py
+  tests/test_decoding_best.py tests/test_decoding_past.py tests/test_simcut.py
+  tests/test_training_averaging.py tests/test_training_bleu.py tests/test_training_files.py
+  tests/test_training_metrics.py tests/test_step_cost.py"
 every="tests/conformance $core $layers $models $training $decoding"
 case $name in
-  jax) backend=jax every="$every $streaming $story tfattn" ;; # tfattn: its docstrings
-  torch) backend=torch every="$every $streaming $story tfattn" ;;
-  oldest) backend=tensorflow ;;
+  jax | torch) backend=$name every+=" $streaming $story $small" everything="tests tfattn" ;;
+  oldest) backend=tensorflow everything=$every ;;
   *) echo "jax, torch or oldest? Received: $name" >&2 && exit 2 ;;
 esac
 
 # What is left out then: what takes longest beside what it tells of a backend.
 left_out="tests/test_attention_positions.py tests/test_language_model.py
   tests/test_transformer_decoding.py tests/test_multi_head.py tests/test_blocks.py
-  tests/test_parts.py tests/test_decoding_rules_compiled.py tfattn"
+  tests/test_parts.py tests/test_decoding_rules_compiled.py"
 if [ "$name" = jax ]; then # which compiles whatever it computes
   left_out+=" tests/test_biases.py tests/test_merging.py tests/test_normalizers.py
-    tests/test_log_sum_exp.py tests/test_decoding_beam_rules.py tests/test_benchmark_gpu.py"
+    tests/test_log_sum_exp.py tests/test_decoding_beam_rules.py tests/test_benchmark_gpu.py
+    tests/test_nonsense.py tests/test_order_of_arguments.py tests/test_keras_arguments.py
+    tests/test_keras_promises.py tests/test_feed_forward.py tests/test_norm.py
+    tests/test_nadaraya_watson.py tests/test_positional.py tests/test_recurrent.py
+    tests/test_simcut.py"
 elif [ "$name" = oldest ]; then # TensorFlow, on whose newest everything runs
   left_out+=" tests/test_biases.py tests/test_merging.py tests/test_normalizers.py
     tests/test_decoding_rules.py tests/test_decoding_required.py tests/test_decoding_beam_rules.py"
@@ -139,20 +151,19 @@ PYTHON
   "$python" -c "import importlib.util as u; assert u.find_spec('tensorflow') is None"
 fi
 echo "$name: $("$python" -c "import keras; print('Keras', keras.__version__)") on $backend, $tensorflow"
-if [ $# -eq 0 ] || [ "$1" = all ]; then
+if [ $# -eq 0 ]; then
   tests=()
   for file in $every; do
-    [ $# -gt 0 ] || [[ " "$(echo $left_out)" " != *" $file "* ]] || continue
-    tests+=("$file")
+    [[ " "$(echo $left_out)" " == *" $file "* ]] || tests+=("$file")
   done
-  if [ $# -eq 0 ]; then
-    # Compiling takes most of the time on JAX, and another run finds what this one compiled.
-    export JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$PWD/out/compiled
-    export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
-    # The quick tier has one row a class of the conformance table.
-    set -- --quick --numprocesses 2 --dist loadfile "${tests[@]}"
-  else
-    set -- --full --numprocesses 2 --dist loadfile "${tests[@]}"
-  fi
+  # Compiling takes most of the time on JAX, and another run finds what this one compiled.
+  export JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$PWD/out/compiled
+  export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
+  # The quick tier has one row a class of the conformance table.
+  set -- --quick --numprocesses 2 --dist loadfile "${tests[@]}"
+elif [ "$1" = all ]; then
+  shift
+  read -ra tests <<<"$(echo $everything)"
+  set -- --full --numprocesses 2 --dist loadfile "${tests[@]}" "$@"
 fi
 "$python" -m pytest --quiet -rs "$@"

@@ -520,5 +520,5 @@ def check_layer(choose: Choose) -> None:
 
 
 def assert_close(name: str, this: Any, that: np.ndarray, tolerance: float) -> None:
-    this = np.asarray(ops.cast(as_tensor(this), "float64"))
+    this = np.asarray(numpy(as_tensor(this)), "float64")
     np.testing.assert_allclose(this, that, tolerance, tolerance, err_msg=name)

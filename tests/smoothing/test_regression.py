@@ -523,6 +523,7 @@ def test_blas_has_one_thread_in_a_call_and_as_many_as_before_after_calls_that_ov
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX's: the child asks it nothing
 def test_a_fork_after_a_prediction_in_threads_predicts_too(monkeypatch):
     monkeypatch.setattr(tiles, "THREADED", 1)
     x, y = plane(n=600)
