@@ -5,6 +5,7 @@ docstring examples, and the same seed at the start of each test.
 import ast
 import collections
 import gc
+import importlib.util
 import os
 from pathlib import Path
 
@@ -49,6 +50,7 @@ ABOUT_TENSORFLOW = "about TensorFlow: tf.function, SavedModel, tf.data, or the s
 
 # TensorFlow's own path. It is imported only where TensorFlow is the backend.
 ONLY_TENSORFLOW = ("tfattn/core/paths/blockwise", "tfattn/training/streamed")
+ONLY_JAX = ("tests/distributed/products",)  # a program that a test starts
 
 
 def pytest_addoption(parser):
@@ -80,9 +82,11 @@ def pytest_runtest_setup(item):
 
 
 def pytest_ignore_collect(collection_path):
+    path = collection_path.relative_to(TESTS.parent).as_posix()
+    without = ONLY_JAX if importlib.util.find_spec("jax") is None else ()
     if keras.backend.backend() != "tensorflow":
-        path = collection_path.relative_to(TESTS.parent).as_posix()
-        return path.startswith(ONLY_TENSORFLOW) or None
+        without += ONLY_TENSORFLOW
+    return path.startswith(without) or None
 
 
 @pytest.hookimpl(wrapper=True)

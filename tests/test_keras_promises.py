@@ -140,7 +140,8 @@ def test_initializers_regularizers_and_constraints_reach_every_map():
         assert np.all(numpy(weight) == 1)
         assert isinstance(weight.constraint, keras.constraints.NonNeg)
         strength = 0.25 if weight.name == "bias" else 0.5
-        assert float(numpy(weight.regularizer(weight))) == pytest.approx(strength * np.prod(weight.shape))
+        penalty = numpy(weight.regularizer(weight))
+        assert penalty == pytest.approx(strength * np.prod(weight.shape))
     assert len(layer.losses) == 10
 
 

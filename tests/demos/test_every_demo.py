@@ -7,6 +7,7 @@ import pytest
 
 from tests.demos.running import DEMOS, run
 
+WITH_TENSORFLOW = ("hard_attention", "kernel_regression", "residuals_and_norms")
 NAMES = sorted(path.stem for path in DEMOS.iterdir() if path.suffix == ".py")
 
 
@@ -66,7 +67,13 @@ def test_a_lesson_is_read_from_top_to_bottom(name):
     assert not [node for node in ast.walk(tree) if isinstance(node, defined)]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.tensorflow] * (name in WITH_TENSORFLOW))
+        for name in NAMES
+    ],
+)
 def test_help_names_the_options(name, tmp_path, capsys, monkeypatch):
     shown = []
     monkeypatch.setattr(

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.tensorflow  # in which the demo is written
+
 
 @pytest.mark.slow
 def test_all_three_learn_what_a_blind_pick_does_not_know(story):

@@ -5,6 +5,8 @@ import pytest
 
 from tests.demos.running import result, run
 
+pytestmark = pytest.mark.tensorflow  # in which the demo is written
+
 NAME = "kernel_regression"
 
 

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.tensorflow  # in which the demo is written
+
 DEPTH = 24
 # The share of a token's or a gradient's squared length that a fresh network of Glorot's weights
 # passes on: the maps are D by 4 D, so a weight has variance 2 / (D + 4 D), and ReLU halves.

@@ -198,6 +198,7 @@ def test_a_run_goes_on_with_its_own_vocabularies_alone(refused, folder):
 
 
 @pytest.mark.slow
+@pytest.mark.tensorflow
 def test_a_model_of_which_the_record_says_nothing_is_taken(out, capsys):
     forget(out)
     translator("export", "--to", "saved_model", *OUT)
