@@ -12,7 +12,8 @@ from tests.small_vocabulary import V, assert_alike, blocks
 from tests.tensors import FLOAT64, tf
 from tfattn._factors import Factors
 
-pytestmark = pytest.mark.usefixtures("dense_path")
+# Which TensorFlow alone does without its logits.
+pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("dense_path")]
 
 B, S, T = 3, 5, 7
 
@@ -95,7 +96,6 @@ def test_a_model_inside_a_functional_one_needs_no_logits_either(without_logits):
     assert np.isfinite(trained(outer)[0]).all()
 
 
-@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_logits_that_are_asked_for_are_computed(without_logits):
     model, any_shape = new_model(), tf.TensorSpec((None, None), "int32")
@@ -132,7 +132,6 @@ def test_an_output_layer_of_ones_own_gives_no_factors():
     assert factors_in_a_graph(model) is None
 
 
-@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_an_adapted_output_layer_gives_the_adapted_matrix():
     model = new_model()
@@ -174,7 +173,6 @@ def test_an_output_layer_without_bias_has_factors_without_one():
     assert factors_in_a_graph(model).bias is None
 
 
-@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_accuracy_of_logits_that_exist_anyway_is_theirs(without_logits):
     model, metric = new_model(), tfattn.MaskedAccuracy()

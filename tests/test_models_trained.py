@@ -59,6 +59,7 @@ def compiled(model, optimizer="adam"):
     return model
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_a_training_step_is_traced_once(case):
     traces = []

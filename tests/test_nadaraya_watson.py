@@ -152,7 +152,7 @@ def test_training_moves_the_bandwidth_towards_the_right_one():
     model.compile(keras.optimizers.Adam(0.1), "mse")
     history = model.fit(x, heights, epochs=61, verbose=0).history["loss"]
     assert history[-1] < 0.05 * history[0]
-    assert 0 < float(layer.current_bandwidth()) < 0.5
+    assert 0 < numpy(layer.current_bandwidth()) < 0.5
 
 
 def test_a_bandwidth_that_is_not_trained_stays():

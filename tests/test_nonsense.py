@@ -1070,7 +1070,7 @@ TABLE = [
     row(
         "data.shard_batches",
         data.shard_batches,
-        batches=(New(lambda: tf.data.Dataset.range(3).batch(2)), SIZE),
+        batches=(New(lambda: data.token_batches(PAIRS, WORDS, WORDS, 16)), SIZE),
         num_shards=(2, SIZE),
         shard=(0, COUNT),
         row_multiple=(1, SIZE),
@@ -1087,7 +1087,7 @@ TABLE = [
     row(
         "data.rdrop_batches",
         data.rdrop_batches,
-        batches=(New(lambda: tf.data.Dataset.range(3).batch(2)), SIZE),
+        batches=(New(lambda: data.token_batches(PAIRS, WORDS, WORDS, 16)), SIZE),
     ),
     row("path", tfattn.path, path=("dense", OPTIONAL)),
     # Weights from elsewhere.

@@ -181,7 +181,7 @@ FRESH = """
 import keras, numpy, tfattn
 
 model = keras.models.load_model("model.keras")
-numpy.save("output.npy", model(numpy.load("tokens.npy")))
+numpy.save("output.npy", keras.ops.convert_to_numpy(model(numpy.load("tokens.npy"))))
 """
 
 

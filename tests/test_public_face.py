@@ -9,6 +9,7 @@ import pytest
 
 import tfattn
 from tests.processes import printed
+from tests.tensors import BACKEND
 from tfattn.layers.attention.base import AttentionLayer
 
 # The design's table of public names, as far as this stage goes.
@@ -116,7 +117,7 @@ assert np.abs(output - wanted).max() < 1e-5, np.abs(output - wanted).max()
 """
 
 
-def fresh(script, backend="tensorflow", blocked=()):
+def fresh(script, backend=BACKEND, blocked=()):
     """Runs a script in a process of its own and returns what it prints."""
     script = f"BLOCKED = {tuple(blocked)!r}\n{WATCH}\n{script}"
     return printed("-c", script, KERAS_BACKEND=backend, TF_CPP_MIN_LOG_LEVEL="3")
@@ -212,6 +213,7 @@ def test_an_import_asks_for_nothing_optional():
     assert "keras" in asked
 
 
+@pytest.mark.tensorflow
 @pytest.mark.slow
 def test_layers_are_used_and_trained_without_asking_for_tensorflow():
     """But for what lets go of the gradients that TensorFlow's registry would keep for ever."""

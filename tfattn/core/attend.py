@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.core import biases, softmax
+from tfattn.core import biases, softmax, symbolic
 from tfattn.core.floats import given_floats
 from tfattn.core.guard import zero_hidden
 from tfattn.core.masks import hooks
@@ -174,7 +174,7 @@ def _operands(query, value, key, score):
     for name, x in (("key", key), ("value", value)):
         hint = f" ({_ORDER})" if name == "key" and len(x.shape) in (1, 2) else ""
         _checks.rank("attend", name, x.shape, (rank,), letters + hint)
-        _checks.same_batch("attend", name, x.shape, "query", query.shape)
+        symbolic.check_batch("attend", name, x.shape, "query", query.shape)
     for name, x in (("query", query), ("key", key)):
         _checks.has_width("attend", name, x.shape)
     if facts_of(score).is_product:

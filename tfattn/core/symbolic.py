@@ -7,7 +7,10 @@ from typing import Any
 
 import keras
 
-__all__ = ["asking_for", "known_size", "known_sizes", "only_shapes_are_asked_for"]
+from tfattn import _checks
+from tfattn._types import Shape
+
+__all__ = ["asking_for", "check_batch", "known_size", "known_sizes", "only_shapes_are_asked_for"]
 
 # Whether what a layer is asked about has unknown sizes only in its first axis, the batch.
 _lengths_are_known: contextvars.ContextVar[bool] = contextvars.ContextVar(
@@ -47,9 +50,19 @@ def known_size(size: Any) -> int | None:
     return size if isinstance(size, int) else None
 
 
+def check_batch(who: str, argument: str, shape: Shape, other_name: str, other: Shape) -> None:
+    """Raises where two shapes begin with batch sizes that are known, and not the same."""
+    shape, other = ((_known_batch(x), *x[1:]) for x in (shape, other))
+    _checks.same_batch(who, argument, shape, other_name, other)
+
+
+def _known_batch(shape: Sequence[Any]) -> int | None:
+    is_made_up = keras.backend.backend() == "torch" and only_shapes_are_asked_for()
+    return None if is_made_up else known_size(shape[0])
+
+
 def known_sizes(shape: Sequence[Any]) -> tuple[int | None, ...]:
     """The shape `(B, T, S)` or `(B, H, T, S)` of scores, whose heads are known at all times."""
-    is_made_up = keras.backend.backend() == "torch" and only_shapes_are_asked_for()
-    batch = None if is_made_up else known_size(shape[0])
+    batch = _known_batch(shape)
     heads = tuple(shape[1:2]) if len(shape) == 4 else ()
     return (batch, *heads, *map(known_size, shape[-2:]))

@@ -80,6 +80,11 @@ class CheckedCall:
                 _checks.array(who, name, value, letters, booleans=name in _MASKS)
                 if axes:
                     _check_axes(who, name, value.shape, axes, letters, sizes)
+            else:
+                for array in keras.tree.flatten(value):
+                    if isinstance(array, np.ndarray) and array.dtype.kind in "USO":
+                        received = f"{array.dtype.name}, of shape {array.shape}"
+                        _checks.fail(who, name, "hold numbers", received)
 
 
 def _with_names(dtype: Any) -> Any:

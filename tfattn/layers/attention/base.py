@@ -7,7 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import biases, masks, pairs, softmax
+from tfattn.core import biases, masks, pairs, softmax, symbolic
 from tfattn.core.attend import attend
 from tfattn.core.biases import Bias
 from tfattn.core.floats import floating, given_tensor
@@ -230,7 +230,7 @@ class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
             ("key", key_shape, of_key),
         ):
             _checks.rank(who, name, shape, (3,), letters)
-            _checks.same_batch(who, name, shape, "query", query_shape)
+            symbolic.check_batch(who, name, shape, "query", query_shape)
             _checks.has_width(who, name, shape)
         _checks.same_size(who, "key", key_shape[1], "value", value_shape[1])
 

@@ -14,7 +14,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import kernels, products, scores
+from tfattn.core import kernels, products, scores, symbolic
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.parts import PartsOfItsOwn, deserialized, serialized, spec_of_call
 
@@ -77,7 +77,7 @@ class Score(CheckedCall, keras.layers.Layer):
             _checks.rank(who, "query", query.shape, (3, 4), "(B, T, D) or (B, H, T, D)")
             letters = "(B, S, D)" if len(query.shape) == 3 else "(B, G, S, D)"
             _checks.rank(who, "key", key.shape, (len(query.shape),), letters)
-            _checks.same_batch(who, "key", key.shape, "query", query.shape)
+            symbolic.check_batch(who, "key", key.shape, "query", query.shape)
             for name, operand in (("query", query), ("key", key)):
                 _checks.has_width(who, name, operand.shape)
 
