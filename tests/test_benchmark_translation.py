@@ -10,6 +10,8 @@ import pytest
 import tfattn
 from tfattn.translator.folder import Folder, vocabulary_fingerprints
 
+pytestmark = pytest.mark.tensorflow  # in which the benchmark trains
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 

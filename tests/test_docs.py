@@ -134,9 +134,15 @@ SLOW = {
 }
 
 
+# They export, and print TensorFlow's tensors.
+ABOUT_TENSORFLOW = {"docs/save-export-serve.md", "docs/coming-from-d2l.md"}
+
+
 def _case(page):
     name = page.relative_to(ROOT).as_posix()
-    return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
+    marks = [pytest.mark.slow] * (name in SLOW)
+    marks += [pytest.mark.tensorflow] * (name in ABOUT_TENSORFLOW)
+    return pytest.param(page, id=name, marks=marks)
 
 
 @pytest.mark.parametrize("page", [_case(page) for page in sorted(PAGES) if run_blocks.blocks(page)])
