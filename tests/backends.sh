@@ -41,7 +41,7 @@ small="tests/test_errors.py tests/test_nonsense.py tests/test_order_of_arguments
   tests/test_keras_arguments.py tests/test_keras_promises.py tests/test_guard.py
   tests/test_ranges.py tests/test_recording.py tests/test_feed_forward.py tests/test_norm.py
   tests/test_nadaraya_watson.py tests/test_positional.py tests/test_recurrent.py
-  tests/test_logit_factors.py tests/test_models_trained.py tests/test_quantization.py
+  tests/test_models_trained.py tests/test_quantization.py
   tests/test_decoding_best.py tests/test_decoding_past.py tests/test_simcut.py
   tests/test_training_averaging.py tests/test_training_bleu.py tests/test_training_files.py
   tests/test_training_metrics.py tests/test_step_cost.py"
@@ -62,7 +62,7 @@ if [ "$name" = jax ]; then # which compiles whatever it computes
     tests/test_nonsense.py tests/test_order_of_arguments.py tests/test_keras_arguments.py
     tests/test_keras_promises.py tests/test_feed_forward.py tests/test_norm.py
     tests/test_nadaraya_watson.py tests/test_positional.py tests/test_recurrent.py
-    tests/test_simcut.py"
+    tests/test_simcut.py tests/test_training_metrics.py"
 elif [ "$name" = oldest ]; then # TensorFlow, on whose newest everything runs
   left_out+=" tests/test_biases.py tests/test_merging.py tests/test_normalizers.py
     tests/test_decoding_rules.py tests/test_decoding_required.py tests/test_decoding_beam_rules.py"
