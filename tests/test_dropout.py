@@ -73,7 +73,14 @@ def test_everything_else_is_kerass():
     layer = Dropout(0.3)
     np.testing.assert_array_equal(layer(ONES[0]), ONES[0])
     np.testing.assert_array_equal(Dropout(0.0)(ONES[0], training=True), ONES[0])
-    assert not np.any(Dropout(1.0)(ONES[0], training=True))
     output = np.asarray(Dropout(0.5, noise_shape=(None, 1, None))(ONES[:5], training=True))
     np.testing.assert_array_equal(output, np.broadcast_to(output[:, :1], output.shape))
     assert isinstance(layer, keras.layers.Dropout)
+
+
+def test_a_rate_of_one_drops_everything():
+    try:
+        keras.layers.Dropout(1.0)(ONES[0], training=True)
+    except ValueError:
+        pytest.skip("about newer versions of Keras, which take such a rate in a call")
+    assert not np.any(Dropout(1.0)(ONES[0], training=True))
