@@ -17,7 +17,7 @@ __all__ = ["CTranslate2"]
 class CTranslate2:
     """Translates by CTranslate2, from a folder that `tfattn.convert.to_ctranslate2` wrote.
 
-        served = tfattn.convert.CTranslate2("served", intra_threads=2)
+        served = tfattn.convert.CTranslate2("served", intra_threads=1, inter_threads=2)
         served.translate(["a cat sees a bird"], num_beams=5)
 
     Its greedy search writes what `tfattn.translate` writes. Its beam search gives hypotheses the
