@@ -834,7 +834,7 @@ BREAKS = [
     Break(
         "unspaced-sentence",
         "tfattn/data/vocabulary.py",
-        "if tokenizers.is_whole_sentence(words):",
+        "if tokenizers.is_whole_sentence(unknown, known):",
         "if False:",
         "tests/test_data_tokenizers.py::"
         "test_a_sentence_of_one_unknown_word_is_refused_and_an_unknown_word_is_not",
@@ -1693,8 +1693,8 @@ BREAKS = [
     Break(
         "blockwise-local-first-off-by-one",
         "tfattn/core/paths/blockwise/local.py",
-        "sizes, side, first, count, log_sum_exp)",
-        "sizes, side, first + 1, count, log_sum_exp)",
+        "sizes, side, first, count, most_scores, log_sum_exp)",
+        "sizes, side, first + 1, count, most_scores, log_sum_exp)",
         "tests/test_blockwise_local.py::"
         "test_every_pair_that_the_mask_leaves_is_in_one_run_and_no_other_is[window]",
         "local first off by one",
@@ -2127,10 +2127,26 @@ BREAKS = [
         "no translation may be empty, as the engine has it",
     ),
     Break(
+        "ctranslate2-model",
+        "tfattn/convert/ctranslate2_folder.py",
+        "written != folders.fingerprints(folder, folders.ENGINE_FILES)",
+        "written != written",
+        "tests/convert/test_ctranslate2.py::test_a_model_of_the_same_sizes_in_its_place_is_refused",
+        "another model of the same sizes translates",
+    ),
+    Break(
+        "stream-joined",
+        "tfattn/decoding/streaming.py",
+        "os.path.commonprefix([before, text])",
+        "text",
+        "tests/test_decoding_stream.py::test_a_word_in_parts_is_given_as_the_tokenizer_joins_it",
+        "a part of a word is given before the next one is joined to it",
+    ),
+    Break(
         "ctranslate2-vocabularies",
         "tfattn/convert/ctranslate2_folder.py",
-        'if theirs != ours or record["tfattn_vocabularies"]',
-        'if theirs != ours and record["tfattn_vocabularies"]',
+        "if theirs != ours or written[:2]",
+        "if theirs != ours and written[:2]",
         "tests/convert/test_ctranslate2.py::test_a_folder_of_other_vocabularies_is_refused",
         "vocabularies of as many words are taken for others",
     ),
