@@ -1,14 +1,16 @@
-"""A trained model in four engines, for `translation.py --model DIR --data DIR`.
+"""A trained model in several engines, for `translation.py --model DIR --data DIR`.
 
-Ours, the same of KerasHub's layers, and CTranslate2 in float32 and in int8 translate test_2016 in
-the batches of `translate`, 64 sentences each: by greedy search, and with five beams. Each has all
-cores, and CTranslate2 a single thread too. Beams are ranked by the mean log-probability of a token,
+Ours, the same of KerasHub's layers, CTranslate2 in float32 and in int8, and for greedy search ONNX
+Runtime, with the loop of docs/serve.md, translate test_2016 in the batches of `translate`, 64
+sentences each: by greedy search, and with five beams. Each has all cores, and CTranslate2 a single
+thread too. Beams are ranked by the mean log-probability of a token,
 but KerasHub's by the sum, since its sampler has no other score; what it writes behind the end of a
 sentence counts too. BLEU is that of the first hypotheses, and "same" counts the sentences that are
 ours, token by token.
 """
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,6 +30,7 @@ ENGINES = (
     *("tfattn", "keras_hub", "ctranslate2 float32", f"ctranslate2 float32{ONE}"),
     *("ctranslate2 int8", f"ctranslate2 int8{ONE}"),
 )
+ONNX = "onnxruntime"  # the page's loop is of greedy search
 PAUSE = 0.3  # seconds: threads of OpenMP keep a core busy for 0.2 after their work
 BEGIN, END = data.Vocabulary.begin_id, data.Vocabulary.end_id
 
@@ -51,7 +54,8 @@ def compare(model: Path, corpus: Path, case: str, rounds: int, every: int) -> No
                 continue
             print_header(f"{name}, {len(pairs)} sentences", "time", *head)
             arguments = ("--worker", f"trained {beams} {model.resolve()}", folder)
-            peers = measure_all(name, ENGINES, arguments, rounds, pause=PAUSE)
+            engines = (*ENGINES, ONNX) if beams == 1 else ENGINES
+            peers = measure_all(name, engines, arguments, rounds, pause=PAUSE)
             batches = _batches(Path(folder))
             found = [_by_source(batches, peer.sample) for peer in peers]
             for peer, translations in zip(peers, found, strict=True):
@@ -90,6 +94,8 @@ def _engine(name: str, beams: int, model: Path, folder: Path) -> Callable[[Batch
         quantization = name.removesuffix(ONE).split()[1]
         threads = 1 if name.endswith(ONE) else os.cpu_count()
         return _of_ctranslate2(folder / quantization, beams, threads)
+    if name == ONNX:
+        return _of_onnxruntime(folder / ONNX)
     ours, _ = Folder(model).load_model()
     if name == "keras_hub":
         return _of_keras_hub(ours, beams)
@@ -138,6 +144,25 @@ def _of_ctranslate2(folder: Path, beams: int, threads: int) -> Callable[[Batch],
     return found
 
 
+def _of_onnxruntime(folder: Path) -> Callable[[Batch], list]:
+    import onnxruntime
+
+    encoder, step = (
+        onnxruntime.InferenceSession(folder / f"{part}.onnx") for part in ("encoder", "step")
+    )
+    greedy = loop_of_the_page()
+    return lambda batch: _rows(greedy(encoder, step, batch.source, batch.max_length, BEGIN, END))
+
+
+def loop_of_the_page() -> Callable[..., np.ndarray]:
+    """`greedy` of docs/serve.md, as readers copy it."""
+    page = (Path(__file__).parents[1] / "docs" / "serve.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"^def greedy.*?(?=^\S)", page, re.MULTILINE | re.DOTALL)
+    variables = {"np": np}
+    exec(code, variables)
+    return variables["greedy"]
+
+
 def _rows(tokens: np.ndarray) -> list[list[int]]:
     """Each row up to its end, or as far as it goes."""
     rows = tokens.astype("int32").tolist()  # floats from KerasHub
@@ -147,10 +172,11 @@ def _rows(tokens: np.ndarray) -> list[list[int]]:
 def _prepare(
     folder: Path, model: Path, pairs: Sequence[tuple[str, str]], every: int
 ) -> list[tuple[str, str]]:
-    """Writes the batches and CTranslate2's folders; returns the pairs that the batches hold."""
+    """Writes the batches and the files of other engines; returns the pairs of the batches."""
     ours, words = Folder(model).load_model()
     for quantization in ("float32", "int8"):
         convert.to_ctranslate2(ours, words, folder / quantization, quantization)
+    convert.to_onnx(ours, words, folder / ONNX)
     recorder = _Recorder()
     translate(recorder, [source for source, _ in pairs], *words, recorder.search)
     batches = recorder.batches[every // 2 :: every]

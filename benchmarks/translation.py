@@ -7,7 +7,8 @@
                                                     test_2016.en, test_2016.de
     python benchmarks/translation.py --model OUT --data DIR
                                                     a trained model of the translator, beside
-                                                    CTranslate2 too (extra `serve`)
+                                                    CTranslate2 and ONNX Runtime too (extras
+                                                    `serve` and `export`)
 
 Needs the extra `bench`. Without `--data` sentences are rows of random ids, as long as those of
 Multi30k are in subwords. Both models have the same weights, in float32, and see the same batches.
@@ -329,8 +330,8 @@ def main() -> None:
         "--model",
         type=Path,
         metavar="DIR",
-        help="folder of a trained translator, in four engines, on test_2016 of --data; cases are "
-        "greedy and five beams",
+        help="folder of a trained translator, in several engines, on test_2016 of --data; cases "
+        "are greedy and five beams",
     )
     parser.add_argument("--rounds", type=int, help="how often each batch is taken by each peer")
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)

@@ -49,9 +49,12 @@ def test_our_peer_takes_the_batches_that_are_prepared(benchmark, monkeypatch, tm
     assert [row.tolist().index(benchmark.Ids.end_id) + 1 for row in tokens] == lengths.tolist()
 
 
+@pytest.mark.filterwarnings("ignore:In the future `np.object`:FutureWarning")  # Keras's
 @pytest.mark.slow
 def test_engines_translate_the_batches_that_are_prepared(benchmark, tmp_path):
     pytest.importorskip("ctranslate2")
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("tf2onnx")
     trained = benchmark.trained_translation
     words = tfattn.data.Vocabulary(["a", "b", "c", "d"])
     folder = Folder(tmp_path)
@@ -66,8 +69,8 @@ def test_engines_translate_the_batches_that_are_prepared(benchmark, tmp_path):
     assert trained._prepare(tmp_path / "served", tmp_path, pairs, every=1) == pairs
     batches = trained._batches(tmp_path / "served")
     found = {}
-    for name in ("tfattn", "ctranslate2 float32", "ctranslate2 int8"):
+    for name in ("tfattn", "ctranslate2 float32", "ctranslate2 int8", trained.ONNX):
         translated = trained._engine(name, 1, tmp_path, tmp_path / "served")
         found[name] = trained._by_source(batches, [translated(batch) for batch in batches])
         assert set(found[name]) == {tuple(words.encode(source)) for source, _ in pairs}
-    assert found["tfattn"] == found["ctranslate2 float32"]
+    assert found["tfattn"] == found["ctranslate2 float32"] == found[trained.ONNX]
