@@ -246,6 +246,10 @@ def test_a_sentence_of_one_unknown_word_is_refused_and_an_unknown_word_is_not():
             words.encode(new)
     assert words.encode("谢谢") == words.encode(KOREAN) == [1]
     assert words.encode("我 喜欢 黑色巧克力") == [4, 5, 1]
+    # A long word beside a known one of its script: the text has spaces.
+    thai = Vocabulary.from_sentences(["ผม ไป โรงเรียน", "เขา ไป บ้าน"])
+    assert thai.encode("ผม ไป มหาวิทยาลัย") == [*thai.encode("ผม ไป"), 1]
+    assert Vocabulary(["彼", "は"]).encode("彼 は コミュニケーション") == [4, 5, 1]
     for tokenizer in (str.split, Characters()):
         assert set(Vocabulary(["a"], tokenizer).encode("我喜欢鱼")) == {1}
 

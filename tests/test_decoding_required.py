@@ -46,6 +46,24 @@ def test_every_result_has_all_required_tokens_however_unlikely(phrases, num_beam
             assert all(reference.contains(row[: limit - 1], phrase) for phrase in lists)
 
 
+def test_a_first_token_that_two_phrases_share_is_a_candidate_for_the_second_too():
+    """Also where the first has it already, and many other tokens are likelier."""
+    size, cheap = 40, np.full((7, 40), -9.0, "float32")
+    cheap[:, 8:], cheap[0, 5], cheap[1, 6] = -1.0, 0.0, 0.0
+    cheap[2, 5], cheap[3, 7] = -3.0, 0.0
+    cheap[3:, 5] = -30.0  # whoever waits pays
+    cheap[:, END], cheap[4:, END] = -9.0, 5.0
+
+    def step(tokens, position, state):
+        rows = ops.take(ops.convert_to_tensor(cheap), ops.minimum(position, 6), axis=0)
+        return ops.broadcast_to(rows, (ops.shape(tokens)[0], size)), state
+
+    own = [rules.RequiredTokens([[5, 6], [5, 7]])]
+    options = {"num_beams": 2, "length_penalty": 0.0, "rules": own, **IDS}
+    found = decoding.beam_search(step, (), 1, 7, **options)
+    assert numpy(found.tokens)[0, 0].tolist()[:5] == [5, 6, 5, 7, END]
+
+
 # No sequence begins as another one ends.
 @pytest.mark.slow(keep=2)
 @pytest.mark.parametrize("phrases", [[5, 6], [5, 5], [4, 5, 4], [[4], [5, 3]]], ids=str)

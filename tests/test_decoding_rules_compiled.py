@@ -31,7 +31,6 @@ def counting_calls(calls):
 
 VARIED = {
     "repetition penalty": [rules.RepetitionPenalty(number) for number in (1.0, 1.5, 3.0)],
-    "n-grams": [rules.NoRepeatNgrams(2)] * 3,
     "forbidden": [rules.ForbiddenTokens([[3, number], 4]) for number in (3, 4, 5)],
     "prefix": [rules.TargetPrefix([number, 3]) for number in (3, 4, 5)],
     "required": [rules.RequiredTokens([number, [3, number]]) for number in (3, 4, 5)],
@@ -62,9 +61,11 @@ def test_another_number_or_token_of_a_rule_is_no_new_trace(name, search):
 def test_another_kind_of_rule_or_another_order_is_another_trace():
     calls, table = [], tables(0, 3, 7)
     step, first, second = counting_calls(calls), rules.MinLength(2), rules.MinP(0.1)
-    for some in ([], [first], [second], [first, second], [second, first]):
+    sizes = [[rules.NoRepeatNgrams(n)] for n in (2, 3)]  # each compares so many places
+    different = ([], [first], [second], [first, second], [second, first], *sizes)
+    for some in (*different, *different):
         decoding.greedy_search(step, table, 3, 7, rules=some, **IDS)
-    assert len(calls) == 5 * CALLS_A_TRACE
+    assert len(calls) == 7 * CALLS_A_TRACE
 
 
 @pytest.mark.tensorflow

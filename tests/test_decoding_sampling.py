@@ -138,6 +138,11 @@ def test_a_seed_is_the_same_result_and_another_seed_another():
     assert (first == again).all() and (first != other).any()
 
 
+def test_a_seed_of_numpy_is_that_number():
+    wanted = drawn(rows=23, length=7, seed=5)
+    np.testing.assert_array_equal(drawn(rows=23, length=7, seed=np.int64(5)), wanted)
+
+
 def test_a_seed_generator_goes_on_from_call_to_call():
     def two(seed):
         generator = keras.random.SeedGenerator(seed)

@@ -6,6 +6,7 @@ import pathlib
 import re
 import resource
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -83,6 +84,30 @@ def test_each_sentence_is_translated_in_its_place(search):
     assert translate(sentences, search=search, batch_size=16) == [
         word_for_word(sentence) for sentence in sentences
     ]
+
+
+class Undecided:
+    """All tokens are as likely as each other."""
+
+    def encode(self, source, max_length):
+        return {"source": ops.convert_to_tensor(source)}
+
+    def step(self, tokens, position, state):
+        return ops.zeros((ops.shape(tokens)[0], len(GERMAN))), state
+
+
+def test_a_seed_is_that_of_all_batches_and_not_of_each_anew():
+    def drawn(seed):
+        search = functools.partial(decoding.sample, seed=seed)
+        options = {"model": Undecided(), "batch_size": 32, "max_length": 7}
+        return translate(["one"] * 64, search=search, **options)
+
+    found = drawn(1)
+    assert found[:32] != found[32:]
+    assert drawn(1) == found != drawn(2)
+    assert drawn(keras.random.SeedGenerator(1)) == found
+    with pytest.raises(ValueError, match="^sample: `seed` must be an integer of at least 0"):
+        drawn(-1)
 
 
 def test_an_empty_line_is_empty_and_does_not_reach_the_model():

@@ -146,6 +146,21 @@ def test_prompts_of_several_lengths_are_each_gone_on_from_as_if_alone(name):
         np.testing.assert_array_equal(alone[0], written[row])
 
 
+@pytest.mark.parametrize("name", SEARCHES)
+def test_rules_see_a_prompt_and_leave_it_as_it_is(name):
+    model, prompts = small(num_layers=1), texts()
+    prompts[1] = 5, 6, 5, 6, 5, 6, 7
+    own = [tfattn.rules.NoRepeatNgrams(2), tfattn.rules.ForbiddenTokens([7])]
+    written = numpy(SEARCHES[name](model.step, model.encode(prompts, L), B, L, rules=own))
+    np.testing.assert_array_equal(written[:, :T][prompts != 0], prompts[prompts != 0])
+    for row, prompt in zip(written.tolist(), prompts, strict=True):
+        count = np.count_nonzero(prompt)
+        text = [token for token in row if token != 0]
+        bigrams = list(zip(text, text[1:], strict=False))
+        assert 7 not in text[count:] and len(text) > count
+        assert not {*bigrams[: count - 1]} & {*bigrams[count - 1 :]}
+
+
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("max_length", [None, L])
 def test_greedy_search_goes_on_as_a_plain_loop_over_the_model(max_length):

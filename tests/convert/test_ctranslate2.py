@@ -236,9 +236,16 @@ def test_the_engine_itself_loads_the_folder(folder, engine):
 
 @pytest.mark.parametrize("quantization", ["int8", "int8_float32", "int16", "float16", "float32"])
 def test_it_is_quantised(quantization, plain, engine, tmp_path):
-    to_ctranslate2(plain, [SOURCE, TARGET], tmp_path / "new", quantization)
-    found = CTranslate2(tmp_path / "new").translate(SENTENCES)
+    sizes = {}
+    for name in (None, quantization):
+        to_ctranslate2(plain, [SOURCE, TARGET], tmp_path / str(name), name)
+        sizes[name] = (tmp_path / str(name) / "model.bin").stat().st_size
+    found = CTranslate2(tmp_path / quantization).translate(SENTENCES)
     assert [bool(line) for line in found] == [bool(line) for line in SENTENCES]
+    in_matrices = sum(np.prod(w.shape) for w in plain.weights if len(w.shape) > 1)
+    spared = {"int8": 3, "int8_float32": 3, "int16": 2, "float16": 2, "float32": 0}[quantization]
+    fewer = sizes[None] - sizes[quantization]
+    assert fewer > 0.5 * spared * in_matrices if spared else fewer == 0
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
@@ -368,7 +375,7 @@ def test_parts_of_other_classes_are_refused(tmp_path):
 
 
 def test_a_model_without_weights_or_with_quantised_ones_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="`layer` must be built"):
+    with pytest.raises(ValueError, match="`model` must be built"):
         model = tfattn.Transformer(17, 19, **SIZES, block=block())
         to_ctranslate2(model, [SOURCE, TARGET], tmp_path / "new")
     model = built(block=block())

@@ -218,7 +218,7 @@ def test_what_does_not_fit_is_refused(tmp_path):
     pytest.importorskip("tf2onnx")
     with pytest.raises(ValueError, match="to_onnx: `model` must be a Transformer"):
         to_onnx(keras.layers.Dense(3), [SOURCE, TARGET], tmp_path / "new")
-    with pytest.raises(ValueError, match="`layer` must be built"):
+    with pytest.raises(ValueError, match="`model` must be built"):
         model = tfattn.Transformer(17, 19, num_layers=1, width=12, block=PLAIN)
         to_onnx(model, [SOURCE, TARGET], tmp_path / "new")
     with pytest.raises(ValueError, match=r"`vocabularies\[0\]` must have 17 entries"):

@@ -1,7 +1,10 @@
 """Lines to translate: from a terminal, a pipe or a file, raw or split, whole or in pieces."""
 
+import gzip
 import io
+import os
 import sys
+import threading
 
 import pytest
 
@@ -89,6 +92,57 @@ def test_a_file_is_translated_line_by_line(asked, written, tmp_path):
     path.write_bytes("a\u2028b\n\nö \xff".encode("latin-1", "ignore") + "ö\n".encode())
     first, second, third, end = written(path)
     assert (first, second, end) == ("AB", "", "") and third.endswith("Ö")  # a broken byte is no end
+
+
+def test_a_file_is_read_as_the_files_of_a_training_are(asked, written, tmp_path):
+    text = "\ufeffa\rb\r\nc\n".encode()
+    (tmp_path / "plain").write_bytes(text)
+    (tmp_path / "packed").write_bytes(gzip.compress(text))
+    for path in (tmp_path / "plain", tmp_path / "packed"):
+        assert written(path) == ["A\rB", "C", ""]
+    assert written(text=text.decode()) == ["A\rB", "C", ""]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name")
+def test_a_pipe_with_a_name_is_a_file(asked, written, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    write = (tmp_path / "pipe").write_text  # which waits for who reads
+    threading.Thread(target=write, args=("a\nb\n",), daemon=True).start()
+    assert written(tmp_path / "pipe") == ["A", "B", ""]
+
+
+def test_an_error_names_the_line_that_it_is_about(monkeypatch, capsys, tmp_path):
+    def translate(model, sentences, *_):
+        if "c" in sentences:
+            raise ValueError("translate: `sentences[0]` must not be c; see sentences[0].")
+        return sentences
+
+    monkeypatch.setattr(report, "translate", translate)
+    monkeypatch.setattr(lines, "AT_ONCE", 2)
+    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, SPLIT))
+    (tmp_path / "lines").write_text("a\nb\nc\nd\n")
+    assert status("translate", tmp_path / "lines") == 1
+    output, error = capsys.readouterr()
+    assert output == "a\nb\n"
+    assert error == "error: lines 3 to 4: translate: line 3 must not be c; see line 3.\n"
+
+
+@pytest.mark.parametrize("packed", [gzip.compress(b"a\n" * 999)[:-9], b"\x1f\x8b\x08 and so on"])
+def test_a_damaged_file_is_refused_in_one_line(monkeypatch, asked, capsys, tmp_path, packed):
+    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, SPLIT))
+    (tmp_path / "lines.gz").write_bytes(packed)
+    assert status("translate", tmp_path / "lines.gz") == 1
+    assert capsys.readouterr().err == f"error: {tmp_path}/lines.gz holds damaged gzip data\n"
+
+
+def test_raw_text_of_a_language_without_spaces_is_refused(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Typed("a\n", False))
+    monkeypatch.setattr(Folder, "load_model", lambda folder: (None, SPLIT))
+    monkeypatch.setattr(Folder, "read_record", lambda _: {"settings": {"languages": ["en", "zh"]}})
+    assert status("translate", "--raw") == 1
+    error = capsys.readouterr().err
+    begin = "error: --raw, which is for text in the form of Moses: Moses: `language` must be"
+    assert error.startswith(begin)
 
 
 @pytest.mark.parametrize(

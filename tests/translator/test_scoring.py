@@ -45,6 +45,16 @@ def test_one_run_has_a_row(echoes, capsys):
     }
 
 
+def test_the_result_tells_what_was_asked_of_the_search(echoes, capsys):
+    asked = {"no_repeat_ngrams": 3, "max_length": 20, "sentences": 1}
+    options = [word for name, n in asked.items() for word in (f"--{name.replace('_', '-')}", n)]
+    translator("score", "--out", "seed0", "--parts", "val", "val", *options)
+    output = capsys.readouterr().out
+    assert output.split()[:1] == ["val"] and output.split()[1] == "seed0"
+    found = {"beam": 1, "length_penalty": 1.0, **asked, "runs": {"seed0": {"val": 100.0}}}
+    assert result(output) == found
+
+
 def test_several_runs_have_a_mean_and_a_standard_deviation(echoes, capsys):
     translator("score", "--out", *echoes)
     output = capsys.readouterr().out

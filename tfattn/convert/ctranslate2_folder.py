@@ -103,7 +103,7 @@ class CTranslate2:
             length_penalty: number of at least 0.
             batch_size: positive int, the most sentences at a time.
             max_length: positive int, the most tokens to write for a sentence. Defaults to that of
-                `tfattn.translate`.
+                `tfattn.translate`, or to the attribute `max_length` where that is less.
         Returns:
             A list of strings, in the order of `sentences`; "" for an empty one.
         Raises:

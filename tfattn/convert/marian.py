@@ -128,7 +128,7 @@ def to_marian(model: Transformer) -> dict[str, np.ndarray]:
     """
     who = "to_marian"
     weights.check_type(who, "model", model, (Transformer,))
-    weights.check_built(who, model)
+    weights.check_built(who, model, "model")
     for block in (*model.encoder.blocks, *model.decoder.blocks):
         sizes = blocks.plain(who, block)
         only = "only layer normalisation after each sublayer, with an epsilon of 1e-5, is there"

@@ -56,7 +56,7 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
     who = "to_onnx"
     if not isinstance(model, Transformer):
         _checks.fail(who, "model", "be a Transformer", model)
-    weights.check_built(who, model)
+    weights.check_built(who, model, "model")
     _check_dtype(who, model)
     _check_caches(who, model)
     folders.check_vocabularies(who, model, vocabularies)

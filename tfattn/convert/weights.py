@@ -94,10 +94,10 @@ def check_type(who: str, argument: str, value: Any, types: Collection[type]) -> 
         _checks.fail(who, argument, f"be one of {names}", value)
 
 
-def check_built(who: str, layer: keras.layers.Layer) -> None:
+def check_built(who: str, layer: keras.layers.Layer, argument: str = "layer") -> None:
     """Raises for a layer without weights yet, and for one with weights that are quantised."""
     if not layer.built:
-        _checks.fail(who, "layer", "be built: call it once, so that it has weights", layer)
+        _checks.fail(who, argument, "be built: call it once, so that it has weights", layer)
     for part in layer._flatten_layers():
         mode = part.quantization_mode
         instead = f"{part.name} is {mode}, and rounds what it is called with; convert it before"

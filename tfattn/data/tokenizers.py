@@ -20,7 +20,11 @@ Tokenizer = Callable[[str], list[str]]
 SPACE = "▁"  # how sentencepiece writes a space
 
 # Languages that are written without spaces between words.
-_UNSPACED_LANGUAGES = ("zh", "yue", "ja", "th", "lo", "km", "my", "bo")
+_UNSPACED_LANGUAGES = (
+    *("zh", "ja", "th", "lo", "km", "my", "bo"),
+    *("zho", "chi", "cmn", "yue", "wuu", "nan", "hak", "lzh"),
+    *("jpn", "tha", "lao", "khm", "mya", "bur", "bod", "tib"),
+)
 # Their scripts: Thai and Lao, Tibetan, Burmese, Khmer, Hiragana and Katakana, Chinese characters.
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff"
@@ -238,9 +242,13 @@ def lacks_spaces(sentences: Iterable[str]) -> str | None:
 
 
 def is_whole_sentence(unknown: Iterable[str], known: Iterable[str]) -> bool:
-    """Whether one of the unknown words is rather a sentence, of a script without spaces; beside
-    known words, it must be longer to be one.
+    """Whether one of the unknown words is rather a sentence, of a script without spaces.
+
+    Beside known words of such a script it is a word, however long: this text has spaces. Beside
+    those of other scripts it must be longer to be a sentence.
     """
-    has_known = any(map(str.isalnum, "".join(known)))
-    least = _WORD_LETTERS if has_known else _SENTENCE_LETTERS
+    beside = "".join(known)
+    if _UNSPACED.search(beside):
+        return False
+    least = _WORD_LETTERS if any(map(str.isalnum, beside)) else _SENTENCE_LETTERS
     return any(len(_UNSPACED.findall(word)) >= least for word in unknown)

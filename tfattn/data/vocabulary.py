@@ -17,7 +17,8 @@ _SPECIAL_WORDS = ("<pad>", "<unk>", "<bos>", "<eos>")  # a word's place is its i
 # What to do about text that white space does not split.
 _UNSPACED = (
     "have spaces between words, or the vocabulary a tokenizer: Vocabulary.from_sentences(..., "
-    "tokenizer=tfattn.data.Characters()). A SubwordVocabulary needs none"
+    "tokenizer=tfattn.data.Characters()), or tokenizer=str.split where spaces are right. A "
+    "SubwordVocabulary needs none"
 )
 
 
@@ -151,8 +152,8 @@ class Vocabulary:
             A list of int, one per word; `unknown_id` for a word not in the vocabulary.
 
         Raises:
-            ValueError: there is no tokenizer, and an unknown word is rather a whole sentence of a
-                script without spaces, such as Chinese.
+            ValueError: there is no tokenizer, no word of a script without spaces, such as Chinese,
+                is known, and an unknown one is rather a whole sentence of it.
 
         Example:
             >>> Vocabulary(["a", "cat"]).encode("a cat <eos>")

@@ -15,7 +15,9 @@ tokens and in every tensor of the state. A tensor of the state keeps its shape a
 to step: a buffer has its full size from the start, and steps fill it. If a step returns the very
 same tensor object that it received, the tensor counts as a constant and costs nothing to carry. A
 buffer with an entry for each position may be wrapped as `Past(tensor)`: a step then gets no more
-positions than it needs.
+positions than it needs. A state that is a dict may have an entry "prompt", integers (B, P + 1), the
+first P tokens of each row, 0 where there is none and in the last column: the step gives these
+tokens probability 1, and no rule changes that.
 
 A search is compiled on TensorFlow and on JAX, once for a step and the shapes of the state; on
 PyTorch it runs as it is. The variables that a step reads are read at each call. A Python number or

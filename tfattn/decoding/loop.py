@@ -165,6 +165,9 @@ def _by_rules(
         states.append(own)
         if rule.reads is not None:
             at_end = at_end + rule.score_at_end(_read(rule, state))
+    prompted = _prompted(state, position)
+    if prompted is not None:  # what is given stays, whatever forbids it
+        logits = ops.where(prompted[:, None], given, logits)
     stuck = found.ruled.stuck
     if search.sums:
         # What was forbidden made nothing else likelier.
@@ -176,6 +179,15 @@ def _by_rules(
         stuck = ops.logical_or(stuck, none_left)
     at_end = ops.where(found.ended, found.ruled.at_end, at_end)
     return logits, found._replace(ruled=Ruled(tuple(states), stuck, at_end))
+
+
+def _prompted(state: Any, position: Tensor) -> Tensor | None:
+    """bool `(R,)`, the rows whose next token a prompt gives; None where a state has no prompt."""
+    prompt = state.get("prompt") if isinstance(state, dict) else None
+    if not ops.is_tensor(prompt) or len(prompt.shape) != 2:
+        return None
+    last = ops.shape(prompt)[1] - 1  # always padding
+    return ops.take(prompt, ops.minimum(position, last), axis=1) != 0
 
 
 def _read(rule: Rule, state: Any) -> Tensor:

@@ -120,7 +120,7 @@ def plan_samples(
     if top_p is not None and not (real and 0 < top_p <= 1):
         _checks.fail(who, "top_p", "be a number in (0, 1], or None", top_p)
     if not isinstance(seed, keras.random.SeedGenerator):
-        _checks.seed(who, seed)
+        seed = _checks.seed(who, seed)
 
     def tensors(length):
         # One number in [0, 1) for each token: so no seed goes into the loop, and no row's luck

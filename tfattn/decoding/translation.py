@@ -14,6 +14,7 @@ from tfattn.decoding.compiling import compiled, without_gradients
 from tfattn.decoding.greedy import greedy_search
 from tfattn.decoding.plan import NothingLeftError
 from tfattn.decoding.rules.base import Rule, check_room
+from tfattn.decoding.sampling import sample
 
 __all__ = ["limits", "translate"]
 
@@ -48,7 +49,8 @@ def translate(
             where `max_length` is an int or one per row. The result, or its first entry, holds the
             tokens, `(B, L)`, or `(B, N, L)` with the best first. For example
             `functools.partial(beam_search, num_beams=5, rules=[...])`, where rules with a row for
-            each sentence are in the order of `sentences`. Defaults to `greedy_search`.
+            each sentence are in the order of `sentences`. A `seed` of `sample` goes on from batch
+            to batch. Defaults to `greedy_search`.
         batch_size: positive int, the most sentences at a time.
         max_length: positive int, the most tokens to write for a sentence. Defaults to
             1.5 · n + 8, where n is the length of that sentence; both are rounded up to a multiple
@@ -75,6 +77,7 @@ def translate(
     sentences = _checks.strings("translate", "sentences", sentences)
     check_options("translate", search)
     rules = rules_of("translate", search, len(sentences))
+    search = _drawing_on(search)
     _checks.positive_int("translate", "batch_size", batch_size)
     if max_length is not None:
         _checks.positive_int("translate", "max_length", max_length)
@@ -117,6 +120,17 @@ def translate(
         done += len(batch)
         bar.update(done)
     return translations
+
+
+def _drawing_on(search: Callable) -> Callable:
+    """The search, with a generator for a number as its seed: else all batches draw the same."""
+    if getattr(search, "func", None) is not sample:
+        return search
+    seed = search.keywords.get("seed")
+    if seed is None or isinstance(seed, keras.random.SeedGenerator):
+        return search
+    generator = keras.random.SeedGenerator(_checks.seed("sample", seed))
+    return functools.partial(search, seed=generator)
 
 
 def encoded(model: Any, ids: np.ndarray, max_length: int, rules: Sequence[Rule] = ()) -> Any:

@@ -227,7 +227,8 @@ def _translate(command):
         type=Path,
         nargs="?",
         metavar="FILE",
-        help="text to translate, a sentence a line (default: standard input)",
+        help="text to translate, a sentence a line; plain, or packed by gzip (default: standard "
+        "input)",
     )
     _out(command, "folder of the run")
     command.add_argument(

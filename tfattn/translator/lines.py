@@ -2,8 +2,12 @@
 
 import argparse
 import contextlib
+import gzip
+import io
 import itertools
+import re
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
@@ -27,7 +31,7 @@ def translate(options: argparse.Namespace) -> None:
         ImportError, OSError, ValueError: what a user can mend.
     """
     folder = Folder(options.out)
-    if options.file is not None and not options.file.is_file():
+    if options.file is not None and (not options.file.exists() or options.file.is_dir()):
         raise FileNotFoundError(f"{options.file} is not there, or is no file")
     model, words = folder.load_model()
     with _opened(options.file) as text:
@@ -59,10 +63,13 @@ def translate_lines(
     """
     at_once = 1 if text.isatty() else AT_ONCE
     progress = not text.isatty() and not sys.stdout.isatty() and report.bar()
-    lines = map(before, _stripped(text))
+    lines, done = map(before, _stripped(text)), 0
     while some := list(itertools.islice(lines, at_once)):
-        for translated in report.translate(model, some, words, search, progress, max_length):
+        with _numbered(done, len(some)):
+            found = report.translate(model, some, words, search, progress, max_length)
+        for translated in found:
             print(after(translated), flush=True)
+        done += len(some)
 
 
 def stream_lines(
@@ -75,25 +82,53 @@ def stream_lines(
     """One line after the other, each in pieces as they are found."""
     from tfattn.decoding import translate_stream
 
-    for line in _stripped(text):
-        for piece in translate_stream(model, line, *words, search=search, max_length=max_length):
-            print(piece, end="", flush=True)
+    for done, line in enumerate(_stripped(text)):
+        with _numbered(done, 1):
+            pieces = translate_stream(model, line, *words, search=search, max_length=max_length)
+            for piece in pieces:
+                print(piece, end="", flush=True)
         print(flush=True)
+
+
+@contextlib.contextmanager
+def _numbered(done: int, count: int) -> Iterator[None]:
+    """Says of an error in which of the lines it is, `done` of which are behind."""
+    try:
+        yield
+    except ValueError as error:
+        where = f"line {done + 1}" if count == 1 else f"lines {done + 1} to {done + count}"
+
+        def of_all(found):
+            return f"line {done + 1 + int(found[1])}"
+
+        raise ValueError(f"{where}: {re.sub(_PLACE, of_all, str(error))}") from None
+
+
+_PLACE = r"`?sentences\[(\d+)\]`?"  # in the errors of `translate`
 
 
 def _stripped(text: Iterable[str]) -> Iterator[str]:
     return (line.strip() for line in text)
 
 
+# A file may begin with a byte order mark. One broken byte is no reason to lose the other lines. A
+# lone "\r" ends no line, as in `data.read_parallel`.
+_READING = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
+
+
 @contextlib.contextmanager
 def _opened(path: Path | None) -> Iterator[TextIO]:
-    # One broken byte is no reason to lose the other lines.
     if path is None:
-        sys.stdin.reconfigure(errors="replace")
+        sys.stdin.reconfigure(**_READING)
         yield sys.stdin
         return
-    with open(path, encoding="utf-8", errors="replace") as text:
-        yield text
+    with open(path, "rb") as file:
+        plain = gzip.open(file) if file.peek(2)[:2] == b"\x1f\x8b" else file
+        with io.TextIOWrapper(plain, **_READING) as text:
+            try:
+                yield text
+            except (gzip.BadGzipFile, EOFError, zlib.error):
+                raise ValueError(f"{path} holds damaged gzip data") from None
 
 
 def _moses(folder: Folder, words: list[Words]) -> tuple[Callable, Callable]:
@@ -102,10 +137,13 @@ def _moses(folder: Folder, words: list[Words]) -> tuple[Callable, Callable]:
     languages = record.get("settings", {}).get("languages", ("en", "de"))
     if record.get("data", "") is None:
         languages = ("en", "fr")  # of the grammar
-    source, target = (
-        data.Moses(language, lowercase=not _has_capitals(side))
-        for language, side in zip(languages, words, strict=True)
-    )
+    try:
+        source, target = (
+            data.Moses(language, lowercase=not _has_capitals(side))
+            for language, side in zip(languages, words, strict=True)
+        )
+    except ValueError as error:
+        raise ValueError(f"--raw, which is for text in the form of Moses: {error}") from None
     return (
         lambda line: " ".join(source(line)),
         lambda translated: target.join(translated.split()),

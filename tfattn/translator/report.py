@@ -15,7 +15,7 @@ from tfattn.decoding import beam_search, greedy_search, sample, translation
 from tfattn.layers.attention.recording import attention_weights
 from tfattn.translator.corpus import Pairs, Words
 
-__all__ = ["bar", "search", "show", "swaps_found", "translate"]
+__all__ = ["bar", "search", "settings", "show", "swaps_found", "translate"]
 
 
 def search(options: argparse.Namespace) -> Callable:
@@ -38,6 +38,13 @@ RULES = {
     "repetition_penalty": "RepetitionPenalty",
     "min_length": "MinLength",
 }
+
+
+def settings(options: argparse.Namespace) -> dict[str, object]:
+    """What `search` and `translate` do by these options, but for what nobody asked for."""
+    found = {"beam": options.beam, "length_penalty": options.length_penalty}
+    asked = {name: getattr(options, name, None) for name in (*RULES, "max_length", "sentences")}
+    return found | {name: value for name, value in asked.items() if value is not None}
 
 
 def _rules(options: argparse.Namespace) -> dict[str, list]:

@@ -6,10 +6,11 @@
 Every search takes them. At each step they change the scores of the next token, one after the other,
 in the order given. `greedy_search` takes the best of the changed scores, `sample` draws from their
 softmax. `beam_search` sums the changed scores, less log Σ exp of those that the step gave: what is
-forbidden makes nothing else more likely. Rows that have ended are left alone.
+forbidden makes nothing else more likely. Rows that have ended are left alone. So is the prompt of a
+`CausalLM`: rules see it, and change no token of it.
 
 Rules run inside of the compiled loop. Other numbers, or other tokens in tables of the same shapes,
-compile nothing new.
+compile nothing new, but for the n of `NoRepeatNgrams`.
 
 If no token is left to a row, the row ends there, and the search raises a ValueError at its end.
 Inside of a function that the caller compiles it cannot, and the row is padding from there on.

@@ -158,7 +158,8 @@ class RequiredTokens(Rule):
         size = ops.shape(logits)[1]
         for number in range(self.count):
             token = ids[:, number, None]  # (R, 1)
-            twice = ops.any(candidates == token, axis=1, keepdims=True)
+            there = ops.logical_and(candidates == token, gains > -float("inf"))
+            twice = ops.any(there, axis=1, keepdims=True)
             new = ops.logical_and(missing[:, number, None], ops.logical_not(twice))
             new = ops.logical_and(new, token < size)
             inside = ops.where(new, token, 0)
