@@ -1062,6 +1062,31 @@ BREAKS = [
         "what is begun is broken off, and then there is no room for it",
     ),
     Break(
+        "rules-required-shared-token",
+        "tfattn/decoding/rules/required.py",
+        'ops.logical_and(candidates == token, gains > -float("inf"))',
+        "candidates == token",
+        "tests/test_decoding_required.py::"
+        "test_a_first_token_that_two_phrases_share_is_a_candidate_for_the_second_too",
+        "the second of two phrases that begin alike waits until the last moment",
+    ),
+    Break(
+        "rules-prompt",
+        "tfattn/decoding/loop.py",
+        "if prompted is not None:",
+        "if False:",
+        "tests/test_language_model.py::test_rules_see_a_prompt_and_leave_it_as_it_is",
+        "a prompt with a bigram twice is refused",
+    ),
+    Break(
+        "sample-seed-of-batches",
+        "tfattn/decoding/translation.py",
+        "return functools.partial(search, seed=generator)",
+        "return search",
+        "tests/test_decoding_translate.py::test_a_seed_is_that_of_all_batches_and_not_of_each_anew",
+        "sentences of several batches are drawn alike",
+    ),
+    Break(
         "rules-order-of-sentences",
         "tfattn/decoding/translation.py",
         "rule.take(places)",

@@ -81,8 +81,11 @@ def test_each_kind_has_its_batches_and_its_loss(new_preset, kind):
     assert np.array_equal(target[:half], target[half:]) == twice
     if twice:
         assert np.array_equal(source[:half], source[half:]) == (kind == "rdrop")
-    losses = {"r": training.RDropCrossentropy, "s": training.SimCutCrossentropy}
-    assert first.loss is losses.get(kind[0], training.MaskedCrossentropy)
+    losses = {"rdrop": training.RDropCrossentropy, "simcut": training.SimCutCrossentropy}
+    loss = first.loss(label_smoothing=0.2)
+    assert type(loss) is losses.get(kind, training.MaskedCrossentropy)
+    assert loss.label_smoothing == 0.2
+    assert getattr(loss, "weight", None) == {"rdrop": 5.0, "simcut": 1.0}.get(kind)
     assert last.loss is training.MaskedCrossentropy
 
 

@@ -75,6 +75,34 @@ def test_a_preset_that_stands_for_something_else_by_now_is_refused(folder, new_p
             check_run(options_of(), other, folder, 1, "")
 
 
+def test_another_preset_goes_on_where_all_epochs_behind_were_the_same_by_it(
+    folder, new_preset, capsys
+):
+    first = new_preset(curriculum=(("plain", 2), ("bpe_dropout", 4)), epochs=6)
+    record_run(options_of(preset="first", epochs=6), first, folder, 0, "", WORDS)
+    write_weights(folder.best_weights)
+    longer = first._replace(curriculum=(*first.curriculum, ("plain", 6), ("simcut", 9)), epochs=9)
+    asked = options_of(preset="longer", epochs=None)
+    for done in (1, 4, 6):
+        check_run(asked, longer, folder, done, "")
+        assert chosen_epochs(asked, longer, folder, done) == 9
+        same = options_of(preset="first", epochs=None)
+        assert chosen_epochs(same, first, folder, done) == 6
+    for other, done in [
+        (longer, 7),
+        (longer._replace(curriculum=(("plain", 3), ("bpe_dropout", 4))), 3),
+        (longer._replace(peak=0.25), 1),
+    ]:
+        said = "^--preset: the run in .* was begun with first, and not with longer"
+        with pytest.raises(ValueError, match=said):
+            check_run(asked, other, folder, done, "")
+    options = options_of(preset="longer", epochs=9)
+    record_run(options, longer, folder, 6, "", WORDS)
+    record = folder.read_record()
+    assert record["settings"]["preset"] == "longer" and record["epochs"] == 9
+    check_run(asked, longer, folder, 7, "")
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_another_setting_is_refused_by_the_name_of_its_option(folder, new_preset, name):
     values = {"languages": (["en", "fr"], ["fr", "en"]), "pairs": (7, 9), "seed": (3, 4)}

@@ -145,9 +145,9 @@ def _train(command):
         "--preset",
         choices=PRESETS["transformer"],
         help="size of the model, and how it is trained: toy for the grammar; tiny for some ten "
-        "thousand pairs; tiny-simcut, a Transformer's, the same with SimCut, whose epochs take "
-        "more than twice as long; base, the sizes of the papers (default: toy, or tiny with "
-        "--data)",
+        "thousand pairs; tiny-simcut, a Transformer's, the same and 20 epochs with SimCut, of "
+        "twice the time, or by --resume these alone for a run of tiny; base, the sizes of the "
+        "papers (default: toy, or tiny with --data)",
     )
     train.add_argument(
         "--epochs",

@@ -62,10 +62,10 @@ PRESETS = {
             ema_window=100,
         ),
         "tiny": _TINY,
-        # Gao et al. 2022 ("Bi-SimCut"), with its weight of 3 and 5 % of the tokens cut.
+        # Goes on with a run of "tiny", or is a run of its own.
         "tiny-simcut": _TINY._replace(
-            epochs=80,
-            curriculum=(("plain", 40), ("simcut_bpe_dropout", 65), ("simcut", 80)),
+            epochs=_TINY.epochs + 20,
+            curriculum=(*_TINY.curriculum, ("plain", _TINY.epochs), ("simcut", _TINY.epochs + 20)),
         ),
         # Vaswani et al. 2017, table 3, base.
         "base": Preset(

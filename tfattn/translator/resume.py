@@ -20,13 +20,16 @@ SETTINGS = (
 
 
 def chosen_epochs(options: argparse.Namespace, preset: Preset, folder: Folder, done: int) -> int:
-    """`--epochs`; else those that the run which goes on was to have; else the preset's.
+    """`--epochs`; else those that the run which goes on was to have by this preset; else those of
+    the preset.
 
     Args:
         done: epochs that lie behind the run.
     """
-    earlier = folder.read_record().get("epochs") if options.resume else None
-    epochs = options.epochs or earlier or preset.epochs
+    record = folder.read_record() if options.resume else {}
+    earlier = record.get("epochs")
+    same = record.get("settings", {}).get("preset") == options.preset
+    epochs = options.epochs or (same and earlier) or preset.epochs
     if earlier and preset.cooldown and done < epochs != earlier:
         if done > min(earlier, epochs) - preset.cooldown:
             print(
@@ -41,7 +44,7 @@ def check_run(
     options: argparse.Namespace, preset: Preset, folder: Folder, done: int, sentences: str
 ) -> None:
     """Refuses to write over a run or a model, and to go on with one that was made otherwise or of
-    which a part is gone.
+    which a part is gone. Another preset may go on with a run whose epochs were the same by it.
 
     Args:
         done: epochs that lie behind the run.
@@ -70,7 +73,15 @@ def check_run(
             "--out names another folder"
         )
     earlier = record.get("settings", {})
+    recipe, begun_with = _recipe(preset), record.get("stands_for", _recipe(preset))
+    goes_on = (
+        0 < done
+        and earlier.get("preset", options.preset) != options.preset
+        and (_behind(recipe, done) == _behind(begun_with, done))
+    )
     for name, value in _settings(options).items():
+        if name == "preset" and goes_on:
+            continue
         if name in earlier and earlier[name] != value:
             raise ValueError(
                 f"--{name}: the run in {folder.path} was begun with {earlier[name]}, and not with "
@@ -80,10 +91,10 @@ def check_run(
         raise ValueError(
             f"the sentences are not those that the run in {folder.path} was begun with"
         )
-    if record.get("stands_for", _recipe(preset)) != _recipe(preset):
+    if begun_with != recipe and not goes_on:
         raise ValueError(
             f"--preset {options.preset}: the run in {folder.path} was begun when that stood for "
-            f"something else, {record['stands_for']}, and not {_recipe(preset)}"
+            f"something else, {begun_with}, and not {recipe}"
         )
 
 
@@ -135,3 +146,11 @@ def _recipe(preset):
         if name not in ("subwords", "tokens", "epochs")
     }
     return json.loads(json.dumps(found))  # as the file gives it back
+
+
+def _behind(recipe, done):
+    """The recipe, with the kind of each epoch that lies behind in place of its curriculum."""
+    kinds = []
+    for kind, end in recipe["curriculum"]:
+        kinds += [kind] * (end - len(kinds))
+    return {**recipe, "curriculum": [*kinds, *["plain"] * done][:done]}

@@ -65,10 +65,12 @@ class Run:
         before = model.evaluate(self.held_out, verbose=0, return_dict=True)["loss"]
         print(f"{model.count_params():,} parameters; validation loss before training {before:.4f}")
         callbacks = [self._judge(), _Clock(), self.backup]
+        learns_by = training.MaskedCrossentropy
         for phase in self.phases:
             if self.backup.epoch < phase.epochs.stop or phase is self.phases[-1]:
-                if type(model.loss) is not phase.loss:
+                if phase.loss is not learns_by:
                     _compile(model, model.optimizer, phase.loss)
+                    learns_by = phase.loss
                 history = model.fit(
                     phase.batches,
                     validation_data=self.held_out,
@@ -141,7 +143,7 @@ class Run:
 
 
 def _compile(model, optimizer, loss):
-    """The model, which learns by a class of losses from here on; an optimizer keeps its state."""
+    """The model, which learns by this kind of loss from here on; an optimizer keeps its state."""
     model.compile(
         optimizer=optimizer,
         loss=loss(label_smoothing=0.1),
