@@ -161,6 +161,15 @@ def test_rules_see_a_prompt_and_leave_it_as_it_is(name):
         assert not {*bigrams[: count - 1]} & {*bigrams[count - 1 :]}
 
 
+def test_vectors_by_the_name_of_a_prompt_are_none_for_a_rule():
+    def step(tokens, position, state):
+        return ops.one_hot(ops.ones((ops.shape(tokens)[0],), "int32") * 5, V), state
+
+    state = {"prompt": ops.ones((2, 4))}
+    own = [tfattn.rules.ForbiddenTokens([5])]
+    assert 5 not in numpy(tfattn.greedy_search(step, state, 2, 3, rules=own))
+
+
 @pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("max_length", [None, L])
 def test_greedy_search_goes_on_as_a_plain_loop_over_the_model(max_length):

@@ -186,6 +186,8 @@ def _prompted(state: Any, position: Tensor) -> Tensor | None:
     prompt = state.get("prompt") if isinstance(state, dict) else None
     if not ops.is_tensor(prompt) or len(prompt.shape) != 2:
         return None
+    if "int" not in keras.backend.standardize_dtype(prompt.dtype):
+        return None  # vectors, which are no tokens
     last = ops.shape(prompt)[1] - 1  # always padding
     return ops.take(prompt, ops.minimum(position, last), axis=1) != 0
 
