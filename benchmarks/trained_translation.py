@@ -3,10 +3,9 @@
 Ours, the same of KerasHub's layers, CTranslate2 in float32 and in int8, and for greedy search ONNX
 Runtime, with the loop of docs/serve.md, translate test_2016 in the batches of `translate`, 64
 sentences each: by greedy search, and with five beams. Each has all cores, and CTranslate2 a single
-thread too. Beams are ranked by the mean log-probability of a token,
-but KerasHub's by the sum, since its sampler has no other score; what it writes behind the end of a
-sentence counts too. BLEU is that of the first hypotheses, and "same" counts the sentences that are
-ours, token by token.
+thread too. Beams are ranked by the mean log-probability of a token, but KerasHub's by the sum,
+since its sampler has no other score; what it writes behind the end of a sentence counts too. BLEU
+is that of the first hypotheses, and "same" counts the sentences that are ours, token by token.
 """
 
 import os

@@ -75,9 +75,7 @@ def test_a_preset_that_stands_for_something_else_by_now_is_refused(folder, new_p
             check_run(options_of(), other, folder, 1, "")
 
 
-def test_another_preset_goes_on_where_all_epochs_behind_were_the_same_by_it(
-    folder, new_preset, capsys
-):
+def test_another_preset_goes_on_where_all_epochs_behind_were_the_same_by_it(folder, new_preset):
     first = new_preset(curriculum=(("plain", 2), ("bpe_dropout", 4)), epochs=6)
     record_run(options_of(preset="first", epochs=6), first, folder, 0, "", WORDS)
     write_weights(folder.best_weights)

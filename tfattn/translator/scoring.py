@@ -26,8 +26,8 @@ def score(options: argparse.Namespace) -> None:
     # Read first: a part that is not there is missed now.
     runs = [(Folder(out), _parts(Folder(out), options)) for out in dict.fromkeys(options.out)]
     width = max(len(str(out)) for out in (*options.out, DEVIATION))
-    parts = list(dict.fromkeys(options.parts))
-    print(" " * width, *(f"{part:>{_column(part)}}" for part in parts))
+    columns = list(dict.fromkeys(options.parts))
+    print(" " * width, *(f"{part:>{_column(part)}}" for part in columns))
     found = {}
     for folder, parts in runs:
         found[str(folder.path)] = dict(_bleu(folder, parts, options))
@@ -36,7 +36,7 @@ def score(options: argparse.Namespace) -> None:
     if len(found) > 1:
         for name, summary in (("mean", statistics.mean), (DEVIATION, statistics.stdev)):
             result[name] = {
-                part: round(summary(run[part] for run in found.values()), 2) for part in parts
+                part: round(summary(run[part] for run in found.values()), 2) for part in columns
             }
             _print_row(name, result[name], width)
     print("result:", json.dumps(result))  # one line, for programs
