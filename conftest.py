@@ -1,11 +1,12 @@
-"""Settings for the whole suite: a quick tier and a full one, the longest files first, names for
-docstring examples, and the same seed at the start of each test.
+"""Settings for the whole suite: its tiers, the longest files first, names for docstring examples,
+and the same seed at the start of each test.
+
+The quick tier runs the first case of each test function that is not marked `slow`, and the cases
+marked `quick`; the full one runs everything but what is marked `nightly`.
 """
 
 import ast
-import collections
 import gc
-import importlib.util
 import os
 from pathlib import Path
 
@@ -24,24 +25,23 @@ import tfattn
 
 TESTS = Path(__file__).resolve().parent / "tests"
 
-# Files that take minutes, the longest first. Handed out last, one of them would keep one process
+# Files that take long, the longest first. Handed out last, one of them would keep one process
 # busy and the others idle.
 LONG = (
-    "demos/test_translation.py",
-    "translator/test_run.py",
-    "test_blockwise.py",
+    "test_export.py",
+    "test_path_choice.py",
+    "distributed/test_updates.py",
     "conformance/test_saving.py",
     "conformance/test_graph.py",
-    "test_path_choice.py",
-    "test_export.py",
-    "test_quantization.py",
-    "test_ecosystem.py",
+    "test_attention_positions.py",
+    "test_blockwise.py",
     "conformance/test_masks.py",
-    "test_seq2seq.py",
-    "test_blockwise_derivatives.py",
+    "convert/test_onnx.py",
+    "translator/test_run.py",
     "conformance/test_symbolic.py",
-    "test_resume.py",
-    "test_models_trained.py",
+    "test_ecosystem.py",
+    "test_quantization.py",
+    "distributed/test_layouts.py",
 )
 
 LEFT_OUT = pytest.StashKey[int]()
@@ -50,14 +50,13 @@ ABOUT_TENSORFLOW = "about TensorFlow: tf.function, SavedModel, tf.data, or the s
 
 # TensorFlow's own path. It is imported only where TensorFlow is the backend.
 ONLY_TENSORFLOW = ("tfattn/core/paths/blockwise", "tfattn/training/streamed")
-ONLY_JAX = ("tests/distributed/products",)  # a program that a test starts
 
 
 def pytest_addoption(parser):
     parser.addoption(
         "--full",
         action="store_true",
-        help="run the tests marked slow too, not the quick tier alone",
+        help="run every case and the tests marked slow, not the quick tier alone",
     )
     parser.addoption(
         "--quick",
@@ -70,9 +69,6 @@ def pytest_configure(config):
     # pytest-xdist would hand out first the files of the most tests, and last the long runs, which
     # are few.
     config.option.loadscopereorder = False
-    gone = [name for name in LONG if not (TESTS / name).is_file()]
-    if gone:
-        raise pytest.UsageError(f"conftest.LONG: no such files: {', '.join(gone)}")
     config.stash[LEFT_OUT] = 0
 
 
@@ -83,10 +79,8 @@ def pytest_runtest_setup(item):
 
 def pytest_ignore_collect(collection_path):
     path = collection_path.relative_to(TESTS.parent).as_posix()
-    without = ONLY_JAX if importlib.util.find_spec("jax") is None else ()
-    if keras.backend.backend() != "tensorflow":
-        without += ONLY_TENSORFLOW
-    return path.startswith(without) or None
+    is_hidden = keras.backend.backend() != "tensorflow" and path.startswith(ONLY_TENSORFLOW)
+    return is_hidden or None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -123,22 +117,28 @@ def pytest_itemcollected(item):
 def pytest_collection_modifyitems(config, items):
     places = {TESTS / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path.resolve(), len(LONG)))
-    if config.option.full or config.option.markexpr:
+    if config.option.markexpr:
         return
-    quick, left_out, kept = [], [], collections.Counter()
+    kept, left_out, begun = [], [], set()
     for item in items:
-        slow = item.get_closest_marker("slow")
         function = item.nodeid.partition("[")[0]
-        if slow is None or (_named(item) and not config.option.quick):
-            quick.append(item)
-        elif kept[function] < slow.kwargs.get("keep", 0):
-            kept[function] += 1
-            quick.append(item)
+        is_first = function not in begun
+        begun.add(function)
+        if item.get_closest_marker("nightly"):
+            runs = _named(item) and not config.option.full
         else:
-            left_out.append(item)
+            runs = (
+                config.option.full
+                or (_named(item) and not config.option.quick)
+                or (
+                    (is_first or item.get_closest_marker("quick"))
+                    and item.get_closest_marker("slow") is None
+                )
+            )
+        (kept if runs else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
     config.stash[LEFT_OUT] = len(left_out)
-    items[:] = quick
+    items[:] = kept
 
 
 def _named(item):
@@ -170,7 +170,7 @@ def pytest_testnodedown(node):
 def pytest_terminal_summary(terminalreporter, config):
     if left_out := config.stash[LEFT_OUT]:
         terminalreporter.write_line(
-            f"quick tier: {left_out} slow tests left out; pytest --full runs everything"
+            f"{left_out} tests left out; pytest --full runs all but the nightly ones"
         )
 
 

@@ -1,8 +1,8 @@
 """Builds the pages: `python docs/build.py`. They come to `out/docs`.
 
-Runs every demo for its page, and then every notebook from top to bottom. A warning, a demo that
-fails and a notebook that fails make it end with an error. It takes about five minutes on two
-cores and needs no network.
+Runs every demo for its page, and asks it for what it is to find (`tests/demos/expected.py`). Then
+it runs every notebook from top to bottom. A warning, a demo that fails and a notebook that fails
+make it end with an error. It takes about five minutes on two cores and needs no network.
 """
 
 import argparse

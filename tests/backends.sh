@@ -7,9 +7,8 @@
 #   torch   without TensorFlow
 #   oldest  on TensorFlow, with the lowest versions of what setup.cfg installs
 #
-# Alone it runs what is quick: conformance, masks and a part of the rest, of each the quick tier. `all`
-# runs everything, whole; on `oldest` every file that is listed here. `install` makes the environment
-# and no more.
+# Alone it runs the quick tier, on JAX and PyTorch without the files that no backend has a part in;
+# `all` runs everything. `install` makes the environment and no more.
 #
 # Environments are made once, in .venv-NAME. With the variable PYTHON it takes the environment of that
 # interpreter instead; for jax and torch a TensorFlow that is installed there is hidden. The status
@@ -19,54 +18,11 @@ cd "$(dirname "$0")/.."
 name=${1:?jax, torch or oldest}
 shift
 
-core="tests/test_attend.py tests/test_softmax.py tests/test_scores.py tests/test_kernels.py
-  tests/test_masks.py tests/test_masks_of_integers.py tests/test_biases.py tests/test_normalizers.py
-  tests/test_merging.py"
-layers="tests/test_multi_head.py tests/test_attention_layers.py tests/test_attention_positions.py
-  tests/test_blocks.py tests/test_parts.py tests/test_dropout.py"
-models="tests/test_transformer.py tests/test_language_model.py tests/test_seq2seq.py
-  tests/test_kernel_regression_model.py"
-training="tests/test_training.py tests/test_rdrop.py tests/test_schedules.py tests/test_resume.py
-  tests/test_backup_refusals.py tests/test_data_batches.py tests/test_data_epochs.py
-  tests/test_data_shards.py tests/test_first_process.py tests/test_training_layouts.py"
-decoding="tests/test_decoding.py tests/test_decoding_beams.py tests/test_decoding_sampling.py
-  tests/test_decoding_rules.py tests/test_decoding_rules_compiled.py
-  tests/test_decoding_rules_refused.py tests/test_decoding_required.py
-  tests/test_decoding_beam_rules.py tests/test_decoding_stream.py
-  tests/test_decoding_translate.py tests/test_transformer_decoding.py"
-streaming="tests/test_checkpointed.py tests/test_path_scope.py tests/test_log_sum_exp.py
-  tests/test_benchmark_gpu.py"
-story="tests/test_without_tensorflow.py tests/test_plot.py"
-small="tests/test_errors.py tests/test_nonsense.py tests/test_order_of_arguments.py
-  tests/test_keras_arguments.py tests/test_keras_promises.py tests/test_guard.py
-  tests/test_ranges.py tests/test_recording.py tests/test_feed_forward.py tests/test_norm.py
-  tests/test_nadaraya_watson.py tests/test_positional.py tests/test_recurrent.py
-  tests/test_models_trained.py tests/test_quantization.py
-  tests/test_decoding_best.py tests/test_decoding_past.py tests/test_simcut.py
-  tests/test_training_averaging.py tests/test_training_bleu.py tests/test_training_files.py
-  tests/test_training_metrics.py tests/test_step_cost.py"
-every="tests/conformance $core $layers $models $training $decoding"
 case $name in
-  jax | torch) backend=$name every+=" $streaming $story $small" everything="tests tfattn" ;;
-  oldest) backend=tensorflow everything=$every ;;
+  jax | torch) backend=$name ;;
+  oldest) backend=tensorflow ;;
   *) echo "jax, torch or oldest? Received: $name" >&2 && exit 2 ;;
 esac
-
-# What is left out then: what takes longest beside what it tells of a backend.
-left_out="tests/test_attention_positions.py tests/test_language_model.py
-  tests/test_transformer_decoding.py tests/test_multi_head.py tests/test_blocks.py
-  tests/test_parts.py tests/test_decoding_rules_compiled.py"
-if [ "$name" = jax ]; then # which compiles whatever it computes
-  left_out+=" tests/test_biases.py tests/test_merging.py tests/test_normalizers.py
-    tests/test_log_sum_exp.py tests/test_decoding_beam_rules.py tests/test_benchmark_gpu.py
-    tests/test_nonsense.py tests/test_order_of_arguments.py tests/test_keras_arguments.py
-    tests/test_keras_promises.py tests/test_feed_forward.py tests/test_norm.py
-    tests/test_nadaraya_watson.py tests/test_positional.py tests/test_recurrent.py
-    tests/test_simcut.py tests/test_training_metrics.py"
-elif [ "$name" = oldest ]; then # TensorFlow, on whose newest everything runs
-  left_out+=" tests/test_biases.py tests/test_merging.py tests/test_normalizers.py
-    tests/test_decoding_rules.py tests/test_decoding_required.py tests/test_decoding_beam_rules.py"
-fi
 
 requirements() { # what setup.cfg states, and what the suite needs besides
   python3 - "$1" <<'PYTHON'
@@ -152,18 +108,18 @@ PYTHON
 fi
 echo "$name: $("$python" -c "import keras; print('Keras', keras.__version__)") on $backend, $tensorflow"
 if [ $# -eq 0 ]; then
-  tests=()
-  for file in $every; do
-    [[ " "$(echo $left_out)" " == *" $file "* ]] || tests+=("$file")
-  done
   # Compiling takes most of the time on JAX, and another run finds what this one compiled.
   export JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$PWD/out/compiled
   export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
-  # The quick tier has one row a class of the conformance table.
-  set -- --quick --numprocesses 2 --dist loadfile "${tests[@]}"
+  set -- --quick tests tfattn
+  if [ "$name" != oldest ]; then
+    for each in smoothing translator distributed 'test_plot*' 'test_viewer*' 'test_docs*'; do
+      set -- "$@" --ignore-glob="tests/$each"
+    done
+  fi
+  set -- --numprocesses 2 --dist loadfile "$@"
 elif [ "$1" = all ]; then
   shift
-  read -ra tests <<<"$(echo $everything)"
-  set -- --full --numprocesses 2 --dist loadfile "${tests[@]}" "$@"
+  set -- --full --numprocesses 2 --dist loadfile tests tfattn "$@"
 fi
 "$python" -m pytest --quiet -rs "$@"

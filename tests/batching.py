@@ -1,4 +1,6 @@
-"""Pairs of the toy task in batches, and what is in a batch."""
+"""Pairs of the toy task in batches, what is in a batch, and models of sentencepiece."""
+
+import io
 
 from tfattn.data import Vocabulary, token_batches, toy_translation, translation_batches
 
@@ -16,17 +18,38 @@ def by_tokens(pairs=MORE_PAIRS, tokens_per_batch=211, **arguments):
     return token_batches(pairs, ENGLISH, FRENCH, tokens_per_batch, **arguments)
 
 
-def sentences(dataset):
-    """The pairs of a dataset, decoded, in its order."""
-    return [pair for batch in companies(dataset) for pair in batch]
+def arrays(dataset):
+    """The batches of a pass."""
+    return list(dataset.as_numpy_iterator())
 
 
-def companies(dataset):
-    """The pairs of a dataset, decoded, batch by batch."""
+def sentences(epoch):
+    """The pairs of some batches, decoded, in their order."""
+    return [pair for batch in companies(epoch) for pair in batch]
+
+
+def companies(epoch):
+    """The pairs of some batches, decoded, batch by batch."""
     return [
         [
             (ENGLISH.decode(source), FRENCH.decode(target))
             for source, target in zip(sources, targets, strict=True)
         ]
-        for (sources, _), targets in dataset.as_numpy_iterator()
+        for (sources, _), targets in epoch
     ]
+
+
+SPECIAL_IDS = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3}
+
+
+def learned_by_sentencepiece(sentences, **options):
+    """A model that sentencepiece learns by itself."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_writer=model,
+        **{"vocab_size": 150, "hard_vocab_limit": False, "minloglevel": 2, **options},
+    )
+    return model.getvalue()

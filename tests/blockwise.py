@@ -1,11 +1,13 @@
-"""Problems for the blockwise path, both paths' outputs and gradients of them, and covers."""
+"""Problems for the paths, outputs and gradients of either, and covers."""
 
 import itertools
 from typing import NamedTuple
 
+import keras
 import numpy as np
 from keras import ops
 
+from tests import tensors
 from tests.paths import blocks_of
 from tests.tensors import BACKEND, as_tensor, numpy, tf
 from tfattn import attend, masks
@@ -15,12 +17,14 @@ from tfattn.core import scores as score_functions
 B, H, T, S, D, V = 2, 4, 13, 17, 5, 3
 
 UPSTREAM = np.random.default_rng(5).normal(size=(B, H, T, V))
+OF_SUMS = np.random.default_rng(6).normal(size=(B, H, T))  # of the log of the sums
+# One for each block form: products, the compiled additive score, and any other, whose scores may
+# be −∞ and which may have parameters.
 SCORES = [
     "scaled dot",
     "dot",
     "additive",
     "additive by head",
-    "gaussian",
     "epanechnikov",
     "capped scaled dot",
     "capped additive",
@@ -130,6 +134,13 @@ def mask_of(name, seed):
     return case.rule(*case.arrays(np.random.default_rng(seed)))
 
 
+def cosine(query, key):
+    """A score of one's own, undefined at zero."""
+    key = ops.repeat(key, query.shape[1] // key.shape[1], axis=1)
+    query, key = (x / ops.sqrt(ops.sum(x**2, -1, keepdims=True)) for x in (query, key))
+    return ops.matmul(query, ops.swapaxes(key, -1, -2))
+
+
 def scored(name, width, heads, rng):
     """(score function, its parameters)."""
     if name.startswith("capped "):
@@ -139,6 +150,8 @@ def scored(name, width, heads, rng):
         return score_functions.additive, [rng.normal(size=(width, 1))]
     if name == "additive by head":
         return score_functions.additive, [rng.normal(size=(heads, width, 1))]
+    if name == "cosine":
+        return cosine, []
     if name in ("gaussian", "epanechnikov"):
         return score_functions.log_kernel(kernels.get(name)), []
     return {"dot": score_functions.dot_product, "scaled dot": score_functions.scaled_dot_product}[
@@ -171,18 +184,54 @@ def problem(
     return function, [as_tensor(x, dtype) for x in arrays]
 
 
-def both_ways(function, arguments, mask, path, biased=False, block=(4, 6), **options):
-    """Output, and the gradient of a fixed functional of it, of each argument."""
-    query, key, value, *rest = arguments
-    bias = rest[-1] if biased else None
-    parameters = rest[:-1] if biased else rest
-    upstream = tf.constant(UPSTREAM, query.dtype)
-    if len(query.shape) == 3:
-        upstream = upstream[:, 0]
-    with blocks_of(block), tf.GradientTape() as tape:
-        tape.watch(arguments)
-        output = attend(query, value, key, function, parameters, mask, bias, path=path, **options)
-    return [output, *tape.gradient(output, arguments, upstream)]
+def both_ways(
+    function,
+    arguments,
+    mask=None,
+    path="streamed",
+    biased=False,
+    block=(7, 6),
+    upstream=None,
+    **options,
+):
+    """Output, perhaps the log of the sums, and the gradient of each argument for that upstream
+    gradient, or for a fixed one.
+    """
+    if upstream is None:
+        heads = slice(arguments[0].shape[1]) if len(arguments[0].shape) == 4 else 0
+        upstream = [x[:, heads] for x in (UPSTREAM, OF_SUMS)]
+        upstream = tuple(upstream) if options.get("return_log_sum_exp") else upstream[0]
+
+    def run(query, key, value, *rest):
+        bias = rest[-1] if biased else None
+        parameters = rest[:-1] if biased else rest
+        return attend(query, value, key, function, parameters, mask, bias, path=path, **options)
+
+    run = tensors.compiled(run) if BACKEND == "jax" else run
+    with blocks_of(block):
+        outputs, gradients = tensors.both_ways(run, arguments, upstream)
+    return [*keras.tree.flatten(outputs), *connected(gradients, arguments)]
+
+
+def connected(gradients, arguments):
+    """Gradients, zeros where an argument reaches no output."""
+    both = zip(gradients, arguments, strict=True)
+    return [ops.zeros_like(x) if gradient is None else gradient for gradient, x in both]
+
+
+def second(function, arguments, mask=None, path="streamed", block=(7, 9)):
+    """Gradients of the sum of squares of all gradients, whose upstream gradient has one too."""
+
+    def total(*arguments):
+        def output(query, key, value, *parameters):
+            return attend(query, value, key, function, parameters, mask, path=path) ** 3
+
+        with blocks_of(block):
+            _, gradients = tensors.both_ways(output, arguments)
+        return sum(ops.sum(gradient**2) for gradient in gradients)
+
+    total = tensors.compiled(total) if BACKEND == "jax" else total
+    return connected(tensors.both_ways(total, arguments)[1], arguments)
 
 
 def operands_of(shape, widths=(6, 5), dtype="float32", seed=1):
@@ -196,24 +245,6 @@ def operands_of(shape, widths=(6, 5), dtype="float32", seed=1):
         (rows, heads, queries, value_width),
     ]
     return [as_tensor(draw(size=shape), dtype) for shape in shapes]
-
-
-def with_upstream(
-    mask,
-    query,
-    key,
-    value,
-    upstream,
-    path="streamed",
-    block=None,
-    score=score_functions.scaled_dot_product,
-    **options,
-):
-    """Output, and the gradients of query, key and value for that upstream gradient."""
-    with blocks_of(block), tf.GradientTape() as tape:
-        tape.watch([query, key, value])
-        output = attend(query, value, key, score, mask=mask, path=path, **options)
-    return [output, *tape.gradient(output, [query, key, value], upstream)]
 
 
 class Earlier(masks.Mask):
@@ -249,15 +280,6 @@ class OfTheSquare(masks.Mask):
 
     def full_bounds(self, grid):
         return min(grid.last_position(), grid.num_keys - 1) - 4, grid.first_position() + 5
-
-
-class Unbounded(masks.Mask):
-    """The causal mask, which does not say what it leaves out."""
-
-    is_relative = True
-
-    def on(self, grid):
-        return grid.key_positions() <= grid.query_positions()
 
 
 def moved(query, key, by):

@@ -11,7 +11,8 @@ import sys
 import numpy as np
 
 H, T, P = 3, 61, 64
-BASES, PARTS, LENGTHS, STARTS = (10_000.0, 500_000.0), (1.0, 0.5), (61, 8192), (0, 17)
+START = 17
+CASES = ((10_000.0, 1.0, 61), (10_000.0, 1.0, 8192), (500_000.0, 0.5, 8192))  # base, part, length
 BUCKETS = ((32, 128), (16, 100), (64, 1000))
 LONG = 1201  # tokens beyond every distance that has a bucket of its own
 
@@ -69,19 +70,16 @@ def write(path):
     found = {}
     for name in list(SCALINGS)[1:]:
         function = ROPE_INIT_FUNCTIONS[name.split(",")[0]]
-        for base in BASES:
-            for part in PARTS:
-                for length in LENGTHS:
-                    config = llama(name, base, part)
-                    frequencies, magnitude = function(config, device="cpu", seq_len=length)
-                    key = f"frequencies {name} {base} {part} {length}"
-                    found[key] = np.array([*frequencies.numpy(), magnitude])
+        for base, part, length in CASES:
+            config = llama(name, base, part)
+            frequencies, magnitude = function(config, device="cpu", seq_len=length)
+            key = f"frequencies {name} {base} {part} {length}"
+            found[key] = np.array([*frequencies.numpy(), magnitude])
     for name in SCALINGS:
-        for start in STARTS:
-            x, at = torch.tensor(heads()), torch.arange(start, start + T)[None]
-            cos, sin = modeling_llama.LlamaRotaryEmbedding(llama(name))(x, at)
-            turned, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
-            found[f"turned {name} {start}"] = turned.numpy()
+        x, at = torch.tensor(heads()), torch.arange(START, START + T)[None]
+        cos, sin = modeling_llama.LlamaRotaryEmbedding(llama(name))(x, at)
+        turned, _ = modeling_llama.apply_rotary_pos_emb(x, x, cos, sin)
+        found[f"turned {name}"] = turned.numpy()
     for num_buckets, max_distance in BUCKETS:
         for bidirectional in (False, True):
             config = transformers.T5Config(

@@ -144,9 +144,9 @@ def numbers(tensor):
     return np.asarray(keras.ops.convert_to_numpy(keras.ops.cast(tensor, "float32")), "float64")
 
 
-def shifted(layer, *arguments, **options):
+def shifted(layer, *shapes):
     """The layer, built, with weights moved off the zeros that some begin with."""
-    layer(*arguments, **options)
+    layer.build(*shapes)
     generator = np.random.default_rng(1)
     for weight in layer.trainable_weights:
         weight.assign(weight + 0.3 * generator.normal(size=weight.shape).astype("float32"))
@@ -174,14 +174,14 @@ def states(layers=1, count=1, seed=3):
     ]
 
 
-def encoder(ids=None, **options):
-    options = {"width": WIDTH, "units": UNITS, **options}
-    return shifted(RecurrentEncoder(VOCABULARY, **options), sentences() if ids is None else ids)
+def encoder(**options):
+    layer = RecurrentEncoder(VOCABULARY, **{"width": WIDTH, "units": UNITS, **options})
+    return shifted(layer, (None, None))
 
 
 def decoder(width=MEMORY, **options):
-    options = {"width": WIDTH, "units": UNITS, **options}
-    return shifted(RecurrentDecoder(VOCABULARY, **options), sentences(T), memories(width)[0])
+    layer = RecurrentDecoder(VOCABULARY, **{"width": WIDTH, "units": UNITS, **options})
+    return shifted(layer, (None, None), (None, None, width))
 
 
 WHOLE = {"return_attention_scores": True, "return_state": True}

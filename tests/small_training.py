@@ -11,11 +11,11 @@ X, Y = RNG.normal(size=(15, 3)).astype("float32"), RNG.normal(size=(15, 2)).asty
 HELD_OUT = RNG.normal(size=(7, 3)).astype("float32"), RNG.normal(size=(7, 2)).astype("float32")
 
 
-def new_model(optimizer=None, **arguments):
+def new_model(optimizer=None):
     keras.utils.set_random_seed(3)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     if optimizer is None:
-        optimizer = keras.optimizers.Adam(0.1, use_ema=True, ema_momentum=MOMENTUM, **arguments)
+        optimizer = keras.optimizers.Adam(0.1, use_ema=True, ema_momentum=MOMENTUM)
     model.compile(optimizer, "mse", jit_compile=False)
     return model
 
@@ -46,6 +46,16 @@ class Weights(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.epochs.append(self.model.get_weights())
+
+
+def listening(heard):
+    """A callback that notes what it is called for."""
+
+    def hear(name):
+        return lambda *arguments: heard.append((name, *arguments[:1]) if "epoch" in name else name)
+
+    names = ("on_train_begin", "on_epoch_begin", "on_epoch_end", "on_train_end")
+    return keras.callbacks.LambdaCallback(**{name: hear(name) for name in names})
 
 
 def assert_equal(ours, theirs):

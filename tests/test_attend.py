@@ -115,40 +115,6 @@ def test_gradients_equal_finite_differences():
         np.testing.assert_allclose((numpy(gradient) * step).sum(), numeric, rtol=1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf, 1e30])
-def test_future_token_that_is_not_finite_reaches_no_earlier_output(broken):
-    rng = np.random.default_rng(0)
-    tokens = draw(rng, B, S, D)
-    clean = numpy(attend(tokens, tokens, mask=masks.causal()))
-    tokens[:, 4] = broken
-    output = numpy(attend(tokens, tokens, mask=masks.causal()))
-    np.testing.assert_array_equal(output[:, :4], clean[:, :4])
-
-
-def test_query_that_may_see_a_nan_becomes_nan():
-    tokens = draw(np.random.default_rng(0), B, S, D)
-    tokens[:, 4] = np.nan
-    output = numpy(attend(tokens, tokens, mask=masks.causal()))
-    assert np.isnan(output[:, 4:]).all()
-    assert np.isfinite(output[:, :4]).all()
-
-
-@pytest.mark.parametrize("broken", [np.nan, np.inf, 1e30])
-def test_padding_that_is_not_finite_reaches_no_gradient(broken):
-    rng = np.random.default_rng(0)
-    query, key, value = draw(rng, B, T, D), draw(rng, B, S, D), draw(rng, B, S, V)
-    key[:, 5:] = broken
-    value[:, 5:] = broken
-
-    def squares(*tensors):
-        return ops.sum(attend(*tensors, mask=masks.padding(np.array([5, 0]))) ** 2)
-
-    total, gradients = both_ways(squares, (query, value, key))
-    assert np.isfinite(total)
-    for gradient in gradients:
-        assert np.isfinite(gradient).all()
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", FLOAT64])
 def test_fully_masked_query_pools_to_zero_with_finite_gradients(dtype):
     rng = np.random.default_rng(0)
@@ -181,22 +147,15 @@ def test_grouped_heads_equal_repeated_ones():
     np.testing.assert_allclose(grouped, repeated, atol=1e-6)
 
 
-def test_dropout_keeps_the_mean_and_returns_weights_before_it():
+def test_dropout_keeps_the_mean_its_seed_and_the_weights_before_it():
     query, value = np.zeros((1, 1, 2), "float32"), np.ones((1, 4000, 1), "float32")
     key = np.zeros((1, 4000, 2), "float32")
     output, weights = attend(query, value, key, dropout=0.5, seed=7, return_weights=True)
     assert 0.9 < float(output[0, 0, 0]) < 1.1 and float(output[0, 0, 0]) != 1.0
     np.testing.assert_allclose(np.sum(weights), 1.0, rtol=1e-5)
-
-
-def test_same_seed_drops_the_same_weights():
-    rng = np.random.default_rng(0)
-    query, value = draw(rng, B, T, D), draw(rng, B, S, D)
-    first, second, other = (
-        numpy(attend(query, value, dropout=0.5, seed=seed)) for seed in (7, 7, 8)
-    )
-    np.testing.assert_array_equal(first, second)
-    assert (first != other).any()
+    again, other = (attend(query, value, key, dropout=0.5, seed=seed) for seed in (7, 8))
+    np.testing.assert_array_equal(again, output)
+    assert float(other[0, 0, 0]) != float(output[0, 0, 0])
 
 
 def ops_of(function):
@@ -211,9 +170,7 @@ def ops_of(function):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("groups", [4, 2])
-@pytest.mark.parametrize("score", ["dot", "additive", "gaussian"])
+@pytest.mark.parametrize("score, groups", [("dot", 4), ("additive", 2), ("gaussian", 2)])
 def test_products_are_batched_and_no_tensor_has_five_axes(score, groups):
     rng = np.random.default_rng(0)
     query, key, value = (
@@ -251,8 +208,10 @@ def test_products_are_batched_and_no_tensor_has_five_axes(score, groups):
             {"value": np.zeros((B, S + 1, V))},
             f"`key` must have as many tokens as `value`, which has {S + 1}",
         ),
-        ({"dropout": 1.0}, r"`dropout` must be a number in \[0, 1\)"),
-        ({"mask": np.zeros((T, S))}, "goes into `bias`"),
+        (
+            {"query": np.zeros((B, 4, T, D)), "key": np.zeros((B, 3, S, D)), "value": None},
+            "must divide `query heads`=4 without remainder",
+        ),
         ({"mask": np.zeros((T, S + 1), bool)}, "`mask` must have shape"),
         ({"bias": np.zeros((T, S + 1))}, "`bias` must have shape"),
     ],
@@ -264,35 +223,10 @@ def test_bad_arguments_are_refused(change, message):
         "key": np.zeros((B, S, D)),
         **change,
     }
+    if arguments["value"] is None:
+        arguments["value"] = arguments["key"]
     with pytest.raises(ValueError, match=message):
-        attend(
-            **{
-                k: v.astype("float32") if getattr(v, "dtype", None) == "float64" else v
-                for k, v in arguments.items()
-            }
-        )
-
-
-def test_key_heads_that_do_not_divide_are_refused():
-    query, key = np.zeros((B, 4, T, D), "float32"), np.zeros((B, 3, S, D), "float32")
-    with pytest.raises(ValueError, match="must divide `query heads`=4 without remainder"):
-        attend(query, key)
-
-
-@pytest.mark.tensorflow
-@pytest.mark.slow
-def test_runs_under_xla_with_unknown_shapes():
-    spec = tf.TensorSpec((None, None, D))
-
-    @tf.function(input_signature=[spec, spec], jit_compile=True)
-    def compiled(query, value):
-        return attend(query, value, mask=masks.causal())
-
-    rng = np.random.default_rng(0)
-    query, value = draw(rng, B, T, D), draw(rng, B, S, D)
-    np.testing.assert_allclose(
-        compiled(query, value), attend(query, value, mask=masks.causal()), atol=1e-6
-    )
+        attend(**arguments)
 
 
 def test_score_layer_and_function_agree():

@@ -32,10 +32,9 @@ def benchmark(monkeypatch):
     sys.modules.pop("kernel_regression", None)
 
 
-@pytest.mark.parametrize("columns", [1, 2])
 @pytest.mark.parametrize("peer", PEERS)
-def test_the_peers_predict_the_same(benchmark, peer, columns):
-    case = benchmark.Case("predict", 211, 101, columns)
+def test_the_peers_predict_the_same(benchmark, peer):
+    case = benchmark.Case("predict", 211, 101, columns=2)
     own, others = benchmark.ours(case)(), benchmark.PEERS[peer](case)()
     assert own.shape == (101,)
     own = own[:: benchmark.SHARE] if peer == "statsmodels" else own
@@ -69,19 +68,16 @@ def test_the_time_of_a_share_of_queries_is_told_for_all(benchmark):
     assert smaller == "100 (goal 50)"
 
 
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("peer", PEERS)
-def test_the_benchmark_prints_a_row_of_ratios(peer):
-    case = "predict 20,000 × 20,000"
-    lines = printed(SCRIPT, "--divide", 50, "--case", case, "--peer", peer).splitlines()
-    row = next(line for line in lines if line.startswith("| predict 400 × 400 |"))
-    _, name, own, others, faster, *_ = row.strip("| ").split(" | ")
-    assert name == peer and own.endswith(" ms") and others.endswith(" ms")
-    assert float(faster.split()[0]) > 0
-
-
 @pytest.mark.slow
-def test_what_no_peer_can_do_is_told_alone():
-    lines = printed(SCRIPT, "--divide", 100, "--case", "predict 200,000").splitlines()
-    rows = [line for line in lines if line.startswith("| predict 2,000 × 200")]
-    assert len(rows) == 2 and all(" MB |" in row for row in rows)
+def test_the_benchmark_prints_a_row_of_ratios_and_tells_alone_what_no_peer_can_do():
+    def rows(*arguments):
+        lines = printed(SCRIPT, "--divide", 50, *arguments).splitlines()
+        return [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]
+
+    peer = "dense" if importlib.util.find_spec("statsmodels") is None else "statsmodels"
+    found = rows("--case", "predict 20,000 × 20,000", "--peer", peer)
+    name, peers, own, others, faster, *_ = found[-1]
+    assert name.startswith("predict 400 × 400") and peers == peer
+    assert own.endswith(" ms") and others.endswith(" ms") and float(faster.split()[0]) > 0
+    (alone,) = [row for row in rows("--case", "choose 20,000") if row[0] == "choose 400"]
+    assert alone[2].endswith(" ms") and any(cell.endswith(" MB") for cell in alone)

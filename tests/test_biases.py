@@ -68,11 +68,14 @@ def test_bias_equals_its_definition(name):
     bias.check("it", "bias", (B, H, T, S))
     by_head = bias.dense(T, S)
     assert bias.differs_by_head == (len(by_head.shape) == 4 and by_head.shape[1] != 1)
+    config = keras.saving.serialize_keras_object(bias)
+    assert config["registered_name"].startswith("tfattn>biases.")
+    copy = keras.saving.deserialize_keras_object(config)
+    np.testing.assert_allclose(spread(copy.dense(T, S)), spread(expected), rtol=1e-6)
 
 
-@pytest.mark.parametrize("num_heads", [2, 3, 5, 8, 12, 13])
-def test_alibi_equals_the_oracle_for_any_number_of_heads(num_heads):
-    for queries, keys in ((T, S), (S, T), (1, S)):
+def test_alibi_equals_the_oracle_for_any_number_of_heads():
+    for num_heads, queries, keys in ((2, T, S), (5, S, T), (8, 1, S), (12, T, S), (13, T, T)):
         found = biases.alibi(num_heads).dense(queries, keys)
         expected = reference.alibi(num_heads, queries, keys)
         assert found.shape == expected.shape
@@ -146,15 +149,14 @@ def test_heads_are_split_where_all_parts_of_a_sum_can_split_them():
     assert not whole.splits_by_head and not biases.explicit(ARRAYS[B, H, T, S]).splits_by_head
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["int", "tensor"])
 @pytest.mark.parametrize("name", BIASES)
-def test_where_a_bias_is_flat_one_pair_is_all_of_them(name, known):
+def test_where_a_bias_is_flat_one_pair_is_all_of_them(name):
     bias, length, seen = BIASES[name][0], 13, set()
     far = {"relative": 4, "relative, one side": 5, "relative, one head": 4}.get(name, length)
     after = 0 if "one side" in name else far  # keys after the query are in one bucket then
     for i in range(0, length, 2):
         for j in range(0, length, 3):
-            begin = (i, j) if known else (as_tensor(i), as_tensor(j))
+            begin = (i, j) if j % 2 else (as_tensor(i), as_tensor(j))
             grid = masks.Grid(length, length, *begin, 2, 3)
             distance = np.arange(j, j + 3) - np.arange(i, i + 2)[:, None]
             flat = np.all(distance <= -far) or np.all(distance >= after)
@@ -167,7 +169,6 @@ def test_where_a_bias_is_flat_one_pair_is_all_of_them(name, known):
     assert len(seen) == (2 if far < length else 1)
 
 
-@pytest.mark.parametrize("is_tensor", [False, True], ids=["int", "tensor"])
 @pytest.mark.parametrize(
     ("bias", "square"),
     [
@@ -176,9 +177,9 @@ def test_where_a_bias_is_flat_one_pair_is_all_of_them(name, known):
     ],
     ids=["alibi", "relative"],
 )
-def test_a_query_inside_of_a_longer_cache_has_the_bias_of_the_square(bias, square, is_tensor):
+def test_a_query_inside_of_a_longer_cache_has_the_bias_of_the_square(bias, square):
     for position in range(S):
-        offset = as_tensor(position) if is_tensor else position
+        offset = as_tensor(position) if position % 2 else position
         row = bias.on(masks.Grid.whole(1, S, offset=offset), *bias.parameters())
         np.testing.assert_allclose(row, square[:, :, position : position + 1], rtol=1e-6)
 
@@ -266,15 +267,6 @@ def test_attention_gives_a_variable_of_tensorflow_its_gradient(path):
     assert np.abs(found[0]).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", BIASES)
-def test_bias_survives_keras_serialization(name):
-    bias, expected = BIASES[name]
-    config = keras.saving.serialize_keras_object(bias)
-    assert config["registered_name"].startswith("tfattn>biases.")
-    copy = keras.saving.deserialize_keras_object(config)
-    np.testing.assert_allclose(spread(copy.dense(T, S)), spread(expected), rtol=1e-6)
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", FLOAT64, "int32"])
 def test_a_saved_array_keeps_its_dtype(dtype):
     bias = biases.explicit(ops.cast(ARRAYS[T, S] * 3, dtype))
@@ -338,14 +330,10 @@ SHAPE = (B, H, T, S)
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: biases.alibi(0), r"biases.alibi: `num_heads` must be a positive integer"),
         (lambda: biases.relative(np.ones(S)), r"biases.relative: `table` must have shape"),
         (lambda: biases.relative(TABLE[:5]), "`table rows` must be an even number of at least 4"),
-        (lambda: biases.relative(TABLE[:2]), "`table rows` must be an even number of at least 4"),
         (lambda: biases.relative(TABLE[:1], bidirectional=False), "must be at least 2, one a"),
         (lambda: biases.relative(TABLE, max_distance=1), "`max_distance` must be above 1"),
-        (lambda: biases.relative(TABLE, max_distance=0), "`max_distance` must be a positive int"),
-        (lambda: biases.relative(TABLE, bidirectional=1), "`bidirectional` must be True or False"),
         (
             lambda: biases.relative(keras.Input((H,), batch_size=6)).check("it", "bias", SHAPE),
             "it: `bias` must hold no symbolic tensor inside of a bias object",
@@ -364,10 +352,6 @@ SHAPE = (B, H, T, S)
         (lambda: biases.alibi(1).check("it", "bias", SHAPE), "as many heads as the scores, 3"),
         (
             lambda: (biases.alibi(5) + np.zeros((T, S))).check("it", "bias", SHAPE),
-            "as many heads as the scores, 3",
-        ),
-        (
-            lambda: (np.zeros((T, S)) + biases.alibi(5)).check("it", "bias", SHAPE),
             "as many heads as the scores, 3",
         ),
         (

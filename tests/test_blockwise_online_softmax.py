@@ -45,9 +45,7 @@ def assert_equals_the_oracle(scores, values, splits, tolerance=1e-5, dtype="floa
     np.testing.assert_allclose(again, weights, tolerance, tolerance)
 
 
-@pytest.mark.parametrize(
-    "splits", [[], [4], [1, 2, 3], [3, 6, 9], [10], [*range(1, KEYS)], [5, 5]], ids=str
-)
+@pytest.mark.parametrize("splits", [[], [3, 6, 9], [*range(1, KEYS)], [5, 5]], ids=str)
 def test_blocks_in_any_split_pool_as_the_oracle_does(splits):
     assert_equals_the_oracle(*drawn(), splits)
 
@@ -111,18 +109,15 @@ def test_a_nan_shows_in_its_row_and_in_no_other():
 
 
 # By how much the scores of a query are moved.
-MOVES = {
-    "none": np.zeros(T),
-    "up": np.full(T, 100.0),
-    "far down": np.full(T, -150.0),
-    "each query by its own": np.resize([0.0, -120.0, 30.0, 95.0, -25.0, 60.0, -8.0], T),
-}
+MOVES = (
+    np.zeros(T),
+    np.full(T, 100.0),
+    np.full(T, -150.0),
+    np.resize([0.0, -120.0, 30.0, 95.0, -25.0, 60.0, -8.0], T),  # each query by its own
+)
 RULES = {
-    "none": lambda: None,
-    "causal": masks.causal,
-    "some see nothing": lambda: (
-        masks.explicit(np.arange(T)[:, None] % 3 > 0) & masks.padding([17, 5])
-    ),
+    "causal": masks.causal(),
+    "some see nothing": masks.explicit(np.arange(T)[:, None] % 3 > 0) & masks.padding([17, 5]),
 }
 
 
@@ -133,51 +128,41 @@ def of_tokens(found):
 
 
 @functools.cache
-def compiled(rule, jit=False, **options):
+def compiled(rule, **options):
     """Both ways of a dot product, for any scores."""
-    return tf.function(
-        lambda arguments: both_ways(
-            score_functions.dot_product, arguments, RULES[rule](), "streamed", **options
-        ),
-        jit_compile=jit,
-    )
+    score = score_functions.dot_product
+    return tf.function(lambda arguments: both_ways(score, arguments, RULES[rule], **options))
 
 
-@pytest.mark.parametrize(
-    ("move", "rule", "jit"),
-    [
-        *((move, rule, False) for move in MOVES for rule in RULES),
-        pytest.param("each query by its own", "some see nothing", True, marks=pytest.mark.slow),
-    ],
-)
-def test_scores_of_any_size_give_the_dense_result_and_gradients(move, rule, jit):
-    function, (query, key, value) = problem(37, "dot", dtype="float64" if jit else "float32")
-    arguments = [*moved(query, key, MOVES[move]), value]
-    found = of_tokens(compiled(rule, jit)(arguments))
-    assert_close(found, of_tokens(both_ways(function, wide(arguments), RULES[rule](), "dense")))
-    if rule == "some see nothing":
-        assert (found[0].numpy()[:, :, ::3] == 0).all() and (found[1].numpy()[:, :, ::3] == 0).all()
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES)
+def test_scores_of_any_size_give_the_dense_result_and_gradients(rule):
+    function, (query, key, value) = problem(37, "dot", heads=(2, 2))
+    for move in MOVES:
+        arguments = [*moved(query, key, move), value]
+        found = of_tokens(compiled(rule)(arguments))
+        assert_close(found, of_tokens(both_ways(function, wide(arguments), RULES[rule], "dense")))
+        if rule == "some see nothing":
+            assert all((x.numpy()[:, :, ::3] == 0).all() for x in found[:2])
 
 
 def test_a_query_of_large_scores_changes_no_bit_of_its_neighbours():
-    _, (query, key, value) = problem(43, "dot")
+    _, (query, key, value) = problem(43, "dot", heads=(2, 2))
     others = np.arange(T) != 6
     plain, beside = (
-        compiled("none")([*moved(query, key, by), value])[0].numpy()[:, :, others]
+        compiled("causal")([*moved(query, key, by), value])[0].numpy()[:, :, others]
         for by in (np.zeros(T), np.where(others, 0.0, 100.0))
     )
     np.testing.assert_array_equal(beside, plain)
 
 
-@pytest.mark.parametrize(
-    ("size", "by"), [(1e-30, 0), (1e15, 0), (1e38, 0), (1e-28, -8), (1e-31, -20), (1e30, 60)]
-)
-def test_values_of_any_size_neither_vanish_nor_overflow(size, by):
-    function, (query, key, value) = problem(47, "dot")
-    arguments = [*moved(query, key, np.full(T, by)), tf.clip_by_value(value, -3.0, 3.0) * size]
-    here = compiled("causal")(arguments)[0]
-    there = both_ways(function, wide(arguments), masks.causal(), "dense")[0]
-    np.testing.assert_allclose(here / size, there / size, 2e-4, 2e-5)
+def test_values_of_any_size_neither_vanish_nor_overflow():
+    function, (query, key, value) = problem(47, "dot", heads=(2, 2))
+    for size, by in ((1e-30, 0), (1e15, 0), (1e38, 0), (1e-28, -8), (1e-31, -20), (1e30, 60)):
+        arguments = [*moved(query, key, np.full(T, by)), tf.clip_by_value(value, -3.0, 3.0) * size]
+        here = compiled("causal")(arguments)[0]
+        there = both_ways(function, wide(arguments), masks.causal(), "dense")[0]
+        np.testing.assert_allclose(here / size, there / size, 2e-4, 2e-5)
 
 
 def test_a_sum_that_overflows_where_no_exponential_and_no_pooled_value_does():
@@ -190,7 +175,7 @@ def test_a_sum_that_overflows_where_no_exponential_and_no_pooled_value_does():
 
 
 def test_scores_of_any_size_drop_the_same_weights():
-    _, (query, key, value) = problem(53, "dot")
+    _, (query, key, value) = problem(53, "dot", heads=(2, 2))
     dropping = compiled("causal", dropout=0.4, seed=3)
     here, there = (
         dropping([*moved(query, key, by), value]) for by in (np.zeros(T), np.full(T, 100.0))

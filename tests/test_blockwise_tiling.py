@@ -1,4 +1,6 @@
-"""How the square is tiled, and which of its blocks it computes."""
+"""How the square is tiled, which of its blocks it computes, and how a block is cut."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -6,19 +8,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.blockwise import (
-    MASKS,
-    S,
-    T,
-    assert_close,
-    blocks_of,
-    mask_of,
-    operands_of,
-    with_upstream,
-)
+from tests.blockwise import assert_close, blocks_of, both_ways, operands_of
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.masks import hooks
 from tfattn.core.paths import devices, thresholds
 from tfattn.core.paths.blockwise import additive, block_scores
 from tfattn.core.paths.blockwise.tiling import Tiling
@@ -63,80 +55,120 @@ def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
         assert columns(padding) == wide
 
 
-def test_heads_below_each_other_do_not_make_a_step_larger():
-    def step(heads, groups):
-        query, key = tf.zeros((1, heads, 1024, 8)), tf.zeros((1, groups, 128, 8))
-        tiling = tiled(query, key)
-        return tiling.heads * tiling.rows * tiling.columns
+def test_the_tilings_of_products():
+    """(shape of the queries, key heads, mask) to (rows, columns, chunk, heads, groups)."""
+    narrow = masks.causal() & masks.window(300)
+    for (shape, groups, mask), tiles in {
+        ((1, 8, 4096, 64), 8, None): (512, 512, 1, 1, 1),
+        ((1, 8, 2100, 64), 8, None): (420, 420, 1, 1, 1),  # spread evenly
+        # heads that share a key head stay together, below each other
+        ((1, 8, 4096, 64), 2, None): (128, 512, 1, 4, 1),
+        ((16, 1, 4096, 64), 1, None): (512, 512, 1, 1, 1),  # one head
+        ((1, 8, 4096, 64), 8, masks.causal()): (512, 512, 1, 1, 1),
+        ((1, 8, 4096, 64), 8, masks.padding([4000])): (512, 512, 1, 1, 1),
+        ((1, 8, 4096, 64), 8, narrow): (256, 256, 1, 1, 1),
+        # as many heads and rows of the batch as fill a block
+        ((16, 8, 256, 64), 8, None): (256, 256, 1, 4, 4),
+        ((16, 8, 64, 64), 8, None): (64, 64, 8, 8, 8),
+        ((15, 3, 64, 64), 3, None): (64, 64, 15, 3, 3),
+    }.items():
+        query, key = tf.zeros(shape), tf.zeros((shape[0], groups, *shape[2:]))
+        tiling = tiled(query, key, mask)
+        found = tiling.rows, tiling.columns, tiling.chunk, tiling.heads, tiling.groups
+        assert found == tiles
+        assert tiling.steps * tiling.chunk * tiling.heads == shape[0] * shape[1]
+        assert np.prod(found[:4]) <= thresholds.BLOCKS["cpu"].scores
 
-    assert step(8, 8) == step(8, 4) == 2**18
+
+# (heads, key heads, queries, keys) to (rows of the batch, heads, queries and keys) of a block.
+LENGTHS = [4, 0, 500, 131]
+SIDE_BY_SIDE = {
+    (2, 2, 520, 520): (1, 2, 260, 260),
+    (2, 2, 256, 256): (2, 2, 256, 256),  # one block
+    (2, 2, 521, 517): (1, 2, 261, 259),  # padded in both directions
+    (4, 2, 301, 517): (1, 4, 151, 259),
+    (4, 4, 521, 517): (1, 2, 261, 259),  # two steps for each row of the batch
+    (1, 1, 521, 517): (2, 1, 261, 259),
+}
+RULES = {
+    "window": masks.window(200),
+    "padding": masks.padding(LENGTHS),
+    "prefix | causal": masks.prefix(np.array(LENGTHS)) | masks.causal(),
+    "padding & causal": masks.padding(LENGTHS) & masks.causal(),
+}
 
 
+def side_by_side(shape, rule, *arguments, path="streamed"):
+    """Output and gradients, of blocks of several heads or rows."""
+    if path == "streamed":
+        tiling = tiled(*arguments[:2], rule)
+        assert (tiling.chunk, tiling.heads, tiling.rows, tiling.columns) == SIDE_BY_SIDE[shape]
+        assert (tiling.query_blocks > 1 and tiling.key_blocks > 1) == (shape[2] > 256)
+    *arguments, upstream = arguments
+    score = score_functions.scaled_dot_product
+    return both_ways(score, arguments, rule, path, upstream=upstream, block=None)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("shape", "groups", "mask", "sides"),
-    [
-        ((1, 8, 4096, 64), 8, None, (512, 512)),
-        ((1, 8, 2100, 64), 8, None, (420, 420)),  # spread evenly
-        ((2, 8, 1024, 64), 8, None, (512, 512)),
-        ((1, 8, 4096, 64), 2, None, (128, 512)),  # four heads below each other
-        ((4, 8, 1023, 64), 8, None, (512, 512)),
-        ((4, 1, 4096, 64), 1, None, (512, 512)),  # one head
-        ((1, 8, 4096, 64), 8, masks.causal(), (512, 512)),
-        ((1, 8, 4096, 64), 8, masks.padding([4000]), (512, 512)),
-        ((1, 8, 4096, 64), 8, masks.causal() & masks.window(300), (256, 256)),
-    ],
+    "shape, name",
+    [*zip(SIDE_BY_SIDE, [*RULES, "padding", "padding & causal"], strict=True)],
+    ids=str,
 )
-def test_a_block_has_512_queries_and_keys_less_where_heads_share_a_key_head_or_see_little(
-    shape, groups, mask, sides
-):
-    query, key = tf.zeros(shape), tf.zeros((shape[0], groups, *shape[2:]))
-    tiling = tiled(query, key, mask)
-    assert (tiling.rows, tiling.columns, tiling.chunk, tiling.groups) == (*sides, 1, 1)
-
-
-@pytest.mark.parametrize("heads, groups", [(2, 2), (4, 2)])
-def test_blocks_of_the_measured_sizes_equal_the_dense_path(heads, groups):
-    arguments = operands_of((1, heads, groups, 1030, 300), (7, 5))
-    here, there = (with_upstream(None, *arguments, path=path) for path in ("streamed", "dense"))
+def test_blocks_side_by_side_equal_the_dense_path(shape, name):
+    arguments, rule = operands_of((4, *shape), (4, 3)), RULES[name]
+    here, there = (side_by_side(shape, rule, *arguments, path=x) for x in ("streamed", "dense"))
     assert_close(here, there)
+    assert np.abs(there[0]).max() > 0.1
 
 
-@pytest.mark.parametrize(
-    ("shape", "groups", "step"),
-    [
-        ((1, 8, 4096, 64), 8, (1, 1, 1)),
-        ((1, 8, 4096, 64), 2, (1, 4, 1)),  # heads that share a key head stay together
-        ((16, 8, 256, 64), 8, (1, 4, 4)),
-        ((16, 8, 64, 64), 8, (8, 8, 8)),
-        ((15, 3, 64, 64), 3, (15, 3, 3)),
-        ((16, 1, 4096, 64), 1, (1, 1, 1)),
-    ],
-)
-def test_a_step_has_as_many_heads_and_rows_as_fill_a_block(shape, groups, step):
-    query, key = tf.zeros(shape), tf.zeros((shape[0], groups, *shape[2:]))
-    tiling = tiled(query, key)
-    assert (tiling.chunk, tiling.heads, tiling.groups) == step
-    assert tiling.steps * tiling.chunk * tiling.heads == shape[0] * shape[1]
-    assert step[0] * step[1] * tiling.rows * tiling.columns <= thresholds.BLOCKS["cpu"].scores
+@pytest.mark.slow
+def test_blocks_side_by_side_under_xla_where_the_run_tells_the_batch():
+    shape, rule = (2, 2, 521, 517), RULES["padding & causal"]
+    arguments = operands_of((4, *shape), (4, 3))
+
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, *x.shape[1:])) for x in arguments], jit_compile=True
+    )
+    def here(*arguments):
+        return side_by_side(shape, rule, *arguments)
+
+    assert_close(here(*arguments), side_by_side(shape, rule, *arguments, path="dense"))
 
 
-@pytest.mark.parametrize("name", ["products", "of heads together", "additive"])
-def test_blocks_are_larger_where_no_cpu_computes(name, monkeypatch):
+@pytest.mark.parametrize("shape", [(2, 2, 521, 517), (1, 1, 521, 517)], ids=str)
+def test_what_is_broken_reaches_those_who_see_it_side_by_side(shape):
+    query, key, value, upstream = operands_of((4, *shape), (4, 3))
+    broken = np.arange(517)[None] >= np.array(LENGTHS)[:, None]  # (B, S), hidden from all
+    broken[2, 300] = True  # and one that some see
+    key, value = (tf.where(broken[:, None, :, None], np.nan, x) for x in (key, value))
+    arguments, rule = (query, key, value, upstream), RULES["padding & causal"]
+    here, there = (side_by_side(shape, rule, *arguments, path=x) for x in ("streamed", "dense"))
+    assert_close(here, there)
+    seen = np.isnan(here[0]).any((1, 3))
+    first = 300 + 521 - 517  # the last query stands at the last key
+    assert seen[2, first:].all() and seen.sum() == 521 - first
+    assert not np.any(here[0][1]) and not np.any(here[1][1])  # the row without keys
+
+
+def test_blocks_are_larger_where_no_cpu_computes(monkeypatch):
     """A GPU has threads for more, and no cache to stay in."""
     query = tf.zeros((16, 8, 8192, 16))
-    score = {
-        "products": block_scores.Product(True),
-        "of heads together": block_scores.AnyScore(score_functions.dot_product, 4),
-        "additive": additive.Additive(),
-    }[name]
+    scores = (
+        block_scores.Product(True),
+        block_scores.AnyScore(score_functions.dot_product, 4),
+        additive.Additive(),
+    )
 
     def numbers():
-        tiling = Tiling.of(query, query, score, heads_independent=name == "products")
-        return tiling.chunk * tiling.heads * tiling.rows * tiling.columns
+        tilings = [Tiling.of(query, query, scores[0], heads_independent=True)]
+        tilings += [Tiling.of(query, query, score) for score in scores[1:]]
+        return [tiling.chunk * tiling.heads * tiling.rows * tiling.columns for tiling in tilings]
 
     few = numbers()
     monkeypatch.setattr(devices, "kind", lambda tensor: "gpu")
-    assert 4 * few <= numbers() <= 64 * few
+    for less, more in zip(few, numbers(), strict=True):
+        assert 4 * less <= more <= 64 * less
 
 
 @given(
@@ -146,7 +178,7 @@ def test_blocks_are_larger_where_no_cpu_computes(name, monkeypatch):
     lengths=st.tuples(st.integers(1, 3000), st.integers(1, 3000)),
     mask=st.sampled_from([None, masks.causal(), masks.window(50), masks.prefix(7)]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_steps_have_every_head_once_and_blocks_at_most_their_numbers(
     batch, groups, repeats, lengths, mask
 ):
@@ -156,22 +188,17 @@ def test_steps_have_every_head_once_and_blocks_at_most_their_numbers(
     )
     tiling = tiled(query, key, mask)
     assert tiling.steps * tiling.chunk * tiling.heads == batch * groups * repeats
-    assert (
-        batch % tiling.chunk == 0
-        and groups % tiling.groups == 0
-        and tiling.heads == tiling.groups * repeats
-    )
+    assert batch % tiling.chunk == 0 and groups % tiling.groups == 0
+    assert tiling.heads == tiling.groups * repeats
     block = tiling.chunk * tiling.heads * tiling.rows * tiling.columns
     assert block <= thresholds.BLOCKS["cpu"].scores
-    assert (
-        tiling.query_blocks * tiling.rows >= lengths[0]
-        and tiling.key_blocks * tiling.columns >= lengths[1]
-    )
+    assert tiling.query_blocks * tiling.rows >= lengths[0]
+    assert tiling.key_blocks * tiling.columns >= lengths[1]
 
 
-@pytest.mark.parametrize("batch", [2, 3, 8, 64])
-def test_any_other_score_has_two_steps_to_do_at_a_time(batch):
-    for score in (additive.Additive(), block_scores.AnyScore(score_functions.dot_product, 4)):
+def test_any_other_score_has_two_steps_to_do_at_a_time():
+    scores = (additive.Additive(), block_scores.AnyScore(score_functions.dot_product, 4))
+    for score, batch in itertools.product(scores, (2, 3, 8, 64)):
         tiling = Tiling.of(tf.zeros((batch, 2, 64, 8)), tf.zeros((batch, 2, 64, 8)), score)
         assert tiling.steps >= 2 and tiling.head_steps == 1 and tiling.heads == 2
 
@@ -214,27 +241,6 @@ def test_blocks_that_the_mask_rules_out_are_not_computed():
     assert blocks(masks.blocks(np.zeros((8, 8), bool), 8)) == 0
 
 
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    mask=st.sampled_from([name for name in MASKS if name != "none"]),
-    start=st.integers(0, T - 1),
-    queries=st.integers(1, T),
-)
-@settings(max_examples=80, deadline=None)
-def test_key_bounds_hold_for_every_query_of_a_block(seed, mask, start, queries):
-    rule = mask_of(mask, seed)
-    queries = min(queries, T - start)
-    whole = np.asarray(rule.dense(T, S))
-    whole = whole if whole.ndim == 4 else whole.reshape((-1, 1, *whole.shape[-2:]))
-    whole = np.broadcast_to(whole, (*whole.shape[:2], T, S))[:, :, start : start + queries]
-    grid = masks.Grid(T, S, start, 0, queries, S)
-    low, high = (int(x) for x in hooks.key_bounds(rule, grid))
-    keys = np.arange(S)
-    assert not whole[..., (keys < low) | (keys >= high)].any()
-    low, high = (int(x) for x in hooks.full_bounds(rule, grid))
-    assert whole[..., (keys >= low) & (keys < high)].all()
-
-
 def test_an_additive_block_is_cut_for_the_cores_that_the_process_may_use(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 5, 6}, raising=False)
     monkeypatch.setattr("os.cpu_count", lambda: 64)
@@ -249,18 +255,16 @@ def test_an_additive_block_is_cut_for_the_cores_that_the_process_may_use(monkeyp
     assert rows == [20] * 3 and scores.shape == (1, 60, 5)
 
 
-@pytest.mark.parametrize(
-    "rows, parts", [(64, [8] * 8), (60, [8, 9, 8, 9, 8, 9, 9]), (16, [8, 8]), (15, [15]), (3, [3])]
-)
-def test_a_strip_of_an_additive_block_has_eight_queries_or_all(rows, parts):
-    x = tf.range(rows)[None]
-    strips = additive._strips(x, 8)
-    assert [strip.shape[1] for strip in strips] == parts
-    np.testing.assert_array_equal(tf.concat(strips, 1), x)
+def test_a_strip_of_an_additive_block_has_eight_queries_or_all():
+    for parts in ([8] * 8, [8, 9, 8, 9, 8, 9, 9], [8, 8], [15], [3]):
+        x = tf.range(sum(parts))[None]
+        strips = additive._strips(x, 8)
+        assert [strip.shape[1] for strip in strips] == parts
+        np.testing.assert_array_equal(tf.concat(strips, 1), x)
 
 
-@pytest.mark.parametrize("heads", [1, 2])
-@pytest.mark.parametrize("size", [1.0, 60.0], ids=["exponentials", "sigmoid"])
+@pytest.mark.slow
+@pytest.mark.parametrize("heads, size", [(1, 1.0), (2, 60.0)], ids=["exponentials", "sigmoid"])
 def test_the_gradient_of_an_additive_block_comes_in_strips_that_add_up_to_the_whole(
     size, heads, monkeypatch
 ):

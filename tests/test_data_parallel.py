@@ -13,93 +13,72 @@ def write(folder, name, content):
     return path
 
 
-def test_lines_are_paired_in_order(tmp_path):
-    source = write(tmp_path, "a.en", "one\ntwo words\n")
-    target = write(tmp_path, "a.fr", "un\ndeux mots, été\n")
-    assert read_parallel(source, target) == [("one", "un"), ("two words", "deux mots, été")]
+SUMMER = gzip.compress("un été\n".encode())
 
 
-def test_paths_may_be_strings(tmp_path):
-    source, target = write(tmp_path, "a", "x\n"), write(tmp_path, "b", "y\n")
-    assert read_parallel(str(source), str(target)) == [("x", "y")]
+@pytest.mark.parametrize(
+    "source, target, pairs",
+    [
+        (
+            "one\ntwo words\n",
+            "un\ndeux mots, été\n",
+            [("one", "un"), ("two words", "deux mots, été")],
+        ),
+        (SUMMER, gzip.compress(b"a summer\n"), [("un été", "a summer")]),
+        ("plain\n", SUMMER, [("plain", "un été")]),
+        ("one\r\ntwo\r\n", "un\ndeux", [("one", "un"), ("two", "deux")]),
+        ("one\n\nthree\n", "un\n\ntrois\n", [("one", "un"), ("", ""), ("three", "trois")]),
+        (b"\xef\xbb\xbfone\n", "un\n", [("one", "un")]),  # without the byte order mark
+    ],
+    ids=["plain", "gzip", "half gzip", "Windows, and no last line end", "empty lines", "mark"],
+)
+def test_lines_are_paired_in_order(tmp_path, source, target, pairs):
+    paths = write(tmp_path, "source.gz", source), write(tmp_path, "target", target)
+    assert read_parallel(*paths) == read_parallel(*map(str, paths)) == pairs
 
 
-def test_gzip_is_known_by_its_content_under_any_name(tmp_path):
-    source = write(tmp_path, "a.en.gz", gzip.compress("un été\n".encode()))
-    target = write(tmp_path, "plain_name", gzip.compress(b"a summer\n"))
-    named_gz = write(tmp_path, "b.gz", "plain\n")
-    assert read_parallel(source, target) == [("un été", "a summer")]
-    assert read_parallel(named_gz, target) == [("plain", "a summer")]
-
-
-def test_windows_line_ends_and_missing_last_line_end(tmp_path):
-    source = write(tmp_path, "a", "one\r\ntwo\r\n")
-    target = write(tmp_path, "b", "un\ndeux")
-    assert read_parallel(source, target) == [("one", "un"), ("two", "deux")]
-
-
-@pytest.mark.parametrize("character", ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
-def test_only_newline_ends_a_line(tmp_path, character):
-    source = write(tmp_path, "a", f"one{character}two\nthree\n")
+def test_only_newline_ends_a_line(tmp_path):
     target = write(tmp_path, "b", "un\ndeux\n")
-    assert read_parallel(source, target) == [(f"one{character}two", "un"), ("three", "deux")]
-
-
-def test_empty_lines_keep_their_place(tmp_path):
-    source, target = write(tmp_path, "a", "one\n\nthree\n"), write(tmp_path, "b", "un\n\ntrois\n")
-    assert read_parallel(source, target) == [("one", "un"), ("", ""), ("three", "trois")]
-
-
-def test_byte_order_mark_is_no_part_of_the_text(tmp_path):
-    source, target = write(tmp_path, "a", b"\xef\xbb\xbfone\n"), write(tmp_path, "b", "un\n")
-    assert read_parallel(source, target) == [("one", "un")]
+    for character in ("\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\r"):
+        source = write(tmp_path, "a", f"one{character}two\nthree\n")
+        wanted = [(f"one{character}two", "un"), ("three", "deux")]
+        assert read_parallel(source, target) == wanted
 
 
 @pytest.mark.parametrize("missing", ["source_path", "target_path"])
-def test_missing_file_is_refused_by_name(tmp_path, missing):
+def test_a_missing_file_is_refused_by_name(tmp_path, missing):
     paths = {side: write(tmp_path, side, "x\n") for side in ("source_path", "target_path")}
-    paths[missing] = tmp_path / "nowhere.txt"
-    message = rf"read_parallel: `{missing}` must name an existing file\. Received: .*nowhere\.txt"
-    with pytest.raises(FileNotFoundError, match=message):
-        read_parallel(**paths)
+    for path in (tmp_path / "nowhere.txt", tmp_path):  # a folder is no file
+        message = (
+            rf"read_parallel: `{missing}` must name an existing file\. Received: .*{path.name}"
+        )
+        with pytest.raises(FileNotFoundError, match=message):
+            read_parallel(**{**paths, missing: path})
 
 
-def test_folder_is_no_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match="`source_path` must name an existing file"):
-        read_parallel(tmp_path, tmp_path)
+LINES = gzip.compress(b"one\ntwo\n" * 50, mtime=0)
+DAMAGED = bytes([*LINES[:10], LINES[10] ^ 0xFF, *LINES[11:]])
 
 
-def test_sides_of_different_length_are_refused_with_both_counts(tmp_path):
-    source, target = write(tmp_path, "a", "1\n2\n3\n"), write(tmp_path, "b", "1\n2\n")
-    message = r"`target_path` must have as many lines as `source_path` \(3, not 2\)"
-    with pytest.raises(ValueError, match=message):
-        read_parallel(source, target)
-
-
-def test_bytes_that_are_not_utf8_are_refused_with_their_line(tmp_path):
-    source = write(tmp_path, "a", "un\nétés\n")
-    target = write(tmp_path, "b", b"one\n" + "été\n".encode("latin-1"))
-    with pytest.raises(ValueError, match=r"`target_path` must be UTF-8 text \(line 2 is not\)"):
-        read_parallel(source, target)
-
-
-@pytest.mark.parametrize("content", [b"", gzip.compress(b"", mtime=0)], ids=["plain", "gzip"])
-def test_empty_file_is_refused(tmp_path, content):
-    source, target = write(tmp_path, "a", content), write(tmp_path, "b", content)
-    with pytest.raises(ValueError, match="`source_path` must name a file with at least one line"):
-        read_parallel(source, target)
-
-
-@pytest.mark.parametrize("keep", [slice(None, -9), slice(None, 6), slice(None, 2)])
-def test_damaged_gzip_is_refused(tmp_path, keep):
-    source = write(tmp_path, "a.gz", gzip.compress(b"one\ntwo\n" * 50)[keep])
-    with pytest.raises(ValueError, match="`source_path` must hold undamaged gzip data"):
-        read_parallel(source, write(tmp_path, "b", "un\n"))
-
-
-def test_gzip_with_wrong_bytes_inside_is_refused(tmp_path):
-    content = bytearray(gzip.compress(b"one\ntwo\nthree\n"))
-    content[10] ^= 0xFF
-    source = write(tmp_path, "a.gz", bytes(content))
-    with pytest.raises(ValueError, match="`source_path` must hold undamaged gzip data"):
-        read_parallel(source, write(tmp_path, "b", "un\n"))
+@pytest.mark.parametrize(
+    "source, target, said",
+    [
+        ("1\n2\n3\n", "1\n2\n", r"`target_path` must have as many lines as .*\(3, not 2\)"),
+        (
+            "un\nétés\n",
+            b"one\n" + "été\n".encode("latin-1"),
+            r"`target_path` must be UTF-8 text \(line 2 is not\)",
+        ),
+        (b"", b"", "`source_path` must name a file with at least one line"),
+        (gzip.compress(b""), b"", "`source_path` must name a file with at least one line"),
+        (LINES[:-9], "un\n", "`source_path` must hold undamaged gzip data"),
+        (LINES[:6], "un\n", "`source_path` must hold undamaged gzip data"),
+        (LINES[:2], "un\n", "`source_path` must hold undamaged gzip data"),
+        (DAMAGED, "un\n", "`source_path` must hold undamaged gzip data"),
+    ],
+)
+def test_files_that_do_not_belong_together_or_hold_no_text_are_refused(
+    tmp_path, source, target, said
+):
+    with pytest.raises(ValueError, match=f"read_parallel: {said}"):
+        read_parallel(write(tmp_path, "a", source), write(tmp_path, "b", target))

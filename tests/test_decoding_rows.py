@@ -1,6 +1,4 @@
-"""Rows that are done stop costing: counted, written to their places, and the same as when every row
-stays.
-"""
+"""Rows that are done stop costing: counted, and written to their places."""
 
 import numpy as np
 import pytest
@@ -71,7 +69,7 @@ many_ends = st.lists(st.integers(0, L + 5), min_size=1, max_size=41)
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(ends=many_ends)
 def test_rows_that_are_done_cost_no_step_once_they_are_a_quarter(ends):
     script = scripts(ends)
@@ -94,73 +92,35 @@ def test_rows_that_are_done_cost_no_step_once_they_are_a_quarter(ends):
 COUNTER = Counter()  # one for all examples: one compiled search
 
 
-def test_a_batch_of_mixed_lengths_costs_far_less_than_all_its_rows():
-    ends = np.minimum(np.random.default_rng(0).geometric(0.2, size=64), L - 1)
-    counter = Counter()
-    decoding.greedy_search(counter.step, counter.state(scripts(ends)), 64, L)
-    assert int(counter.rows) < 0.5 * 64 * int(counter.steps)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("num_beams", [1, 3])
-def test_the_beams_of_a_sentence_leave_together(num_beams):
+def test_the_beams_of_a_sentence_leave_together():
     ends = [2, 19, 5, 7, 2, 11, 3, 3, 4, 5]
     script, counter = scripts(ends), Counter()
     state = counter.state(script)
-    found = decoding.beam_search(counter.step, state, 10, L, num_beams=num_beams, return_state=True)
+    found = decoding.beam_search(counter.step, state, 10, L, num_beams=3, return_state=True)
     np.testing.assert_array_equal(found.tokens[:, 0], wanted(script, ends))
     assert int(counter.steps) == 20
     # The first step has a row a sentence, the others one for each beam.
-    assert int(counter.rows) == 10 + num_beams * (rows_that_remain(ends) - 10)
+    assert int(counter.rows) == 10 + 3 * (rows_that_remain(ends) - 10)
     np.testing.assert_array_equal(found.state["changing_name"], np.arange(10))
-
-
-@pytest.mark.slow
-def test_samples_are_those_of_a_loop_that_keeps_every_row():
-    ends = [2, 19, 5, 7, 2, 11, 3, 3, 4, 5]
-    counter, logits = Counter(), np.random.default_rng(0).normal(size=(10, L, V)).astype("float32")
-
-    def step(tokens, position, state):
-        scripted, state = counter.step(tokens, position, state)
-        ending = ops.take(state["script"], position, axis=1) == END
-        free = ops.where(ops.arange(V) == END, -100.0, ops.take(state["logits"], position, axis=1))
-        return ops.where(ending[:, None], scripted, free), state
-
-    def search():
-        state = {**counter.state(scripts(ends)), "logits": logits}
-        return decoding.sample(step, state, 10, L, seed=5, return_state=True)
-
-    (tokens, state), (all_tokens, all_state) = search(), tf.function(search)()
-    np.testing.assert_array_equal(tokens, all_tokens)
-    np.testing.assert_array_equal(state["read"], all_state["read"])
-    # inside of a function every row stays
-    assert int(counter.rows) == rows_that_remain(ends) + 10 * 20
 
 
 def counting(tokens, position):
     return ops.one_hot(ops.take(tokens, position, axis=1) + 1, V)
 
 
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize(
-    "width",
-    [
-        lambda x: (-1, tf.py_function(lambda: 5, (), "int32")),
-        lambda x: (-1, ops.size(x) // ops.shape(x)[0]),
-    ],
-    ids=["always", "with the number of rows"],
-)
-def test_a_step_may_lose_what_is_known_of_a_shape(width):
+@pytest.mark.slow
+def test_a_step_may_lose_what_is_known_of_a_shape():
+    """Once the number of rows is unknown, which it is in the loop alone."""
+
     def step(tokens, position, state):
-        return counting(tokens, position), ops.reshape(state + 1.0, width(state))
+        width = ops.size(state) // ops.shape(state)[0]
+        return counting(tokens, position), ops.reshape(state + 1.0, (-1, width))
 
-    assert (
-        numpy(decoding.greedy_search(step, np.ones((3, 5)), 3, 5, end_id=6)).tolist()
-        == [[3, 4, 5, 6, 0]] * 3
-    )
+    written = numpy(decoding.greedy_search(step, np.ones((3, 5)), 3, 5, end_id=6))
+    assert written.tolist() == [[3, 4, 5, 6, 0]] * 3
 
 
-@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -172,15 +132,11 @@ def test_a_step_may_lose_what_is_known_of_a_shape(width):
             lambda s, n: {"x": ops.cast(s["x"], "float16" if n % 2 else "int32")},
             r"keep .* float16.*'int32'",
         ),
-        (
-            lambda s, n: {"x": ops.stack([s["x"]] * 2, axis=-1)[..., : n % 2 + 1, 0] + 1},
-            r"keep .*\(2, 2\).*\(None, 1\)",
-        ),
         (lambda s, n: {**s, str(n): s["x"]}, "keep its structure"),
         (lambda s, n: s if n == 1 else {"x": s["x"] + 1}, "change a leaf in its first step too"),
         (lambda s, n: {**s, "n": n}, "change a leaf in its first step too .* Received: state=2"),
     ],
-    ids=["longer", "dtype", "shorter", "structure", "constant", "number"],
+    ids=["longer", "dtype", "structure", "constant", "number"],
 )
 def test_a_state_that_does_not_stay_alike_is_refused(change, message):
     def step(tokens, position, state):

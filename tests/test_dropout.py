@@ -4,14 +4,13 @@ import keras
 import numpy as np
 import pytest
 
-from tests.tensors import both_ways, dtype_of, tf
+from tests.tensors import both_ways, dtype_of, numpy, tf
 from tfattn.layers.dropout import Dropout
 
 ONES = np.ones((101, 103, 97), "float32")
 
 
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("rate", [0.001, 0.03, 0.1, 0.15, 0.3, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("rate", [0.1, 0.001, 0.15, 0.5, 0.999])
 def test_the_rate_is_met_and_the_expected_sum_stays(rate):
     output = np.asarray(Dropout(rate, seed=3)(ONES, training=True))
     dropped, kept = np.mean(output == 0), output[output != 0]
@@ -47,12 +46,11 @@ def test_the_gradient_goes_where_the_output_does():
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-@pytest.mark.parametrize("jit", [False, True])
-def test_unknown_shapes_and_sizes_that_no_word_divides(jit):
+def test_unknown_shapes_and_sizes_that_no_word_divides():
     layer = Dropout(0.3, seed=1)
     run = tf.function(
         lambda x: layer(x, training=True),
-        jit_compile=jit,
+        jit_compile=True,
         input_signature=[tf.TensorSpec((None, None, 5))],
     )
     for shape in ((2, 3, 5), (1, 1, 5), (7, 11, 5)):
@@ -62,11 +60,10 @@ def test_unknown_shapes_and_sizes_that_no_word_divides(jit):
     assert np.any(output == 0) and np.any(output != 0)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision_stays_half(policy):
-    output = Dropout(0.5, dtype=policy)(ONES[0], training=True)
-    assert dtype_of(output) == policy.removeprefix("mixed_")
-    assert set(np.unique(np.asarray(output, "float32"))) == {0.0, 2.0}
+def test_half_precision_stays_half():
+    output = Dropout(0.5, dtype="mixed_bfloat16")(ONES[0], training=True)
+    assert dtype_of(output) == "bfloat16"
+    assert set(np.unique(numpy(output))) == {0.0, 2.0}
 
 
 def test_everything_else_is_kerass():

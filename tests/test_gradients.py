@@ -115,14 +115,14 @@ def test_models_that_are_trained_searched_and_gone_leave_nothing():
         return sum(type(each).__name__ == "FuncGraph" for each in gc.get_objects())
 
     counts = []
-    for _ in range(4):
+    for _ in range(2):
         model = tfattn.Transformer(11, 11, **SIZES)
         model.compile("adam", tfattn.MaskedCrossentropy())
         model.fit((IDS, IDS), IDS, verbose=0)
         tfattn.greedy_search(model.step, model.encode(IDS, max_length=4), 3, 4)
         del model
         counts.append(alive())
-    assert counts[1:] == counts[:-1], counts
+    assert counts[0] == counts[1], counts
 
 
 def test_a_gradient_within_a_graph_is_that_of_ones_own():

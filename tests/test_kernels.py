@@ -30,15 +30,9 @@ def test_the_exponential_is_the_textbook_kernel(name):
     np.testing.assert_allclose(
         np.exp(log_kernel(name, DISTANCES)), TEXTBOOK[name](DISTANCES), atol=3e-6
     )
-
-
-@pytest.mark.parametrize("name", TEXTBOOK)
-def test_compact_kernels_are_minus_infinity_outside_and_endless_ones_never(name):
-    far = np.array([1.001, 2.0, 1e9, 1e18])
-    if name in COMPACT:
-        assert np.all(log_kernel(name, far) == -np.inf)
-    else:
-        assert np.isfinite(log_kernel(name, far)).all()
+    far = log_kernel(name, np.array([1.001, 2.0, 1e9, 1e18]))
+    assert np.all(far == -np.inf) if name in COMPACT else np.isfinite(far).all()
+    assert np.isnan(log_kernel(name, np.array([np.nan])))
 
 
 @pytest.mark.parametrize("name", TEXTBOOK)
@@ -83,20 +77,13 @@ def test_gradients_are_finite_everywhere_and_right_inside(name):
     np.testing.assert_allclose(slope[2:4], formula.get(name, numeric), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", TEXTBOOK)
-def test_a_broken_distance_shows(name):
-    assert np.isnan(log_kernel(name, np.array([np.nan])))
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", FLOAT64])
-@pytest.mark.parametrize("name", TEXTBOOK)
-def test_kernels_keep_the_dtype_of_their_distances(name, dtype):
-    logs = kernels.get(name)(as_tensor([0.0, 0.25, 4.0], dtype))
-    assert dtype_of(logs) == dtype
-    wanted = TEXTBOOK[name](np.array([0.0, 0.5, 2.0]))
-    np.testing.assert_allclose(
-        np.exp(np.asarray(logs, "float64")), wanted, atol=1e-2 if "16" in dtype else 3e-6
-    )
+def test_kernels_keep_the_dtype_of_their_distances(dtype):
+    for name, textbook in TEXTBOOK.items():
+        logs = kernels.get(name)(as_tensor([0.0, 0.25, 4.0], dtype))
+        assert dtype_of(logs) == dtype
+        wanted, tolerance = textbook(np.array([0.0, 0.5, 2.0])), 1e-2 if "16" in dtype else 3e-6
+        np.testing.assert_allclose(np.exp(np.asarray(logs, "float64")), wanted, atol=tolerance)
 
 
 def test_get_gives_back_a_function():

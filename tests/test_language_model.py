@@ -6,7 +6,6 @@ import pytest
 from keras import ops
 
 import tfattn
-from tests.small_vocabulary import blocks
 from tests.tensors import as_tensor, numpy, tf
 
 V, WIDTH, HEADS, HIDDEN = 13, 10, 5, 14
@@ -39,9 +38,9 @@ def begun(ids):
 # What it computes.
 
 
-@pytest.mark.parametrize("tie", [False, True])
-def test_a_token_sees_those_up_to_it_and_no_padding(tie):
-    model, ids = small(tie_embeddings=tie), texts()
+@pytest.mark.slow
+def test_a_token_sees_those_up_to_it_and_no_padding():
+    model, ids = small(tie_embeddings=False), texts()
     wanted = numpy(model(ids))
     for t in range(1, T):
         changed = ids.copy()
@@ -62,6 +61,7 @@ def test_it_is_the_decoder_of_a_transformer_without_the_attention_over_a_memory(
     assert model.count_params() == 2 * (attention + network + 2 * 2 * WIDTH) + V * WIDTH
 
 
+@pytest.mark.slow
 def test_tied_embeddings_are_the_output_projection():
     model, ids = small(), texts()
     x = numpy(model.decoder(ids))
@@ -70,6 +70,7 @@ def test_tied_embeddings_are_the_output_projection():
     assert small(tie_embeddings=False).count_params() == model.count_params() + WIDTH * V + V
 
 
+@pytest.mark.slow
 def test_a_decoder_that_was_built_without_a_memory_takes_none():
     decoder = tfattn.TransformerDecoder(V, 1, WIDTH, HEADS, HIDDEN)
     ids, memory = texts(), np.ones((B, 5, WIDTH), "float32")
@@ -95,18 +96,14 @@ def run(model, ids, state):
     return np.stack(logits, axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_length", [None, L])
-def test_steps_are_the_whole_call(max_length):
+def test_steps_are_the_whole_call_and_no_other_token_can_follow_where_a_prompt_has_one(max_length):
     model, ids = small(), texts()
-    logits = run(model, ids, model.encode(np.zeros((B, 0), int), max_length))
-    np.testing.assert_allclose(logits, model(begun(ids))[:, :T], atol=1e-5)
-
-
-@pytest.mark.parametrize("max_length", [None, L])
-def test_where_the_prompt_has_a_token_no_other_can_follow(max_length):
-    model, ids = small(), texts()
-    logits = run(model, ids, model.encode(ids, max_length))
     whole = numpy(model(begun(ids)))[:, :T]
+    logits = run(model, ids, model.encode(np.zeros((B, 0), int), max_length))
+    np.testing.assert_allclose(logits, whole, atol=1e-5)
+    logits = run(model, ids, model.encode(ids, max_length))
     written = ids != 0
     np.testing.assert_array_equal(np.isfinite(logits[written]).sum(-1), 1)
     np.testing.assert_array_equal(logits[written].argmax(-1), ids[written])
@@ -125,17 +122,13 @@ def test_a_step_leaves_the_prompt_as_the_same_object():
 
 SEARCHES = {
     "greedy": tfattn.greedy_search,
-    "beam": lambda *arguments, **ids: tfattn.beam_search(*arguments, num_beams=3, **ids).tokens[
-        :, 0
-    ],
-    "sample": lambda *arguments, **ids: tfattn.sample(
-        *arguments, temperature=0.01, top_k=2, seed=5, **ids
-    ),
+    "beam": lambda *of, **ids: tfattn.beam_search(*of, num_beams=3, **ids).tokens[:, 0],
+    "sample": lambda *of, **ids: tfattn.sample(*of, temperature=0.01, top_k=2, seed=5, **ids),
 }
 
 
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("name", SEARCHES)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["beam", "sample"])
 def test_prompts_of_several_lengths_are_each_gone_on_from_as_if_alone(name):
     model, prompts = small(num_layers=1), texts()
     written = numpy(SEARCHES[name](model.step, model.encode(prompts, L), B, L))
@@ -146,6 +139,7 @@ def test_prompts_of_several_lengths_are_each_gone_on_from_as_if_alone(name):
         np.testing.assert_array_equal(alone[0], written[row])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCHES)
 def test_rules_see_a_prompt_and_leave_it_as_it_is(name):
     model, prompts = small(num_layers=1), texts()
@@ -170,11 +164,10 @@ def test_vectors_by_the_name_of_a_prompt_are_none_for_a_rule():
     assert 5 not in numpy(tfattn.greedy_search(step, state, 2, 3, rules=own))
 
 
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("max_length", [None, L])
-def test_greedy_search_goes_on_as_a_plain_loop_over_the_model(max_length):
-    model, prompts = small(), texts()
-    written = numpy(tfattn.greedy_search(model.step, model.encode(prompts, max_length), B, L))
+@pytest.mark.slow
+def test_greedy_search_goes_on_as_a_plain_loop_over_the_model():
+    model, prompts = small(num_layers=1), texts()
+    written = numpy(tfattn.greedy_search(model.step, model.encode(prompts, L), B, L))
     for row, tokens in zip(prompts, written, strict=True):
         ids = [BEGIN, *row[row != 0]]
         while len(ids) <= L and ids[-1] != END:
@@ -182,6 +175,7 @@ def test_greedy_search_goes_on_as_a_plain_loop_over_the_model(max_length):
         assert [*ids[1:], *[0] * L][:L] == tokens.tolist()
 
 
+@pytest.mark.slow
 def test_a_prompt_counts_nothing_in_the_score_of_a_beam():
     model, prompts = small(), texts()
     found = tfattn.beam_search(
@@ -223,58 +217,25 @@ def copies(rng, count):
     return np.concatenate([letters, marks[:, :1], letters, marks[:, 1:]], axis=1)
 
 
-@pytest.fixture(scope="module")
-def copying():
-    """A model that was trained on strings which do not begin with the first two letters alike."""
-    keras.utils.set_random_seed(1)
+@pytest.mark.slow
+def test_a_model_learns_the_next_token_and_goes_on_right():
     model = tfattn.CausalLM(V, num_layers=2, width=32, num_heads=4, hidden_dim=64, dropout=0.0)
-    data = copies(np.random.default_rng(0), 4096)
+    data = copies(np.random.default_rng(0), 2048)
     data = data[data[:, 0] != data[:, 1]]
     model.compile(
-        keras.optimizers.Adam(0.005), tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()]
+        keras.optimizers.Adam(0.01),
+        tfattn.MaskedCrossentropy(),
+        metrics=[tfattn.MaskedAccuracy()],
+        jit_compile=False,
     )
     history = model.fit(begun(data)[:, :-1], data, batch_size=64, epochs=5, verbose=0).history
-    return model, history
-
-
-@pytest.mark.slow
-def test_fit_learns_the_next_token(copying):
-    _, history = copying
     assert history["loss"][-1] < 0.6 * history["loss"][0]
-
-
-@pytest.mark.parametrize("name", SEARCHES)
-def test_a_trained_model_goes_on_right(copying, name):
-    model, _ = copying
     wanted = copies(np.random.default_rng(3), 400)
     wanted = wanted[wanted[:, 0] == wanted[:, 1]]  # never seen in training
     prompts = wanted.copy()
     prompts[:, 4:] = 0
     prompts[::2, 4] = wanted[::2, 4]  # every other one has a letter of the copy already
     count = len(wanted)
-    written = numpy(SEARCHES[name](model.step, model.encode(prompts, 8), count, 8))
+    written = numpy(tfattn.greedy_search(model.step, model.encode(prompts, 8), count, 8))
     assert count > 30
     assert np.mean(np.all(written == wanted, axis=1)) > 0.9
-
-
-@pytest.mark.tensorflow
-def test_a_training_step_does_without_the_logits(monkeypatch):
-    seen = []
-    spare = tfattn._factors.Factors.spare
-
-    def noted(logits):
-        seen.append(logits.shape[-1])
-        spare(logits)
-
-    monkeypatch.setattr(tfattn._factors.Factors, "spare", staticmethod(noted))
-    model, ids = small(dropout=0.0), texts()
-    model.compile("sgd", tfattn.MaskedCrossentropy(), jit_compile=False)
-    with blocks():
-        loss = model.fit(begun(ids), np.pad(ids, ((0, 0), (0, 1))), verbose=0).history["loss"]
-    assert seen == [V]
-    again = small(dropout=0.0)
-    again.compile("sgd", tfattn.MaskedCrossentropy(), run_eagerly=True)
-    eager = again.fit(begun(ids), np.pad(ids, ((0, 0), (0, 1))), verbose=0).history["loss"]
-    np.testing.assert_allclose(loss, eager, rtol=1e-5)
-    for one, other in zip(model.get_weights(), again.get_weights(), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)

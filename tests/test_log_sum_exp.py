@@ -1,17 +1,11 @@
 """`return_log_sum_exp` of `attend`: the number and its gradients, on both paths."""
 
-import itertools
-
 import numpy as np
 import pytest
 from keras import ops
 
-from tests import reference
+from tests import blockwise, reference
 from tests.blockwise import (
-    BIASES,
-    MASKS,
-    SCORES,
-    UPSTREAM,
     B,
     D,
     H,
@@ -20,7 +14,6 @@ from tests.blockwise import (
     V,
     assert_close,
     blocks_of,
-    cover,
     mask_of,
     operands_of,
     problem,
@@ -31,39 +24,10 @@ from tests.tensors import FLOAT64, both_ways, dtype_of, needs_float64, numpy, tf
 from tfattn import attend, masks
 from tfattn.core.paths import thresholds
 
-# Of the log of the sums, of finite ones.
-OF_SUMS = np.random.default_rng(6).normal(size=(B, H, T))
 
-
-def both(function, arguments, mask, path, biased=False, block=(4, 6), **options):
+def both(function, arguments, mask, path, **options):
     """Output, log of the sums, and the gradients of a fixed functional of both."""
-
-    def functional(query, key, value, *rest):
-        bias = rest[-1] if biased else None
-        parameters = rest[:-1] if biased else rest
-        output, sums = attend(
-            query,
-            value,
-            key,
-            function,
-            parameters,
-            mask,
-            bias,
-            path=path,
-            return_log_sum_exp=True,
-            **options,
-        )
-        upstream, of_sums = UPSTREAM, OF_SUMS
-        if len(output.shape) == 3:
-            upstream, of_sums = upstream[:, 0], of_sums[:, 0]
-        total = ops.sum(output * ops.cast(upstream, output.dtype))
-        finite = ops.where(ops.equal(sums, -np.inf), 0.0, sums)
-        total += ops.cast(ops.sum(finite * ops.cast(of_sums, sums.dtype)), total.dtype)
-        return total, [output, sums]
-
-    with blocks_of(block):
-        (_, results), gradients = both_ways(functional, arguments, has_aux=True)
-    return [*results, *gradients]
+    return blockwise.both_ways(function, arguments, mask, path, return_log_sum_exp=True, **options)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -106,23 +70,6 @@ def test_its_gradient_equals_finite_differences(path):
     assert_close(gradients, expected, 1e-6)
 
 
-KINDS = dict(score=SCORES, bias=list(BIASES), block=[(4, 6), (5, 3), (64, 64)], heads=[H, 2, 1])
-ROWS = [{"mask": mask, **row} for row, mask in zip(cover(**KINDS), itertools.cycle(MASKS))]
-
-
-@pytest.mark.tensorflow
-@pytest.mark.slow(keep=6)
-@pytest.mark.parametrize(
-    "seed, row",
-    [pytest.param(*at, id=" ".join(map(str, at[1].values()))) for at in enumerate(ROWS)],
-)
-def test_streamed_equals_the_dense_path_in_float64(seed, row):
-    function, arguments = problem(seed, row["score"], (H, row["heads"]), row["bias"])
-    rule, biased = mask_of(row["mask"], seed), row["bias"] != "none"
-    here = both(function, arguments, rule, "streamed", biased, row["block"])
-    assert_close(here, both(function, wide(arguments), rule, "dense", biased))
-
-
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", FLOAT64])
 def test_is_float32_or_wider_in_every_dtype(dtype, path):
@@ -133,12 +80,14 @@ def test_is_float32_or_wider_in_every_dtype(dtype, path):
     assert all(dtype_of(x) == dtype for x in (here[0], *here[2:]))
     there = both(function, wide(arguments), masks.causal(), "dense")
     assert_close(here, there, max(tolerance, 2e-5))
-    # The sums themselves are not rounded to half precision.
+    # The sums themselves are not rounded to half precision, but the scores in them may be: a sum
+    # near zero has the rounding of larger ones.
+    rounding = {"float16": 1e-3, "bfloat16": 2.0**-8 * np.abs(there[1]).max()}
     np.testing.assert_allclose(
         here[1],
         there[1],
         rtol=2e-5 + (dtype == "float16") * 1e-3 + (dtype == "bfloat16") * 2e-2,
-        atol=1e-3,
+        atol=rounding.get(dtype, 1e-3),
     )
 
 
@@ -147,11 +96,11 @@ def test_is_float32_or_wider_in_every_dtype(dtype, path):
 def test_a_query_with_nothing_to_attend_to_has_minus_infinity_and_no_gradient(path, mask):
     rule = {"~causal": ~masks.causal(), "window": masks.window(2) & ~masks.window(1)}[mask]
     queries, keys = 20, 12  # the first queries stand before all keys
-    query, key, value, _ = operands_of((2, 3, 3, queries, keys))
+    query, key, value, _ = operands_of((1, 1, 1, queries, keys))
     empty = ~numpy(rule.dense(queries, keys)).any(-1)
     assert 0 < empty.sum() < queries
     for broken in (1.0, np.inf, np.nan):
-        upstream = np.where(empty, broken, 0.0) + np.zeros((2, 3, queries))
+        upstream = np.where(empty, broken, 0.0) + np.zeros((1, 1, queries))
 
         def ours(query, key, value):
             output, sums = attend(query, value, key, mask=rule, path=path, return_log_sum_exp=True)
@@ -168,45 +117,42 @@ def test_a_query_with_nothing_to_attend_to_has_minus_infinity_and_no_gradient(pa
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("broken", [np.nan, np.inf, 1e30])
-def test_what_lies_under_the_mask_reaches_no_sum_and_no_gradient(path, broken):
+def test_a_query_that_may_see_a_nan_has_a_nan_and_no_other_does(path):
     function, (query, key, value) = problem(7)
-    hidden = np.arange(S)[:, None] >= 9
-    noisy = [query, ops.where(hidden, broken, key), ops.where(hidden, broken, value)]
-    clean = [query, ops.where(hidden, 0.0, key), ops.where(hidden, 0.0, value)]
-    rule = masks.padding([9, 4])
-    assert_close(*(both(function, x, rule, path) for x in (noisy, clean)), 1e-6)
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_query_that_may_see_a_nan_has_a_nan(path):
-    function, (query, key, value) = problem(7)
-    key = ops.where(np.arange(S)[:, None] == 9, np.nan, key)
-    sums = numpy(both(function, [query, key, value], masks.causal(), path)[1])
+    broken = ops.where(np.arange(S)[:, None] == 9, np.nan, key)
+    clean, sums = (
+        numpy(both(function, [query, x, value], masks.causal(), path)[1]) for x in (key, broken)
+    )
     sees = reference.causal(T, S)[:, 9]
-    assert np.isnan(sums[..., sees]).all() and np.isfinite(sums[..., ~sees]).all()
+    assert np.isnan(sums[..., sees]).all()
+    np.testing.assert_array_equal(sums[..., ~sees], clean[..., ~sees])
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("size", [1e4, -1e4, 1e30, -1e30])
-def test_scores_of_any_size_neither_overflow_nor_vanish(path, size):
-    query, key = ops.ones((1, 1, 3, 1)), ops.full((1, 1, 5, 1), np.float32(size))
-    with blocks_of((2, 2)):
-        _, sums = attend(query, key, path=path, return_log_sum_exp=True)
-    np.testing.assert_allclose(sums, np.full((1, 1, 3), size + np.log(5)), 1e-6)
+def test_scores_of_any_size_neither_overflow_nor_vanish(path):
+    for size in (1e4, -1e4, 1e30, -1e30):
+        query, key = ops.ones((1, 1, 3, 1)), ops.full((1, 1, 5, 1), np.float32(size))
+        with blocks_of((2, 2)):
+            _, sums = attend(query, key, path=path, return_log_sum_exp=True)
+        np.testing.assert_allclose(sums, np.full((1, 1, 3), size + np.log(5)), 1e-6)
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("mask", ["window", "explicit", "none"])
-@pytest.mark.parametrize("score", ["scaled dot", "additive"])
-def test_second_derivatives_equal_the_dense_path(score, mask):
-    function, arguments = problem(43, score)
-    rule = masks.causal() & masks.window(5) if mask == "window" else mask_of(mask, 43)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "score, rule, block",
+    [
+        ("scaled dot", masks.causal() & masks.window(5), (4, 4)),  # local attention
+        ("additive", masks.explicit(np.arange(T)[:, None] % 3 > 0), (7, 9)),
+    ],
+)
+def test_second_derivatives_equal_the_dense_path(score, rule, block):
+    function, arguments = problem(43, score, heads=(1, 1))
 
     def penalty(path):
         with tf.GradientTape() as outer:
             outer.watch(arguments)
-            _, sums, *gradients = both(function, list(arguments), rule, path, block=(4, 4))
+            _, sums, *gradients = both(function, arguments, rule, path, block=block)
             total = tf.add_n([ops.sum(ops.square(g)) for g in gradients])
             total += ops.sum(ops.sin(ops.where(ops.equal(sums, -np.inf), 0.0, sums)))
         return outer.gradient(total, arguments)
@@ -217,39 +163,12 @@ def test_second_derivatives_equal_the_dense_path(score, mask):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("more", [-5, 0, 3])
-@pytest.mark.parametrize("name", ["window", "causal window"])
-def test_local_attention_has_it_too(name, more):
-    mask = {"window": masks.window(5), "causal window": masks.causal() & masks.window(7)}[name]
-    arguments = operands_of((2, 4, 2, 41, 41 + more))
-    query, key, value, upstream = arguments
-    from tfattn.core.paths.blockwise.block_scores import Product
-    from tfattn.core.paths.blockwise.local import LocalPasses
-
-    assert LocalPasses.of(query, key, Product(True), mask, block=(8, 8)) is not None
-
-    def run(path, mask, block):
-        def functional(query, key, value):
-            output, sums = attend(query, value, key, mask=mask, path=path, return_log_sum_exp=True)
-            total = ops.sum(output * upstream)
-            total += ops.sum(ops.where(ops.equal(sums, -np.inf), 0.0, sums * upstream[..., 0]))
-            return total, [output, sums]
-
-        with blocks_of(block):
-            (_, results), gradients = both_ways(functional, (query, key, value), has_aux=True)
-        return [*results, *gradients]
-
-    assert_close(run("streamed", mask, (8, 8)), run("dense", mask, None), 2e-5)
-
-
-@pytest.mark.tensorflow
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "XLA"])
-def test_a_graph_of_unknown_lengths_equals_eager(jit):
-    function, arguments = problem(11)
+@pytest.mark.slow
+def test_under_xla_a_graph_of_unknown_lengths_equals_eager():
+    function, arguments = problem(11, heads=(2, 1))
     unknown = [tf.TensorSpec((None, x.shape[1], None, x.shape[3])) for x in arguments]
 
-    @tf.function(input_signature=[unknown], jit_compile=jit)
+    @tf.function(input_signature=[unknown], jit_compile=True)
     def compiled(arguments):
         return both(function, arguments, masks.causal(), "streamed")
 
@@ -257,6 +176,7 @@ def test_a_graph_of_unknown_lengths_equals_eager(jit):
 
 
 @pytest.mark.tensorflow
+@pytest.mark.slow
 def test_a_graph_that_chooses_when_it_runs_gives_it_on_either_path(monkeypatch):
     least = thresholds.LEAST["cpu"]._replace(pairs=100 * 100 * B * H, scores=100 * 100 * B * H)
     monkeypatch.setitem(thresholds.LEAST, "cpu", least)
@@ -295,31 +215,13 @@ def test_comes_last_and_changes_no_other_bit():
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_to_ask_for_it_changes_no_bit_of_the_output(path):
-    _, (query, key, value) = problem(17)
-    options = {"mask": masks.causal(), "path": path}
-    np.testing.assert_array_equal(
-        attend(query, value, key, **options, return_log_sum_exp=True)[0],
-        attend(query, value, key, **options),
-    )
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_dropout_does_not_change_it(path):
+def test_dropout_does_not_change_it_nor_does_it_change_the_output(path):
     _, (query, key, value) = problem(19)
+    options = {"mask": masks.causal(), "path": path}
     sums, dropped = (
-        attend(query, value, key, path=path, return_log_sum_exp=True, dropout=rate, seed=3)
+        attend(query, value, key, **options, return_log_sum_exp=True, dropout=rate, seed=3)
         for rate in (0.0, 0.5)
     )
     np.testing.assert_allclose(dropped[1], sums[1], 1e-6)
     assert np.abs(dropped[0] - sums[0]).max() > 0.1
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_three_axes_give_two(path):
-    function, arguments = problem(23, heads=(1, 1))
-    whole = both(function, arguments, masks.causal(), "dense")
-    here = both(function, [x[:, 0] for x in arguments], masks.causal(), path)
-    assert here[1].shape == (B, T)
-    np.testing.assert_allclose(here[1], whole[1][:, 0], 1e-5, 1e-5)
-    assert_close(here[:1], [whole[0][:, 0]])
+    np.testing.assert_array_equal(sums[0], attend(query, value, key, **options))

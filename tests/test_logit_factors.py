@@ -9,11 +9,15 @@ from keras import ops
 
 import tfattn
 from tests.small_vocabulary import V, assert_alike, blocks
-from tests.tensors import FLOAT64, tf
+from tests.tensors import tf
 from tfattn._factors import Factors
 
 # Which TensorFlow alone does without its logits.
-pytestmark = [pytest.mark.tensorflow, pytest.mark.usefixtures("dense_path")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.tensorflow,
+    pytest.mark.usefixtures("dense_path"),
+]
 
 B, S, T = 3, 5, 7
 
@@ -29,14 +33,17 @@ MODELS = {
         V, num_layers=1, width=8, num_heads=2, hidden_dim=6, **more
     ),
     "BahdanauSeq2Seq": lambda **more: tfattn.BahdanauSeq2Seq(V, width=6, units=5, **more),
+    "CausalLM": lambda **more: tfattn.CausalLM(
+        V, num_layers=1, width=8, num_heads=2, hidden_dim=6, **more
+    ),
 }
 
 
 def new_model(name="Transformer", **more):
     keras.utils.set_random_seed(0)
     model = MODELS[name](**more)
-    model.build(((None, None), (None, None)))
-    if not model.share_embeddings:
+    model.build_for_any()
+    if model.output_dense is not None:
         model.output_dense.bias.assign(np.random.default_rng(1).normal(size=V))
     return model
 
@@ -58,6 +65,7 @@ def trained(model):
         keras.optimizers.SGD(0.3), loss, metrics=[tfattn.MaskedAccuracy()], jit_compile=False
     )
     inputs, target, weights = batch()
+    inputs = inputs[1] if isinstance(model, tfattn.CausalLM) else inputs
     logs = model.fit(
         inputs, target, sample_weight=weights, epochs=2, verbose=0, shuffle=False
     ).history
@@ -79,29 +87,32 @@ def without_logits(monkeypatch, streams):
     assert seen
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, share_embeddings", [("Transformer", True), ("BahdanauSeq2Seq", False)]
+    "name, options",
+    [("Transformer", {"share_embeddings": True}), ("BahdanauSeq2Seq", {}), ("CausalLM", {})],
 )
-def test_models_train_and_are_judged_without_logits(name, share_embeddings, request):
-    wanted = trained(new_model(name, share_embeddings=share_embeddings))
+def test_models_train_and_are_judged_without_logits(name, options, request):
+    wanted = trained(new_model(name, **options))
     request.getfixturevalue("without_logits")
-    assert_alike(trained(new_model(name, share_embeddings=share_embeddings)), wanted, 1e-4, 1e-5)
+    assert_alike(trained(new_model(name, **options)), wanted, 1e-4, 1e-5)
 
 
-@pytest.mark.slow
 def test_a_model_inside_a_functional_one_needs_no_logits_either(without_logits):
     source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
     outer = keras.Model([source, target], new_model()((source, target)))
     assert np.isfinite(trained(outer)[0]).all()
 
 
-@pytest.mark.slow
-def test_logits_that_are_asked_for_are_computed(without_logits):
-    model, any_shape = new_model(), tf.TensorSpec((None, None), "int32")
-    function = tf.function(lambda *inputs: model(inputs), input_signature=[any_shape] * 2)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
-        function(*batch()[0])
+def test_logits_that_are_asked_for_are_computed_and_their_accuracy_is_of_them(without_logits):
+    model, metric = new_model(), tfattn.MaskedAccuracy()
+    inputs, target, _ = batch()
+    for use in (lambda logits: logits, lambda logits: metric.update_state(target, logits)):
+        function = tf.function(
+            lambda *inputs, use=use: use(model(inputs)),
+            input_signature=[tf.TensorSpec((None, None), "int32")] * 2,
+        )
+        with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
+            function(*inputs)
 
 
 def factors_in_a_graph(model):
@@ -110,29 +121,49 @@ def factors_in_a_graph(model):
     return found[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", FLOAT64])
-@pytest.mark.parametrize("output", [None, "float32"], ids=["throughout", "but for the output"])
-def test_other_precisions_keep_their_logits(dtype, output):
-    model = new_model(dtype=dtype)
-    if output is not None:
-        model.output_dense.dtype_policy = output
-    assert factors_in_a_graph(model) is None
-
-
 class Doubling(keras.layers.Dense):
     def call(self, inputs):
         return 2.0 * super().call(inputs)
 
 
-@pytest.mark.slow
-def test_an_output_layer_of_ones_own_gives_no_factors():
+def of_a_layer_of_ones_own():
     model = MODELS["Transformer"]()
     model.output_dense = Doubling(V)
-    assert factors_in_a_graph(model) is None
+    return model
 
 
-@pytest.mark.slow
+def changed(change, **options):
+    model = new_model(**options)
+    change(model.output_dense)
+    return model
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: new_model(dtype="mixed_float16"),
+        lambda: changed(
+            lambda out: setattr(out, "dtype_policy", "float32"), dtype="mixed_bfloat16"
+        ),
+        lambda: new_model(dtype="float64"),
+        of_a_layer_of_ones_own,
+        lambda: changed(lambda out: setattr(out, "activation", keras.activations.tanh)),
+        lambda: changed(lambda out: out.quantize("int8")),
+    ],
+    ids=["half", "half but for the output", "float64", "own layer", "activation", "quantized"],
+)
+def test_logits_that_are_no_plain_product_in_float32_carry_no_factors(make):
+    assert factors_in_a_graph(make()) is None
+
+
+def test_factors_are_those_of_a_graph_and_without_a_bias_have_none():
+    model = new_model()
+    assert Factors.of(model(batch()[0])) is None
+    assert factors_in_a_graph(model).bias is not None
+    model.output_dense.bias = None
+    assert factors_in_a_graph(model).bias is None
+
+
 def test_an_adapted_output_layer_gives_the_adapted_matrix():
     model = new_model()
     model.output_dense.enable_lora(2)
@@ -146,39 +177,3 @@ def test_an_adapted_output_layer_gives_the_adapted_matrix():
         return logits, found[0]
 
     assert_alike(*([x] for x in tf.function(function)(batch()[0])), 1e-4, 1e-5)
-
-
-@pytest.mark.slow
-def test_eager_logits_carry_no_factors():
-    model = new_model()
-    assert Factors.of(model(batch()[0])) is None
-    assert factors_in_a_graph(model) is not None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", ["activation", "quantization"])
-def test_an_output_layer_that_is_not_linear_gives_no_factors(change):
-    model = new_model()
-    if change == "activation":
-        model.output_dense.activation = keras.activations.tanh
-    else:
-        model.output_dense.quantize("int8")
-    assert factors_in_a_graph(model) is None
-
-
-@pytest.mark.slow
-def test_an_output_layer_without_bias_has_factors_without_one():
-    model = new_model()
-    model.output_dense.bias = None
-    assert factors_in_a_graph(model).bias is None
-
-
-@pytest.mark.slow
-def test_accuracy_of_logits_that_exist_anyway_is_theirs(without_logits):
-    model, metric = new_model(), tfattn.MaskedAccuracy()
-    inputs, target, _ = batch()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="reshape"):
-        tf.function(
-            lambda *inputs: metric.update_state(target, model(inputs)),
-            input_signature=[tf.TensorSpec((None, None), "int32")] * 2,
-        )(*inputs)

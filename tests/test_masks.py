@@ -103,13 +103,10 @@ JOINS = {
 def test_rule_equals_its_definition(name):
     mask, expected = RULES[name]
     np.testing.assert_array_equal(spread(dense(mask)), spread(expected))
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_blocks_of_a_rule_are_cut_out_of_the_whole(name):
-    mask, expected = RULES[name]
-    block = mask.on(masks.Grid(T, S, query_start=1, key_start=2, queries=3, keys=4))
-    np.testing.assert_array_equal(spread(block, 3, 4), spread(expected)[..., 1:4, 2:6])
+    copy = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(~mask & masks.causal())
+    )
+    np.testing.assert_array_equal(spread(dense(copy)), ~spread(expected) & reference.causal(T, S))
 
 
 @settings(deadline=None)
@@ -141,18 +138,9 @@ def test_rules_join_as_sets(left, right):
     np.testing.assert_array_equal(spread(dense(a | b)), in_a | in_b)
     np.testing.assert_array_equal(spread(dense(~a)), ~in_a)
     np.testing.assert_array_equal(spread(dense(~(a | ~b))), ~in_a & in_b)
-
-
-@settings(deadline=None)
-@given(st.sampled_from(sorted(RULES)), st.sampled_from(sorted(RULES)))
-def test_a_key_that_some_query_sees_is_never_called_padding(left, right):
-    (a, in_a), (b, in_b) = RULES[left], RULES[right]
-    for mask, inside in (
-        (a & b, spread(in_a) & spread(in_b)),
-        (a | b, spread(in_a) | spread(in_b)),
-    ):
+    for mask, inside in ((a & b, in_a & in_b), (a | b, in_a | in_b)):
         seen = hooks.seen_keys(mask, T, S)
-        if seen is not None:
+        if seen is not None:  # a key that some query sees is never called padding
             assert np.all(np.broadcast_to(np.asarray(seen), (B, S)) | ~inside.any(axis=(1, 2)))
 
 
@@ -178,24 +166,10 @@ def test_mask_with_heads_joins_one_without():
     np.testing.assert_array_equal(joined, heads & reference.padding([3, 5], S)[:, None])
 
 
-def test_causal_lines_up_at_the_end():
+def test_positions_line_up_at_the_end():
     np.testing.assert_array_equal(dense(masks.causal(), 2, 5), [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]])
-
-
-def test_causal_with_more_queries_than_keys_leaves_the_first_ones_nothing():
     np.testing.assert_array_equal(dense(masks.causal(), 3, 2), [[0, 0], [1, 0], [1, 1]])
-
-
-def test_window_of_one_is_the_diagonal():
     np.testing.assert_array_equal(dense(masks.window(1), 5, 5), np.eye(5, dtype=bool))
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_rule_survives_keras_serialization(name):
-    mask, expected = RULES[name]
-    config = keras.saving.serialize_keras_object(~mask & masks.causal())
-    copy = keras.saving.deserialize_keras_object(config)
-    np.testing.assert_array_equal(spread(dense(copy)), ~spread(expected) & reference.causal(T, S))
 
 
 # as files hold them that were saved when all masks stood in one module
@@ -297,25 +271,21 @@ EXACT = {
         pytest.param(False, id="unknown lengths", marks=pytest.mark.tensorflow),
     ],
 )
-@pytest.mark.parametrize("queries, keys", [(5, 7), (7, 5), (3, 11), (1, 7), (6, 6), (2, 1)])
 @pytest.mark.parametrize("name", EXACT)
-def test_keys_that_no_query_sees_are_told_exactly(name, queries, keys, known):
+def test_keys_that_no_query_sees_are_told_exactly(name, known):
     mask = EXACT[name]
-    seen = spread(dense(mask, queries, keys), queries, keys)
-    lengths = (queries, keys) if known else (tf.constant(queries), tf.constant(keys))
-    some, common = hooks.seen_keys(mask, *lengths), hooks.common_keys(mask, *lengths)
-    some = np.ones((1, 1), bool) if some is None else some
-    np.testing.assert_array_equal(np.broadcast_to(some, (B, keys)), seen.any(axis=(1, 2)))
-    if common is not None:
-        assert np.all(~np.broadcast_to(common, (B, keys)) | seen.all(axis=(1, 2)))
-
-
-@pytest.mark.parametrize("queries, keys", [(0, 0), (0, 3), (3, 0)])
-@pytest.mark.parametrize("name", EXACT)
-def test_keys_are_told_where_there_are_no_queries_or_no_keys(name, queries, keys):
-    for hook in (hooks.seen_keys, hooks.common_keys):
-        told = hook(EXACT[name], queries, keys)
-        assert told is None or told.shape[1] == keys
+    for queries, keys in ((5, 7), (7, 5), (3, 11), (1, 7), (6, 6), (2, 1)):
+        seen = spread(dense(mask, queries, keys), queries, keys)
+        lengths = (queries, keys) if known else (tf.constant(queries), tf.constant(keys))
+        some, common = hooks.seen_keys(mask, *lengths), hooks.common_keys(mask, *lengths)
+        some = np.ones((1, 1), bool) if some is None else some
+        np.testing.assert_array_equal(np.broadcast_to(some, (B, keys)), seen.any(axis=(1, 2)))
+        if common is not None:
+            assert np.all(~np.broadcast_to(common, (B, keys)) | seen.all(axis=(1, 2)))
+    for queries, keys in ((0, 0), (0, 3), (3, 0)):
+        for hook in (hooks.seen_keys, hooks.common_keys):
+            told = hook(mask, queries, keys)
+            assert told is None or told.shape[1] == keys
 
 
 def test_a_plain_causal_mask_and_a_window_over_as_many_keys_look_for_no_hidden_key():
@@ -409,13 +379,16 @@ def test_no_hook_is_asked_but_through_hooks():
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize("name", RULES)
-def test_a_mask_comes_apart_and_together_again_in_a_graph(name, join):
-    mask = JOINS[join][0](RULES[name][0])
+def test_a_mask_comes_apart_and_together_again_in_a_graph(name):
+    def joined():
+        mask = RULES[name][0]
+        return masks.causal() & ~mask | mask
+
+    mask = joined()
     tensors, structure = trees.flatten(mask)
     assert trees.is_shareable(structure)
-    assert hash(structure) == hash(trees.flatten(JOINS[join][0](RULES[name][0]))[1])
+    assert hash(structure) == hash(trees.flatten(joined())[1])
 
     @tf.function(input_signature=[tf.TensorSpec([None] * len(x.shape), x.dtype) for x in tensors])
     def whole(*tensors):
@@ -472,15 +445,15 @@ def test_a_mask_whose_class_does_not_flatten_stays_whole():
     np.testing.assert_array_equal(dense(trees.unflatten(structure, tensors)), ~dense(own))
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 9])
 @pytest.mark.parametrize("name", RULES)
-def test_a_plan_names_the_blocks_with_a_pair_that_may_attend(name, size):
+def test_a_plan_names_the_blocks_with_a_pair_that_may_attend(name):
     mask, expected = RULES[name]
-    plan = np.asarray(masks.plan(mask, T, S, size))
-    here = spread(plan, *plan.shape[-2:])
-    np.testing.assert_array_equal(here, reference.plan(spread(expected), size))
-    planned = mask & masks.blocks(plan, size)
-    np.testing.assert_array_equal(spread(dense(planned)), spread(expected))
+    for size in (1, 2, 3, 9):
+        plan = np.asarray(masks.plan(mask, T, S, size))
+        here = spread(plan, *plan.shape[-2:])
+        np.testing.assert_array_equal(here, reference.plan(spread(expected), size))
+        planned = mask & masks.blocks(plan, size)
+        np.testing.assert_array_equal(spread(dense(planned)), spread(expected))
 
 
 def test_a_plan_is_made_of_an_array_too_and_asks_for_some_queries_at_a_time():
@@ -539,13 +512,12 @@ OFFSETS = {
 }
 
 
-@pytest.mark.parametrize("is_tensor", [False, True], ids=["int", "tensor"])
 @pytest.mark.parametrize("name", OFFSETS)
-def test_a_query_inside_of_a_longer_cache_sees_what_it_sees_in_the_square(name, is_tensor):
+def test_a_query_inside_of_a_longer_cache_sees_what_it_sees_in_the_square(name):
     mask = OFFSETS[name]
     square = np.broadcast_to(dense(mask, S, S), (S, S))
     for position in range(S - 1):
-        offset = as_tensor(position) if is_tensor else position
+        offset = as_tensor(position) if position % 2 else position
         grid = masks.Grid.whole(2, S, offset=offset)
         rows = square[position : position + 2]
         np.testing.assert_array_equal(np.broadcast_to(mask.on(grid), (2, S)), rows)
@@ -578,27 +550,14 @@ def test_without_an_offset_the_last_query_meets_the_last_key():
             lambda: masks.padding(np.zeros((1, 1, 1), int)),
             r"`valid_lens` must have shape \(B,\) or \(B, T\)",
         ),
-        (
-            lambda: masks.window(0),
-            r"masks.window: `size` must be a positive integer. Received: size=0",
-        ),
-        (lambda: masks.strided(0), "masks.strided: `step` must be a positive integer"),
-        (lambda: masks.chunks(1.5), "masks.chunks: `size` must be a positive integer"),
         (lambda: masks.chunk_ends(3, 4), "`count` must be at most `size`=3. Received: count=4"),
-        (lambda: masks.chunk_ends(3, 0), "`count` must be a positive integer"),
         (lambda: masks.per_head([]), "`rules` must be a sequence of at least one mask"),
-        (lambda: masks.per_head(masks.causal()), "`rules` must be a sequence"),
         (lambda: masks.per_head([masks.causal()], [1, 2]), "`heads` must hold a number for each"),
         (lambda: masks.per_head([masks.causal()], [0]), "`heads` must be a positive integer"),
         (lambda: masks.blocks(np.ones((2, 2)), 2), "masks.blocks: `plan` must be boolean"),
         (lambda: masks.blocks(np.ones(2, bool), 2), r"`plan` must have shape \(T/size, S/size\)"),
-        (lambda: masks.blocks(PLAN, 0), "`size` must be a positive integer"),
-        (lambda: masks.plan(masks.causal(), 0, S, 2), "masks.plan: `num_queries` must be a pos"),
-        (lambda: masks.plan(masks.causal(), T, S, 0), "masks.plan: `size` must be a positive"),
         (lambda: masks.positions_in_segments([0, 1]), r"`ids` must have shape \(B, T\)"),
         (lambda: masks.positions_in_segments([[0.5]]), "`ids` must hold integers"),
-        (lambda: masks.prefix(-1), "`length` must be an integer of at least 0"),
-        (lambda: masks.prefix(0.5), "`length` must be an integer of at least 0"),
         (lambda: masks.segments(np.zeros((B, T))), "`query_segments` must hold integers"),
         (
             lambda: masks.segments(np.zeros((B, T), int), np.zeros(S, int)),

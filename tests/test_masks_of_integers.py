@@ -6,7 +6,7 @@ import pytest
 
 import tfattn
 from tests.refusals import message
-from tests.tensors import FLOAT64, as_tensor, tf
+from tests.tensors import as_tensor, tf
 from tests.test_multi_head import draw
 from tfattn import masks
 
@@ -17,7 +17,6 @@ LAYERS["DotProductAttention"] = tfattn.DotProductAttention
 SEEN = np.random.default_rng(2).random((B, T, S)) < 0.5
 REAL = np.random.default_rng(3).random((B, S)) < 0.5
 EXPECTED = "be boolean, or hold 0 and 1, with 1 where attention is allowed"
-DTYPES = ["int32", "int64", "uint8", "int8"]
 
 ARGUMENTS = {
     "attention_mask": SEEN,
@@ -27,13 +26,13 @@ ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("argument", ARGUMENTS)
 @pytest.mark.parametrize("name", LAYERS)
-def test_ones_and_zeros_are_true_and_false(name, argument, dtype):
+def test_ones_and_zeros_are_true_and_false(name, argument):
     layer, mask = LAYERS[name](), ARGUMENTS[argument]
     expected = layer(QUERY, VALUE, **{argument: mask})
-    for given in (mask.astype(dtype), as_tensor(mask.astype(dtype))):
+    arrays = [mask.astype(dtype) for dtype in ("int32", "int64", "uint8", "int8")]
+    for given in (*arrays, as_tensor(arrays[0])):
         output = layer(QUERY, VALUE, **{argument: given})
         np.testing.assert_array_equal(output, expected)
     if argument == "query_mask":
@@ -42,19 +41,18 @@ def test_ones_and_zeros_are_true_and_false(name, argument, dtype):
 
 @pytest.mark.parametrize("argument", ARGUMENTS)
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("wrong", [2, -1, 10_000])
-def test_other_integers_are_refused(name, argument, wrong):
+def test_other_integers_are_refused(name, argument):
     mask = ARGUMENTS[argument].astype("int32")
-    mask[-1, -1] = wrong
-    pattern = message(name, argument, EXPECTED, wrong)
-    with pytest.raises(ValueError, match=pattern):
-        LAYERS[name]()(QUERY, VALUE, **{argument: mask})
+    for wrong in (2, -1, 10_000):
+        mask[-1, -1] = wrong
+        pattern = message(name, argument, EXPECTED, wrong)
+        with pytest.raises(ValueError, match=pattern):
+            LAYERS[name]()(QUERY, VALUE, **{argument: mask})
 
 
 @pytest.mark.parametrize("argument", ARGUMENTS)
-@pytest.mark.parametrize("dtype", ["float16", "float32", FLOAT64])
-def test_floats_are_refused_even_zeros_and_ones(argument, dtype):
-    mask = as_tensor(ARGUMENTS[argument].astype(dtype))
+def test_floats_are_refused_even_zeros_and_ones(argument):
+    mask = as_tensor(ARGUMENTS[argument].astype("float32"))
     with pytest.raises(ValueError, match=f"`{argument}` must be boolean, True where attention is"):
         tfattn.DotProductAttention()(QUERY, VALUE, **{argument: mask})
 

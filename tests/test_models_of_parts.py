@@ -9,29 +9,17 @@ import tfattn
 V, WIDTH, HEADS, HIDDEN = 13, 20, 10, 7
 B, T, L = 3, 5, 11
 
-BLOCKS = {
-    "RMS norm": lambda: tfattn.TransformerEncoderBlock(
-        HEADS, HIDDEN, norm=keras.layers.RMSNormalization(epsilon=1e-5)
-    ),
-    "RMS norm before": lambda: tfattn.TransformerEncoderBlock(
-        HEADS, HIDDEN, norm_first=True, norm=keras.layers.RMSNormalization(epsilon=1e-5)
-    ),
-    "shared key heads": lambda: tfattn.TransformerEncoderBlock(
-        hidden_dim=HIDDEN, attention=tfattn.MultiHeadAttention(HEADS, 3, num_key_value_heads=2)
-    ),
-    "gated feed-forward": lambda: tfattn.TransformerEncoderBlock(
-        HEADS, feed_forward=tfattn.GatedFeedForward(HIDDEN, dropout=0.3)
-    ),
-    "turned heads": lambda: tfattn.TransformerEncoderBlock(
-        hidden_dim=HIDDEN,
-        attention=tfattn.MultiHeadAttention(HEADS, 4, positions=tfattn.RotaryPositions()),
-    ),
-}
-# Beside a block, where it goes with something.
-BESIDE = {"turned heads": {"positions": keras.layers.Identity()}}
+Block = tfattn.TransformerEncoderBlock
+RMS = keras.layers.RMSNormalization(epsilon=1e-5)
+GROUPED = tfattn.MultiHeadAttention(HEADS, 3, num_key_value_heads=2)
+TURNED = tfattn.MultiHeadAttention(HEADS, 4, positions=tfattn.RotaryPositions())
+GATED = tfattn.GatedFeedForward(HIDDEN, dropout=0.3)
 MODELS = {
-    "Transformer": lambda **parts: tfattn.Transformer(V, num_layers=2, width=WIDTH, **parts),
-    "CausalLM": lambda **parts: tfattn.CausalLM(V, num_layers=2, width=WIDTH, **parts),
+    "RMS norm": (tfattn.CausalLM, Block(HEADS, HIDDEN, norm=RMS)),
+    "RMS norm before": (tfattn.Transformer, Block(HEADS, HIDDEN, norm=RMS, norm_first=True)),
+    "shared key heads": (tfattn.CausalLM, Block(hidden_dim=HIDDEN, attention=GROUPED)),
+    "gated feed-forward": (tfattn.Transformer, Block(HEADS, feed_forward=GATED)),
+    "turned heads": (tfattn.CausalLM, Block(hidden_dim=HIDDEN, attention=TURNED)),
 }
 
 
@@ -49,13 +37,13 @@ def sentences():
     return source, target
 
 
-@pytest.mark.parametrize("part", BLOCKS)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_of_parts_survives_a_file_and_steps_as_it_calls(name, part, tmp_path):
-    model, (source, target) = (
-        MODELS[name](block=BLOCKS[part](), **BESIDE.get(part, {})),
-        sentences(),
-    )
+def test_a_model_of_parts_survives_a_file_and_steps_as_it_calls(name, tmp_path):
+    cls, block = MODELS[name]
+    beside = {"positions": keras.layers.Identity()} if name == "turned heads" else {}
+    model = cls(V, num_layers=2, width=WIDTH, block=block, **beside)
+    source, target = sentences()
     model.build_for_any()
     rng = np.random.default_rng(7)
     model.set_weights([rng.normal(size=w.shape) * 0.5 for w in model.get_weights()])
@@ -74,13 +62,12 @@ def test_a_model_of_parts_survives_a_file_and_steps_as_it_calls(name, part, tmp_
 
 
 def blocks_of(model):
-    stacks = [part for part in (getattr(model, "encoder", None), model.decoder) if part]
-    return [(stack, block) for stack in stacks for block in stack.blocks]
+    return [(stack, block) for stack in (model.encoder, model.decoder) for block in stack.blocks]
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_each_block_is_a_copy_with_weights_and_a_seed_of_its_own(name):
-    block = tfattn.TransformerEncoderBlock(
+@pytest.mark.slow
+def test_each_block_is_a_copy_with_weights_and_a_seed_of_its_own():
+    block = Block(
         hidden_dim=HIDDEN,
         dropout=0.3,
         norm_first=True,
@@ -88,7 +75,7 @@ def test_each_block_is_a_copy_with_weights_and_a_seed_of_its_own(name):
         norm=keras.layers.RMSNormalization(epsilon=1e-3),
     )
     before = block.get_config()
-    model = MODELS[name](block=block, seed=5)
+    model = tfattn.Transformer(V, num_layers=2, width=WIDTH, block=block, seed=5)
     model.build_for_any()
     assert not block.built and block.get_config() == before
     own = ("name", "seed", "dtype")
@@ -105,16 +92,16 @@ def test_each_block_is_a_copy_with_weights_and_a_seed_of_its_own(name):
     kernels = [np.asarray(copy.self_attention.query_dense.kernel) for copy in copies]
     assert len({kernel.tobytes() for kernel in kernels}) == len(copies)
     assert (model.num_heads, model.hidden_dim, model.dropout) == (HEADS, HIDDEN, 0.3)
-    for stack in {id(stack): stack for stack, _ in blocks_of(model)}.values():
+    for stack in (model.encoder, model.decoder):
         assert stack.input_dropout.rate == 0.3
         assert type(stack.final_norm) is keras.layers.RMSNormalization
         assert stack.final_norm.epsilon == 1e-3 and stack.final_norm.built
         assert stack.final_norm.name == "final_norm"
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_the_models_precision_is_that_of_its_blocks(name):
-    model = MODELS[name](block=BLOCKS["shared key heads"](), dtype="mixed_bfloat16")
+def test_the_models_precision_is_that_of_its_blocks():
+    _, block = MODELS["shared key heads"]
+    model = tfattn.Transformer(V, num_layers=1, width=WIDTH, block=block, dtype="mixed_bfloat16")
     model.build_for_any()
     for _, block in blocks_of(model):
         parts = (block, block.self_attention, block.feed_forward, block.self_attention_norm.norm)
@@ -122,7 +109,7 @@ def test_the_models_precision_is_that_of_its_blocks(name):
 
 
 def test_what_is_given_beside_a_block_is_as_it_has_it():
-    block = tfattn.TransformerEncoderBlock(HEADS, HIDDEN, dropout=0.3, norm_first=True)
+    block = Block(HEADS, HIDDEN, dropout=0.3, norm_first=True)
     model = tfattn.Transformer(
         V, num_layers=1, width=WIDTH, num_heads=HEADS, hidden_dim=HIDDEN, dropout=0.3, block=block
     )

@@ -1,7 +1,5 @@
 """How the training of each model of token ids begins."""
 
-from typing import NamedTuple
-
 import keras
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ import pytest
 import tfattn
 from tests.tensors import BACKEND, numpy
 
-pytestmark = pytest.mark.usefixtures("dense_path")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("dense_path")]
 
 IDS = np.random.default_rng(1).integers(1, 11, (4, 5))
 LAYERS = {"num_layers": 1, "width": 8, "seed": 1}
@@ -22,98 +20,81 @@ PARTS = {
     ),
     "positions": tfattn.LearnedPositionalEncoding(7),
 }
-
-
-class Case(NamedTuple):
-    """A model, and what it is fitted to."""
-
-    cls: type
-    vocabularies: tuple
-    options: dict
-    inputs: object = (IDS, IDS)
-
-    def make(self, cls=None):
-        return (cls or self.cls)(*self.vocabularies, **self.options)
-
-    def fit(self, model, **options):
-        model.fit(self.inputs, IDS, verbose=0, **options)
-
-
+# (class, sizes of the vocabularies, options, what it is fitted to)
 CASES = {
-    "Transformer": Case(tfattn.Transformer, (11, 13), {"num_heads": 2, "hidden_dim": 8, **LAYERS}),
-    "Transformer of parts": Case(tfattn.Transformer, (11, 13), {**PARTS, **LAYERS}),
-    "CausalLM": Case(tfattn.CausalLM, (13,), {"num_heads": 2, "hidden_dim": 8, **LAYERS}, IDS),
-    "BahdanauSeq2Seq": Case(tfattn.BahdanauSeq2Seq, (11, 13), {"units": 8, **LAYERS}),
+    "CausalLM": (tfattn.CausalLM, (13,), {"num_heads": 2, "hidden_dim": 8}, IDS),
+    "Transformer of parts": (tfattn.Transformer, (11, 13), PARTS, (IDS, IDS)),
+    "BahdanauSeq2Seq": (tfattn.BahdanauSeq2Seq, (11, 13), {"units": 8}, (IDS, IDS)),
 }
 
 
-@pytest.fixture(params=CASES)
-def case(request):
-    return CASES[request.param]
-
-
-def compiled(model, optimizer="adam"):
+def made(name, optimizer="adam", base=None):
+    """(a compiled model, a function that fits it)."""
+    cls, vocabularies, options, inputs = CASES[name]
+    model = (base(cls) if base else cls)(*vocabularies, **LAYERS, **options)
     model.compile(
         optimizer, tfattn.MaskedCrossentropy(), metrics=[tfattn.MaskedAccuracy()], jit_compile=False
     )
-    return model
+    return model, lambda **options: model.fit(inputs, IDS, verbose=0, **options)
 
 
 @pytest.mark.tensorflow
-@pytest.mark.slow
-def test_a_training_step_is_traced_once(case):
+@pytest.mark.parametrize("name", CASES)
+def test_a_training_step_is_traced_once(name):
     traces = []
 
-    class Counting(case.cls):
-        def train_step(self, data):
-            traces.append(None)
-            return super().train_step(data)
+    def counting(cls):
+        class Counting(cls):
+            def train_step(self, data):
+                traces.append(None)
+                return super().train_step(data)
 
-    model = compiled(case.make(Counting))
-    case.fit(model, batch_size=2, epochs=2)
+        return Counting
+
+    model, fit = made(name, base=counting)
+    fit(batch_size=2, epochs=2)
     assert len(traces) == 1
     assert int(model.optimizer.iterations) == 4
     # and what the optimizer knows stays with it
-    case.fit(model, batch_size=2)
+    fit(batch_size=2)
     assert int(model.optimizer.iterations) == 6
 
 
-@pytest.mark.slow
-def test_frozen_weights_stay_as_they_are(case):
-    model = case.make()
+@pytest.mark.parametrize("name", ["CausalLM", "Transformer of parts"])
+def test_frozen_weights_stay_as_they_are(name):
+    model, fit = made(name, keras.optimizers.SGD(0.1, momentum=0.9))
     model.build_for_any()
     part = model.encoder if hasattr(model, "encoder") else model.decoder.embedding
     part.trainable = False
-    compiled(model, keras.optimizers.SGD(0.1, momentum=0.9))
     before = [numpy(weight) for weight in model.weights]
-    case.fit(model)
-    moved = [
-        not np.array_equal(numpy(weight), old)
-        for weight, old in zip(model.weights, before, strict=True)
-    ]
+    fit()
     frozen = {id(weight) for weight in part.weights}
-    assert not any(
-        it for it, weight in zip(moved, model.weights, strict=True) if id(weight) in frozen
-    )
-    assert any(moved)
+    moved = {
+        id(weight)
+        for weight, old in zip(model.weights, before, strict=True)
+        if not np.array_equal(numpy(weight), old)
+    }
+    assert moved and not moved & frozen
     # Iterations, the rate, and one momentum for each weight that learns.
     assert len(model.optimizer.variables) == 2 + len(model.trainable_variables)
 
 
-@pytest.mark.slow
-def test_a_subclass_may_build_layers_of_its_own_in_its_call(case):
-    class Longer(case.cls):
-        def __init__(self, *args, **kwargs):
-            super().__init__(*args, **kwargs)
-            self.extra = keras.layers.Dense(13)
+def test_a_subclass_may_build_layers_of_its_own_in_its_call():
+    def longer(cls):
+        class Longer(cls):
+            def __init__(self, *args, **kwargs):
+                super().__init__(*args, **kwargs)
+                self.extra = keras.layers.Dense(13)
 
-        def call(self, inputs, training=None):
-            return self.extra(super().call(inputs, training=training))
+            def call(self, inputs, training=None):
+                return self.extra(super().call(inputs, training=training))
 
-    model = compiled(case.make(Longer))
-    case.fit(model)
+        return Longer
+
+    model, fit = made("CausalLM", base=longer)
+    fit()
     before = numpy(model.extra.kernel)
-    case.fit(model)
+    fit()
     assert not np.array_equal(numpy(model.extra.kernel), before)
 
 
@@ -121,13 +102,11 @@ def test_a_subclass_may_build_layers_of_its_own_in_its_call(case):
     BACKEND != "tensorflow",
     reason="about an error of Keras's on TensorFlow: elsewhere it has any model's average be zeros",
 )
-@pytest.mark.slow(keep=1)
-def test_without_a_step_no_average_is_taken_for_weights(case):
-    model = case.make()
+def test_without_a_step_no_average_is_taken_for_weights():
+    model, fit = made("CausalLM", keras.optimizers.Adam(use_ema=True))
     model.build_for_any()
     before = [numpy(weight) for weight in model.weights]
-    compiled(model, keras.optimizers.Adam(use_ema=True))
     with pytest.raises(AttributeError):  # Keras's, whose optimizer has no variables yet
-        case.fit(model, epochs=2, initial_epoch=2)
+        fit(epochs=2, initial_epoch=2)
     for weight, old in zip(model.weights, before, strict=True):
         np.testing.assert_array_equal(numpy(weight), old)

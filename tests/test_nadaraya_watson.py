@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 import tfattn
+from tests import reference
 from tests.tensors import as_tensor, both_ways, dtype_of, numpy
 
 B, T, S, D, V = 2, 5, 11, 3, 7
@@ -32,36 +33,21 @@ def regression(query, key, value, kernel="gaussian", bandwidth=1.0, mask=True):
     return weights @ value, weights
 
 
-@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("bandwidth", [0.8, 2.3, [0.9, 1.4, 2.2]])
-def test_the_layer_is_kernel_regression(kernel, bandwidth):
+def test_the_layer_is_kernel_regression(kernel):
     query, key, value = draw(B, T, D), draw(B, S, D, seed=1), draw(B, S, V, seed=2)
-    layer = tfattn.NadarayaWatson(kernel, bandwidth)
-    output, weights = layer(query, value, key, return_attention_scores=True)
-    wanted = regression(query, key, value, kernel, bandwidth)
-    np.testing.assert_allclose(output, wanted[0], atol=3e-5)
-    np.testing.assert_allclose(weights, wanted[1], atol=3e-5)
-    assert layer.current_bandwidth().shape == np.shape(bandwidth)
-    np.testing.assert_allclose(layer.current_bandwidth(), bandwidth, rtol=1e-6)
+    for bandwidth in (0.8, [0.9, 1.4, 2.2]):
+        layer = tfattn.NadarayaWatson(kernel, bandwidth)
+        output, weights = layer(query, value, key, return_attention_scores=True)
+        wanted = regression(query, key, value, kernel, bandwidth)
+        np.testing.assert_allclose(output, wanted[0], atol=3e-5)
+        np.testing.assert_allclose(weights, wanted[1], atol=3e-5)
+        assert layer.current_bandwidth().shape == np.shape(bandwidth)
+        np.testing.assert_allclose(layer.current_bandwidth(), bandwidth, rtol=1e-6)
+        assert layer.trainable_weights == [] and len(layer.weights) == 1
 
 
-def test_the_bandwidth_is_in_the_unit_of_the_inputs():
-    query, key, value = draw(B, T, D), draw(B, S, D, seed=1), draw(B, S, V, seed=2)
-    metres = tfattn.NadarayaWatson(bandwidth=0.7)(query, value, key)
-    centimetres = tfattn.NadarayaWatson(bandwidth=70.0)(100 * query, value, 100 * key)
-    np.testing.assert_allclose(centimetres, metres, atol=1e-5)
-
-
-def test_the_posts_parameter_w_is_one_over_the_bandwidth():
-    x, w = draw(1, S, 1), 2.7
-    scores = -(((x[0] - x[0].T) * w) ** 2) / 2
-    softmax = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-    _, weights = tfattn.NadarayaWatson(bandwidth=1 / w)(x, x, return_attention_scores=True)
-    np.testing.assert_allclose(weights[0], softmax, atol=1e-5)
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", ["gaussian", "boxcar"])
 def test_leave_one_out_equals_the_tiled_copies_of_the_posts(kernel):
     x, y = draw(S, D), draw(S, V, seed=1)
     layer = tfattn.NadarayaWatson(kernel, 1.7, leave_one_out=True)
@@ -72,23 +58,15 @@ def test_leave_one_out_equals_the_tiled_copies_of_the_posts(kernel):
     values = np.tile(y, (S, 1, 1))[others].reshape(S, S - 1, V)
     plain = tfattn.NadarayaWatson(kernel, 1.7)
     np.testing.assert_allclose(output[0], plain(x[:, None], values, keys)[:, 0], atol=1e-5)
-    wanted = regression(x[None], x[None], y[None], kernel, 1.7, mask=others)
-    np.testing.assert_allclose(output, wanted[0], atol=3e-5)
 
 
-def test_leave_one_out_joins_the_other_masks():
-    x = draw(B, S, D)
-    layer = tfattn.NadarayaWatson(leave_one_out=True)
-    _, weights = layer(
-        x, x, valid_lens=np.array([4, 11]), use_causal_mask=True, return_attention_scores=True
-    )
+def test_leave_one_out_joins_the_other_masks_and_a_point_alone_has_nothing():
+    x, layer = draw(B, S, D), tfattn.NadarayaWatson(leave_one_out=True)
+    call = {"valid_lens": np.array([4, 11]), "use_causal_mask": True}
+    _, weights = layer(x, x, return_attention_scores=True, **call)
     visible = np.tril(np.ones((S, S), bool), k=-1) & (np.arange(S) < np.array([[4], [11]]))[:, None]
     np.testing.assert_array_equal(np.asarray(weights) > 0, visible)
-
-
-def test_a_point_alone_has_nothing_to_be_predicted_from():
-    x = np.ones((1, 1, 2), "float32")
-    output, weights = tfattn.NadarayaWatson(leave_one_out=True)(x, x, return_attention_scores=True)
+    output, weights = layer(x[:, :1], x[:, :1], return_attention_scores=True)
     assert not np.any(output) and not np.any(weights)
 
 
@@ -132,14 +110,12 @@ def test_the_bandwidths_gradient_is_the_slope_of_the_error(kernel):
     layer(query, value, key)
     (raw,) = layer.trainable_weights
     _, (gradient,) = both_ways(lambda: ops.sum(layer(query, value, key) ** 2), (), variables=[raw])
-    gradient = numpy(gradient)
 
     def error(raw):
         return (regression(query, key, value, kernel, np.log1p(np.exp(raw)))[0] ** 2).sum()
 
-    start = numpy(raw).astype("float64")
-    slopes = [(error(start + step) - error(start - step)) / 2e-5 for step in 1e-5 * np.eye(D)]
-    np.testing.assert_allclose(gradient, slopes, rtol=2e-3, atol=1e-4)
+    (slopes,) = reference.slopes(error, numpy(raw).astype("float64"))
+    np.testing.assert_allclose(numpy(gradient), slopes, rtol=2e-3, atol=1e-4)
 
 
 @pytest.mark.slow
@@ -150,15 +126,9 @@ def test_training_moves_the_bandwidth_towards_the_right_one():
     heights = np.sin(2 * x)
     model = keras.Model(inputs, layer(inputs, as_tensor(heights), inputs))
     model.compile(keras.optimizers.Adam(0.1), "mse")
-    history = model.fit(x, heights, epochs=61, verbose=0).history["loss"]
+    history = model.fit(x, heights, epochs=41, verbose=0).history["loss"]
     assert history[-1] < 0.05 * history[0]
     assert 0 < numpy(layer.current_bandwidth()) < 0.5
-
-
-def test_a_bandwidth_that_is_not_trained_stays():
-    layer, x = tfattn.NadarayaWatson(bandwidth=0.3), draw(1, S, D)
-    layer(x, x)
-    assert layer.trainable_weights == [] and len(layer.weights) == 1
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -179,11 +149,11 @@ def test_huge_gradients_leave_the_bandwidth_positive_and_the_outputs_finite(sign
         np.testing.assert_allclose(np.sum(weights, axis=-1), 1.0, atol=1e-5)
 
 
-@pytest.mark.parametrize("bandwidth", [1e-6, 1e-3, 1.0, 50.0, 1e4, 1e9])
-def test_a_bandwidth_of_any_size_is_kept(bandwidth):
-    layer = tfattn.NadarayaWatson(bandwidth=bandwidth)
-    layer.build((1, T, D), (1, S, V), (1, S, D))
-    np.testing.assert_allclose(layer.current_bandwidth(), bandwidth, rtol=1e-5)
+def test_a_bandwidth_of_any_size_is_kept():
+    for bandwidth in (1e-6, 1e-3, 1.0, 50.0, 1e4, 1e9):
+        layer = tfattn.NadarayaWatson(bandwidth=bandwidth)
+        layer.build((1, T, D), (1, S, V), (1, S, D))
+        np.testing.assert_allclose(layer.current_bandwidth(), bandwidth, rtol=1e-5)
 
 
 def test_far_from_the_origin_only_the_inputs_own_digits_are_lost():
@@ -199,21 +169,11 @@ def test_far_from_the_origin_only_the_inputs_own_digits_are_lost():
     np.testing.assert_allclose(output, wanted, atol=20 * rounding)
 
 
-def test_mixed_precision_compares_distances_in_float32():
-    # Points that float16 holds exactly: all that is left to lose is the pooling.
-    x = (np.arange(S, dtype="float32") / 8).reshape(1, S, 1)
-    wanted = regression(x, x, x, bandwidth=0.3)[0]
-    output = tfattn.NadarayaWatson(bandwidth=0.3, dtype="mixed_float16")(x, x)
-    assert dtype_of(output) == "float16"
-    np.testing.assert_allclose(output, wanted, atol=3e-3)
-
-
-def test_queries_and_keys_may_be_of_any_width_and_value_another():
-    for width, values in ((1, 1), (2, 5), (13, 3)):
-        output = tfattn.NadarayaWatson()(draw(B, T, width), draw(B, S, values), draw(B, S, width))
-        assert output.shape == (B, T, values)
-
-
-def test_the_value_is_the_key_where_no_key_is_given():
-    layer, query, value = tfattn.NadarayaWatson(), draw(B, T, D), draw(B, S, D)
-    np.testing.assert_array_equal(layer(query, value), layer(query, value, value))
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision_keeps_points_far_from_the_origin_apart(policy):
+    x = np.linspace(2000.0, 2005.0, 51)[None, :, None]
+    y = np.sin(x)
+    expected = np.asarray(tfattn.NadarayaWatson(bandwidth=0.3)(x, y, x))
+    output = tfattn.NadarayaWatson(bandwidth=0.3, dtype=policy)(x, y, x)
+    assert dtype_of(output) == policy.removeprefix("mixed_")
+    np.testing.assert_allclose(numpy(output), expected, atol=0.02)

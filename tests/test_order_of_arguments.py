@@ -1,8 +1,7 @@
 """Query, value, key: Keras's order, where much that is written says queries, keys, values; and
-where weights are found.
+where weights are found. What docstrings say of both: `test_public_face.py`.
 """
 
-import inspect
 import re
 
 import keras
@@ -75,14 +74,6 @@ def test_arguments_by_name_give_what_is_meant(name):
     assert np.all(np.asarray(weights)[1, ..., 6:] == 0)
     if name != "MultiHeadAttention":
         assert output.shape == (B, T, value.shape[-1])
-
-
-@each
-def test_the_docstring_states_the_order_and_names_where_weights_are(name):
-    text = inspect.getdoc(getattr(tfattn, name))
-    assert "query, value, key" in text
-    assert "return_attention_scores" in text and "tfattn.attention_weights" in text
-    assert "tfattn.layers.attention.base" not in text  # which users cannot import from `tfattn`
 
 
 @each

@@ -1,4 +1,4 @@
-"""Figures of the road: curves, bars, masks, positions, flow, heads, and the caller's own axes."""
+"""Figures of the road: cells at numbers, curves, bars, masks, positions, flow and heads."""
 
 import itertools
 
@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from tests.test_plot import QUERIES, WORDS, X, images, texts, weights
+from tests.test_plot import WORDS, X, images, overlaps, texts, weights, words_shown
 from tfattn import masks, plot
 from tfattn.plot import canvas
 
@@ -17,7 +17,7 @@ def lightness(colour):
     return np.dot(to_rgb(colour), (0.299, 0.587, 0.114))
 
 
-# Heatmaps at numbers, and with a centre.
+# Heatmaps at numbers.
 
 
 def test_with_values_cells_lie_half_way_around_their_numbers():
@@ -38,75 +38,15 @@ def test_rows_with_values_go_upwards_and_rows_without_go_down():
     assert not upwards() and not upwards(column_values=[0, 1, 2])
 
 
-def test_numbers_and_words_stand_at_the_values():
+def test_numbers_and_words_stand_at_the_values_and_a_single_one_is_a_cell_of_width_1():
     values = {"row_values": [0.5, 2.5], "column_values": [0, 10, 30]}
     words = ["a", "b", "c"]
     axes = plot.heatmaps(np.zeros((2, 3)), None, words, number_format=".0f", **values).axes[0]
     places = [text.get_position() for text in axes.texts]
     assert places == [(0, 0.5), (10, 0.5), (30, 0.5), (0, 2.5), (10, 2.5), (30, 2.5)]
     assert list(axes.get_xticks()) == [0, 10, 30] and texts(axes.get_xticklabels()) == words
-
-
-def test_a_single_value_is_a_cell_of_width_1():
     axes = plot.heatmaps([[1.0]], row_values=[3], column_values=[7]).axes[0]
     assert axes.get_xlim() == (6.5, 7.5) and axes.get_ylim() == (2.5, 3.5)
-
-
-def test_a_centre_lies_in_the_middle_of_the_colours():
-    image = images(plot.heatmaps([[-0.5, 2.0]], centre=0.0))[0]
-    assert image.get_clim() == (-2.0, 2.0) and image.cmap.name == "RdBu_r"
-    image = images(plot.heatmaps([[3.0, np.nan]], centre=1.0, colour_map="coolwarm"))[0]
-    assert image.get_clim() == (-1.0, 3.0) and image.cmap.name == "coolwarm"
-    assert images(plot.heatmaps([[0.0]], centre=0.0))[0].get_clim() == (-1.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"row_values": [1.0]}, "`row_values` must hold a number a row, 2 of them"),
-        ({"column_values": [0, 2, 1]}, "`column_values` must increase"),
-        ({"row_values": [1, 1]}, "`row_values` must increase"),
-        ({"row_values": [1, np.nan]}, "`row_values` must increase"),
-        ({"row_values": [[1, 2]]}, r"`row_values` must have shape \(N,\)"),
-        ({"ax": [1]}, "`ax` must be matplotlib axes"),
-    ],
-)
-def test_heatmaps_refuse_values_that_are_no_places(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        plot.heatmaps(weights(2, 3), **arguments)
-
-
-# The caller's axes.
-
-SINGLE = {
-    "bars": lambda ax: plot.bars(WORDS, weights(5), "x", "y", ax=ax),
-    "curves": lambda ax: plot.curves(X, X, "x", "y", ax=ax),
-    "flow": lambda ax: plot.flow(weights(2, 5), ["un", "chat"], WORDS, ax=ax),
-    "heatmaps": lambda ax: plot.heatmaps(weights(2, 5), ax=ax),
-    "loss_curve": lambda ax: plot.loss_curve([3.0, 2.0], ax=ax),
-    "regression_fit": lambda ax: plot.regression_fit(X, X, QUERIES, QUERIES, ax=ax),
-    "surface": lambda ax: plot.surface(X, QUERIES, weights(11, 7), ax=ax),
-}
-
-
-@pytest.mark.parametrize("name", SINGLE)
-def test_a_figure_is_drawn_into_axes_of_the_callers(name):
-    figure = Figure()
-    left, right = figure.subplots(1, 2)
-    assert SINGLE[name](right) is figure
-    assert right.has_data() or right.collections
-    assert not left.has_data() and not left.get_xlabel()
-
-
-@pytest.mark.parametrize("name", SINGLE)
-def test_axes_of_a_part_of_a_figure_are_drawn_into_too(name):
-    figure = Figure()
-    assert SINGLE[name](figure.subfigures(1, 2)[1].add_subplot()) is figure
-
-
-def test_many_heatmaps_do_not_go_into_one_pair_of_axes():
-    with pytest.raises(ValueError, match="`ax` must be None for more than one heatmap"):
-        plot.heatmaps(weights(2, 2, 5), ax=Figure().add_subplot())
 
 
 @pytest.mark.parametrize("size, words", [((2.0, 2.0), 11), ((20.0, 20.0), 60)])
@@ -122,25 +62,19 @@ def test_words_that_small_axes_have_no_room_for_are_left_out_evenly(size, words)
 # Curves.
 
 
-def test_logarithmic_axes_have_plain_numbers():
-    lengths = [16, 32, 64, 128]
-    axes = plot.curves(lengths, [2, 3, 5, 9], "x", "y", log_x=True, log_y=True).axes[0]
+def ticks(x, y, **logs):
+    axes = plot.curves(x, y, "x", "y", **logs).axes[0]
     axes.figure.draw_without_rendering()
-    assert texts(axes.get_xticklabels()) == ["16", "32", "64", "128"]
-    assert {"2", "5", "9"} <= set(texts(axes.get_yticklabels()))
+    return texts(axes.get_xticklabels()), texts(axes.get_yticklabels())
 
 
-def test_many_points_on_a_logarithmic_axis_have_round_ticks():
-    axes = plot.curves(np.geomspace(0.05, 2, 40), np.arange(40), "x", "y", log_x=True).axes[0]
-    axes.figure.draw_without_rendering()
-    assert {"0.05", "0.1", "0.2", "0.5", "1", "2"} <= set(texts(axes.get_xticklabels()))
-
-
-def test_many_decades_keep_powers_of_ten():
-    axes = plot.curves([1, 2], [1e-6, 1e3], "x", "y", log_y=True).axes[0]
-    axes.figure.draw_without_rendering()
-    labels = texts(axes.get_yticklabels())
-    assert labels and all("10^" in label for label in labels)
+def test_logarithmic_axes_have_plain_numbers_and_over_many_decades_powers_of_ten():
+    along, up = ticks([16, 32, 64, 128], [2, 3, 5, 9], log_x=True, log_y=True)
+    assert along == ["16", "32", "64", "128"] and {"2", "5", "9"} <= set(up)
+    along, _ = ticks(np.geomspace(0.05, 2, 40), np.arange(40), log_x=True)
+    assert {"0.05", "0.1", "0.2", "0.5", "1", "2"} <= set(along)
+    _, up = ticks([1, 2], [1e-6, 1e3], log_y=True)
+    assert up and all("10^" in label for label in up)
 
 
 def test_a_curve_beneath_another_is_wider():
@@ -162,21 +96,16 @@ def test_curves_differ_in_colour_dash_and_marker():
 
 
 def test_each_curve_may_have_an_x_of_its_own():
-    first, second = (
-        plot.curves({"a": X, "b": [1, 2]}, {"a": X, "b": [3, 4]}, "x", "y").axes[0].get_lines()
-    )
-    np.testing.assert_array_equal(first.get_xydata(), np.stack([X, X], axis=1))
-    np.testing.assert_array_equal(second.get_xydata(), [[1, 3], [2, 4]])
+    figure = plot.curves({"a": X, "b": [1, 2]}, {"a": X, "b": [3, 4]}, "x", "y")
+    first, second = (line.get_xydata() for line in figure.axes[0].get_lines())
+    np.testing.assert_array_equal(first, np.stack([X, X], axis=1))
+    np.testing.assert_array_equal(second, [[1, 3], [2, 4]])
 
 
 def test_axes_are_logarithmic_on_request():
-    def scales(**logs):
-        axes = plot.curves(X + 1, X + 1, "x", "y", **logs).axes[0]
-        return axes.get_xscale(), axes.get_yscale()
-
-    assert scales() == ("linear", "linear")
-    assert scales(log_x=True) == ("log", "linear")
-    assert scales(log_y=True) == ("linear", "log")
+    for x, y in itertools.product((False, True), repeat=2):
+        axes = plot.curves(X + 1, X + 1, "x", "y", log_x=x, log_y=y).axes[0]
+        assert (axes.get_xscale() == "log", axes.get_yscale() == "log") == (x, y)
 
 
 def test_a_marked_x_is_a_dot_on_its_curve():
@@ -185,27 +114,8 @@ def test_a_marked_x_is_a_dot_on_its_curve():
     dots = [line.get_xydata() for line in axes.get_lines()[2:]]
     np.testing.assert_allclose(dots, [[[2.0, 4.0]], [[0.25, 0.25]]])
     assert texts(axes.texts) == ["2", "0.25"]
-
-
-def test_words_mark_an_only_curve():
-    axes = plot.curves(X, X, "x", "y", marked={"chosen": 2.0}).axes[0]
+    axes = plot.curves(X, X, "x", "y", marked={"chosen": 2.0}).axes[0]  # words, on an only curve
     assert texts(axes.texts) == ["chosen"] and axes.get_legend() is None
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"series": {"a": [1.0]}}, "`series` must be as long as `x`, 7"),
-        ({"series": {}}, "`series` must hold at least one name"),
-        ({"series": {"a": ["b"]}}, "`series` must hold numbers"),
-        ({"x": {"b": X}}, r"`x` must have the names of `series`, \['line', 'square'\] too"),
-        ({"marked": {"cube": 1.0}}, r"`marked` must name curves, of \['line', 'square'\]"),
-    ],
-)
-def test_curves_refuse_what_does_not_fit(arguments, message):
-    arguments = {"x": X, "series": {"line": X, "square": X**2}, **arguments}
-    with pytest.raises(ValueError, match=message):
-        plot.curves(x_label="x", y_label="y", **arguments)
 
 
 @pytest.mark.slow
@@ -234,6 +144,8 @@ def test_numbers_stand_at_the_bars_on_request():
     axes = plot.bars(["a", "b"], [0.25, 0.75], "x", "y", "title", number_format=".2f").axes[0]
     assert texts(axes.texts) == ["0.25", "0.75"] and axes.get_title() == "title"
     assert axes.get_legend() is None
+    axes = plot.bars(["a", "b"], [-1.5, -0.001], "x", "y", number_format=".1f").axes[0]
+    assert texts(axes.texts) == ["\N{MINUS SIGN}1.5", "0.0"]
 
 
 @pytest.mark.parametrize(
@@ -243,23 +155,6 @@ def test_numbers_stand_at_the_bars_on_request():
 def test_words_beneath_bars_are_turned_where_they_do_not_fit(words, turned):
     axes = plot.bars(words, np.ones(len(words)), "x", "y").axes[0]
     assert {label.get_rotation() for label in axes.get_xticklabels()} == {turned}
-
-
-@pytest.mark.parametrize(
-    "labels, series, message",
-    [
-        (["a"], [1, 2], "`labels` must hold a label a bar, 2 of them"),
-        (["a"], {"b": [1], "c": [1, 2]}, "`series` must hold a number a label, 1"),
-    ],
-)
-def test_bars_refuse_what_does_not_fit(labels, series, message):
-    with pytest.raises(ValueError, match=message):
-        plot.bars(labels, series, "x", "y")
-
-
-def test_a_negative_number_at_a_bar_has_the_sign_of_the_axis():
-    axes = plot.bars(["a", "b"], [-1.5, -0.001], "x", "y", number_format=".1f").axes[0]
-    assert texts(axes.texts) == ["\N{MINUS SIGN}1.5", "0.0"]
 
 
 # Masks.
@@ -284,13 +179,10 @@ def test_a_mask_of_a_batch_or_of_heads_is_a_picture_for_each():
     assert len(shown(plot.mask_pictures(np.ones((2, 3, 5, 7), bool)))) == 6
 
 
-@pytest.mark.parametrize("wrap", [np.asarray, lambda array: [array], np.ndarray.tolist])
-def test_an_array_tells_its_own_size(wrap):
+def test_an_array_tells_its_own_size_or_broadcasts_to_the_size_that_is_asked_for():
     array = np.tri(5, 7, dtype=bool)
-    np.testing.assert_array_equal(shown(plot.mask_pictures(wrap(array))), [array])
-
-
-def test_an_array_that_broadcasts_takes_the_size_that_is_asked_for():
+    for mask in (array, [array], array.tolist()):
+        np.testing.assert_array_equal(shown(plot.mask_pictures(mask)), [array])
     row = np.array([[True, False, True]])
     np.testing.assert_array_equal(shown(plot.mask_pictures([row], 2, 3)), [[row[0], row[0]]])
 
@@ -300,55 +192,19 @@ def test_what_may_attend_is_darker_in_grey_too():
     (image,) = images(figure)
     light, dark = (lightness(image.cmap(image.norm(value))[:3]) for value in (0, 1))
     assert light - dark > 0.4
-    handles = {text.get_text(): patch for text, patch in _legend(figure)}
+    (legend,) = figure.legends
+    handles = dict(zip(texts(legend.get_texts()), legend.get_patches(), strict=True))
     assert lightness(handles["may attend"].get_facecolor()[:3]) == pytest.approx(dark)
     assert lightness(handles["may not"].get_facecolor()[:3]) == pytest.approx(light)
-
-
-def _legend(figure):
-    (legend,) = figure.legends
-    return list(zip(legend.get_texts(), legend.get_patches(), strict=True))
 
 
 @pytest.mark.slow
 def test_nothing_overlaps_in_a_picture_of_masks():
     figure = plot.mask_pictures([masks.causal()] * 5, 60, titles=["causal"] * 5)
     figure.draw_without_rendering()
-    boxes = [
-        figure.legends[0].get_window_extent(),
-        *(text.get_window_extent() for text in _names(figure)),
-    ]
-    boxes += [axes.get_tightbbox() for axes in figure.axes]
-    overlaps = [
-        (i, j) for i in range(len(boxes)) for j in range(i) if _shared(boxes[i], boxes[j]) > 4
-    ]
-    assert overlaps == []
-
-
-def _names(figure):
-    return [text for text in figure.texts if text.get_text()]
-
-
-def _shared(box, other):
-    width = min(box.x1, other.x1) - max(box.x0, other.x0)
-    height = min(box.y1, other.y1) - max(box.y0, other.y0)
-    return max(width, 0.0) * max(height, 0.0)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"masks": np.ones((2, 2))}, "`masks` must be boolean, .* Received: masks='float64'"),
-        ({"masks": []}, "`masks` must hold at least one mask"),
-        ({"masks": masks.causal()}, "`queries` must be a positive integer"),
-        ({"masks": masks.causal(), "queries": 3, "keys": 0}, "`keys` must be a positive integer"),
-        ({"masks": np.ones((2, 5), bool), "queries": 3}, r"`masks` must have shape .*\(3, 5\)"),
-        ({"masks": masks.causal(), "queries": 3, "titles": []}, "must hold a label a picture, 1"),
-    ],
-)
-def test_mask_pictures_refuse_what_is_no_mask(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        plot.mask_pictures(**arguments)
+    words = [text for text in figure.texts if text.get_text()]
+    boxes = [artist.get_window_extent() for artist in (*figure.legends, *words)]
+    assert overlaps([*boxes, *(axes.get_tightbbox() for axes in figure.axes)]) == []
 
 
 # Positions.
@@ -365,26 +221,9 @@ def test_positions_are_curves_above_and_all_of_the_table_below():
     assert -low == high == np.abs(table).max()
     assert upper.get_xlim() == lower.get_xlim()
     assert "learned" in texts(upper.figure.texts) and bar.get_ylabel() == "Value"
-
-
-def test_the_colours_of_positions_grow_lighter_all_the_way():
-    image = plot.positions(weights(7, 11)).axes[1].images[0]
-    greys = [lightness(image.cmap(share)[:3]) for share in np.linspace(0, 1, 17)]
+    cmap = lower.images[0].cmap  # lighter all the way
+    greys = [lightness(cmap(share)[:3]) for share in np.linspace(0, 1, 17)]
     assert np.all(np.diff(greys) > 0.02)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"table": np.ones(7)}, r"positions: `table` must have shape \(P, D\)"),
-        ({"dimensions": (3, 11)}, "`dimensions` must hold numbers below the width, 11"),
-        ({"dimensions": ()}, "`dimensions` must hold numbers below the width, 11"),
-        ({"dimensions": (-1,)}, "`dimensions` must be an integer of at least 0"),
-    ],
-)
-def test_positions_refuse_what_is_not_in_the_table(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        plot.positions(**{"table": weights(7, 11), **arguments})
 
 
 # Flow.
@@ -420,26 +259,6 @@ def test_below_the_threshold_there_is_no_line(threshold, count):
     assert len(ends) == count
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"weights": np.ones((1, 2, 5))}, r"flow: `weights` must have shape \(T, S\)"),
-        ({"row_labels": ["un"]}, "`row_labels` must hold a label a row, 2 of them"),
-        ({"column_labels": ["un"]}, "`column_labels` must hold a label a column, 5 of them"),
-        ({"threshold": -1}, "`threshold` must be a finite number of at least 0"),
-    ],
-)
-def test_flow_refuses_what_does_not_fit(arguments, message):
-    arguments = {
-        "weights": weights(2, 5),
-        "row_labels": ["un", "chat"],
-        "column_labels": WORDS,
-        **arguments,
-    }
-    with pytest.raises(ValueError, match=message):
-        plot.flow(**arguments)
-
-
 # Heads.
 
 
@@ -452,6 +271,7 @@ def test_a_row_a_layer_and_a_column_a_head():
     assert [axes.get_title() for axes in heads] == ["head 0", "head 1", "head 2"]
     assert names == ["layer 0", "layer 1"] and "encoder" in texts(figure.texts)
     assert {image.get_clim() for image in images(figure)} == {(0.0, array.max())}
+    assert {"Keys", "Queries"} <= set(texts(figure.texts))
 
 
 def test_layers_may_have_other_numbers_of_heads():
@@ -459,12 +279,8 @@ def test_layers_may_have_other_numbers_of_heads():
     assert [axes.axison for axes in figure.axes[:6]] == [True] * 5 + [False]
     figure.draw_without_rendering()
     # The third head has nothing beneath it.
-    below = [bool(_seen(axes.xaxis)) for axes in figure.axes[:5]]
+    below = [bool(words_shown(axes.xaxis)) for axes in figure.axes[:5]]
     assert below == [False, False, True, True, True]
-
-
-def test_the_grid_of_heads_says_which_side_looks():
-    assert texts(plot.head_grid(weights(1, 2, 5, 7)).texts) == ["", "Keys", "Queries"]
 
 
 @pytest.mark.parametrize(
@@ -473,10 +289,6 @@ def test_the_grid_of_heads_says_which_side_looks():
         (
             ["model/encoder/block_0/attention", "model/encoder/block_1/attention"],
             ["block_0", "block_1"],
-        ),
-        (
-            ["decoder/block/self_attention", "decoder/block/attention"],
-            ["self_attention", "attention"],
         ),
         (["model/encoder/attention"], ["attention"]),
         (["attention", "attention:1"], ["attention", "attention:1"]),
@@ -491,13 +303,9 @@ def test_a_layer_is_named_by_what_its_path_alone_has(paths, names):
 def test_words_stand_at_the_outer_edges_of_the_grid():
     figure = plot.head_grid(weights(2, 3, 2, 5), ["un", "chat"], WORDS)
     figure.draw_without_rendering()
-    left = [bool(_seen(axes.yaxis)) for axes in figure.axes[:6]]
-    below = [bool(_seen(axes.xaxis)) for axes in figure.axes[:6]]
+    left = [bool(words_shown(axes.yaxis)) for axes in figure.axes[:6]]
+    below = [bool(words_shown(axes.xaxis)) for axes in figure.axes[:6]]
     assert left == [True, False, False] * 2 and below == [False] * 3 + [True] * 3
-
-
-def _seen(axis):
-    return [tick.label1.get_text() for tick in axis.get_major_ticks() if tick.label1.get_visible()]
 
 
 def test_of_long_sentences_some_words_are_written():
@@ -506,28 +314,6 @@ def test_of_long_sentences_some_words_are_written():
     written = texts(axes.get_yticklabels())
     assert 10 <= len(written) <= 30
     assert written == [labels[int(place)] for place in axes.get_yticks()]
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"weights": weights(3, 2, 5)}, r"`weights` must have shape \(L, H, T, S\), or be a dict"),
-        ({"weights": {}}, "`weights` must hold at least one layer"),
-        (
-            {"weights": {"a": weights(1, 3, 2, 5)}},
-            r"must have shape \(H, T, S\) a layer, one sentence of the batch",
-        ),
-        (
-            {"weights": {"a": weights(3, 2, 5), "b": weights(3, 5, 5)}},
-            r"`weights` must have the T and S of the first layer, \(2, 5\), in each layer",
-        ),
-        ({"row_labels": WORDS}, "`row_labels` must hold a label a row, 2 of them"),
-        ({"column_labels": WORDS[:2]}, "`column_labels` must hold a label a column, 5 of them"),
-    ],
-)
-def test_head_grid_refuses_what_does_not_fit(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        plot.head_grid(**{"weights": weights(3, 4, 2, 5), **arguments})
 
 
 # Sixty tokens, and what is left of colours.
@@ -545,15 +331,7 @@ def test_sixty_words_do_not_run_into_each_other(draw):
     words = [word for word in words if word.get_text() in labels]
     boxes = [word.get_window_extent() for word in words]
     assert len(boxes) >= 12 and words[0].get_fontsize() >= 6
-    overlaps = [(i, j) for i in range(len(boxes)) for j in range(i) if _shared(boxes[i], boxes[j])]
-    assert overlaps == []
-
-
-def test_losses_and_fits_differ_in_dash_too():
-    losses = plot.loss_curve({"loss": [2, 1], "val_loss": [3, 2]}).axes[0].get_lines()
-    fits = plot.regression_fit(X, X, X, {"a": X, "b": 2 * X}, 3 * X).axes[0].get_lines()
-    for drawn in (losses, fits):
-        assert len({str(line._dash_pattern) for line in drawn}) == len(drawn)
+    assert overlaps(boxes, pixels=0.0) == []
 
 
 def test_a_chinese_character_counts_as_two_letters():

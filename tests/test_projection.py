@@ -1,4 +1,4 @@
-"""The maps into and out of heads: Keras's `EinsumDense`, with its LoRA, quantisation and dtype
+"""The maps into and out of heads: Keras's `EinsumDense`, with its LoRA, quantization and dtype
 policies, in files and out of them.
 """
 
@@ -8,7 +8,6 @@ import pytest
 from keras import ops
 
 import tfattn
-from tests import reference
 from tests.processes import printed
 from tests.tensors import both_ways, dtype_of, numpy
 from tests.test_multi_head import draw
@@ -47,33 +46,16 @@ def test_a_map_computes_what_keras_einsum_does(use_bias):
         np.testing.assert_allclose(output, plain(inputs), atol=1e-5)
 
 
-def test_a_map_is_the_maps_of_the_oracle():
-    into, out = to_heads(H, P), from_heads((13,))
-    tokens = draw(B, T, D)
-    heads = np.asarray(into(tokens))
-    expected = reference.split_heads(tokens, *into.get_weights())
-    np.testing.assert_allclose(np.swapaxes(heads, 1, 2), expected, atol=1e-5)
-    expected = reference.join_heads(expected, *(numpy(w) for w in built(out).weights))
-    np.testing.assert_allclose(out(heads), expected, atol=1e-5)
-
-
-def built(layer):
-    layer.build((None, None, H, P))
-    return layer
-
-
-@pytest.mark.parametrize("initializer", ["glorot_uniform", "orthogonal", "he_normal", "ones"])
-def test_first_weights_are_those_of_the_matrix(initializer):
-    initializer = keras.initializers.get(initializer)
-    config = initializer.get_config()
-    options = {**config, "seed": 3} if "seed" in config else config
-    make = type(initializer).from_config
+@pytest.mark.parametrize(
+    "make", [lambda: keras.initializers.GlorotUniform(3), keras.initializers.Ones]
+)
+def test_first_weights_are_those_of_the_matrix(make):
     for layer, shape, matrix in (
-        (to_heads(H, P, kernel_initializer=make(options)), (None, None, D), (D, H * P)),
-        (from_heads((13,), kernel_initializer=make(options)), (None, None, H, P), (H * P, 13)),
+        (to_heads(H, P, kernel_initializer=make()), (None, None, D), (D, H * P)),
+        (from_heads((13,), kernel_initializer=make()), (None, None, H, P), (H * P, 13)),
     ):
         layer.build(shape)
-        expected = np.reshape(make(options)(matrix), layer.kernel.shape)
+        expected = np.reshape(make()(matrix), layer.kernel.shape)
         np.testing.assert_array_equal(layer.kernel, expected)
 
 
@@ -113,28 +95,28 @@ def test_lora_adds_the_product_of_its_factors(policy):
     np.testing.assert_allclose(output, expected, atol=tolerance * np.abs(expected).max())
 
 
+def loaded(model, folder):
+    model.save(folder / "model.keras")
+    return keras.models.load_model(folder / "model.keras")
+
+
 def test_lora_is_merged_into_files(tmp_path):
     model, tokens = model_of(), draw(B, T, D)
     dense = model.get_layer("heads").query_dense
     dense.enable_lora(2)
     dense.lora_kernel_b.assign(draw(*dense.lora_kernel_b.shape, seed=2))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(loaded(tokens), model(tokens), atol=1e-5)
-    assert not loaded.get_layer("heads").query_dense.lora_enabled
+    again = loaded(model, tmp_path)
+    np.testing.assert_allclose(again(tokens), model(tokens), atol=1e-5)
+    assert not again.get_layer("heads").query_dense.lora_enabled
 
 
-# Quantisation
+# Quantization
 
-
-def quantized(mode, **options):
-    model = model_of(**options)
-    model.quantize(mode)
-    return model
+ignore_dense = pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
 
 
 @pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
-def test_quantised_maps_say_nearly_the_same(mode):
+def test_quantized_maps_say_nearly_the_same(mode):
     tokens = draw(B, T, D)
     layer = layer_of(tokens, use_gate=True)
     before = np.asarray(layer(tokens, tokens))
@@ -146,35 +128,13 @@ def test_quantised_maps_say_nearly_the_same(mode):
 
 
 @pytest.mark.parametrize("tokens", [T, H])
-def test_quantised_heads_of_one_feature_get_their_own_biases(tokens):
+def test_quantized_heads_of_one_feature_get_their_own_biases(tokens):
     x = draw(B, tokens, D)
     layer = tfattn.MultiHeadAttention(H, 1, bias_initializer="random_normal")
     before = np.asarray(layer(x, x))
     for name in MAPS:
         getattr(layer, name).quantize("int8")
     np.testing.assert_allclose(layer(x, x), before, atol=0.03 * np.abs(before).max())
-
-
-@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
-@pytest.mark.parametrize("mode", ["int8", "int4", "float8"])
-def test_a_quantised_model_is_loaded_from_its_file(mode, tmp_path):
-    model, tokens = quantized(mode, use_gate=True), draw(B, T, D)
-    for name in ("model.keras", "model.weights.h5"):
-        save = model.save if name == "model.keras" else model.save_weights
-        save(tmp_path / name)
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(tokens), model(tokens))
-    for name in (*MAPS, "gate_dense"):
-        theirs, ours = (getattr(m.get_layer("heads"), name) for m in (model, loaded))
-        assert ours.dtype_policy.name == theirs.dtype_policy.name
-    # Weights alone tell it too.
-    heads = model_of(use_gate=True).get_layer("heads")
-    x = keras.Input((None, D))
-    plain = keras.Model(x, heads(x, x))
-    other = keras.Model(x, model.get_layer("heads")(x, x))
-    other.save_weights(tmp_path / "heads.weights.h5")
-    plain.load_weights(tmp_path / "heads.weights.h5")
-    np.testing.assert_array_equal(plain(tokens), other(tokens))
 
 
 FRESH = """
@@ -186,43 +146,53 @@ numpy.save("output.npy", keras.ops.convert_to_numpy(model(numpy.load("tokens.npy
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
-def test_a_quantised_file_is_loaded_in_a_fresh_process(tmp_path):
-    model, tokens = quantized("int8"), draw(B, T, D)
+@ignore_dense
+def test_a_quantized_file_is_loaded_in_a_fresh_process(tmp_path):
+    model, tokens = model_of(use_gate=True), draw(B, T, D)
+    model.quantize("int8")
     model.save(tmp_path / "model.keras")
     np.save(tmp_path / "tokens.npy", tokens)
     printed("-c", FRESH, folder=tmp_path)
     np.testing.assert_array_equal(np.load(tmp_path / "output.npy"), model(tokens))
 
 
-@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
-def test_weights_that_were_quantised_alone_come_back_so(tmp_path):
+@ignore_dense
+@pytest.mark.parametrize("mode", ["int4", "float8"])
+def test_a_quantized_model_is_loaded_from_its_file_and_from_its_weights(mode, tmp_path):
+    model, tokens = model_of(use_gate=True), draw(B, T, D)
+    model.quantize(mode)
+    again = loaded(model, tmp_path)
+    np.testing.assert_array_equal(again(tokens), model(tokens))
+    for name in (*MAPS, "gate_dense"):
+        theirs, ours = (getattr(m.get_layer("heads"), name) for m in (model, again))
+        assert ours.dtype_policy.name == theirs.dtype_policy.name
+    x = keras.Input((None, D))
+    plain, other = (
+        keras.Model(x, m.get_layer("heads")(x, x)) for m in (model_of(use_gate=True), model)
+    )
+    other.save_weights(tmp_path / "heads.weights.h5")
+    plain.load_weights(tmp_path / "heads.weights.h5")
+    np.testing.assert_array_equal(plain(tokens), other(tokens))
+
+
+@ignore_dense
+def test_weights_that_were_quantized_alone_come_back_so(tmp_path):
     quantization = pytest.importorskip("keras.quantizers")
     if not hasattr(quantization, "Int8QuantizationConfig"):
         pytest.skip("Keras has no Int8QuantizationConfig before 3.13")
     config = quantization.Int8QuantizationConfig(activation_quantizer=None)
     model, tokens = model_of(), draw(B, T, D)
     model.quantize(config=config)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(tokens), model(tokens))
-    assert loaded.get_layer("heads").query_dense.inputs_quantizer is None
-
-
-@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
-def test_a_quantised_block_is_loaded_from_its_file(tmp_path):
-    x = keras.Input((None, 10))
-    model = keras.Model(x, tfattn.TransformerEncoderBlock(H, 7)(x))
-    tokens = draw(B, T, 10)
-    attention = model.layers[-1].self_attention
-    for name in MAPS:
-        getattr(attention, name).quantize("int8")
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(tokens), model(tokens))
+    again = loaded(model, tmp_path)
+    np.testing.assert_array_equal(again(tokens), model(tokens))
+    assert again.get_layer("heads").query_dense.inputs_quantizer is None
 
 
 # Dtype policies by the names of the maps
+
+
+def policies_of(layer):
+    return [getattr(layer, name).dtype_policy.name for name in MAPS]
 
 
 def test_each_map_has_the_policy_of_its_name(tmp_path):
@@ -231,32 +201,22 @@ def test_each_map_has_the_policy_of_its_name(tmp_path):
     policies["heads/query"] = int8
     policies["heads/attention_output"] = int8
     policies["heads/value"] = keras.DTypePolicy("mixed_bfloat16")
-    tokens, model = draw(B, T, D), model_of(dtype=policies)
+    tokens, model, plain = draw(B, T, D), model_of(dtype=policies), model_of()
     layer = model.get_layer("heads")
-    names = {
-        "query_dense": "int8_from_float32",
-        "key_dense": "float32",
-        "value_dense": "mixed_bfloat16",
-        "output_dense": "int8_from_float32",
-    }
-    assert {name: getattr(layer, name).dtype_policy.name for name in MAPS} == names
+    names = ["int8_from_float32", "float32", "mixed_bfloat16", "int8_from_float32"]
+    assert policies_of(layer) == names
     # A kernel that begins in int8 is zeros, until one is loaded.
     assert layer.query_dense.kernel.dtype == "int8"
     assert layer(tokens, tokens).shape == tokens.shape
-    plain = model_of()
-    for dense in (layer.query_dense, layer.output_dense):
-        twin = getattr(
-            plain.get_layer("heads"), "query_dense" if dense.name == "query" else MAPS[3]
-        )
+    for name in ("query_dense", "output_dense"):
+        dense, twin = (getattr(m.get_layer("heads"), name) for m in (model, plain))
         twin.quantize("int8")
         for weight, value in zip(dense.weights, twin.weights, strict=True):
             weight.assign(value)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(loaded(tokens), model(tokens))
+    again = loaded(model, tmp_path)
+    np.testing.assert_array_equal(again(tokens), model(tokens))
     assert np.any(np.asarray(model(tokens)) != 0)
-    layer = loaded.get_layer("heads")
-    assert {name: getattr(layer, name).dtype_policy.name for name in MAPS} == names
+    assert policies_of(again.get_layer("heads")) == names
 
 
 def policies_without_a_default():
@@ -269,14 +229,11 @@ def policies_without_a_default():
 def test_policies_of_a_map_without_a_default_come_back_from_a_file(tmp_path):
     policies = policies_without_a_default()
     model, tokens = model_of(dtype=policies), draw(B, T, D)
-    names = ["mixed_bfloat16", "float32", "float16", "float32"]
     policies.get_config()  # in which Keras takes their names
-    for path in ("first.keras", "second.keras"):
-        layer = model.get_layer("heads")
-        assert [getattr(layer, name).dtype_policy.name for name in MAPS] == names
-        expected = model(tokens)
-        model.save(tmp_path / path)
-        model = keras.models.load_model(tmp_path / path)
+    for _ in range(2):
+        names = ["mixed_bfloat16", "float32", "float16", "float32"]
+        assert policies_of(model.get_layer("heads")) == names
+        expected, model = model(tokens), loaded(model, tmp_path)
         np.testing.assert_array_equal(model(tokens), expected)
 
 
@@ -291,16 +248,14 @@ def test_a_layer_under_such_a_map_keeps_its_own_default():
 
 
 def test_keras_still_takes_the_names_of_policies_whose_map_has_no_default(tmp_path):
-    policies = policies_without_a_default()
-    inputs = keras.Input((None, D))
+    inputs, policies = keras.Input((None, D)), policies_without_a_default()
     outputs = keras.layers.MultiHeadAttention(2, 3, dtype=policies, name="heads")(inputs, inputs)
-    keras.Model(inputs, outputs).save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    lost = loaded.get_layer("heads").dtype_policy["heads/query"].name
+    again = loaded(keras.Model(inputs, outputs), tmp_path)
+    lost = again.get_layer("heads").dtype_policy["heads/query"].name
     assert lost == "float32", "Keras is mended: row 34 of docs/field-notes.md can go"
 
 
-def test_a_map_under_a_policy_map_can_be_quantised():
+def test_a_map_under_a_policy_map_can_be_quantized():
     tokens = draw(B, T, D)
     layer = layer_of(tokens, dtype=keras.dtype_policies.DTypePolicyMap("float32"))
     before = np.asarray(layer(tokens, tokens))

@@ -1,6 +1,5 @@
-"""Keras's quantisation: of models, and of their files."""
+"""Keras's quantisation: of models, of their files, and of their copies."""
 
-import functools
 import gc
 
 import keras
@@ -12,15 +11,20 @@ from tests.processes import printed
 from tests.tensors import BACKEND
 from tfattn import BahdanauSeq2Seq, Transformer
 
+pytestmark = [
+    # Keras says so of each layer that stays as it is, of its own Dropout too.
+    pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method"),
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+]
+
 V = 13
-SMALL = {
-    Transformer: {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16},
-    BahdanauSeq2Seq: {"width": 8, "units": 6},
-}
+STACK = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
+SMALL = {Transformer: STACK, BahdanauSeq2Seq: {"width": 8, "units": 6}}
 INPUTS = [np.arange(1, 11).reshape(2, 5), np.arange(3, 11).reshape(2, 4)]
+TOKENS = np.random.default_rng(5).normal(size=(2, 7, 6)).astype("float32")
 
 
-def small(kind, share_embeddings=True):
+def small(kind, share_embeddings):
     keras.utils.set_random_seed(1)
     model = kind(V, share_embeddings=share_embeddings, **SMALL[kind])
     model(INPUTS)
@@ -28,10 +32,9 @@ def small(kind, share_embeddings=True):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["int8", "int4"])
-@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.parametrize(("kind", "mode"), [(Transformer, "int8"), (BahdanauSeq2Seq, "int4")])
 def test_words_are_scored_by_the_vectors_that_they_are_looked_up_as(kind, mode):
-    quantized, plain = small(kind), small(kind)
+    quantized, plain = small(kind, True), small(kind, True)
     embedding = quantized.decoder.embedding
     before = np.asarray(embedding.embeddings)
     embedding.quantize(mode)
@@ -41,152 +44,121 @@ def test_words_are_scored_by_the_vectors_that_they_are_looked_up_as(kind, mode):
     np.testing.assert_allclose(quantized(INPUTS), plain(INPUTS), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("share_embeddings", [False, True])
-def test_a_quantised_transformer_says_nearly_the_same(share_embeddings):
-    model = small(Transformer, share_embeddings)
-    before = np.asarray(model(INPUTS))
-    # Keras says so of each layer that stays as it is, of its own Dropout too.
-    with pytest.warns(UserWarning, match="does not have a `quantize` method"):
-        model.quantize("int8")
-    after = np.asarray(model(INPUTS))
-    assert 0 < np.abs(after - before).max() < 0.05 * np.abs(before).max()
-
-
-def around(layer):
-    """A functional model around a layer of one input."""
+def layers():
+    """A model of all layers with parts. In the last block one part is quantised though it is no
+    layer of this package.
+    """
+    keras.utils.set_random_seed(1)
     tokens = keras.Input((None, 6))
-    return keras.Model(tokens, layer(tokens))
-
-
-def block_of_parts():
-    """A block with parts passed in, one of them quantised though it is no layer of this package."""
     block = tfattn.TransformerEncoderBlock(
         attention=tfattn.MultiHeadAttention(2, 3, num_key_value_heads=1),
         feed_forward=keras.layers.Dense(6),
     )
-    return around(block)
+    outputs = [
+        tfattn.PositionwiseFeedForward(7)(tokens),
+        tfattn.GatedFeedForward(7)(tokens),
+        tfattn.MultiHeadAttention(2, 3)(tokens, tokens),
+        tfattn.TransformerEncoderBlock(2, 7)(tokens),
+        block(tokens),
+    ]
+    return keras.Model(tokens, outputs)
 
 
-TOKENS = np.random.default_rng(5).normal(size=(2, 7, 6)).astype("float32")
-STACK = SMALL[Transformer]
 FILES = {
-    "PositionwiseFeedForward": (lambda: around(tfattn.PositionwiseFeedForward(7)), TOKENS),
-    "GatedFeedForward": (lambda: around(tfattn.GatedFeedForward(7)), TOKENS),
-    "TransformerEncoderBlock": (lambda: around(tfattn.TransformerEncoderBlock(2, 7)), TOKENS),
-    "block of parts": (block_of_parts, TOKENS),
+    "layers": (layers, TOKENS),
     "CausalLM": (lambda: tfattn.CausalLM(V, tie_embeddings=False, **STACK), INPUTS[0]),
-    "Transformer": (functools.partial(small, Transformer, False), INPUTS),
-    "Transformer, shared": (functools.partial(small, Transformer), INPUTS),
-    "BahdanauSeq2Seq": (functools.partial(small, BahdanauSeq2Seq, False), INPUTS),
-    "BahdanauSeq2Seq, shared": (functools.partial(small, BahdanauSeq2Seq), INPUTS),
+    "Transformer": (lambda: small(Transformer, True), INPUTS),
+    "BahdanauSeq2Seq": (lambda: small(BahdanauSeq2Seq, False), INPUTS),
 }
-CASES = [(name, "int8") for name in FILES]
-CASES += [(name, "int4") for name in ("PositionwiseFeedForward", "Transformer, shared")]
-LOADED = """
+CASES = [("layers", "int8"), ("layers", "int4")]
+CASES += [(name, "int8") for name in FILES if name != "layers"]
+# Reads every file of the folder that it runs in.
+READ = """
 import gc, pathlib, keras, numpy as np, tfattn
 from tests.tensors import numpy
 gc.freeze()  # Keras collects for each layer that it quantises
 outputs = {}
 for path in pathlib.Path().glob("*.keras"):
     inputs = list(np.load(path.with_suffix(".npz")).values())
-    model = keras.models.load_model(path)
-    outputs[path.stem] = numpy(model(inputs[0] if len(inputs) == 1 else inputs))
+    found = keras.models.load_model(path)(inputs[0] if len(inputs) == 1 else inputs)
+    for i, output in enumerate(found if isinstance(found, list) else [found]):
+        outputs[f"{path.stem} {i}"] = numpy(output)
+if pathlib.Path("exported").exists():
+    import tensorflow as tf
+    served = tf.saved_model.load("exported")
+    inputs = tuple(x.astype("int32") for x in np.load("Transformer int8.npz").values())
+    outputs["served"] = served.serve(inputs)
 np.savez("outputs", **outputs)
 """
-SERVED = """
-import numpy as np, tensorflow as tf
-served = tf.saved_model.load("exported")
-inputs = tuple(x.astype("int32") for x in np.load("Transformer, shared int8.npz").values())
-np.save("served", served.serve(inputs))
-"""
+
+
+def arrays(outputs):
+    return [np.asarray(x) for x in (outputs if isinstance(outputs, list) else [outputs])]
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """What each model gave before it was saved, what it gives in a new process, and the folder."""
-    folder, expected = tmp_path_factory.mktemp("quantised"), {}
-    for name, mode in CASES:
-        make, inputs = FILES[name]
-        model = make()
-        model(inputs)
-        model.quantize(mode)
-        name = f"{name} {mode}"
-        expected[name] = np.asarray(model(inputs))
-        np.savez(folder / f"{name}.npz", *(inputs if isinstance(inputs, list) else [inputs]))
-        model.save(folder / f"{name}.keras")
-        model.save_weights(folder / f"{name}.weights.h5")
-        if name == "Transformer, shared int8" and BACKEND == "tensorflow":
+    """The quantised models, what they gave before they were saved, the folder of their files, and
+    what these give in a new process.
+    """
+    folder, models, expected = tmp_path_factory.mktemp("quantised"), {}, {}
+    for case in CASES:
+        make, inputs = FILES[case[0]]
+        model, path = make(), str(folder / " ".join(case))
+        before = arrays(model(inputs))
+        model.quantize(case[1])
+        models[case], expected[case] = model, arrays(model(inputs))
+        if case[1] == "int8":
+            for one, other in zip(expected[case], before, strict=True):
+                assert 0 < np.abs(one - other).max() < 0.05 * np.abs(other).max()
+        np.savez(f"{path}.npz", *(inputs if isinstance(inputs, list) else [inputs]))
+        model.save(f"{path}.keras")
+        model.save_weights(f"{path}.weights.h5")
+        if case == ("Transformer", "int8") and BACKEND == "tensorflow":
             model.export(folder / "exported", verbose=False)
-    printed("-c", LOADED, folder=folder)
-    gc.freeze()  # as in LOADED
+    printed("-c", READ, folder=folder, warm=True)
+    gc.freeze()  # as in READ
     with np.load(folder / "outputs.npz") as outputs:
-        return expected, dict(outputs), folder
+        return models, expected, folder, dict(outputs)
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize(("name", "mode"), CASES)
-def test_a_quantised_model_comes_back_from_its_files(name, mode, files):
-    expected, found, folder = files
-    make, inputs = FILES[name]
-    wanted = expected[f"{name} {mode}"]
-    np.testing.assert_array_equal(found[f"{name} {mode}"], wanted)
-    plain, quantised = make(), make()
-    for model in (plain, quantised):  # the weights alone quantise what is not
-        model(inputs)
-    quantised.quantize(mode)
-    for model in (plain, quantised):
-        model.load_weights(folder / f"{name} {mode}.weights.h5")
-        np.testing.assert_array_equal(model(inputs), wanted)
-
-
-@pytest.mark.tensorflow
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-def test_a_quantised_model_is_exported(files):
-    expected, _, folder = files
-    printed("-c", SERVED, folder=folder)
-    wanted = expected["Transformer, shared int8"]
-    np.testing.assert_allclose(np.load(folder / "served.npy"), wanted, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-def test_a_file_of_parts_that_are_not_quantised_says_nothing_of_them(tmp_path):
-    h5py = pytest.importorskip("h5py")
-    around(tfattn.PositionwiseFeedForward(7)).save_weights(tmp_path / "plain.weights.h5")
-    with h5py.File(tmp_path / "plain.weights.h5") as file:
-        names = []
-        file.visit(names.append)
-    assert names and not any("quantized" in name for name in names)
-
-
-@pytest.mark.slow(keep=1)
-@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize(("name", "mode"), [*CASES, ("MultiHeadAttention", "int8")])
-def test_a_quantised_model_is_copied_with_its_weights(name, mode):
-    attention = (lambda: around_attention(tfattn.MultiHeadAttention(2, 3)), TOKENS)
-    make, inputs = {**FILES, "MultiHeadAttention": attention}[name]
-    model = make()
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_a_quantised_model_comes_back_from_its_files(case, files):
+    _, expected, folder, found = files
+    for i, wanted in enumerate(expected[case]):
+        np.testing.assert_array_equal(found[f"{' '.join(case)} {i}"], wanted)
+    make, inputs = FILES[case[0]]
+    model = make()  # which its weights quantise
     model(inputs)
-    model.quantize(mode)
-    if type(model).__name__ == "Functional":
+    for _ in range(2):
+        model.load_weights(folder / f"{' '.join(case)}.weights.h5")
+        for one, other in zip(arrays(model(inputs)), expected[case], strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_a_quantised_model_is_copied_with_its_weights(case, files):
+    models, expected, *_ = files
+    model, inputs = models[case], FILES[case[0]][1]
+    if case[0] == "layers":
         copy = keras.models.clone_model(model)
     else:
         copy = type(model).from_config(model.get_config())
         copy(inputs)
     assert [w.dtype for w in copy.weights] == [w.dtype for w in model.weights]
     copy.set_weights(model.get_weights())
-    np.testing.assert_array_equal(copy(inputs), model(inputs))
+    for one, other in zip(arrays(copy(inputs)), expected[case], strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
-def around_attention(layer):
-    tokens = keras.Input((None, 6))
-    return keras.Model(tokens, layer(tokens, tokens))
+@pytest.mark.tensorflow
+@pytest.mark.slow
+def test_a_quantised_model_is_exported(files):
+    _, expected, _, found = files
+    [wanted] = expected["Transformer", "int8"]
+    np.testing.assert_allclose(found["served"], wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_one_quantised_map_alone_is_copied():
@@ -203,7 +175,13 @@ def test_one_quantised_map_alone_is_copied():
     assert 0 < np.abs(copy(TOKENS, TOKENS) - expected).max() < 0.05
 
 
-def test_a_config_of_parts_that_are_not_quantised_says_nothing_of_them():
+def test_what_is_not_quantised_says_nothing_of_its_parts(tmp_path):
+    h5py = pytest.importorskip("h5py")
     layer = tfattn.MultiHeadAttention(2, 3)
-    layer(TOKENS, TOKENS)
+    tokens = keras.Input((None, 6))
+    keras.Model(tokens, layer(tokens, tokens)).save_weights(tmp_path / "plain.weights.h5")
+    with h5py.File(tmp_path / "plain.weights.h5") as file:
+        names = []
+        file.visit(names.append)
+    assert names and not any("quantized" in name for name in names)
     assert "quantized_parts" not in layer.get_config()

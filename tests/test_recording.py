@@ -4,10 +4,9 @@ import keras
 import numpy as np
 
 import tfattn
+from tests.test_multi_head import draw
 
-
-def draw(*shape):
-    return np.random.default_rng(0).normal(size=shape).astype("float32")
+INPUTS = [draw(2, 3, 5), draw(2, 7, 5)]
 
 
 def model_of_two_layers():
@@ -17,31 +16,24 @@ def model_of_two_layers():
     return keras.Model([query, value], second)
 
 
-def test_weights_of_a_functional_model_come_by_layer():
+def test_weights_of_a_functional_model_come_by_layer_and_change_no_output():
     model = model_of_two_layers()
-    weights = tfattn.attention_weights(model, [draw(2, 3, 5), draw(2, 7, 5)])
+    before = model(INPUTS)
+    weights = tfattn.attention_weights(model, INPUTS)
     assert {name: w.shape for name, w in weights.items()} == {
         "first": (2, 3, 7),
         "second": (2, 2, 3, 7),
     }
     for w in weights.values():
         np.testing.assert_allclose(w.sum(-1), 1.0, rtol=1e-5)
-
-
-def test_collecting_changes_no_output():
-    model = model_of_two_layers()
-    inputs = [draw(2, 3, 5), draw(2, 7, 5)]
-    before = model(inputs)
-    tfattn.attention_weights(model, inputs)
-    np.testing.assert_array_equal(before, model(inputs))
+    np.testing.assert_array_equal(before, model(INPUTS))
 
 
 def test_weights_of_a_loaded_model_are_the_same(tmp_path):
     model = model_of_two_layers()
-    inputs = [draw(2, 3, 5), draw(2, 7, 5)]
     model.save(tmp_path / "model.keras")
-    loaded = tfattn.attention_weights(keras.models.load_model(tmp_path / "model.keras"), inputs)
-    for name, weights in tfattn.attention_weights(model, inputs).items():
+    loaded = tfattn.attention_weights(keras.models.load_model(tmp_path / "model.keras"), INPUTS)
+    for name, weights in tfattn.attention_weights(model, INPUTS).items():
         np.testing.assert_array_equal(loaded[name], weights)
 
 
@@ -55,5 +47,4 @@ def test_layer_that_is_called_twice_appears_twice():
 def test_nothing_is_collected_outside_of_the_call():
     layer = tfattn.DotProductAttention(name="alone")
     tfattn.attention_weights(layer, draw(1, 2, 3), draw(1, 2, 3))
-    output = layer(draw(1, 2, 3), draw(1, 2, 3))
-    assert output.shape == (1, 2, 3)
+    assert layer(draw(1, 2, 3), draw(1, 2, 3)).shape == (1, 2, 3)

@@ -51,12 +51,21 @@ def assert_equals_oracle(layer, ids, memory, mask, start):
     )
 
 
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("score", SCORES)
-def test_decoder_with_any_score_equals_the_oracle(score):
+@pytest.mark.parametrize(
+    "score, cell, num_layers",
+    [
+        ("additive", "gru", 1),
+        ("dot", "lstm", 2),
+        ("bilinear", "gru", 2),
+        ("cosine", "lstm", 1),
+        ("kernel", "gru", 1),
+    ],
+)
+def test_decoder_with_any_score_equals_the_oracle(score, cell, num_layers):
     width = UNITS if score in ("dot", "cosine", "kernel") else MEMORY
-    layer = decoder(width, score=SCORES[score]())
-    assert_equals_oracle(layer, sentences(T), *memories(width), states())
+    layer = decoder(width, score=SCORES[score](), cell=CELLS[cell], num_layers=num_layers)
+    start = states(num_layers, 2 if cell == "lstm" else 1)
+    assert_equals_oracle(layer, sentences(T), *memories(width), start)
 
 
 def test_a_score_of_minus_infinity_counts_as_masked():
@@ -70,36 +79,18 @@ def test_a_score_of_minus_infinity_counts_as_masked():
     assert np.isfinite(outputs).all()
 
 
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("num_layers", [1, 2])
-@pytest.mark.parametrize("cell", CELLS)
-def test_decoder_with_either_cell_equals_the_oracle(cell, num_layers):
-    layer = decoder(cell=CELLS[cell], num_layers=num_layers)
-    assert_equals_oracle(
-        layer, sentences(T), *memories(), states(num_layers, 2 if cell == "lstm" else 1)
-    )
-
-
 def test_the_default_score_is_additive_as_wide_as_the_state():
     layer = RecurrentDecoder(VOCABULARY, WIDTH, UNITS)
     assert type(layer.score) is tfattn.AdditiveScore and layer.score.units == UNITS
 
 
-@pytest.mark.slow
 def test_without_an_initial_state_the_decoder_begins_at_zero():
     layer = decoder(cell=keras.layers.LSTMCell)
     zero = keras.tree.map_structure(np.zeros_like, states(1, 2))
     wanted = layer(sentences(T), memories()[0], initial_state=zero)
     np.testing.assert_array_equal(layer(sentences(T), memories()[0]), wanted)
-    for i in range(2):
-        other = states(1, 2)
-        other[0][i] = zero[0][i]
-        moved = layer(sentences(T), memories()[0], initial_state=other)
-        # padding looks at nothing
-        np.testing.assert_array_equal(np.any(moved != wanted, axis=-1), sentences(T) != 0)
 
 
-@pytest.mark.slow
 def test_the_mask_that_an_encoder_puts_on_its_output_arrives_by_itself():
     read, layer = encoder(), decoder(UNITS)
     memory = read(sentences())
@@ -108,10 +99,9 @@ def test_the_mask_that_an_encoder_puts_on_its_output_arrives_by_itself():
     assert np.any(layer(sentences(T), numpy(memory)) != by_hand)
 
 
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("score", ["additive", "kernel"])
 def test_a_memory_of_padding_alone_gives_zero_alignments_and_finite_outputs(score):
-    width = UNITS if score in ("dot", "cosine", "kernel") else MEMORY
+    width = UNITS if score == "kernel" else MEMORY
     layer = decoder(width, score=SCORES[score]())
     memory, mask = memories(width)
     mask[1] = False
@@ -123,9 +113,8 @@ def test_a_memory_of_padding_alone_gives_zero_alignments_and_finite_outputs(scor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", CELLS)
-def test_garbage_under_the_padding_of_the_memory_reaches_no_output_and_no_gradient(cell):
-    layer = decoder(cell=CELLS[cell], num_layers=2)
+def test_garbage_under_the_padding_of_the_memory_reaches_no_output_and_no_gradient():
+    layer = decoder()
     memory, mask = memories()
     mask[2] = False
 
@@ -170,8 +159,7 @@ def test_keys_are_prepared_once_a_call_and_not_at_all_where_they_are_given():
     assert layer.score.calls == 0
 
 
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("cell", [*CELLS.values(), keras.layers.SimpleRNNCell])
+@pytest.mark.parametrize("cell", [keras.layers.LSTMCell, keras.layers.SimpleRNNCell])
 def test_one_token_at_a_time_equals_all_at_once(cell):
     layer = decoder(cell=cell, num_layers=2)
     memory, mask = memories()
@@ -187,17 +175,6 @@ def test_one_token_at_a_time_equals_all_at_once(cell):
     keras.tree.map_structure(
         lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), state, wanted_state
     )
-
-
-def test_a_position_sees_no_later_token():
-    layer, ids = decoder(), sentences(T)
-    wanted = numpy(layer(ids, memories()[0]))
-    for t in range(1, T):
-        changed = ids.copy()
-        changed[:, t] = changed[:, t] % (VOCABULARY - 1) + 1
-        output = numpy(layer(changed, memories()[0]))
-        np.testing.assert_array_equal(output[:, :t], wanted[:, :t])
-        np.testing.assert_array_equal(np.any(output != wanted, axis=-1)[:, t:], changed[:, t:] != 0)
 
 
 def test_alignments_are_collected_with_all_other_attention_weights():
@@ -245,16 +222,14 @@ def test_dropout_between_the_decoders_layers_draws_anew_at_every_token():
     assert len(np.unique(moving.round(4), axis=0)) > 20
 
 
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision_agrees_with_float32(policy):
-    exact, half = decoder(), decoder(dtype=policy)
+def test_half_precision_agrees_with_float32():
+    exact, half = decoder(), decoder(dtype="mixed_float16")
     half.set_weights(exact.get_weights())
     memory, mask = memories()
     wanted = exact(sentences(T), memory, memory_mask=mask, **WHOLE)
     got = half(sentences(T), memory, memory_mask=mask, **WHOLE)
     assert {dtype_of(x) for x in keras.tree.flatten(got)} == {half.compute_dtype}
     for a, b in zip(keras.tree.flatten(got), keras.tree.flatten(wanted), strict=True):
-        np.testing.assert_allclose(numbers(a), b, atol=0.02 if policy == "mixed_float16" else 0.1)
+        np.testing.assert_allclose(numbers(a), b, atol=0.02)
     # Outside of a call no policy casts by itself; `prepare` does.
     assert {dtype_of(x) for x in half.prepare(memory, mask)} == {half.compute_dtype}

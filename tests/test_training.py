@@ -1,6 +1,4 @@
-"""The loss against NumPy in float64, and what a compiled model keeps of it and of its metric."""
-
-import re
+"""The loss and the metrics against NumPy in float64, and what a compiled model keeps of them."""
 
 import keras
 import numpy as np
@@ -9,17 +7,17 @@ from keras import ops
 
 import tfattn
 from tests.tensors import BACKEND, as_tensor, both_ways, compiled, dtype_of, numpy, tf
+from tfattn import training
 
 B, T, V = 3, 5, 7
 
 
-def draw(seed=0, padded=True):
+def draw(seed=0, length=T):
+    """Ids `(B, T)`, some of them padding, and logits."""
     rng = np.random.default_rng(seed)
-    ids = rng.integers(1, V, size=(B, T))
-    if padded:
-        ids[0, 3:] = 0
-        ids[2, 1:] = 0
-    return ids, rng.normal(size=(B, T, V)).astype("float32") * 3
+    ids = rng.integers(1, V, size=(B, length))
+    ids[0, 3:] = ids[2, 1:] = 0
+    return ids, rng.normal(size=(B, length, V)).astype("float32") * 3
 
 
 def log_softmax(logits):
@@ -29,73 +27,52 @@ def log_softmax(logits):
 
 
 def smoothed_rows(ids, smoothing):
-    return (1 - smoothing) * np.eye(V)[ids] + smoothing / V
+    return (1 - smoothing) * np.eye(V + 1)[ids][..., :V] + smoothing / V
 
 
-def token_losses(ids, logits, smoothing=0.0):
-    return -(smoothed_rows(ids, smoothing) * log_softmax(logits)).sum(-1) * (ids != 0)
+def token_losses(ids, logits, smoothing=0.0, padding=0):
+    return -(smoothed_rows(ids, smoothing) * log_softmax(logits)).sum(-1) * (ids != padding)
 
 
-def expected_mean(ids, logits, smoothing=0.0, weights=1.0):
-    weights = (ids != 0) * weights
-    return (token_losses(ids, logits, smoothing) * weights).sum() / weights.sum()
+def expected_mean(ids, logits, smoothing=0.0, weights=1.0, padding=0):
+    weights = (ids != padding) * weights
+    return (token_losses(ids, logits, smoothing, padding) * weights).sum() / weights.sum()
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+def expected_gradient(ids, logits, smoothing, upstream):
+    upstream = np.broadcast_to(upstream, ids.shape)[..., None]
+    return (np.exp(log_softmax(logits)) - smoothed_rows(ids, smoothing)) * upstream
+
+
+def gradient_of(loss, ids, logits, weights=None):
+    return both_ways(lambda logits: loss(ids, logits, sample_weight=weights), [logits])[1][0]
+
+
+@pytest.mark.parametrize("smoothing", [0.7, 0.0])
 def test_the_loss_is_the_mean_over_real_tokens(smoothing):
     ids, logits = draw()
-    loss = tfattn.MaskedCrossentropy(label_smoothing=smoothing)(ids, logits)
-    np.testing.assert_allclose(loss, expected_mean(ids, logits, smoothing), rtol=1e-5)
+    tokens = token_losses(ids, logits, smoothing)
+    mean = expected_mean(ids, logits, smoothing)
+    reductions = {"sum_over_batch_size": mean, "sum": tokens.sum(), "none": tokens, None: tokens}
+    for reduction, wanted in reductions.items():
+        loss = tfattn.MaskedCrossentropy(smoothing, reduction=reduction)
+        np.testing.assert_allclose(loss(ids, logits), wanted, rtol=1e-5)
+        assert not np.any(loss(np.zeros((B, T), int), logits))  # of padding alone
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_without_padding_the_loss_equals_keras_over_one_hot_rows(smoothing):
-    ids, logits = draw(padded=False)
-    theirs = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=smoothing)
-    ours = tfattn.MaskedCrossentropy(label_smoothing=smoothing)(ids, logits)
-    np.testing.assert_allclose(ours, theirs(np.eye(V, dtype="float32")[ids], logits), rtol=1e-5)
-
-
-def test_reductions_are_mean_sum_and_none():
+@pytest.mark.parametrize("padding", [4, V])  # the other is no word of the vocabulary
+def test_another_padding_id_is_left_out(padding):
     ids, logits = draw()
-    wanted = token_losses(ids, logits, 0.1)
-    by_token = tfattn.MaskedCrossentropy(0.1, reduction="none")(ids, logits)
-    np.testing.assert_allclose(by_token, wanted, rtol=1e-5)
-    assert not np.any(np.asarray(by_token)[ids == 0])
-    np.testing.assert_allclose(
-        tfattn.MaskedCrossentropy(0.1, reduction=None)(ids, logits), wanted, rtol=1e-5
-    )
-    np.testing.assert_allclose(
-        tfattn.MaskedCrossentropy(0.1, reduction="sum")(ids, logits), wanted.sum(), rtol=1e-5
-    )
+    ids = np.where(ids == 0, padding, np.where(ids == padding, 0, ids))
+    ids[1, 1] = 0
+    loss, real = tfattn.MaskedCrossentropy(0.1, padding_id=padding), ids != padding
+    wanted = expected_mean(ids, logits, 0.1, padding=padding)
+    np.testing.assert_allclose(loss(ids, logits), wanted, rtol=1e-5)
+    wanted = expected_gradient(ids, logits, 0.1, real / real.sum())
+    np.testing.assert_allclose(gradient_of(loss, ids, logits), wanted, atol=1e-6)
 
 
-def test_more_padding_changes_no_loss():
-    ids, logits = draw()
-    longer = np.pad(ids, ((0, 0), (0, 6)))
-    wider = np.pad(logits, ((0, 0), (0, 6), (0, 0)), constant_values=9.0)
-    loss = tfattn.MaskedCrossentropy(0.1)
-    np.testing.assert_allclose(loss(longer, wider), loss(ids, logits), rtol=1e-6)
-
-
-@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum", "none"])
-def test_all_padding_gives_a_loss_of_0(reduction):
-    _, logits = draw()
-    loss = tfattn.MaskedCrossentropy(0.1, reduction=reduction)(np.zeros((B, T), int), logits)
-    assert not np.any(np.asarray(loss))
-
-
-def test_another_padding_id_is_left_out():
-    ids, logits = draw(padded=False)
-    ids[:, 2] = 4
-    real = ids != 4
-    wanted = -(np.eye(V)[ids] * log_softmax(logits)).sum(-1)[real].mean()
-    np.testing.assert_allclose(
-        tfattn.MaskedCrossentropy(padding_id=4)(ids, logits), wanted, rtol=1e-5
-    )
-
-
-@pytest.mark.parametrize("shape", [(B, T), (B,), (B, 1), (1, T)])
+@pytest.mark.parametrize("shape", [(B, T), (B,), (1, T)])
 def test_sample_weights_give_a_weighted_mean(shape):
     ids, logits = draw()
     weights = np.random.default_rng(1).uniform(0.5, 2.0, size=shape)
@@ -104,17 +81,13 @@ def test_sample_weights_give_a_weighted_mean(shape):
     np.testing.assert_allclose(loss, expected_mean(ids, logits, 0.1, aligned), rtol=1e-5)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_the_gradient_is_softmax_minus_the_smoothed_target(smoothing):
+@pytest.mark.parametrize("smoothing, size", [(0.1, 1e4), (0.0, 1.0)])
+def test_the_gradient_is_softmax_minus_the_smoothed_target(smoothing, size):
     ids, logits = draw()
+    logits = logits * np.float32(size)
     gradient = gradient_of(tfattn.MaskedCrossentropy(smoothing), ids, logits)
-    real = (ids != 0)[..., None]
-    wanted = (np.exp(log_softmax(logits)) - smoothed_rows(ids, smoothing)) * real / real.sum()
-    np.testing.assert_allclose(gradient, wanted, atol=1e-6)
-
-
-def gradient_of(loss, ids, logits, weights=None):
-    return both_ways(lambda logits: loss(ids, logits, sample_weight=weights), [logits])[1][0]
+    wanted = expected_gradient(ids, logits, smoothing, (ids != 0) / (ids != 0).sum())
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
 
 
 ROADS = {
@@ -135,100 +108,62 @@ def graph_of_unknown_sizes(function, **options):
     return tf.function(function, input_signature=signature, **options)
 
 
-@pytest.mark.slow(keep=1)
 @pytest.mark.parametrize("road", ROADS)
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_on_every_road_the_gradient_is_weighted_like_the_loss(road, smoothing):
-    ids, logits = draw()
-    weights = np.random.default_rng(1).normal(size=(B, T)).astype("float32")
-    weights[1, 1] = 0.0
-    logits[1, 1] = np.nan  # of no weight, and so of no gradient
-    loss = tfattn.MaskedCrossentropy(smoothing)
-    inputs = (
-        as_tensor(ids, "int32"),
-        as_tensor(logits),
-        as_tensor(weights),
-    )
-    gradient = ROADS[road](lambda *inputs: gradient_of(loss, *inputs))(*inputs)
-    value = ROADS[road](loss)(*inputs)
-    logits[1, 1] = 0.0
-    np.testing.assert_allclose(value, expected_mean(ids, logits, smoothing, weights), rtol=1e-5)
-    scale = ((ids != 0) * weights / ((ids != 0) * weights).sum())[..., None]
-    wanted = (np.exp(log_softmax(logits)) - smoothed_rows(ids, smoothing)) * scale
-    np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("road", ROADS)
-@pytest.mark.parametrize("wrong", [-1, -100, V])
-def test_an_id_that_is_no_word_shows_in_the_loss_and_has_no_gradient(road, wrong):
-    ids, logits = draw()
-    wanted = token_losses(ids, logits, 0.1)
-    ids[1, 1], wanted[1, 1] = wrong, np.nan
-    loss, inputs = (
-        tfattn.MaskedCrossentropy(0.1),
-        (as_tensor(ids, "int32"), as_tensor(logits), ops.ones((B, T))),
-    )
-    assert np.isnan(ROADS[road](loss)(*inputs))
-    tokens = ROADS[road](lambda ids, logits, _: loss.call(ids, logits))(*inputs)
-    np.testing.assert_allclose(tokens, wanted, rtol=1e-5, atol=1e-6)
-    gradient = numpy(ROADS[road](lambda *inputs: gradient_of(loss, *inputs))(*inputs))
-    assert np.isfinite(gradient).all() and not gradient[1, 1].any()
-
-
-@pytest.mark.parametrize("shape", [(1, B, T), (B, T, 1), (B, 1, 1), (B, T + 1), (B + 2,)])
-def test_sample_weights_of_other_shapes_are_refused(shape):
-    ids, logits = draw()
-    for who in (tfattn.MaskedCrossentropy(), tfattn.MaskedAccuracy()):
-        with pytest.raises(
-            ValueError, match=f"{type(who).__name__}: `sample_weight` must have shape"
-        ):
-            who(ids, logits, sample_weight=np.ones(shape))
-
-
-@pytest.mark.parametrize(
-    "logits, received",
-    [
-        (np.ones((B, T)), "(3, 5)"),
-        (np.ones((B, T + 2, V)), "(3, 7, 7)"),
-        (np.ones((B, T, V, 1)), "(3, 5, 7, 1)"),
-    ],
-    ids=["rank 2", "another length", "rank 4"],
-)
-@pytest.mark.parametrize("who", ["MaskedCrossentropy", "MaskedAccuracy"])
-def test_scores_that_do_not_fit_the_ids_are_refused(who, logits, received):
-    with pytest.raises(
-        ValueError, match=rf"{who}: `y_pred` must .+\. Received: y_pred={re.escape(received)}"
-    ):
-        getattr(tfattn, who)()(np.ones((B, T), "int32"), logits)
-
-
-def test_a_token_may_have_any_upstream_gradient():
-    ids, logits = draw()
-    upstream = np.random.default_rng(1).normal(size=(B, T)).astype("float32")
+def test_on_every_road_the_gradient_is_weighted_like_the_loss(road):
     loss = tfattn.MaskedCrossentropy(0.1)
-    _, (gradient,) = both_ways(lambda logits: loss.call(ids, logits), [logits], upstream)
-    wanted = (np.exp(log_softmax(logits)) - smoothed_rows(ids, 0.1)) * ((ids != 0) * upstream)[
-        ..., None
-    ]
+
+    def all_of_it(ids, logits, weights):
+        value, (gradient,) = both_ways(
+            lambda logits: loss(ids, logits, sample_weight=weights), [logits]
+        )
+        return value, gradient, loss.call(ids, logits)
+
+    def found(ids, logits, weights):
+        inputs = as_tensor(ids, "int32"), as_tensor(logits), as_tensor(weights, "float32")
+        return map(numpy, function(*inputs))
+
+    function = ROADS[road](all_of_it)
+    ids, logits = draw()
+    clean, weights = logits.copy(), np.random.default_rng(1).normal(size=(B, T))
+    weights[1, 1] = 0.0
+    # What is padding or of no weight may hold anything.
+    logits[1, 1], logits[ids == 0] = np.nan, np.nan
+    value, gradient, _ = found(ids, logits, weights)
+    np.testing.assert_allclose(value, expected_mean(ids, clean, 0.1, weights), rtol=1e-5)
+    weights = (ids != 0) * weights
+    wanted = expected_gradient(ids, clean, 0.1, weights / weights.sum())
     np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
 
+    # An id that is no word shows in the loss, and has no gradient.
+    wanted, wrong = token_losses(ids, clean, 0.1), np.zeros((B, T), bool)
+    wrong[1, :3] = True
+    ids[wrong], wanted[wrong] = [-1, -100, V], np.nan
+    value, gradient, tokens = found(ids, clean, np.ones((B, T)))
+    assert np.isnan(value)
+    np.testing.assert_allclose(tokens, wanted, rtol=1e-5, atol=1e-6)
+    assert np.isfinite(gradient).all() and not gradient[wrong].any()
 
-@pytest.mark.parametrize("size", [1e-3, 30.0, 1e4])
-def test_the_gradient_holds_for_logits_of_any_size(size):
+
+@pytest.mark.parametrize("who", [tfattn.MaskedCrossentropy, tfattn.MaskedAccuracy])
+def test_shapes_that_do_not_fit_the_ids_are_refused(who):
     ids, logits = draw()
-    logits = logits * np.float32(size)
-    wanted = np.exp(log_softmax(logits)) - smoothed_rows(ids, 0.1)
-    gradient = gradient_of(tfattn.MaskedCrossentropy(0.1, reduction="sum"), ids, logits)
-    np.testing.assert_allclose(gradient, wanted * (ids != 0)[..., None], rtol=1e-5, atol=1e-6)
+    for shape in [(B, T, 1), (B, T + 1), (B + 2,)]:
+        said = f"{who.__name__}: `sample_weight` must have shape"
+        with pytest.raises(ValueError, match=said):
+            who()(ids, logits, sample_weight=np.ones(shape))
+    with pytest.raises(
+        ValueError, match=rf"{who.__name__}: `y_pred` must .+\. Received: y_pred=\(3, 4, 7\)"
+    ):
+        who()(ids, logits[:, 1:])
 
 
-def test_the_gradient_of_half_precision_logits_is_theirs():
+def test_half_precision_overflows_nothing_and_has_a_gradient_of_its_own():
     ids, logits = draw()
-    half = logits.astype("float16")
-    gradient = gradient_of(tfattn.MaskedCrossentropy(0.1), ids, half)
-    assert dtype_of(gradient) == "float16"
-    wanted = gradient_of(tfattn.MaskedCrossentropy(0.1), ids, half.astype("float32"))
+    loss, logits = tfattn.MaskedCrossentropy(0.1), (logits * 4000).astype("float16")
+    value, gradient = loss(ids, logits), gradient_of(loss, ids, logits)
+    assert (dtype_of(value), dtype_of(gradient)) == ("float32", "float16")
+    np.testing.assert_allclose(value, expected_mean(ids, logits, 0.1), rtol=1e-4)
+    wanted = gradient_of(loss, ids, logits.astype("float32"))
     np.testing.assert_allclose(gradient, wanted, rtol=1e-3, atol=1e-6)
 
 
@@ -237,9 +172,8 @@ def test_a_word_that_is_ruled_out_by_minus_infinity_gets_no_gradient():
     ids[ids == 4] = 5
     logits[..., 4] = -np.inf
     loss = tfattn.MaskedCrossentropy()
-    np.testing.assert_allclose(
-        loss(ids, logits), expected_mean(ids, np.where(logits == -np.inf, -1e6, logits)), rtol=1e-5
-    )
+    wanted = expected_mean(ids, np.where(logits == -np.inf, -1e6, logits))
+    np.testing.assert_allclose(loss(ids, logits), wanted, rtol=1e-5)
     gradient = numpy(gradient_of(loss, ids, logits))
     assert np.isfinite(gradient).all() and not np.any(gradient[..., 4])
 
@@ -247,105 +181,125 @@ def test_a_word_that_is_ruled_out_by_minus_infinity_gets_no_gradient():
 def test_the_gradient_has_a_gradient():
     ids, logits = draw()
     direction = np.random.default_rng(1).normal(size=(B, T, V)).astype("float32")
-    loss = tfattn.MaskedCrossentropy(0.1, reduction="sum")
-    along = as_tensor(direction)
+    loss, along = tfattn.MaskedCrossentropy(0.1, reduction="sum"), as_tensor(direction)
     found = both_ways(lambda logits: ops.sum(gradient_of(loss, ids, logits) * along), [logits])
     p = np.exp(log_softmax(logits))
     wanted = p * (direction - (p * direction).sum(-1, keepdims=True)) * (ids != 0)[..., None]
     np.testing.assert_allclose(found[1][0], wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("garbage", [np.nan, np.inf, -np.inf])
-def test_what_lies_under_padding_reaches_neither_the_loss_nor_its_gradient(garbage):
-    ids, logits = draw()
-    clean = tfattn.MaskedCrossentropy(0.1)(ids, logits)
-    logits[ids == 0] = garbage
-    loss = tfattn.MaskedCrossentropy(0.1)
-    np.testing.assert_allclose(loss(ids, logits), clean, rtol=1e-6)
-    gradient = numpy(gradient_of(loss, ids, logits))
-    assert np.isfinite(gradient).all()
-    assert not np.any(gradient[ids == 0]) and np.any(gradient[ids != 0])
-
-
-def test_large_logits_in_half_precision_overflow_nothing():
-    ids, logits = draw()
-    logits = (logits * 4000).astype("float16")
-    loss = tfattn.MaskedCrossentropy(0.1)(ids, logits)
-    assert dtype_of(loss) == "float32"
-    np.testing.assert_allclose(loss, expected_mean(ids, logits, 0.1), rtol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
-def test_fit_lowers_the_loss_and_reports_both_numbers(policy):
-    ids, _ = draw()
-    model = keras.Sequential(
-        [keras.layers.Embedding(V, 11, mask_zero=True), keras.layers.Dense(V, dtype=policy)]
-    )
-    model.compile(
-        keras.optimizers.Adam(0.1),
-        tfattn.MaskedCrossentropy(0.1),
-        metrics=[tfattn.MaskedAccuracy()],
-    )
-    history = model.fit(ids, ids, epochs=23, verbose=0).history
-    assert history["loss"][-1] < 0.6 * history["loss"][0]
-    assert history["masked_accuracy"][-1] == 1.0
-    assert np.isfinite(history["loss"]).all()
-
-
-def test_fits_loss_is_the_mean_over_real_tokens():
-    ids, _ = draw()
-    model = keras.Sequential([keras.layers.Embedding(V, V, mask_zero=True)])
-    model.compile("sgd", tfattn.MaskedCrossentropy(0.1))
-    wanted = expected_mean(ids, np.asarray(model(ids)), 0.1)
-    np.testing.assert_allclose(model.evaluate(ids, ids, verbose=0), wanted, rtol=1e-5)
-
-
-def test_an_id_for_padding_alone_need_not_be_in_the_vocabulary():
-    ids, logits = draw()
-    shifted = np.where(ids == 0, V, ids)
-    loss = tfattn.MaskedCrossentropy(0.1, padding_id=V)
-    np.testing.assert_allclose(loss(shifted, logits), expected_mean(ids, logits, 0.1), rtol=1e-5)
-    found, wanted = (
-        gradient_of(
-            each,
-            as_tensor(rows, "int32"),
-            as_tensor(logits),
-            ops.ones((B, T)),
-        )
-        for each, rows in ((loss, shifted), (tfattn.MaskedCrossentropy(0.1), ids))
-    )
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
-
-
 def test_one_row_of_tokens_has_weights_of_its_tokens():
     ids, logits = np.array([1, 3, 0]), draw()[1][0, :3]
     weights = np.array([1.0, 0.0, 5.0])
-    wanted = token_losses(ids, logits)[0]
-    np.testing.assert_allclose(
-        tfattn.MaskedCrossentropy()(ids, logits, sample_weight=weights), wanted, rtol=1e-5
-    )
+    found = tfattn.MaskedCrossentropy()(ids, logits, sample_weight=weights)
+    np.testing.assert_allclose(found, token_losses(ids, logits)[0], rtol=1e-5)
     metric = tfattn.MaskedAccuracy()
     metric.update_state(ids, np.eye(V, dtype="float32")[[1, 4, 0]], sample_weight=weights)
     assert float(metric.result()) == 1.0
 
 
-def test_loss_metric_and_schedule_come_back_from_their_configs():
-    parts = [
-        tfattn.MaskedCrossentropy(0.3, padding_id=2, reduction="sum"),
-        tfattn.MaskedAccuracy(padding_id=2, name="accuracy"),
-        tfattn.TransformerSchedule(width=5, warmup_steps=3, scale=2.0),
-        tfattn.training.InverseSquareRootSchedule(0.005, warmup_steps=2000),
-        tfattn.training.Cooldown(tfattn.TransformerSchedule(width=5), start=11, steps=13),
-    ]
-    for part in parts:
-        back = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(part))
-        assert type(back) is type(part)
-        assert back.get_config() == part.get_config()
+# The metrics, against counting in NumPy.
+
+
+def test_accuracy_is_the_share_of_real_tokens_over_all_updates():
+    metric, right, real = tfattn.MaskedAccuracy(), 0, 0
+    assert float(metric.result()) == 0.0
+    for seed, length in enumerate((2, 5, 11)):  # a token of a wide batch counts as much as another
+        ids, logits = draw(seed, length)
+        metric.update_state(ids, logits)
+        right += ((logits.argmax(-1) == ids) & (ids != 0)).sum()
+        real += (ids != 0).sum()
+    np.testing.assert_allclose(metric.result(), right / real, rtol=1e-6)
+    metric.reset_state()
+    assert float(metric.result()) == 0.0
+    metric = tfattn.MaskedAccuracy(padding_id=3)
+    metric.update_state(np.array([[3, 0, 1]]), np.eye(V, dtype="float32")[[[3, 0, 2]]])
+    assert float(metric.result()) == 0.5
+
+
+def test_the_loss_of_tokens_is_their_mean_over_all_updates():
+    metric = training.TokenLoss(tfattn.MaskedCrossentropy(label_smoothing=0.2))
+    total, real = 0.0, 0
+    assert float(metric.result()) == 0.0
+    for seed, length in enumerate((2, 5, 11)):
+        ids, logits = draw(seed, length)
+        metric.update_state(ids, logits)
+        total, real = total + token_losses(ids, logits, 0.2).sum(), real + (ids != 0).sum()
+    np.testing.assert_allclose(metric.result(), total / real, rtol=1e-5)
+    rows_of_padding = np.zeros((5, 2), int), np.ones((5, 2, V), "float32")
+    metric.update_state(*rows_of_padding)  # as `data.shard_batches` appends them
+    np.testing.assert_allclose(metric.result(), total / real, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(B, T), (B,)])
+def test_metrics_take_sample_weights(shape):
+    ids, logits = draw()
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, size=shape)
+    counts = (ids != 0) * (weights[:, None] if shape == (B,) else weights)
+    right, losses = logits.argmax(-1) == ids, token_losses(ids, logits)
+    for metric, values in ((tfattn.MaskedAccuracy(), right), (training.TokenLoss(), losses)):
+        metric.update_state(ids, logits, sample_weight=weights)
+        wanted = (values * counts).sum() / counts.sum()
+        np.testing.assert_allclose(metric.result(), wanted, rtol=1e-5)
 
 
 @pytest.mark.slow
-def test_a_compiled_model_comes_back_with_its_loss_metric_and_schedule(tmp_path):
+def test_the_loss_of_tokens_does_not_depend_on_how_they_are_batched_and_that_of_fit_does():
+    ids, logits = draw(3)
+    model = keras.Sequential([keras.Input((T, V)), keras.layers.Identity()])
+    model.compile("sgd", tfattn.MaskedCrossentropy(), metrics=[training.TokenLoss()])
+    whole, split = (
+        model.evaluate(logits, ids, batch_size=rows, verbose=0, return_dict=True) for rows in (3, 1)
+    )
+    assert whole["token_loss"] == pytest.approx(whole["loss"], rel=1e-5)
+    assert split["token_loss"] == pytest.approx(whole["token_loss"], rel=1e-5)
+    assert abs(split["loss"] - whole["loss"]) > 1e-3
+
+
+@pytest.mark.slow
+def test_the_loss_of_tokens_does_without_all_logits_where_the_loss_does():
+    sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16, "dropout": 0.0}
+    model = tfattn.CausalLM(600, **sizes)
+    model.compile("sgd", tfattn.MaskedCrossentropy(), metrics=[training.TokenLoss()])
+    ids, _ = draw()
+    logs = model.evaluate(ids, ids, verbose=0, return_dict=True)
+    log_p = log_softmax(np.array(model(ids)))
+    wanted = -np.take_along_axis(log_p, ids[..., None], -1)[ids != 0].mean()
+    for name in ("loss", "token_loss"):
+        assert logs[name] == pytest.approx(wanted, rel=1e-5)
+
+
+# Files.
+
+
+LOSS = {"label_smoothing": 0.3, "padding_id": 2, "reduction": "sum"}
+SCHEDULE = tfattn.TransformerSchedule(width=5, warmup_steps=3)
+PARTS = [
+    (tfattn.MaskedCrossentropy, LOSS),
+    (training.RDropCrossentropy, {"weight": 3.0, **LOSS}),
+    (training.SimCutCrossentropy, {"weight": 2.0, **LOSS}),
+    (tfattn.MaskedAccuracy, {"padding_id": 2, "name": "accuracy"}),
+    (training.TokenLoss, {"loss": tfattn.MaskedCrossentropy(**LOSS), "name": "mine"}),
+    (tfattn.TransformerSchedule, {"width": 5, "warmup_steps": 3, "scale": 2.0}),
+    (training.InverseSquareRootSchedule, {"peak": 0.005, "warmup_steps": 2000}),
+    (training.Cooldown, {"schedule": SCHEDULE, "start": 11, "steps": 13}),
+]
+
+
+@pytest.mark.parametrize("cls, arguments", PARTS)
+def test_losses_metrics_and_schedules_come_back_from_their_configs(cls, arguments):
+    part = cls(**arguments)
+    back = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(part))
+    assert type(back) is cls and back.get_config() == part.get_config()
+    for name, value in arguments.items():
+        found = getattr(back, name)
+        if hasattr(value, "get_config"):
+            found, value = found.get_config(), value.get_config()
+        assert found == value, name
+
+
+@pytest.mark.slow
+def test_a_compiled_model_learns_and_comes_back_with_its_loss_metric_and_schedule(tmp_path):
     ids, _ = draw()
     model = keras.Sequential(
         [keras.Input((T,), dtype="int32"), keras.layers.Embedding(V, V, mask_zero=True)]
@@ -355,10 +309,12 @@ def test_a_compiled_model_comes_back_with_its_loss_metric_and_schedule(tmp_path)
         tfattn.MaskedCrossentropy(0.1),
         metrics=[tfattn.MaskedAccuracy()],
     )
-    model.fit(ids, ids, verbose=0)
+    before, _ = model.evaluate(ids, ids, verbose=0)
+    np.testing.assert_allclose(before, expected_mean(ids, np.asarray(model(ids)), 0.1), rtol=1e-5)
+    model.fit(ids, ids, epochs=23, verbose=0)
+    loss, accuracy = model.evaluate(ids, ids, verbose=0)
+    assert loss < 0.6 * before and accuracy == 1.0
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(
-        loaded.evaluate(ids, ids, verbose=0), model.evaluate(ids, ids, verbose=0), rtol=1e-6
-    )
+    np.testing.assert_allclose(loaded.evaluate(ids, ids, verbose=0), [loss, accuracy], rtol=1e-6)
     np.testing.assert_allclose(loaded.optimizer.learning_rate, model.optimizer.learning_rate)

@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-from tests.small_training import HELD_OUT, Weights, assert_equal, fit, new_model
 from tfattn import training
 from tfattn.training.files import replacing
 
@@ -32,61 +31,40 @@ def test_a_file_of_which_nothing_was_written_leaves_the_old_one(tmp_path):
     assert path.read_text() == "old"
 
 
-def kept_of(values, path, **options):
-    """What the file holds after each of some epochs, each of which has its value as weights."""
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    keep, found = training.BestWeights(path, "val_bleu", **options), []
-    keep.set_model(model)
-    for value in values:
-        model.set_weights([np.full_like(weights, value) for weights in model.get_weights()])
-        keep.on_epoch_end(0, {"val_bleu": value})
-        model.load_weights(path)
-        found.append(float(model.get_weights()[1][0]))
-    return found, keep.best
-
-
-def test_the_weights_of_the_best_epoch_are_kept(tmp_path):
-    path = tmp_path / "best.weights.h5"
-    found, best = kept_of([3.0, 2.0, 5.0, 5.0, 4.0], path, better=max)
-    assert found == [3.0, 3.0, 5.0, 5.0, 5.0] and best == 5.0
-    found, best = kept_of([4.0, 5.0, 6.0], path, better=max, best=5.0)  # the run's next life
-    assert found == [5.0, 5.0, 6.0] and best == 6.0
-    assert [each.name for each in tmp_path.iterdir()] == [path.name]
-
-
-def test_the_least_is_best_unless_told_otherwise(tmp_path):
-    found, best = kept_of([3.0, 4.0, 2.0, 2.5], tmp_path / "best.weights.h5")
-    assert found == [3.0, 3.0, 2.0, 2.0] and best == 2.0
-
-
-@pytest.mark.parametrize("better", [min, max])
-def test_a_nan_is_kept_only_until_there_is_a_number(tmp_path, better):
-    nan = float("nan")
-    found, best = kept_of([nan, nan, 3.0, nan], tmp_path / "best.weights.h5", better=better)
-    np.testing.assert_array_equal(found, [nan, nan, 3.0, 3.0])
-    assert best == 3.0
-
-
-def test_within_averaged_weights_it_keeps_the_average(tmp_path):
-    path, seen = tmp_path / "best.weights.h5", Weights()
-    keep, model = training.BestWeights(path), new_model()
-    judge = training.AveragedWeights([keep, seen])
-    history = fit(model, [judge], epochs=4, validation_data=HELD_OUT).history
-    assert keep.best == min(history["val_loss"])
-    model.load_weights(path)
-    assert_equal(model.get_weights(), seen.epochs[int(np.argmin(history["val_loss"]))])
+NAN = float("nan")
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
+    "values, options, kept, best",
     [
-        (("best.h5",), r"BestWeights: `filepath` must end with \"\.weights\.h5\"\. Received"),
-        (("a.weights.h5", "loss", "max"), "BestWeights: `better` must be `min` or `max`"),
+        ([3.0, 2.0, 5.0, 5.0, 4.0], {"better": max}, [3.0, 3.0, 5.0, 5.0, 5.0], 5.0),
+        # The run's next life.
+        ([4.0, 5.0, 6.0], {"better": max, "best": 5.0}, [-1.0, -1.0, 6.0], 6.0),
+        ([3.0, 4.0, 2.0, 2.5], {}, [3.0, 3.0, 2.0, 2.0], 2.0),
+        # A NaN is kept only until there is a number.
+        ([NAN, NAN, 3.0, NAN], {"better": min}, [NAN, NAN, 3.0, 3.0], 3.0),
+        ([NAN, NAN, 3.0, NAN], {"better": max}, [NAN, NAN, 3.0, 3.0], 3.0),
     ],
 )
-def test_bad_arguments_are_refused_at_once(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        training.BestWeights(*arguments)
+def test_the_weights_of_the_best_epoch_are_kept(tmp_path, values, options, kept, best):
+    """Each epoch has its value as weights."""
+    path = tmp_path / "best.weights.h5"
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    keep, found = training.BestWeights(path, "val_bleu", **options), []
+    keep.set_model(model)
+
+    def set_all(value):
+        model.set_weights([np.full_like(weights, value) for weights in model.get_weights()])
+
+    set_all(-1.0)
+    model.save_weights(path)
+    for value in values:
+        set_all(value)
+        keep.on_epoch_end(0, {"val_bleu": value})
+        model.load_weights(path)
+        found.append(float(model.get_weights()[1][0]))
+    np.testing.assert_array_equal(found, kept)
+    assert keep.best == best and [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_log_that_is_not_there_is_named(tmp_path):
@@ -94,4 +72,4 @@ def test_a_log_that_is_not_there_is_named(tmp_path):
     with pytest.raises(
         ValueError, match=r"BestWeights: `monitor` must be one of \['loss'\]. Received: monitor='va"
     ):
-        fit(new_model(), [keep])
+        keep.on_epoch_end(0, {"loss": 1.0})

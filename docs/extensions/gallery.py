@@ -1,4 +1,6 @@
-"""The demos as a gallery: their order, where they write, and the files that become pictures."""
+"""The demos as a gallery: their order, where they write, the files that become pictures, and what
+each of them has to find.
+"""
 
 import os
 import re
@@ -7,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from sphinx.errors import ExtensionError
+
+from tests.demos import expected
 
 # The order of the road. A demo that is not here fails the build.
 ORDER = (
@@ -70,7 +74,10 @@ def fresh(gallery_conf: dict[str, Any], name: str) -> None:
 
 
 def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any]) -> str:
-    """Takes the pictures and viewers that a cell has written, in the order in which it did."""
+    """Takes the pictures and viewers that a cell has written, in the order in which it did.
+
+    After the last cell it raises where the demo has not found what it is to find.
+    """
     script = Path(block_vars["src_file"])
     folder = script.parent / "out" / script.stem
     taken = block_vars.setdefault("taken", {})
@@ -84,6 +91,8 @@ def scrape(block: Any, block_vars: dict[str, Any], gallery_conf: dict[str, Any])
         elif path.suffix == ".html" and path.stem.startswith("viewer"):
             text += _viewer(path, block_vars)
         taken[path] = written
+    if "result" in block_vars["example_globals"]:  # the last cell has run
+        expected.check(script.stem, block_vars["example_globals"], folder)
     return text
 
 

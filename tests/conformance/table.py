@@ -3,7 +3,7 @@ several faces.
 
 Every file in this folder runs over every row, so that a new layer is checked by adding a row. Sizes
 are distinct primes (B 2, T 3, S 7, widths 5, 11, 13), or products of them where heads must part a
-width, so that a swapped axis cannot hide. The habit is Sonnet's.
+width, so that a swapped axis cannot hide. As in Sonnet's conformance tests.
 """
 
 import functools
@@ -182,6 +182,12 @@ def _heads(**arguments):
     return make
 
 
+def _multi_head(name, output=11, **arguments):
+    weights = ("B", arguments.get("num_heads", HEADS), "T", "S")
+    make = _heads(**arguments)
+    return _attention(name, make, query=11, value=13, key=7, output=output, weights=weights)
+
+
 def _with(cls, **arguments):
     return lambda **options: cls(**{**arguments, **options})
 
@@ -251,119 +257,51 @@ ROWS = (
         "AdditiveAttention", _with(tfattn.AdditiveAttention, units=13, dropout=0.3, seed=3), key=7
     ),
     _attention("BilinearAttention", _with(tfattn.BilinearAttention, dropout=0.3), key=7),
-    _attention(
-        "MultiHeadAttention", _heads(), query=11, value=13, key=7, output=11, weights=_OVER_HEADS
+    _multi_head("MultiHeadAttention"),
+    _multi_head(
+        "MultiHeadAttention[additive]", score=lambda: tfattn.AdditiveScore(units=3), dropout=0.3
     ),
-    _attention(
-        "MultiHeadAttention[additive]",
-        _heads(score=lambda: tfattn.AdditiveScore(units=3), dropout=0.3),
-        query=11,
-        value=13,
-        key=7,
-        output=11,
-        weights=_OVER_HEADS,
-    ),
-    _attention(
+    _multi_head(
         "MultiHeadAttention[kernel]",
-        _heads(
-            score=lambda: tfattn.KernelScore("gaussian", bandwidth=2.0, trainable_bandwidth=True)
-        ),
-        query=11,
-        value=13,
-        key=7,
-        output=11,
-        weights=_OVER_HEADS,
+        score=lambda: tfattn.KernelScore("gaussian", bandwidth=2.0, trainable_bandwidth=True),
     ),
-    _attention(
-        "MultiHeadAttention[grouped]",
-        _heads(num_heads=2 * HEADS, num_key_value_heads=HEADS),
-        query=11,
-        value=13,
-        key=7,
-        output=11,
-        weights=("B", 2 * HEADS, "T", "S"),
-    ),
-    _attention(
+    _multi_head("MultiHeadAttention[grouped]", num_heads=2 * HEADS, num_key_value_heads=HEADS),
+    _multi_head(
         "MultiHeadAttention[rotary]",
-        _heads(
-            key_dim=5,
-            positions=lambda: tfattn.RotaryPositions(
-                rotary_dim=4, scaling=tfattn.scalings.yarn(2.0, 64)
-            ),
+        key_dim=5,
+        positions=lambda: tfattn.RotaryPositions(
+            rotary_dim=4, scaling=tfattn.scalings.yarn(2.0, 64)
         ),
-        query=11,
-        value=13,
-        key=7,
-        output=11,
-        weights=_OVER_HEADS,
     ),
-    _attention(
-        "MultiHeadAttention[alibi]",
-        _heads(positions=tfattn.AlibiPositions),
-        query=11,
-        value=13,
-        key=7,
-        output=11,
-        weights=_OVER_HEADS,
-    ),
-    _attention(
+    _multi_head("MultiHeadAttention[alibi]", positions=tfattn.AlibiPositions),
+    _multi_head(
         "MultiHeadAttention[sinks]",
-        _heads(
-            normalizer=tfattn.AttentionSinks,
-            score=lambda: tfattn.SoftCapScore(2.0),
-            num_key_value_heads=1,
-            dropout=0.3,
-        ),
-        query=11,
-        value=13,
-        key=7,
-        output=11,
-        weights=_OVER_HEADS,
+        normalizer=tfattn.AttentionSinks,
+        score=lambda: tfattn.SoftCapScore(2.0),
+        num_key_value_heads=1,
+        dropout=0.3,
     ),
-    _attention(
+    _multi_head(
         "MultiHeadAttention[sparsemax]",
-        _heads(normalizer=tfattn.Sparsemax, score=tfattn.NormalizedDotProductScore),
-        query=11,
-        value=13,
-        key=7,
-        output=11,
-        weights=_OVER_HEADS,
+        normalizer=tfattn.Sparsemax,
+        score=tfattn.NormalizedDotProductScore,
     ),
-    _attention(
-        "MultiHeadAttention[top k]",
-        _heads(normalizer=lambda: tfattn.TopKSoftmax(3), dropout=0.3),
-        query=11,
-        value=13,
-        key=7,
-        output=11,
-        weights=_OVER_HEADS,
-    ),
-    _attention(
+    _multi_head("MultiHeadAttention[top k]", normalizer=lambda: tfattn.TopKSoftmax(3), dropout=0.3),
+    _multi_head(
         "MultiHeadAttention[relative]",
-        _heads(positions=lambda: tfattn.RelativePositionBias(num_buckets=8, max_distance=6)),
-        query=11,
-        value=13,
-        key=7,
-        output=11,
-        weights=_OVER_HEADS,
+        positions=lambda: tfattn.RelativePositionBias(num_buckets=8, max_distance=6),
     ),
-    _attention(
+    _multi_head(
         "MultiHeadAttention[widths]",
-        _heads(value_dim=3, output_shape=17, use_bias=False, seed=3, dropout=0.3),
-        query=11,
-        value=13,
-        key=7,
+        value_dim=3,
+        output_shape=17,
+        use_bias=False,
+        seed=3,
+        dropout=0.3,
         output=17,
-        weights=_OVER_HEADS,
     ),
-    _attention(
-        "MultiHeadAttention[gate]",
-        _heads(use_gate=True, num_key_value_heads=1, flash_attention=False),
-        query=11,
-        value=13,
-        key=7,
-        output=11,
-        weights=_OVER_HEADS,
+    _multi_head(
+        "MultiHeadAttention[gate]", use_gate=True, num_key_value_heads=1, flash_attention=False
     ),
     _attention(
         "NadarayaWatson[gaussian]",
@@ -736,7 +674,7 @@ def named(rows):
     takes one row a class.
     """
     quick = {row.name for row in first_of_each_class()}
-    marks = [() if row.name in quick else pytest.mark.slow for row in rows]
+    marks = [pytest.mark.quick if row.name in quick else () for row in rows]
     params = zip(rows, marks, strict=True)
     return {
         "argnames": "row",

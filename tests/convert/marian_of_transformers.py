@@ -14,7 +14,6 @@ B, T, S, V, D = 3, 5, 7, 23, 12
 
 MODELS = {
     "swish": {"activation_function": "swish", "scale_embedding": True},
-    "relu": {"activation_function": "relu"},
     "two vocabularies": {
         "share_encoder_decoder_embeddings": False,
         "decoder_vocab_size": 29,
@@ -69,15 +68,13 @@ def main(folder):
     torch.manual_seed(5)
     torch.set_num_threads(1)  # so small a model only waits for more
     for name, options in MODELS.items():
+        sides = ("encoder", "decoder")
         config = transformers.MarianConfig(
             vocab_size=V,
             d_model=D,
-            encoder_layers=2,
-            decoder_layers=2,
-            encoder_ffn_dim=17,
-            decoder_ffn_dim=17,
-            encoder_attention_heads=3,
-            decoder_attention_heads=3,
+            **{f"{side}_layers": 2 for side in sides},
+            **{f"{side}_ffn_dim": 17 for side in sides},
+            **{f"{side}_attention_heads": 3 for side in sides},
             max_position_embeddings=31,
             pad_token_id=V - 1,
             eos_token_id=0,

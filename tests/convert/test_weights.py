@@ -19,9 +19,6 @@ def test_weights_are_named_by_their_paths_below_the_layer():
     names = list(weights.arrays(built(TransformerEncoderBlock(num_heads=2, hidden_dim=3), 4)))
     assert names[:2] == ["self_attention/query/kernel", "self_attention/query/bias"]
     assert names[-1] == "feed_forward_norm/norm/beta"
-
-
-def test_a_layer_with_one_weight_keeps_its_name():
     assert list(weights.arrays(built(keras.layers.Dense(3, use_bias=False), 2))) == ["kernel"]
 
 
@@ -109,8 +106,9 @@ def test_a_block_with_lora_is_carried_to_pytorch_and_back():
     close(back(tokens), layer(tokens))
 
 
-@pytest.mark.parametrize("mode", ["int8", "int4"])
-@pytest.mark.parametrize("convert", [tfattn.convert.to_torch, tfattn.convert.to_keras])
+@pytest.mark.parametrize(
+    ("convert", "mode"), [(tfattn.convert.to_torch, "int8"), (tfattn.convert.to_keras, "int4")]
+)
 def test_quantised_weights_are_refused_by_name(convert, mode):
     layer = MultiHeadAttention(num_heads=2, key_dim=2)
     layer.build((None, None, 4), (None, None, 4))

@@ -1,10 +1,12 @@
-"""Trains models on one device, and split over the eight that a CPU can stand for.
+"""Trains models on one device, and split over the eight that a CPU can stand for; counts
+multiplications of a step in what JAX traces.
 
-Run as a program it prints, by case, the losses and what each device holds of each variable: a
-process has its devices for good once JAX has begun.
+Run as a program it prints, by case, the losses and what each device holds of each variable, and for
+the sizes that it is given (forward, step). A process has its devices for good once JAX has begun.
 """
 
 import json
+import math
 import os
 import sys
 
@@ -41,7 +43,7 @@ def trained(share_embeddings=False):
         keras.optimizers.Adam(0.01, epsilon=1e-3, name="adam"), tfattn.MaskedCrossentropy(0.1)
     )
     source, target = ids(1), ids(2)
-    data = {"batch_size": ROWS, "shuffle": False, "verbose": 0, "epochs": 4}
+    data = {"batch_size": ROWS, "shuffle": False, "verbose": 0, "epochs": 3}
     losses = model.fit((source, target), target, **data).history["loss"]
     variables = [*model.trainable_variables, *model.optimizer.variables]
     parts = {
@@ -51,7 +53,7 @@ def trained(share_embeddings=False):
     return {"losses": losses, "parts": parts}
 
 
-def split(share_embeddings=False, shard_vocabulary=True):
+def split(share_embeddings, shard_vocabulary):
     mesh = keras.distribution.DeviceMesh((2, 4), ("batch", "model"))
     layout = training.transformer_layout(mesh, shard_vocabulary=shard_vocabulary)
     distribution = keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch")
@@ -59,9 +61,46 @@ def split(share_embeddings=False, shard_vocabulary=True):
         return trained(share_embeddings)
 
 
+def count(jaxpr):
+    """Multiplications of all products in a jaxpr and in those within."""
+    import jax
+
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            (summed, _), _ = equation.params["dimension_numbers"]
+            left = equation.invars[0].aval.shape
+            output = math.prod(equation.outvars[0].aval.shape)
+            total += output * math.prod(left[axis] for axis in summed)
+        for inner in jax.core.jaxprs_in_params(equation.params):
+            total += count(inner)
+    return total
+
+
+def products(sizes, rows, source_length, target_length):
+    import jax
+
+    model = tfattn.Transformer(dropout=0.0, **sizes)
+    model.build(((None, None), (None, None)))
+    source = np.ones((rows, source_length), "int32")
+    target = np.ones((rows, target_length), "int32")
+    others = [variable.value for variable in model.non_trainable_variables]
+    loss = tfattn.MaskedCrossentropy()
+
+    def forward(weights):
+        logits, _ = model.stateless_call(weights, others, (source, target))
+        return loss(target, logits)
+
+    weights = [variable.value for variable in model.trainable_variables]
+    functions = forward, jax.value_and_grad(forward)
+    return [count(jax.make_jaxpr(function)(weights).jaxpr) for function in functions]
+
+
 if __name__ == "__main__":
-    found = {"one": {"own": trained(), "shared": trained(share_embeddings=True)}}
-    found["own"] = split()
-    found["shared"] = split(share_embeddings=True)
-    found["by width"] = split(shard_vocabulary=False)
+    found = {
+        "own": [trained(), split(False, shard_vocabulary=True)],
+        "shared, by width": [trained(True), split(True, shard_vocabulary=False)],
+    }
+    models, *lengths = json.loads(sys.argv[1])
+    found["products"] = [products(sizes, *lengths) for sizes in models]
     print(json.dumps(found))

@@ -1,6 +1,7 @@
-"""A Transformer whose weights are split over devices, on the eight that a CPU can stand for."""
+"""A Transformer whose weights are split over devices, on the eight that a CPU can stand for, and
+what JAX traces of its step.
+"""
 
-import importlib.util
 import json
 import math
 import re
@@ -8,48 +9,43 @@ import re
 import numpy as np
 import pytest
 
+from tests.distributed.job import needs
 from tests.processes import printed
+from tests.test_step_cost import LENGTHS, SMALL
+from tfattn.training import step_cost
 
-needs_jax = pytest.mark.skipif(
-    importlib.util.find_spec("jax") is None, reason="needs jax, which runs on several devices"
-)
+pytestmark = [pytest.mark.slow, needs("jax")]  # which runs on several devices
+
 LAYOUTS = __file__.replace("test_layouts", "layouts")
 DEVICES = 4  # along the axis of the model
-CASES = ("own", "shared", "by width")
 
 
 @pytest.fixture(scope="module")
 def found():
-    return json.loads(printed(LAYOUTS).splitlines()[-1])
+    arguments = json.dumps([SMALL, *LENGTHS.values()])
+    return json.loads(printed(LAYOUTS, arguments).splitlines()[-1])
 
 
-@needs_jax
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_a_model_that_is_split_has_the_losses_of_one_device(found, case):
-    wanted = found["one"]["shared" if case == "shared" else "own"]["losses"]
-    assert wanted[3] < wanted[0]
-    np.testing.assert_allclose(found[case]["losses"], wanted, rtol=1e-5)
+@pytest.mark.parametrize("case, matrices", [("own", 19), ("shared, by width", 17)])
+def test_a_split_model_learns_as_a_whole_one_and_a_device_holds_a_quarter_of_it(
+    found, case, matrices
+):
+    whole, split = found[case]
+    assert whole["losses"][-1] < whole["losses"][0]
+    np.testing.assert_allclose(split["losses"], whole["losses"], rtol=1e-5)
+    assert all(size == part for size, part in whole["parts"].values())
 
-
-@needs_jax
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_a_device_holds_a_quarter_of_what_is_split_and_of_its_averages(found, case):
     quartered = r"kernel|embeddings|(query|key|value|inner)[_/]bias"
     if case == "own":
         quartered += r"|model[_/]output[_/]bias"
-    parts = found[case]["parts"]
-    for name, (whole, part) in parts.items():
+    for name, (size, part) in split["parts"].items():
         devices = DEVICES if re.search(quartered, name) else 1
-        assert math.prod(whole) == devices * math.prod(part), name
-    matrices = [name for name in parts if re.search("kernel|embeddings", name)]
-    of_model = [name for name in matrices if name.startswith("model/")]
-    assert len(of_model) == {"own": 19, "by width": 19, "shared": 17}[case]
-    assert len(matrices) == 3 * len(of_model)  # Adam keeps two averages of each
+        assert math.prod(size) == devices * math.prod(part), name
+    names = [name for name in split["parts"] if re.search("kernel|embeddings", name)]
+    assert len([name for name in names if name.startswith("model/")]) == matrices
+    assert len(names) == 3 * matrices  # Adam keeps two averages of each
 
 
-@needs_jax
-@pytest.mark.slow
-def test_without_a_layout_a_device_holds_all(found):
-    assert all(whole == part for whole, part in found["one"]["own"]["parts"].values())
+def test_the_cost_of_a_step_counts_the_products_that_jax_traces(found):
+    for sizes, (forward, both) in zip(SMALL, found["products"], strict=True):
+        assert step_cost(sizes, **LENGTHS).flops == 2 * both == 3 * 2 * forward

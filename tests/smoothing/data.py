@@ -1,6 +1,8 @@
-"""Data of known curves, for every test of this folder."""
+"""Data of known curves and a kernel of one's own, for every test of this folder."""
 
 import numpy as np
+
+from tfattn.smoothing import kernels
 
 
 def line(seed=0, n=50):
@@ -15,3 +17,10 @@ def plane(seed=0, n=60):
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, (n, 2))
     return x, np.sin(4 * x[:, 0]) + np.cos(3 * x[:, 1]) + rng.normal(0, 0.3, n)
+
+
+def cauchy(name="cauchy"):
+    """A kernel without end whose reach is not known, 1 / (1 + u²)."""
+    return kernels.Kernel(
+        name, np.inf, lambda s: -np.log1p(s), value=None, slope=lambda s, k: -k / (1.0 + s)
+    )

@@ -1,53 +1,44 @@
 """The bandwidth that is chosen: the best there is, whatever the data's scale."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
-from tests.smoothing.data import line, plane
-from tfattn.smoothing import KernelRegression, kernels
+from tests.smoothing.data import cauchy, line, plane
+from tfattn.smoothing import KernelRegression
 
 
-def errors_on_a_line(x, y, bandwidths):
-    """Leave-one-out errors of Gaussians in float64, from the formula."""
-    found = []
-    for h in bandwidths:
-        logs = -((x[:, None] - x) ** 2) / (2 * h**2)
-        np.fill_diagonal(logs, -np.inf)
-        w = np.exp(logs - logs.max(1, keepdims=True))
-        found.append(np.mean((w @ y / w.sum(1) - y) ** 2))
-    return np.array(found)
+def left_out_error(x, y, h):
+    """Of Gaussians in float64, from the formula."""
+    logs = -((((x[:, None] - x) / h) ** 2).reshape(len(y), len(y), -1).sum(-1)) / 2
+    np.fill_diagonal(logs, -np.inf)
+    w = np.exp(logs - logs.max(1, keepdims=True))
+    return np.mean((w @ y / w.sum(1) - y) ** 2)
 
 
 def best_on_a_line(x, y):
-    """A fine grid, then finer about its best, six times."""
-    grid = np.geomspace(1e-3, 50, 4001)
-    for _ in range(6):
-        here = int(np.argmin(errors_on_a_line(x, y, grid)))
+    """A grid, then finer about its best, seven times."""
+    grid = np.geomspace(1e-3, 50, 1001)
+    for _ in range(7):
+        here = int(np.argmin([left_out_error(x, y, h) for h in grid]))
         low, high = grid[max(here - 1, 0)], grid[min(here + 1, len(grid) - 1)]
         grid = np.geomspace(low, high, 21)
-    return grid[int(np.argmin(errors_on_a_line(x, y, grid)))]
+    return grid[10]
 
 
-@pytest.mark.slow(keep=2)
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [3, 0, 1, 2])
 def test_the_bandwidth_is_within_a_thousandth_of_the_best(seed):
     x, y = line(seed)
     chosen = float(KernelRegression().fit(x, y).current_bandwidth())
     np.testing.assert_allclose(chosen, best_on_a_line(x, y), rtol=1e-3)
 
 
-def error_in_a_plane(x, y, h):
-    logs = -((((x[:, None] - x) / h) ** 2).sum(-1)) / 2
-    np.fill_diagonal(logs, -np.inf)
-    w = np.exp(logs - logs.max(1, keepdims=True))
-    return np.mean((w @ y / w.sum(1) - y) ** 2)
-
-
 def best_in_a_plane(x, y):
     """A grid over both logarithms, then finer about its best, until a step is below 10⁻⁴."""
     first = second = np.log(np.geomspace(0.01, 20, 61))
     while first[1] - first[0] > 1e-4:
-        error = [[error_in_a_plane(x, y, np.exp([a, b])) for b in second] for a in first]
+        error = [[left_out_error(x, y, np.exp([a, b])) for b in second] for a in first]
         i, j = np.unravel_index(np.argmin(error), (len(first), len(second)))
         step = first[1] - first[0]
         a, b = first[i], second[j]
@@ -55,22 +46,19 @@ def best_in_a_plane(x, y):
     return np.exp([a, b])
 
 
-@pytest.mark.slow(keep=1)
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1])
 def test_two_bandwidths_are_within_a_thousandth_of_the_best(seed):
     x, y = plane(seed)
     model = KernelRegression().fit(x, y)
     wanted = best_in_a_plane(x, y)
-    assert model.path[-1] <= error_in_a_plane(x, y, wanted) * (1 + 1e-9)
+    assert model.path[-1] <= left_out_error(x, y, wanted) * (1 + 1e-9)
     np.testing.assert_allclose(model.current_bandwidth(), wanted, rtol=1e-3)
 
 
-@pytest.mark.slow(keep=2)
 @pytest.mark.filterwarnings("ignore")  # statsmodels divides by weights that have underflowed
 @pytest.mark.parametrize("degree", [0, 1])
-@pytest.mark.parametrize(
-    "data, seed", [*((line, seed) for seed in range(20)), *((plane, seed) for seed in range(10))]
-)
+@pytest.mark.parametrize("data, seed", [(line, 0), (line, 1), (line, 2), (plane, 0), (plane, 1)])
 def test_the_minimum_is_never_worse_than_that_of_statsmodels(data, seed, degree):
     peer = pytest.importorskip("statsmodels.nonparametric.kernel_regression")
     x, y = data(seed)
@@ -79,20 +67,6 @@ def test_the_minimum_is_never_worse_than_that_of_statsmodels(data, seed, degree)
     theirs = peer.KernelReg(y, x, "c" * columns, kind, bw="cv_ls", rng=0)
     ours = KernelRegression(degree=degree).fit(x, y)
     error = float(np.squeeze(theirs.cv_loo(theirs.bw, theirs.est[kind])))
-    assert ours.path[-1] <= error * (1 + 1e-7)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("seed", [0, 1, 3])  # with seed 2 statsmodels ends at a negative λ
-def test_with_categories_the_minimum_is_never_worse_than_that_of_statsmodels(seed):
-    peer = pytest.importorskip("statsmodels.nonparametric.kernel_regression")
-    x, y = line(seed)
-    code = np.random.default_rng(seed).integers(0, 3, 50)
-    both = np.column_stack([x, code])
-    theirs = peer.KernelReg(y + code, both, "cu", "lc", bw="cv_ls", rng=0)
-    ours = KernelRegression(categorical=[1]).fit(both, y + code)
-    error = float(np.squeeze(theirs.cv_loo(theirs.bw, theirs.est["lc"])))
     assert ours.path[-1] <= error * (1 + 1e-7)
 
 
@@ -111,7 +85,9 @@ def test_predictions_and_slopes_are_those_of_statsmodels(data, bandwidth, degree
         np.testing.assert_allclose(ours.derivative(x[:31]), slopes.reshape(31, -1), atol=1e-6)
 
 
-def test_categories_are_those_of_statsmodels():
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_categories_are_those_of_statsmodels_and_their_minimum_is_never_worse():
     peer = pytest.importorskip("statsmodels.nonparametric.kernel_regression")
     x, y = line()
     code = np.random.default_rng(0).integers(0, 3, 50)
@@ -119,16 +95,20 @@ def test_categories_are_those_of_statsmodels():
     theirs = peer.KernelReg(y, both, "cu", "lc", bw=[0.3, 0.2], rng=0)
     ours = KernelRegression(bandwidth=[0.3, 0.2], categorical=[1]).fit(both, y)
     np.testing.assert_allclose(ours.predict(both[:31]), theirs.fit(both[:31])[0], atol=1e-6)
+    theirs = peer.KernelReg(y + code, both, "cu", "lc", bw="cv_ls", rng=0)
+    ours = KernelRegression(categorical=[1]).fit(both, y + code)
+    error = float(np.squeeze(theirs.cv_loo(theirs.bw, theirs.est["lc"])))
+    assert ours.path[-1] <= error * (1 + 1e-7)
 
 
-@pytest.mark.slow(keep=2)
-@pytest.mark.parametrize("name", kernels.names())
-def test_every_kernel_finds_an_error_as_small_as_a_fine_grid(name):
+@pytest.mark.parametrize("kernel", ["boxcar", "triangular", "tricube", "laplace", cauchy()])
+def test_every_kind_of_kernel_finds_an_error_as_small_as_a_fine_grid(kernel):
     x, y = line(n=41)
-    model = KernelRegression(name).fit(x, y)
-    grid = np.geomspace(0.02, 5, 400)
-    best = min(KernelRegression(name, h).fit(x, y).leave_one_out().error for h in grid)
-    assert model.leave_one_out().error <= best * (1 + 1e-4)
+    model = KernelRegression(kernel).fit(x, y)
+    grid = np.geomspace(0.001, 5, 200)
+    best = min(KernelRegression(kernel, h).fit(x, y).leave_one_out().error for h in grid)
+    tolerance = 1e-4 if np.isfinite(model.kernel.support) else 1e-6
+    assert model.leave_one_out().error <= best * (1 + tolerance)
     np.testing.assert_allclose(model.path[-1], model.leave_one_out().error, rtol=1e-9)
 
 
@@ -146,6 +126,7 @@ def test_each_bandwidth_does_no_worse_than_one_and_a_map_no_worse_than_each(name
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degree", [0, 1])
 def test_what_a_map_and_categories_use_is_given_and_taken(degree):
     rng = np.random.default_rng(0)
@@ -181,9 +162,10 @@ def test_a_map_beside_categories_that_is_none_is_refused(bandwidth, expected):
         KernelRegression(bandwidth=bandwidth, categorical=[2]).fit(x, np.arange(60.0))
 
 
-@pytest.mark.parametrize("far", [1e3, 1e6, 1e9])
-@pytest.mark.parametrize("metric", ["one", "each", "full"])
-@pytest.mark.parametrize("data", [line, plane], ids=["line", "plane"])
+@pytest.mark.parametrize(
+    "data, metric, far",
+    [(line, "each", 1e9), (plane, "each", 1e9), (plane, "one", 1e6), (plane, "full", 1e3)],
+)
 def test_one_point_that_is_far_away_spoils_no_search(data, metric, far):
     x, y = data()
     x = x.reshape(len(y), -1)
@@ -202,6 +184,7 @@ def test_a_column_that_says_nothing_is_smoothed_over():
     assert h[1] > 20 * h[0]
 
 
+@pytest.mark.slow
 def test_a_category_that_says_nothing_is_smoothed_over_and_one_that_tells_is_kept_apart():
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.uniform(0, 1, 300), rng.integers(0, 3, 300), rng.integers(0, 2, 300)])
@@ -232,8 +215,7 @@ def test_a_start_is_gone_on_from():
     assert len(again.path) < len(best.path)
 
 
-@pytest.mark.parametrize("data", [line, plane], ids=["line", "plane"])
-@pytest.mark.parametrize("metric", ["each", "full"])
+@pytest.mark.parametrize("data, metric", [(line, "each"), (plane, "full")])
 def test_the_path_goes_down_from_scotts_rule_to_the_error_of_what_was_chosen(data, metric):
     x, y = data()
     columns = x.reshape(len(y), -1).shape[1]
@@ -247,14 +229,12 @@ def test_the_path_goes_down_from_scotts_rule_to_the_error_of_what_was_chosen(dat
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_pairs():
-    # All pairs of these would be 3,200 MB, or 400 a block of eights.
-    import tracemalloc
-
-    x, y = line(n=20_000)
+    # All pairs of these would be 800 MB, or 100 a block of eights.
+    x, y = line(n=10_000)
     plane_x = np.column_stack([x, np.cos(9 * x)])
     tracemalloc.start()
     KernelRegression(bandwidth=0.05).fit(x, y).leave_one_out()
     KernelRegression("epanechnikov", bandwidth=0.05).fit(x, y).predict(x)
-    KernelRegression(bandwidth=0.05).fit(plane_x, y).predict(plane_x[:500])
-    assert tracemalloc.get_traced_memory()[1] < 60e6
+    KernelRegression(bandwidth=0.05).fit(plane_x, y).predict(plane_x)
+    assert tracemalloc.get_traced_memory()[1] < 40e6
     tracemalloc.stop()

@@ -5,9 +5,14 @@ import json
 import h5py
 
 from tfattn.translator.__main__ import main
+from tfattn.translator.presets import Preset
 
-# Of the two models that whose step takes a third of the other's time to trace.
-TOY = ("--model", "bahdanau", "--pairs", 700, "--sentences", 40, "--out", "here/and/there")
+# Of the two models that whose step takes a third of the other's time to trace, as small as it gets.
+TOY = ("--model", "bahdanau", "--pairs", 300, "--sentences", 20, "--out", "here/and/there")
+OUT = TOY[-2:]
+SMALL = Preset(
+    {"width": 8, "units": 8}, subwords=0, tokens=768, epochs=5, peak=0.01, warmup=3, ema_window=2
+)
 
 
 def status(*arguments):

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.translator.command import TOY, status, translator
-from tfattn.translator.presets import Preset
+from tests.translator.command import SMALL, TOY, status, translator
+from tfattn.translator.folder import Folder
+from tfattn.translator.presets import PRESETS, Preset
 
 
 @pytest.fixture
@@ -59,24 +60,37 @@ class Trained(NamedTuple):
     folder: object
     output: str
 
+    @property
+    def out(self):
+        return self.folder / "here" / "and" / "there"
+
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     folder, output = tmp_path_factory.mktemp("trained"), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
+        patch.setitem(PRESETS["bahdanau"], "toy", SMALL)
         patch.chdir(folder)
         translator("train", *TOY, "--epochs", 1)
     return Trained(folder, output.getvalue())
 
 
+@pytest.fixture(scope="session")
+def loaded(trained):
+    """Model and vocabularies of that run, for tests that may share what is compiled of them."""
+    return Folder(trained.out).load_model()
+
+
 @pytest.fixture
-def folder(trained, tmp_path):
+def folder(trained, tmp_path, monkeypatch):
     """A copy of the folder of a run of one epoch."""
+    monkeypatch.setitem(PRESETS["bahdanau"], "toy", SMALL)
     return shutil.copytree(trained.folder, tmp_path / "copy")
 
 
 @pytest.fixture
-def out(folder, monkeypatch):
-    """The run in such a copy; the process is in the copy."""
+def out(folder, loaded, monkeypatch):
+    """The run in such a copy, its model loaded already; the process is in the copy."""
     monkeypatch.chdir(folder)
+    monkeypatch.setattr(Folder, "load_model", lambda folder: loaded)
     return folder / "here" / "and" / "there"

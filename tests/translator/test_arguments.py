@@ -12,24 +12,6 @@ from tfattn.translator.curriculum import KINDS
 from tfattn.translator.exporting import WRITERS
 from tfattn.translator.presets import MODELS, PRESETS
 
-OPTIONS = {
-    "train": {
-        *("--seed", "--out", "--data", "--languages", "--pairs", "--subwords", "--model"),
-        *("--preset", "--epochs", "--tokens", "--resume", "--score", "--sentences"),
-        *("--beam", "--length-penalty"),
-    },
-    "score": {
-        *("--out", "--data", "--parts", "--sentences", "--beam", "--length-penalty"),
-        *("--no-repeat-ngrams", "--repetition-penalty", "--min-length", "--max-length"),
-    },
-    "translate": {
-        *("--out", "--raw", "--stream", "--beam", "--length-penalty"),
-        *("--no-repeat-ngrams", "--repetition-penalty", "--min-length", "--max-length"),
-        *("--sample", "--temperature", "--seed"),
-    },
-    "export": {"--to", "--out", "--into", "--quantization"},
-}
-
 
 def test_the_help_names_every_command(ended, tmp_path, capsys):
     assert ended("--help", folder=tmp_path) == 0
@@ -41,17 +23,13 @@ def test_the_help_names_every_command(ended, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_names_every_option_and_has_commands_to_copy(command, ended, tmp_path, capsys):
+def test_the_help_of_a_command_has_commands_to_copy(command, ended, tmp_path, capsys):
     assert ended(command, "--help", folder=tmp_path) == 0
     shown = capsys.readouterr().out
-    assert all(f"\n  {option}" in shown for option in OPTIONS[command])
     (commands,) = [a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)]
     actions = commands.choices[command]._actions
     assert all(action.help for action in actions)
-    named = {action.option_strings[-1] for action in actions if action.option_strings}
-    assert named == {"--help", *OPTIONS[command]}
-    examples = [line.split("python -m ")[1] for line in shown.splitlines() if "    python" in line]
-    examples += [line.split("python -m ")[1] for line in shown.splitlines() if "| python" in line]
+    examples = re.findall(r"(?:    |\| )python -m (.*)", shown)
     assert examples
     for example in examples:  # each a line that the parser takes
         program, *arguments = example.split(" > ")[0].split()
@@ -69,15 +47,17 @@ def test_what_is_not_given_is_the_presets(model):
         assert options.preset == name
         assert (options.subwords, options.tokens) == (preset.subwords, preset.tokens)
     assert (toy.sentences, tiny.sentences) == (1000, None)
-    numbers = ("--subwords", "0", "--tokens", "7", "--sentences", "5")
+    numbers = ("--subwords", "0", "--tokens", "7", "--sentences", "1", "--seed", str(2**32 - 1))
     given = parse(["train", "--data", "corpus", *numbers])
-    assert (given.subwords, given.tokens, given.sentences) == (0, 7, 5)
+    assert (given.subwords, given.tokens, given.sentences) == (0, 7, 1)
 
 
 def test_settings_of_a_search_that_are_not_given_have_their_defaults():
     for command in ("train", "score", "translate"):
         assert parse([command]).length_penalty == 1.0
-        assert parse([command, "--beam", "2", "--length-penalty", "0.2"]).length_penalty == 0.2
+        for given in (0.2, 0.0):
+            options = ["--beam", "2", "--length-penalty", str(given)]
+            assert parse([command, *options]).length_penalty == given
     drawn = parse(["translate", "--sample"])
     assert (drawn.temperature, drawn.seed) == (1.0, 0)
     drawn = parse(["translate", "--sample", "--temperature", "0.5", "--seed", "7"])
@@ -100,50 +80,34 @@ def test_a_preset_gives_its_model_sizes_that_it_takes(model, name):
     assert {kind for kind, _ in preset.curriculum} <= KINDS.keys()
 
 
+SEED = "argument --seed: must be an integer of at least 0 and below 2**32, received"
+NEEDS_BEAM = "--length-penalty needs --beam K with K above 1"
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (
-            "train --seed -1",
-            "argument --seed: must be an integer of at least 0 and below 2**32, received -1",
-        ),
-        (
-            f"train --seed {2**32}",
-            "argument --seed: must be an integer of at least 0 and below 2**32",
-        ),
+        ("train --seed -1", f"{SEED} -1"),
+        (f"train --seed {2**32}", SEED),
         ("train --epochs 0", "argument --epochs: must be an integer of at least 1, received 0"),
-        (
-            "train --subwords -1",
-            "argument --subwords: must be an integer of at least 0, received -1",
-        ),
+        ("train --subwords -1", "--subwords: must be an integer of at least 0, received -1"),
         ("train --beam two", "argument --beam: must be an integer of at least 1, received two"),
-        ("train --seed 1.5", "argument --seed: must be an integer of at least 0 and below 2**32"),
-        ("train --subwords x", "argument --subwords: must be an integer of at least 0, received x"),
-        (
-            "train --length-penalty x",
-            "--length-penalty: must be a number of at least 0, received x",
-        ),
-        ("score --repetition-penalty x", "must be a number of at least 1, received x"),
-        ("translate --sample --temperature x", "must be a number above 0, received x"),
-        (
-            "score --length-penalty -0.5",
-            "argument --length-penalty: must be a number of at least 0, received -0.5",
-        ),
+        ("train --length-penalty x", "must be a number of at least 0, received x"),
+        ("score --length-penalty -0.5", "must be a number of at least 0, received -0.5"),
         ("train --length-penalty nan", "argument --length-penalty: must be a number of at least 0"),
-        ("train --score test", "--score needs --data"),
-        (
-            "train --model bahdanau --preset tiny-simcut",
-            "--model bahdanau has no --preset tiny-simcut",
-        ),
         ("translate --sample --temperature 0", "argument --temperature: must be a number above 0"),
+        ("translate --sample --temperature inf", "--temperature: must be a number above 0"),
+        ("score --repetition-penalty 0.5", "--repetition-penalty: must be a number of at least 1"),
+        ("score --repetition-penalty inf", "--repetition-penalty: must be a number of at least 1"),
+        ("translate --no-repeat-ngrams 0", "--no-repeat-ngrams: must be an integer of at least 1"),
+        ("train --score test", "--score needs --data"),
+        ("train --model bahdanau --preset tiny-simcut", "--model bahdanau has no --preset tiny-s"),
         ("translate --sample --beam 2", "--sample and --beam are two searches: name one"),
         ("translate --temperature 0.5", "--temperature needs --sample"),
         ("translate --seed 0", "--seed needs --sample"),
-        ("translate --length-penalty 1.0", "--length-penalty needs --beam K with K above 1"),
-        ("score --beam 1 --length-penalty 0.2", "--length-penalty needs --beam K with K above 1"),
-        ("train --length-penalty 0.2", "--length-penalty needs --beam K with K above 1"),
-        ("translate --no-repeat-ngrams 0", "--no-repeat-ngrams: must be an integer of at least 1"),
-        ("score --repetition-penalty 0.5", "--repetition-penalty: must be a number of at least 1"),
+        ("translate --length-penalty 1.0", NEEDS_BEAM),
+        ("score --beam 1 --length-penalty 0.2", NEEDS_BEAM),
+        ("train --length-penalty 0.2", NEEDS_BEAM),
         ("translate --stream --raw", "--raw needs whole sentences"),
         ("export", "the following arguments are required: --to"),
         ("export --to pickle", "argument --to: invalid choice: 'pickle'"),
@@ -158,10 +122,9 @@ def test_wrong_arguments_are_refused_by_name_and_have_a_status_of_their_own(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_what_is_missing_is_named(model, refused, tmp_path):
+def test_what_is_missing_is_named(refused, tmp_path):
     nowhere = ("--data", tmp_path / "nowhere")
-    assert "train.en" in refused("train", "--model", model, *nowhere, folder=tmp_path)
+    assert "train.en" in refused("train", *nowhere, folder=tmp_path)
     for command in (["translate"], ["export", "--to", "onnx"], ["score", *nowhere]):
         said = "val.en" if command[0] == "score" else "train first, or name its folder with --out"
         assert said in refused(*command, folder=tmp_path)
@@ -179,23 +142,20 @@ def test_what_is_scored_at_the_end_is_looked_for_at_the_start(refused, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "command, said",
+    "command, more",
     [
-        ("translate", "\nstopped\n"),
-        (
-            "train",
-            "\nstopped; what was trained up to the last whole epoch goes on with --resume\n",
-        ),
+        ("translate", ""),
+        ("train", "; what was trained up to the last whole epoch goes on with --resume"),
     ],
 )
-def test_who_stops_it_reads_how_to_go_on(monkeypatch, capsys, command, said):
+def test_who_stops_it_reads_how_to_go_on(monkeypatch, capsys, command, more):
     def stop(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("tfattn.translator.lines.translate", stop)
     monkeypatch.setattr("tfattn.translator.__main__.Run", stop)
     assert status(command) == 130
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == f"\nstopped{more}\n"
 
 
 def test_a_reader_that_has_enough_is_no_error(monkeypatch, capsys, tmp_path):

@@ -39,6 +39,20 @@ def test_pairs_too_long_to_learn_from_are_counted(letters, tokens):
     assert curriculum.count_too_long(pairs, [words, words]) == 3 - kept == (tokens >= 100)
 
 
+@pytest.fixture
+def phases_of(new_preset):
+    """Function from words and epochs to the phases of a training with this curriculum."""
+
+    def phases(words, epochs, steps=CURRICULUM):
+        options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs)
+        return curriculum.phases(new_preset(curriculum=steps), PAIRS, [words, words], options)
+
+    return phases
+
+
+SUBWORDS = data.SubwordVocabulary.from_sentences(SENTENCES, 90)
+
+
 @pytest.mark.parametrize(
     "epochs, wanted",
     [
@@ -48,21 +62,17 @@ def test_pairs_too_long_to_learn_from_are_counted(letters, tokens):
         (1, [range(1)]),
     ],
 )
-def test_phases_follow_the_curriculum_of_the_preset(new_preset, epochs, wanted):
-    words = data.SubwordVocabulary.from_sentences(SENTENCES, 90)
-    options = types.SimpleNamespace(tokens=256, seed=0, epochs=epochs)
-
+def test_phases_follow_the_curriculum_of_the_preset(phases_of, epochs, wanted):
     def sources(batches):
         return [source for (source, _), _ in batches.as_numpy_iterator()]
 
     def tokens(batches):
         return sum(map(np.count_nonzero, sources(batches)))
 
-    preset = new_preset(curriculum=CURRICULUM)
-    phases = curriculum.phases(preset, PAIRS, [words, words], options)
+    phases = phases_of(SUBWORDS, epochs)
     assert [phase.epochs for phase in phases] == wanted
     plain, *others = [phase.batches for phase in phases]
-    assert tokens(plain) == tokens(data.token_batches(PAIRS, words, words, 256))
+    assert tokens(plain) == tokens(data.token_batches(PAIRS, SUBWORDS, SUBWORDS, 256))
     for cut in others[:1]:
         assert tokens(cut) > 1.05 * tokens(plain) and sum(map(len, sources(cut))) == 60
     for last in others[1:]:
@@ -70,11 +80,8 @@ def test_phases_follow_the_curriculum_of_the_preset(new_preset, epochs, wanted):
 
 
 @pytest.mark.parametrize("kind", curriculum.KINDS)
-def test_each_kind_has_its_batches_and_its_loss(new_preset, kind):
-    words = data.SubwordVocabulary.from_sentences(SENTENCES, 90)
-    options = types.SimpleNamespace(tokens=256, seed=0, epochs=3)
-    preset = new_preset(curriculum=((kind, 2),))
-    first, last = curriculum.phases(preset, PAIRS, [words, words], options)
+def test_each_kind_has_its_batches_and_its_loss(phases_of, kind):
+    first, last = phases_of(SUBWORDS, 3, ((kind, 2),))
     ((source, _), target) = next(first.batches.as_numpy_iterator())
     twice = kind.startswith(("rdrop", "simcut"))
     half = len(target) // 2
@@ -89,9 +96,6 @@ def test_each_kind_has_its_batches_and_its_loss(new_preset, kind):
     assert last.loss is training.MaskedCrossentropy
 
 
-def test_whole_words_are_not_cut(new_preset):
-    words = data.Vocabulary.from_sentences(SENTENCES)
-    options = types.SimpleNamespace(tokens=256, seed=0, epochs=4)
-    preset = new_preset(curriculum=CURRICULUM)
-    phases = curriculum.phases(preset, PAIRS, [words, words], options)
+def test_whole_words_are_not_cut(phases_of):
+    phases = phases_of(data.Vocabulary.from_sentences(SENTENCES), 4)
     assert len(phases) == 2 and len({len(phase.batches) for phase in phases}) == 1

@@ -5,6 +5,8 @@ import pytest
 from tfattn import data
 from tfattn.translator.folder import Folder, fingerprint, vocabulary_fingerprints
 
+WORDS = [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
+
 
 def test_what_is_added_to_the_record_joins_what_is_there(tmp_path):
     folder = Folder(tmp_path)
@@ -31,35 +33,43 @@ def test_a_damaged_record_of_a_run_is_named(tmp_path, damaged):
         folder.read_record()
 
 
+@pytest.fixture
+def folder(tmp_path):
+    """One with two vocabularies."""
+    folder = Folder(tmp_path)
+    folder.save_vocabularies(WORDS)
+    return folder
+
+
 @pytest.mark.parametrize("owner", ["run", "model"])
-def test_vocabularies_without_a_record_are_said_to_have_none(tmp_path, capsys, owner):
-    folder, words = Folder(tmp_path), [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
-    folder.save_vocabularies(words)
+def test_vocabularies_without_a_record_are_said_to_have_none(folder, capsys, owner):
     folder.load_vocabularies(owner)
     said = f"tells which vocabularies its {owner} was trained with"
     assert said in capsys.readouterr().err
-    folder.add_to_record(**{owner: vocabulary_fingerprints(words)})
+    folder.add_to_record(**{owner: vocabulary_fingerprints(WORDS)})
     found = folder.load_vocabularies(owner)
     assert capsys.readouterr().err == ""
-    assert [each.words for each in found] == [each.words for each in words]
+    assert [each.words for each in found] == [each.words for each in WORDS]
 
 
-@pytest.mark.parametrize("owner", ["run", "model"])
-def test_other_vocabularies_of_the_same_size_are_refused(tmp_path, owner):
-    folder, words = Folder(tmp_path), [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
-    folder.save_vocabularies(words)
-    folder.add_to_record(**{owner: vocabulary_fingerprints(words)})
-    data.Vocabulary(["c", "b"]).save(folder.vocabularies[1])
-    with pytest.raises(ValueError, match=f"are not those that its {owner} was trained with"):
-        folder.load_vocabularies(owner)
+OF_THE_SAME_SIZE = data.Vocabulary(["c", "b"])
+SPLIT_OTHERWISE = data.Vocabulary(["b", "c"], tokenizer=data.Characters())
 
 
-@pytest.mark.parametrize("owner", ["run", "model"])
-def test_a_vocabulary_of_the_same_words_that_splits_otherwise_is_refused(tmp_path, owner):
-    folder, words = Folder(tmp_path), [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
-    folder.save_vocabularies(words)
-    folder.add_to_record(**{owner: vocabulary_fingerprints(words)})
-    data.Vocabulary(["b", "c"], tokenizer=data.Characters()).save(folder.vocabularies[1])
+@pytest.mark.parametrize(
+    "owner, other, by",
+    [
+        ("run", OF_THE_SAME_SIZE, vocabulary_fingerprints),
+        ("model", SPLIT_OTHERWISE, vocabulary_fingerprints),
+        # A record may tell of the words alone.
+        ("run", OF_THE_SAME_SIZE, lambda words: [fingerprint(each.words) for each in words]),
+    ],
+)
+def test_other_vocabularies_are_refused(folder, capsys, owner, other, by):
+    folder.add_to_record(**{owner: by(WORDS)})
+    folder.load_vocabularies(owner)
+    assert capsys.readouterr().err == ""
+    other.save(folder.vocabularies[1])
     with pytest.raises(ValueError, match=f"are not those that its {owner} was trained with"):
         folder.load_vocabularies(owner)
 
@@ -77,23 +87,4 @@ def test_subwords_of_other_scores_are_refused(tmp_path):
     folder.vocabularies[1].write_bytes(content.SerializeToString())
     assert data.load_vocabulary(folder.vocabularies[1]).words == words.words
     with pytest.raises(ValueError, match="are not those that its run was trained with"):
-        folder.load_vocabularies("run")
-
-
-def test_a_record_may_tell_of_the_words_alone(tmp_path, capsys):
-    folder, words = Folder(tmp_path), [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
-    folder.save_vocabularies(words)
-    folder.add_to_record(run=[fingerprint(each.words) for each in words])
-    folder.load_vocabularies("run")
-    assert capsys.readouterr().err == ""
-    data.Vocabulary(["c", "b"]).save(folder.vocabularies[1])
-    with pytest.raises(ValueError, match="are not those that its run was trained with"):
-        folder.load_vocabularies("run")
-
-
-def test_a_vocabulary_that_is_gone_is_named(tmp_path):
-    folder, words = Folder(tmp_path), [data.Vocabulary(["a"]), data.Vocabulary(["b"])]
-    folder.save_vocabularies(words)
-    folder.vocabularies[1].unlink()
-    with pytest.raises(FileNotFoundError, match=r"target\.vocabulary"):
         folder.load_vocabularies("run")

@@ -120,21 +120,18 @@ def test_other_sentences_are_refused_wherever_they_lie(begun, new_preset):
             check_run(options_of(), new_preset(), begun, 1, fingerprint(others))
 
 
-def test_a_run_without_its_best_weights_is_refused_before_it_goes_on(folder, new_preset):
-    check_run(options_of(), new_preset(), folder, 0, "")
-    with pytest.raises(
-        ValueError, match=r"best\.weights\.h5 is not there: a run cannot be ended without its best"
-    ):
-        check_run(options_of(), new_preset(), folder, 1, "")
-
-
-def test_damaged_best_weights_are_named_before_a_run_goes_on(begun, new_preset):
+def test_best_weights_that_are_gone_or_damaged_are_named_before_a_run_goes_on(begun, new_preset):
     sentences = fingerprint(["a b", "c"])
     check_run(options_of(), new_preset(), begun, 1, sentences)
-    for content in (b"", b"weights", begun.best_weights.read_bytes()[:100]):
+    for content in (b"", begun.best_weights.read_bytes()[:100]):
         begun.best_weights.write_bytes(content)
         with pytest.raises(ValueError, match=r"best\.weights\.h5 is damaged"):
             check_run(options_of(), new_preset(), begun, 1, sentences)
+    begun.best_weights.unlink()
+    check_run(options_of(), new_preset(), begun, 0, sentences)
+    said = r"best\.weights\.h5 is not there: a run cannot be ended without its best"
+    with pytest.raises(ValueError, match=said):
+        check_run(options_of(), new_preset(), begun, 1, sentences)
 
 
 def test_the_record_tells_where_the_sentences_lie(begun, new_preset, tmp_path, monkeypatch):
@@ -144,36 +141,25 @@ def test_the_record_tells_where_the_sentences_lie(begun, new_preset, tmp_path, m
     assert begun.read_record()["data"] == str(tmp_path / "corpus")
 
 
-def test_a_run_that_is_there_is_not_written_over(begun, new_preset):
+def test_a_new_run_writes_over_no_run_and_no_model(begun, new_preset):
     with pytest.raises(ValueError, match="holds a run of 3 epochs: --resume goes on with it"):
         check_run(options_of(resume=False), new_preset(), begun, 3, "")
-
-
-def test_a_new_run_leaves_an_older_model_its_vocabularies(begun, new_preset):
     check_run(options_of(resume=False), new_preset(), begun, 0, "")
     begun.model.touch()
     with pytest.raises(ValueError, match="holds a model: --out names another folder"):
         check_run(options_of(resume=False), new_preset(), begun, 0, "")
 
 
-@pytest.mark.parametrize("resume, noted", [(True, True), (False, False)])
-def test_a_resumed_run_that_is_not_there_is_said_to_be_new(
-    folder, new_preset, capsys, resume, noted
-):
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_resumed_run_that_is_not_there_is_said_to_be_new(folder, new_preset, capsys, resume):
     check_run(options_of(resume=resume), new_preset(), folder, 0, "")
-    assert ("holds no run to go on with; a new one begins" in capsys.readouterr().err) == noted
+    assert ("holds no run to go on with; a new one begins" in capsys.readouterr().err) == resume
 
 
-def test_a_run_that_has_no_epoch_yet_writes_its_words_anew(begun, new_preset):
+@pytest.mark.parametrize("done", [0, 1])
+def test_a_run_keeps_its_words_once_it_has_an_epoch(begun, new_preset, done):
     others = [data.Vocabulary(["x"]), data.Vocabulary(["y"])]
-    record_run(options_of(epochs=12), new_preset(), begun, 0, "", others)
-    assert [each.words for each in begun.load_vocabularies("run")] == [
-        each.words for each in others
-    ]
-
-
-def test_a_run_that_has_epochs_keeps_the_words_on_disk(begun, new_preset):
-    data.Vocabulary(["x", "y"]).save(begun.vocabularies[1])
-    record_run(options_of(epochs=12), new_preset(), begun, 1, "", WORDS)
-    assert begun.read_record()["run"] == vocabulary_fingerprints(WORDS)
-    assert data.load_vocabulary(begun.vocabularies[1]).words[4:] == ("x", "y")
+    record_run(options_of(epochs=12), new_preset(), begun, done, "", others)
+    assert begun.read_record()["run"] == vocabulary_fingerprints(others)
+    kept = [data.load_vocabulary(path).words for path in begun.vocabularies]
+    assert kept == [each.words for each in (WORDS if done else others)]

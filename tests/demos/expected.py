@@ -1,0 +1,386 @@
+"""What each demo has found when it ends: the numbers of its last line, and the variables behind
+them.
+
+The demos run where their pages are built, `python docs/build.py`, which calls `check` at the end of
+each. A fact that does not hold makes the demo fail there.
+"""
+
+import json
+import re
+import traceback
+import types
+
+import numpy as np
+
+from tfattn.translator.report import swaps_found
+
+near = np.testing.assert_allclose
+FACTS = {}
+
+
+def check(name, variables, folder):
+    """Raises where a demo has not shown what it is to show.
+
+    Args:
+        variables: the demo's own, at its end.   folder: where it has written.
+    """
+    numbers = json.loads(json.dumps(variables["result"]))
+    files, facts = FACTS[name]
+    try:
+        written = {path.name for path in folder.iterdir()}
+        assert written == files, f"it is to write {sorted(files)}, and has {sorted(written)}"
+        for picture in folder.glob("*.png"):
+            assert picture.read_bytes().startswith(b"\x89PNG"), f"{picture.name} is no picture"
+        facts(numbers, types.SimpleNamespace(**variables))
+    except AssertionError as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        line = [frame.line for frame in frames if frame.filename == __file__][-1]
+        said = [f"demos/{name}.py does not show what it is to show: {line}"]
+        for number in re.findall(r'numbers\["(\w+)', line):
+            said.append(f"{number} is {numbers.get(number)}")
+        raise AssertionError("\n".join([*said, str(error).strip()])) from None
+
+
+def writes(*files):
+    """Registers the facts of the demo of that name, which writes these files."""
+
+    def register(facts):
+        FACTS[facts.__name__] = set(files), facts
+        return facts
+
+    return register
+
+
+def softmax(scores):
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+@writes("keys.png", "table.png")
+def attention_cues(numbers, end):
+    weights = softmax(end.queries.astype("float64") @ end.keys.T / 2)  # the root of the width
+    near(numbers["without_query"], weights[0], rtol=1e-5)
+    near(numbers["with_query"], weights[1], rtol=1e-5)
+    assert end.things[np.argmax(numbers["without_query"])] == "cup"
+    assert end.things[np.argmax(numbers["with_query"])] == "book"
+    near(end.outputs, weights @ end.values, rtol=1e-5)
+
+
+@writes("fits.png", "kernels.png", "weights.png")
+def kernel_regression(numbers, end):
+    random = np.random.default_rng(end.options.seed)
+    x = np.sort(random.uniform(0.0, 5.0, 50))
+    y = 2 * np.sin(x) + x**0.8 + random.normal(0.0, 0.5, 50)
+    asked = np.linspace(0.0, 4.9, 50)
+    truth = 2 * np.sin(asked) + asked**0.8
+    between, apart = asked[:, None] - x, x[:, None] - x
+
+    def error_of(kernel):
+        return np.mean((kernel @ y / kernel.sum(axis=1) - truth) ** 2)
+
+    def gaussian_error(bandwidth):
+        return error_of(np.exp(-((between / bandwidth) ** 2) / 2))
+
+    def left_out(w):
+        powers = np.exp(-((apart * w) ** 2) / 2) * (1 - np.eye(50))
+        return np.sum((powers @ y / powers.sum(axis=1) - y) ** 2)
+
+    near(numbers["mse_average"], np.mean((y.mean() - truth) ** 2), rtol=1e-6)
+    near(numbers["mse_nonparametric"], gaussian_error(1.0), rtol=1e-4)
+    near(numbers["mse_parametric"], gaussian_error(numbers["bandwidth"]), rtol=1e-3)
+    assert numbers["mse_nonparametric"] < numbers["mse_average"] / 2
+    assert 0.05 < numbers["bandwidth"] < 0.5
+    # training finds the bandwidth of the least leave-one-out error
+    bandwidths = np.geomspace(0.05, 2.0, 60)
+    best = bandwidths[np.argmin([left_out(1 / h) for h in bandwidths])]
+    step = (2.0 / 0.05) ** (1 / 59)
+    assert abs(np.log(numbers["bandwidth"] / best)) < 2 * np.log(step)
+    # five steps of gradient descent, as write-ups have them
+    w = 1.0
+    for _ in range(5):
+        w -= 0.5 * (left_out(w + 1e-5) - left_out(w - 1e-5)) / 2e-5
+    near(float(end.w), w, rtol=1e-3)
+    near(end.mse_noisy, gaussian_error(1 / w), rtol=1e-3)
+    near(end.means.ravel(), [4.5, 14.5], rtol=1e-12)
+    u = np.abs(between)
+    kernels = {
+        "Gaussian": np.exp(-(u**2) / 2),
+        "boxcar": u <= 1.0,
+        "triangular": np.maximum(1 - u, 0),
+        "Epanechnikov": np.maximum(1 - u**2, 0),
+        "constant": np.ones_like(u),
+    }
+    assert list(end.mse_kernels) == list(kernels)
+    near([*end.mse_kernels.values()], [error_of(kernel) for kernel in kernels.values()], rtol=1e-4)
+
+
+@writes("band.png", "bandwidths.png", "consistency.png", "diabetes.png", "surface.png")
+def kernel_regression_tool(numbers, end):
+    assert end.model.path[-1] <= min(end.errors["leave-one-out"])
+    step = (2.0 / 0.05) ** (1 / 59)
+    assert abs(np.log(numbers["bandwidth"] / numbers["best_bandwidth"])) < np.log(step)
+    # least where neither noise nor bias rules
+    against = end.errors["against the truth"]
+    assert min(against) < 0.3 * against[0] and min(against) < 0.1 * against[-1]
+    assert 0.8 < numbers["covered"] < 1.0
+    # the band is wide where few points count
+    assert np.corrcoef(end.band.high - end.band.low, end.neighbours)[0, 1] < 0
+    assert end.neighbours.min() > 1 and end.neighbours.max() < 50
+    first, second = numbers["bandwidths_of_two_inputs"]
+    assert 1.3 * first < second, f"{first} and {second}, the slower input's"
+    assert numbers["rmse_surface"] < 0.15  # of noise of 0.3
+    near(end.smooth[30, 12], end.plane.predict([[-0.6, 0]])[0])
+    assert list(numbers["r2"]) == ["local linear", "a plane", "20 neighbours"]
+    assert numbers["r2"]["local linear"] > numbers["r2"]["20 neighbours"]
+    assert abs(numbers["r2"]["local linear"] - numbers["r2"]["a plane"]) < 0.03
+    # The limit is −2/5. Twenty draws have a relative standard error of 0.1 or so, and the slope
+    # through seven of them one of 0.03.
+    assert abs(numbers["slope"] + 0.4) < 0.1
+    assert end.rmse[-1] < 0.3 * end.rmse[0]
+
+
+@writes("means.png")
+def batched_matmul(numbers, end):
+    assert numbers["product_shape"] == [2, 1, 6] and numbers["product"] == 4
+    assert numbers["means_shape"] == numbers["attended_shape"] == [2, 1, 1]
+    # ten roundings of float32
+    near(numbers["means"], [4.5, 14.5], rtol=1e-6)
+    near(numbers["attended"], [4.5, 14.5], rtol=1e-6)
+
+
+@writes("gradient.png", "masked_softmax.png", "scores.png", "variance.png", "weights.png")
+def scoring_functions(numbers, end):
+    assert list(numbers["outputs"]) == ["additive", "scaled dot product", "bilinear", "cosine"]
+    for score in numbers["outputs"]:  # the means of the values that count
+        expected = [[2, 3, 4, 5], [10, 11, 12, 13]]
+        near(numbers["outputs"][score], expected, atol=1e-4, err_msg=score)
+    assert numbers["widths"] == [4, 8, 16, 32, 64, 128, 256, 512]
+    widths = np.array(numbers["widths"])
+    # Relative standard error of the variance of n queries by ten keys. Given a query, a product is
+    # normal with variance |q|², which itself varies by 2/d.
+    error = np.sqrt((2 / widths + (2 + 6 / widths) / 10) / 2000)
+    assert np.all(np.abs(numbers["variances"]["unscaled"] / widths - 1) < 5 * error)
+    near(numbers["variances"]["scaled"], numbers["variances"]["unscaled"] / widths, rtol=1e-4)
+    assert np.all(np.diff(numbers["slopes"]["unscaled"]) < 0)
+    # The mean of α(1 − α) over ten standard normal scores, by simulation.
+    weights = softmax(np.random.default_rng(1).normal(size=(20_000, 10)))
+    near(numbers["slopes"]["scaled"], np.mean(weights * (1 - weights)), rtol=0.03)
+    assert numbers["slopes"]["unscaled"][-1] < numbers["slopes"]["scaled"][-1] / 10
+
+
+@writes("attention.png", "flow.png", "loss.png", "viewer.html")
+def bahdanau_translation(numbers, end):
+    translates(numbers, end)
+    assert end.alignment.shape == (len(end.written), len(end.read))
+
+
+@writes("heads.png", "loss.png")
+def multi_head(numbers, end):
+    # sums of 16 products of numbers of about 1, in float32
+    bound = 128 * 2.0**-24 * np.abs(end.by_slices).max()
+    assert numbers["slices_difference"] <= bound
+    assert numbers["keras_difference"] <= bound
+    assert (end.marks.sum(axis=1) == 1).all()
+    for row in range(5):  # the letter before, and the marked one
+        letters, mark = end.ids[row].tolist(), end.marks[row].tolist().index(1)
+        before = [letters[0], *letters[:-1]]
+        assert end.answers[row].tolist() == [[letter, letters[mark]] for letter in before]
+    # A mean of two different letters leaves two orders, so one head alone does not reach them all.
+    assert 0.4 < numbers["accuracy"]["one head"] < 0.9
+    assert numbers["accuracy"]["two heads"] > 0.99
+    assert numbers["accuracy"]["two additive heads"] > 0.99
+    agreement = {name: np.array(each) for name, each in numbers["head_agreement"].items()}
+    shares = agreement["one head"]
+    assert shares.shape == (1, 2) and shares.max() < 0.75, f"agreement of one head: {shares}"
+    for name in ("two heads", "two additive heads"):
+        shares, said = agreement[name], f"agreement of {name}: {agreement[name]}"
+        assert shares.shape == (2, 2) and sorted(shares.argmax(axis=1)) == [0, 1], said
+        assert (shares >= 0).all() and (shares.sum(axis=1) <= 1 + 1e-6).all(), said
+        assert shares.max(axis=1).min() > 0.75 and shares.min(axis=1).max() < 0.1, said
+
+
+@writes("weights.png")
+def self_attention_by_hand(numbers, end):
+    known = [
+        [6.3379e-02, 4.6831e-01, 4.6831e-01],
+        [6.0337e-06, 9.8201e-01, 1.7986e-02],
+        [2.9539e-04, 8.8054e-01, 1.1917e-01],
+    ]
+    near(numbers["weights"], known, rtol=5e-5)
+    values = np.array([[1.0, 2.0, 3.0], [2.0, 8.0, 0.0], [2.0, 6.0, 3.0]])
+    near(numbers["output"], np.array(numbers["weights"]) @ values, rtol=1e-5)
+    near(numbers["output"][0], [1.9366, 6.6831, 1.5951], atol=5e-5)
+    short = end.one_decimal @ end.values  # with the walk-through's short weights
+    near(short, [[2.0, 7.0, 1.5], [2.0, 8.0, 0.0], [2.0, 7.8, 0.3]], atol=1e-6)
+
+
+@writes("operations.png", "paths.png", "times.png")
+def convolution_recurrence_attention(numbers, end):
+    n, d, k, r = 1024, 128, 3, 127
+    assert numbers["complexity"] == {
+        "self-attention": [n**2 * d, 1, 1],
+        "recurrence": [n * d**2, n, n],
+        "convolution": [k * n * d**2, 1, 342],
+        "dilated convolution": [k * n * d**2, 1, 7],
+        "separable convolution": [k * n * d + n * d**2, 1, 342],
+        "windowed self-attention": [r * n * d, 1, 9],
+    }
+    assert list(numbers["predicted_slopes"]) == list(numbers["complexity"])
+    near(list(numbers["predicted_slopes"].values()), [2, 1, 1, 1, 1, 1])
+    assert list(numbers["measured_slopes"]) == list(numbers["complexity"])
+    assert np.isfinite(list(numbers["measured_slopes"].values())).all()
+    # self-attention and recurrence meet where the length is the width
+    attention, recurrence = (end.operations[name] for name in ("self-attention", "recurrence"))
+    signs = np.sign(np.subtract(attention, recurrence))
+    assert (signs == np.sign(end.lengths - 512)).all()
+    square = np.asarray(end.masks["windowed self-attention"].dense(300, 300))
+    assert square.sum(axis=-1).max() == r
+
+
+@writes("alike.png", "clocks.png", "counter.png", "waves.png", "weights.png")
+def positions(numbers, end):
+    # A frequency and its product with a position are each rounded to 24 bits, in both tables.
+    assert numbers["rotation_error"] < 2 * 2 * 59 * 2.0**-24
+    # 59 · 10000^(−2j/d) < 0.1 where 2j/d > log 590 / log 10000
+    first = np.log(590) / np.log(10_000)
+    for width, share in numbers["still"].items():
+        near(share, 1 - first, atol=2 / int(width), err_msg=f"still at width {width}")
+    # both kinds of position find the weights that made the data
+    assert list(numbers["weight_errors"]) == ["sines and cosines", "learned"]
+    wanted = softmax(-((np.arange(40)[:, None] - np.arange(40)) ** 2) / 8)
+    for name, error in numbers["weight_errors"].items():
+        found = end.found[name]
+        near(np.abs(found - wanted).max(), error, rtol=1e-5, err_msg=name)
+        assert error < wanted.max() / 5, f"{name}: {error}"
+        assert (np.abs(found.argmax(axis=1) - wanted.argmax(axis=1)) <= 1).all(), name
+    # sines and cosines are as alike as their distance says
+    alike, learned = end.alike
+    frequencies = 10_000 ** (-2 * np.arange(8) / 16)
+    for offset in range(40):
+        near(np.diagonal(alike, offset), np.cos(offset * frequencies).mean(), atol=1e-5)
+    assert np.diagonal(learned, 1).min() > 0.8
+    assert (2 ** np.arange(4) @ end.bits == np.arange(16)).all()
+
+
+@writes("alike.png", "gradients.png", "moved.png", "norms.png")
+def residuals_and_norms(numbers, end):
+    # only batch normalisation moves a sentence with its batch
+    near(numbers["moved"]["layer norm"], [0.0, 0.0], atol=1e-6)
+    assert min(numbers["moved"]["batch norm"]) > 0.1
+    by_padding, by_words = numbers["moved"]["batch norm, masked"]
+    assert by_padding < 1e-5 and by_words > 0.1, f"{by_padding} by padding, {by_words} by words"
+    # The share of a token's or a gradient's squared length that a fresh network of Glorot's weights
+    # passes on: the maps are D by 4 D, so a weight has variance 2 / (D + 4 D), and ReLU halves.
+    depth, share = 24, 0.5 * 4 * (2 / 5) ** 2
+    expected = {
+        "plain": share ** (depth / 2),
+        "residual": (1 + share) ** (depth / 2),
+        # the stream grows below a pre-norm, so that each layer weighs less than the one before
+        "norm, residual (pre-norm)": np.sqrt(1 + share * depth),
+        # and a norm after the sum divides by what the sum has multiplied
+        "residual, norm (post-norm)": 1.0,
+    }
+    for name, length in expected.items():
+        # 48 random matrices, each as wide as 128 or more: a squared length strays by about a fifth
+        near(numbers["gradients"][name], length, rtol=0.35, err_msg=name)
+    assert 0.5 < numbers["gradients"]["norm"] < 2.0
+    for name, lengths in end.gradients.items():
+        assert len(lengths) == depth + 1 and lengths[-1] == 1.0, name
+    assert (np.diff(end.gradients["plain"]) > 0).all()
+
+    def relu_cosine(cosine):  # Cho, Saul 2009: the cosine after a wide layer of ReLUs
+        angle = np.arccos(cosine)
+        return (np.sin(angle) + (np.pi - angle) * np.cos(angle)) / np.pi
+
+    plain, residual = 0.0, 0.0
+    for _ in range(depth):
+        plain = relu_cosine(plain)
+        residual = (residual + share * relu_cosine(residual)) / (1 + share)
+    near(numbers["alike"]["plain"], plain, atol=0.1)
+    near(numbers["alike"]["norm"], plain, atol=0.1)
+    near(numbers["alike"]["residual"], residual, atol=0.15)
+    pre_norm = numbers["alike"]["norm, residual (pre-norm)"]
+    assert pre_norm < numbers["alike"]["residual"] < numbers["alike"]["plain"]
+    assert numbers["add_norm_difference"] < 1e-5
+
+
+@writes("masks.png", "moved.png", "padding.png", "triangle.png")
+def masked_attention(numbers, end):
+    assert numbers["leak"] == 0.0
+    assert (end.causal[5:] > 0).all()  # the word itself and those after it do move
+    assert numbers["moved_without_mask"] > 1e-3
+    assert (end.without > 1e-3).all()
+    assert numbers["pairs"] == {
+        "causal()": 36,
+        "window(3)": 34,
+        "prefix(3)": 24,
+        "segments(...)": 34,
+        "causal() & window(3)": 21,
+        "causal() | prefix(3)": 39,
+        "causal() & segments(...)": 21,
+        "~window(3)": 30,
+        "window(4) & strided(2)": 20,
+        "chunks(4)": 32,
+        "chunks(4) | chunk_ends(4)": 40,
+        "blocks(plan, 2)": 28,
+    }
+    assert numbers["sees_nothing"] == 0.0
+    assert numbers["lost_to_nan"] == {"by hand": 8 * 16, "masked": 0}
+    near(end.guarded, end.short, rtol=1e-5, atol=1e-6)
+
+
+def translates(numbers, end):
+    """A model has learnt to translate, and where to look."""
+    assert numbers["bleu"] >= 90
+    words = [end.english, end.french]
+    # who has learnt looks at the words that change places
+    swaps = swaps_found(end.model, end.held_out[:200], words)
+    assert swaps >= 0.9, f"of the words that change places, it looks at {swaps}"
+    # the viewer holds the sentence that the figures show, and every layer's weights
+    page = end.viewer.page
+    assert " ".join(end.read[:-1]) == end.source
+    assert " ".join(end.written[:-1]) == end.translation
+    assert all(word in page for word in [*end.read[:-1], *end.written[:-1]])
+    for path, weights in end.weights.items():
+        assert path in page
+        near(weights.sum(axis=-1), 1.0, rtol=1e-5, err_msg=path)
+
+
+@writes("between.png", "decoder.png", "encoder.png", "flow.png", "loss.png", "viewer.html")
+def transformer_translation(numbers, end):
+    translates(numbers, end)
+    read, written = len(end.read), len(end.written)
+    for kind, shape in (
+        (end.encoder, (4, read, read)),
+        (end.decoder, (4, written, written)),
+        (end.between, (4, written, read)),
+    ):
+        assert [layer.shape for layer in kind.values()] == [shape] * 2  # two layers
+    for layer in end.decoder.values():
+        assert (np.triu(layer, 1) == 0.0).all()  # no word looks ahead
+
+
+@writes("accuracy.png", "noise.png", "weights.png")
+def hard_attention(numbers, end):
+    asked, digits = end.test
+    query, keys, values, digits = (
+        np.asarray(x) for x in (asked["query"], asked["key"], asked["value"], digits)
+    )
+    blind = (values.argmax(axis=2) == digits[:, None]).mean()  # every card as likely
+    near(numbers["chance"], blind, atol=4 * (blind * (1 - blind) / len(digits)) ** 0.5)
+    assert list(numbers["accuracy"]) == ["soft", "score function", "straight-through"]
+    # the best that can be had: the card whose look is the nearest to the one that was asked for
+    distances = np.linalg.norm(query[:, 0, None] - end.names, axis=2)  # (B, colours)
+    look = end.looks[distances.argmin(axis=1)][:, None]
+    nearest = np.linalg.norm(keys - look, axis=2).argmin(axis=1)
+    best = (values[np.arange(len(digits)), nearest].argmax(axis=1) == digits).mean()
+    for kind, accuracy in numbers["accuracy"].items():
+        assert end.curves[kind][0] < 0.45, f"{kind} begins at {end.curves[kind][0]}"
+        assert 0.85 < accuracy <= best + 0.01, f"{kind} reaches {accuracy}, the best is {best}"
+    noise, error = numbers["noise"], numbers["error"]
+    for name in ("with baseline", "without baseline"):
+        # the mean of 300 draws strays by the noise of one over √300, give or take a half
+        near(error[name], noise[name] / 300**0.5, rtol=0.6, err_msg=f"error {name}")
+    biased = error["straight-through"]
+    assert biased > 3 * noise["straight-through"] / 300**0.5, f"{biased}, straight-through"
+    assert numbers["noise"]["with baseline"] < 0.7 * numbers["noise"]["without baseline"]
