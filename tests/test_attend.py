@@ -169,6 +169,7 @@ def ops_of(function):
     return {op.type for op in concrete.graph.get_operations()}, max(ranks)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("score, groups", [("dot", 4), ("additive", 2), ("gaussian", 2)])
 def test_products_are_batched_and_no_tensor_has_five_axes(score, groups):

@@ -199,6 +199,7 @@ def test_other_rows_of_a_mask_object_fail_where_sizes_are_unknown(rows, flash):
             run(IMAGE)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_sizes_may_be_unknown():
     layer = tfattn.MultiHeadAttention(2, 5, attention_axes=(1, 3))

@@ -105,6 +105,7 @@ def test_query_mask_travels_on_with_the_output():
     assert getattr(weights, "_keras_mask", None) is None
 
 
+@pytest.mark.slow
 def test_dropout_is_active_in_training_only():
     query, value = draw(B, T, D), draw(B, S, D)
     layer = tfattn.DotProductAttention(dropout=0.5, seed=3)
@@ -117,6 +118,7 @@ def test_dropout_is_active_in_training_only():
     assert np.any(model([query, value], training=True) != plain)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_layer_with_alibi_equals_the_layer_with_its_array(tmp_path):
     alibi, call = tfattn.biases.alibi(6), {"return_attention_scores": True}

@@ -196,6 +196,7 @@ def test_a_bias_of_the_call_is_added_to_that_of_the_positions(path):
         np.testing.assert_allclose(output, wanted[0], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_both_paths_have_the_same_gradients():
     query, value, upstream = draw(B, T, D), draw(B, S, D, seed=1), draw(B, T, D, seed=2)
@@ -344,6 +345,7 @@ def test_a_copy_has_the_same_config_and_computes_the_same(kind):
     np.testing.assert_array_equal(copy(tokens, tokens), layer(tokens, tokens))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_is_within_its_rounding_on_the_streamed_path_too(policy):
     tokens = draw(B, S, D)

@@ -105,6 +105,7 @@ def test_slopes_of_alibi_are_the_papers():
     np.testing.assert_allclose(biases.alibi(12).slopes()[8:], 0.5 ** np.array([0.5, 1.5, 2.5, 3.5]))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     name=st.sampled_from(sorted(BIASES)),
@@ -276,6 +277,7 @@ def test_a_saved_array_keeps_its_dtype(dtype):
     assert "float" in keras.backend.standardize_dtype(copy.dense(T, S).dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("name", BIASES)
 def test_a_bias_comes_apart_and_together_again_in_a_graph(name):

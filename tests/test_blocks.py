@@ -326,6 +326,7 @@ def test_a_norm_for_the_end_of_a_stack_is_as_the_blocks():
     assert isinstance(norm, keras.layers.LayerNormalization) and norm.epsilon == 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_steps_are_the_call(norm_first, memory):

@@ -109,6 +109,7 @@ def test_many_heads_that_share_a_key_head():
     assert_close([here], [there])
 
 
+@pytest.mark.slow
 def test_float64_keys_and_values_keep_their_digits_for_a_float32_query():
     function, (query, key, value) = problem(13)
     key, value = tf.cast(key, "float64") + 1e-9, tf.cast(value, "float64") + 1e-9
@@ -133,6 +134,7 @@ def test_at_the_edge_of_a_support_only_the_slope_of_the_score_multiplies_the_rou
             np.testing.assert_allclose(this, that, 1e-3, 2e-4 + 2e-6 * slope)
 
 
+@pytest.mark.slow
 def test_additive_scores_far_outside_of_the_range_of_exponentials():
     function, (query, key, value, weight) = problem(17, "additive")
     arguments = [query * 100 + 200, key * 100 - 200, value, weight]
@@ -333,6 +335,7 @@ def test_dropout_in_a_functional_model_of_unknown_lengths():
     model.fit(x, x, verbose=0)
 
 
+@pytest.mark.slow
 def test_dropout_of_a_graph_that_chooses_the_dense_path_keeps_its_rate_and_sum():
     seed = keras.random.SeedGenerator(2)
     graph = tf.function(

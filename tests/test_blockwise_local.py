@@ -197,6 +197,7 @@ def test_local_attention_in_other_dtypes(dtype, tolerance):
     assert_close(here, by_the_dense_path(mask, *wide), tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shift", [0.0, -30.0], ids=["overflow", "vanish"])
 def test_exponentials_of_local_attention_that_overflow_or_vanish_for_some_queries(
     shift, short_runs

@@ -146,6 +146,7 @@ def test_scores_of_any_size_give_the_dense_result_and_gradients(rule):
             assert all((x.numpy()[:, :, ::3] == 0).all() for x in found[:2])
 
 
+@pytest.mark.slow
 def test_a_query_of_large_scores_changes_no_bit_of_its_neighbours():
     _, (query, key, value) = problem(43, "dot", heads=(2, 2))
     others = np.arange(T) != 6
@@ -156,6 +157,7 @@ def test_a_query_of_large_scores_changes_no_bit_of_its_neighbours():
     np.testing.assert_array_equal(beside, plain)
 
 
+@pytest.mark.slow
 def test_values_of_any_size_neither_vanish_nor_overflow():
     function, (query, key, value) = problem(47, "dot", heads=(2, 2))
     for size, by in ((1e-30, 0), (1e15, 0), (1e38, 0), (1e-28, -8), (1e-31, -20), (1e30, 60)):
@@ -174,6 +176,7 @@ def test_a_sum_that_overflows_where_no_exponential_and_no_pooled_value_does():
     np.testing.assert_allclose(output, np.full((1, 1, 4, 2), 0.01), 1e-5)
 
 
+@pytest.mark.slow
 def test_scores_of_any_size_drop_the_same_weights():
     _, (query, key, value) = problem(53, "dot", heads=(2, 2))
     dropping = compiled("causal", dropout=0.4, seed=3)

@@ -136,6 +136,7 @@ def test_blocks_side_by_side_under_xla_where_the_run_tells_the_batch():
     assert_close(here(*arguments), side_by_side(shape, rule, *arguments, path="dense"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2, 2, 521, 517), (1, 1, 521, 517)], ids=str)
 def test_what_is_broken_reaches_those_who_see_it_side_by_side(shape):
     query, key, value, upstream = operands_of((4, *shape), (4, 3))
@@ -203,6 +204,7 @@ def test_any_other_score_has_two_steps_to_do_at_a_time():
         assert tiling.steps >= 2 and tiling.head_steps == 1 and tiling.heads == 2
 
 
+@pytest.mark.slow
 def test_blocks_that_the_mask_rules_out_are_not_computed():
     calls = []
 

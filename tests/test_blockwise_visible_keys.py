@@ -63,6 +63,7 @@ def check(mask, tiling):
     return counts
 
 
+@pytest.mark.slow
 @given(
     name=st.sampled_from([*RELATIVE]),
     queries=st.integers(1, 40),
@@ -126,6 +127,7 @@ def test_all_that_can_be_skipped_or_full_is():
         assert tuple(check(mask, tiled(64, 64, mask, (8, 8)))) == counts
 
 
+@pytest.mark.slow
 def test_of_a_plan_the_blocks_that_it_names_are_left_those_between_them_not():
     plan = np.array([[1, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 1, 1]], bool)
     mask = masks.blocks(plan, 16)
@@ -172,6 +174,7 @@ def test_the_masks_that_ask_for_nothing_but_distance():
     assert not hooks.is_relative(masks.prefix(3) | masks.causal())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, arguments, partial",
     [(masks.causal, (), 8), (masks.window, (25,), 10), (masks.window, (8,), 1)],
@@ -199,6 +202,7 @@ def test_a_mask_is_asked_of_partial_blocks_alone(kind, arguments, partial):
     np.testing.assert_allclose(here, there, 1e-5, 1e-5)
 
 
+@pytest.mark.slow
 def test_no_more_than_a_block_is_asked_of_a_mask_at_once():
     inner, asked = mask_of("blocks by head", 3), []
 

@@ -61,6 +61,7 @@ def test_rows_carry_their_marks_and_padding():
     assert target_in.shape[1] == 1 + max(len(french.split()) for _, french in pairs)
 
 
+@pytest.mark.slow
 @each_make
 def test_every_pair_comes_once_in_each_epoch_in_an_order_of_its_own(make, pairs):
     dataset = make(shuffle_seed=3)
@@ -111,6 +112,7 @@ def test_what_holds_no_pair_to_batch_is_refused(pairs, options, said):
         by_tokens(pairs, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shuffle_seed", [3, None])
 def test_token_batches_are_as_full_as_the_budget_allows_and_no_longer_than_they_need(shuffle_seed):
     for length_multiple in (1, 4):
@@ -143,6 +145,7 @@ def test_pairs_of_a_token_batch_have_similar_lengths(shuffle_seed):
     assert padding(epoch) < 0.5 * padding(as_they_come)
 
 
+@pytest.mark.slow
 def test_epochs_of_token_batches_have_the_same_shapes_in_another_order_and_other_company():
     (first, second), _ = token_epochs(3, 4)
     one, other = ({frozenset(company) for company in companies(epoch)} for epoch in (first, second))
@@ -163,6 +166,7 @@ def test_token_batches_without_a_seed_come_longest_first_and_always_alike():
     assert companies(first) == companies(second)
 
 
+@pytest.mark.slow
 def test_a_pair_beyond_the_budget_is_refused_with_what_it_needs():
     longest = max(longer_sides(MORE_PAIRS))
     match = (
@@ -197,6 +201,7 @@ def array_batches(monkeypatch, make, **options):
         return make(**options)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("shuffle_seed", [3, None])
 @each_make
@@ -226,12 +231,14 @@ def test_an_epoch_of_keras_is_a_pass_and_a_look_at_one_batch_is_none(monkeypatch
             again[place]
 
 
+@pytest.mark.slow
 def test_an_iterator_outlives_its_dataset_and_counter():
     iterator = iter(by_tokens(shuffle_seed=0))
     gc.collect()
     assert sum(len(target) for _, target in iterator) == len(MORE_PAIRS)
 
 
+@pytest.mark.slow
 def test_a_counter_starts_the_epochs_where_it_is_told():
     unbroken = by_tokens(PAIRS, shuffle_seed=7)
     epochs = [companies(arrays(unbroken)) for _ in range(4)]

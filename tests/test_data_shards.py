@@ -127,6 +127,7 @@ def batch_of_five(kind):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("repeat", "num_shards", "row_multiple"), [("R-Drop", 3, 1), ("SimCut", 2, 4)]
 )

@@ -157,6 +157,7 @@ def test_a_vocabulary_of_another_make_is_refused(options):
         SubwordDropout(words)
 
 
+@pytest.mark.slow
 def test_each_epoch_has_every_pair_once_in_parts_of_its_own_within_the_budget():
     dataset = by_tokens(shuffle_seed=5)
     epochs = [arrays(dataset) for _ in range(3)]
@@ -177,12 +178,14 @@ def test_each_epoch_has_every_pair_once_in_parts_of_its_own_within_the_budget():
     assert len(one) == 1 and texts(arrays(one)) == texts(arrays(one)) == PAIRS[:1]
 
 
+@pytest.mark.slow
 def test_the_sides_are_drawn_apart():
     pairs = [(sentence, sentence) for sentence in SENTENCES]
     found = rows(arrays(by_tokens(pairs, tokens_per_batch=2048)))
     assert sum(source == target for source, target in found) < 0.2 * len(pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [0, 1])
 def test_one_side_may_be_drawn_alone(side):
     found = rows(arrays(by_tokens(**{("source", "target")[1 - side]: WORDS})))
@@ -212,6 +215,7 @@ def test_an_epoch_that_needs_more_batches_than_the_first_is_cut_as_without_dropo
         assert texts(epochs[0]) == sorted(PAIRS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"max_length": 40}, {"tokens_per_batch": 40}])
 def test_pairs_that_would_be_too_long_are_cut_as_without_dropout(options):
     assert max(len(row) for pair in PLAIN for row in pair) + 1 <= 40

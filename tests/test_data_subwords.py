@@ -241,6 +241,7 @@ def test_a_missing_sentencepiece_is_named_with_the_line_that_installs_it(tmp_pat
     assert load_vocabulary(tmp_path / "words.json").words[4:] == ("a",)
 
 
+@pytest.mark.slow
 def test_batches_take_one_joint_vocabulary_for_both_sides():
     dataset = token_batches(PAIRS, TOY, TOY, tokens_per_batch=512, shuffle_seed=0)
     decoded = [

@@ -231,6 +231,7 @@ class BestLayer(keras.layers.Layer):
     step = Best.step
 
 
+@pytest.mark.slow
 def test_a_compiled_search_reads_variables_as_they_are_now():
     best, layer = Best(), BestLayer()
     for step in (best.step, lambda *arguments: best.step(*arguments), layer.step):

@@ -89,6 +89,7 @@ def stepped(model, **options):
     return logits, state
 
 
+@pytest.mark.slow
 def test_a_transformer_keeps_the_weights_of_its_last_block():
     model = transformer(num_layers=2)
     logits, state = stepped(model, coverage=True)
@@ -100,6 +101,7 @@ def test_a_transformer_keeps_the_weights_of_its_last_block():
     assert np.ptp(numpy(state["coverage"])[0]) > 0.3
 
 
+@pytest.mark.slow
 def test_a_recurrent_model_keeps_its_alignments():
     model = recurrent()
     logits, state = stepped(model, alignments=True, coverage=True)

@@ -56,6 +56,7 @@ def test_few_beams_find_what_the_search_in_python_finds(num_beams, num_results, 
                 assert_same(found, wanted[:num_results], row)
 
 
+@pytest.mark.slow
 @eagerly()
 def test_one_beam_is_greedy_search_where_rounding_makes_two_sums_equal():
     # 1e-6 between two logits is lost when it is added to a sum of about -1000.

@@ -46,6 +46,7 @@ def test_the_best_tokens_are_those_of_a_stable_sort(size):
         np.testing.assert_array_equal(ids[:, :there][finite], wanted_ids[finite])
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("size", [3, 2053])
 def test_the_number_of_tokens_may_be_known_only_in_the_run(size):

@@ -114,6 +114,7 @@ def test_a_step_gets_room_for_a_few_positions_more_than_are_written():
     assert int(READER.positions) == 21 * 21
 
 
+@pytest.mark.slow
 def test_only_what_is_called_a_past_is_cut():
     def step(tokens, position, state):
         same = state["whole"] + 1.0

@@ -115,6 +115,7 @@ def test_a_short_text_with_all_required_tokens_is_not_lost_to_beams_that_end_wor
 # Room for what a rule writes.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rule, fits, short, message",
     [

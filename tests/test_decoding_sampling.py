@@ -130,6 +130,7 @@ def test_a_generator_goes_on_from_call_to_call(new_seed):
     assert (first == again).all() and (first != second).any()
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_without_a_seed_each_call_of_a_function_draws_anew():
     @tf.function
@@ -140,6 +141,7 @@ def test_without_a_seed_each_call_of_a_function_draws_anew():
     assert numpy(search(state) != search(state)).any()
 
 
+@pytest.mark.slow
 @eagerly()
 def test_a_row_does_not_depend_on_when_others_end():
     def step(tokens, position, state):

@@ -60,6 +60,7 @@ class Undecided:
         return ops.zeros((ops.shape(tokens)[0], len(GERMAN))), state
 
 
+@pytest.mark.slow
 @eagerly()
 def test_a_seed_is_that_of_all_batches_and_not_of_each_anew():
     def drawn(seed):

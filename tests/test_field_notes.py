@@ -142,6 +142,7 @@ def test_a_later_token_changes_no_bit_before_it_whatever_else_is_asked_for(path,
 # Note 12.
 
 
+@pytest.mark.slow
 def test_a_dropout_rate_keeps_the_streamed_path_and_no_weights_come_unasked(monkeypatch):
     taken, ask = [], choice.streams
 
@@ -166,6 +167,7 @@ def test_a_dropout_rate_keeps_the_streamed_path_and_no_weights_come_unasked(monk
 # Note 31.
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_no_more_than_a_block_is_asked_of_a_bias_at_once():
     inner, asked = biases.alibi(3), []

@@ -126,6 +126,7 @@ def faults(sources):
     return found
 
 
+@pytest.mark.slow
 def test_every_module_stands_on_a_floor_and_imports_run_downwards_in_no_loop():
     sources = modules()
     assert {place(module) for module in sources} <= {*FLOORS, *SIDES, "top"}

@@ -86,6 +86,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_a_graph_goes_with_its_function(name):
     call, inputs = CALLS[name]()

@@ -13,7 +13,7 @@ from keras import ops
 
 import tfattn
 from tests import reference
-from tests.tensors import both_ways, numpy
+from tests.tensors import BACKEND, both_ways, numpy
 from tests.test_multi_head import assert_same, draw, pair
 from tfattn.core.paths import choice
 
@@ -57,8 +57,10 @@ def test_equals_keras(form):
 
 
 def test_equals_keras_in_gradients():
+    # On JAX, Keras's own layer fails where values are wider or narrower than keys.
+    sizes = {**SIZES, "value_dim": None} if BACKEND == "jax" else SIZES
     gradients = []
-    for layer in pair(TOKENS, TOKENS, **SIZES):
+    for layer in pair(TOKENS, TOKENS, **sizes):
 
         def squares(layer=layer):
             return ops.sum(layer(TOKENS, TOKENS, use_causal_mask=True) ** 2)

@@ -312,6 +312,7 @@ def test_the_model_answers_at_the_edges_what_the_regression_does(name):
     np.testing.assert_allclose(model(asked[: len(x)]), wanted[: len(x)], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs, scale", [(None, 1e-13), (None, 1e13), (3, 1e-30)])
 @pytest.mark.usefixtures("dense_path")
 def test_no_unit_of_x_is_too_small_or_too_great_for_the_layer(tmp_path, epochs, scale):
@@ -328,6 +329,7 @@ def test_no_unit_of_x_is_too_small_or_too_great_for_the_layer(tmp_path, epochs, 
     assert loaded_from(tmp_path, other).current_bandwidth() == other.current_bandwidth()
 
 
+@pytest.mark.slow
 @needs_float64
 def test_an_offset_of_x_moves_no_prediction():
     x, y = data()

@@ -110,6 +110,7 @@ def test_steps_are_the_whole_call_and_no_other_token_can_follow_where_a_prompt_h
     np.testing.assert_allclose(logits[~written], whole[~written], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_step_leaves_the_prompt_as_the_same_object():
     model = small()
     state = model.encode(texts(), max_length=L)
@@ -155,6 +156,7 @@ def test_rules_see_a_prompt_and_leave_it_as_it_is(name):
         assert not {*bigrams[: count - 1]} & {*bigrams[count - 1 :]}
 
 
+@pytest.mark.slow
 def test_vectors_by_the_name_of_a_prompt_are_none_for_a_rule():
     def step(tokens, position, state):
         return ops.one_hot(ops.ones((ops.shape(tokens)[0],), "int32") * 5, V), state

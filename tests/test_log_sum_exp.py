@@ -46,6 +46,7 @@ def test_equals_the_oracle(path, mask):
     assert sums.shape == (B, H, T) and dtype_of(sums) == "float32"
 
 
+@pytest.mark.slow
 @needs_float64
 @pytest.mark.parametrize("path", PATHS)
 def test_its_gradient_equals_finite_differences(path):

@@ -109,6 +109,7 @@ def test_rule_equals_its_definition(name):
     np.testing.assert_array_equal(spread(dense(copy)), ~spread(expected) & reference.causal(T, S))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     name=st.sampled_from(sorted(RULES)),
@@ -129,6 +130,7 @@ def test_a_rectangle_whose_side_divides_the_square_may_reach_beyond_it():
     np.testing.assert_array_equal(block[:2], np.eye(12, dtype=bool)[10:])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.sampled_from(sorted(RULES)), st.sampled_from(sorted(RULES)))
 def test_rules_join_as_sets(left, right):
@@ -369,6 +371,7 @@ def asked_of(source):
     ]
 
 
+@pytest.mark.slow
 def test_no_hook_is_asked_but_through_hooks():
     root = pathlib.Path(tfattn.__file__).parent
     sources = [path for path in root.rglob("*.py") if path.name != "hooks.py"]
@@ -378,6 +381,7 @@ def test_no_hook_is_asked_but_through_hooks():
     assert all(hasattr(masks.Mask, hook) for hook in HOOKS)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("name", RULES)
 def test_a_mask_comes_apart_and_together_again_in_a_graph(name):

@@ -107,6 +107,7 @@ def test_an_empty_mask_is_no_error():
     assert output.shape == (0, T, D)
 
 
+@pytest.mark.slow
 def test_blocks_and_recurrent_decoders_take_them_too():
     block, real = tfattn.TransformerEncoderBlock(5, 7), REAL[:, :T].astype("int32")
     np.testing.assert_array_equal(block(QUERY, mask=real), block(QUERY, mask=real != 0))

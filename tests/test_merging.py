@@ -113,6 +113,7 @@ def test_keeps_the_dtypes_of_its_parts(dtype):
     assert_close([output], [whole], tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_runs_in_a_graph_of_unknown_sizes():
     spec = [tf.TensorSpec((None, None, 3)), tf.TensorSpec((None, None))]

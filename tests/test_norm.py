@@ -56,6 +56,7 @@ def test_output_and_gradients_are_those_of_the_formula(shape, dtype, tolerance):
     assert_close(both_ways(layer, as_tensor(x, dtype), upstream), expected, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_graph_of_any_lengths_gives_the_same():
     layer, unknown = made(), tf.TensorSpec((None, None, D))
@@ -145,6 +146,7 @@ def test_weights_and_output_are_those_of_keras_over_other_axes_too(options):
     np.testing.assert_allclose(here(x), theirs(x), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_the_gradient_of_a_reloaded_graph_is_the_same(tmp_path):
     layer, module, x = made(), tf.Module(), as_tensor(draw(B, T, D), "float32")

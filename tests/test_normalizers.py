@@ -25,6 +25,7 @@ FUNCTIONS = {
 SINKS = np.array([-1.0, 0.0, 2.0, 0.5])
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -207,6 +208,7 @@ def test_sinks_equal_the_oracle_on_both_paths(path, mask):
     np.testing.assert_allclose(sums, expected, 1e-5, 1e-5)
 
 
+@pytest.mark.slow
 @needs_float64
 @pytest.mark.parametrize("path", PATHS)
 def test_gradients_of_sinks_equal_finite_differences_with_rows_that_see_nothing(path):
@@ -313,6 +315,7 @@ def test_a_layer_with_sinks_equals_the_oracle_and_its_weights_agree(dtype):
     assert keras.backend.standardize_dtype(layer.normalizer.sinks.dtype) in ("float32", "float64")
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_layer_with_sinks_streams_and_its_gradients_agree(monkeypatch):
     layer = heads(tfattn.AttentionSinks("ones"))

@@ -66,6 +66,7 @@ def path(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_a_packed_row_equals_its_documents_alone_and_so_do_all_gradients(kind, path):
     added, inside = (make() for make in POSITIONS[kind])

@@ -235,6 +235,7 @@ def test_a_process_keeps_few_shared_traces(monkeypatch):
     assert len(differentiation._shared) == 2
 
 
+@pytest.mark.slow
 def test_a_mask_of_ones_own_is_not_shared(monkeypatch, made):
     monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
 

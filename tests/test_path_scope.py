@@ -114,6 +114,7 @@ def test_weights_are_returned_in_a_streamed_scope():
     np.testing.assert_allclose(np.sum(weights, -1), 1.0, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_function_is_traced_with_the_path_of_the_scope(taken):
     @tf.function

@@ -120,6 +120,7 @@ def test_words_are_turned_where_they_do_not_fit_into_their_columns(words, turned
     assert {label.get_rotation() for label in axes.get_xticklabels()} == {turned}
 
 
+@pytest.mark.slow
 def test_heatmaps_side_by_side_stay_as_wide_as_a_screen_and_leave_words_out():
     words = [f"word{number}" for number in range(60)]
     figure = plot.heatmaps(weights(4, 60, 60), words, words)
@@ -151,6 +152,7 @@ def test_nothing_overlaps_in_a_grid_of_long_words():
         assert page.y0 <= box.y0 and box.y1 <= page.y1
 
 
+@pytest.mark.slow
 def test_numbers_are_written_into_the_cells_on_request():
     axes = plot.heatmaps([[0.25, 0.75]], number_format=".1f").axes[0]
     assert texts(axes.texts) == ["0.2", "0.8"]
@@ -328,6 +330,7 @@ def steps_of(page):
     return json.loads(found[1])
 
 
+@pytest.mark.slow
 def test_a_line_goes_on_from_its_beam_where_some_beams_do_not_exist():
     """Two groups with one prefix: of four beams only the first of each group exists at first."""
     odds = np.log([[0.01, 0.01, 0.01, 0.07, 0.4, 0.3, 0.2]]).astype("float32")

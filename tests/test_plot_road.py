@@ -274,6 +274,7 @@ def test_a_row_a_layer_and_a_column_a_head():
     assert {"Keys", "Queries"} <= set(texts(figure.texts))
 
 
+@pytest.mark.slow
 def test_layers_may_have_other_numbers_of_heads():
     figure = plot.head_grid({"a": weights(3, 5, 7), "b": weights(2, 5, 7)})
     assert [axes.axison for axes in figure.axes[:6]] == [True] * 5 + [False]
@@ -300,6 +301,7 @@ def test_a_layer_is_named_by_what_its_path_alone_has(paths, names):
     assert [axes.get_ylabel() for axes in figure.axes[: len(paths)]] == names
 
 
+@pytest.mark.slow
 def test_words_stand_at_the_outer_edges_of_the_grid():
     figure = plot.head_grid(weights(2, 3, 2, 5), ["un", "chat"], WORDS)
     figure.draw_without_rendering()

@@ -40,6 +40,7 @@ def test_far_positions_are_as_exact_as_float32_angles():
     assert error[:11].max() < 2e-6
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_tokens_one_by_one_get_what_the_whole_sequence_gets():
     inputs = np.random.default_rng(0).normal(size=(2, 11, 7)).astype("float32")

@@ -30,6 +30,7 @@ def transformers(tmp_path_factory):
     return np.load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCALINGS)
 def test_a_scaling_has_the_frequencies_of_transformers(transformers, name):
     for base, part, length in theirs.CASES:

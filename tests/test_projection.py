@@ -100,6 +100,7 @@ def loaded(model, folder):
     return keras.models.load_model(folder / "model.keras")
 
 
+@pytest.mark.slow
 def test_lora_is_merged_into_files(tmp_path):
     model, tokens = model_of(), draw(B, T, D)
     dense = model.get_layer("heads").query_dense
@@ -156,6 +157,7 @@ def test_a_quantized_file_is_loaded_in_a_fresh_process(tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "output.npy"), model(tokens))
 
 
+@pytest.mark.slow
 @ignore_dense
 @pytest.mark.parametrize("mode", ["int4", "float8"])
 def test_a_quantized_model_is_loaded_from_its_file_and_from_its_weights(mode, tmp_path):
@@ -175,6 +177,7 @@ def test_a_quantized_model_is_loaded_from_its_file_and_from_its_weights(mode, tm
     np.testing.assert_array_equal(plain(tokens), other(tokens))
 
 
+@pytest.mark.slow
 @ignore_dense
 def test_weights_that_were_quantized_alone_come_back_so(tmp_path):
     quantization = pytest.importorskip("keras.quantizers")
@@ -195,6 +198,7 @@ def policies_of(layer):
     return [getattr(layer, name).dtype_policy.name for name in MAPS]
 
 
+@pytest.mark.slow
 def test_each_map_has_the_policy_of_its_name(tmp_path):
     int8 = keras.dtype_policies.QuantizedDTypePolicy("int8", "float32")
     policies = keras.dtype_policies.DTypePolicyMap("float32")
@@ -226,6 +230,7 @@ def policies_without_a_default():
     return policies
 
 
+@pytest.mark.slow
 def test_policies_of_a_map_without_a_default_come_back_from_a_file(tmp_path):
     policies = policies_without_a_default()
     model, tokens = model_of(dtype=policies), draw(B, T, D)

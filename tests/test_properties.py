@@ -37,12 +37,14 @@ def chooser(seed):
     return lambda options: options[int(rng.integers(len(options)))]
 
 
+@pytest.mark.slow
 @settings(DRAWN, max_examples=200 // SHARE)
 @given(SEEDS)
 def test_attend_equals_the_oracle_in_output_and_every_gradient(seed):
     properties.check_attend(chooser(seed))
 
 
+@pytest.mark.slow
 @settings(DRAWN, max_examples=100 // SHARE)
 @given(SEEDS)
 def test_heads_equal_the_oracle_under_any_positions_and_masks(seed):

@@ -175,6 +175,7 @@ def test_one_quantised_map_alone_is_copied():
     assert 0 < np.abs(copy(TOKENS, TOKENS) - expected).max() < 0.05
 
 
+@pytest.mark.slow
 def test_what_is_not_quantised_says_nothing_of_its_parts(tmp_path):
     h5py = pytest.importorskip("h5py")
     layer = tfattn.MultiHeadAttention(2, 3)

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 
 import tfattn
 from tests.test_multi_head import draw
@@ -16,6 +17,7 @@ def model_of_two_layers():
     return keras.Model([query, value], second)
 
 
+@pytest.mark.slow
 def test_weights_of_a_functional_model_come_by_layer_and_change_no_output():
     model = model_of_two_layers()
     before = model(INPUTS)
@@ -29,6 +31,7 @@ def test_weights_of_a_functional_model_come_by_layer_and_change_no_output():
     np.testing.assert_array_equal(before, model(INPUTS))
 
 
+@pytest.mark.slow
 def test_weights_of_a_loaded_model_are_the_same(tmp_path):
     model = model_of_two_layers()
     model.save(tmp_path / "model.keras")

@@ -222,6 +222,7 @@ def test_dropout_between_the_decoders_layers_draws_anew_at_every_token():
     assert len(np.unique(moving.round(4), axis=0)) > 20
 
 
+@pytest.mark.slow
 def test_half_precision_agrees_with_float32():
     exact, half = decoder(), decoder(dtype="mixed_float16")
     half.set_weights(exact.get_weights())

@@ -319,6 +319,7 @@ def test_the_backup_of_another_model_or_optimizer_is_refused(tmp_path):
         fit(seeded(scaled(adamax())), training.Backup(tmp_path / "scaled"), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [0, 2])
 def test_a_file_that_another_run_has_written_to_since_is_refused(tmp_path, epochs):
     stale = backup_of(tmp_path / "run.backup", epochs)

@@ -216,6 +216,7 @@ def test_matrices_of_one_head_are_read_as_those_of_several(name, groups, path):
     np.testing.assert_allclose(numpy(found), wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ANY_WIDTH)
 def test_a_single_head_has_its_matrices(name):
     layer = tfattn.MultiHeadAttention(1, D, score=ANY_WIDTH[name]())

@@ -70,6 +70,7 @@ def steps(model, source, target, max_length=None):
     return np.stack(logits, axis=1), state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CASES if case != "any cell"])
 def test_the_model_is_the_oracles_encoder_bridge_decoder_and_output(case):
     model, (source, target) = shared(case), sentences()
@@ -161,6 +162,7 @@ def test_keys_are_prepared_once_a_sentence_and_not_at_each_step():
         assert model.score.calls == 1
 
 
+@pytest.mark.slow
 def test_steps_write_their_alignments_row_by_row():
     model, (source, target) = shared(), sentences()
     [(path, wanted)] = tfattn.attention_weights(model, (source, target)).items()
@@ -201,6 +203,7 @@ def test_the_alignments_of_beams_come_with_them():
         np.testing.assert_allclose(kept[:, rank][written], wanted[written], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_unbuilt_model_encodes():
     model, (source, target) = BahdanauSeq2Seq(SOURCE, width=WIDTH, units=UNITS), sentences()
     state = model.encode(source)

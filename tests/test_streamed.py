@@ -87,6 +87,7 @@ def test_output_of_any_shape_equals_the_oracle(seed, row):
     np.testing.assert_allclose(numpy(output), expected, 1e-4, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mask, queries, keys, block",
     [
@@ -107,6 +108,7 @@ def test_a_relative_mask_of_any_lengths_and_blocks(mask, queries, keys, block):
     assert np.any(numpy(here[0])) == np.any(mask.dense(queries, keys))
 
 
+@pytest.mark.slow
 def test_three_axes():
     rules = (masks.causal(), masks.padding([5, 0]), None)
     for score, rule in zip(("scaled dot", "additive", "gaussian"), rules, strict=True):

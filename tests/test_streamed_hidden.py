@@ -39,6 +39,7 @@ def test_what_lies_under_the_mask_reaches_nothing(score):
         assert_close(run(query, *noisy, *rest), clean, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("score", ["scaled dot", "gaussian", "additive"])
 def test_what_a_query_may_not_see_changes_no_bit_of_its_output(score):
     function, parameters = scored(score, D, 2, np.random.default_rng(2))
@@ -91,6 +92,7 @@ def test_a_broken_token_reaches_the_queries_that_may_see_it_and_no_other(name):
             assert not np.any(of_key[:, :, at]) and not np.any(of_value[:, :, at])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [12, 19, 20])
 def test_the_mean_of_a_hidden_block_may_overflow(keys):
     query, key, value, _ = operands_of((1, 1, 1, 4, 2 * keys), (3, 3))
@@ -125,6 +127,7 @@ def test_a_query_that_may_see_a_broken_key_becomes_nan_and_no_other_does():
     assert np.isnan(here).any() and not np.isnan(here).all()
 
 
+@pytest.mark.slow
 def test_fully_masked_queries_pool_to_zero_with_zero_gradients():
     function, (query, key, value) = problem(29, heads=(2, 2))
     # some rows, and a whole batch row

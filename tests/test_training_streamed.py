@@ -56,6 +56,7 @@ def pulled(target, weights, *factors, smoothing=0.1, upstream=1.0, numbers=3 * V
     return graph_of_unknown_counts(*shapes, **options)(tf.constant(target, tf.int32), *inputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "count, size, numbers, smoothing, biased",
     [
@@ -88,6 +89,7 @@ def test_logits_may_be_shifted_to_where_exponentials_overflow_or_vanish(size, sh
         np.testing.assert_allclose(found, one, rtol=10 * digits, atol=digits * scale)
 
 
+@pytest.mark.slow
 def test_what_counts_for_nothing_may_hold_anything():
     target, weights, tokens, *others = arrays(1)
     clean = pulled(target, weights, tokens, *others)
@@ -210,6 +212,7 @@ def test_every_loss_is_that_of_the_logits(streams, loss, change, jit):
     assert_alike(judged(loss, change, jit_compile=jit), judged(loss, change, marked=False))
 
 
+@pytest.mark.slow
 def test_scores_that_do_not_fit_the_ids_are_refused(streams):
     said = r"MaskedCrossentropy: `y_pred` must have shape \(2, 7\), as `y_true`"
     with pytest.raises(ValueError, match=said):

@@ -79,6 +79,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_cached_steps_are_the_full_forward_pass(name):
     """So are those without caches."""
@@ -93,6 +94,7 @@ def test_cached_steps_are_the_full_forward_pass(name):
         np.testing.assert_allclose(plain, wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_half_precision_agrees_within_its_rounding():
     model = small(dtype="mixed_float16", block=with_score(tfattn.AdditiveScore(units=3)))
     source, target = sentences()
@@ -103,6 +105,7 @@ def test_half_precision_agrees_within_its_rounding():
     np.testing.assert_allclose(run(model.step, target, state), wanted, atol=0.02)
 
 
+@pytest.mark.slow
 def test_a_broken_embedding_of_padding_reaches_no_logits():
     model = small(block=pre_norm())
     for stack in (model.encoder, model.decoder):
@@ -116,6 +119,7 @@ def test_a_broken_embedding_of_padding_reaches_no_logits():
     np.testing.assert_allclose(cached, wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_broken_memory_under_the_mask_reaches_no_step():
     decoder, (source, target) = small().decoder, sentences()
     memory = np.random.default_rng(1).normal(size=(B, S, WIDTH)).astype("float32")
@@ -127,6 +131,7 @@ def test_broken_memory_under_the_mask_reaches_no_step():
         np.testing.assert_allclose(x[:, 0], wanted[:, position], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_step_changes_its_position_of_keys_and_values_and_hands_back_all_else_as_it_is():
     model, (source, target), head = small(num_layers=2), sentences(), WIDTH // HEADS
     state = model.encode(source, max_length=L)
@@ -190,6 +195,7 @@ def _specification(leaf):
     return tf.TensorSpec([None if size in (B, S, L) else size for size in leaf.shape], leaf.dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_step_computes_one_token_and_no_more_than_the_caches_hold():
     model, length = small(), 97
@@ -226,6 +232,7 @@ def test_a_search_after_lora_computes_with_it():
         np.testing.assert_allclose(scores(), after, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm_first, groups", [(False, HEADS), (True, 1)])
 def test_steps_of_a_decoder_block_are_its_call(norm_first, groups):
     attention = tfattn.MultiHeadAttention(HEADS, WIDTH // HEADS, num_key_value_heads=groups)
@@ -248,6 +255,7 @@ def test_steps_of_a_decoder_block_are_its_call(norm_first, groups):
         np.testing.assert_allclose(output[:, 0], wanted[:, t], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_more_tokens_than_there_is_room_for_are_refused():
     model, (source, target) = small(), sentences()
     state = model.encode(source, max_length=T - 1)
@@ -256,6 +264,7 @@ def test_more_tokens_than_there_is_room_for_are_refused():
         model.step(target, 0, state)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_a_position_beyond_the_caches_fails_where_no_shape_could_tell():
     model = small()

@@ -83,6 +83,7 @@ ROADS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "road", ["eager", pytest.param("unknown sizes", marks=pytest.mark.tensorflow), "xla"]
 )

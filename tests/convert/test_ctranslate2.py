@@ -231,6 +231,7 @@ def written(plain, engine, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_the_engine_itself_loads_the_folder(written, engine):
     """As its own users do it: tokens in, tokens out."""
     translator = engine.Translator(str(written))
@@ -251,6 +252,7 @@ def test_it_is_quantised(quantization, plain, written, tmp_path):
     assert before - after > 0.5 * spared * in_matrices if spared else before == after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16"])
 def test_without_quantization_weights_of_any_type_are_written_as_float32(dtype, engine, tmp_path):
     sizes = {"num_heads": 3, "hidden_dim": 7, "num_layers": 1}

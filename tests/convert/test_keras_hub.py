@@ -48,6 +48,7 @@ def test_an_encoder_computes_the_same(name, masks):
     goes_back(theirs, ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_decoder_computes_the_same(name):
     x, memory = tokens(B, T, D), tokens(B, S, 13, seed=2)
@@ -60,6 +61,7 @@ def test_a_decoder_computes_the_same(name):
     goes_back(theirs, ours)
 
 
+@pytest.mark.slow
 def test_a_decoder_without_a_memory_computes_the_same():
     x = tokens(B, T, D)
     theirs = block(keras_hub.layers.TransformerDecoder, "plain", x)

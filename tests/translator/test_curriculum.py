@@ -53,6 +53,7 @@ def phases_of(new_preset):
 SUBWORDS = data.SubwordVocabulary.from_sentences(SENTENCES, 90)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "epochs, wanted",
     [
@@ -79,6 +80,7 @@ def test_phases_follow_the_curriculum_of_the_preset(phases_of, epochs, wanted):
         assert tokens(last) == tokens(plain) and len(last) == len(plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", curriculum.KINDS)
 def test_each_kind_has_its_batches_and_its_loss(phases_of, kind):
     first, last = phases_of(SUBWORDS, 3, ((kind, 2),))
@@ -96,6 +98,7 @@ def test_each_kind_has_its_batches_and_its_loss(phases_of, kind):
     assert last.loss is training.MaskedCrossentropy
 
 
+@pytest.mark.slow
 def test_whole_words_are_not_cut(phases_of):
     phases = phases_of(data.Vocabulary.from_sentences(SENTENCES), 4)
     assert len(phases) == 2 and len({len(phase.batches) for phase in phases}) == 1
