@@ -11,6 +11,7 @@ import tfattn
 from tfattn import data
 
 PAIRS = data.toy_translation(60, seed=1)
+ROWS, LENGTH = 16, 16
 WORDS = data.Vocabulary.from_sentences([sentence for pair in PAIRS for sentence in pair])
 SIZES = {"width": 8, "dropout": 0.0, "seed": 0}
 
@@ -28,7 +29,7 @@ MODELS = {"transformer": transformer, "recurrent": recurrent}
 
 def with_weights(model):
     """The model with weights that depend on their places alone."""
-    model(next(iter(data.token_batches(PAIRS, WORDS, WORDS, 256)))[0])
+    model.build(((None, None), (None, None)))
     rng = np.random.default_rng(3)
     model.set_weights([0.3 * rng.normal(size=weight.shape) for weight in model.get_weights()])
     return model
@@ -36,11 +37,13 @@ def with_weights(model):
 
 def numbers_of(name):
     """By the name of what gave them."""
-    # Batches of several sizes and with padding, whose means and sums differ.
-    # Lengths in steps of five, for JAX compiles each shape.
-    batches = data.token_batches(PAIRS, WORDS, WORDS, 256, shuffle_seed=5, length_multiple=5)
-    judged = data.translation_batches(PAIRS, WORDS, WORDS, 17)
+    # Batches of two sizes and with padding, whose means and sums differ. All sentences are as long
+    # as the longest and all batches for training of one size, for JAX compiles each shape.
+    options = {"shuffle_seed": 5, "length_multiple": LENGTH}
+    batches = data.token_batches(PAIRS[: 3 * ROWS], WORDS, WORDS, ROWS * LENGTH, **options)
+    judged = data.translation_batches(PAIRS, WORDS, WORDS, ROWS)
     (inputs, targets) = next(iter(judged.as_numpy_iterator()))
+    assert inputs[0].shape == (ROWS, LENGTH) and len(PAIRS) % ROWS
     model = with_weights(MODELS[name]())
     model.compile(
         # Adam of Keras is another one on TensorFlow: field note 35.

@@ -392,4 +392,4 @@ MEMORY = """
 
 @pytest.mark.slow
 def test_nothing_of_the_size_of_the_square_is_held():
-    assert float(printed("-c", textwrap.dedent(MEMORY))) < 128
+    assert float(printed("-c", textwrap.dedent(MEMORY), warm=True)) < 128

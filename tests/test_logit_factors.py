@@ -58,12 +58,11 @@ def batch():
     return (source, target_in), target_out, rng.uniform(0.5, 2.0, (B, T)).astype("float32")
 
 
-def trained(model):
+def trained(model, **more):
     """A model's numbers in two steps of training and after them, and its weights."""
     loss = tfattn.MaskedCrossentropy(0.1)
-    model.compile(
-        keras.optimizers.SGD(0.3), loss, metrics=[tfattn.MaskedAccuracy()], jit_compile=False
-    )
+    options = {"metrics": [tfattn.MaskedAccuracy()], "jit_compile": False, **more}
+    model.compile(keras.optimizers.SGD(0.3), loss, **options)
     inputs, target, weights = batch()
     inputs = inputs[1] if isinstance(model, tfattn.CausalLM) else inputs
     logs = model.fit(
@@ -92,7 +91,7 @@ def without_logits(monkeypatch, streams):
     [("Transformer", {"share_embeddings": True}), ("BahdanauSeq2Seq", {}), ("CausalLM", {})],
 )
 def test_models_train_and_are_judged_without_logits(name, options, request):
-    wanted = trained(new_model(name, **options))
+    wanted = trained(new_model(name, **options), run_eagerly=True)
     request.getfixturevalue("without_logits")
     assert_alike(trained(new_model(name, **options)), wanted, 1e-4, 1e-5)
 

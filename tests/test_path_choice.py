@@ -128,7 +128,7 @@ def test_both_sides_of_a_choice_equal_the_dense_path(score, mask, bias, sides, j
             assert_close(graph(arguments, arrays), wanted)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # TensorFlow builds this graph in more than a minute
 def test_a_choice_can_be_differentiated_twice(monkeypatch, made):
     monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[1] > 8)
     function, arguments = problem(71, heads=(1, 1))

@@ -40,6 +40,7 @@ def test_a_scaling_has_the_frequencies_of_transformers(transformers, name):
         assert SCALINGS[name].magnitude == pytest.approx(magnitude)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", theirs.SCALINGS)
 def test_heads_turn_as_those_of_llama_in_transformers(transformers, name):
     positions = tfattn.RotaryPositions(scaling=SCALINGS.get(name))
@@ -47,6 +48,7 @@ def test_heads_turn_as_those_of_llama_in_transformers(transformers, name):
     np.testing.assert_allclose(found, transformers[f"turned {name}"], atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_a_relative_bias_is_that_of_t5_in_transformers(transformers, bidirectional):
     for num_buckets, max_distance in theirs.BUCKETS:

@@ -153,7 +153,7 @@ def test_a_quantized_file_is_loaded_in_a_fresh_process(tmp_path):
     model.quantize("int8")
     model.save(tmp_path / "model.keras")
     np.save(tmp_path / "tokens.npy", tokens)
-    printed("-c", FRESH, folder=tmp_path)
+    printed("-c", FRESH, folder=tmp_path, warm=True)
     np.testing.assert_array_equal(np.load(tmp_path / "output.npy"), model(tokens))
 
 

@@ -38,6 +38,7 @@ MODELS = {
         "block": PLAIN,
         "positions": tfattn.LearnedPositionalEncoding(23),
         "share_embeddings": True,
+        "num_layers": 2,
     },
     "rotary, scaled, one key head": {
         "block": within(
@@ -57,11 +58,10 @@ MODELS = {
 }
 
 
-def built(share_embeddings=False, **options):
+def built(share_embeddings=False, num_layers=1, **options):
     sizes = [len(TARGET)] if share_embeddings else [len(SOURCE), len(TARGET)]
-    model = tfattn.Transformer(
-        *sizes, num_layers=2, width=12, share_embeddings=share_embeddings, **options
-    )
+    options |= {"num_layers": num_layers, "share_embeddings": share_embeddings}
+    model = tfattn.Transformer(*sizes, width=12, **options)
     model.build_for_any()
     return randomised(model)
 
@@ -151,12 +151,13 @@ def test_keys_and_values_grow_by_a_position(exported):
     assert names == ["tokens", "keys", "values", "memory_keys", "memory_values", "memory_mask"]
     attention = model.decoder.blocks[0].self_attention
     groups, width = attention.num_key_value_heads, attention.key_dim
-    assert state[0].shape == (2, len(IDS), groups, 0, width)
-    assert state[2].shape == (2, len(IDS), groups, IDS.shape[1], width)
+    layers = len(model.decoder.blocks)
+    assert state[0].shape == (layers, len(IDS), groups, 0, width)
+    assert state[2].shape == (layers, len(IDS), groups, IDS.shape[1], width)
     tokens = np.full((len(IDS), 1), 2, "int32")
     logits, keys, _ = step.run(None, dict(zip(names, (tokens, *state), strict=True)))
     assert logits.shape == (len(IDS), len(TARGET))
-    assert keys.shape == (2, len(IDS), groups, 1, width)
+    assert keys.shape == (layers, len(IDS), groups, 1, width)
 
 
 def test_a_scaling_that_turns_keys_in_a_cache_anew_is_refused(tmp_path):

@@ -1,7 +1,6 @@
-"""The launcher of `examples/distributed`, for programs of tests, and what tests of them need."""
+"""The launcher of `examples/distributed`, and what tests of several processes need."""
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,3 @@ def needs(*packages):
     """A mark; the packages are not imported, for that takes seconds."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     return pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}")
-
-
-def launch(program, *arguments, processes):
-    """Runs a program in so many processes; each finds `HOST:PORT N K` after its arguments."""
-    address = launching.free_address()
-    command = [sys.executable, program, *map(str, arguments), address, str(processes)]
-    return launching.launch({i: [*command, str(i)] for i in range(processes)}, processes, "")

@@ -1,9 +1,11 @@
 """Trains two models for some updates, in one process or in several; each writes what it has.
 
-Run as a program: `python updates.py FOLDER` starts two processes of itself, and is the one process
-of a job of its own. A process has its backend and its peers for good once it has begun.
+Run as a program: `python updates.py FOLDER` forks two processes, which so need not import anything,
+and is the one process of a job of its own. A process has its backend and its peers for good once it
+has begun.
 """
 
+import multiprocessing
 import os
 import sys
 
@@ -138,13 +140,18 @@ def main(folder, address=None, processes=1, process=0):
         found.update(split_over_processes(folder))
         found.update(told(folder))
     np.savez(f"{folder}/{processes}.{process}.npz", **found)
+    if address:
+        import jax
+
+        jax.distributed.shutdown()  # waits for the peer, which would not outlive the first process
 
 
 if __name__ == "__main__":
-    folder, *place = sys.argv[1:]
-    if place:
-        main(folder, place[0], int(place[1]), int(place[2]))
-    else:
-        status = job.launch(__file__, folder, processes=2)
-        main(folder)
-        sys.exit(status)
+    fork, address = multiprocessing.get_context("fork"), job.launching.free_address()
+    peers = [fork.Process(target=main, args=(sys.argv[1], address, 2, i)) for i in range(2)]
+    for peer in peers:
+        peer.start()
+    for peer in peers:
+        peer.join()
+    main(sys.argv[1])
+    sys.exit(any(peer.exitcode for peer in peers))

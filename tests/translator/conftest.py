@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests import paths
 from tests.translator.command import SMALL, TOY, status, translator
 from tfattn.translator.folder import Folder
 from tfattn.translator.presets import PRESETS, Preset
@@ -71,7 +72,8 @@ def trained(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(output):
         patch.setitem(PRESETS["bahdanau"], "toy", SMALL)
         patch.chdir(folder)
-        translator("train", *TOY, "--epochs", 1)
+        with paths.dense():
+            translator("train", *TOY, "--epochs", 1)
     return Trained(folder, output.getvalue())
 
 

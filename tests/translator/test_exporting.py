@@ -16,6 +16,7 @@ from tfattn.translator.folder import Folder
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
+@pytest.mark.usefixtures("dense_path")
 def test_a_saved_model_gives_what_the_model_gives(out, loaded, capsys):
     import tensorflow as tf
 

@@ -14,6 +14,8 @@ from tfattn.translator.curriculum import KINDS
 from tfattn.translator.presets import MODELS, PRESETS
 from tfattn.translator.run import Run
 
+pytestmark = pytest.mark.usefixtures("dense_path")
+
 PAIRS = data.toy_translation(60, seed=0)
 
 
