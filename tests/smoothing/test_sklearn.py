@@ -25,6 +25,11 @@ CHECKS = [
         for estimator, check in estimator_checks_generator(NadarayaWatsonRegressor())
         if check.func.__name__.startswith(OF_THE_SEARCH)
     ),
+    *(
+        (estimator, check)
+        for estimator, check in estimator_checks_generator(NadarayaWatsonRegressor(degree=1))
+        if check.func.__name__.startswith("check_sample_weight_equivalence")
+    ),
 ]
 
 

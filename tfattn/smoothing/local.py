@@ -14,8 +14,10 @@ Array = np.ndarray
 # query, there is no line to see in it: the fit is constant along it.
 NO_SPREAD = 1e-14
 # Of the correlations of columns, whose eigenvalues sum to their number: below, the keys that count
-# lie in a plane of fewer dimensions, and nothing is known of how heights change away from it.
-FLAT = 1e-9
+# lie in a plane of fewer dimensions, and nothing is known of how heights change away from it: half
+# of the digits of such a number are rounding.
+FLAT = 1e-7
+ILL = 1e-3  # and below, the digits that are lost in differences of moments count
 # A variance that is less of the mean square about a tile's middle has lost half of its digits.
 LOST = 1e-6
 UNSEEN = 2.0**-60  # a share of the greatest of its row: not seen in a float64 sum
@@ -71,13 +73,13 @@ def fit_tile(tile: Tile, points: Points, queries: Queries, degree: int) -> Local
     x, query = points.places.x[tile.keys] - middle, query - middle
     centre, spread, covariance = _moments(tile.share, x, y, mean)
     variance = np.einsum("rdd->rd", spread)
-    lost = np.flatnonzero((variance <= LOST * np.square(centre)).any(1))
-    if len(lost) and len(y):
+    inverse, least = _inverse(spread, query - centre)
+    lost = (variance <= LOST * np.square(centre)).any(1) | (least < ILL)
+    if lost.any() and len(y):
         again = _moments_about_nearest(tile.share[lost], x, y, mean[lost])
         centre[lost], spread[lost], covariance[lost] = again
-        variance = np.einsum("rdd->rd", spread)
+        inverse[lost], _ = _inverse(spread[lost], query[lost] - centre[lost])
     away = query - centre
-    inverse = _inverse(spread, variance > NO_SPREAD * np.square(away))
     slope = inverse @ covariance
     lean = np.einsum("rde,re->rd", inverse, away)
     value = mean + np.einsum("rd,rdv->rv", away, slope)
@@ -102,26 +104,29 @@ def _moments(share: Array, x: Array, y: Array, mean: Array) -> tuple[Array, Arra
 def _moments_about_nearest(
     share: Array, x: Array, y: Array, mean: Array
 ) -> tuple[Array, Array, Array]:
-    """The same about the nearest key of each row, where no digits are lost."""
+    """The same about the nearest key of each row, then their mean, where no digits are lost."""
     greatest = share.max(axis=1, keepdims=True)
     share = np.where(share > UNSEEN * greatest, share, 0.0)
     nearest = x[np.argmax(share, axis=1)]
     x = x - nearest[:, None, :]  # (r, k, D)
+    centre = np.einsum("rk,rkd->rd", share, x)
+    x -= centre[:, None, :]
     weighted = np.swapaxes(share[:, :, None] * x, 1, 2)  # (r, D, k)
-    centre = weighted.sum(axis=2)
-    spread = weighted @ x - centre[:, :, None] * centre[:, None, :]
-    covariance = weighted @ y - centre[:, :, None] * mean[:, None, :]
+    spread = weighted @ x
+    covariance = weighted @ y - weighted.sum(axis=2)[:, :, None] * mean[:, None, :]
     return centre + nearest, spread, covariance
 
 
-def _inverse(spread: Array, seen: Array) -> Array:
+def _inverse(spread: Array, away: Array) -> tuple[Array, Array]:
     """The inverse of each matrix, 0 along the columns that are not seen, and in the directions in
-    which nothing is spread.
+    which nothing is spread; and the least eigenvalue of its correlations, `(r,)`.
     """
-    deviation = np.sqrt(np.einsum("rdd->rd", spread), where=seen, out=np.ones(seen.shape))
+    variance = np.einsum("rdd->rd", spread)
+    seen = variance > NO_SPREAD * np.square(away)
+    deviation = np.sqrt(variance, where=seen, out=np.ones(seen.shape))
     scale = np.where(seen, 1.0 / deviation, 0.0)
     values, vectors = np.linalg.eigh(scale[:, :, None] * spread * scale[:, None, :])
     known = values > FLAT
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=known)
     inverse = (vectors * inverse[:, None, :]) @ np.swapaxes(vectors, 1, 2)
-    return scale[:, :, None] * inverse * scale[:, None, :]
+    return scale[:, :, None] * inverse * scale[:, None, :], values.min(axis=1)
