@@ -112,6 +112,40 @@ def test_every_kind_of_kernel_finds_an_error_as_small_as_a_fine_grid(kernel):
     np.testing.assert_allclose(model.path[-1], model.leave_one_out().error, rtol=1e-9)
 
 
+def uneven(name):
+    """Few places, far from even, with replicates: `(x, y)`."""
+    rng = np.random.default_rng(0)
+    places = {"doses": np.array([0, 0.1, 0.3, 1, 3, 10, 30, 100]), "even": np.arange(10) / 10}[name]
+    x, heights = np.repeat(places, 12), 3 * rng.normal(size=len(places))
+    return x, np.repeat(heights, 12) + rng.normal(0, 0.5, len(x))
+
+
+@pytest.mark.parametrize("leave_out", ["point", "place"])
+@pytest.mark.parametrize(
+    "name, kernel", [("doses", "gaussian"), ("even", "boxcar"), ("doses", "tricube")]
+)
+def test_of_uneven_and_repeated_places_the_bandwidth_is_the_best_there_is(name, kernel, leave_out):
+    x, y = uneven(name)
+    model = KernelRegression(kernel, leave_out=leave_out).fit(x, y)
+    if leave_out == "place":
+        x, back = np.unique(x, return_inverse=True)
+        y = np.bincount(back, y) / np.bincount(back)
+    grid = np.geomspace(0.01, 200, 250)
+    best = min(KernelRegression(kernel, h).fit(x, y).leave_one_out().error for h in grid)
+    assert model.path[-1] <= best * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("kernel, degree", [("boxcar", 0), ("biweight", 0), ("gaussian", 1)])
+def test_in_a_plane_of_levels_the_bandwidths_are_the_best_there_are(kernel, degree):
+    rng = np.random.default_rng(1)
+    x = np.stack([np.exp(rng.normal(0, 2, 29)), np.round(rng.normal(size=29), 1)], axis=1)
+    y = np.log1p(x[:, 0]) + 3 * (x[:, 1] > 0) + rng.normal(0, 0.5, 29)
+    found = KernelRegression(kernel, degree=degree).fit(x, y).path[-1]
+    grid = [(a, b) for a in np.geomspace(0.02, 200, 17) for b in np.geomspace(0.03, 20, 17)]
+    models = (KernelRegression(kernel, h, degree=degree).fit(x, y) for h in grid)
+    assert found <= min(model.leave_one_out().error for model in models) * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("name", ["gaussian", "tricube"])
 def test_each_bandwidth_does_no_worse_than_one_and_a_map_no_worse_than_each(name):
     x, y = plane(n=80)

@@ -2,7 +2,7 @@
 
 The error has more than one minimum. On a line a grid finds the valleys and the zeros of the exact
 gradient their floors. In more dimensions a quasi-Newton method goes down from rules of thumb, from
-wider and narrower ones, and from some where one column is left out.
+wider and narrower ones, from some where one column is left out, and from the valleys of a grid.
 
 Source: leave-one-out, Wasserman, All of Nonparametric Statistics, 5.3; starts, Scott 1992;
 Silverman 1986, 3.4.2; the optimiser is SciPy's L-BFGS-B (Byrd, Lu, Nocedal, Zhu 1995).
@@ -13,21 +13,28 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
-from scipy import optimize
+from scipy import ndimage, optimize
 
 from tfattn.smoothing.kernels import Kernel
 from tfattn.smoothing.left_out import leave_one_out
 from tfattn.smoothing.points import Metric, Points
 from tfattn.smoothing.spaces import Space
-from tfattn.smoothing.tiles import nearest_distances
 
 __all__ = ["Choice", "choose", "rules_of_thumb"]
 
 Array = np.ndarray
-GRID = 40  # bandwidths tried on a line: the valleys of a few points are many and narrow
-COARSE = 24  # and of many points
-VALLEYS = 3  # whose floors are looked for
-RUNS = 6  # of the optimiser, from the best starts
+GRID = 500  # bandwidths tried on a line, at most
+# Steps of their logarithm: valleys of a few points are many and narrow, of a compact kernel most.
+FINE, MIDDLE, COARSE = 0.04, 0.15, 0.35
+SAME = 1e-9  # an error that changes by less of itself does not depend on the bandwidth
+VALLEYS, ALL_VALLEYS = 3, 8  # whose floors are looked for, of many points and of few
+NEAR = 1.1  # times the least error of a grid: a valley above it has no floor below the others
+ROUNDED = 1e-8  # distances that differ by less of themselves are one but for rounding
+STEPPED = 64  # places whose distances are all tried for a kernel without a slope
+SCANNED = 1000  # points of a grid in several columns, at most
+SCAN_PAIRS = 4e6  # of points, that all of such a grid may take
+FEWEST_SCANNED = 100  # no grid of fewer points tells the valleys
+RUNS = 12  # of the optimiser, from the best starts
 FEW_RUNS = 4  # where they are of a sample
 CLOSE = 0.4  # starts with logarithms of bandwidths that differ by less are one
 SCREENED = 1000  # points by which starts are compared where there are many more
@@ -130,17 +137,32 @@ def _on_a_line(search: _Search, kernel: Kernel) -> None:
     places = np.unique(x)
     if len(places) < 2:
         return
-    gaps = nearest_distances(places, places, np.arange(len(places)))
-    narrow = 0.2 * np.median(gaps) * (5.0 if np.isfinite(kernel.support) else 1.0)
-    grid = np.linspace(np.log(narrow), np.log(10.0), GRID if len(points) <= 500 else COARSE)
-    far = np.arange(np.log(10.0), np.log(10.0 * search.space.extent), np.log(2.0))
-    grid = np.unique(np.concatenate([grid, far, scott, silverman]))
+    compact, many = np.isfinite(kernel.support), len(points) > 500
+    if not kernel.smooth and len(places) <= STEPPED:
+        # The error changes at the distances of places alone.
+        distances = np.unique(np.abs(np.subtract.outer(places, places)))[1:] / kernel.support
+        distances = distances[np.diff(distances, prepend=0.0) > ROUNDED * distances]
+        edges = np.log(np.concatenate([[0.5 * distances[0]], distances, [2.0 * distances[-1]]]))
+        for log in 0.5 * (edges[1:] + edges[:-1]):
+            search.error(log)
+        return
+    # Below, a compact kernel sees no other place.
+    low = np.log(np.diff(places).min()) - (np.log(kernel.support) if compact else 1.5)
+    high = np.log(10.0 * search.space.extent)
+    step = COARSE if many else FINE if compact else MIDDLE
+    grid = np.linspace(low - 0.1, high, min(int((high - low) / step) + 2, GRID))
+    grid = np.unique(np.concatenate([grid, scott, silverman]))
     errors = [search.error(log) for log in grid]
-    for here in _valleys(errors)[:VALLEYS]:
+    while not compact and abs(errors[1] - errors[0]) > SAME * errors[0] and len(grid) < GRID:
+        grid = np.concatenate([[grid[0] - step], grid])
+        errors.insert(0, search.error(grid[0]))
+    best = min(errors)
+    valleys = [here for here in _valleys(errors) if errors[here] <= NEAR * best]
+    for here in valleys[: VALLEYS if many else ALL_VALLEYS]:
         low, high = grid[max(here - 1, 0)], grid[min(here + 1, len(grid) - 1)]
         if here == len(grid) - 1:
             search.error(np.log(search.space.widest))
-        elif kernel.smooth and np.isinf(kernel.support):
+        elif kernel.smooth and not compact:
             _floor(search, low, high)
         else:
             _zoom(search, kernel, low, high)
@@ -185,6 +207,7 @@ def _in_space(search: _Search, kernel: Kernel, degree: int) -> None:
     starts = [
         (scout.error(vector), vector) for vector in _starts(points, kernel, simple, 1 / widen)
     ]
+    starts += _scanned(scout)
     first, *others = starts
     others.sort(key=lambda pair: pair[0])
     exact = len(scout.points) == len(points)
@@ -205,6 +228,28 @@ def _in_space(search: _Search, kernel: Kernel, degree: int) -> None:
         vector = vector.copy()
         vector[: simple.free] += 0.0 if exact else np.log(widen)
         _descend(search, kernel, _with_rest(vector, simple, space))
+
+
+def _scanned(search: _Search) -> list[tuple[float, Array]]:
+    """The valleys of a grid over all that is free, as pairs of error and vector."""
+    space, x = search.space, search.points.places.x
+    free = space.free + len(space.counts)
+    count = min(SCANNED, SCAN_PAIRS / len(search.points) ** 2)
+    size = int(count ** (1.0 / free))
+    if count < FEWEST_SCANNED or size < 3:
+        return []
+    narrow = np.array([np.diff(np.unique(column)).min(initial=np.inf) for column in x.T])
+    narrow = np.log(np.where(np.isfinite(narrow), narrow, 1.0)) - 1.0
+    if space.kind == "one":
+        narrow = narrow[:1].clip(max=narrow.min()) if len(narrow) else narrow
+    axes = [np.linspace(low, np.log(10.0 * space.extent), size) for low in narrow]
+    shares = np.linspace(0.0, 1.0, size + 1)[1:]
+    axes += [np.log(shares**2 / (1.0 + 1e-7 - shares**2)) for _ in space.counts]
+    low, high = np.array(space.bounds).T
+    vectors = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).clip(low, high)
+    errors = np.apply_along_axis(search.error, -1, vectors)
+    valleys = errors <= ndimage.minimum_filter(errors, 3, mode="nearest")
+    return list(zip(errors[valleys], vectors[valleys], strict=True))
 
 
 def _apart(vectors: list[Array]) -> list[Array]:
@@ -282,7 +327,27 @@ def _descend(search: _Search, kernel: Kernel, vector: Array) -> None:
         vector = result.x
     else:
         search.error(vector)
-    jumps = not kernel.smooth or (np.isfinite(kernel.support) and len(vector) <= POLISHED)
-    if jumps and len(vector):
+    if not len(vector) or np.isinf(kernel.support) and kernel.smooth:
+        return
+    if not kernel.smooth:
+        _walk(search, vector)
+    elif len(vector) <= POLISHED:
         limit = {"maxfev": 60 * len(vector), "xatol": 1e-4, "fatol": 1e-10, "adaptive": True}
         optimize.minimize(search.error, vector, method="Nelder-Mead", bounds=bounds, options=limit)
+
+
+def _walk(search: _Search, vector: Array) -> None:
+    """Along one number after the other, in shorter and shorter steps, over steps of the error."""
+    low, high = np.array(search.space.bounds).T
+    reach, best = 2.0, search.error(vector)
+    while reach > 1e-2:
+        before = best
+        for column in range(len(vector)):
+            for away in reach * np.linspace(-1.0, 1.0, 11):
+                other = vector.copy()
+                other[column] = np.clip(other[column] + away, low[column], high[column])
+                error = search.error(other)
+                if error < best:
+                    best, found = error, other
+            vector = found if best < before else vector
+        reach *= 1.0 if best < before else 0.4

@@ -212,7 +212,8 @@ def _shares(
 def _nearest(squared: Array, weight: Array) -> Array:
     """The weights of the keys that are the nearest of their row; a row of inf has none."""
     least = squared.min(axis=1, keepdims=True)
-    return np.where((squared == least) & np.isfinite(least), weight, 0.0)
+    # Even places are as far apart but for rounding.
+    return np.where((squared <= least * (1.0 + 1e-9)) & np.isfinite(least), weight, 0.0)
 
 
 def _slices(
