@@ -38,6 +38,10 @@ class _Regression(KernelRegression):
 
     _who, _x = WHO, "X"
 
+    def deviation(self, x: ArrayLike) -> np.ndarray:
+        """The root of the variance, which may leave float64 where its root does not."""
+        return self._shaped(np.sqrt(self._scaled_variance(x)) * self.y_scale)
+
 
 class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Nadaraya–Watson or local linear regression that chooses its own bandwidth.
@@ -124,8 +128,7 @@ class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         neighbours = self.regression_.effective_neighbours(X)
         # Without a neighbour the value is said by `empty`, and has no weights.
         own = np.divide(1.0, neighbours, out=np.zeros_like(neighbours), where=neighbours > 0)
-        variance = self.regression_.variance(X)
-        return value, np.sqrt((variance.T * (1.0 + own)).T)
+        return value, (self.regression_.deviation(X).T * np.sqrt(1.0 + own)).T
 
     def bands(self, X: ArrayLike, level: float = 0.95, **options: Any) -> Band:
         """A pointwise confidence band, see `KernelRegression.bands`."""

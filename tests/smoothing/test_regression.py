@@ -114,6 +114,55 @@ def test_leave_one_out_is_that_of_the_oracle(name, degree):
     np.testing.assert_allclose(found.r2, 1 - wanted / y.var(), rtol=1e-8)
 
 
+@pytest.mark.parametrize("name", ["boxcar", "epanechnikov", "gaussian"])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_mean_lies_between_the_least_and_the_greatest_height_that_it_weighs(name, columns):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 5, (201, columns))
+    y = np.stack([x[:, 0] > 2.5, 0.1 * (x[:, 0] > 1)], axis=1).astype(float)
+    model = KernelRegression(name, bandwidth=0.3).fit(x, y)
+    value = model.predict(x)
+    # In tails of a Gaussian weights underflow.
+    seen = (model.weights(x) > 0)[:, :, None] | (name == "gaussian")
+    low, high = np.where(seen, y, np.inf).min(1), np.where(seen, y, -np.inf).max(1)
+    assert ((low <= value) & (value <= high)).all()
+    left_out = model.leave_one_out().predictions
+    assert ((y.min(0) <= left_out) & (left_out <= y.max(0))).all()
+    assert (model.variance(x) >= 0).all()
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.3, 7.0])
+def test_a_boxcar_sees_keys_at_its_very_edge(scale):
+    x, y = np.arange(13) * scale, np.arange(13.0) ** 2
+    wanted = [y[max(i - 1, 0) : i + 2].mean() for i in range(13)]
+    np.testing.assert_allclose(KernelRegression("boxcar", scale).fit(x, y).predict(x), wanted)
+
+
+def test_of_places_that_are_as_near_but_for_rounding_all_count():
+    x, y = np.arange(9) / 10, np.arange(9.0) ** 2
+    model = KernelRegression("epanechnikov", bandwidth=0.01).fit(x, y)
+    wanted = [1.0, *((y[:-2] + y[2:]) / 2), y[-2]]
+    np.testing.assert_allclose(model.leave_one_out().predictions, wanted)
+
+
+@pytest.mark.parametrize("of_x, of_y", [(1.0, 1e155), (1e-305, 1e300), (1e305, 1e-170)])
+@pytest.mark.parametrize("degree", [0, 1])
+def test_scales_go_as_far_as_float64(of_x, of_y, degree):
+    x, y = line(n=23)
+    near = KernelRegression(degree=degree).fit(x, y)
+    far = KernelRegression(degree=degree).fit(x * of_x, y * of_y)
+    np.testing.assert_allclose(far.current_bandwidth() / of_x, near.current_bandwidth(), rtol=1e-6)
+    np.testing.assert_allclose(far.predict(x * of_x) / of_y, near.predict(x), rtol=1e-6)
+    np.testing.assert_allclose(far.leave_one_out().r2, near.leave_one_out().r2, rtol=1e-6)
+    for ours, wanted in zip(far.bands(x * of_x), near.bands(x), strict=True):
+        np.testing.assert_allclose(ours / of_y, wanted, rtol=1e-6)
+    with np.errstate(over="ignore"):  # where float64 ends, inf
+        wanted = near.variance(x) * of_y * of_y
+        np.testing.assert_allclose(far.variance(x * of_x), wanted, rtol=1e-6, atol=1e-300)
+        slope = near.derivative(x) * (of_y / of_x)
+    np.testing.assert_allclose(far.derivative(x * of_x), slope, rtol=1e-6, atol=1e-300)
+
+
 # Sums over boxes, and over the keys that are near, against those over all pairs.
 
 

@@ -51,6 +51,9 @@ class KernelRegression:
 
         prediction(x) = Σ_i K(‖(x − x_i) / h‖) y_i / Σ_i K(‖(x − x_i) / h‖)
 
+    A local constant lies between the least and the greatest y, to the last digit: a mean of zeros
+    and ones is a probability. A local line may leave that range.
+
     `fit` chooses the bandwidth of the least leave-one-out error, to convergence and from several
     starts. x and y are shifted and scaled inside, so units and offsets change no fit. Memory grows
     with the points and queries, never with their pairs. Time grows with the pairs that a kernel
@@ -165,6 +168,7 @@ class KernelRegression:
         heights = (y - self.y_centre) / self.y_scale
         counts = self.frame.counts
         self.points = sorted_points(scaled, codes, heights, weight, counts)
+        self.heights = y[self.points.order]
         if self.bandwidth is not None:
             self.chosen, self.path = self.frame.metric(self._who, self.bandwidth), []
             return
@@ -181,7 +185,7 @@ class KernelRegression:
         begin = None if start is None else self._start(start)
         choice = choose(self.kernel, seen, self.degree, self.metric, self._sees_nearest, begin)
         self.chosen = choice.metric
-        self.path = [error * self.y_scale**2 for error in choice.path]
+        self.path = [self._squared(error) for error in choice.path]
 
     def current_bandwidth(self) -> Array | tuple[Array, Array]:
         """The bandwidth in use, in the units of x, as `bandwidth` takes it: a number, one a column,
@@ -196,7 +200,8 @@ class KernelRegression:
     def predict(self, x: ArrayLike) -> Array:
         """`(M, V)`, or `(M,)` where y was a vector."""
         queries, back = self._queries(x)
-        return self._shaped(self._in_units(self._smooth(self.points, queries))[back])
+        value = self._in_units(self._smooth(self.points, queries))
+        return self._shaped(self._within(value, queries)[back])
 
     @one_blas_thread
     def derivative(self, x: ArrayLike) -> Array:
@@ -215,7 +220,10 @@ class KernelRegression:
                 slope[tile.rows] = self.chosen.map @ _slope_of_constant(tile, self.points, fit)
             if self.empty == "nan":
                 slope[tile.rows][tile.empty] = np.nan
-        slope *= self.y_scale / self.frame.spread[:, None]
+        # By roots: the ratio may leave float64 where the slope does not.
+        root = np.sqrt(self.y_scale) / np.sqrt(self.frame.spread[:, None])
+        with np.errstate(over="ignore"):
+            slope = slope * root * root
         return slope[back][..., 0] if self.is_flat else slope[back]
 
     @one_blas_thread
@@ -255,15 +263,15 @@ class KernelRegression:
         value = left_out.predictions(
             self.kernel, self.chosen, points, self.degree, self._sees_nearest
         )
-        residuals = (points.y - value) * self.y_scale
+        residuals, rows = points.y - value, np.arange(len(points))
         weight = points.weights[:, None] / points.weights.sum() / points.y.shape[1]
         error = float(np.sum(weight * residuals**2))
-        spread = float(np.sum(weight * ((points.y - points.mean()) * self.y_scale) ** 2))
+        spread = float(np.sum(weight * (points.y - points.mean()) ** 2))
         back = np.argsort(points.order)
         return LeaveOneOut(
-            self._shaped(self._in_units(value)[back]),
-            self._shaped(residuals[back]),
-            error,
+            self._shaped(self._within(self._in_units(value), points.places, rows)[back]),
+            self._shaped(residuals[back] * self.y_scale),
+            self._squared(error),
             1.0 - error / spread if spread > 0 else float("nan"),
         )
 
@@ -275,9 +283,12 @@ class KernelRegression:
         1 + Σ weights², which is what leaving out adds to its mean.
         Source: Fan, Yao 1998, with residuals that are left out.
         """
+        return self._shaped(self._squared(self._scaled_variance(x)))
+
+    def _scaled_variance(self, x: ArrayLike) -> Array:
         queries, back = self._queries(x)
         noise = dataclasses.replace(self.points, y=self._noise() ** 2)
-        return self._shaped(self._smooth(noise, queries, 0)[back] * self.y_scale**2)
+        return self._smooth(noise, queries, 0)[back]
 
     @one_blas_thread
     def bands(
@@ -306,7 +317,7 @@ class KernelRegression:
         _checks.positive_int(self._who, "replicas", replicas)
         seed = _checks.seed(self._who, seed)
         queries, back = self._queries(x)
-        value = self._in_units(self._smooth(self.points, queries))
+        value = self._within(self._in_units(self._smooth(self.points, queries)), queries)
         noise, squares = self._noise(), self._squared_weights(queries)[:, None]
         if method == "asymptotic":
             spread = self._smooth(dataclasses.replace(self.points, y=noise**2), queries, 0)
@@ -364,7 +375,8 @@ class KernelRegression:
             value, rows = fast.value, np.flatnonzero(~fast.good)
         for tile, fit in self._fits(queries.take(rows), points=points, degree=degree):
             value[rows[tile.rows]] = fit.value
-        return value
+        # Of squares no mean is negative.
+        return value if degree else np.clip(value, points.y.min(axis=0), points.y.max(axis=0))
 
     def _fits(
         self,
@@ -418,6 +430,31 @@ class KernelRegression:
     @property
     def _sees_nearest(self) -> bool:
         return self.empty == "nearest"
+
+    def _within(self, value: Array, queries: Queries, left: Array | None = None) -> Array:
+        """Means, no less than the least and no more than the greatest height that each weighs:
+        rounding may have put them outside. A local line may leave that range, and is left as it is.
+        """
+        if self.degree:
+            return value
+        low, high = (np.full(value.shape, end(self.heights, 0)) for end in (np.min, np.max))
+        # Kernels without end weigh all heights. In large planes to look for ends would take longer
+        # than the means.
+        if np.isfinite(self.kernel.support) and not near.pays(self.points, queries):
+            for tile in tiles(
+                self.kernel, self.chosen, self.points, queries, left, nearest=self._sees_nearest
+            ):
+                heights = self.heights[tile.keys]
+                some = tile.share.any(axis=1)
+                seen = (tile.share[some] > 0)[:, :, None]
+                low[tile.rows][some] = np.where(seen, heights, np.inf).min(axis=1)
+                high[tile.rows][some] = np.where(seen, heights, -np.inf).max(axis=1)
+        return np.clip(value, low, high)
+
+    def _squared(self, value: Array | float) -> Array | float:
+        """Squares of heights in their units; inf where float64 ends."""
+        with np.errstate(over="ignore"):
+            return value * np.float64(self.y_scale) * self.y_scale
 
     def _in_units(self, value: Array) -> Array:
         return value * self.y_scale + self.y_centre

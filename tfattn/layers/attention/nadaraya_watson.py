@@ -26,7 +26,10 @@ class NadarayaWatson(NamedAttention):
 
     Computed in log space: a query far from every key still gets finite weights that sum to 1. A
     kernel of compact support (see `tfattn.kernels.support`) gives 0 where no key lies within a
-    bandwidth.
+    bandwidth. A mean lies between the least and the greatest value that it weighs, but for the last
+    digit: a layer's sums may round past an end, so of zeros and ones clip it before √(p · (1 − p)).
+    `tfattn.smoothing.KernelRegression` keeps to the range, but for its local lines, which may leave
+    it.
 
     Args:
         kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function from squared
