@@ -5,7 +5,7 @@ In pipelines, searches and cross-validation. Needs scikit-learn: `pip install "t
 
 import datetime
 import numbers
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ WHO = "NadarayaWatsonRegressor"
 _NO_NUMBERS = (
     str,
     bytes,
+    complex,
     datetime.date,
     datetime.timedelta,
     np.datetime64,
@@ -172,12 +173,13 @@ class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             categories = self.categories_
         of_y = {"multi_output": True, "y_numeric": True} if fitting else {}
         options = {"dtype": "float64", "ensure_all_finite": False, **of_y}
-        names = _names(X)
+        names, X = _names(X), _plain(X, categories)
         if not categories:
             _check_numbers(X, names)
             return validate_data(self, X, reset=bool(fitting), **fitting, **options)
         validate_data(self, X, reset=bool(fitting), skip_check_array=True)
-        table = check_array(X, dtype=object, copy=True, ensure_all_finite=False)
+        # A copy of one's own: what pandas gives out may be read only.
+        table = np.array(check_array(X, dtype=object, ensure_all_finite=False))
         for column, known in categories.items():
             _check_categories(table[:, column], column, names)
             if fitting:
@@ -219,6 +221,23 @@ def _names(X: ArrayLike) -> list[str] | None:
     return [str(name) for name in X.columns] if hasattr(X, "columns") else None
 
 
+def _plain(X: ArrayLike, categories: Container[int]) -> ArrayLike:
+    """A data frame whose sparse and nullable columns are NumPy's, missing ones NaN; these dtypes
+    do not survive every mix with others.
+    """
+    kinds = X.dtypes if hasattr(X, "iloc") and hasattr(X, "columns") else ()
+    own = [
+        column
+        for column, kind in enumerate(kinds)
+        if not isinstance(kind, np.dtype) and kind.kind in "biuf"
+    ]
+    X = X.copy(deep=False) if own else X
+    for column in own:
+        dtype = object if column in categories else "float64"  # an id may have more digits
+        X.isetitem(column, X.iloc[:, column].to_numpy(dtype, na_value=np.nan))
+    return X
+
+
 def _check_numbers(X: ArrayLike, names: list[str] | None) -> None:
     """No words and no dates, which NumPy would read as numbers."""
     if getattr(getattr(X, "dtype", None), "kind", "O") in "biufc":
@@ -230,7 +249,8 @@ def _check_numbers(X: ArrayLike, names: list[str] | None) -> None:
         if values.dtype.kind in "biufc":
             continue
         for row, value in enumerate(values):
-            if isinstance(value, _NO_NUMBERS):
+            of_pandas = type(value).__module__.startswith("pandas")  # periods, intervals, NA
+            if of_pandas or isinstance(value, _NO_NUMBERS):
                 raise ValueError(
                     f"{WHO}: `X` must hold numbers where a column is not categorical. "
                     f"Received: X={value!r} {arrays.at(row, column, names)}"

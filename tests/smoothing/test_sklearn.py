@@ -123,6 +123,83 @@ def test_what_is_no_number_is_named_with_its_row_and_column(categorical, X, expe
         NadarayaWatsonRegressor(categorical=categorical).fit(X, np.arange(4.0))
 
 
+# By dtype, eight values of two levels; True where they are categories without being named.
+KINDS = {
+    "float64": (np.float64, False),
+    "float16": (np.float16, False),
+    "int64": (np.int64, False),
+    "bool": (bool, False),
+    "numbers as objects": (object, False),
+    "Int64": ("Int64", False),
+    "boolean": ("boolean", False),
+    "sparse": (pandas.SparseDtype(float, fill_value=np.nan), False),
+    "str": ("str", None),
+    "string": ("string", None),
+    "words as objects": (object, None),
+    "category of words": ("category", True),
+    "category of bools": ("category", True),
+    "category of both": ("category", True),
+}
+
+
+def column_of(kind):
+    levels = [0, 1]
+    if "str" in kind or "words" in kind:
+        levels = ["a", "b"]
+    elif "bool" in kind:
+        levels = [False, True]
+    elif "both" in kind:
+        levels = [1, "a"]
+    return pandas.Series(levels * 4, dtype=object).astype(KINDS[kind][0])
+
+
+@pytest.mark.parametrize("second", [None, *KINDS])
+def test_a_frame_of_any_dtypes_is_fitted_and_predicts(second):
+    # Both levels are known apart, so each row has the y of its level, whatever its dtype.
+    y = np.tile([2.0, 5.0], 4)
+    for first in KINDS:
+        kinds = [first] if second is None else [first, second]
+        frame = pandas.DataFrame({f"c{i}": column_of(kind) for i, kind in enumerate(kinds)})
+        before = frame.copy()
+        named = [c for c, kind in zip(frame, kinds, strict=True) if KINDS[kind][1] is not False]
+        for categorical in ([], list(frame)) if not named else (named, list(frame)):
+            by_dtype = categorical == named and all(KINDS[k][1] is not None for k in kinds)
+            bandwidth = [0.0 if column in categorical else 0.05 for column in frame]
+            estimator = NadarayaWatsonRegressor(
+                bandwidth=bandwidth, categorical="from_dtype" if by_dtype else categorical
+            )
+            found = estimator.fit(frame, y).predict(frame.iloc[::-1])
+            np.testing.assert_allclose(found, y[::-1], err_msg=f"{kinds} {categorical}")
+        pandas.testing.assert_frame_equal(frame, before)
+
+
+@pytest.mark.parametrize(
+    "column, expected, shown",
+    [
+        (pandas.array([1, None, 3, 4], "Int64"), "be finite", "NaN at row 1"),
+        (pandas.array([True, None, True, True], "boolean"), "be finite", "NaN at row 1"),
+        (pandas.arrays.SparseArray([1.0, np.nan, 3.0, 4.0]), "be finite", "NaN at row 1"),
+        (np.array([1, pandas.NA, 3, 4], object), NUMBERS, "<NA> at row 1"),
+        (pandas.period_range("2020", periods=4), NUMBERS, "Period.* at row 0"),
+        (pandas.interval_range(0, 4), NUMBERS, "Interval.* at row 0"),
+        (np.array([1.0, 2j, 3.0, 4.0], object), NUMBERS, "2j at row 1"),
+    ],
+)
+def test_what_is_no_number_beside_categories_is_named_too(column, expected, shown):
+    frame = pandas.DataFrame({"x": column, "colour": pandas.Categorical(COLOURS)})
+    for mixed in (frame, frame[["x"]]):
+        with pytest.raises(ValueError, match=f"{expected}. Received: X={shown}, column 'x'$"):
+            NadarayaWatsonRegressor().fit(mixed, np.arange(4.0))
+
+
+def test_ids_with_more_digits_than_floats_are_kept_apart():
+    ids = pandas.array([2**60, 2**60 + 1] * 2, "Int64")
+    estimator = NadarayaWatsonRegressor(categorical=["id"], bandwidth=[0.0])
+    frame = pandas.DataFrame({"id": ids})
+    found = estimator.fit(frame, [1.0, 2.0] * 2).predict(frame)
+    np.testing.assert_allclose(found, [1.0, 2.0] * 2)
+
+
 def test_categories_of_numbers_and_words_together_are_kept_apart():
     values = [1, "a", True, 2.5, "b", "a"]  # True is the number 1
     frame = frame_of(np.array(values, object))
