@@ -79,8 +79,8 @@ figure
 # How sure?
 # ---------
 # A prediction is a mean, and a mean has a standard error. The band would hold the mean curve in 95
-# of 100 draws of the data, at each place by itself. It is wide where few points count. What
-# smoothing bends is not in it: see the tops and the bottom of the curve.
+# of 100 draws of the data, at each place by itself. It is wide where few points count. Smoothing
+# flattens tops and ends, so the band is that of a local quadratic fit, which follows them.
 band = model.bands(asked, level=0.95)
 covered = float(np.mean((band.low <= truth) & (truth <= band.high)))
 left_out = model.leave_one_out()

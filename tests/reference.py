@@ -6,6 +6,7 @@ attend.
 """
 
 import numpy as np
+from scipy import special
 
 
 def softmax(scores, mask=None):
@@ -452,6 +453,33 @@ def left_out_error(x, y, bandwidth, kernel="gaussian", degree=0):
             for i, keep in enumerate(others)
         ]
     )
+
+
+def robust_band(query, x, y, bandwidth, kernel="gaussian", level=0.95):
+    """The ends of the band of the local quadratic fit at each query, `(M,)` each."""
+
+    def kernel_weights(place, x):
+        return KERNELS[kernel](np.linalg.norm((x - place) / bandwidth, axis=1))
+
+    def quadratic(place, x):  # what each height weighs in the fit at one place
+        away, root = (x - place) / bandwidth, np.sqrt(kernel_weights(place, x))
+        squares = [a * b for i, a in enumerate(away.T) for b in away.T[i:]]
+        columns = np.column_stack([np.ones(len(x)), away, *squares])
+        return np.linalg.pinv(columns * root[:, None])[0] * root
+
+    noise = []
+    for i in range(len(x)):
+        others = np.arange(len(x)) != i
+        weights = quadratic(x[i], x[others])
+        noise.append((y[i] - weights @ y[others]) ** 2 / (1 + weights @ weights))
+    ends = []
+    for place in query:
+        weights, shares = quadratic(place, x), kernel_weights(place, x)
+        shares = shares / shares.sum()
+        student = special.stdtrit(1 / (shares @ shares), 0.5 + level / 2)
+        step = student * np.sqrt((shares @ noise) * (weights @ weights))
+        ends.append(weights @ y + np.array([-step, step]))
+    return np.transpose(ends)
 
 
 # Rules of decoding. Each takes the scores of the next token, `(V,)`, and what is written before it,

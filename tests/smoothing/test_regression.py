@@ -355,7 +355,7 @@ def test_a_query_without_neighbours_gets_what_was_chosen(empty, wanted, columns,
     np.testing.assert_array_equal(model.derivative(far), slope)
     assert model.weights(far).sum() == (empty == "nearest")
     np.testing.assert_allclose(model.effective_neighbours(far), [float(empty == "nearest")])
-    for method in ("asymptotic", "bootstrap"):
+    for method in ("robust", "asymptotic", "bootstrap"):
         band = model.bands(far, method=method, replicas=5, seed=0)
         assert np.isnan(band.low[0]) == np.isnan(band.high[0]) == (empty != "nearest")
 
@@ -512,6 +512,44 @@ def test_a_band_holds_the_curve_about_as_often_as_it_says(method):
         assert (band.low < band.value).all() and (band.value < band.high).all()
         held.append((band.low <= truth) & (truth <= band.high))
     assert 0.83 < np.mean(held) < 0.95
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("name", ["gaussian", "epanechnikov"])
+def test_a_robust_band_is_that_of_the_oracle(name, columns):
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(0, 1, (47, columns)), rng.normal(size=47)
+    asked, bandwidth = rng.uniform(0, 1, (7, columns)), {1: 0.3, 2: [0.7, 1.1]}[columns]
+    wanted = reference.robust_band(asked, x, y, bandwidth, name, level=0.9)
+    for degree in (0, 1):
+        model = KernelRegression(name, bandwidth, degree=degree).fit(x, y + 1e3)
+        band = model.bands(asked, 0.9)
+        np.testing.assert_allclose(np.subtract(band[1:], 1e3), wanted, rtol=1e-7)
+        np.testing.assert_array_equal(band.value, model.predict(asked))
+
+
+# The ends of the data, where a local constant is most biased, and places where the curve bends.
+NAMED = np.array([0.0, 0.25, 1.0, 1.57, 2.5, 3.5, 4.75, 5.0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("growth", [0.0, 0.2])
+def test_a_band_holds_the_curve_where_smoothing_bends_it(growth, degree):
+    rng = np.random.default_rng(1)
+    held = {"robust": [], "asymptotic": []}
+    for _ in range(12):
+        x = rng.uniform(0, 5, (200, 1))
+        noise = rng.normal(size=(200, 25)) * np.where(growth, 0.1 + growth * x, 0.5)
+        y = 2 * np.sin(x) + x**0.8 + noise
+        model = KernelRegression(degree=degree).fit(x, y, start=0.2)
+        truth = (2 * np.sin(NAMED) + NAMED**0.8)[:, None]
+        for method, hits in held.items():
+            band = model.bands(NAMED, method=method)
+            hits.append((band.low <= truth) & (truth <= band.high))
+    covered = {method: np.mean(hits, axis=(0, 2)) for method, hits in held.items()}
+    assert (covered["robust"] >= 0.9).all()
+    assert covered["asymptotic"].min() < 0.9
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import numpy as np
 from tfattn.smoothing.points import Points, Queries
 from tfattn.smoothing.tiles import Tile
 
-__all__ = ["LocalFit", "fit_tile"]
+__all__ = ["LocalFit", "fit_tile", "quadratic_weights"]
 
 Array = np.ndarray
 # Where the keys that count are spread along a column by less than 1e-7 of their distance from the
@@ -84,6 +84,19 @@ def fit_tile(tile: Tile, points: Points, queries: Queries, degree: int) -> Local
     lean = np.einsum("rde,re->rd", inverse, away)
     value = mean + np.einsum("rd,rdv->rv", away, slope)
     return LocalFit(value, mean, slope, centre, lean, x)
+
+
+def quadratic_weights(tile: Tile) -> Array:
+    """`(r, k)`: how much each height counts in the local quadratic fit of each row."""
+    away = tile.key_u - tile.query_u[:, None, :]  # (r, k, D)
+    first, second = np.triu_indices(away.shape[2])
+    terms = np.concatenate([away, away[..., first] * away[..., second]], axis=2)  # 0 at the query
+    centre = np.einsum("rk,rkf->rf", tile.share, terms)
+    terms -= centre[:, None, :]
+    spread = np.swapaxes(tile.share[:, :, None] * terms, 1, 2) @ terms
+    inverse, _ = _inverse(spread, centre)
+    lean = -np.einsum("rfg,rg->rf", inverse, centre)
+    return tile.share * (1.0 + np.einsum("rkf,rf->rk", terms, lean))
 
 
 def _moments(share: Array, x: Array, y: Array, mean: Array) -> tuple[Array, Array, Array]:

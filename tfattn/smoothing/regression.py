@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from tfattn import _checks
 from tfattn.smoothing import arrays, kernels, left_out, line, near
 from tfattn.smoothing.frame import Frame, has_matrix
-from tfattn.smoothing.local import LocalFit, fit_tile
+from tfattn.smoothing.local import LocalFit, fit_tile, quadratic_weights
 from tfattn.smoothing.points import Metric, Points, Queries, merged, sorted_points
 from tfattn.smoothing.threads import one_blas_thread
 from tfattn.smoothing.tiles import Tile, tiles
@@ -295,40 +295,79 @@ class KernelRegression:
         self,
         x: ArrayLike,
         level: float = 0.95,
-        method: str = "asymptotic",
+        method: str = "robust",
         replicas: int = 200,
         seed: int | None = None,
     ) -> Band:
-        """A band about each prediction, that would hold the mean curve with that probability.
+        """A band at each x, that holds the mean curve with that probability.
 
-        Pointwise, and of the curve, not of new points. What smoothing bends (the bias) is not in
-        it. NaN where a query has no neighbour and `empty` is not "nearest".
+        Pointwise, and of the curve, not of new points. NaN where a query has no neighbour and
+        `empty` is not "nearest".
 
         Args:
             level: in (0, 1).
-            method: "asymptotic", value ± z · √(variance · Σ weights²); or "bootstrap", quantiles of
-                smoothed residuals with random signs, which follow a variance that changes.
+            method: "robust", the local quadratic fit with the same bandwidth, which bends less
+                than the prediction, ± t · √(variance · Σ weights²) of that fit. Where the
+                prediction is biased, at an end of the data say, it may lie outside of this band.
+                The others are of the smoothed curve, without what smoothing bends, and hold the
+                curve itself less often: "asymptotic", value ± z · √(variance · Σ weights²); and
+                "bootstrap", quantiles of smoothed residuals with random signs.
             replicas: positive int, of the bootstrap.   seed: int, of its signs.
-        Source: Härdle 1990, 4.2; wild bootstrap, Wu 1986; Liu 1988.
+        Source: robust, Calonico, Cattaneo, Farrell 2018; Härdle 1990, 4.2; wild bootstrap, Wu
+        1986; Liu 1988.
         """
         if not isinstance(level, numbers.Real) or not 0.0 < level < 1.0:
             _checks.fail(self._who, "level", "be a number between 0 and 1", level)
-        self._one_of("method", method, ("asymptotic", "bootstrap"))
+        self._one_of("method", method, ("robust", "asymptotic", "bootstrap"))
         _checks.positive_int(self._who, "replicas", replicas)
         seed = _checks.seed(self._who, seed)
         queries, back = self._queries(x)
         value = self._within(self._in_units(self._smooth(self.points, queries)), queries)
-        noise, squares = self._noise(), self._squared_weights(queries)[:, None]
-        if method == "asymptotic":
-            spread = self._smooth(dataclasses.replace(self.points, y=noise**2), queries, 0)
-            step = np.sqrt(spread * squares) * self.y_scale
-            from scipy import special
-
-            low, high = (special.ndtri(0.5 + side * level / 2) * step for side in (-1, 1))
+        if method == "robust":
+            low, high = self._robust(queries, level)
         else:
-            low, high = self._bootstrap(queries, noise, level, replicas, seed)
-        low, high = (np.where(squares > 0, side, np.nan) for side in (low, high))
-        return Band(*(self._shaped(v[back]) for v in (value, value + low, value + high)))
+            noise, squares = self._noise(), self._squared_weights(queries)[:, None]
+            if method == "asymptotic":
+                spread = self._smooth(dataclasses.replace(self.points, y=noise**2), queries, 0)
+                step = np.sqrt(spread * squares) * self.y_scale
+                from scipy import special
+
+                low, high = (special.ndtri(0.5 + side * level / 2) * step for side in (-1, 1))
+            else:
+                low, high = self._bootstrap(queries, noise, level, replicas, seed)
+            low, high = (value + np.where(squares > 0, side, np.nan) for side in (low, high))
+        return Band(*(self._shaped(v[back]) for v in (value, low, high)))
+
+    def _robust(self, queries: Queries, level: float) -> tuple[Array, Array]:
+        """The ends of the band of the local quadratic fit, in units of y."""
+        from scipy import special
+
+        points = self.points
+        value, squares, neighbours = self._quadratic(queries)
+        noise = np.zeros(points.y.shape)
+        if len(points) > 1:
+            others, added, _ = self._quadratic(points.places, np.arange(len(points)))
+            noise = (points.y - others) / np.sqrt(1.0 + added)
+        variance = self._smooth(dataclasses.replace(points, y=noise**2), queries, 0)
+        # The variance is itself a mean, of as many points as are neighbours.
+        step = special.stdtrit(neighbours, 0.5 + level / 2) * np.sqrt(variance * squares)
+        step[squares[:, 0] == 0] = np.nan
+        return tuple(self._in_units(value + side * step) for side in (-1, 1))
+
+    def _quadratic(self, queries: Queries, left: Array | None = None) -> tuple[Array, Array, Array]:
+        """At each query the local quadratic fit `(M, V)`, its Σ weights² `(M, 1)`, and 1 / Σ
+        weights² of the local constant `(M, 1)`.
+        """
+        points, count, sees = self.points, len(queries), self._sees_nearest
+        value, squares, neighbours = np.empty((count, points.y.shape[1])), *np.ones((2, count, 1))
+        for tile in tiles(self.kernel, self.chosen, points, queries, left, nearest=sees):
+            weights = quadratic_weights(tile)
+            value[tile.rows] = weights @ points.y[tile.keys]
+            squares[tile.rows] = np.square(weights).sum(axis=1, keepdims=True)
+            shares = np.square(tile.share).sum(axis=1, keepdims=True)
+            np.divide(1.0, shares, where=shares > 0, out=neighbours[tile.rows])
+            value[tile.rows][squares[tile.rows, 0] == 0] = points.mean()
+        return value, squares, neighbours
 
     def _bootstrap(
         self, queries: Queries, noise: Array, level: float, replicas: int, seed: int | None
