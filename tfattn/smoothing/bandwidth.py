@@ -26,6 +26,7 @@ Array = np.ndarray
 GRID = 500  # bandwidths tried on a line, at most
 # Steps of their logarithm: valleys of a few points are many and narrow, of a compact kernel most.
 FINE, MIDDLE, COARSE = 0.04, 0.15, 0.35
+FEW = 50  # points, whose valleys are narrow for every kernel
 SAME = 1e-9  # an error that changes by less of itself does not depend on the bandwidth
 VALLEYS, ALL_VALLEYS = 3, 8  # whose floors are looked for, of many points and of few
 NEAR = 1.1  # times the least error of a grid: a valley above it has no floor below the others
@@ -149,7 +150,7 @@ def _on_a_line(search: _Search, kernel: Kernel) -> None:
     # Below, a compact kernel sees no other place.
     low = np.log(np.diff(places).min()) - (np.log(kernel.support) if compact else 1.5)
     high = np.log(10.0 * search.space.extent)
-    step = COARSE if many else FINE if compact else MIDDLE
+    step = COARSE if many else FINE if compact or len(points) <= FEW else MIDDLE
     grid = np.linspace(low - 0.1, high, min(int((high - low) / step) + 2, GRID))
     grid = np.unique(np.concatenate([grid, scott, silverman]))
     errors = [search.error(log) for log in grid]
