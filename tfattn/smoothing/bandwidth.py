@@ -107,6 +107,8 @@ def choose(
         _on_a_line(search, kernel)
     elif space.free + len(space.counts):
         _in_space(search, kernel, degree)
+        if SCANNED * len(points) ** 2 <= SCAN_PAIRS:  # few, and the way to a better valley is short
+            _walk(search, search.best[1])
     else:
         search(np.zeros(0))
     error, vector = search.best
