@@ -120,6 +120,14 @@ def test_unknown_characters_read_unk_and_some_have_a_stand_in():
     assert vocabulary.decode(vocabulary.encode("a▁b ▅ c")) == "a_b _ c"
 
 
+@pytest.mark.parametrize("sentence", ["<pad> x", "a<unk><bos>, <eos>b", "<eos>"])
+def test_characters_of_special_words_get_ids_and_nothing_is_learned_from_them(sentence):
+    vocabulary = SubwordVocabulary.from_sentences([sentence] * 5, size=60)
+    for text in (sentence, " ".join("".join(sentence.split())), sentence[::-1]):
+        assert vocabulary.decode(vocabulary.encode(text)) == text
+    assert all(len(word.strip("▁")) < 2 for word in vocabulary.words[4:])
+
+
 def test_text_cannot_forge_special_ids():
     forged = "<pad> <unk> <bos> <eos> <s> </s> <eos>a a<eos><eos>"
     vocabulary = SubwordVocabulary.from_sentences(

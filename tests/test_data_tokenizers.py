@@ -61,6 +61,14 @@ def test_a_vocabulary_of_characters_knows_new_sentences_of_them():
         assert words.decode([words.unknown_id, 4]).startswith("<unk>")
 
 
+@pytest.mark.parametrize("tokenizer", [Characters(), lambda text: list(text)], ids=["ours", "list"])
+def test_a_space_in_text_that_was_learned_without_any_is_no_unknown_word(tokenizer):
+    words = Vocabulary.from_sentences(["我喜欢猫", "猫喜欢鱼"], tokenizer=tokenizer)
+    assert words.encode("我 喜欢\u3000鱼") == words.encode("我喜欢鱼") and words.encode(" ") == []
+    spaced = Vocabulary.from_sentences(["我 喜欢猫"], tokenizer=tokenizer)
+    assert len(spaced.encode("喜 欢")) == 3 and spaced.unknown_id not in spaced.encode("喜 欢")
+
+
 def test_counts_sizes_and_special_entries_are_of_the_tokenizers_words():
     words = Vocabulary.from_sentences(["ab a", "a c"], min_count=2, tokenizer=Characters())
     assert words.words[4:] == ("a", "▁")

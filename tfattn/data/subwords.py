@@ -114,7 +114,7 @@ class SubwordVocabulary:
             expected = f"be at least {least}, for each character of the sentences"
             _checks.fail(who, "size", expected, size)
         try:
-            return cls(_train(lines, size))
+            return cls(_train(lines, size, "".join(sorted(characters))))
         except RuntimeError:  # sentencepiece found nothing to learn from
             return _checks.fail(who, "sentences", "hold some words", lines[:3])
 
@@ -282,8 +282,8 @@ def plain_text(sentence: str) -> str:
     return " ".join(sentence.encode("utf-8", "replace").decode("utf-8").split())
 
 
-def _train(lines: list[str], size: int) -> bytes:
-    """A sentencepiece model of byte pairs, learnt from `lines`."""
+def _train(lines: list[str], size: int, characters: str) -> bytes:
+    """A sentencepiece model of byte pairs, learnt from `lines`, which has those characters."""
     sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
     model = io.BytesIO()
     pad_piece, unk_piece, bos_piece, eos_piece = Vocabulary([]).words
@@ -294,6 +294,7 @@ def _train(lines: list[str], size: int) -> bytes:
         vocab_size=size,
         hard_vocab_limit=False,  # a small corpus has fewer parts than were asked for
         character_coverage=1.0,
+        required_chars=characters,  # those too that occur in special words alone
         normalization_rule_name="identity",
         split_by_unicode_script=False,
         max_sentence_length=4 * max(map(len, lines), default=1),  # in bytes, to leave out none

@@ -149,7 +149,8 @@ class Vocabulary:
             sentence: Str; white space or the tokenizer separates its words.
 
         Returns:
-            A list of int, one per word; `unknown_id` for a word not in the vocabulary.
+            A list of int, one per word; `unknown_id` for a word not in the vocabulary. A tokenizer's
+            words of white space alone are left out where they are not in it.
 
         Raises:
             ValueError: there is no tokenizer, no word of a script without spaces, such as Chinese,
@@ -162,6 +163,13 @@ class Vocabulary:
         who = "Vocabulary.encode"
         sentence = _checks.string(who, "sentence", sentence)
         words = tokenizers.split(who, self.tokenizer, sentence)
+        if self.tokenizer is not None:
+            # White space was in none of the sentences then, as in Chinese ones: it only separates.
+            words = [
+                word
+                for word in words
+                if word in self._ids or not (word.isspace() or word == tokenizers.SPACE)
+            ]
         ids = (self._ids.get(word, self.unknown_id) for word in words)
         # `_ids` has the special entries too, which text must not reach.
         ids = [index if index >= len(_SPECIAL_WORDS) else self.unknown_id for index in ids]
