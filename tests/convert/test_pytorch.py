@@ -1,6 +1,7 @@
 """PyTorch's modules there and back, and their outputs beside ours."""
 
 import keras
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -177,6 +178,35 @@ def test_a_stack_computes_the_same_and_goes_back_bit_for_bit(kind, name, tmp_pat
         close(loaded([x, y]), model([x, y]))
     close(found, wanted)
     goes_back(module, model, stack(kind, name))
+
+
+@pytest.mark.parametrize("kind", ["attention", "encoder and norm"])
+def test_a_state_in_bfloat16_is_taken_in_float32(kind):
+    module = (attention("plain") if kind == "attention" else stack(kind)).bfloat16()
+    rounded = {name: array.float() for name, array in module.state_dict().items()}
+    arrays = {n: numpy(x).astype(ml_dtypes.bfloat16) for n, x in rounded.items()}
+    layer = from_torch(rounded, num_heads=H)
+    # Parameters need gradients, and NumPy has no bfloat16 of its own.
+    for state in (module.state_dict(), dict(module.named_parameters()), arrays):
+        same_weights(from_torch(state, num_heads=H), layer)
+
+
+def test_a_layer_in_bfloat16_gives_a_state_that_pytorch_reads():
+    layer = tfattn.TransformerEncoderBlock(H, 11, dtype="bfloat16")
+    layer.build((None, None, D))
+    module = nn.TransformerEncoderLayer(D, H, 11)
+    module.load_state_dict({name: torch.tensor(array) for name, array in to_torch(layer).items()})
+    same_weights(from_torch(module.state_dict(), num_heads=H), layer)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_names_of_a_module_that_is_wrapped_get_a_hint(prefix):
+    state = {f"{prefix}{name}": x for name, x in attention("plain").state_dict().items()}
+    said = (
+        r"^from_torch: `state` must be of the module itself: DataParallel and torch\.compile wrap"
+    )
+    with pytest.raises(ValueError, match=f"{said}.* Received: state='{prefix}in_proj_weight'"):
+        from_torch(state, num_heads=H)
 
 
 def test_one_error_lists_every_weight_that_does_not_fit():

@@ -54,8 +54,8 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
     table that is not trained, of `max_position_embeddings` positions.
 
     Args:
-        state: name to array, such as `module.state_dict()` or what is in a file of weights; NumPy
-            must be able to read the arrays. The tables of positions may be missing.
+        state: name to array, such as `module.state_dict()` or what is in a file of weights;
+            bfloat16 becomes float32. The tables of positions may be missing.
         config: the model's `config.json`, or `module.config.to_dict()`.
     Returns:
         A built model with the same weights.
@@ -67,11 +67,10 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
     Source: Junczys-Dowmunt et al. 2018, arXiv:1804.00344, for Marian.
     """
     who = "from_marian"
-    _checks.mapping(who, "state", state)
     needed = ("d_model", "activation_function", "vocab_size", "pad_token_id")
     per_side = [f"{side}_{size}" for side in _SIDES for size in _SIZES]
     _checks.mapping(who, "config", config, (*needed, *per_side))
-    state = {name: np.asarray(array) for name, array in state.items()}
+    state = weights.read(who, state)
     _refuse(who, config)
     width, num_heads = config["d_model"], config["encoder_attention_heads"]
     _checks.divides(who, "encoder_attention_heads", num_heads, "d_model", width)

@@ -73,7 +73,7 @@ def from_torch(
     `model(inputs, mask=...)`, in the order of their inputs, or as the implicit masks of tensors.
 
     Args:
-        state: name to array, such as `module.state_dict()`; NumPy must be able to read the arrays.
+        state: name to array, such as `module.state_dict()`; bfloat16 becomes float32.
         num_heads: positive int, as in the module.
         norm_first, activation, dropout: as in the module; an attention takes only the last one.
         epsilon: positive number, `layer_norm_eps` of the module.
@@ -96,13 +96,12 @@ def from_torch(
         (1, 3, 8)
     """
     who = "from_torch"
-    _checks.mapping(who, "state", state)
     _checks.boolean(who, "norm_first", norm_first)
     _checks.positive_number(who, "epsilon", epsilon)
     _checks.probability(who, "dropout", dropout)
     if keras_object(who, "activation", activation) is None:
         _checks.fail(who, "activation", "be an activation", activation)
-    state = {name: np.asarray(array) for name, array in state.items()}
+    state = weights.read(who, state)
     _checks.positive_int(who, "num_heads", num_heads)
     for name in state:
         extra = name.rpartition(".")[2] in ("bias_k", "bias_v")

@@ -22,6 +22,7 @@ __all__ = [
     "from_rows",
     "load",
     "load_rows",
+    "read",
     "refuse",
     "to_rows",
 ]
@@ -44,6 +45,32 @@ def arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
             merged[f"{above}{matrix}"] = np.array(getattr(part, matrix))
     found = {name: np.array(variable) for name, variable in variables.items()}
     return {name: array for name, array in {**found, **merged}.items() if array is not None}
+
+
+def read(who: str, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """A state dict of PyTorch's as arrays; what NumPy has no type for, bfloat16, in float32."""
+    _checks.mapping(who, "state", state)
+    for name in state:
+        if name.startswith("module.") or "_orig_mod." in name:
+            expected = (
+                "be of the module itself: DataParallel and torch.compile wrap it, and put "
+                '"module." or "_orig_mod." into the names; take model.module.state_dict() or '
+                "model._orig_mod.state_dict(), or remove these parts"
+            )
+            _checks.fail(who, "state", expected, name)
+    return {name: _float32_where_narrow(_readable(array)) for name, array in state.items()}
+
+
+def _readable(array: Any) -> np.ndarray:
+    if not hasattr(array, "detach"):
+        return np.asarray(array)
+    array = array.detach().cpu()
+    return np.asarray(array.float() if "bfloat16" in str(array.dtype) else array)
+
+
+def _float32_where_narrow(array: np.ndarray) -> np.ndarray:
+    # NumPy's kind of the types that it takes from elsewhere.
+    return array.astype("float32") if array.dtype.kind == "V" else array
 
 
 def load(who: str, layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
@@ -147,7 +174,8 @@ def to_rows(layer: keras.layers.Layer, modules: Mapping[str, str]) -> dict[str, 
     """
     result = {}
     for name, array in arrays(layer).items():
-        result[_row_name(name, modules)] = array.reshape(_flat(name, array.shape)).T
+        rows = array.reshape(_flat(name, array.shape)).T
+        result[_row_name(name, modules)] = _float32_where_narrow(rows)
     return result
 
 

@@ -149,8 +149,8 @@ class Vocabulary:
             sentence: Str; white space or the tokenizer separates its words.
 
         Returns:
-            A list of int, one per word; `unknown_id` for a word not in the vocabulary. A tokenizer's
-            words of white space alone are left out where they are not in it.
+            A list of int, one per word; `unknown_id` for a word not in the vocabulary, but nothing
+            for a tokenizer's word of white space alone that is not in it.
 
         Raises:
             ValueError: there is no tokenizer, no word of a script without spaces, such as Chinese,
