@@ -1,5 +1,6 @@
 """Figures: what is on them, and that they belong to the caller alone."""
 
+import inspect
 import itertools
 import json
 import re
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, PathPatch
+from matplotlib.text import Text
 
 import tfattn
 from tfattn import masks, plot
@@ -409,6 +411,32 @@ def test_a_figure_is_written_to_a_file_and_pyplot_stays_as_it_was(name, tmp_path
     drawn(name).savefig(tmp_path / "figure.png", dpi=40)
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert state() == before
+
+
+DOLLARS = "$^$ of $5"
+NAMED = ("title", "x_label", "y_label", "bar_label")
+FEW = {
+    "bars": {"series": {DOLLARS: weights(5), "b": weights(5)}},
+    "curves": {"series": {DOLLARS: X, "b": X}, "log_y": True},
+    "heatmaps": {"titles": [DOLLARS]},
+    "loss_curve": {"history": {DOLLARS: [3.0, 2.0], "loss": [3.0, 2.0]}},
+    "mask_pictures": {"titles": [DOLLARS] * 2},
+    "regression_fit": {"predictions": {DOLLARS: QUERIES}},
+    "surface": {"titles": [DOLLARS]},
+}
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_names_with_dollars_are_no_formulas(name, tmp_path):
+    taken = inspect.signature(getattr(plot, name)).parameters
+    named = {argument: DOLLARS for argument in NAMED if argument in taken}
+    options = {**DRAWINGS[name], **named, **FEW.get(name, {})}
+    figure = getattr(plot, name)(**options)
+    found = [text for text in figure.findobj(Text) if text.get_text() == DOLLARS]
+    assert len(found) >= len(named) and not any(text.get_parse_math() for text in found)
+    figure.savefig(tmp_path / "figure.png", dpi=40)
+    if name == "curves":  # powers of ten stay
+        assert figure.axes[0].yaxis.get_major_ticks()[0].label1.get_parse_math()
 
 
 @pytest.mark.parametrize("name", sorted(set(DRAWINGS) - MANY))

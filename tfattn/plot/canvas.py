@@ -66,9 +66,18 @@ def curve_axes(
 
 
 def finished(*drawn: Any) -> Figure:
-    """The figure of what was drawn, every word in it in a font that has its characters."""
+    """The figure of what was drawn, every word in it in a font that has its characters, and no name
+    read as a formula, whatever dollars are in it.
+    """
     for artist in drawn:
         fonts.fit(artist)
+        axes = artist.findobj(lambda part: hasattr(part, "xaxis"))
+        names = [name for one in axes for name in (one.title, one.xaxis.label, one.yaxis.label)]
+        # Of figures and legends; those within axes may be a caller's.
+        others = [part for part in artist.findobj() if part not in axes]
+        names += [name for part in others for name in getattr(part, "texts", ())]
+        for name in names:
+            name.set_parse_math(False)
     return drawn[0].figure.figure
 
 
