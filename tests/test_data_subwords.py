@@ -91,6 +91,10 @@ def test_what_it_was_made_of_comes_back_at_every_size(sentences, size):
     assert len(vocabulary) <= size
 
 
+def test_the_shortest_sentences_are_learned_from():
+    assert SubwordVocabulary.from_sentences(["a", "b"], 9).words[4:] == ("▁a", "▁b", "▁", "a", "b")
+
+
 def test_any_white_space_reads_as_one_space():
     assert TOY.encode("  the\thorse\u3000\n\u00a0sings ") == TOY.encode("the horse sings")
     assert TOY.decode(TOY.encode(" the \t horse ")) == "the horse"

@@ -18,6 +18,7 @@ ROOT = pathlib.Path(tfattn.__file__).parent
 FLOORS = {
     "_checks": 0,
     "_factors": 0,
+    "_files": 0,
     "_gradients": 0,
     "_optional": 0,
     "_past": 0,

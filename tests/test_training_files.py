@@ -1,11 +1,15 @@
 """Files that are replaced at once, and the weights of the best epoch that are kept so."""
 
+import pathlib
+import re
+
 import keras
 import numpy as np
 import pytest
 
-from tfattn import training
-from tfattn.training.files import replacing
+import tfattn
+from tfattn import data, plot, training
+from tfattn._files import replacing
 
 
 def test_what_could_not_be_written_whole_leaves_the_old_file(tmp_path):
@@ -21,6 +25,65 @@ def test_what_could_not_be_written_whole_leaves_the_old_file(tmp_path):
         beside.write_text("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new" and [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "link").symlink_to("elsewhere")
+    for text in ("new", "newer"):
+        with replacing(tmp_path / "link") as beside:
+            beside.write_text(text)
+        assert (tmp_path / "link").is_symlink() and (tmp_path / "elsewhere").read_text() == text
+
+
+HALF = "a\udc80\\"  # half a surrogate pair, as a terminal of another encoding may pass in
+
+
+def test_half_a_character_is_written_and_read_back(tmp_path):
+    page = plot.viewer({"self_attention": np.ones((1, 1, 1))}, [HALF], title=HALF)
+    page.save(tmp_path / "page.html")
+    assert '"a\\udc80\\\\"' in (tmp_path / "page.html").read_text("utf-8")
+    words = data.Vocabulary([HALF, "é"])
+    words.save(tmp_path / "words.json")
+    assert data.load_vocabulary(tmp_path / "words.json").words == words.words
+
+
+def full(*_):
+    raise OSError("full")
+
+
+SAVERS = {
+    "Viewer": lambda path: plot.Viewer("page").save(path),
+    "Vocabulary": data.Vocabulary(["a"]).save,
+    "SubwordVocabulary": lambda path: data.SubwordVocabulary.from_sentences(["a"], 9).save(path),
+}
+
+
+@pytest.mark.parametrize("saver", SAVERS)
+def test_a_file_stays_until_the_new_one_is_whole(saver, tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_text("old")
+    monkeypatch.setattr("os.fsync", full)  # the new one is written by then
+    with pytest.raises(OSError, match="full"):
+        SAVERS[saver](path)
+    assert path.read_text() == "old" and [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+# What may open a file to write: the module of files, and what writes into the path that it gives.
+WRITES = re.compile(
+    r"""open\([^)]*["'][wax]b?["']|\.write_(?:text|bytes)\(|savefig\(|np\.savez?\w*\("""
+)
+
+
+def test_every_file_of_the_package_is_written_beside_the_old_one_first():
+    found = []
+    for path in sorted(pathlib.Path(tfattn.__file__).parent.rglob("*.py")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines):
+            code = line.strip()
+            if WRITES.search(code) and not code.startswith((">>>", "...")):
+                if "unfinished" not in "".join(lines[number - 3 : number + 1]):
+                    found.append(f"{path.name}: {code}")
+    assert [line for line in found if "figure.savefig(" not in line] == []
 
 
 def test_a_file_of_which_nothing_was_written_leaves_the_old_one(tmp_path):

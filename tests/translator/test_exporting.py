@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -34,7 +35,8 @@ class Exported:
 
     def export(self, path, format="tf_saved_model", verbose=True):
         assert not verbose
-        path.write_text(format)
+        path = Path(path)
+        (path / "file" if path.is_dir() else path).write_text(format)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,8 @@ def test_each_format_has_its_place_in_the_run_or_where_it_is_named(
     for place, options in ((default, []), ("new/place", ["--into", "new/place"])):
         translator("export", "--to", format, *more, *options)
         assert capsys.readouterr().out.split()[1] == place
-        assert (tmp_path / place).read_text() == wanted
+        written = tmp_path / place
+        assert (written / "file" if written.is_dir() else written).read_text() == wanted
 
 
 def test_what_is_not_installed_is_named(monkeypatch, tmp_path, refused):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 
 from tfattn import _checks, _optional
+from tfattn._files import replacing
 from tfattn.data import tokenizers
 from tfattn.data.tokenizers import SPACE, Tokenizer
 from tfattn.data.vocabulary import Vocabulary, read_words
@@ -199,8 +200,8 @@ class SubwordVocabulary:
             [4, 5]
         """
         path = _checks.path("SubwordVocabulary.save", "path", path)
-        with open(path, "wb") as file:
-            file.write(self._processor.serialized_model_proto())
+        with replacing(path) as unfinished:
+            unfinished.write_bytes(self._processor.serialized_model_proto())
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "SubwordVocabulary":
@@ -297,7 +298,8 @@ def _train(lines: list[str], size: int, characters: str) -> bytes:
         required_chars=characters,  # those too that occur in special words alone
         normalization_rule_name="identity",
         split_by_unicode_script=False,
-        max_sentence_length=4 * max(map(len, lines), default=1),  # in bytes, to leave out none
+        # In bytes, to leave out none; sentencepiece takes no less than 10.
+        max_sentence_length=max(10, 4 * max(map(len, lines), default=1)),
         pad_id=Vocabulary.padding_id,
         unk_id=Vocabulary.unknown_id,
         bos_id=Vocabulary.begin_id,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 from tfattn import _checks
+from tfattn._files import replacing
 from tfattn.data import tokenizers
 from tfattn.data.tokenizers import Tokenizer
 
@@ -232,9 +233,10 @@ class Vocabulary:
         content = {"words": self.words[len(_SPECIAL_WORDS) :]}
         if self.tokenizer is not None:
             content["tokenizer"] = tokenizers.to_json(self.tokenizer)
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            json.dump(content, file, ensure_ascii=False)
-            file.write("\n")
+        # Half a surrogate pair has no UTF-8: it becomes an escape, which JSON has too.
+        text = json.dumps(content, ensure_ascii=False) + "\n"
+        with replacing(path) as unfinished:
+            unfinished.write_bytes(text.encode("utf-8", "backslashreplace"))
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Vocabulary":

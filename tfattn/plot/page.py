@@ -21,4 +21,6 @@ def filled(template: str, data: dict | list, title: str) -> str:
         written = written.replace(sign, f"\\u{ord(sign):04x}")
     values = {"title": html.escape(title), "script_hash": f"sha256-{digest}", "data": written}
     # In one pass: braces in a title or a word are text.
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
+    page = re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
+    # Half a surrogate pair has no UTF-8: it becomes an escape, which the data's JSON has too.
+    return page.encode("utf-8", "backslashreplace").decode()

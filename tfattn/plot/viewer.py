@@ -3,12 +3,12 @@
 import html
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tfattn import _checks
+from tfattn._files import replacing
 from tfattn.plot import canvas, page
 
 __all__ = ["Viewer", "save_viewer", "viewer"]
@@ -47,7 +47,8 @@ class Viewer:
             path: of the file. Its folder must exist.
         """
         path = _checks.path("Viewer.save", "path", path)
-        Path(path).write_text(self.page, encoding="utf-8")
+        with replacing(path) as unfinished:
+            unfinished.write_text(self.page, encoding="utf-8")
 
     def _repr_html_(self) -> str:
         # A frame keeps the page's styles and the notebook's apart; the sandbox, its scripts.

@@ -14,8 +14,8 @@ import keras
 import numpy as np
 
 from tfattn import _checks
+from tfattn._files import replacing
 from tfattn.training import processes
-from tfattn.training.files import replacing
 
 __all__ = ["Backup"]
 

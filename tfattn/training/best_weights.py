@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from tfattn import _checks
-from tfattn.training.files import replacing
+from tfattn._files import replacing
 
 __all__ = ["BestWeights"]
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import keras
 
 from tfattn import convert
+from tfattn._files import replacing
+from tfattn.convert import folders
 from tfattn.models.seq2seq import BahdanauSeq2Seq
 from tfattn.translator.arguments import EXPORTS
 from tfattn.translator.corpus import Words
@@ -32,7 +34,8 @@ def export(options: argparse.Namespace) -> None:
 
 
 def _saved_model(model, words, path, options):
-    model.export(path, verbose=False)
+    with folders.whole(path) as unfinished:
+        model.export(unfinished, verbose=False)
 
 
 def _onnx(model, words, path, options):
@@ -49,7 +52,8 @@ def _litert(model, words, path, options):
             "--to litert: a recurrent model needs a known batch and source length; "
             "docs/save-export-serve.md shows how to write it from Python"
         )
-    model.export(path, format="litert", verbose=False)
+    with replacing(path) as unfinished:
+        model.export(unfinished, format="litert", verbose=False)
 
 
 WRITERS: dict[str, Callable[[keras.Model, list[Words], Path, argparse.Namespace], None]] = {

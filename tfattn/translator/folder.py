@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from tfattn import data
-from tfattn.training.files import replacing
+from tfattn._files import replacing
 from tfattn.translator.corpus import Words
 
 __all__ = ["Folder", "fingerprint"]
@@ -48,8 +48,7 @@ class Folder:
 
     def save_vocabularies(self, words: list[Words]) -> None:
         for vocabulary, path in zip(words, self.vocabularies, strict=True):
-            with replacing(path) as unfinished:
-                vocabulary.save(unfinished)
+            vocabulary.save(path)
 
     def load_vocabularies(self, owner: str) -> list[Words]:
         """Source and target; refuses others than those that the `owner`, "run" or "model", was

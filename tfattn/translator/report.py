@@ -11,6 +11,7 @@ import keras
 import numpy as np
 
 from tfattn import data, plot, training
+from tfattn._files import replacing
 from tfattn.decoding import beam_search, greedy_search, sample, translation
 from tfattn.layers.attention.recording import attention_weights
 from tfattn.translator.corpus import Pairs, Words
@@ -102,8 +103,10 @@ def show(run, model: keras.Model, history: dict) -> None:
     # The longest of the five has the most to show.
     source, hypothesis, _ = max(shown, key=lambda sentences: len(sentences[0]))
     figure = _attention_figure(model, source, hypothesis, run.words)
-    figure.savefig(folder.path / "attention.png", dpi=150)
-    plot.loss_curve(history).savefig(folder.path / "loss.png", dpi=150)
+    figures = {"attention.png": figure, "loss.png": plot.loss_curve(history)}
+    for name, figure in figures.items():
+        with replacing(folder.path / name) as unfinished:
+            figure.savefig(unfinished, dpi=150)
     print(f"figures and model: {folder.path}")
 
     best = int(np.argmax(history["val_bleu"]))  # the first of equals, which is the one that is kept

@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -72,11 +73,25 @@ def wanted() -> str | None:
     return (_open.get() or (None,))[-1]
 
 
-def of_export(format: str) -> contextlib.ContextDecorator:
+@contextlib.contextmanager
+def of_export(format: str) -> Iterator[None]:
     """The scope of a model's export: a SavedModel may hold both paths, other formats the dense one,
     unless a scope is open that names another.
+
+    Raises:
+        ValueError: the exporters of PyTorch, which fail in many ways, failed.
     """
-    return path(wanted() or (None if format == "tf_saved_model" else "dense"))
+    with path(wanted() or (None if format == "tf_saved_model" else "dense")):
+        try:
+            yield
+        except Exception as error:
+            if keras.backend.backend() != "torch" or isinstance(error, ImportError | OSError):
+                raise
+            expected = (
+                "be one that Keras writes of this model on PyTorch; for the others save it, and "
+                'load it with KERAS_BACKEND="tensorflow" and load_model(path, compile=False)'
+            )
+            _checks.fail("export", "format", expected, format)
 
 
 def checked(who: str, path: Any) -> str | None:

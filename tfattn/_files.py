@@ -12,9 +12,10 @@ __all__ = ["replacing"]
 def replacing(filepath: str | os.PathLike) -> Iterator[pathlib.Path]:
     """A path to write to; at the end, what was written replaces the file at `filepath`.
 
-    A kill or a full disk in the middle of writing leaves the old file. The path lies beside
-    `filepath`, so that both are on one disk, and has its ending, by which Keras tells formats
-    apart.
+    An error, a kill or a full disk in the middle of writing leaves the old file. Whatever the
+    package writes goes through here, or through `convert.folders.whole` if it is a folder. The path
+    lies beside `filepath`, so that both are on one disk, and has its ending, by which Keras tells
+    formats apart.
 
     Args:
         filepath: where the file is, or will be; its folder is there.
@@ -30,7 +31,7 @@ def replacing(filepath: str | os.PathLike) -> Iterator[pathlib.Path]:
         >>> path.read_text()
         'whole'
     """
-    filepath = pathlib.Path(filepath)
+    filepath = pathlib.Path(os.path.realpath(filepath))  # what a link names, not the link
     unfinished = filepath.with_name(f"unfinished.{filepath.name}")
     try:
         yield unfinished
