@@ -9,7 +9,7 @@ from keras import ops
 
 import tfattn
 from tests.searches import eagerly
-from tests.tensors import as_tensor, tf
+from tests.tensors import as_tensor, numpy, tf
 
 SOURCE, TARGET, WIDTH, HEADS, HIDDEN = 13, 11, 10, 5, 14
 B, S, T, L = 3, 7, 5, 6  # one position of the caches stays empty
@@ -92,6 +92,25 @@ def test_cached_steps_are_the_full_forward_pass(name):
     if name in ("post-norm", "learned"):
         plain = run(model.step, target, model.encode(source))
         np.testing.assert_allclose(plain, wanted, atol=1e-5)
+
+
+def test_a_step_over_several_states_is_an_ensemble():
+    models = [small(), small(num_layers=2)]
+
+    def step(tokens, position, states):
+        steps = [m.step(tokens, position, state) for m, state in zip(models, states, strict=True)]
+        scores = ops.logsumexp(ops.stack([ops.log_softmax(x) for x, _ in steps]), axis=0)
+        return scores - np.log(2.0), tuple(state for _, state in steps)
+
+    source = np.random.default_rng(1).integers(4, SOURCE, (B, S))
+    states = tuple(model.encode(source, max_length=L) for model in models)
+    found = tfattn.beam_search(step, states, B, L, num_beams=3, length_penalty=0.0)
+    tokens = np.asarray(found.tokens)[:, 0]
+    target_in = np.concatenate([np.full((B, 1), 2), tokens[:, :-1]], axis=1)
+    odds = sum(ops.softmax(model((source, target_in))) for model in models) / 2
+    picked = np.take_along_axis(np.log(numpy(odds)), tokens[..., None], axis=-1)[..., 0]
+    wanted = np.where(tokens == 0, 0.0, picked).sum(axis=1)
+    np.testing.assert_allclose(numpy(found.scores)[:, 0], wanted, rtol=1e-4)
 
 
 @pytest.mark.slow
