@@ -200,6 +200,21 @@ def test_a_model_exports_one_path_where_the_format_holds_one(format, wanted, mon
     assert (ids.shape, ids.dtype, ids.name) == ((None, None), "int32", "ids")
 
 
+def test_what_pytorch_cannot_export_is_one_sentence_that_says_how(monkeypatch):
+    def failing(*_, **__):
+        raise AttributeError("'tuple' object has no attribute 'shape'")
+
+    monkeypatch.setattr(keras.Model, "export", failing)
+    model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
+    for backend, error, said in (
+        ("torch", ValueError, "^export: `format` must be one that Keras writes .* on PyTorch; for"),
+        ("jax", AttributeError, "^'tuple' object has no"),
+    ):
+        monkeypatch.setattr(keras.backend, "backend", lambda backend=backend: backend)
+        with pytest.raises(error, match=said):
+            model.export("file")
+
+
 def test_a_model_with_a_call_of_its_own_is_exported_as_keras_does(monkeypatch):
     class Both(tfattn.CausalLM):
         def call(self, inputs):
