@@ -39,6 +39,16 @@ def begun(ids):
 
 
 @pytest.mark.slow
+def test_class_weights_are_refused_for_ids():
+    model, ids = small(), texts()
+    model.compile("sgd", tfattn.MaskedCrossentropy())
+    for train in (model.fit, model.train_on_batch):
+        with pytest.raises(
+            ValueError, match="CausalLM: `class_weight` must be None, .*sample_weig"
+        ):
+            train(ids, ids, class_weight={4: 2.0})
+
+
 def test_a_token_sees_those_up_to_it_and_no_padding():
     model, ids = small(tie_embeddings=False), texts()
     wanted = numpy(model(ids))

@@ -298,6 +298,24 @@ def test_losses_metrics_and_schedules_come_back_from_their_configs(cls, argument
         assert found == value, name
 
 
+def test_keras_takes_class_weights_of_ids_for_those_of_one_hot_rows():
+    """Once it does not, `MaskedCrossentropy` need not warn, nor models of ids refuse them."""
+    ids = np.array([[1, 2, 5], [4, 3, 1]])  # the largest at places 2 and 0
+    model = keras.Sequential([keras.Input((3,), dtype="int32"), keras.layers.Embedding(V, V)])
+    loss = tfattn.MaskedCrossentropy()
+    model.compile(keras.optimizers.SGD(0.0), loss)
+    found = model.train_on_batch(ids, ids, class_weight={i: i + 1.0 for i in range(V)})
+    wanted = loss(ids, model(ids), np.array([3.0, 1.0], "float32"))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="about PyTorch's optimizers")
+def test_a_file_that_was_compiled_on_pytorch_names_an_optimizer_of_that_backend():
+    """Once it does not, `docs/coming-from-keras.md` need not name `compile=False`."""
+    found = keras.saving.serialize_keras_object(keras.optimizers.Adam())
+    assert found["module"].startswith("keras.src.backend.torch")
+
+
 @pytest.mark.slow
 def test_a_compiled_model_learns_and_comes_back_with_its_loss_metric_and_schedule(tmp_path):
     ids, _ = draw()

@@ -85,6 +85,20 @@ class TokenModel(CheckedCall, QuantizedParts, keras.Model):
         )
         return specs if pair else specs[0]
 
+    def fit(self, *args: Any, class_weight: Any = None, **kwargs: Any) -> Any:
+        self._refuse_class_weight(class_weight)
+        return super().fit(*args, **kwargs)
+
+    def train_on_batch(self, *args: Any, class_weight: Any = None, **kwargs: Any) -> Any:
+        self._refuse_class_weight(class_weight)
+        return super().train_on_batch(*args, **kwargs)
+
+    def _refuse_class_weight(self, class_weight: Any) -> None:
+        """Raises for what Keras takes for weights of one-hot rows, whose argmax is a class."""
+        if class_weight is not None:
+            expected = "be None, since targets are ids (B, T): pass sample_weight=weights[targets]"
+            _checks.fail(type(self).__name__, "class_weight", expected, class_weight)
+
     def make_train_function(self, force: bool = False) -> None:
         before = self.train_function
         super().make_train_function(force)
