@@ -18,6 +18,7 @@ import tensorflow as tf
 
 import tfattn
 from tests.conformance.table import ROWS, SAVED, Regressor, first_of_each_class
+from tests.processes import printed
 from tfattn import masks, scalings
 
 pytestmark = [
@@ -284,6 +285,24 @@ def test_what_a_format_lacks_is_an_error(name, reader, tmp_path):
     model(arrays)
     with tfattn.path("dense"), pytest.raises(Exception, match=CANNOT[name, reader]):
         run(written(model, tmp_path / f"model{SUFFIXES[reader]}", reader, signature), arrays)
+
+
+ON_JAX = """
+import keras, numpy as np, tfattn, tensorflow as tf
+model = tfattn.CausalLM(11, num_layers=1, width=6, num_heads=2, hidden_dim=5)
+model.build_for_any()
+model.export("exported", verbose=False)
+served = tf.saved_model.load("exported")
+for shape in ((2, 3), (1, 300)):
+    ids = np.random.default_rng(0).integers(1, 11, shape).astype("int32")
+    np.testing.assert_allclose(served.serve(ids), model(ids), atol=1e-5)
+print(keras.backend.backend())
+"""
+
+
+def test_a_saved_model_is_written_on_jax_for_any_shape(tmp_path):
+    pytest.importorskip("jax")
+    assert printed("-c", ON_JAX, folder=tmp_path, KERAS_BACKEND="jax").split()[-1] == "jax"
 
 
 def test_every_class_of_the_table_is_exported():

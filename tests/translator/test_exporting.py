@@ -21,6 +21,7 @@ from tfattn.translator.folder import Folder
 def test_a_saved_model_gives_what_the_model_gives(out, loaded, capsys):
     import tensorflow as tf
 
+    assert not loaded[0].compiled  # an optimizer of PyTorch's would be found there alone
     translator("export", "--to", "saved_model", *OUT)
     assert capsys.readouterr().out == "saved_model: here/and/there/saved_model\n"
     served = tf.saved_model.load(out / "saved_model")

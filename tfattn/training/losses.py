@@ -43,12 +43,16 @@ class MaskedCrossentropy(keras.losses.Loss):
         y_true: integers `(B, T)`.
         y_pred: float `(B, T, V)`, logits.
         sample_weight: float, broadcastable to `(B, T)`, or `(B,)` with one per row. The mean is
-            then a weighted mean.
+            then a weighted mean. To weigh words, pass `weights[y_true]`: of `class_weight` in `fit`
+            Keras makes one weight for a row, that of the place of its largest id.
     Returns:
         A scalar, in nats per token; 0 if there is no real token. Over many batches, `fit` shows
         Keras's mean of the batches, weighted by rows and not by tokens: where batches hold more
         short rows, these count more; `training.TokenLoss` is the mean over tokens. Under
-        `tf.distribute` the loss is the mean of the replicas' means.
+        `tf.distribute` the loss is the mean of the replicas' means, and with
+        `gradient_accumulation_steps=N` an update is that of the mean of N means. For the mean over
+        all tokens take `reduction="sum"`; with SGD also a rate divided by the tokens of an update,
+        and multiplied by N if gradients are accumulated.
         An id that is neither padding nor in the vocabulary has a loss of NaN, and no gradient.
     Raises:
         ValueError: `label_smoothing` is not in [0, 1); `reduction` is unknown; shapes do not fit.

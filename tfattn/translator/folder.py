@@ -99,7 +99,8 @@ class Folder:
                 f'took its place; delete "model_file" in {self.record} to use it all the same'
             )
         try:
-            model = keras.models.load_model(self.model)
+            # Not compiled: an optimizer of PyTorch's is found on that backend alone.
+            model = keras.models.load_model(self.model, compile=False)
         except Exception as error:  # a damaged file raises errors of any kind
             first = (str(error).strip().splitlines() or [""])[0][:200]
             raise ValueError(
