@@ -85,6 +85,48 @@ def test_a_step_sees_what_is_written_and_padding_after_it():
     assert seen == [([[2, 0, 0]], 0), ([[2, 3, 0]], 1), ([[2, 3, 4]], 2)]
 
 
+PLAIN = {
+    "greedy": tfattn.greedy_search,
+    "beams": lambda *of, **ids: tfattn.beam_search(*of, num_beams=2, **ids).tokens[:, 0],
+    "diverse": lambda *of, **ids: tfattn.beam_search(
+        *of, num_beams=2, diverse=decoding.DiverseBeams(2, 0.1), **ids
+    ).tokens[:, 0],
+    "sample": functools.partial(tfattn.sample, temperature=0.01, seed=0),
+    "stream": lambda step, state, _, length, **ids: np.pad(
+        tokens := [*decoding.stream(step, state, length, **ids)], (0, length - len(tokens))
+    )[None],
+}
+
+
+@pytest.mark.parametrize("search", PLAIN)
+def test_padding_is_never_a_choice(search):
+    """The best tokens are 4, padding, padding and the end; after padding 5 and 6 come next."""
+    scores = np.zeros((4, 7), "float32")
+    scores[[0, 1, 2, 3], [4, 0, 0, 3]] = 30
+    scores[[1, 2], [5, 6]] = 20
+
+    def step(tokens, position, state):
+        return ops.take(scores, ops.full_like(tokens[:, 0], position), axis=0), state
+
+    with eagerly():
+        assert numpy(PLAIN[search](step, (), 1, 6)).tolist() == [[4, 5, 6, 3, 0, 0]]
+        # A padding that is the end token is a choice: it ends.
+        ids = {"end_id": 0, "padding_id": 0}
+        assert numpy(PLAIN[search](step, (), 1, 4, **ids)).tolist() == [[4, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("search", PLAIN)
+def test_scores_of_nan_are_refused_by_row_and_place(search):
+    def step(tokens, position, bad):
+        here = ops.logical_and(bad, position == 2)
+        return ops.where(here[:, None], float("nan"), counting(tokens, position, None)[0]), bad
+
+    bad = [True] if search == "stream" else [False, True, False]
+    expected = rf"`step` must .*; row {bad.index(True)} has NaN after 2 tokens. Received: step="
+    with eagerly(), pytest.raises(ValueError, match=expected):
+        PLAIN[search](step, ops.convert_to_tensor(bad), len(bad), 5, end_id=9)
+
+
 @eagerly()
 def test_the_state_is_returned_as_it_was_when_each_row_ended():
     def step(tokens, position, state):

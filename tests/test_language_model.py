@@ -1,11 +1,14 @@
 """A causal language model: what it sees, what it learns, and how searches go on from a prompt."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 import tfattn
+from tests.searches import eagerly
 from tests.tensors import as_tensor, numpy, tf
 
 V, WIDTH, HEADS, HIDDEN = 13, 10, 5, 14
@@ -164,6 +167,70 @@ def test_rules_see_a_prompt_and_leave_it_as_it_is(name):
         bigrams = list(zip(text, text[1:], strict=False))
         assert 7 not in text[count:] and len(text) > count
         assert not {*bigrams[: count - 1]} & {*bigrams[count - 1 :]}
+
+
+PROMPTS = {
+    "an end inside": [[4, END, 5, 6], [5, END, END, 4]],
+    "padding before": [[0, 0, 8, 9], [0, 4, 5, 6]],
+    "padding between": [[4, 0, 8, 0], [4, 0, 0, 5]],
+}
+
+
+@pytest.mark.parametrize("kind", PROMPTS)
+@pytest.mark.parametrize("search", [*SEARCHES, "stream"])
+def test_what_is_written_begins_with_the_prompt(search, kind):
+    model, prompts = small(num_layers=1), np.array(PROMPTS[kind])
+    known = [[token for token in row if token] for row in prompts.tolist()]
+    alone = np.array([row + [0] * (4 - len(row)) for row in known])
+    with eagerly():
+        if search == "stream":
+            run = functools.partial(tfattn.decoding.stream, model.step, max_length=8)
+            written = [[*run(model.encode(prompts[row : row + 1], 8))] for row in range(2)]
+        else:
+            written = numpy(SEARCHES[search](model.step, model.encode(prompts, 8), 2, 8)).tolist()
+            again = numpy(SEARCHES[search](model.step, model.encode(alone, 8), 2, 8)).tolist()
+            assert written == again
+    for row, prompt in zip(written, known, strict=True):
+        assert row[: len(prompt)] == prompt and len([token for token in row if token]) > len(prompt)
+
+
+def test_a_prompt_that_has_ended_stays_as_it_is():
+    with eagerly():
+        state = small(num_layers=1).encode([[4, 5, END], [4, 5, 6]], 6)
+        model = small(num_layers=1)
+        assert numpy(tfattn.greedy_search(model.step, state, 2, 6))[0].tolist() == [
+            4,
+            5,
+            END,
+            0,
+            0,
+            0,
+        ]
+
+
+@pytest.mark.parametrize("bad", [99, -1])
+def test_an_id_outside_the_vocabulary_is_refused_by_row_and_place(bad):
+    model, ids = small(num_layers=1), np.array([[4, 5, 6], [4, bad, 5]])
+    expected = rf"`{{}}` must hold ids of the vocabulary.*row 1 has .* at 1. Received: {{}}={bad}"
+    with pytest.raises(ValueError, match=expected.format("prompt", "prompt")):
+        model.encode(ids)
+    with pytest.raises(ValueError, match=expected.format("ids", "ids")):
+        model(ids)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("make", ["CausalLM", "BahdanauSeq2Seq"])
+def test_under_xla_an_id_outside_the_vocabulary_is_nan(make):
+    if make == "CausalLM":
+        model = small(num_layers=1)
+    else:
+        model = tfattn.BahdanauSeq2Seq(V, width=4, units=4).decoder
+        model.build((None, None), (None, None, 8))
+        model = functools.partial(model, memory=np.ones((3, 2, 8), "float32"))
+    spec = [tf.TensorSpec((3, 4), "int32")]
+    run = tf.function(lambda ids: model(ids), jit_compile=True, input_signature=spec)
+    broken = np.isnan(numpy(run(np.array([[4, V, 5, 6], [4, -1, 5, 6], [4, 5, 6, 7]]))))
+    assert broken[:2, 1].all() and not broken[2].any()
 
 
 @pytest.mark.slow

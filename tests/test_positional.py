@@ -123,3 +123,21 @@ def test_learned_positions_start_small_and_train():
     # each row of the batch once
     np.testing.assert_allclose(gradient[:5, 0], 2 * np.arange(1.0, 6.0))
     assert not gradient[5:].any()
+
+
+def test_a_position_beyond_the_table_is_refused_where_it_is_known():
+    layer, inputs = tfattn.LearnedPositionalEncoding(3), ops.zeros((2, 2, 5))
+    with pytest.raises(ValueError, match="at most `max_length`=3 positions, .*inputs=4"):
+        layer(inputs, start_index=np.array([0, 2]))
+    with pytest.raises(ValueError, match="`positions` must be at least 0. Received: positions=-1"):
+        layer(inputs, positions=np.array([0, -1]))
+
+
+@pytest.mark.tensorflow
+def test_under_xla_a_position_beyond_the_table_is_nan():
+    layer = tfattn.LearnedPositionalEncoding(3)
+    layer.build((None, None, 2))
+    spec = [tf.TensorSpec((1, None, 2), "float32"), tf.TensorSpec((), "int32")]
+    run = tf.function(layer.call, jit_compile=True, input_signature=spec)
+    for start, broken in ((0, [False] * 3 + [True] * 2), (-1, [True] + [False] * 3 + [True])):
+        assert np.isnan(run(np.zeros((1, 5, 2)), start))[0, :, 0].tolist() == broken

@@ -227,13 +227,12 @@ class BeamSearch(Search):
                 per_beam += sum(rule.more for rule, _ in self._required(found))
             trace = new_trace(found.tokens, self.width, per_beam)
             done = ops.repeat(done, self.width)
-        ended, limits = take_rows(found.ended, rows), take_rows(found.limits, rows)
-        ends = ops.logical_or(tokens == self.settings.end_id, position + 1 >= limits)
+        found = found.of_rows(rows)
         of_beams = {
-            "tokens": ops.where(ended, self.settings.padding_id, tokens),
+            "tokens": ops.where(found.ended, self.settings.padding_id, tokens),
             "parents": rows % width,
             "scores": ops.reshape(ops.take_along_axis(candidates.scores, chosen, axis=1), (-1,)),
-            "ended": ops.logical_or(ended, ends),
+            "ended": ops.logical_or(found.ended, self.ends(tokens, position, found)),
         }
         return traced(trace, position, done, candidates, chosen, of_beams)
 

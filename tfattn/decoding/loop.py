@@ -37,11 +37,13 @@ def begin(search: Search, rules: Sequence[Rule], start: Start) -> Found:
     """What is found before the first step."""
     batch = ops.shape(start.tokens)[0]
     all_open = ops.zeros((batch,), "bool")
-    found = Found(start.tokens, all_open, all_open, start.limits, search.start(batch))
+    found = Found(
+        start.tokens, all_open, all_open, start.limits, all_open, all_open, search.start(batch)
+    )
     if not rules:
         return found
     states = tuple(rule.start(start.tokens, start.limits) for rule in rules)
-    return found._replace(ruled=Ruled(states, all_open, ops.zeros((batch,))))
+    return found._replace(ruled=Ruled(states, ops.zeros((batch,))))
 
 
 def advance(
@@ -131,22 +133,44 @@ def _choose(
     width: int,
 ) -> tuple[Found, Tensor | None]:
     """(What is found with the tokens at `position + 1`, the rows that these come from)."""
+    prompted = _prompted(state, position)
+    logits = _without_padding(logits, settings, prompted)
+    broken = _where_open(search, found, ops.isnan(ops.max(logits, axis=-1)))
+    # A NaN would be lost with its beam: the whole sentence has it.
+    broken = ops.any(ops.reshape(broken, (-1, width)), axis=1)
+    found = found._replace(broken=ops.logical_or(found.broken, ops.repeat(broken, width)))
     if rules:
-        logits, found = _by_rules(search, rules, logits, state, position, found)
+        logits, found = _by_rules(search, rules, logits, state, position, found, prompted)
+    if not search.sums:
+        none_left = _where_open(search, found, ops.max(logits, axis=-1) == -float("inf"))
+        found = found._replace(stuck=ops.logical_or(found.stuck, none_left))
+    if prompted is not None:
+        found = found._replace(goes_on=_prompted(state, position + 1))
     token, rows, own = search.choose(logits, position, found, width)
-    tokens, ended, limits = (
-        take_rows(tensor, rows) for tensor in (found.tokens, found.ended, found.limits)
-    )
-    ruled = keras.tree.map_structure(lambda tensor: take_rows(tensor, rows), found.ruled)
-    if rules:
-        ended = ops.logical_or(ended, ruled.stuck)
+    found = found.of_rows(rows)
+    ended = ops.logical_or(found.ended, ops.logical_or(found.stuck, found.broken))
     token = ops.where(ended, settings.padding_id, token)
-    here = ops.arange(ops.shape(tokens)[1], dtype="int32") == position + 1
-    tokens = ops.where(here, token[:, None], tokens)
-    # At its limit a row ends without an end token, so that no longer row beside it changes it.
-    ended = ops.logical_or(ended, ops.logical_or(token == settings.end_id, position + 1 >= limits))
-    found = Found(tokens, ended, ended, limits, own, ruled)
+    here = ops.arange(ops.shape(found.tokens)[1], dtype="int32") == position + 1
+    tokens = ops.where(here, token[:, None], found.tokens)
+    ended = ops.logical_or(ended, search.ends(token, position, found))
+    found = found._replace(tokens=tokens, ended=ended, done=ended, own=own, goes_on=())
     return found._replace(done=search.done(found)), rows
+
+
+def _without_padding(logits: Tensor, settings: Settings, prompted: Tensor | None) -> Tensor:
+    """The logits, those of padding -inf: it stands after the end of a row, and is no choice."""
+    if settings.padding_id == settings.end_id:
+        return logits
+    hidden = ops.arange(ops.shape(logits)[-1], dtype="int32") == settings.padding_id  # (V,)
+    if prompted is not None:
+        hidden = ops.logical_and(hidden, ops.logical_not(prompted)[:, None])
+    return ops.where(hidden, -float("inf"), logits)
+
+
+def _where_open(search: Search, found: Found, rows: Tensor) -> Tensor:
+    """Those of the rows, bool `(R,)`, that are still written."""
+    still_open = ops.logical_and(search.alive(found), ops.logical_not(found.ended))
+    return ops.logical_and(rows, still_open)
 
 
 def _by_rules(
@@ -156,6 +180,7 @@ def _by_rules(
     state: Any,
     position: Tensor,
     found: Found,
+    prompted: Tensor | None,
 ) -> tuple[Tensor, Found]:
     """(The logits after the rules, `found` with what these keep)."""
     given = ops.cast(logits, "float32")
@@ -165,20 +190,14 @@ def _by_rules(
         states.append(own)
         if rule.reads is not None:
             at_end = at_end + rule.score_at_end(_read(rule, state))
-    prompted = _prompted(state, position)
     if prompted is not None:  # what is given stays, whatever forbids it
         logits = ops.where(prompted[:, None], given, logits)
-    stuck = found.ruled.stuck
     if search.sums:
         # What was forbidden made nothing else likelier.
         log_sum = ops.logsumexp(given, axis=-1, keepdims=True)
         logits = logits - ops.where(log_sum == -float("inf"), 0.0, log_sum)
-    else:
-        none_left = ops.all(logits == -float("inf"), axis=-1)
-        none_left = ops.logical_and(none_left, ops.logical_not(found.ended))
-        stuck = ops.logical_or(stuck, none_left)
     at_end = ops.where(found.ended, found.ruled.at_end, at_end)
-    return logits, found._replace(ruled=Ruled(tuple(states), stuck, at_end))
+    return logits, found._replace(ruled=Ruled(tuple(states), at_end))
 
 
 def _prompted(state: Any, position: Tensor) -> Tensor | None:

@@ -20,25 +20,21 @@ __all__ = ["NothingLeftError", "Plan", "Progress", "planned"]
 
 
 class NothingLeftError(ValueError):
-    """Rules left a row no token to write.
+    """A row had no token to write.
 
-    Attributes:
-        who: name of the search.
+    Args:
+        before, after: the message around the name of the row.
         place: of the row in its batch.
-        written: how many tokens the row had.
+        row: its name.
     """
 
-    @classmethod
-    def of(
-        cls, who: str, rules: Sequence[Rule], place: int, written: int, row: str | None = None
-    ) -> "NothingLeftError":
-        """Args: see the attributes; `row` is what the row is called."""
-        row = f"row {place}" if row is None else row
-        after = f"after {written} tokens" if written else "to begin with"
-        expected = f"leave each row a token to write; {row} has none {after}"
-        error = cls(f"{who}: `rules` must {expected}. Received: rules={tuple(rules)!r}")
-        error.who, error.place, error.written = who, place, written
-        return error
+    def __init__(self, before: str, place: int, after: str, row: str | None = None):
+        super().__init__(f"{before} {row or f'row {place}'} {after}")
+        self.before, self.place, self.after = before, place, after
+
+    def of_row(self, row: str) -> "NothingLeftError":
+        """The same of a row by another name."""
+        return NothingLeftError(self.before, self.place, self.after, row)
 
 
 class Key(NamedTuple):
@@ -84,8 +80,7 @@ class Plan(NamedTuple):
         results, state, seen = compiled(_run, self.step, self.key)(
             self.start, self.state, self.tensors, self.tables
         )
-        if self.rules:
-            self.check(seen)
+        self.check(seen)
         return results, state
 
     def begin(self, most: int) -> Progress:
@@ -113,8 +108,7 @@ class Plan(NamedTuple):
         return self.key.made(self.tensors, self.tables)[0].results(progress.found)[0]
 
     def _told(self, progress: Progress, seen: dict[str, Tensor]) -> Progress:
-        if self.rules:
-            self.check(seen)
+        self.check(seen)
         # A number or a word is no tensor before a compiled function, and may be one after it.
         given = dict(keras.tree.flatten_with_path(self.state))
         leaves = [
@@ -124,18 +118,30 @@ class Plan(NamedTuple):
         return progress._replace(state=keras.tree.pack_sequence_as(progress.state, leaves))
 
     def check(self, seen: dict[str, Tensor]) -> None:
-        """Raises a ValueError where the rules were not for this vocabulary, or left nothing.
+        """Raises a ValueError where the rules were not for this vocabulary or left a row nothing to
+        write, or where scores were NaN.
 
         Inside of a function that the caller compiles nothing is known yet.
         """
         if not _is_known(seen["stuck"]):
             return
+        to_numpy = ops.convert_to_numpy
         for rule in self.rules:
             rule.check_vocabulary(int(seen["vocabulary_size"]))
-        stuck = np.flatnonzero(ops.convert_to_numpy(seen["stuck"]))
-        if len(stuck):
-            written = int(ops.convert_to_numpy(seen["written"])[stuck[0]])
-            raise NothingLeftError.of(self.who, self.rules, int(stuck[0]), written)
+        number = "score tokens by numbers, and not by NaN, which comes from NaN in its weights;"
+        for name, argument, expected, has in (
+            ("broken", "step", number, "has NaN"),
+            ("stuck", "rules", "leave each row a token to write;", "has none"),
+        ):
+            value, places = getattr(self, argument), np.flatnonzero(to_numpy(seen[name]))
+            if value and len(places):
+                written = int(to_numpy(seen["written"])[places[0]])
+                after = f"after {written} tokens" if written else "to begin with"
+                raise NothingLeftError(
+                    f"{self.who}: `{argument}` must {expected}",
+                    int(places[0]),
+                    f"{has} {after}. Received: {argument}={value!r}",
+                )
 
 
 def planned(
@@ -228,7 +234,7 @@ def _run(
     state = keras.tree.map_structure(
         lambda leaf: take_rows(leaf, rows) if ops.is_tensor(leaf) else leaf, state
     )
-    return results, state, _seen(search, found, size) if rules else {}
+    return results, state, _seen(search, found, size)
 
 
 def _begin(
@@ -246,7 +252,7 @@ def _begin(
         step, search, key.settings, rules, position, found, state, is_first=True, most=most
     )
     progress = Progress(*progress)
-    return progress, _seen(search, progress.found, size) if rules else {}
+    return progress, _seen(search, progress.found, size)
 
 
 def _go_on(
@@ -262,11 +268,15 @@ def _go_on(
         step, search, key.settings, rules, *progress, is_first=False, most=most
     )
     progress = Progress(*progress)
-    return progress, _seen(search, progress.found, size) if rules else {}
+    return progress, _seen(search, progress.found, size)
 
 
 def _seen(search: Search, found: Found, size: int | Tensor) -> dict[str, Tensor]:
-    """What `Plan.check` looks at: the vocabulary's size, and which sentences are stuck where."""
+    """What `Plan.check` looks at: the vocabulary's size, and which sentences had no token where."""
     written = ops.sum(ops.cast(found.tokens[:, 1:] != search.settings.padding_id, "int32"), axis=1)
-    stuck, written = search.stuck(found), ops.reshape(written, (-1, search.width))
-    return {"vocabulary_size": size, "stuck": stuck, "written": ops.max(written, axis=1)}
+    return {
+        "vocabulary_size": size,
+        "stuck": search.stuck(found),
+        "broken": found.broken[:: search.width],
+        "written": ops.max(ops.reshape(written, (-1, search.width)), axis=1),
+    }

@@ -2,11 +2,13 @@
 
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
 from tfattn._types import Tensor
 from tfattn.decoding.arguments import Settings
 from tfattn.decoding.rules.base import Rule
+from tfattn.decoding.state import take_rows
 
 __all__ = ["Found", "Ruled", "Search"]
 
@@ -15,7 +17,6 @@ class Ruled(NamedTuple):
     """What a search with rules keeps of them."""
 
     states: tuple  # each rule's own: nested tensors (R, ...)
-    stuck: Tensor  # bool (R,), whether the rules left the row no token, and it ended there
     at_end: Tensor  # float32 (R,), what they add to the score of a hypothesis that ends or ended
 
 
@@ -26,8 +27,18 @@ class Found(NamedTuple):
     ended: Tensor  # bool (R,), whether the row has its end token, or as many tokens as it may have
     done: Tensor  # bool (R,), whether the result of the row's sentence can no longer change
     limits: Tensor  # int32 (R,), the most tokens that the row may have
+    stuck: Tensor  # bool (R,), whether the row had no token to write, and ended there
+    broken: Tensor  # bool (R,), whether scores of the row's sentence were NaN, and it ended there
     own: dict[str, Tensor]  # tensors (R, ...) that the search itself keeps
     ruled: Ruled | tuple[()] = ()  # empty without rules
+    goes_on: Tensor | tuple[()] = ()  # bool (R,), in `choose`: a prompt goes on after the token
+
+    def of_rows(self, rows: Tensor | None) -> "Found":
+        """What is found of some rows, `own` as it is."""
+        taken = keras.tree.map_structure(
+            lambda tensor: take_rows(tensor, rows), self._replace(own=())
+        )
+        return taken._replace(own=self.own)
 
 
 class Search:
@@ -69,8 +80,19 @@ class Search:
         return found.ended
 
     def stuck(self, found: Found) -> Tensor:
-        """bool `(B,)`, whether the rules left a sentence nothing to write."""
-        return found.ruled.stuck
+        """bool `(B,)`, whether a sentence had nothing to write."""
+        return found.stuck
+
+    def ends(self, tokens: Tensor, position: Tensor, found: Found) -> Tensor:
+        """bool `(R,)`, whether rows end with these tokens at `position + 1`.
+
+        At its limit a row ends without an end token, so that no longer row beside it changes it. An
+        end token within a prompt ends nothing.
+        """
+        ends = tokens == self.settings.end_id
+        if ops.is_tensor(found.goes_on):
+            ends = ops.logical_and(ends, ops.logical_not(found.goes_on))
+        return ops.logical_or(ends, position + 1 >= found.limits)
 
     def alive(self, found: Found) -> Tensor:
         """bool `(R,)`, which rows there are. By default all."""

@@ -11,6 +11,7 @@ import numpy as np
 from tfattn import _checks
 from tfattn._types import Step
 from tfattn.decoding import translation
+from tfattn.decoding.arguments import Settings
 from tfattn.decoding.beams import beam_search, plan_beams
 from tfattn.decoding.greedy import greedy_search, plan_greedily
 from tfattn.decoding.plan import Plan, Progress
@@ -146,23 +147,25 @@ def _certain(plan: Plan, steps: int) -> Iterator[int]:
 def _look(plan: Plan, progress: Progress) -> tuple[bool, list[int]]:
     """(Whether the search is done, the tokens that are certain.)"""
     numpy = keras.ops.convert_to_numpy
-    end_id, found = plan.key.settings.end_id, progress.found
+    found = progress.found
     position, most = int(progress.position), found.tokens.shape[1] - 1
     if position >= most or numpy(found.done).all():
-        tokens = numpy(plan.end(progress)["tokens"])[0].tolist()
-        if end_id in tokens:
-            return True, tokens[: tokens.index(end_id) + 1]
-        while tokens and tokens[-1] == plan.key.settings.padding_id:
-            tokens.pop()
-        return True, tokens
-    rows = numpy(found.tokens)[numpy(plan.alive(found)), 1 : position + 1].tolist()
-    rows = [row[: row.index(end_id) + 1] if end_id in row else row for row in rows]
+        tokens = numpy(plan.end(progress)["tokens"])[0]
+        return True, _written(tokens, plan.key.settings)
+    rows = numpy(found.tokens)[numpy(plan.alive(found)), 1 : position + 1]
     common = []
-    for tokens in zip(*rows, strict=False):  # as far as the shortest goes
+    # As far as the shortest goes.
+    for tokens in zip(*(_written(row, plan.key.settings) for row in rows), strict=False):
         if len(set(tokens)) > 1:
             break
         common.append(tokens[0])
     return False, common
+
+
+def _written(row: np.ndarray, settings: Settings) -> list[int]:
+    """A row without the padding after it, of which the first may be the end token."""
+    count = np.max(np.flatnonzero(row != settings.padding_id), initial=-1) + 1
+    return row[: count + (settings.padding_id == settings.end_id)].tolist()
 
 
 def _pieces(tokens: Iterator[int], vocabulary: Any) -> Iterator[str]:

@@ -111,8 +111,7 @@ def translate(
                 **of_batch,
             )
         except NothingLeftError as error:
-            row = f"sentences[{places[error.place]}]"
-            raise NothingLeftError.of(error.who, rules, error.place, error.written, row) from None
+            raise error.of_row(f"sentences[{places[error.place]}]") from None
         found = keras.ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
         best = found[:, 0] if found.ndim == 3 else found  # (B, L)
         for i, tokens in zip(batch, best, strict=False):

@@ -130,9 +130,10 @@ class CausalLM(TokenModel):
         """What a search needs to go on from a prompt: the state of `step`.
 
         Args:
-            prompt: integers `(B, P)`, the text after the begin token, padding at the end. Rows may
-                differ in length: each is continued after its own last token. `(B, 0)` is an empty
-                prompt.
+            prompt: integers `(B, P)`, the text after the begin token. Rows may differ in length:
+                each is continued after its own last token. Padding is no part of it, on whichever
+                side it stands. `(B, 0)` is an empty prompt. End tokens may stand in it; a row whose
+                last token is one is not continued.
             max_length: positive int L, the most tokens of a row, the prompt included. The state
                 then has caches for their keys and values, and `step` computes each position once.
                 Without it, every `step` computes all positions again.
@@ -140,11 +141,17 @@ class CausalLM(TokenModel):
             dict of tensors with the batch as first axis. With `max_length`, keys and values are
             each a `tfattn.decoding.Past`, and `step` returns `prompt` as the very same object.
         Raises:
-            ValueError: `prompt` is not of rank 2, or longer than `max_length`; `max_length` is no
-                positive int, or beyond the learned positions.
+            ValueError: `prompt` is not of rank 2, has an id outside the vocabulary, or is longer
+                than `max_length`; `max_length` is no positive int, or beyond the learned positions.
         """
         self.build_for_any()
-        prompt = ops.cast(self.given_ids("prompt", prompt, "(B, P)"), "int32")
+        prompt = self.given_ids("prompt", prompt, "(B, P)")
+        _checks.ids_below("CausalLM", "prompt", prompt, self.vocabulary_size)
+        prompt = ops.cast(prompt, "int32")
+        # Padding goes to the end of each row.
+        place = ops.arange(ops.shape(prompt)[1], dtype="int32")
+        order = ops.argsort(ops.where(prompt == 0, place + ops.shape(prompt)[1], place), axis=1)
+        prompt = ops.take_along_axis(prompt, order, axis=1)
         # A column of padding behind the last: the place of every position after the prompt.
         state = {"prompt": ops.pad(prompt, [[0, 0], [0, 1]])}  # (B, P + 1)
         if max_length is None:

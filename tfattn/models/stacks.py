@@ -17,6 +17,7 @@ from tfattn.layers.parts import (
     checked_layer,
     copy_of,
     deserialized,
+    nan_outside,
     padding_mask,
     part_seed,
     serialized,
@@ -142,8 +143,11 @@ class _Stack(CheckedCall, PartsOfItsOwn, QuantizedParts, keras.layers.Layer):
         # A layer that asks for no start adds nothing that depends on it.
         asks = "start_index" in inspect.signature(self.positions.call).parameters
         start = {"start_index": start_index} if asks else {}
+        size = getattr(self.embedding, "input_dim", None)
+        if size is not None:
+            _checks.ids_below(type(self).__name__, "ids", ids, size)
         x = self.positions(self.embedding(ids), **start)  # (B, T, D), the ids' mask on it
-        return self.input_dropout(x, training=training)
+        return self.input_dropout(nan_outside(x, ids, size), training=training)
 
     @property
     def max_length(self) -> int | None:

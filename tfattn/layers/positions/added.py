@@ -12,7 +12,7 @@ from tfattn._types import Shape, Tensor
 from tfattn.core import symbolic
 from tfattn.core.floats import given_tensor
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.parts import keras_object, spec_of_call
+from tfattn.layers.parts import keras_object, nan_outside, spec_of_call
 
 __all__ = ["LearnedPositionalEncoding", "SinusoidalPositionalEncoding"]
 
@@ -53,10 +53,9 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
             start = start[:, None]  # (B, 1)
         _, length, width = inputs.shape
         in_order = positions is None and isinstance(start_index, numbers.Integral)
-        if in_order and self.max_length is not None and symbolic.known_size(length) is not None:
-            if start_index + length > self.max_length:
-                expected = f"have at most `max_length`={self.max_length} positions, counted from 0"
-                _checks.fail(who, "inputs", expected, int(start_index) + length)
+        most = 0
+        if in_order and symbolic.known_size(length) is not None:
+            most = int(start_index) + length
         if positions is None:
             tokens = ops.arange(ops.shape(inputs)[1], dtype="int32")
         else:
@@ -66,6 +65,15 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
             _checks.rank(who, "positions", tokens.shape, (1, 2), "(T,) or (B, T)")
             _checks.broadcasts(who, "positions", tokens.shape, inputs.shape[:2], "(T,) or (B, T)")
         positions = ops.cast(start, "int32") + ops.cast(tokens, "int32")  # (T,) or (B, T)
+        if self.max_length is not None:
+            known = _checks.known(positions)
+            if known is not None and known.size:
+                most = max(most, int(np.max(known)) + 1)
+                if np.min(known) < 0:
+                    _checks.fail(who, "positions", "be at least 0", int(np.min(known)))
+            if most > self.max_length:
+                expected = f"have at most `max_length`={self.max_length} positions, counted from 0"
+                _checks.fail(who, "inputs", expected, most)
         vectors = ops.cast(self.encode(positions, width), inputs.dtype)  # (T, D) or (B, T, D)
         return inputs * self.input_scale + vectors
 
@@ -156,7 +164,8 @@ class LearnedPositionalEncoding(_PositionalEncoding):
     Returns:
         `(B, T, D)`, with the inputs' mask.
     Raises:
-        ValueError: the inputs' rank is not 3; a position is known to be `max_length` or more.
+        ValueError: the inputs' rank is not 3; a position is known to be `max_length` or more, or
+            below 0. In a graph that does not know it, its vector is NaN.
     Example:
         >>> tuple(LearnedPositionalEncoding(max_length=10)(np.zeros((1, 7, 4), "float32")).shape)
         (1, 7, 4)
@@ -186,7 +195,7 @@ class LearnedPositionalEncoding(_PositionalEncoding):
         )
 
     def encode(self, positions: Tensor, width: int) -> Tensor:
-        return ops.take(self.embeddings, positions, axis=0)
+        return nan_outside(ops.take(self.embeddings, positions, axis=0), positions, self.max_length)
 
     def get_config(self) -> dict[str, Any]:
         return {

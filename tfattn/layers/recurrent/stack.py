@@ -11,6 +11,7 @@ from tfattn.layers.calls import CheckedCall
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import (
     deserialized,
+    nan_outside,
     padding_mask,
     part_seed,
     serialized,
@@ -75,7 +76,11 @@ class RecurrentStack(CheckedCall, QuantizedParts, keras.layers.Layer):
 
     def embed(self, ids: Tensor, training: bool | None) -> Tensor:
         """Vectors of the ids, `(B, T, width)`, which are exactly 0 at padding."""
-        x = ops.where(ops.expand_dims(padding_mask(ids), -1), self.embedding(ids), 0.0)
+        size = getattr(self.embedding, "input_dim", None)
+        if size is not None:
+            _checks.ids_below(type(self).__name__, "ids", ids, size)
+        x = nan_outside(self.embedding(ids), ids, size)
+        x = ops.where(ops.expand_dims(padding_mask(ids), -1), x, 0.0)
         return self.input_dropout(x, training=training)
 
     def zero_states(self, cell: keras.layers.Layer, batch: int | Tensor) -> list[Tensor]:
