@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+from keras import ops
 
 import tfattn
 from tests.tensors import as_tensor, numpy
@@ -40,6 +41,13 @@ def test_a_cooldown_is_the_schedule_and_then_a_straight_way_to_zero():
     down = np.array([1.0, 0.8, 0.6, 0.4, 0.2, 0.0, 0.0])
     wanted = down * 0.01 * np.sqrt(4 / np.arange(12.0, 19.0))
     np.testing.assert_allclose(rates(cooled, *range(11, 18)), wanted, rtol=1e-6)
+
+
+def test_steps_beyond_those_of_float32_are_told_apart():
+    far = 2**24 + 1
+    cooled = training.Cooldown(training.InverseSquareRootSchedule(1.0, far), far, 4)
+    for steps in (range(far, far + 5), [ops.convert_to_tensor(far + i) for i in range(5)]):
+        np.testing.assert_allclose(rates(cooled, *steps), [1, 0.75, 0.5, 0.25, 0], atol=1e-6)
 
 
 def test_an_optimizer_follows_the_schedule():

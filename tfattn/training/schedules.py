@@ -45,7 +45,7 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
         self.warmup_steps = _checks.positive_int(type(self).__name__, "warmup_steps", warmup_steps)
 
     def __call__(self, step: Tensor | int) -> Tensor:
-        step = ops.cast(step, "float32") + 1.0
+        step = ops.cast(step + 1, "float32")
         return self.peak * ops.minimum(step / self.warmup_steps, ops.sqrt(self.warmup_steps / step))
 
     def get_config(self) -> dict[str, Any]:
@@ -128,7 +128,8 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
         self.steps = _checks.positive_int("Cooldown", "steps", steps)
 
     def __call__(self, step: Tensor | int) -> Tensor:
-        remaining = (self.start + self.steps - ops.cast(step, "float32")) / self.steps
+        # In integers: float32 does not have every number above 2**24.
+        remaining = ops.cast(self.start + self.steps - step, "float32") / self.steps
         return self.schedule(step) * ops.clip(remaining, 0.0, 1.0)
 
     def get_config(self) -> dict[str, Any]:
