@@ -249,6 +249,19 @@ def test_one_object_serves_two_fits_and_a_finished_run_has_nothing_to_do(tmp_pat
     assert_same(everything(again), wanted)
 
 
+def test_a_loss_that_is_not_finite_ends_the_training_and_keeps_the_epoch_before(tmp_path):
+    x = np.array([[1.0], [np.nan]])
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    backup = training.Backup(tmp_path / "run.backup")
+    options = {"batch_size": 1, "shuffle": False, "verbose": 0, "callbacks": [backup]}
+    model.fit(x[:1], x[:1], **options)
+    expected = r"`loss` must stay finite; .* epoch 2, batch 2; .*keeps 1 epochs.* loss=nan"
+    with pytest.raises(ValueError, match=expected):
+        model.fit(x, x, epochs=2, initial_epoch=1, **options)
+    assert training.Backup(backup.filepath).epoch == 1
+
+
 def test_the_best_value_is_of_all_epochs_that_have_a_number(tmp_path):
     backup = training.Backup(tmp_path / "run.backup")
     assert backup.best("val_loss") is None

@@ -26,6 +26,10 @@ _UNREADABLE = (
 )
 
 
+class NotFiniteError(ValueError):
+    """A training whose loss is no number."""
+
+
 class Backup(keras.callbacks.Callback):
     """Writes the whole state of a run after each epoch, from which the next `fit` resumes.
 
@@ -50,7 +54,8 @@ class Backup(keras.callbacks.Callback):
     replaces the old one in one step. Pass this callback last, so that the logs are complete and the
     best weights of the epoch are on disk. The state of other callbacks is not kept: pass
     `best=backup.best("val_loss", min)` to `BestWeights`; the patience of `EarlyStopping` starts
-    again. With the torch backend, torch's own random generator is not kept either; give dropout
+    again. A loss that is not finite ends `fit` at that batch, and the file keeps the epoch before.
+    With the torch backend, torch's own random generator is not kept either; give dropout
     layers a seed there.
 
     If the learning rate is a number, it is part of the optimizer's state: the number in the file
@@ -83,8 +88,8 @@ class Backup(keras.callbacks.Callback):
     Raises:
         ValueError: the file is damaged, or belongs to another class of optimizer, or to a model
             with other shapes; in `fit`, another run has written to the file since it was read,
-            `initial_epoch` is not `epoch`, or on TensorFlow the model is not built (elsewhere `fit`
-            builds it).
+            `initial_epoch` is not `epoch`, the loss is NaN or infinite, or on TensorFlow the model
+            is not built (elsewhere `fit` builds it).
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "run.backup")
@@ -136,6 +141,16 @@ class Backup(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if epoch != self.epoch:
             _checks.fail("Backup", "initial_epoch", f"be `backup.epoch`, here {self.epoch}", epoch)
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        loss = (logs or {}).get("loss", 0.0)
+        if not np.isfinite(loss):
+            expected = (
+                f"stay finite; it is not in epoch {self.epoch + 1}, batch {batch + 1}; the file "
+                f"keeps {self.epoch} epochs. Look for NaN and for ids outside the vocabulary in "
+                "the data; else lower the learning rate, or clip gradients by `global_clipnorm`"
+            )
+            _checks.fail("Backup", "loss", expected, float(loss), NotFiniteError)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self.model.history.epoch[:] = range(epoch)  # with those before the run was resumed

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import keras
 
+from tfattn.training.backup import NotFiniteError
 from tfattn.translator import exporting, lines, report, scoring
 from tfattn.translator.arguments import parse
 from tfattn.translator.run import Run
@@ -35,7 +36,11 @@ def _train(options):
     keras.utils.set_random_seed(options.seed)
     with _mendable():
         run = Run(options)
-    report.show(run, *run.fit())
+    try:
+        trained = run.fit()
+    except NotFiniteError as error:
+        raise Refused(str(error)) from None
+    report.show(run, *trained)
 
 
 def _score(options):
