@@ -215,12 +215,20 @@ class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
         return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
 
     def check_shapes(
-        self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
+        self, query_shape: Shape, value_shape: Shape | None, key_shape: Shape | None = None
     ) -> None:
         """Raises where the shapes of query, value and key do not go together: in `build`, in a
         call, and where the shape of the output is asked for.
         """
-        who, key_shape = type(self).__name__, value_shape if key_shape is None else key_shape
+        who = type(self).__name__
+        if value_shape is None:  # as from `keras.layers.TimeDistributed`
+            expected = (
+                "be given beside `query`, which a layer around this one may not do; "
+                "`MultiHeadAttention(..., attention_axes=(2,))` attends within each step of "
+                "(B, N, T, D)"
+            )
+            _checks.fail(who, "value", expected, None)
+        key_shape = value_shape if key_shape is None else key_shape
         of_key = "(B, S, D)"
         if len(key_shape) in (1, 2):
             of_key += f" ({_ORDER})"

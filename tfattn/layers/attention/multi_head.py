@@ -198,7 +198,12 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
         self.kernel_constraint = keras_object(who, "kernel_constraint", kernel_constraint)
         self.bias_constraint = keras_object(who, "bias_constraint", bias_constraint)
 
-    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
+    def build(
+        self,
+        query_shape: Shape,
+        value_shape: Shape | None = None,
+        key_shape: Shape | None = None,
+    ) -> None:
         self.check_shapes(query_shape, value_shape, key_shape)
         key_shape = value_shape if key_shape is None else key_shape
         self._widths = (query_shape[-1], value_shape[-1], key_shape[-1])
@@ -256,10 +261,10 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
         return policy
 
     def check_shapes(
-        self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
+        self, query_shape: Shape, value_shape: Shape | None, key_shape: Shape | None = None
     ) -> None:
         key_shape = value_shape if key_shape is None else key_shape
-        if len(query_shape) <= 3:
+        if value_shape is None or len(query_shape) <= 3:
             super().check_shapes(query_shape, value_shape, key_shape)
         self._axes(query_shape, value_shape, key_shape)
 

@@ -73,7 +73,12 @@ class Attention(AttentionLayer):
         self.score = score_or_default(type(self).__name__, score, self.dtype_policy)
         self.normalizer = checked_normalizer(type(self).__name__, normalizer)
 
-    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
+    def build(
+        self,
+        query_shape: Shape,
+        value_shape: Shape | None = None,
+        key_shape: Shape | None = None,
+    ) -> None:
         self.check_shapes(query_shape, value_shape, key_shape)
         key_shape = value_shape if key_shape is None else key_shape
         self.build_part("score", query_shape, key_shape)
