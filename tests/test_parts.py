@@ -291,3 +291,62 @@ def test_the_two_steps_of_a_pre_norm_residual_survive_a_functional_model_on_disk
         add_norm = tfattn.AddNorm(norm_first=True)
         x = add_norm(x, tfattn.PositionwiseFeedForward(7)(add_norm.pre_norm(x)))
     assert_comes_back(keras.Model(inputs, x), tmp_path)
+
+
+# Freezing.
+
+
+def frozen_score():
+    return tfattn.MultiHeadAttention(2, 3, score=tfattn.AdditiveScore(5, trainable=False))
+
+
+BLOCK = {"num_heads": 2, "hidden_dim": 7}
+FROZEN = {
+    "a layer": (lambda: tfattn.MultiHeadAttention(2, 3, trainable=False), 0),
+    "a block": (lambda: tfattn.TransformerEncoderBlock(**BLOCK, trainable=False), 0),
+    "a part": (frozen_score, 8),
+    "Keras's own": (
+        lambda: tfattn.AddNorm(norm=keras.layers.LayerNormalization(trainable=False)),
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_what_is_frozen_before_it_is_built_stays_so_in_clones_and_files(name, tmp_path):
+    make, count = FROZEN[name]
+    layer, inputs = make(), keras.Input((3, D))
+    model = keras.Model(inputs, layer(inputs, inputs) if "block" not in name else layer(inputs))
+    model.save(tmp_path / "m.keras")
+    for one in (
+        model,
+        keras.models.clone_model(model),
+        keras.models.load_model(tmp_path / "m.keras"),
+    ):
+        assert len(one.trainable_weights) == count and len(one.weights) > count
+
+
+def test_frozen_parts_of_a_model_stay_so_in_its_file(tmp_path):
+    def made(**options):
+        model = tfattn.CausalLM(11, 2, D, 2, 7, tie_embeddings=False, **options)
+        assert model.trainable is options.get("trainable", True)
+        return model
+
+    model = made()
+    model.decoder.trainable = False  # before it is built
+    model.decoder.blocks[1].trainable = True
+    model.build_for_any()
+    frozen = made(trainable=False)
+    frozen.build_for_any()
+    frozen.output_dense.trainable = True
+    template = tfattn.TransformerDecoderBlock(**BLOCK, trainable=False)
+    of_template = tfattn.CausalLM(11, 2, D, block=template)
+    of_template.build_for_any()
+    for one, count in ((model, 2 + 16), (frozen, 0), (of_template, 1)):
+        assert len(one.trainable_weights) == count
+        one.save(tmp_path / "m.keras")
+        again = keras.models.load_model(tmp_path / "m.keras")
+        names = [[w.path.partition("/")[2] for w in m.trainable_weights] for m in (one, again)]
+        assert names[0] == names[1]
+    frozen.trainable = True
+    assert len(frozen.trainable_weights) == len(frozen.weights)

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import numbers
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import keras
@@ -55,8 +56,46 @@ class CheckedCall:
     # and a mask may have 1 instead. Where an argument is not named its axes are not looked at.
     call_axes: dict[str, str] = {}
 
-    def __init__(self, **kwargs: Any):
+    def __new__(cls, *args: Any, **kwargs: Any) -> "CheckedCall":
+        layer = super().__new__(cls, *args, **kwargs)
+        build = layer.build
+
+        @functools.wraps(build)
+        def build_and_freeze(*args, **kwargs):
+            before = () if layer._made_frozen else {id(part) for _, part in _parts(layer)}
+            build(*args, **kwargs)
+            layer._freeze_parts(before)
+
+        layer.build = build_and_freeze
+        return layer
+
+    def __init__(self, trainable_parts: dict[str, bool] | None = None, **kwargs: Any):
         super().__init__(**{**kwargs, "dtype": _with_names(kwargs.get("dtype"))})
+        # Of a config: the parts that are frozen or not, other than the layer that they are in.
+        self._trainable_parts = tuple((trainable_parts or {}).items())
+        self._made_frozen = not self.trainable  # and all parts with it, whenever they are made
+
+    def _freeze_parts(self, before: Collection[int]) -> None:
+        """Freezes what is made within a frozen layer: Keras does so to what is there already."""
+        for part, trainable in [(self, self.trainable), *_flags(self, self.trainable, before)]:
+            if not trainable or not part.trainable:
+                part.trainable = trainable
+        parts = dict(_parts(self))
+        for path, trainable in self._trainable_parts:
+            if path in parts:
+                parts[path].trainable = trainable
+        self._trainable_parts, self._made_frozen = (), False
+
+    def get_config(self) -> dict[str, Any]:
+        flags = dict(self._trainable_parts)
+        if not self._made_frozen:
+            parts = {"": self, **dict(_parts(self))}
+            for path, part in parts.items():
+                above = parts[path.rpartition("/")[0]]
+                if part.trainable != above.trainable:
+                    flags[path] = part.trainable
+        config = super().get_config()
+        return {**config, "trainable_parts": flags} if flags else config
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         parameters = _parameters(type(self))
@@ -85,6 +124,28 @@ class CheckedCall:
                     if isinstance(array, np.ndarray) and array.dtype.kind in "USO":
                         received = f"{array.dtype.name}, of shape {array.shape}"
                         _checks.fail(who, name, "hold numbers", received)
+
+
+def _parts(layer: keras.layers.Layer, above: str = "") -> Iterator[tuple[str, Any]]:
+    """(Path, layer) of every layer in a layer, each after the one that it is in."""
+    for part in layer._flatten_layers(include_self=False, recursive=False):
+        path = f"{above}/{part.name}" if above else part.name
+        yield path, part
+        yield from _parts(part, path)
+
+
+def _flags(
+    layer: keras.layers.Layer, trainable: bool, before: Collection[int]
+) -> Iterator[tuple[Any, bool]]:
+    """(Layer, whether it is to be trained) of every layer in a layer.
+
+    Args:
+        before: the ids of those that were there before their flags could be set.
+    """
+    for part in layer._flatten_layers(include_self=False, recursive=False):
+        wanted = part.trainable and (trainable or id(part) in before)
+        yield part, wanted
+        yield from _flags(part, wanted, before)
 
 
 def _with_names(dtype: Any) -> Any:
