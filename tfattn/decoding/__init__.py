@@ -17,7 +17,11 @@ same tensor object that it received, the tensor counts as a constant and costs n
 buffer with an entry for each position may be wrapped as `Past(tensor)`: a step then gets no more
 positions than it needs. A state that is a dict may have an entry "prompt", integers (B, P + 1), the
 first P tokens of each row, 0 where there is none and in the last column: the step gives these
-tokens probability 1, and no rule changes that.
+tokens probability 1, and no rule changes that. An end token among them ends a row where it is the
+last of them.
+
+Padding stands after the end of a row, and is never chosen: its score counts as -inf, and what is
+left has a probability of 1 together (but not where padding and end are one token).
 
 A search is compiled on TensorFlow and on JAX, once for a step and the shapes of the state; on
 PyTorch it runs as it is. The variables that a step reads are read at each call. A Python number or

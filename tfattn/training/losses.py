@@ -155,7 +155,6 @@ def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: fl
     and the mean, and adds them up.
     """
     target = ops.where(is_real, target, 0)  # the id of padding may be outside the vocabulary
-    is_word = ops.logical_and(target >= 0, target < ops.shape(logits)[-1])
 
     def normalised(logits):
         """(exponentials, their sums, the log of these sums, the target's logit)."""
@@ -181,12 +180,12 @@ def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: fl
                 (upstream,) = arguments
             elif _wants_a_graph():  # what was kept has none on PyTorch
                 parts = normalised(*arguments)
-            upstream = ops.where(ops.logical_and(is_real, is_word), upstream, 0.0)
+            upstream = ops.where(is_real, upstream, 0.0)
             exponentials, row_sum, log_normaliser, target_logit = parts
             p_target = ops.exp(target_logit - log_normaliser)
             return _grad_logits(exponentials, row_sum, target, p_target, upstream, smoothing)
 
-        return ops.where(is_real, ops.where(is_word, losses, float("nan")), 0.0), vjp
+        return ops.where(is_real, losses, 0.0), vjp
 
     return losses(logits)
 
