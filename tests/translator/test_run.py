@@ -121,6 +121,23 @@ def test_a_training_goes_through_its_phases_and_on_with_them(run_of, tmp_path, m
         np.testing.assert_array_equal(resumed[name], whole[name])
 
 
+def test_a_full_disk_is_one_line_and_a_fault_of_the_package_is_a_traceback(
+    tmp_path, monkeypatch, refused
+):
+    def fit():
+        raise error
+
+    monkeypatch.setattr("tfattn.translator.__main__.Run", lambda _: types.SimpleNamespace(fit=fit))
+    error = OSError(28, "No space left on device")
+    assert refused("train", folder=tmp_path) == (
+        "error: [Errno 28] No space left on device; what was trained up to the last whole epoch "
+        "goes on with --resume"
+    )
+    error = ValueError("a fault")
+    with pytest.raises(ValueError, match="a fault"):
+        refused("train", folder=tmp_path)
+
+
 def test_a_batch_too_small_for_a_sentence_names_the_option(run_of, tmp_path):
     pairs = [("a " * 20, "a")] * 2
     said = "--tokens 8, lines of at most 100 tokens: .* must be at least 24, for the longest"

@@ -52,7 +52,7 @@ def whole(folder: str) -> Iterator[str]:
     there, and a second try may begin.
     """
     empty = os.path.isdir(folder)
-    above, name = os.path.split(os.path.abspath(folder))
+    above, name = os.path.split(os.path.realpath(folder))
     os.makedirs(above, exist_ok=True)
     # On the same disk as the folder, so that a move is one step.
     with tempfile.TemporaryDirectory(prefix="unfinished.", dir=folder if empty else above) as aside:

@@ -22,25 +22,27 @@ class Refused(Exception):
 
 
 @contextlib.contextmanager
-def _mendable() -> Iterator[None]:
-    """Around what a user can mend; what goes wrong in a training keeps its traceback."""
+def _mendable(kinds=(ImportError, OSError, ValueError), hint: str = "") -> Iterator[None]:
+    """Around what a user can mend; errors of other kinds keep their traceback."""
     try:
         yield
     except BrokenPipeError:
         raise
-    except (ImportError, OSError, ValueError) as error:
-        raise Refused(" ".join(str(error).split())) from None
+    except kinds as error:
+        raise Refused(" ".join(str(error).split()) + hint) from None
+
+
+KEPT = "; what was trained up to the last whole epoch goes on with --resume"
 
 
 def _train(options):
     keras.utils.set_random_seed(options.seed)
     with _mendable():
         run = Run(options)
-    try:
-        trained = run.fit()
-    except NotFiniteError as error:
-        raise Refused(str(error)) from None
-    report.show(run, *trained)
+    with _mendable(OSError, hint=KEPT):  # such as a full disk
+        with _mendable(NotFiniteError):
+            trained = run.fit()
+        report.show(run, *trained)
 
 
 def _score(options):
@@ -66,17 +68,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     try:
         COMMANDS[options.command](options)
+        with _mendable():
+            sys.stdout.flush()
     except Refused as error:
         print(f"error: {error}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:  # the disk that standard output goes to is full
+            _drop_output()
         return FAILED
     except KeyboardInterrupt:
-        kept = "; what was trained up to the last whole epoch goes on with --resume"
-        print("\nstopped" + (kept if options.command == "train" else ""), file=sys.stderr)
+        print("\nstopped" + (KEPT if options.command == "train" else ""), file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # who reads has enough; nothing is left to write at the end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # who reads has enough
+        _drop_output()
         return FAILED
     return 0
+
+
+def _drop_output():
+    """Leaves nothing to write at the end of the process, where it would fail once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

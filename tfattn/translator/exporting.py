@@ -1,6 +1,7 @@
 """The model of a run in formats that other programs run."""
 
 import argparse
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,8 +29,9 @@ def export(options: argparse.Namespace) -> None:
     if path.exists():
         raise ValueError(f"{path} is there already: --into names another path")
     model, words = folder.load_model()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    WRITERS[options.to](model, words, path, options)
+    target = Path(os.path.realpath(path))  # a link may name what is to come
+    target.parent.mkdir(parents=True, exist_ok=True)
+    WRITERS[options.to](model, words, target, options)
     print(f"{options.to}: {path}")
 
 
