@@ -6,6 +6,7 @@ TensorFlow: other backends may start threads when they are imported.
 """
 
 import atexit
+import contextlib
 import functools
 import gc
 import json
@@ -49,6 +50,27 @@ def printed(*arguments, **options):
     done = python(*arguments, **options)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
+
+
+@contextlib.contextmanager
+def locking(path):
+    """Another process that locks the file, killed at the end; gives whether it could."""
+    command = [sys.executable, "-c", LOCKING, f"{path}.lock"]
+    pipes = {name: subprocess.PIPE for name in STREAMS}
+    with subprocess.Popen(command, **pipes) as process:
+        try:
+            yield process.stdout.readline() == b"locked\n"
+        finally:
+            process.kill()
+
+
+LOCKING = """
+import sys, filelock
+lock = filelock.FileLock(sys.argv[1], timeout=0)
+lock.acquire()
+print("locked", flush=True)
+sys.stdin.read()
+"""
 
 
 def _environment():

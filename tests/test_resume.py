@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tfattn
+from tests.processes import locking
 from tests.tensors import BACKEND, tf
 from tfattn import data, training
 
@@ -363,7 +364,25 @@ def test_a_backup_that_could_not_be_written_is_written_by_the_next_fit(
     wanted, history, _ = whole_run(4)
     assert fit(again, backup, 4).history == history
     assert_same(everything(again), wanted)
-    assert os.listdir(tmp_path) == ["run.backup"]
+    assert sorted(os.listdir(tmp_path)) == ["run.backup", "run.backup.lock"]
+
+
+def test_one_process_at_a_time_trains_with_a_file(tmp_path):
+    path = tmp_path / "new" / "run.backup"
+    path.parent.mkdir()
+
+    def others(epoch, logs):
+        with locking(path) as is_locked:
+            assert not is_locked
+
+    with locking(path):
+        said = "Backup: `filepath` must be trained with by one process at a time"
+        with pytest.raises(ValueError, match=said):
+            fit(seeded(), training.Backup(path), 1)
+        assert not path.exists()
+    fit(seeded(), training.Backup(path), 1, keras.callbacks.LambdaCallback(on_epoch_end=others))
+    with locking(path) as is_locked:
+        assert is_locked
 
 
 def test_an_epoch_that_the_backup_does_not_go_on_with_is_refused(tmp_path):

@@ -3,13 +3,16 @@
 import pathlib
 import re
 
+import filelock
 import keras
 import numpy as np
 import pytest
 
 import tfattn
+from tests.processes import locking
 from tfattn import data, plot, training
 from tfattn._files import replacing
+from tfattn.training.files import lock
 
 
 def test_what_could_not_be_written_whole_leaves_the_old_file(tmp_path):
@@ -94,6 +97,20 @@ def test_a_file_of_which_nothing_was_written_leaves_the_old_one(tmp_path):
     assert path.read_text() == "old"
 
 
+def test_a_process_that_dies_leaves_its_lock_to_others(tmp_path):
+    path = tmp_path / "file"
+    with locking(path) as is_locked, pytest.raises(filelock.Timeout):
+        assert is_locked
+        lock(path)
+    mine, again = lock(path), lock(path)  # which one process may have twice
+    for each in (mine, again):
+        with locking(path) as is_locked:
+            assert not is_locked
+        each.release()
+    with locking(path) as is_locked:
+        assert is_locked
+
+
 NAN = float("nan")
 
 
@@ -136,3 +153,19 @@ def test_a_log_that_is_not_there_is_named(tmp_path):
         ValueError, match=r"BestWeights: `monitor` must be one of \['loss'\]. Received: monitor='va"
     ):
         keep.on_epoch_end(0, {"loss": 1.0})
+
+
+def test_a_run_that_goes_on_refuses_best_weights_that_were_damaged(tmp_path):
+    path = tmp_path / "best.weights.h5"
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    keep = training.BestWeights(path, "loss")
+    keep.set_model(model)
+    keep.on_epoch_end(0, {"loss": 1.0})
+    assert training.BestWeights(path, "loss", best=1.0).best == 1.0
+    whole = path.read_bytes()
+    kernel = whole.index(keras.ops.convert_to_numpy(model.layers[0].kernel).tobytes())
+    for content in (whole[:kernel] + bytes(2) + whole[kernel + 2 :], whole[:-2], whole[:9], b""):
+        path.write_bytes(content)
+        training.BestWeights(path, "loss")  # a new run, which will write over it
+        with pytest.raises(ValueError, match="BestWeights: `filepath` must be a whole file that"):
+            training.BestWeights(path, "loss", best=1.0)

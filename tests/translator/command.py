@@ -4,6 +4,7 @@ import json
 
 import h5py
 
+from tfattn.training.files import add_checksum
 from tfattn.translator.__main__ import main
 from tfattn.translator.presets import Preset
 
@@ -42,3 +43,4 @@ def write_corpus(folder, pairs, parts):
 def write_weights(path):
     """A file of weights, of none."""
     h5py.File(path, "w").close()
+    add_checksum(path)

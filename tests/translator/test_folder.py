@@ -2,10 +2,44 @@
 
 import pytest
 
+from tests.processes import locking
+from tests.translator.command import TOY
 from tfattn import data
 from tfattn.translator.folder import Folder, fingerprint, vocabulary_fingerprints
 
 WORDS = [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
+
+
+def test_one_training_at_a_time_writes_to_a_folder(tmp_path, refused):
+    out = tmp_path / "here" / "and" / "there"
+    out.mkdir(parents=True)
+    with locking(Folder(out).backup):
+        said = refused("train", *TOY, folder=tmp_path)
+    assert said == (
+        "error: another training writes to here/and/there: wait for its end, or name another "
+        "folder with --out"
+    )
+    assert [each.name for each in out.iterdir()] == ["backup.npz.lock"]
+    late = Folder(tmp_path / "new")
+    late.take()
+    late.path.mkdir()  # as another training does, since it was looked for
+    with pytest.raises(ValueError, match="another training writes to"):
+        late.take(new=True)
+
+
+def test_a_folder_may_be_a_link_to_one_that_is_to_come_and_no_file(tmp_path, refused):
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "new" / "run")
+    for folder in (Folder(link), Folder(link / "below")):
+        folder.take()
+        folder.take(new=True)
+        folder.add_to_record(run=["a"])
+    assert (tmp_path / "new" / "run" / "below" / "run.json").exists()
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in ("file", "loop"):
+        said = refused("train", "--out", name, folder=tmp_path)
+        assert said == f"error: {name} is no folder: --out names another path"
 
 
 def test_what_is_added_to_the_record_joins_what_is_there(tmp_path):

@@ -123,14 +123,16 @@ def test_other_sentences_are_refused_wherever_they_lie(begun, new_preset):
 def test_best_weights_that_are_gone_or_damaged_are_named_before_a_run_goes_on(begun, new_preset):
     sentences = fingerprint(["a b", "c"])
     check_run(options_of(), new_preset(), begun, 1, sentences)
-    for content in (b"", begun.best_weights.read_bytes()[:100]):
+    whole = begun.best_weights.read_bytes()
+    changed = whole[:200] + bytes([whole[200] ^ 1]) + whole[201:]
+    for content in (changed, b"", whole[:100], whole[:-40], whole[:-9] + bytes(9)):
         begun.best_weights.write_bytes(content)
-        with pytest.raises(ValueError, match=r"best\.weights\.h5 is damaged"):
+        with pytest.raises(OSError, match=r"best\.weights\.h5 is damaged"):
             check_run(options_of(), new_preset(), begun, 1, sentences)
     begun.best_weights.unlink()
     check_run(options_of(), new_preset(), begun, 0, sentences)
     said = r"best\.weights\.h5 is not there: a run cannot be ended without its best"
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(OSError, match=said):
         check_run(options_of(), new_preset(), begun, 1, sentences)
 
 

@@ -10,12 +10,14 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+import filelock
 import keras
 import numpy as np
 
 from tfattn import _checks
 from tfattn._files import replacing
 from tfattn.training import processes
+from tfattn.training.files import lock
 
 __all__ = ["Backup"]
 
@@ -51,11 +53,13 @@ class Backup(keras.callbacks.Callback):
 
     The file holds the weights, the state of the optimizer with its averaged weights, the seeds of
     dropout, and the logs of every epoch, so that `fit` returns the whole history. A new file
-    replaces the old one in one step. Pass this callback last, so that the logs are complete and the
-    best weights of the epoch are on disk. The state of other callbacks is not kept: pass
-    `best=backup.best("val_loss", min)` to `BestWeights`; the patience of `EarlyStopping` starts
-    again. A loss that is not finite ends `fit` at that batch, and the file keeps the epoch before.
-    With the torch backend, torch's own random generator is not kept either; give dropout
+    replaces the old one in one step. A process that would train with a file while another one does
+    is refused, until the other's `fit` ends or, after an interruption, the other itself; for this,
+    a file that ends with ".lock" stays beside it. Pass this callback last, so that the logs are
+    complete and the best weights of the epoch are on disk. The state of other callbacks is not
+    kept: pass `best=backup.best("val_loss", min)` to `BestWeights`; the patience of `EarlyStopping`
+    starts again. A loss that is not finite ends `fit` at that batch, and the file keeps the epoch
+    before. With the torch backend, torch's own random generator is not kept either; give dropout
     layers a seed there.
 
     If the learning rate is a number, it is part of the optimizer's state: the number in the file
@@ -87,9 +91,9 @@ class Backup(keras.callbacks.Callback):
         history: dict from name to the values of those epochs, as in `keras.callbacks.History`.
     Raises:
         ValueError: the file is damaged, or belongs to another class of optimizer, or to a model
-            with other shapes; in `fit`, another run has written to the file since it was read,
-            `initial_epoch` is not `epoch`, the loss is NaN or infinite, or on TensorFlow the model
-            is not built (elsewhere `fit` builds it).
+            with other shapes; in `fit`, another process trains with it, another run has written to
+            it since it was read, `initial_epoch` is not `epoch`, the loss is NaN or infinite, or on
+            TensorFlow the model is not built (elsewhere `fit` builds it).
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "run.backup")
@@ -117,6 +121,7 @@ class Backup(keras.callbacks.Callback):
         super().__init__()
         self.filepath = pathlib.Path(_checks.path("Backup", "filepath", filepath))
         self.epoch, self.history = 0, {}
+        self._lock = None
         content = self._content()
         if content is not None:
             logs, _ = self._read(content)
@@ -132,11 +137,17 @@ class Backup(keras.callbacks.Callback):
         if not self.model.built:  # the first step would initialise it, after the file was read
             expected = "be built before `fit`, by `build` or by a call"
             _checks.fail("Backup", "model", expected, self.model.name)
+        processes.by_first("Backup", self._take)
         content = self._content()
         if self.epoch or content is not None:
             self._restore(content)
             history = {name: list(values) for name, values in self.history.items()}
             self.model.history.history.update(history)
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        if self._lock is not None:  # as in the first process alone
+            self._lock.release()
+            self._lock = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if epoch != self.epoch:
@@ -168,6 +179,14 @@ class Backup(keras.callbacks.Callback):
         # Last: a full disk or an interruption leaves the file of the epoch before.
         self.epoch, self.history = epoch + 1, history
 
+    def _take(self) -> None:
+        os.makedirs(os.path.realpath(self.filepath.parent), exist_ok=True)
+        try:
+            self._lock = self._lock or lock(self.filepath)
+        except filelock.Timeout:
+            expected = "be trained with by one process at a time, and another one does"
+            _checks.fail("Backup", "filepath", expected, str(self.filepath))
+
     def _variables(self) -> dict[str, keras.Variable]:
         optimizer = self.model.optimizer
         if not optimizer.built:
@@ -191,7 +210,6 @@ class Backup(keras.callbacks.Callback):
         return processes.by_first("Backup", lambda: path.read_bytes() if path.exists() else None)
 
     def _write(self, arrays: dict[str, np.ndarray]) -> None:
-        self.filepath.parent.mkdir(parents=True, exist_ok=True)
         with replacing(self.filepath) as unfinished, open(unfinished, "wb") as file:
             np.savez(file, **arrays)
 

@@ -10,6 +10,7 @@ import keras
 
 from tfattn import _checks
 from tfattn._files import replacing
+from tfattn.training.files import add_checksum, has_checksum
 
 __all__ = ["BestWeights"]
 
@@ -22,7 +23,8 @@ class BestWeights(keras.callbacks.Callback):
         model.fit(..., initial_epoch=backup.epoch, callbacks=[keep, backup])
         model.load_weights("best.weights.h5")
 
-    If the process is killed while it writes, the file still holds the best weights before. Inside
+    If the process is killed while it writes, the file still holds the best weights before. It ends
+    with a checksum, and a run that goes on refuses a file that was damaged. Inside
     `AveragedWeights` it writes the average.
 
     Args:
@@ -34,8 +36,8 @@ class BestWeights(keras.callbacks.Callback):
     Attributes:
         best: float, the best value so far; None before the first.
     Raises:
-        ValueError: `filepath` has another ending; `better` is neither `min` nor `max`; in `fit`,
-            the logs have no `monitor`.
+        ValueError: `filepath` has another ending, or with `best` names a damaged file; `better` is
+            neither `min` nor `max`; in `fit`, the logs have no `monitor`.
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "best.weights.h5")
@@ -67,6 +69,11 @@ class BestWeights(keras.callbacks.Callback):
         _checks.string("BestWeights", "monitor", monitor)
         if best is not None and (isinstance(best, bool) or not isinstance(best, numbers.Real)):
             _checks.fail("BestWeights", "best", "be a number, or None", best)
+        if best is not None and self.filepath.exists() and not has_checksum(self.filepath):
+            expected = (
+                "be a whole file that `BestWeights` wrote; pass `best=None` to go on without it"
+            )
+            _checks.fail("BestWeights", "filepath", expected, str(filepath))
         self.monitor, self.better, self.best = monitor, better, best
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
@@ -77,4 +84,5 @@ class BestWeights(keras.callbacks.Callback):
         if self.best is None or (value == value and self.better(self.best, value) != self.best):
             with replacing(self.filepath) as unfinished:
                 self.model.save_weights(unfinished)
+                add_checksum(unfinished)
             self.best = float(value)

@@ -3,16 +3,19 @@
 import contextlib
 import hashlib
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import filelock
 import keras
 
 from tfattn import data
 from tfattn._files import replacing
+from tfattn.training.files import has_checksum, lock
 from tfattn.translator.corpus import Words
 
 __all__ = ["Folder", "fingerprint"]
@@ -28,6 +31,30 @@ class Folder:
         self.best_weights = path / "best.weights.h5"
         self.model = path / "model.keras"
         self.vocabularies = [path / "source.vocabulary", path / "target.vocabulary"]
+        self._lock = None
+
+    def take(self, new: bool = False) -> None:
+        """Has no other training write here until this process ends. A folder that is not there is
+        left to a call with `new`, which makes it.
+
+        Raises:
+            ValueError: another training writes here; the path names no folder.
+        """
+        if self._lock is not None:
+            return
+        path = os.path.realpath(self.path)  # a link may name a folder that is to come
+        try:
+            if new:
+                os.makedirs(path)
+            if os.path.isdir(path):
+                self._lock = lock(self.backup)
+            elif os.path.lexists(path):
+                raise ValueError(f"{self.path} is no folder: --out names another path")
+        except (FileExistsError, filelock.Timeout):
+            raise ValueError(
+                f"another training writes to {self.path}: wait for its end, or name another folder "
+                "with --out"
+            ) from None
 
     def read_record(self) -> dict:
         if not self.record.exists():
@@ -45,6 +72,15 @@ class Folder:
         record = {**self.read_record(), **entries}
         with replacing(self.record) as unfinished:
             unfinished.write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+    def check_best_weights(self) -> None:
+        """Raises an OSError where the best weights of a run are gone or damaged."""
+        is_there = self.best_weights.exists()
+        if not is_there or not has_checksum(self.best_weights):
+            raise OSError(
+                f"{self.best_weights} is {'damaged' if is_there else 'not there'}: a run cannot be "
+                "ended without its best weights; --out names another folder"
+            )
 
     def save_vocabularies(self, words: list[Words]) -> None:
         for vocabulary, path in zip(words, self.vocabularies, strict=True):

@@ -4,8 +4,6 @@ import argparse
 import json
 import sys
 
-import h5py
-
 from tfattn.translator.corpus import Words
 from tfattn.translator.folder import Folder, vocabulary_fingerprints
 from tfattn.translator.presets import Preset
@@ -62,16 +60,8 @@ def check_run(
     record = folder.read_record()
     if not record and not done:
         print(f"note: {folder.path} holds no run to go on with; a new one begins", file=sys.stderr)
-    if done and not folder.best_weights.exists():
-        raise ValueError(
-            f"{folder.best_weights} is not there: a run cannot be ended without its best weights; "
-            "--out names another folder"
-        )
-    if done and not _opens(folder.best_weights):
-        raise ValueError(
-            f"{folder.best_weights} is damaged: a run cannot be ended without its best weights; "
-            "--out names another folder"
-        )
+    if done:
+        folder.check_best_weights()
     earlier = record.get("settings", {})
     recipe, begun_with = _recipe(preset), record.get("stands_for", _recipe(preset))
     goes_on = (
@@ -98,14 +88,6 @@ def check_run(
         )
 
 
-def _opens(weights):
-    try:
-        with h5py.File(weights):
-            return True
-    except OSError:
-        return False
-
-
 def record_run(
     options: argparse.Namespace,
     preset: Preset,
@@ -117,7 +99,7 @@ def record_run(
     """Keeps what the run is made of. An `--epochs` that is reached already asks for a score, and
     changes nothing.
     """
-    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.take(new=True)
     if not done:
         folder.save_vocabularies(words)
     entries = {

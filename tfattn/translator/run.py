@@ -32,6 +32,7 @@ class Run:
         training.corpus_bleu(["a"], ["a"])
         self.options, self.preset = options, PRESETS[options.model][options.preset]
         self.folder = Folder(options.out)
+        self.folder.take()
         self.backup = training.Backup(self.folder.backup)
         done = self.backup.epoch
         self._seconds_before = sum(self.backup.history.get("seconds", []))  # of earlier lives
@@ -80,6 +81,7 @@ class Run:
                     verbose=1 if sys.stdout.isatty() else 2,  # a bar, or a line an epoch
                     callbacks=[phase.counter, *callbacks],
                 ).history
+        self.folder.check_best_weights()
         model.load_weights(self.folder.best_weights)
         after = history["val_loss"][-1]
         print(f"validation loss {before:.4f} at the start, {after:.4f} in the last epoch")
