@@ -119,3 +119,16 @@ def test_a_kernel_of_ones_own_pools_like_its_formula():
     output = tfattn.NadarayaWatson(quartic, bandwidth=1.3)(points, points**2, points)
     weight = np.maximum(1 - ((x[:, None] - x) / 1.3) ** 2, 0) ** 2
     np.testing.assert_allclose(output[0, :, 0], weight @ x**2 / weight.sum(1), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_slopes_in_half_precision_are_those_of_float32(dtype):
+    for name in TEXTBOOK:
+        squared = ops.cast(as_tensor([0.0, 1e-6, 0.25, 0.99, 0.9995, 1.0, 1.01]), dtype)
+        (logs, (slope,)), (wanted, (steep,)) = (
+            both_ways(kernels.get(name), [ops.cast(squared, kind)]) for kind in (dtype, "float32")
+        )
+        for here, there in ((logs, wanted), (slope, steep)):
+            np.testing.assert_allclose(
+                numpy(here), numpy(there), rtol=1e-2, atol=1e-6, err_msg=name
+            )

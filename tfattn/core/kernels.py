@@ -49,7 +49,11 @@ _ENDLESS = {"gaussian", "laplace", "logistic"}
 def _named(kernel: Kernel) -> Kernel:
     @functools.wraps(kernel)
     def checked(squared: Tensor) -> Tensor:
-        return kernel(given_floats(f"kernels.{kernel.__name__}", "squared", squared, "(...)"))
+        squared = given_floats(f"kernels.{kernel.__name__}", "squared", squared, "(...)")
+        dtype = keras.backend.standardize_dtype(squared.dtype)
+        # float32 or wider: half precision has neither 1e-12 nor a number so close to 1.
+        wide = ops.cast(squared, keras.backend.result_type(dtype, "float32"))
+        return ops.cast(kernel(wide), dtype)
 
     _BY_NAME[kernel.__name__] = checked
     return checked
