@@ -7,8 +7,10 @@ from keras import ops
 
 import tfattn
 from tests import reference
-from tests.tensors import as_tensor, tf
+from tests.paths import PATHS
+from tests.tensors import as_tensor, both_ways, numpy, tf
 from tests.test_multi_head import draw
+from tfattn import masks
 
 B, T, S, D = 2, 3, 7, 5
 
@@ -142,3 +144,54 @@ def test_a_layer_with_alibi_equals_the_layer_with_its_array(tmp_path):
         for ours, wanted in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours, wanted, atol=1e-6)
     assert np.abs(layer(*inputs) - expected[0]).max() > 1e-3  # the bias counts
+
+
+SEGMENTS = np.array([[0, 0, 1]])
+JOINS = {  # of three queries and keys; no query may see the last key
+    "lengths by query": {"use_causal_mask": True, "valid_lens": np.array([[3, 3, 1]])},
+    "and not": {"attention_mask": masks.causal() & ~masks.segments(SEGMENTS, SEGMENTS)},
+    "not or": {"attention_mask": ~(masks.causal() | masks.padding([[3, 3, 3]]))},
+    "by head": {
+        "attention_mask": masks.per_head([masks.causal(), masks.window(2)]),
+        "valid_lens": np.array([[3, 2, 1]]),
+    },
+}
+PROJECTING = {
+    "multi-head": lambda: tfattn.MultiHeadAttention(2, 4),
+    "grouped, additive": lambda: tfattn.MultiHeadAttention(
+        2, 4, num_key_value_heads=1, score=tfattn.AdditiveScore(3), use_gate=True
+    ),
+    "additive": lambda: tfattn.AdditiveAttention(4),
+    "cosine": lambda: tfattn.Attention(tfattn.CosineScore()),
+    "bandwidth": lambda: tfattn.NadarayaWatson(trainable_bandwidth=True),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", PROJECTING)
+def test_nan_that_only_joined_masks_hide_reaches_no_gradient(name, path):
+    query = draw(1, 3, 8)
+    value = query.copy()
+    value[0, 2] = np.nan
+    layer = PROJECTING[name]()
+    layer(query, query)
+    for join, masked in JOINS.items():
+        if join == "by head" and "head" not in name:
+            continue
+        with tfattn.path(path):
+            output, gradients = both_ways(
+                lambda query, value, masked=masked: layer(query, value, **masked),
+                [query, value],
+                variables=layer.trainable_variables,
+            )
+        assert np.isfinite(numpy(output)).all(), join
+        assert all(x is None or np.isfinite(numpy(x)).all() for x in gradients), join
+
+
+@pytest.mark.parametrize("name", PROJECTING)
+def test_a_query_that_may_see_nan_before_the_weights_becomes_nan_and_no_other_does(name):
+    query = draw(1, 3, 8)
+    value = query.copy()
+    value[0, 1, 3] = np.nan
+    output = numpy(PROJECTING[name]()(query, value, use_causal_mask=True))
+    assert np.isnan(output).any(-1)[0].tolist() == [False, True, True]

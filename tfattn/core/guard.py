@@ -8,12 +8,13 @@ So the rule, which every path and every layer follows, is about tokens, before t
        becomes NaN, as it would without a mask.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras import ops
 
-__all__ = ["Guarded", "guard", "zero_broken_padding", "zero_hidden"]
+__all__ = ["Guarded", "guard", "put_back", "set_aside", "zero_broken_padding", "zero_hidden"]
 
 
 def zero_hidden(tokens: Any, seen: Any) -> Any:
@@ -33,6 +34,25 @@ def zero_broken_padding(tokens: Any, mask: Any) -> Any:
     """
     mask = ops.expand_dims(ops.cast(mask, "bool"), -1)  # (B, T, 1)
     return ops.where(ops.logical_or(mask, ops.isfinite(tokens)), tokens, 0.0)
+
+
+def set_aside(*tokens: Any) -> tuple[Any, ...]:
+    """Keys and values before a layer's weights multiply them, whose gradients would become NaN.
+
+    Args:
+        tokens: `(B, S, D)` or `(B, G, S, D)`.
+    Returns:
+        The tokens, with zeros where one of them is not finite, and where all are, for `put_back`.
+    """
+    kept = functools.reduce(ops.logical_and, [_finite(x) for x in tokens])
+    return *(ops.where(kept, x, 0.0) for x in tokens), kept
+
+
+def put_back(kept: Any, *tokens: Any) -> tuple[Any, ...]:
+    """What became of those tokens, perhaps in heads, with NaN where they were set aside."""
+    heads = len(tokens[0].shape) - len(kept.shape)
+    kept = ops.expand_dims(kept, 1) if heads else kept
+    return tuple(ops.where(kept, x, float("nan")) for x in tokens)
 
 
 class Guarded(NamedTuple):

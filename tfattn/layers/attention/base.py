@@ -11,7 +11,7 @@ from tfattn.core import biases, masks, pairs, softmax, symbolic
 from tfattn.core.attend import attend
 from tfattn.core.biases import Bias
 from tfattn.core.floats import floating, given_tensor
-from tfattn.core.guard import zero_broken_padding, zero_hidden
+from tfattn.core.guard import put_back, set_aside, zero_broken_padding, zero_hidden
 from tfattn.core.masks import Mask, hooks
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.normalizers import Normalizer
@@ -116,7 +116,13 @@ class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
         return_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """`tfattn.attend` with a score layer: (output, weights), weights None where not wanted."""
+        kind, kept = type(score), None
+        plain = kind.prepare is Score.prepare and kind.prepare_key is Score.prepare_key
+        if mask is not None and not plain:
+            key, kept = set_aside(key)
         query, key = score.prepare(query, key)
+        if kept is not None:
+            (key,) = put_back(kept, key)
         scales = self.normalizer is not None and self.normalizer.scales_rows
         found = attend(
             query=query,

@@ -10,6 +10,7 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import masks, paths
 from tfattn.core.biases import Bias
+from tfattn.core.guard import put_back, set_aside
 from tfattn.core.masks import Grid, Mask
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.axes import Axes, checked_axes
@@ -377,7 +378,11 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
         dropout: float,
         return_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        keys, values = self.project_keys(value, key)
+        if mask is None:
+            keys, values = self.project_keys(value, key)
+        else:
+            value, key, kept = set_aside(value, key)
+            keys, values = put_back(kept, *self.project_keys(value, key))
         return self._attend_heads(query, keys, values, mask, bias, dropout, return_weights)
 
     def project_keys(
