@@ -282,3 +282,59 @@ def test_dropout_follows_its_seed():
     assert np.any(five != six) and np.any(once != twice)
     # Nor does a seed give the noise of its neighbour, a block further on.
     assert np.any(five[..., 100:] != six[..., :100])
+
+
+def pushed_forward(function, x, tangent):
+    """The derivative of the function in the tangent's direction, in forward mode."""
+    x, tangent = as_tensor(x), as_tensor(tangent)
+    if BACKEND == "jax":
+        return tensors.jax.jvp(function, (x,), (tangent,))[1]
+    if BACKEND == "torch":
+        return tensors.torch.func.jvp(function, (x,), (tangent,))[1]
+    with tensors.tf.autodiff.ForwardAccumulator(x, tangent) as accumulator:
+        output = function(x)
+    return accumulator.jvp(output)
+
+
+X, DIRECTION = np.random.default_rng(5).normal(size=(2, 1, 2, 11, 4)).astype("float32")
+PUSHED = {
+    "causal": lambda x, path: attend(x, x, mask=masks.causal(), path=path),
+    "bias": lambda x, path: attend(
+        x, x * x, bias=x[..., :1], mask=masks.window(3) & masks.padding([7]), path=path
+    ),
+    "sums": lambda x, path: attend(x, x, path=path, return_log_sum_exp=True)[1],
+}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:FutureWarning")
+@pytest.mark.parametrize("name", PUSHED)
+def test_derivatives_in_forward_mode_equal_the_dense_path(name):
+    dense, streamed = (
+        numpy(pushed_forward(lambda x, path=path: PUSHED[name](x, path), X, DIRECTION))
+        for path in ("dense", "streamed")
+    )
+    assert np.abs(dense).max() > 0.1
+    np.testing.assert_allclose(streamed, dense, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_a_graph_is_pushed_forward_through_too():
+    def call(x, path="streamed"):
+        return attend(x, x, mask=masks.causal(), path=path)
+
+    traced = tensors.tf.function(call, autograph=False)
+    dense = pushed_forward(lambda x: call(x, "dense"), X, DIRECTION)
+    np.testing.assert_allclose(pushed_forward(traced, X, DIRECTION), dense, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.tensorflow
+def test_forward_mode_inside_of_a_graph_takes_the_dense_path_and_refuses_another():
+    @tensors.tf.function(autograph=False)
+    def derivative(x, tangent, path):
+        return pushed_forward(lambda x: attend(x, x, mask=masks.causal(), path=path), x, tangent)
+
+    dense = pushed_forward(lambda x: attend(x, x, mask=masks.causal()), X, DIRECTION)
+    np.testing.assert_allclose(derivative(X, DIRECTION, None), dense, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="attend: `path` must be 'dense' for a `tf.autodiff"):
+        derivative(X, DIRECTION, "streamed")

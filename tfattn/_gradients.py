@@ -2,13 +2,13 @@
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-__all__ = ["custom_gradient"]
+__all__ = ["custom_gradient", "is_pushed_forward", "is_pushed_through_graph"]
 
 
 def custom_gradient(function: Callable) -> Callable:
@@ -35,6 +35,25 @@ def custom_gradient(function: Callable) -> Callable:
         return outputs
 
     return within_its_graph
+
+
+def is_pushed_forward(tensors: Sequence[Any]) -> bool:
+    """Whether a `tf.autodiff.ForwardAccumulator` pushes a derivative forward through the tensors.
+
+    In a graph it does not ask for a gradient of one's own, but goes through what computes the
+    outputs.
+    """
+    from tensorflow.python.eager import forwardprop_util
+
+    tensors = [ops.convert_to_tensor(x) for x in tensors]
+    return bool(forwardprop_util.pack_tangents(tensors).tangents)
+
+
+def is_pushed_through_graph(tensors: Sequence[Any]) -> bool:
+    """Whether that happens while a graph is built: TensorFlow cannot go through loops there."""
+    import tensorflow as tf
+
+    return not tf.executing_eagerly() and is_pushed_forward(tensors)
 
 
 def _give_to_graph(operation: Any) -> None:

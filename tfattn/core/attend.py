@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tfattn import _checks
+from tfattn import _checks, _gradients
 from tfattn.core import biases, softmax, symbolic
 from tfattn.core.floats import given_floats
 from tfattn.core.guard import zero_hidden
@@ -142,6 +142,13 @@ def attend(
         lambda: plain and fused.takes(query, value, key, score, mask),
     )
     arguments = (query, value, key, score, parameters, mask, bias)
+    if streams is not False and keras.backend.backend() == "tensorflow":
+        learned = () if bias is None else bias.parameters()
+        if _gradients.is_pushed_through_graph((query, value, key, *parameters, *learned)):
+            if path == "streamed":
+                expected = "be 'dense' for a `tf.autodiff.ForwardAccumulator` inside of a graph"
+                _checks.fail("attend", "path", expected, path)
+            streams = False
     if streams is False:
         drop = None
         if dropout:

@@ -108,6 +108,11 @@ def _by_jax(query, value, key, implementation, **options):
 
 
 def _torch_kernel(query, value, key, mask):
+    from torch.autograd import forward_ad
+
+    # It has no derivative in forward mode.
+    if any(forward_ad.unpack_dual(x).tangent is not None for x in (query, value, key)):
+        return False
     if devices.kind(query) != "cuda":
         return devices.kind(query) == "cpu"
     from torch.backends import cuda

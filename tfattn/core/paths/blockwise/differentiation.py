@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfattn import _checks
-from tfattn._gradients import custom_gradient
+from tfattn._gradients import custom_gradient, is_pushed_forward
 from tfattn.core import biases, pairs
 from tfattn.core import scores as score_functions
 from tfattn.core.guard import guard
@@ -44,6 +44,8 @@ class Differentiated:
         self.shared = shared
 
     def __call__(self, *tensors):
+        if is_pushed_forward(tensors):  # forward mode goes through the operations themselves
+            return _forward(self.spec, *tensors)[0]
         forward, backward, pulled_back = self._functions(tensors)
         num_differentiable = self.spec.num_differentiable
 
@@ -96,11 +98,19 @@ class Differentiated:
             # but the sum.
             inputs = [tf.identity(x) for x in inputs]
             sources = [x for x in inputs if x.dtype.is_floating]
+            zero = tf.UnconnectedGradients.ZERO
+
+            def first():
+                _, saved = _forward(spec, *inputs[spec.num_outputs :])
+                return _backward(spec, saved, *inputs)
+
+            if not tf.executing_eagerly():
+                # Not by a tape, which sees nothing where a graph is built for forward mode.
+                return tf.gradients(first(), sources, grads, unconnected_gradients=zero)
             with tf.GradientTape() as tape:
                 tape.watch(sources)
-                _, saved = _forward(spec, *inputs[spec.num_outputs :])
-                first = _backward(spec, saved, *inputs)
-            return tape.gradient(first, sources, grads, tf.UnconnectedGradients.ZERO)
+                found = first()
+            return tape.gradient(found, sources, grads, zero)
 
         functions = forward, backward, pulled_back
         if not self.shared:
