@@ -9,7 +9,7 @@ from keras import ops
 
 from tests import reference
 from tests.tensors import FLOAT64, as_tensor, both_ways, dtype_of, needs_float64, numpy, tf
-from tfattn import Attention, attend, masks
+from tfattn import Attention, attend, biases, masks
 from tfattn.core import scores as score_functions
 
 B, T, S, D, V, U = 2, 3, 7, 5, 11, 13
@@ -265,3 +265,104 @@ def test_variables_are_taken_for_what_they_hold_and_have_gradients(variable, pat
             found = total()
         gradients = tape.gradient(found, [query, value])
     assert all(np.any(numpy(gradient)) for gradient in gradients)
+
+
+# Rules as a user writes them, outside of the package, with what users have: NumPy's arrays.
+
+
+class Table(masks.Mask):
+    def __init__(self, table):
+        self.table = table
+
+    def on(self, grid):
+        return grid.columns_of(grid.rows_of(self.table, -2), -1)
+
+    def flatten(self):
+        return (self.table,), ()
+
+
+class TableInAList(Table):
+    def flatten(self):
+        return ([self.table],), ()
+
+    @classmethod
+    def unflatten(cls, static, children):
+        return cls(*children[0])
+
+
+class StaticTable(Table):
+    def flatten(self):
+        return (), (self.table,)
+
+
+class WholeTable(Table):
+    """Stays whole: `flatten` speaks for its own class."""
+
+
+class Every(masks.Mask):
+    def __init__(self, number):
+        self.number = number
+
+    def on(self, grid):
+        return grid.key_positions() % self.number == 0
+
+    def flatten(self):
+        return (self.number,), ()
+
+
+class Added(biases.Bias):
+    def __init__(self, table):
+        self.table = table
+
+    def on(self, grid, *parameters):
+        (table,) = parameters or (self.table,)
+        return grid.columns_of(grid.rows_of(table, -2), -1)
+
+    def flatten(self):
+        return (self.table,), ()
+
+
+class Learned(Added):
+    def parameters(self):
+        return (self.table,)
+
+    def flatten(self):
+        return (self.table,), ()
+
+
+SEEN = np.random.default_rng(7).random((T, S)) < 0.6
+ADDED = np.random.default_rng(8).normal(size=(T, S)).astype("float32")
+TURN = np.linspace(-1, 1, D * D).reshape(D, D).astype("float32")
+EVEN = np.broadcast_to(np.arange(S) % 2 == 0, (T, S))
+
+
+def turned(query, key, turn=TURN):
+    return ops.matmul(ops.matmul(query, turn), ops.swapaxes(key, -1, -2))
+
+
+OF_ONES_OWN = {
+    "mask": (lambda: {"mask": Table(SEEN)}, SEEN, 0.0),
+    "mask, joined": (lambda: {"mask": Table(SEEN) & ~Every(2)}, SEEN & ~EVEN, 0.0),
+    "mask, list": (lambda: {"mask": TableInAList(SEEN)}, SEEN, 0.0),
+    "mask, static": (lambda: {"mask": StaticTable(SEEN)}, SEEN, 0.0),
+    "mask, whole": (lambda: {"mask": WholeTable(SEEN)}, SEEN, 0.0),
+    "mask, number": (lambda: {"mask": Every(np.int64(2))}, EVEN, 0.0),
+    "bias": (lambda: {"bias": Added(ADDED)}, None, ADDED),
+    "bias, learned": (lambda: {"bias": Learned(ADDED)}, None, ADDED),
+    "bias, sum": (lambda: {"bias": Added(ADDED) + ADDED}, None, 2 * ADDED),
+    "score": (lambda: {"score": turned}, None, None),
+    "score, parameter": (lambda: {"score": turned, "parameters": [TURN]}, None, None),
+}
+
+
+@pytest.mark.parametrize("name", OF_ONES_OWN)
+def test_what_a_user_writes_with_arrays_of_numpy_works_on_every_path(name):
+    options, seen, added = OF_ONES_OWN[name]
+    rng = np.random.default_rng(9)
+    query, key = draw(rng, B, T, D), draw(rng, B, S, D)
+    scores = query @ TURN @ key.swapaxes(-1, -2) if added is None else None
+    scores = reference.dot_product(query, key) + added if scores is None else scores
+    expected = reference.softmax(scores, seen) @ key
+    for path in ("dense", "streamed"):
+        found = attend(query, key, path=path, **options())
+        np.testing.assert_allclose(numpy(found), expected, atol=2e-6, err_msg=path)

@@ -48,7 +48,8 @@ def flatten(tree: object) -> tuple[list[Tensor], Structure]:
     """The tensors of an object, and the structure that is left of it."""
     if ops.is_tensor(tree):
         return [tree], Leaf
-    if "flatten" not in vars(type(tree)):
+    # NumPy's arrays have a `flatten` too, of another kind.
+    if "flatten" not in vars(type(tree)) or not hasattr(type(tree), "unflatten"):
         return [], tree
     children, static = tree.flatten()
     parts = [flatten(child) for child in children]
@@ -69,8 +70,12 @@ def unflatten(structure: Structure, tensors: Iterable[Tensor]) -> Any:
 
 def is_shareable(structure: Structure) -> bool:
     """Whether objects of equal structures do the same with the same tensors: not where one stays
-    whole, since it may hold anything.
+    whole, since it may hold anything, nor where what is static cannot be compared by its hash.
     """
     if isinstance(structure, Node):
+        try:
+            hash(structure.static)
+        except TypeError:
+            return False
         return all(is_shareable(child) for child in structure.children)
     return structure is Leaf or structure is None
