@@ -11,7 +11,17 @@ import tfattn
 from tests import reference
 from tests.blockwise import B, D, H, S, T, assert_close, blocks_of, mask_of, problem
 from tests.paths import PATHS
-from tests.tensors import FLOAT64, FLOATS, as_tensor, both_ways, needs_float64, numpy, tf
+from tests.tensors import (
+    FLOAT64,
+    FLOATS,
+    JIT,
+    as_tensor,
+    both_ways,
+    compiled,
+    needs_float64,
+    numpy,
+    tf,
+)
 from tfattn import attend, masks, normalizers
 from tfattn.layers.attention import base
 
@@ -356,3 +366,21 @@ def test_the_base_is_the_softmax():
     tokens = np.random.default_rng(1).normal(size=(B, S, 6)).astype("float32")
     layer, plain = tfattn.Attention(normalizer=tfattn.Normalizer()), tfattn.Attention()
     np.testing.assert_array_equal(layer(tokens, tokens), plain(tokens, tokens))
+
+
+@pytest.mark.parametrize("jit", JIT, ids=str)
+@pytest.mark.parametrize("name", ["top 1", "sparsemax"])
+def test_a_compiled_call_keeps_the_nan_of_a_query_that_sees_one(name, jit):
+    def call(x):
+        return attend(x, x, x, mask=masks.causal(), normalizer=FUNCTIONS[name][0])
+
+    output = compiled(call, jit)(as_tensor([[[1.0], [np.nan], [1.0]]], "float32"))
+    np.testing.assert_array_equal(numpy(output).ravel(), [1.0, np.nan, np.nan])
+
+
+@needs_float64
+def test_a_number_for_a_sink_keeps_its_digits():
+    output, sums = ops.ones((1, 1, 1), "float64"), ops.zeros((1, 1), "float64")
+    for sinks in (0.3, [0.3]):
+        found, _ = normalizers.add_sinks(output, sums, sinks)
+        assert abs(float(found[0, 0, 0]) - 1 / (1 + np.exp(0.3))) < 1e-15

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from keras import ops
 
 from tests import reference
+from tests.paths import PATHS
 from tests.tensors import FLOATS, both_ways, numpy
-from tfattn import masked_softmax, masks
+from tfattn import attend, masked_softmax, masks, normalizers
 
 
 def draw(*shape):
@@ -137,3 +138,22 @@ def test_the_only_key_gets_all_the_weight_without_a_warning():
     np.testing.assert_array_equal(
         masked_softmax(np.zeros((1, 2, 1), "float32"), valid_lens=np.array([[0, 1]])), [[[0], [1]]]
     )
+
+
+LOW = float(np.finfo("float32").min)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("low", [[LOW, LOW], [-3e38, -3e38], [-3.2e38, LOW]], ids=str)
+def test_no_finite_bias_lifts_a_hidden_key(low, path):
+    query, value = np.zeros((1, 1, 2), "float32"), np.array([[[1.0], [3.0], [9.0]]], "float32")
+    bias, mask = np.array([[*low, 0.0]], "float32"), np.array([[True, True, False]])
+    expected = 2.0 if low[0] == low[1] else 1.0
+    options = {"mask": mask, "bias": bias, "path": path, "return_log_sum_exp": True}
+    output, sums = attend(query, value, np.zeros((1, 3, 2), "float32"), **options)
+    assert numpy(output).ravel().tolist() == [expected]
+    assert numpy(sums).ravel() == pytest.approx(low[0])
+    if path == "dense":
+        weights = [masked_softmax(bias[None], mask=mask), normalizers.sparsemax(bias, mask)]
+        for found in (*weights, normalizers.top_k(2)(bias, mask)):
+            assert numpy(found).ravel()[0] == (0.5 if expected == 2.0 else 1.0)

@@ -47,9 +47,8 @@ def sparsemax(scores: Any, visible: Any = None) -> Tensor:
     scores, visible, dtype = _wide("normalizers.sparsemax", scores, visible)
     if scores.shape[-1] == 0:  # no key: what follows has no gradient then
         return ops.cast(scores, dtype)
-    largest = _largest(scores, visible)
-    # The result does not depend on what is taken off, and no key 2 below the greatest is in it.
-    scores = ops.maximum(scores - ops.stop_gradient(largest), -2.0)
+    # No key 2 below the greatest is in the result.
+    scores = ops.maximum(softmax.shifted(scores, visible)[0], -2.0)
     scores = ops.where(visible, scores, -2.0)
     ordered = -ops.sort(-scores, axis=-1)
     count = ops.cast(ops.arange(1, ops.shape(scores)[-1] + 1), scores.dtype)
@@ -83,15 +82,17 @@ def top_k(k: int) -> Callable[..., Tensor]:
 
     def normalize(scores: Any, visible: Any = None) -> Tensor:
         scores, visible, dtype = _wide("normalizers.top_k", scores, visible)
-        shown = ops.where(visible, scores, softmax.LOWEST)
+        shown = ops.where(visible, scores, softmax.least(scores))
         keys = ops.shape(scores)[-1]
         if isinstance(keys, int):
             most = min(k, keys)
         else:  # on JAX an unknown size is no tensor, and only shapes are computed
             most = ops.minimum(k, keys) if ops.is_tensor(keys) else 1
         least = ops.top_k(ops.stop_gradient(shown), most)[0][..., -1:]
-        # NaN is not less than anything: it stays, so that it shows.
-        kept = ops.logical_and(visible, ops.logical_not(scores < least))
+        # NaN is not less than anything: it stays, so that it shows. TensorFlow would make `a >= b`
+        # of `not a < b`.
+        kept = ops.where(scores < least, False, visible)
+        scores, _ = softmax.shifted(scores, kept)
         return ops.cast(softmax.normalise(scores, kept), dtype)
 
     return normalize
@@ -131,9 +132,12 @@ def add_sinks(output: Any, log_sum_exp: Any, sinks: Any) -> tuple[Tensor, Tensor
         if None not in (size, wanted) and size != wanted:
             _checks.fail(who, "log_sum_exp", f"have shape {letters}", tuple(log_sum_exp.shape))
     heads = log_sum_exp.shape[1:2] if len(output.shape) == 4 else (1,)
-    sinks = given_floats(who, "sinks", sinks, "() or (H,)")
+    numbers = sinks
+    sinks = given_floats(who, "sinks", numbers, "() or (H,)")
     _checks.rank(who, "sinks", sinks.shape, (0, 1), "() or (H,)")
     _checks.broadcasts(who, "sinks", sinks.shape, heads, "() or (H,)")
+    if not hasattr(numbers, "dtype"):  # Python's numbers have more digits than Keras's float type
+        sinks = ops.convert_to_tensor(numbers, log_sum_exp.dtype)
     sinks = _by_head(sinks, log_sum_exp)
     scale = sink_scale(log_sum_exp, sinks)
     output = output * ops.cast(ops.expand_dims(scale, -1), output.dtype)
@@ -174,8 +178,3 @@ def _wide(who, scores, visible):
     dtype = keras.backend.standardize_dtype(scores.dtype)
     scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
     return softmax.bounded(scores), softmax.not_hidden(scores, visible), dtype
-
-
-def _largest(scores, visible):
-    scores = ops.where(visible, scores, softmax.LOWEST)
-    return ops.max(scores, axis=-1, keepdims=True, initial=softmax.LOWEST)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tfattn import _checks
@@ -13,7 +14,6 @@ from tfattn.core.floats import given_floats
 __all__ = ["masked_softmax"]
 
 LOWEST = -3e38  # close to the least float32: the score of a hidden key
-LEAST = -3.4028234663852886e38  # the least float32
 
 
 def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Tensor:
@@ -49,7 +49,10 @@ def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Ten
     visible = None
     if rule is not None:
         visible = pairs.with_heads(rule.dense(*ops.shape(scores)[-2:]), len(scores.shape))
-    return normalise(bounded(scores), not_hidden(scores, visible))
+    dtype = scores.dtype
+    scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
+    visible = not_hidden(scores, visible)
+    return ops.cast(normalise(shifted(scores, visible)[0], visible), dtype)
 
 
 def rule_of(
@@ -78,7 +81,7 @@ def rule_of(
 def normalise(scores: Tensor, visible: Tensor | None = None) -> Tensor:
     """Softmax over keys under a bool tensor that broadcasts to the scores.
 
-    Without `visible` no score may be −inf.
+    Without `visible` no score may be −inf, and with it the greatest of a row not near −3e38.
     """
     dtype = keras.backend.standardize_dtype(scores.dtype)
     scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
@@ -109,13 +112,28 @@ def not_hidden(scores: Tensor, visible: Tensor | None = None) -> Tensor:
     return finite if visible is None else ops.logical_and(visible, finite)
 
 
+def least(scores: Tensor) -> float:
+    """The least number of a dtype."""
+    return float(np.finfo(keras.backend.standardize_dtype(scores.dtype)).min)
+
+
+def shifted(scores: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores less the greatest visible one of their row, so that no bias is as low as what is
+    hidden; and that one, `(..., T, 1)`. No softmax depends on it.
+    """
+    lowest = least(scores)
+    shown = ops.where(visible, scores, lowest)
+    largest = ops.stop_gradient(ops.max(shown, axis=-1, keepdims=True, initial=lowest))
+    return bounded(scores - largest), largest
+
+
 def bounded(scores: Tensor) -> Tensor:
-    """Scores, −inf as the least float32, for those that `not_hidden` has taken out.
+    """Scores, −inf as the least number, for those that `not_hidden` has taken out.
 
     A choice drops what it does not take, −inf too; the one that ONNX's converter makes of it is a
     sum of products, where 0 · −inf is NaN.
     """
-    return ops.maximum(scores, LEAST)
+    return ops.maximum(scores, least(scores))
 
 
 def _softmax(scores: Tensor) -> Tensor:

@@ -237,7 +237,7 @@ def _rows(call, query, key, value):
             return _if(is_seen(j), seen, lambda: state), ()
 
         zero = ops.zeros_like(query[..., :1])  # (..., t, 1)
-        start = (ops.repeat(zero, width, axis=-1), zero + softmax.LEAST, zero)
+        start = (ops.repeat(zero, width, axis=-1), zero + softmax.least(zero), zero)
         (pooled, row_max, row_sum), _ = _each(squares.columns, over_keys, start, blocks)
         nothing = ops.equal(row_sum, 0)
         row_sum = ops.where(nothing, 1.0, row_sum)
@@ -289,7 +289,7 @@ def _scores(call, query, key, i, j):
     if call.bias is not None or not facts_of(call.score).always_finite:
         visible = softmax.not_hidden(scores, visible)
         scores = softmax.bounded(scores)
-    return scores if visible is None else ops.where(visible, scores, softmax.LEAST), visible
+    return scores if visible is None else ops.where(visible, scores, softmax.least(scores)), visible
 
 
 def _seen_in_row(call, i):

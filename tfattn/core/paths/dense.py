@@ -41,9 +41,13 @@ def attend(
     if bias is not None:
         bias = bias.dense(ops.shape(query)[-2], ops.shape(key)[-2])
         scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), rank)
+    largest = None
     if bias is not None or not facts_of(score).always_finite:
         visible = softmax.not_hidden(scores, visible)
-        scores = softmax.bounded(scores)
+        if normalizer is None:
+            scores, largest = softmax.shifted(scores, visible)
+        else:
+            scores = softmax.bounded(scores)
     weights = (normalizer or softmax.normalise)(scores, visible)
     weights = ops.cast(weights, value.dtype)
     kept = drop(weights) if drop else weights
@@ -52,5 +56,8 @@ def attend(
     found += (weights,) if return_weights else ()
     if return_log_sum_exp:
         wide = keras.backend.result_type(query.dtype, key.dtype, "float32")
-        found += (ops.cast(softmax.log_sum_exp(scores, visible), wide),)
+        sums = softmax.log_sum_exp(scores, visible)
+        if largest is not None:
+            sums = sums + largest[..., 0]
+        found += (ops.cast(sums, wide),)
     return found if len(found) > 1 else output
