@@ -120,6 +120,7 @@ def test_unknown_characters_read_unk_and_some_have_a_stand_in():
     assert TOY.decode(TOY.encode("日horse")) == "<unk>horse"
     vocabulary = SubwordVocabulary.from_sentences(["a▁b ▅ c ? \udc80"], size=30)
     assert vocabulary.encode("a \udc80") == vocabulary.encode("a ?")  # half a character
+    assert vocabulary.encode("a\0b") == vocabulary.encode("a b")
     # What sentencepiece keeps for itself.
     assert vocabulary.decode(vocabulary.encode("a▁b ▅ c")) == "a_b _ c"
 

@@ -20,8 +20,9 @@ _SPECIAL_IDS = (
     Vocabulary.end_id,
 )
 
-# The two characters that sentencepiece keeps for itself. Text has "_" instead.
-_RESERVED = str.maketrans("▁▅", "__")
+# The two characters that sentencepiece keeps for itself, and NUL, which it does not take. Text has
+# "_" and a space instead.
+_RESERVED = str.maketrans("▁▅\0", "__ ")
 
 
 class SubwordVocabulary:
@@ -127,7 +128,7 @@ class SubwordVocabulary:
 
         Args:
             sentence: Str, words separated by white space. The characters "▁" and "▅", which
-                sentencepiece keeps for itself, are read as "_".
+                sentencepiece keeps for itself, are read as "_", and NUL as a space.
 
         Returns:
             A list of int; `unknown_id` for a run of characters that are not in the vocabulary.
