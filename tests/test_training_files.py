@@ -12,7 +12,7 @@ import tfattn
 from tests.processes import locking
 from tfattn import data, plot, training
 from tfattn._files import replacing
-from tfattn.training.files import lock
+from tfattn.training.integrity import lock
 
 
 def test_what_could_not_be_written_whole_leaves_the_old_file(tmp_path):

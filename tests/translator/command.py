@@ -4,7 +4,7 @@ import json
 
 import h5py
 
-from tfattn.training.files import add_checksum
+from tfattn.training.integrity import with_checksum
 from tfattn.translator.__main__ import main
 from tfattn.translator.presets import Preset
 
@@ -43,4 +43,4 @@ def write_corpus(folder, pairs, parts):
 def write_weights(path):
     """A file of weights, of none."""
     h5py.File(path, "w").close()
-    add_checksum(path)
+    path.write_bytes(with_checksum(path.read_bytes()))

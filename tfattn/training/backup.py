@@ -17,7 +17,7 @@ import numpy as np
 from tfattn import _checks
 from tfattn._files import replacing
 from tfattn.training import processes
-from tfattn.training.files import lock
+from tfattn.training.integrity import lock
 
 __all__ = ["Backup"]
 

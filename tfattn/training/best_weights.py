@@ -10,7 +10,7 @@ import keras
 
 from tfattn import _checks
 from tfattn._files import replacing
-from tfattn.training.files import add_checksum, has_checksum
+from tfattn.training.integrity import has_checksum, weights, with_checksum
 
 __all__ = ["BestWeights"]
 
@@ -83,6 +83,5 @@ class BestWeights(keras.callbacks.Callback):
         # A NaN is never better than a number, and each number is better than it.
         if self.best is None or (value == value and self.better(self.best, value) != self.best):
             with replacing(self.filepath) as unfinished:
-                self.model.save_weights(unfinished)
-                add_checksum(unfinished)
+                unfinished.write_bytes(with_checksum(weights(self.model)))
             self.best = float(value)

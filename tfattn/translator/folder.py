@@ -15,7 +15,7 @@ import keras
 
 from tfattn import data
 from tfattn._files import replacing
-from tfattn.training.files import has_checksum, lock
+from tfattn.training.integrity import has_checksum, lock
 from tfattn.translator.corpus import Words
 
 __all__ = ["Folder", "fingerprint"]

@@ -1,24 +1,22 @@
-"""Files of a run: not damaged in silence, nor written by two runs at once."""
+"""Files of a run: not damaged in silence, and not written by two runs at once."""
 
 import contextlib
 import hashlib
+import io
 import os
 import pathlib
 
 import filelock
+import keras
 
-__all__ = ["add_checksum", "has_checksum", "lock"]
+__all__ = ["has_checksum", "lock", "weights", "with_checksum"]
 
 _MARK = b"\nsha256 "  # then the checksum itself, in bytes
 
 
-def add_checksum(filepath: str | os.PathLike) -> None:
-    """Ends the file with a checksum of what it holds. HDF5 and others read no further than their
-    own end.
-    """
-    content = pathlib.Path(filepath).read_bytes()
-    with open(filepath, "ab") as file:
-        file.write(_MARK + hashlib.sha256(content).digest())
+def with_checksum(content: bytes) -> bytes:
+    """The content of a file, and a checksum at its end. Readers of HDF5 stop before it."""
+    return content + _MARK + hashlib.sha256(content).digest()
 
 
 def has_checksum(filepath: str | os.PathLike) -> bool:
@@ -26,6 +24,20 @@ def has_checksum(filepath: str | os.PathLike) -> bool:
     content = memoryview(pathlib.Path(filepath).read_bytes())
     size = len(content) - len(_MARK) - hashlib.sha256().digest_size
     return size >= 0 and content[size:] == _MARK + hashlib.sha256(content[:size]).digest()
+
+
+class _Memory(io.BytesIO):
+    """A file in memory, of a name by which Keras writes weights."""
+
+    def __str__(self):
+        return "memory.weights.h5"
+
+
+def weights(model: keras.Model) -> bytes:
+    """What `model.save_weights` writes. On a full disk HDF5 would end the process by SIGSEGV."""
+    file = _Memory()
+    model.save_weights(file)
+    return file.getvalue()
 
 
 def lock(filepath: str | os.PathLike) -> filelock.BaseFileLock:
