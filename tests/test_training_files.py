@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.processes import locking
+from tests.processes import locking, printed
 from tfattn import data, plot, training
 from tfattn._files import replacing
 from tfattn.training.integrity import lock
@@ -169,3 +169,24 @@ def test_a_run_that_goes_on_refuses_best_weights_that_were_damaged(tmp_path):
         training.BestWeights(path, "loss")  # a new run, which will write over it
         with pytest.raises(ValueError, match="BestWeights: `filepath` must be a whole file that"):
             training.BestWeights(path, "loss", best=1.0)
+
+
+FULL_DISK = """
+import resource, keras
+from tfattn import training
+model = keras.Sequential([keras.Input((9,)), *(keras.layers.Dense(99) for _ in range(6))])
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # bytes of a file
+keep = training.BestWeights("best.weights.h5", "loss")
+keep.set_model(model)
+try:
+    keep.on_epoch_end(0, {"loss": 1.0})
+except OSError:
+    print("refused", keep.best)
+"""
+
+
+@pytest.mark.slow
+def test_best_weights_that_do_not_fit_on_the_disk_raise_and_leave_nothing(tmp_path):
+    pytest.importorskip("resource", reason="for limits of POSIX")
+    assert printed("-c", FULL_DISK, folder=tmp_path, warm=True) == "refused None\n"
+    assert not list(tmp_path.iterdir())
