@@ -12,8 +12,6 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NoReturn
 
-import numpy as np
-
 from tfattn._types import Shape
 
 
@@ -244,25 +242,6 @@ def boolean_dtype(who: str, argument: str, dtype: str, instead: str) -> None:
     """A mask is boolean; `instead` says what else the caller may have wanted."""
     if dtype != "bool":
         fail(who, argument, f"be boolean, True where attention is allowed ({instead})", dtype)
-
-
-def known(value: Any) -> np.ndarray | None:
-    """The numbers of a tensor; None in a graph, which has none yet, and on another device."""
-    try:
-        array = np.asarray(value)
-    except Exception:  # each backend has its own
-        return None
-    return array if array.dtype.kind in "iuf" else None
-
-
-def ids_below(who: str, argument: str, ids: Any, size: int) -> None:
-    """Ids `(B, T)` of a vocabulary of that size, where they are known."""
-    numbers = known(ids)
-    wrong = [] if numbers is None else np.argwhere((numbers < 0) | (numbers >= size))
-    if len(wrong):
-        row, place = wrong[0]
-        expected = f"hold ids of the vocabulary, 0 to {size - 1}; row {row} has another at {place}"
-        fail(who, argument, expected, numbers[row, place].item())
 
 
 def integer_dtype(who: str, argument: str, dtype: str) -> None:

@@ -22,7 +22,6 @@ __all__ = [
     "copy_of",
     "deserialized",
     "keras_object",
-    "nan_outside",
     "own_initializer",
     "padding_mask",
     "part_seed",
@@ -216,17 +215,6 @@ class CarryMask(keras.layers.Layer):
 
     def call(self, inputs):
         return inputs[0]
-
-
-def nan_outside(x: Any, ids: Any, size: int | None) -> Any:
-    """Rows `(..., D)` of a table, NaN where an id is none of its `size`: a graph may have taken
-    another row, and cannot raise.
-    """
-    if size is None:
-        return x
-    ids = ops.cast(ids, "int32")
-    inside = ops.logical_and(ids >= 0, ids < size)
-    return ops.where(inside[..., None], x, float("nan"))
 
 
 def padding_mask(ids: Any) -> Any:

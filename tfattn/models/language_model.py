@@ -7,6 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.layers.parts import checked_layer, copy_of, deserialized, part_seed
+from tfattn.layers.tables import ids_below
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models import output
 from tfattn.models.base import TokenModel
@@ -146,7 +147,7 @@ class CausalLM(TokenModel):
         """
         self.build_for_any()
         prompt = self.given_ids("prompt", prompt, "(B, P)")
-        _checks.ids_below("CausalLM", "prompt", prompt, self.vocabulary_size)
+        ids_below("CausalLM", "prompt", prompt, self.vocabulary_size)
         prompt = ops.cast(prompt, "int32")
         # Padding goes to the end of each row.
         place = ops.arange(ops.shape(prompt)[1], dtype="int32")

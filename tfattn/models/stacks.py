@@ -17,7 +17,6 @@ from tfattn.layers.parts import (
     checked_layer,
     copy_of,
     deserialized,
-    nan_outside,
     padding_mask,
     part_seed,
     serialized,
@@ -26,6 +25,7 @@ from tfattn.layers.parts import (
 from tfattn.layers.positions.added import SinusoidalPositionalEncoding
 from tfattn.layers.positions.base import HeadPositions
 from tfattn.layers.quantization import QuantizedParts
+from tfattn.layers.tables import ids_below, nan_outside
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
@@ -145,7 +145,7 @@ class _Stack(CheckedCall, PartsOfItsOwn, QuantizedParts, keras.layers.Layer):
         start = {"start_index": start_index} if asks else {}
         size = getattr(self.embedding, "input_dim", None)
         if size is not None:
-            _checks.ids_below(type(self).__name__, "ids", ids, size)
+            ids_below(type(self).__name__, "ids", ids, size)
         x = self.positions(self.embedding(ids), **start)  # (B, T, D), the ids' mask on it
         return self.input_dropout(nan_outside(x, ids, size), training=training)
 

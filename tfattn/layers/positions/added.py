@@ -12,7 +12,8 @@ from tfattn._types import Shape, Tensor
 from tfattn.core import symbolic
 from tfattn.core.floats import given_tensor
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.parts import keras_object, nan_outside, spec_of_call
+from tfattn.layers.parts import keras_object, spec_of_call
+from tfattn.layers.tables import known, nan_outside
 
 __all__ = ["LearnedPositionalEncoding", "SinusoidalPositionalEncoding"]
 
@@ -66,11 +67,11 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
             _checks.broadcasts(who, "positions", tokens.shape, inputs.shape[:2], "(T,) or (B, T)")
         positions = ops.cast(start, "int32") + ops.cast(tokens, "int32")  # (T,) or (B, T)
         if self.max_length is not None:
-            known = _checks.known(positions)
-            if known is not None and known.size:
-                most = max(most, int(np.max(known)) + 1)
-                if np.min(known) < 0:
-                    _checks.fail(who, "positions", "be at least 0", int(np.min(known)))
+            there = known(positions)
+            if there is not None and there.size:
+                most = max(most, int(np.max(there)) + 1)
+                if np.min(there) < 0:
+                    _checks.fail(who, "positions", "be at least 0", int(np.min(there)))
             if most > self.max_length:
                 expected = f"have at most `max_length`={self.max_length} positions, counted from 0"
                 _checks.fail(who, "inputs", expected, most)

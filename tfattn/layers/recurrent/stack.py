@@ -11,7 +11,6 @@ from tfattn.layers.calls import CheckedCall
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.parts import (
     deserialized,
-    nan_outside,
     padding_mask,
     part_seed,
     serialized,
@@ -19,6 +18,7 @@ from tfattn.layers.parts import (
 )
 from tfattn.layers.quantization import QuantizedParts
 from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes
+from tfattn.layers.tables import ids_below, nan_outside
 
 __all__ = ["RecurrentStack", "word_embedding"]
 
@@ -78,7 +78,7 @@ class RecurrentStack(CheckedCall, QuantizedParts, keras.layers.Layer):
         """Vectors of the ids, `(B, T, width)`, which are exactly 0 at padding."""
         size = getattr(self.embedding, "input_dim", None)
         if size is not None:
-            _checks.ids_below(type(self).__name__, "ids", ids, size)
+            ids_below(type(self).__name__, "ids", ids, size)
         x = nan_outside(self.embedding(ids), ids, size)
         x = ops.where(ops.expand_dims(padding_mask(ids), -1), x, 0.0)
         return self.input_dropout(x, training=training)
