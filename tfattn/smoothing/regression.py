@@ -486,8 +486,10 @@ class KernelRegression:
                 heights = self.heights[tile.keys]
                 some = tile.share.any(axis=1)
                 seen = (tile.share[some] > 0)[:, :, None]
-                low[tile.rows][some] = np.where(seen, heights, np.inf).min(axis=1)
-                high[tile.rows][some] = np.where(seen, heights, -np.inf).max(axis=1)
+                low[tile.rows][some] = np.where(seen, heights, np.inf).min(axis=1, initial=np.inf)
+                high[tile.rows][some] = np.where(seen, heights, -np.inf).max(
+                    axis=1, initial=-np.inf
+                )
         return np.clip(value, low, high)
 
     def _squared(self, value: Array | float) -> Array | float:

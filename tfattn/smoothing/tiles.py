@@ -213,7 +213,7 @@ def _nearest(squared: Array, weight: Array) -> Array:
     """The weights of the keys that are the nearest of their row; a row of inf has none."""
     least = squared.min(axis=1, keepdims=True)
     # Even places are as far apart but for rounding.
-    return np.where((squared <= least * (1.0 + 1e-9)) & np.isfinite(least), weight, 0.0)
+    return np.where((squared <= least * (1.0 + 1e-11)) & np.isfinite(least), weight, 0.0)
 
 
 def _slices(
