@@ -70,7 +70,7 @@ DAMAGED = bytes([*LINES[:10], LINES[10] ^ 0xFF, *LINES[11:]])
             r"`target_path` must be UTF-8 text \(line 2 is not\)",
         ),
         (b"", b"", "`source_path` must name a file with at least one line"),
-        (gzip.compress(b""), b"", "`source_path` must name a file with at least one line"),
+        (gzip.compress(b"", mtime=0), b"", "`source_path` must name a file with at least one line"),
         (LINES[:-9], "un\n", "`source_path` must hold undamaged gzip data"),
         (LINES[:6], "un\n", "`source_path` must hold undamaged gzip data"),
         (LINES[:2], "un\n", "`source_path` must hold undamaged gzip data"),
