@@ -37,4 +37,4 @@ def nan_outside(x: Any, ids: Any, size: int | None) -> Any:
         return x
     ids = ops.cast(ids, "int32")
     inside = ops.logical_and(ids >= 0, ids < size)
-    return ops.where(inside[..., None], x, float("nan"))
+    return ops.where(ops.expand_dims(inside, -1), x, float("nan"))
