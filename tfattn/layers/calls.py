@@ -69,10 +69,11 @@ class CheckedCall:
         layer.build = build_and_freeze
         return layer
 
-    def __init__(self, trainable_parts: dict[str, bool] | None = None, **kwargs: Any):
+    def __init__(self, **kwargs: Any):
+        parts = kwargs.pop("trainable_parts", {})
         super().__init__(**{**kwargs, "dtype": _with_names(kwargs.get("dtype"))})
         # Of a config: the parts that are frozen or not, other than the layer that they are in.
-        self._trainable_parts = tuple((trainable_parts or {}).items())
+        self._trainable_parts = tuple(parts.items())
         self._made_frozen = not self.trainable  # and all parts with it, whenever they are made
 
     def _freeze_parts(self, before: Collection[int]) -> None:
