@@ -121,7 +121,7 @@ def shifted(scores: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
     """Scores less the greatest visible one of their row, so that no bias is as low as what is
     hidden; and that one, `(..., T, 1)`. No softmax depends on it.
     """
-    lowest = least(scores)
+    lowest, scores = least(scores), bounded(scores)
     shown = ops.where(visible, scores, lowest)
     largest = ops.stop_gradient(ops.max(shown, axis=-1, keepdims=True, initial=lowest))
     return bounded(scores - largest), largest
