@@ -70,7 +70,7 @@ class BeamSearch(Search):
     ) -> tuple[Candidates, Tensor]:
         """(Candidates `(B, M)`, int32 `(B, K)`, the places of those that are chosen)."""
         # Of one beam no more than K can go on.
-        gains, tokens = best_tokens(logits, self.width, normalized=bool(self.rules))  # (R, K)
+        gains, tokens = best_tokens(logits, self.width, normalized=True)  # (R, K)
         written = found.tokens[:, :-1]
         for rule, state in self._required(found):
             gains, tokens = rule.more_candidates(gains, tokens, logits, written, position, state)
@@ -101,8 +101,6 @@ class BeamSearch(Search):
         """`_choose` for groups, one after the other; in each, candidates of its own beams."""
         size = ops.shape(logits)[1]
         k, per_beam = self.width // self.groups, self.width // self.groups
-        if not self.rules:
-            logits = _log_softmax(logits)
         logits = ops.reshape(logits, (-1, width, size))  # (B, width, V)
         used = ops.zeros_like(logits[:, 0])  # (B, V)
         parts, chosen, offset = [], [], 0
@@ -259,12 +257,6 @@ def _going_on(gains: Tensor, ended: Tensor) -> Tensor:
     """`gains` `(R, N)`, but what has ended goes on as itself, and as nothing else."""
     as_itself = ops.where(ops.arange(ops.shape(gains)[1]) == 0, 0.0, _NO_SCORE)
     return ops.where(ended[:, None], as_itself, gains)
-
-
-def _log_softmax(logits: Tensor) -> Tensor:
-    """Log-probabilities; -inf in a row without any score."""
-    log_sum = ops.logsumexp(logits, axis=-1, keepdims=True)
-    return logits - ops.where(log_sum == _NO_SCORE, 0.0, log_sum)
 
 
 def _in_turns(scores: Tensor, group: Tensor, groups: int, count: int) -> Tensor:

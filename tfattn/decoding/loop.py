@@ -133,7 +133,7 @@ def _choose(
     width: int,
 ) -> tuple[Found, Tensor | None]:
     """(What is found with the tokens at `position + 1`, the rows that these come from)."""
-    prompted = _prompted(state, position)
+    prompted, given = _prompted(state, position), logits
     logits = _without_padding(logits, settings, prompted)
     broken = _where_open(search, found, ops.isnan(ops.max(logits, axis=-1)))
     # A NaN would be lost with its beam: the whole sentence has it.
@@ -141,7 +141,9 @@ def _choose(
     found = found._replace(broken=ops.logical_or(found.broken, ops.repeat(broken, width)))
     if rules:
         logits, found = _by_rules(search, rules, logits, state, position, found, prompted)
-    if not search.sums:
+    if search.sums:
+        logits = _log_probabilities(logits, given)
+    else:
         none_left = _where_open(search, found, ops.max(logits, axis=-1) == -float("inf"))
         found = found._replace(stuck=ops.logical_or(found.stuck, none_left))
     if prompted is not None:
@@ -165,6 +167,19 @@ def _without_padding(logits: Tensor, settings: Settings, prompted: Tensor | None
     if prompted is not None:
         hidden = ops.logical_and(hidden, ops.logical_not(prompted)[:, None])
     return ops.where(hidden, -float("inf"), logits)
+
+
+def _log_probabilities(logits: Tensor, given: Tensor) -> Tensor:
+    """Log-probabilities of what is left of the given scores: what is forbidden makes nothing else
+    likelier.
+    """
+    logits, given = ops.cast(logits, "float32"), ops.cast(given, "float32")
+    greatest = ops.max(given, axis=-1, keepdims=True)
+    none = greatest == -float("inf")  # -inf − -inf is NaN
+    greatest = ops.where(none, 0.0, greatest)
+    # The sum is at least 1, also when rounded: no log-probability is above 0.
+    total = ops.sum(ops.exp(given - greatest), axis=-1, keepdims=True)
+    return logits - greatest - ops.log(ops.where(none, 1.0, total))
 
 
 def _where_open(search: Search, found: Found, rows: Tensor) -> Tensor:
@@ -192,10 +207,6 @@ def _by_rules(
             at_end = at_end + rule.score_at_end(_read(rule, state))
     if prompted is not None:  # what is given stays, whatever forbids it
         logits = ops.where(prompted[:, None], given, logits)
-    if search.sums:
-        # What was forbidden made nothing else likelier.
-        log_sum = ops.logsumexp(given, axis=-1, keepdims=True)
-        logits = logits - ops.where(log_sum == -float("inf"), 0.0, log_sum)
     at_end = ops.where(found.ended, found.ruled.at_end, at_end)
     return logits, found._replace(ruled=Ruled(tuple(states), at_end))
 

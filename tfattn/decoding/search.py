@@ -46,8 +46,8 @@ class Search:
 
     Attributes:
         width: rows of a sentence after the first step; before it a sentence has one.
-        sums: whether the search sums log-probabilities. With rules it is then given logits from
-            which log Σ exp of the step's own is taken.
+        sums: whether the search sums log-probabilities. It is then given them, less those of what
+            is forbidden.
         rules, settings: of this run.
     """
 
