@@ -66,7 +66,7 @@ class NoRepeatNgrams(Rule):
         ...     return keras.ops.one_hot((last + 1) % 3 + 3, 7), state
         >>> rules = [tfattn.rules.NoRepeatNgrams(2)]
         >>> print(np.asarray(greedy_search(step, (), 1, 5, begin_id=2, end_id=6, rules=rules)))
-        [[3 4 5 3 0]]
+        [[3 4 5 3 1]]
 
     Source: Paulus et al. 2018, arXiv:1705.04304, section 2.5, with n = 3.
     """
