@@ -123,7 +123,9 @@ def shifted(scores: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
     """
     lowest, scores = least(scores), bounded(scores)
     shown = ops.where(visible, scores, lowest)
-    largest = ops.stop_gradient(ops.max(shown, axis=-1, keepdims=True, initial=lowest))
+    # By the least, for ONNX's converter makes a pooling of a maximum, and that knows no float64.
+    largest = -ops.min(-shown, axis=-1, keepdims=True, initial=-lowest)
+    largest = ops.stop_gradient(largest)
     return bounded(scores - largest), largest
 
 
