@@ -20,8 +20,8 @@ first P tokens of each row, 0 where there is none and in the last column: the st
 tokens probability 1, and no rule changes that. An end token among them ends a row where it is the
 last of them.
 
-Padding stands after the end of a row, and is never chosen: its score counts as -inf, and what is
-left has a probability of 1 together (but not where padding and end are one token).
+Padding stands after the end of a row, and is never chosen (but where padding and end are one
+token). In the sums of beams the other tokens keep the probabilities that the step gives them.
 
 A search is compiled on TensorFlow and on JAX, once for a step and the shapes of the state; on
 PyTorch it runs as it is. The variables that a step reads are read at each call. A Python number or

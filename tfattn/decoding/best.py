@@ -5,7 +5,7 @@ from keras import ops
 
 from tfattn._types import Tensor
 
-__all__ = ["best_token", "best_tokens", "top_k"]
+__all__ = ["best_token", "best_tokens", "log_probabilities", "top_k"]
 
 _LARGE = 2048  # tokens from which blocks pay
 
@@ -15,29 +15,34 @@ def best_token(logits: Tensor) -> Tensor:
     return ops.cast(_top_k(logits, 1)[1], "int32")[:, 0]
 
 
-def best_tokens(logits: Tensor, k: int, normalized: bool = False) -> tuple[Tensor, Tensor]:
+def best_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k best tokens of each row; of equal ones those with the lower ids.
 
     Args:
-        logits: float32 `(R, V)`.
+        scores: float32 `(R, V)`.
         k: positive int.
-        normalized: whether these are log-probabilities already.
     Returns:
-        (log-probabilities `(R, k)`, ids `(R, k)`), the best first; -inf and any id where there are
-        not as many.
+        (Scores `(R, k)`, ids `(R, k)`), the best first; -inf and any id where there are not as
+        many.
     """
-    missing = k - (logits.shape[-1] or 0)  # k where only the run knows the size of the vocabulary
+    missing = k - (scores.shape[-1] or 0)  # k where only the run knows the size of the vocabulary
     if missing > 0:
-        logits = ops.pad(logits, [[0, 0], [0, missing]], constant_values=float("-inf"))
-    best, ids = _top_k(logits, k)
-    if normalized:
-        return best, ops.cast(ids, "int32")
-    # -inf − -inf is NaN, so a row without any score counts from 0.
-    none = best == float("-inf")
-    greatest = ops.where(none[:, :1], 0.0, best[:, :1])
+        scores = ops.pad(scores, [[0, 0], [0, missing]], constant_values=float("-inf"))
+    best, ids = _top_k(scores, k)
+    return best, ops.cast(ids, "int32")
+
+
+def log_probabilities(logits: Tensor, given: Tensor) -> Tensor:
+    """Log-probabilities of what is left of the given scores: what is forbidden makes nothing else
+    likelier.
+    """
+    logits, given = ops.cast(logits, "float32"), ops.cast(given, "float32")
+    greatest = ops.max(given, axis=-1, keepdims=True)
+    none = greatest == -float("inf")  # -inf − -inf is NaN
+    greatest = ops.where(none, 0.0, greatest)
     # The sum is at least 1, also when rounded: no log-probability is above 0.
-    log_sum = ops.log(ops.sum(ops.exp(logits - greatest), axis=-1, keepdims=True))
-    return ops.where(none, best, best - greatest - log_sum), ops.cast(ids, "int32")
+    total = ops.sum(ops.exp(given - greatest), axis=-1, keepdims=True)
+    return logits - greatest - ops.log(ops.where(none, 1.0, total))
 
 
 def top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:

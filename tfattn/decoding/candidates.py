@@ -70,7 +70,7 @@ class BeamSearch(Search):
     ) -> tuple[Candidates, Tensor]:
         """(Candidates `(B, M)`, int32 `(B, K)`, the places of those that are chosen)."""
         # Of one beam no more than K can go on.
-        gains, tokens = best_tokens(logits, self.width, normalized=True)  # (R, K)
+        gains, tokens = best_tokens(logits, self.width)  # (R, K)
         written = found.tokens[:, :-1]
         for rule, state in self._required(found):
             gains, tokens = rule.more_candidates(gains, tokens, logits, written, position, state)
@@ -109,7 +109,7 @@ class BeamSearch(Search):
             group = beams.of(here, width)
             own = logits[:, here]  # (B, k, V)
             penalised = ops.reshape(own - self.strength * used[:, None], (-1, size))
-            ranks, tokens = best_tokens(penalised, per_beam, normalized=True)  # (B·k, k)
+            ranks, tokens = best_tokens(penalised, per_beam)  # (B·k, k)
             inside = ops.minimum(tokens, size - 1)
             gains = ops.take_along_axis(ops.reshape(own, (-1, size)), inside, axis=1)
             gains = ops.where(ranks == _NO_SCORE, _NO_SCORE, gains)

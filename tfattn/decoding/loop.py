@@ -9,6 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.arguments import Settings, Start
+from tfattn.decoding.best import log_probabilities
 from tfattn.decoding.rows import loop_over_open_rows, with_room, with_written_room
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.search import Found, Ruled, Search
@@ -142,7 +143,7 @@ def _choose(
     if rules:
         logits, found = _by_rules(search, rules, logits, state, position, found, prompted)
     if search.sums:
-        logits = _log_probabilities(logits, given)
+        logits = log_probabilities(logits, given)
     else:
         none_left = _where_open(search, found, ops.max(logits, axis=-1) == -float("inf"))
         found = found._replace(stuck=ops.logical_or(found.stuck, none_left))
@@ -167,19 +168,6 @@ def _without_padding(logits: Tensor, settings: Settings, prompted: Tensor | None
     if prompted is not None:
         hidden = ops.logical_and(hidden, ops.logical_not(prompted)[:, None])
     return ops.where(hidden, -float("inf"), logits)
-
-
-def _log_probabilities(logits: Tensor, given: Tensor) -> Tensor:
-    """Log-probabilities of what is left of the given scores: what is forbidden makes nothing else
-    likelier.
-    """
-    logits, given = ops.cast(logits, "float32"), ops.cast(given, "float32")
-    greatest = ops.max(given, axis=-1, keepdims=True)
-    none = greatest == -float("inf")  # -inf − -inf is NaN
-    greatest = ops.where(none, 0.0, greatest)
-    # The sum is at least 1, also when rounded: no log-probability is above 0.
-    total = ops.sum(ops.exp(given - greatest), axis=-1, keepdims=True)
-    return logits - greatest - ops.log(ops.where(none, 1.0, total))
 
 
 def _where_open(search: Search, found: Found, rows: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ class Found(NamedTuple):
     goes_on: Tensor | tuple[()] = ()  # bool (R,), in `choose`: a prompt goes on after the token
 
     def of_rows(self, rows: Tensor | None) -> "Found":
-        """What is found of some rows, `own` as it is."""
+        """The same for a selection of rows; `own`, which the search selects itself, unchanged."""
         taken = keras.tree.map_structure(
             lambda tensor: take_rows(tensor, rows), self._replace(own=())
         )
