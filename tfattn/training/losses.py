@@ -158,8 +158,9 @@ def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: fl
 
     def normalised(logits):
         """(exponentials, their sums, the log of these sums, the target's logit)."""
-        # An empty batch needs `initial`.
-        row_max = ops.max(logits, axis=-1, keepdims=True, initial=-float("inf"))  # (B, T, 1)
+        # Keras has no maximum of an empty batch on PyTorch.
+        empty = 0 in logits.shape
+        row_max = logits[..., :1] if empty else ops.max(logits, axis=-1, keepdims=True)  # (B, T, 1)
         exponentials = ops.exp(logits - row_max)  # (B, T, V), kept for the gradient
         row_sum = ops.sum(exponentials, axis=-1)  # (B, T)
         log_normaliser = row_max[..., 0] + ops.log(row_sum)

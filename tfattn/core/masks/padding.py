@@ -59,16 +59,16 @@ class padding(Mask):
         return 0, ranges.least(self._lengths(grid), grid.num_keys)
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return self._first_keys(ops.max, 0, num_keys)
+        return self._first_keys(ranges.greatest, 0, num_keys)
 
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
-        return self._first_keys(ops.min, num_keys, num_keys)
+        return self._first_keys(ranges.least, num_keys, num_keys)
 
     def _first_keys(self, of_row, of_none: Size, num_keys: Size):
         if len(self.valid_lens.shape) == 1:
             lengths = self.valid_lens[:, None]  # (B, 1)
         else:  # (B, 1); without queries Keras has (1, 1) on PyTorch
-            lengths = of_row(self.valid_lens, axis=1, keepdims=True, initial=of_none)
+            lengths = of_row(self.valid_lens, of_none, axis=1)
         return ops.arange(num_keys, dtype="int32") < lengths  # (B, S)
 
     def flatten(self) -> tuple[tuple, Hashable]:

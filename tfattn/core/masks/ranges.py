@@ -32,14 +32,18 @@ def ends(bounds: Range) -> Range:
     )
 
 
-def greatest(counts: Tensor) -> Tensor:
-    """The greatest of some numbers of keys; 0 of none, as an empty batch has."""
-    return ops.max(counts, initial=0)
+def greatest(counts: Tensor, of_none: int = 0, axis: int | None = None) -> Tensor:
+    """The greatest of some integers, with the axis that it goes over; `of_none` where there are
+    none, as in an empty batch.
+    """
+    # By the least: on PyTorch Keras compares the greatest with an `initial` that is on the CPU.
+    # −1 − n turns int32 round without an overflow.
+    return -1 - least(-1 - counts, -1 - of_none, axis)
 
 
-def least(counts: Tensor, num_keys: Size) -> Tensor:
-    """The least of some numbers of keys; all keys of none."""
-    return ops.min(counts, initial=num_keys)
+def least(counts: Tensor, of_none: Size, axis: int | None = None) -> Tensor:
+    """The least, likewise."""
+    return ops.min(counts, axis=axis, keepdims=axis is not None, initial=of_none)
 
 
 def around(seen: Tensor) -> Range:

@@ -128,9 +128,8 @@ class segments(Mask):
     def _ids_of(self, grid: Grid):
         """The least and the greatest id of the queries, `(B, 1)`, and the ids of all keys."""
         of_query = grid.rows_of(grid.batch_of(self.query_segments), 1)  # (B, t)
-        # with an answer for an empty batch too
-        low = ops.min(of_query, axis=1, keepdims=True, initial=_NONE)
-        high = ops.max(of_query, axis=1, keepdims=True, initial=-_NONE)
+        low = ranges.least(of_query, _NONE, axis=1)
+        high = ranges.greatest(of_query, -_NONE, axis=1)
         return low, high, grid.batch_of(self.key_segments)  # (B, 1), (B, 1), (B, S)
 
     def flatten(self) -> tuple[tuple, Hashable]:
