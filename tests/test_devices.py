@@ -1,5 +1,5 @@
-"""On PyTorch all tensors of a computation are on the GPU: a fake one, since PyTorch can follow shapes
-and devices on a machine that has none.
+"""On PyTorch all tensors of a computation are on one device: a fake GPU, since PyTorch can follow
+shapes and devices on a machine that has none.
 """
 
 import contextlib

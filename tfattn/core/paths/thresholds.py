@@ -1,9 +1,9 @@
 """Sizes that were measured and not derived: what each one trades.
 
 They were found on machines with two cores; `docs/performance.md` has the measurements. A result
-never depends on them beyond rounding. Tables have an entry for CPUs, and one for other devices, which
-was not tuned on one: it follows from what scores take of a memory of 16 GB and more, and
-from how much work keeps such a device busy.
+never depends on them beyond rounding. Tables have an entry for CPUs, and one for other devices,
+which was not tuned on one: it follows from what scores take of a memory of 16 GB and more, and from
+how much work keeps such a device busy.
 """
 
 from typing import NamedTuple
