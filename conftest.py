@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import pytest
 
-import tests.tensors  # noqa: F401  (has PyTorch's tensors give NumPy their numbers)
+import tests.helpers.tensors  # noqa: F401  (has PyTorch's tensors give NumPy their numbers)
 import tfattn
 
 TESTS = Path(__file__).resolve().parent / "tests"
@@ -29,18 +29,18 @@ TESTS = Path(__file__).resolve().parent / "tests"
 # busy and the others idle.
 LONG = (
     "test_export.py",
-    "test_path_choice.py",
+    "core/test_path_choice.py",
     "distributed/test_updates.py",
     "conformance/test_saving.py",
     "conformance/test_graph.py",
-    "test_attention_positions.py",
-    "test_blockwise.py",
+    "layers/test_attention_positions.py",
+    "core/test_blockwise.py",
     "conformance/test_masks.py",
     "convert/test_onnx.py",
     "translator/test_run.py",
     "conformance/test_symbolic.py",
     "test_ecosystem.py",
-    "test_quantization.py",
+    "models/test_quantization.py",
     "distributed/test_layouts.py",
 )
 
@@ -109,7 +109,7 @@ def _is_marked(path):
 
 def pytest_itemcollected(item):
     # `pytest -k field_note_05` runs the tests that `docs/field-notes.md` names in row 5.
-    from tests import field_notes
+    from tests.helpers import field_notes
 
     item.extra_keyword_matches.update(field_notes.keywords_of(item))
 
@@ -199,8 +199,8 @@ def _same_seed_for_every_test():
 
 @pytest.fixture
 def dense_path():
-    """For tests whose graphs need not hold both paths of the engine, see `tests.paths`."""
-    from tests import paths
+    """For tests whose graphs need not hold both paths of the engine, see `tests.helpers.paths`."""
+    from tests.helpers import paths
 
     with paths.dense():
         yield

@@ -112,9 +112,8 @@ if [ $# -eq 0 ]; then
   export JAX_DISABLE_MOST_OPTIMIZATIONS=1
   set -- --quick tests tfattn
   if [ "$name" != oldest ]; then
-    for each in smoothing translator distributed conformance/test_config.py 'test_plot*' \
-      'test_viewer*' 'test_docs*'; do
-      set -- "$@" --ignore-glob="tests/$each"
+    for each in smoothing translator distributed plot conformance/test_config.py test_docs.py; do
+      set -- "$@" --ignore="tests/$each"
     done
   fi
   set -- --numprocesses 2 --dist loadfile "$@"

@@ -1,4 +1,4 @@
-"""Draws many cases at random, of those that `test_properties.py` draws a few hundred of.
+"""Draws many cases at random, of those that `core/test_properties.py` draws a few hundred of.
 
     python tests/fuzz.py --cases 10000 --seed 0
     python tests/fuzz.py --seed 0 --only 1234    # one case again, with what was chosen
@@ -22,8 +22,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import keras
 import numpy as np
 
-from tests import properties, test_nonsense
-from tests.tensors import tf
+from tests import test_nonsense
+from tests.helpers import properties
+from tests.helpers.tensors import tf
 
 
 def check_nonsense(choose):

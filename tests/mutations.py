@@ -3,10 +3,17 @@
     python tests/mutations.py                   # all of them
     python tests/mutations.py --only softmax    # those whose name begins so
 
-`mutations.txt` has them. Each replaces one piece of text in a temporary copy of the tree, and runs
-the test that is named with it. A mutation that survives, or whose text is no longer there, is an
-error. The tests must pass in the copy before anything is changed. TensorFlow is imported once, and
-each run is a fork of that.
+Each folder of tests has those of its part of the package, in `mutations.txt`. After a line
+"== FILE" come the mutations of that file:
+
+    NAME: what the mutation does to users
+    @ the test that must fail
+    -text that stands once in the file, its lines as they are
+    +text in its place
+
+Each replaces its text in a temporary copy of the tree, and runs the test that is named with it. A
+mutation that survives, or whose text is no longer there, is an error. The tests must pass in the
+copy before anything is changed. TensorFlow is imported once, and each run is a fork of that.
 
 A mutation belongs here where a plausible slip would cost users something. A change of the code that
 moves its text moves the mutation with it.
@@ -24,8 +31,8 @@ import tempfile
 import time
 from typing import NamedTuple
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-TEXT = ROOT / "tests" / "mutations.txt"
+TESTS = pathlib.Path(__file__).resolve().parent
+ROOT = TESTS.parent
 SECONDS = 600  # for one run
 
 
@@ -41,9 +48,12 @@ class Mutation(NamedTuple):
 
 
 def mutations():
-    """Those of `mutations.txt`, whose head tells its form."""
+    """All that `mutations.txt` files hold."""
     path, found = None, []
-    for block in TEXT.read_text(encoding="utf-8").rstrip("\n").split("\n\n")[2:]:
+    files = sorted((ROOT / "tests").rglob("mutations.txt"))
+    for block in "\n\n".join(file.read_text(encoding="utf-8").strip() for file in files).split(
+        "\n\n"
+    ):
         if block.startswith("== "):
             path = block.removeprefix("== ")
             continue

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from tests import backend_numbers
-from tests.processes import printed
-from tests.tensors import BACKEND
+from tests.helpers import backend_numbers
+from tests.helpers.processes import printed
+from tests.helpers.tensors import BACKEND
 
 OTHERS = [
     name
@@ -23,7 +23,7 @@ WITHOUT_A_GRADIENT = "key/bias"
 @functools.cache
 def numbers_of_another(backend):
     quick = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiling takes most of the time
-    found = printed("-m", "tests.backend_numbers", KERAS_BACKEND=backend, **quick)
+    found = printed("-m", "tests.helpers.backend_numbers", KERAS_BACKEND=backend, **quick)
     return json.loads(found.splitlines()[-1])
 
 

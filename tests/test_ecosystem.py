@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.processes import printed
-from tests.tensors import BACKEND
+from tests.helpers.processes import printed
+from tests.helpers.tensors import BACKEND
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 

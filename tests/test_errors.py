@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.refusals import HERE, message, table
-from tests.tensors import BACKEND, tf
+from tests.helpers.refusals import HERE, message, table
+from tests.helpers.tensors import BACKEND, tf
 from tfattn import biases, kernels, masks
 
 B, T, S, D, V = 2, 3, 7, 5, 11

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 import tfattn
 from tests.conformance.table import ROWS, SAVED, Regressor, first_of_each_class
-from tests.processes import printed
+from tests.helpers.processes import printed
 from tfattn import masks, scalings
 
 pytestmark = [

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.field_notes import TESTS, keyword, notes
-from tests.paths import PATHS, blocks_of
-from tests.tensors import both_ways, tf
-from tests.test_multi_head import draw
+from tests.helpers.field_notes import TESTS, keyword, notes
+from tests.helpers.paths import PATHS, blocks_of
+from tests.helpers.tensors import both_ways, tf
+from tests.layers.test_multi_head import draw
 from tfattn import attend, biases, masks
 from tfattn.core.paths import choice
 from tfattn.data import Characters, SubwordVocabulary, Vocabulary

@@ -24,7 +24,7 @@ import pytest
 from keras import ops
 
 import tfattn
-from tests.tensors import BACKEND, tf
+from tests.helpers.tensors import BACKEND, tf
 from tfattn import (
     _checks,
     convert,

@@ -7,7 +7,7 @@ import keras
 import pytest
 
 import tfattn
-from tests.processes import printed
+from tests.helpers.processes import printed
 from tfattn.layers.attention.base import AttentionLayer
 
 BASES = {"HeadPositions", "Normalizer", "Score"}  # abstract, and of no paper

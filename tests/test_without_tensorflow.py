@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.processes import printed
-from tests.tensors import BACKEND
+from tests.helpers.processes import printed
+from tests.helpers.tensors import BACKEND
 
 STORY = """
 import functools, sys

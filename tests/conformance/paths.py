@@ -2,10 +2,10 @@
 
 import contextlib
 
-from tests import paths
+from tests.helpers import paths
 
 # Both for one row a score, for one kernel that ends, for one block, one model and one mask object;
-# the others trace the path that runs, see `tests.paths`.
+# the others trace the path that runs, see `tests.helpers.paths`.
 BOTH = {
     "Attention[dot]",
     "Attention[dot] under causal & window",

@@ -6,9 +6,9 @@ import pytest
 from keras import ops
 
 import tfattn
-from tests import paths
 from tests.conformance.table import ROWS, first_of_each_class, named
-from tests.tensors import BACKEND, as_tensor, both_ways, compiled, numpy, tf
+from tests.helpers import paths
+from tests.helpers.tensors import BACKEND, as_tensor, both_ways, compiled, numpy, tf
 
 OTHER_SIZES = {"B": 3, "T": 5, "S": 11}
 

@@ -8,7 +8,7 @@ from keras import ops
 import tfattn
 from tests.conformance.policies import POLICIES, numbers
 from tests.conformance.table import ATTENTION, SIZES, first_of_each_class, named
-from tests.tensors import as_tensor, both_ways, compiled
+from tests.helpers.tensors import as_tensor, both_ways, compiled
 
 OF_A_CLASS = [row for row in ATTENTION if row in first_of_each_class()]
 LENGTHS = np.array([5, 2])

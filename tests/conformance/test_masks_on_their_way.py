@@ -6,7 +6,7 @@ import pytest
 
 import tfattn
 from tests.conformance.policies import POLICIES, numbers
-from tests.tensors import as_tensor, both_ways
+from tests.helpers.tensors import as_tensor, both_ways
 
 
 def ids_and_memory():

@@ -12,11 +12,11 @@ import keras
 import numpy as np
 import pytest
 
-from tests import paths
 from tests.conformance.fresh_process import FORMATS
 from tests.conformance.table import ALL, ROWS, SAVED, Regressor, first_of_each_class
-from tests.processes import printed
-from tests.tensors import BACKEND, numpy, tf
+from tests.helpers import paths
+from tests.helpers.processes import printed
+from tests.helpers.tensors import BACKEND, numpy, tf
 
 # Keras 3.15 reads its own variables in a way that NumPy 2.4 is leaving behind; every saved model
 # does.

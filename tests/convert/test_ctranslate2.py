@@ -11,7 +11,7 @@ import pytest
 
 import tfattn
 from tests.convert.parity import randomised, refused
-from tests.tensors import numpy
+from tests.helpers.tensors import numpy
 from tfattn import data, scalings
 from tfattn.convert import CTranslate2, to_ctranslate2
 

@@ -8,8 +8,8 @@ import pytest
 
 import tfattn
 from tests.convert.parity import close, randomised, refused, same_weights, tokens
-from tests.tensors import numpy
-from tests.test_keras_arguments import where_keras_has
+from tests.helpers.tensors import numpy
+from tests.layers.test_keras_arguments import where_keras_has
 from tfattn.convert import from_keras, to_keras
 
 B, T, S = 2, 5, 7

@@ -9,8 +9,8 @@ import pytest
 import tfattn
 from tests.convert import marian_of_transformers as theirs
 from tests.convert.parity import close, refused
-from tests.processes import printed
-from tests.tensors import numpy
+from tests.helpers.processes import printed
+from tests.helpers.tensors import numpy
 from tfattn.convert import from_marian, ids_from_marian, ids_to_marian, to_marian
 from tfattn.convert.marian import _sinusoids
 

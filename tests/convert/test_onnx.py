@@ -9,7 +9,7 @@ import pytest
 
 import tfattn
 from tests.convert.parity import close, randomised, refused
-from tests.tensors import numpy
+from tests.helpers.tensors import numpy
 from tfattn import data, scalings
 from tfattn.convert import to_onnx
 

@@ -7,7 +7,7 @@ import pytest
 
 import tfattn
 from tests.convert.parity import close, refused, same_weights, tokens
-from tests.tensors import numpy
+from tests.helpers.tensors import numpy
 from tfattn.convert import from_torch, to_torch
 
 torch = pytest.importorskip("torch")

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.demos import expected
-from tests.tensors import BACKEND
+from tests.helpers.tensors import BACKEND
 
 DEMOS = pathlib.Path(__file__).parents[2] / "demos"
 SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(DEMOS.glob("*.py"))}

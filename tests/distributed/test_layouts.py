@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.distributed.job import needs
-from tests.processes import printed
-from tests.test_step_cost import LENGTHS, SMALL
+from tests.helpers.processes import printed
+from tests.training.test_step_cost import LENGTHS, SMALL
 from tfattn.training import step_cost
 
 pytestmark = [pytest.mark.slow, needs("jax")]  # which runs on several devices

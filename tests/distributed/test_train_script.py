@@ -14,7 +14,7 @@ import pytest
 
 import tfattn
 from tests.distributed.job import EXAMPLES, launching, needs
-from tests.processes import python
+from tests.helpers.processes import python
 from tfattn import data, training
 
 pytestmark = [pytest.mark.slow, needs("jax", "sacrebleu")]

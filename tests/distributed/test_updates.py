@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.distributed.job import needs
-from tests.processes import printed
+from tests.helpers.processes import printed
 
 pytestmark = [pytest.mark.slow, needs("jax")]
 

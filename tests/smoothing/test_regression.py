@@ -9,7 +9,7 @@ import pytest
 import threadpoolctl
 
 from tests import reference
-from tests.refusals import message, table
+from tests.helpers.refusals import message, table
 from tests.smoothing.data import cauchy, line, plane
 from tfattn.smoothing import KernelRegression, kernels, near, threads, tiles
 from tfattn.smoothing import line as line_sums

@@ -8,7 +8,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from tests.refusals import message
+from tests.helpers.refusals import message
 from tests.smoothing.data import line, plane
 from tfattn.sklearn import NadarayaWatsonRegressor
 from tfattn.smoothing import KernelRegression

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests import paths
+from tests.helpers import paths
 from tests.translator.command import SMALL, TOY, status, translator
 from tfattn.translator.folder import Folder
 from tfattn.translator.presets import PRESETS, Preset

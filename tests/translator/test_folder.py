@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.processes import locking
+from tests.helpers.processes import locking
 from tests.translator.command import TOY
 from tfattn import data
 from tfattn.translator.folder import Folder, fingerprint, vocabulary_fingerprints

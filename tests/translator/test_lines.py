@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.processes import python
+from tests.helpers.processes import python
 from tests.translator.command import OUT, status, translator
 from tfattn import data, decoding
 from tfattn.decoding import greedy_search

@@ -1,0 +1,375 @@
+"""Bias objects against plain NumPy: whole, block by block, and by their gradients."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from tests import reference
+from tests.helpers.paths import PATHS
+from tests.helpers.tensors import FLOAT64, as_tensor, both_ways, numpy, tf
+from tfattn import attend, biases, masks
+from tfattn.core import trees
+
+B, H, T, S, D = 2, 3, 5, 7, 11
+
+draw = np.random.default_rng(17).normal
+ARRAYS = {
+    shape: draw(size=shape).astype("float32")
+    for shape in ((T, S), (1, S), (B, T, S), (B, T, 1), (B, H, T, S), (1, H, 1, S))
+}
+
+TABLE = draw(size=(6, H)).astype("float32")
+
+# A bias, and what it is: broadcastable to (B, H, T, S).
+BIASES = {
+    "alibi": (biases.alibi(H), reference.alibi(H, T, S)),
+    "relative": (biases.relative(TABLE, max_distance=4), reference.relative(TABLE, T, S, 4)),
+    "relative, one side": (
+        biases.relative(TABLE, bidirectional=False, max_distance=5),
+        reference.relative(TABLE, T, S, 5, bidirectional=False),
+    ),
+    "relative, one head": (
+        biases.relative(TABLE[:, :1], max_distance=4),
+        reference.relative(TABLE[:, :1], T, S, 4)[0, 0],
+    ),
+    "alibi + relative": (
+        biases.alibi(H) + biases.relative(TABLE, max_distance=4),
+        reference.alibi(H, T, S) + reference.relative(TABLE, T, S, 4),
+    ),
+    **{
+        f"explicit {shape}": (biases.explicit(array), array[:, None] if array.ndim == 3 else array)
+        for shape, array in ARRAYS.items()
+    },
+    "alibi + explicit": (
+        biases.alibi(H) + ARRAYS[B, T, S],
+        reference.alibi(H, T, S) + ARRAYS[B, T, S][:, None],
+    ),
+    "explicit + alibi + explicit": (
+        ARRAYS[1, S] + biases.alibi(H) + biases.explicit(ARRAYS[1, H, 1, S]),
+        ARRAYS[1, S] + reference.alibi(H, T, S) + ARRAYS[1, H, 1, S],
+    ),
+}
+
+
+def spread(bias, queries=T, keys=S):
+    """To (B, H, t, s)."""
+    bias = np.asarray(bias)
+    bias = bias[:, None] if bias.ndim == 3 else bias
+    return np.broadcast_to(bias, (B, H, queries, keys))
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_bias_equals_its_definition(name):
+    bias, expected = BIASES[name]
+    np.testing.assert_allclose(spread(bias.dense(T, S)), spread(expected), rtol=1e-6)
+    bias.check("it", "bias", (B, H, T, S))
+    by_head = bias.dense(T, S)
+    assert bias.differs_by_head == (len(by_head.shape) == 4 and by_head.shape[1] != 1)
+    config = keras.saving.serialize_keras_object(bias)
+    assert config["registered_name"].startswith("tfattn>biases.")
+    copy = keras.saving.deserialize_keras_object(config)
+    np.testing.assert_allclose(spread(copy.dense(T, S)), spread(expected), rtol=1e-6)
+
+
+def test_alibi_equals_the_oracle_for_any_number_of_heads():
+    for num_heads, queries, keys in ((2, T, S), (5, S, T), (8, 1, S), (12, T, S), (13, T, T)):
+        found = biases.alibi(num_heads).dense(queries, keys)
+        expected = reference.alibi(num_heads, queries, keys)
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_alibi_of_one_head_serves_scores_without_heads(path):
+    bias, expected = biases.alibi(1), reference.alibi(1, T, S)[0, 0]
+    np.testing.assert_allclose(bias.dense(T, S), expected, rtol=1e-6)
+    assert not bias.differs_by_head
+    for shape in ((B, T, S), (B, 1, T, S), (B, None, T, S)):
+        bias.check("it", "bias", shape)
+    rng = np.random.default_rng(5)
+    query, key, value = (rng.normal(size=(B, length, D)) for length in (T, S, S))
+    output, _ = reference.attention(reference.dot_product(query, key) + expected, value)
+    x = [as_tensor(x, "float32") for x in (query, value, key)]
+    np.testing.assert_allclose(attend(*x, bias=bias, path=path), output, rtol=1e-4, atol=1e-5)
+
+
+def test_slopes_of_alibi_are_the_papers():
+    np.testing.assert_allclose(biases.alibi(8).slopes(), 0.5 ** np.arange(1, 9))
+    np.testing.assert_allclose(
+        biases.alibi(16).slopes(), 0.5 ** np.arange(0.5, 8.5, 0.5), rtol=1e-12
+    )
+    # eight heads' slopes, and every second one of sixteen heads'
+    np.testing.assert_allclose(biases.alibi(12).slopes()[8:], 0.5 ** np.array([0.5, 1.5, 2.5, 3.5]))
+
+
+@pytest.mark.slow
+@settings(deadline=None)
+@given(
+    name=st.sampled_from(sorted(BIASES)),
+    start=st.tuples(st.integers(0, T - 1), st.integers(0, S - 1)),
+    sides=st.tuples(st.integers(1, T), st.integers(1, S)),
+    known=st.booleans(),
+)
+def test_blocks_of_a_bias_are_cut_out_of_the_whole(name, start, sides, known):
+    bias, expected = BIASES[name]
+    begin = start if known else [as_tensor(x, "int32") for x in start]
+    block = spread(bias.on(masks.Grid(T, S, *begin, *sides), *bias.parameters()), *sides)
+    assert np.isfinite(block).all()  # beyond the square too
+    inside = spread(expected)[..., start[0] : start[0] + sides[0], start[1] : start[1] + sides[1]]
+    np.testing.assert_allclose(
+        block[..., : inside.shape[2], : inside.shape[3]], inside, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_a_block_is_of_some_rows_of_the_batch():
+    for shape in ((B, T, S), (B, H, T, S)):
+        bias, expected = BIASES[f"explicit {shape}"]
+        grid = masks.Grid(T, S, 2, 3, 2, 4, batch_start=1, batch=1)
+        np.testing.assert_array_equal(
+            bias.on(grid, *bias.parameters())[0], ARRAYS[shape][1, ..., 2:4, 3:7]
+        )
+
+
+@pytest.mark.parametrize("name", [name for name in BIASES if BIASES[name][0].splits_by_head])
+def test_a_block_is_of_some_heads(name):
+    bias, expected = BIASES[name]
+    wanted = spread(expected)[:, :, 2:4, 3:7]
+    for start in range(H):
+        for begin in (start, as_tensor(start)):
+            grid = masks.Grid(T, S, 2, 3, 2, 4, aligned=True, head_start=begin, heads=1)
+            found = np.broadcast_to(bias.on(grid, *bias.parameters()), (B, 1, 2, 4))
+            np.testing.assert_allclose(found, wanted[:, start : start + 1], rtol=1e-5)
+
+
+def test_heads_are_split_where_all_parts_of_a_sum_can_split_them():
+    both, whole = biases.alibi(H) + ARRAYS[T, S], biases.alibi(H) + ARRAYS[B, H, T, S]
+    assert both.splits_by_head and (ARRAYS[T, S] + biases.alibi(H)).splits_by_head
+    assert not whole.splits_by_head and not biases.explicit(ARRAYS[B, H, T, S]).splits_by_head
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_where_a_bias_is_flat_one_pair_is_all_of_them(name):
+    bias, length, seen = BIASES[name][0], 13, set()
+    far = {"relative": 4, "relative, one side": 5, "relative, one head": 4}.get(name, length)
+    after = 0 if "one side" in name else far  # keys after the query are in one bucket then
+    for i in range(0, length, 2):
+        for j in range(0, length, 3):
+            begin = (i, j) if j % 2 else (as_tensor(i), as_tensor(j))
+            grid = masks.Grid(length, length, *begin, 2, 3)
+            distance = np.arange(j, j + 3) - np.arange(i, i + 2)[:, None]
+            flat = np.all(distance <= -far) or np.all(distance >= after)
+            assert bool(bias.is_flat(grid)) == flat
+            seen.add(flat)
+            if flat:
+                block = np.asarray(bias.on(grid, *bias.parameters()))
+                one = bias.on(grid._replace(queries=1, keys=1), *bias.parameters())
+                np.testing.assert_array_equal(block, np.broadcast_to(one, block.shape))
+    assert len(seen) == (2 if far < length else 1)
+
+
+@pytest.mark.parametrize(
+    ("bias", "square"),
+    [
+        (biases.alibi(H), reference.alibi(H, S, S)),
+        (biases.relative(TABLE, max_distance=4), reference.relative(TABLE, S, S, 4)),
+    ],
+    ids=["alibi", "relative"],
+)
+def test_a_query_inside_of_a_longer_cache_has_the_bias_of_the_square(bias, square):
+    for position in range(S):
+        offset = as_tensor(position) if position % 2 else position
+        row = bias.on(masks.Grid.whole(1, S, offset=offset), *bias.parameters())
+        np.testing.assert_allclose(row, square[:, :, position : position + 1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_gradients_of_parameters_add_up_block_by_block(name):
+    bias, expected = BIASES[name]
+    upstream = as_tensor(np.random.default_rng(3).normal(size=(B, H, T, S)), "float32")
+    sums = [np.zeros(x.shape) for x in bias.parameters()]
+    for i in range(0, T, 2):
+        for j in range(0, S, 3):
+            grid, parameters = masks.Grid(T, S, i, j, 2, 3), bias.parameters()
+            here = ops.pad(upstream, [[0, 0], [0, 0], [0, 2], [0, 3]])[..., i : i + 2, j : j + 3]
+
+            def functional(*parameters, grid=grid, here=here):
+                added = bias.on(grid, *parameters)
+                added = added[:, None] if len(added.shape) == 3 else added
+                return ops.sum(added * here)
+
+            if parameters:
+                _, gradients = both_ways(functional, parameters)
+                for total, gradient in zip(sums, gradients, strict=True):
+                    total += numpy(gradient)
+    if "relative" in name:
+
+        def functional(table):
+            options = (5, False) if "one side" in name else (4, True)
+            return (reference.relative(table, T, S, *options) * numpy(upstream)).sum()
+
+        (wanted,) = reference.slopes(functional, bias.parameters()[0])
+        np.testing.assert_allclose(sums.pop(), wanted, rtol=1e-4, atol=1e-4)
+    for total in sums:  # each array is added as it is: its gradient is the upstream, where it lies
+        wanted = np.asarray(upstream, "float64")
+        wanted = wanted.sum(1) if total.ndim == 3 else wanted
+        wanted = wanted.sum((0, 1)) if total.ndim == 2 else wanted
+        repeats = tuple(axis for axis, size in enumerate(total.shape) if size == 1)
+        np.testing.assert_allclose(total, wanted.sum(repeats, keepdims=True), rtol=1e-4, atol=1e-4)
+    assert len(sums) == name.count("explicit")
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", BIASES)
+def test_attention_adds_a_bias_to_the_scores(name, path):
+    bias, expected = BIASES[name]
+    rng = np.random.default_rng(7)
+    query, key, value = (rng.normal(size=(B, H, length, D)) for length in (T, S, S))
+    scores = reference.dot_product(query, key) + expected
+    output, _ = reference.attention(scores, value, reference.causal(T, S))
+    x = [as_tensor(x, "float32") for x in (query, value, key)]
+    found = attend(*x, mask=masks.causal(), bias=bias, path=path)
+    np.testing.assert_allclose(found, output, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_attention_gives_a_bias_its_gradient(path):
+    rng = np.random.default_rng(11)
+    query, key, value, upstream = (rng.normal(size=(1, H, n, 2)) for n in (T, S, S, T))
+    array = rng.normal(size=(1, H, 1, S))
+
+    def functional(array):
+        scores = reference.dot_product(query, key) + array + reference.alibi(H, T, S)
+        return (reference.attention(scores, value)[0] * upstream).sum()
+
+    x = [as_tensor(x, "float32") for x in (query, value, key)]
+    (expected,) = reference.slopes(functional, array)
+    held = keras.Variable(array, dtype="float32")
+    bias = biases.alibi(H) + biases.explicit(held)  # made before the gradient is asked for
+    _, (gradient,) = both_ways(lambda: attend(*x, bias=bias, path=path), (), upstream, [held])
+    np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("path", PATHS)
+def test_attention_gives_a_variable_of_tensorflow_its_gradient(path):
+    rng = np.random.default_rng(11)
+    x = [as_tensor(rng.normal(size=(1, H, n, 2)), "float32") for n in (T, S, S)]
+    variable = tf.Variable(rng.normal(size=(1, H, 1, S)), dtype="float32")
+    bias = biases.explicit(variable)  # made before the tape
+    found = []
+    for learned in (bias, variable):
+        with tf.GradientTape() as tape:
+            output = ops.sum(ops.sin(attend(*x, bias=learned, path=path)))
+        found.append(tape.gradient(output, variable))
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+    assert np.abs(found[0]).max() > 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", FLOAT64, "int32"])
+def test_a_saved_array_keeps_its_dtype(dtype):
+    bias = biases.explicit(ops.cast(ARRAYS[T, S] * 3, dtype))
+    copy = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(bias))
+    assert copy.bias.dtype == bias.bias.dtype
+    np.testing.assert_array_equal(copy.bias, bias.bias)
+    assert "float" in keras.backend.standardize_dtype(copy.dense(T, S).dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", BIASES)
+def test_a_bias_comes_apart_and_together_again_in_a_graph(name):
+    bias, expected = BIASES[name]
+    tensors, structure = trees.flatten(bias)
+    assert trees.is_shareable(structure) and hash(structure) == hash(trees.flatten(bias)[1])
+
+    @tf.function(input_signature=[tf.TensorSpec(x.shape, x.dtype) for x in tensors])
+    def whole(*tensors):
+        again = trees.unflatten(structure, tensors)
+        assert type(again) is type(bias)
+        return again.dense(T, S)
+
+    np.testing.assert_allclose(spread(whole(*tensors)), spread(expected), rtol=1e-6)
+
+
+def test_a_bias_of_ones_own_stays_whole_and_joins_the_others():
+    class Recent(biases.Bias):
+        """A learned number a token of distance."""
+
+        def __init__(self, slope):
+            self.slope = slope
+
+        def parameters(self):
+            return (self.slope,)
+
+        def on(self, grid, slope):
+            return slope * ops.cast(grid.key_positions() - grid.query_positions(), slope.dtype)
+
+    slope = as_tensor(0.25)
+    tensors, structure = trees.flatten(Recent(slope) + ARRAYS[B, T, S])
+    assert len(tensors) == 1 and not trees.is_shareable(structure)
+    distance = np.arange(S) - np.arange(S - T, S)[:, None]
+    again = trees.unflatten(structure, tensors)
+    np.testing.assert_allclose(again.dense(T, S), 0.25 * distance + ARRAYS[B, T, S], rtol=1e-5)
+    # `on` computes of what it is given
+    other = again.on(masks.Grid.whole(T, S), 2 * slope, ops.zeros((1, 1, 1)))
+    np.testing.assert_allclose(other[0], 0.5 * distance)
+
+
+def test_array_joins_from_either_side():
+    array = ARRAYS[T, S]
+    expected = reference.alibi(H, T, S) + array
+    for other in (array, as_tensor(array)):
+        for bias in (biases.alibi(H) + other, other + biases.alibi(H)):
+            np.testing.assert_allclose(bias.dense(T, S), expected, rtol=1e-5)
+
+
+SHAPE = (B, H, T, S)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: biases.relative(np.ones(S)), r"biases.relative: `table` must have shape"),
+        (lambda: biases.relative(TABLE[:5]), "`table rows` must be an even number of at least 4"),
+        (lambda: biases.relative(TABLE[:1], bidirectional=False), "must be at least 2, one a"),
+        (lambda: biases.relative(TABLE, max_distance=1), "`max_distance` must be above 1"),
+        (
+            lambda: biases.relative(keras.Input((H,), batch_size=6)).check("it", "bias", SHAPE),
+            "it: `bias` must hold no symbolic tensor inside of a bias object",
+        ),
+        (
+            lambda: biases.relative(TABLE[:, :2]).check("it", "bias", SHAPE),
+            r"as many heads as the scores, 3. Received: bias='relative\(6, 2\)'",
+        ),
+        (lambda: biases.explicit(np.ones((T, S), bool)), r"biases.explicit: .*a bool is a mask"),
+        (lambda: biases.explicit(np.ones(S)), r"must have shape \(T, S\), \(B, T, S\) or"),
+        (
+            lambda: biases.alibi(5).check("it", "bias", SHAPE),
+            r"it: `bias` must have as many heads as the scores, 3. Received: bias='alibi\(5\)'",
+        ),
+        (lambda: biases.alibi(5).check("it", "bias", (B, T, S)), "as many heads as the scores, 1"),
+        (lambda: biases.alibi(1).check("it", "bias", SHAPE), "as many heads as the scores, 3"),
+        (
+            lambda: (biases.alibi(5) + np.zeros((T, S))).check("it", "bias", SHAPE),
+            "as many heads as the scores, 3",
+        ),
+        (
+            lambda: biases.explicit(np.zeros((T, S + 1))).check("it", "bias", SHAPE),
+            r"it: `bias` must have shape \(T, S\)",
+        ),
+        (
+            lambda: biases.explicit(keras.Input((T, S))).check("it", "bias", SHAPE),
+            "no symbolic tensor inside of a bias object",
+        ),
+        (
+            lambda: attend(np.zeros((B, H, T, D)), np.zeros((B, H, S, D)), bias=biases.alibi(5)),
+            "attend: `bias` must have as many heads as the scores, 3",
+        ),
+    ],
+)
+def test_bad_bias_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,305 @@
+"""How the square is tiled, which of its blocks it computes, and how a block is cut."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.blockwise import assert_close, blocks_of, both_ways, operands_of
+from tfattn import attend, masks
+from tfattn.core import scores as score_functions
+from tfattn.core.paths import devices, thresholds
+from tfattn.core.paths.blockwise import additive, block_scores
+from tfattn.core.paths.blockwise.tiling import Tiling
+
+pytestmark = pytest.mark.tensorflow
+
+
+def tiled(query, key, mask=None, block=None):
+    """The tiling of a dot product whose heads need not be computed together."""
+    score = block_scores.Product(True)
+    return Tiling.of(query, key, score, mask, block, heads_independent=True)
+
+
+def test_run_time_lengths_fall_into_few_block_sizes():
+    sizes = []
+
+    @tf.function(input_signature=[tf.TensorSpec((2, None, 256))])
+    def block(x):
+        tiling = Tiling.of(x[:, None], x[:, None], additive.Additive())
+        return tiling.rows, tiling.columns
+
+    for length in range(512, 1024, 7):
+        sizes.append(tuple(map(int, block(tf.zeros((2, length, 256))))))
+    # XLA compiles an additive score's kernels once more for each.
+    assert len(set(sizes)) <= 4
+    assert block.experimental_get_tracing_count() == 1
+
+
+def test_a_narrow_mask_has_narrow_blocks_with_padding_too():
+    def columns(mask):
+        return tiled(*[tf.zeros((2, 1, 4096, 8))] * 2, mask).columns
+
+    wide, narrow = columns(masks.causal()), columns(masks.causal() & masks.window(64))
+    assert narrow < wide
+    row, lengths = (
+        masks.explicit(np.ones((2, 1, 4096), bool)),
+        masks.padding(tf.constant([4096, 100])),
+    )
+    for padding in (row, lengths, row & lengths):
+        assert columns(padding & masks.causal() & masks.window(64)) == narrow
+        assert columns(masks.window(64) & padding) == narrow
+        assert columns(padding) == wide
+
+
+def test_the_tilings_of_products():
+    """(shape of the queries, key heads, mask) to (rows, columns, chunk, heads, groups)."""
+    narrow = masks.causal() & masks.window(300)
+    for (shape, groups, mask), tiles in {
+        ((1, 8, 4096, 64), 8, None): (512, 512, 1, 1, 1),
+        ((1, 8, 2100, 64), 8, None): (420, 420, 1, 1, 1),  # spread evenly
+        # heads that share a key head stay together, below each other
+        ((1, 8, 4096, 64), 2, None): (128, 512, 1, 4, 1),
+        ((16, 1, 4096, 64), 1, None): (512, 512, 1, 1, 1),  # one head
+        ((1, 8, 4096, 64), 8, masks.causal()): (512, 512, 1, 1, 1),
+        ((1, 8, 4096, 64), 8, masks.padding([4000])): (512, 512, 1, 1, 1),
+        ((1, 8, 4096, 64), 8, narrow): (256, 256, 1, 1, 1),
+        # as many heads and rows of the batch as fill a block
+        ((16, 8, 256, 64), 8, None): (256, 256, 1, 4, 4),
+        ((16, 8, 64, 64), 8, None): (64, 64, 8, 8, 8),
+        ((15, 3, 64, 64), 3, None): (64, 64, 15, 3, 3),
+    }.items():
+        query, key = tf.zeros(shape), tf.zeros((shape[0], groups, *shape[2:]))
+        tiling = tiled(query, key, mask)
+        found = tiling.rows, tiling.columns, tiling.chunk, tiling.heads, tiling.groups
+        assert found == tiles
+        assert tiling.steps * tiling.chunk * tiling.heads == shape[0] * shape[1]
+        assert np.prod(found[:4]) <= thresholds.BLOCKS["cpu"].scores
+
+
+# (heads, key heads, queries, keys) to (rows of the batch, heads, queries and keys) of a block.
+LENGTHS = [4, 0, 500, 131]
+SIDE_BY_SIDE = {
+    (2, 2, 520, 520): (1, 2, 260, 260),
+    (2, 2, 256, 256): (2, 2, 256, 256),  # one block
+    (2, 2, 521, 517): (1, 2, 261, 259),  # padded in both directions
+    (4, 2, 301, 517): (1, 4, 151, 259),
+    (4, 4, 521, 517): (1, 2, 261, 259),  # two steps for each row of the batch
+    (1, 1, 521, 517): (2, 1, 261, 259),
+}
+RULES = {
+    "window": masks.window(200),
+    "padding": masks.padding(LENGTHS),
+    "prefix | causal": masks.prefix(np.array(LENGTHS)) | masks.causal(),
+    "padding & causal": masks.padding(LENGTHS) & masks.causal(),
+}
+
+
+def side_by_side(shape, rule, *arguments, path="streamed"):
+    """Output and gradients, of blocks of several heads or rows."""
+    if path == "streamed":
+        tiling = tiled(*arguments[:2], rule)
+        assert (tiling.chunk, tiling.heads, tiling.rows, tiling.columns) == SIDE_BY_SIDE[shape]
+        assert (tiling.query_blocks > 1 and tiling.key_blocks > 1) == (shape[2] > 256)
+    *arguments, upstream = arguments
+    score = score_functions.scaled_dot_product
+    return both_ways(score, arguments, rule, path, upstream=upstream, block=None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "shape, name",
+    [*zip(SIDE_BY_SIDE, [*RULES, "padding", "padding & causal"], strict=True)],
+    ids=str,
+)
+def test_blocks_side_by_side_equal_the_dense_path(shape, name):
+    arguments, rule = operands_of((4, *shape), (4, 3)), RULES[name]
+    here, there = (side_by_side(shape, rule, *arguments, path=x) for x in ("streamed", "dense"))
+    assert_close(here, there)
+    assert np.abs(there[0]).max() > 0.1
+
+
+@pytest.mark.slow
+def test_blocks_side_by_side_under_xla_where_the_run_tells_the_batch():
+    shape, rule = (2, 2, 521, 517), RULES["padding & causal"]
+    arguments = operands_of((4, *shape), (4, 3))
+
+    @tf.function(
+        input_signature=[tf.TensorSpec((None, *x.shape[1:])) for x in arguments], jit_compile=True
+    )
+    def here(*arguments):
+        return side_by_side(shape, rule, *arguments)
+
+    assert_close(here(*arguments), side_by_side(shape, rule, *arguments, path="dense"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(2, 2, 521, 517), (1, 1, 521, 517)], ids=str)
+def test_what_is_broken_reaches_those_who_see_it_side_by_side(shape):
+    query, key, value, upstream = operands_of((4, *shape), (4, 3))
+    broken = np.arange(517)[None] >= np.array(LENGTHS)[:, None]  # (B, S), hidden from all
+    broken[2, 300] = True  # and one that some see
+    key, value = (tf.where(broken[:, None, :, None], np.nan, x) for x in (key, value))
+    arguments, rule = (query, key, value, upstream), RULES["padding & causal"]
+    here, there = (side_by_side(shape, rule, *arguments, path=x) for x in ("streamed", "dense"))
+    assert_close(here, there)
+    seen = np.isnan(here[0]).any((1, 3))
+    first = 300 + 521 - 517  # the last query stands at the last key
+    assert seen[2, first:].all() and seen.sum() == 521 - first
+    assert not np.any(here[0][1]) and not np.any(here[1][1])  # the row without keys
+
+
+def test_blocks_are_larger_where_no_cpu_computes(monkeypatch):
+    """A GPU has threads for more, and no cache to stay in."""
+    query = tf.zeros((16, 8, 8192, 16))
+    scores = (
+        block_scores.Product(True),
+        block_scores.AnyScore(score_functions.dot_product, 4),
+        additive.Additive(),
+    )
+
+    def numbers():
+        tilings = [Tiling.of(query, query, scores[0], heads_independent=True)]
+        tilings += [Tiling.of(query, query, score) for score in scores[1:]]
+        return [tiling.chunk * tiling.heads * tiling.rows * tiling.columns for tiling in tilings]
+
+    few = numbers()
+    monkeypatch.setattr(devices, "kind", lambda tensor: "gpu")
+    for less, more in zip(few, numbers(), strict=True):
+        assert 4 * less <= more <= 64 * less
+
+
+@given(
+    batch=st.integers(1, 12),
+    groups=st.integers(1, 12),
+    repeats=st.integers(1, 4),
+    lengths=st.tuples(st.integers(1, 3000), st.integers(1, 3000)),
+    mask=st.sampled_from([None, masks.causal(), masks.window(50), masks.prefix(7)]),
+)
+@settings(max_examples=50, deadline=None)
+def test_steps_have_every_head_once_and_blocks_at_most_their_numbers(
+    batch, groups, repeats, lengths, mask
+):
+    query, key = (
+        tf.zeros((batch, groups * repeats, lengths[0], 1)),
+        tf.zeros((batch, groups, lengths[1], 1)),
+    )
+    tiling = tiled(query, key, mask)
+    assert tiling.steps * tiling.chunk * tiling.heads == batch * groups * repeats
+    assert batch % tiling.chunk == 0 and groups % tiling.groups == 0
+    assert tiling.heads == tiling.groups * repeats
+    block = tiling.chunk * tiling.heads * tiling.rows * tiling.columns
+    assert block <= thresholds.BLOCKS["cpu"].scores
+    assert tiling.query_blocks * tiling.rows >= lengths[0]
+    assert tiling.key_blocks * tiling.columns >= lengths[1]
+
+
+def test_any_other_score_has_two_steps_to_do_at_a_time():
+    scores = (additive.Additive(), block_scores.AnyScore(score_functions.dot_product, 4))
+    for score, batch in itertools.product(scores, (2, 3, 8, 64)):
+        tiling = Tiling.of(tf.zeros((batch, 2, 64, 8)), tf.zeros((batch, 2, 64, 8)), score)
+        assert tiling.steps >= 2 and tiling.head_steps == 1 and tiling.heads == 2
+
+
+@pytest.mark.slow
+def test_blocks_that_the_mask_rules_out_are_not_computed():
+    calls = []
+
+    def counted(query, key):
+        calls.append(1)
+        return score_functions.dot_product(query, key)
+
+    def blocks(mask, queries=64, keys=64):
+        calls.clear()
+        x, y = tf.ones((1, 1, queries, 2)), tf.ones((1, 1, keys, 2))
+        with blocks_of((8, 8)):
+            attend(x, y, y, counted, mask=mask, path="streamed")
+        return len(calls)
+
+    assert blocks(None) == 64
+    assert blocks(masks.causal()) == 36
+    assert blocks(masks.window(8)) == 22
+    assert blocks(masks.causal() & masks.window(8)) == 15
+    assert blocks(masks.padding([11])) == 16
+    assert blocks(masks.padding([20]) & masks.causal()) == 1 + 2 + 6 * 3
+    assert blocks(masks.prefix(8) | masks.causal()) == 36
+    assert blocks(~masks.causal()) == 36
+    assert blocks(masks.causal(), queries=16) == 7 + 8
+    positions = np.arange(64)
+    assert blocks(masks.explicit(positions[None, None] < 11)) == 16
+    assert blocks(masks.explicit(positions[None] >= 53) & masks.causal()) == 1 + 2
+    assert blocks(masks.explicit(positions[None, None] < 0)) == 0
+    assert blocks(~masks.explicit(positions[None, None] < 11)) == 8 * 7
+    assert blocks(masks.chunks(16)) == 4 * 4
+    assert blocks(masks.chunks(16) & masks.causal()) == 4 * 3
+    assert blocks(masks.segments(positions[None] // 16) & masks.causal()) == 4 * 3
+    assert blocks(masks.segments(positions[None] % 16)) == 8 * 7
+    plan = np.eye(4, dtype=bool) | (np.arange(4) == 0)
+    assert blocks(masks.blocks(plan, 16)) == 4 * 7
+    assert blocks(masks.blocks(plan, 16) & masks.causal()) == 4 * 3 + 4 * 3
+    assert blocks(masks.blocks(np.zeros((8, 8), bool), 8)) == 0
+
+
+def test_an_additive_block_is_cut_for_the_cores_that_the_process_may_use(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 5, 6}, raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    rows = []
+
+    def compiled(sigmoid, left, right, weight):
+        rows.append(left.shape[1])
+        return tf.zeros((1, left.shape[1], right.shape[1]))
+
+    monkeypatch.setattr(additive, "_compiled_scores", compiled)
+    scores = additive._scores_by_strips(None, tf.zeros((1, 60, 2)), tf.zeros((1, 5, 2)), None)
+    assert rows == [20] * 3 and scores.shape == (1, 60, 5)
+
+
+def test_a_strip_of_an_additive_block_has_eight_queries_or_all():
+    for parts in ([8] * 8, [8, 9, 8, 9, 8, 9, 9], [8, 8], [15], [3]):
+        x = tf.range(sum(parts))[None]
+        strips = additive._strips(x, 8)
+        assert [strip.shape[1] for strip in strips] == parts
+        np.testing.assert_array_equal(tf.concat(strips, 1), x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("heads, size", [(1, 1.0), (2, 60.0)], ids=["exponentials", "sigmoid"])
+def test_the_gradient_of_an_additive_block_comes_in_strips_that_add_up_to_the_whole(
+    size, heads, monkeypatch
+):
+    kernels = {name: getattr(additive, f"_compiled_{name}_vjp") for name in ("operand", "weight")}
+    rows = {name: [] for name in kernels}
+
+    def counted(name):
+        def kernel(sigmoid, left, *rest):
+            rows[name].append(left.shape[1])
+            return kernels[name](sigmoid, left, *rest)
+
+        return kernel
+
+    for name in kernels:
+        monkeypatch.setattr(additive, f"_compiled_{name}_vjp", counted(name))
+    draw = np.random.default_rng(5).normal
+    left, right, weight, gradient = (
+        tf.constant(draw(size=shape), tf.float32)
+        for shape in ((2, 61, 3), (2, 7, 3), (heads, 3), (2, 61, 7))
+    )
+    left = left * size  # at 60 times beyond what has an exponential, and so in the other branch
+    of_left, of_right, of_weight = additive._by_either(
+        additive._vjp_by_strips, left, right, weight, gradient
+    )
+    assert (
+        len(rows["operand"]) == 7
+        and sum(rows["operand"]) == 61
+        and rows["weight"] == rows["operand"]
+    )
+    with tf.GradientTape() as tape:
+        tape.watch([left, right, weight])
+        each = tf.repeat(weight, 2 // heads, axis=0)[:, None, None]  # (N, 1, 1, U)
+        scores = tf.reduce_sum(each * tf.tanh(left[:, :, None] + right[:, None]), -1)
+    expected = tape.gradient(scores, [left, right, weight], gradient)
+    for found, wanted in zip((of_left, of_right, of_weight), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,295 @@
+"""Which path `attend` takes, before a graph runs or in it, and what the layers of a graph share."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.helpers import tensors
+from tests.helpers.blockwise import (
+    MASKS,
+    B,
+    D,
+    H,
+    S,
+    T,
+    V,
+    assert_close,
+    both_ways,
+    mask_of,
+    problem,
+    second,
+)
+from tfattn import MaskedCrossentropy, TransformerDecoder, attend, masks
+from tfattn.core import scores as score_functions
+from tfattn.core.paths import choice, dense, thresholds
+from tfattn.core.paths.blockwise import attend as blockwise
+from tfattn.core.paths.blockwise import block_scores, differentiation
+
+pytestmark = pytest.mark.tensorflow
+
+
+@pytest.fixture(autouse=True)
+def made(monkeypatch):
+    """The shared functions that a test makes; it begins with none."""
+    functions, compiled = [], differentiation.compiled
+
+    def noted(function):
+        functions.append(compiled(function))
+        return functions[-1]
+
+    monkeypatch.setattr(differentiation, "_shared", {})
+    monkeypatch.setattr(differentiation, "compiled", noted)
+    return functions
+
+
+def test_attend_chooses_its_path_by_size():
+    def path(batch, heads, queries, keys, width=64, score=score_functions.scaled_dot_product):
+        query, key = (
+            keras.KerasTensor((batch, heads, queries, width)),
+            keras.KerasTensor((batch, heads, keys, width)),
+        )
+        is_long = choice._is_long(query, key, score, thresholds.LEAST["cpu"])
+        return "streamed" if is_long else "dense"
+
+    assert path(1, 8, 4096, 4096) == "streamed"
+    assert path(None, 8, 1024, 1024) == "streamed"
+    assert path(0, 8, 4096, 4096) == "dense"
+    assert path(32, 8, 128, 128) == "dense"
+    assert path(1, 8, 1, 4096) == "dense"  # a step of decoding
+    assert path(1, 8, 1, None) == "dense"  # which holds no choice in its graph
+    assert path(2, 1, 1024, 1024, width=256) == "dense"
+    assert path(2, 1, 1024, 1024, width=256, score=score_functions.additive) == "streamed"
+    assert path(2, 1, 1024, 1024, width=4, score=score_functions.additive) == "dense"
+
+
+@pytest.mark.slow
+def test_a_graph_of_unknown_lengths_chooses_when_it_runs(monkeypatch):
+    few = thresholds.LEAST["cpu"]._replace(wide_numbers=2**18)
+    monkeypatch.setitem(thresholds.LEAST, "cpu", few)
+    monkeypatch.setitem(thresholds.BLOCKS, "cpu", thresholds.BLOCKS["cpu"]._replace(keys=64))
+    blocks = []
+
+    def score(query, key):
+        tf.py_function(lambda rows: blocks.append(int(rows)), [tf.shape(query)[1]], [])
+        return score_functions.dot_product(query, key)
+
+    def run(*operands, path=None):
+        rule, options = masks.causal(), {"block": None, "upstream": tf.square(operands[0])}
+        return both_ways(score, operands, rule, path, **options)
+
+    graph = tf.function(run, input_signature=[tf.TensorSpec((None, None, 64))] * 3)
+    rng = np.random.default_rng(7)
+    for length, longest in ((24, 24), (150, 64)):
+        operands = [tf.constant(rng.normal(size=(1, length, 64)) / 4, tf.float32) for _ in range(3)]
+        blocks.clear()
+        here = graph(*operands)
+        assert max(blocks) <= longest
+        assert length > longest or len(blocks) == 1  # streamed, the backward pass would ask again
+        assert_close(here, run(*operands, path="dense"))
+
+
+STREAMED, DENSE = (blockwise, "attend"), (dense, "attend")
+
+
+# Under XLA the streamed side alone: the dense one is what XLA has for any layer.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "score, mask, bias, sides, jit",
+    [
+        ("scaled dot", "causal", "square", [STREAMED, DENSE], False),
+        ("additive by head", "window", "none", [STREAMED], True),
+        ("gaussian", "explicit by row", "by head and key", [STREAMED], True),
+    ],
+    ids=["graph", "xla additive", "xla explicit"],
+)
+def test_both_sides_of_a_choice_equal_the_dense_path(score, mask, bias, sides, jit, monkeypatch):
+    function, arguments = problem(61, score, bias=bias)
+    arrays = [tf.constant(x) for x in MASKS[mask].arrays(np.random.default_rng(61))]
+    learned = slice(3, len(arguments) - (bias != "none"))
+
+    def both(arguments, arrays, path=None):
+        rule = MASKS[mask].rule(*arrays)
+        return both_ways(function, arguments, rule, path, bias != "none", None)
+
+    signature = [tf.TensorSpec([n if n == D else None for n in x.shape]) for x in arguments]
+    signature[learned] = [tf.TensorSpec(x.shape) for x in arguments[learned]]
+    signature[:3] = [tf.TensorSpec((None, H, None, x.shape[-1])) for x in arguments[:3]]
+    signature = [signature, [tf.TensorSpec([None] * len(x.shape), bool) for x in arrays]]
+    wanted = both(arguments, arrays, "dense")
+    for side in sides:
+        with monkeypatch.context() as patch:
+            least = T if side is STREAMED else T + 1
+            is_long = lambda query, *_, least=least: tf.shape(query)[2] >= least  # noqa: E731
+            patch.setattr(choice, "_is_long", is_long)
+            other = DENSE if side is STREAMED else STREAMED
+            patch.setattr(*other, lambda query, *_, **__: 7.0 * query[..., :V])
+            graph = tf.function(both, input_signature=signature, jit_compile=jit)
+            assert_close(graph(arguments, arrays), wanted)
+
+
+@pytest.mark.nightly  # TensorFlow builds this graph in more than a minute
+def test_a_choice_can_be_differentiated_twice(monkeypatch, made):
+    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[1] > 8)
+    function, arguments = problem(71, heads=(1, 1))
+    arguments = [x[:, 0] for x in arguments]
+
+    def run(*arguments, path=None):
+        return second(function, arguments, None, path, None)
+
+    unknown = [tf.TensorSpec((None, None, x.shape[-1])) for x in arguments]
+    graph = tf.function(run, input_signature=unknown)
+    for operands in (arguments, [x[:, :7] for x in arguments]):  # streamed, and dense
+        assert_close(graph(*operands), run(*operands, path="dense"), 1e-3)
+    # forward, backward, and the vjp of the latter, which each branch of each gradient calls
+    assert [function.experimental_get_tracing_count() for function in made] == [1, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_choice_that_was_saved_has_its_gradient(monkeypatch, tmp_path):
+    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] >= 0)
+    function, arguments = problem(73)
+    unknown = [tf.TensorSpec((None, H, None, x.shape[-1])) for x in arguments]
+
+    def output(query, key, value, path=None):
+        mask = masks.causal() & masks.padding(tf.fill(tf.shape(query)[:1], 5))
+        return attend(query, value, key, function, mask=mask, path=path)
+
+    saved = tf.Module()
+    saved.output = tf.function(lambda *operands: output(*operands), input_signature=unknown)
+    tf.saved_model.save(saved, tmp_path)
+    loaded = tf.saved_model.load(tmp_path).output
+
+    _, here = tensors.both_ways(loaded, arguments)
+    _, there = tensors.both_ways(lambda *x: output(*x, path="dense"), arguments)
+    assert_close(here, there)
+
+
+def drawn(*lengths, seed=4):
+    draw = np.random.default_rng(seed).normal
+    return [tf.constant(draw(size=(B, H, n, D)), tf.float32) for n in lengths]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["none", "prefix | causal", "by head"])
+def test_calls_with_masks_of_one_kind_share_one_trace(kind, made):
+    score = score_functions.scaled_dot_product
+    for seed in (3, 5):
+        operands, mask = drawn(T, S, S, seed=seed), mask_of(kind, seed)
+
+        def run(attention, mask, operands=operands, **options):
+            def output(query, key, value):
+                return attention(query, value, key, score, mask=mask, **options)
+
+            output, gradients = tensors.both_ways(output, operands)
+            return [output, *gradients]
+
+        rule = None if mask is None else masks.every(mask)
+        here = run(blockwise.attend, rule, shared=True)
+        assert_close(here, run(attend, mask, path="dense"))
+    # forward, backward, and what no one has differentiated twice
+    assert [function.experimental_get_tracing_count() for function in made] == [1, 1, 0]
+
+
+@pytest.mark.slow
+def test_calls_with_masks_of_other_kinds_or_other_scores_share_nothing():
+    x = tf.random.stateless_normal((1, 1, 6, 4), (1, 2))
+    product = score_functions.dot_product
+    rules = (None, masks.causal(), masks.window(2), masks.window(3), masks.padding([4]))
+    for rule in rules:
+        here = blockwise.attend(x, x, x, product, mask=rule, shared=True)
+        assert_close([here], [attend(x, x, x, product, mask=rule, path="dense")])
+    scaled = score_functions.scaled_dot_product
+    assert_close([blockwise.attend(x, x, x, scaled, shared=True)], [attend(x, x, path="dense")])
+    assert len(differentiation._shared) == len(rules) + 1
+
+
+@pytest.mark.slow
+def test_layers_of_one_kind_share_one_trace(monkeypatch, made):
+    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
+    mask, operands = mask_of("padding", 3), drawn(T, S, S)
+
+    def run(*operands, path=None):
+        def twice(query, key, value):
+            for _ in range(2):
+                query = attend(query, value, key, mask=mask, path=path)
+            return query
+
+        output, gradients = tensors.both_ways(twice, operands)
+        return [output, *gradients]
+
+    graph = tf.function(run, input_signature=[tf.TensorSpec((None, H, None, D))] * 3)
+    assert_close(graph(*operands), run(*operands, path="dense"))
+    assert [function.experimental_get_tracing_count() for function in made] == [1, 1, 0]
+
+
+@pytest.mark.slow
+def test_a_process_keeps_few_shared_traces(monkeypatch):
+    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(thresholds, "SHARED_CALLS", 2)
+    for size in (2, 3, 4, 3):
+        graph = tf.function(lambda x: attend(x, x, mask=masks.causal()))
+        x = tf.random.stateless_normal((1, 6, size), (1, 2))
+        specs = graph.get_concrete_function(tf.TensorSpec((1, None, size)))
+        assert_close([specs(x)], [attend(x, x, mask=masks.causal(), path="dense")])
+    assert len(differentiation._shared) == 2
+
+
+@pytest.mark.slow
+def test_a_mask_of_ones_own_is_not_shared(monkeypatch, made):
+    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
+
+    class Even(masks.Mask):
+        def on(self, grid):
+            return grid.key_positions() % 2 == 0
+
+    graph = tf.function(
+        lambda x: attend(x, x, mask=Even()), input_signature=[tf.TensorSpec((1, None, 4))]
+    )
+    x = tf.random.stateless_normal((1, 6, 4), (1, 2))
+    assert_close([graph(x)], [attend(x, x, mask=Even(), path="dense")])
+    assert not differentiation._shared and not made
+
+
+@pytest.mark.slow
+def test_a_transformer_trains_with_the_causal_skip_without_being_told(monkeypatch):
+    few = thresholds.LEAST["cpu"]._replace(pairs=64**2, scores=64**2)
+    monkeypatch.setitem(thresholds.LEAST, "cpu", few)
+    small = thresholds.BLOCKS["cpu"]._replace(keys=32, scores=32**2)
+    monkeypatch.setitem(thresholds.BLOCKS, "cpu", small)
+    blocks, scores = [], block_scores.Product.scores
+
+    def counted(self, tiling, query, *rest):
+        tf.py_function(lambda: blocks.append(tiling), [], [])
+        return scores(self, tiling, query, *rest)
+
+    monkeypatch.setattr(block_scores.Product, "scores", counted)
+    decoder = TransformerDecoder(11, num_layers=1, width=8, num_heads=2, hidden_dim=8)
+    model = keras.Sequential(
+        [keras.Input((None,), dtype="int32"), OverOnes(decoder), keras.layers.Dense(11)]
+    )
+    model.compile("sgd", MaskedCrossentropy(), jit_compile=False)
+    ids = np.full((2, 128), 3)
+    model.fit(ids, ids, batch_size=2, verbose=0)
+    # The square of the self-attention, and that of the attention over the memory, which has no
+    # mask.
+    causal, open_ = sorted(set(blocks), key=lambda tiling: -tiling.keys)
+    assert blocks.count(open_) == open_.steps * open_.query_blocks * open_.key_blocks
+    assert 0 < blocks.count(causal) < 0.8 * causal.steps * causal.query_blocks * causal.key_blocks
+
+
+class OverOnes(keras.layers.Layer):
+    """A decoder over a memory of ones, half as long as its target."""
+
+    def __init__(self, decoder):
+        super().__init__()
+        self.decoder = decoder
+
+    def call(self, ids):
+        return self.decoder(ids, keras.ops.ones((2, 64, 8)))
+
+
+def test_weights_come_from_the_dense_path_alone():
+    x = np.ones((1, 2, 3), "float32")
+    with pytest.raises(ValueError, match="`path` must be 'dense'"):
+        attend(x, x, path="streamed", return_weights=True)

@@ -1,0 +1,249 @@
+"""The scope `tfattn.path`: who is in it, what it leaves alone, and what it does for an export."""
+
+import threading
+
+import keras
+import numpy as np
+import pytest
+
+import tfattn
+from tests.helpers.blockwise import assert_close
+from tests.helpers.paths import PATHS, streaming
+from tests.helpers.tensors import as_tensor, tf
+from tfattn.core.paths import choice, dense, scope
+
+B, T, S, D = 2, 7, 11, 5
+DRAW = np.random.default_rng(3)
+QUERY, VALUE = (DRAW.normal(size=(B, n, D)).astype("float32") for n in (T, S))
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """The paths that calls take, one after the other."""
+    paths = []
+    for module, name in ((dense, "dense"), (streaming(), "streamed")):
+        real = module.attend
+
+        def noted(*args, real=real, name=name, **kwargs):
+            paths.append(name)
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(module, "attend", noted)
+    return paths
+
+
+def path_here(**options):
+    """The path that a call takes here."""
+    query, value = map(as_tensor, (QUERY, VALUE))
+    streams = choice.streams(None, query, value, tfattn.core.scores.scaled_dot_product, **options)
+    return {True: "streamed", False: "dense"}[streams]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_call_takes_the_path_of_the_scope_and_gives_the_same(path, taken):
+    (other,) = {*PATHS} - {path}
+    with tfattn.path(path):
+        here = tfattn.attend(QUERY, VALUE, mask=tfattn.masks.causal())
+        # A path that the call names comes before the scope.
+        there = tfattn.attend(QUERY, VALUE, mask=tfattn.masks.causal(), path=other)
+    assert taken == [path, other]
+    assert_close([here], [there])
+
+
+def test_layers_and_models_take_the_path_of_the_scope(taken):
+    model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
+    with tfattn.path("streamed"):
+        model(np.array([[2, 3, 5]]))
+    assert taken == ["streamed"]
+
+
+def test_the_inner_scope_counts_and_none_gives_the_choice_back_to_the_sizes():
+    short = "dense"
+    assert path_here(return_weights=False) == short
+    with tfattn.path("streamed"):
+        with tfattn.path("dense"):
+            assert scope.wanted() == "dense"
+        with tfattn.path(None):
+            assert path_here(return_weights=False) == short
+        assert path_here(return_weights=False) == "streamed"
+    assert scope.wanted() is None
+
+
+def test_one_scope_is_entered_again_within_itself_and_after():
+    streamed = tfattn.path("streamed")
+    for _ in range(2):
+        with streamed:
+            with streamed, tfattn.path("dense"):
+                assert scope.wanted() == "dense"
+            assert scope.wanted() == "streamed"
+        assert scope.wanted() is None
+
+
+def test_a_scope_ends_with_an_error():
+    with pytest.raises(RuntimeError, match="inside"), tfattn.path("dense"):
+        raise RuntimeError("inside")
+    assert scope.wanted() is None
+
+
+def test_a_scope_belongs_to_its_thread():
+    shared, gate, seen = tfattn.path("streamed"), threading.Barrier(3), {}
+
+    def run(name, manager):
+        seen[name, "before"] = scope.wanted()
+        with manager:
+            gate.wait()  # all three are in their scopes
+            seen[name] = scope.wanted()
+            gate.wait()
+        seen[name, "after"] = scope.wanted()
+
+    managers = {"dense": tfattn.path("dense"), "streamed": shared, "again": shared}
+    with tfattn.path("dense"):
+        threads = [threading.Thread(target=run, args=pair) for pair in managers.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert {seen[name] for name in ("streamed", "again")} == {"streamed"}
+    assert seen["dense"] == "dense"
+    assert {seen[name, when] for name in managers for when in ("before", "after")} == {None}
+
+
+def test_weights_are_returned_in_a_streamed_scope():
+    with tfattn.path("streamed"):
+        _, weights = tfattn.attend(QUERY, VALUE, return_weights=True)
+    np.testing.assert_allclose(np.sum(weights, -1), 1.0, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_a_function_is_traced_with_the_path_of_the_scope(taken):
+    @tf.function
+    def within(x):
+        with tfattn.path("dense"):
+            return tfattn.attend(x, x)
+
+    unknown = tf.TensorSpec((None, None, D))
+    for graph in (within, tfattn.path("dense")(lambda x: tfattn.attend(x, x))):
+        taken.clear()
+        graph = tf.function(graph).get_concrete_function(unknown)
+        assert taken == ["dense"]
+        assert not _holds_both(graph)
+    assert _holds_both(tf.function(lambda x: tfattn.attend(x, x)).get_concrete_function(unknown))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.slow
+def test_a_graph_keeps_the_path_of_its_trace_and_shares_nothing_that_has_one(taken):
+    model = keras.Sequential([keras.Input((None, D)), _SelfAttention()])
+    unknown = [tf.TensorSpec((None, None, D))]
+    both = tf.function(model, input_signature=unknown)
+    inside = tf.function(model, input_signature=unknown)
+    for graph, manager in (
+        (both, tfattn.path(None)),
+        (inside, tfattn.path("dense")),
+        (tf.function(model, input_signature=unknown), tfattn.path("streamed")),
+    ):
+        with manager:
+            graph(QUERY)
+    taken.clear()
+    with tfattn.path("streamed"):
+        for graph in (both, inside):
+            assert_close([graph(VALUE)], [model(VALUE)])
+    assert taken == ["streamed"] * 2  # the two eager calls: no graph was traced again
+    assert _holds_both(both.get_concrete_function())
+    assert not _holds_both(inside.get_concrete_function())
+
+
+def _holds_both(graph):
+    return any("Case" in node.op for node in graph.graph.as_graph_def().node)
+
+
+class _SelfAttention(keras.layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.attention = tfattn.MultiHeadAttention(1, 3)
+
+    def build(self, shape):
+        self.attention.build(shape, shape)
+
+    def call(self, x):
+        return self.attention(x, x, use_causal_mask=True)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    "format, wanted",
+    [("onnx", None), ("onnx", "streamed"), ("litert", None), ("tf_saved_model", None)],
+)
+def test_a_model_exports_one_path_where_the_format_holds_one(format, wanted, monkeypatch):
+    seen = {}
+
+    def noted(self, filepath, format, verbose=None, input_signature=None):
+        seen[type(self)] = scope.wanted(), input_signature
+
+    monkeypatch.setattr(keras.Model, "export", noted)
+    regressor = tfattn.NadarayaWatsonRegressor(bandwidth=1.0)
+    regressor.fit(QUERY[:, 0], QUERY[:, 1], epochs=0)
+    language_model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
+    with tfattn.path(wanted):
+        language_model.export("file", format=format)
+        if format == "litert":
+            with pytest.raises(ValueError, match="float64, which LiteRT lacks"):
+                regressor.export("file", format=format)
+        else:
+            regressor.export("file", format=format)
+            [points] = seen[type(regressor)][1]
+            assert (points.shape, points.dtype) == ((None, D), "float32")
+    expected = wanted or (None if format == "tf_saved_model" else "dense")
+    assert {path for path, _ in seen.values()} == {expected}
+    [ids] = seen[type(language_model)][1]
+    assert (ids.shape, ids.dtype, ids.name) == ((None, None), "int32", "ids")
+
+
+def test_what_pytorch_cannot_export_is_one_sentence_that_says_how(monkeypatch):
+    def failing(*_, **__):
+        raise AttributeError("'tuple' object has no attribute 'shape'")
+
+    monkeypatch.setattr(keras.Model, "export", failing)
+    model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
+    for backend, error, said in (
+        ("torch", ValueError, "^export: `format` must be one that Keras writes .* on PyTorch; for"),
+        ("jax", AttributeError, "^'tuple' object has no"),
+    ):
+        monkeypatch.setattr(keras.backend, "backend", lambda backend=backend: backend)
+        with pytest.raises(error, match=said):
+            model.export("file")
+
+
+def test_a_model_with_a_call_of_its_own_is_exported_as_keras_does(monkeypatch):
+    class Both(tfattn.CausalLM):
+        def call(self, inputs):
+            return super().call(inputs["ids"])
+
+    seen = []
+    monkeypatch.setattr(
+        keras.Model, "export", lambda self, *_, **options: seen.append(options["input_signature"])
+    )
+    model = Both(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
+    model.export("file")
+    model.export("file", input_signature=["given"])
+    assert seen == [None, ["given"]]
+
+
+@pytest.mark.parametrize("wrong", ["Dense", ["dense"], np.array(["dense"])])
+def test_a_path_that_is_none_is_refused(wrong):
+    with pytest.raises(ValueError, match="^tfattn.path: `path` must be None, 'dense' or 'streamed"):
+        tfattn.path(wrong)
+    with pytest.raises(ValueError, match="^attend: `path` must be None, 'dense' or 'streamed'. Re"):
+        tfattn.attend(QUERY, VALUE, path=wrong)
+
+
+@pytest.mark.slow
+def test_a_backend_with_the_dense_path_alone_says_so(monkeypatch):
+    monkeypatch.setattr(scope, "STREAMING_BACKENDS", ())
+    with tfattn.path("dense"):
+        assert tfattn.attend(QUERY, QUERY).shape == QUERY.shape
+    with pytest.raises(
+        ValueError, match="tfattn.path: `path` must be 'dense' or None with this backend"
+    ):
+        tfattn.path("streamed")

@@ -1,0 +1,265 @@
+"""Vocabularies of parts of words: text in, text out, and the same interface as whole words."""
+
+import copy
+import inspect
+import itertools
+import pickle
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.batching import SPECIAL_IDS, learned_by_sentencepiece
+from tfattn.data import (
+    SubwordVocabulary,
+    Vocabulary,
+    load_vocabulary,
+    token_batches,
+    toy_translation,
+)
+
+PAIRS = toy_translation(300, seed=2)
+SENTENCES = list(itertools.chain.from_iterable(PAIRS))
+TOY = SubwordVocabulary.from_sentences(SENTENCES, size=200)
+ORDINARY = st.text("abcdé'.-<>&;3", min_size=1, max_size=6)
+SENTENCE = st.lists(ORDINARY, max_size=8).map(" ".join)
+
+
+def test_it_has_all_that_whole_words_have_but_its_own_way_to_be_made():
+    for name in ("encode", "decode", "save", "load", "__len__"):
+        whole, parts = (
+            inspect.signature(getattr(kind, name)) for kind in (Vocabulary, SubwordVocabulary)
+        )
+        assert list(parts.parameters) == list(whole.parameters)
+    public = {name for name in dir(Vocabulary) if not name.startswith("_")}
+    assert {name for name in dir(SubwordVocabulary) if not name.startswith("_")} == public
+    for name in ("padding_id", "unknown_id", "begin_id", "end_id"):
+        assert getattr(TOY, name) == getattr(Vocabulary, name)
+    assert TOY.words[:4] == Vocabulary([]).words
+
+
+def test_words_are_how_each_id_is_written():
+    ids = TOY.encode("the white horses")
+    assert len(TOY.words) == len(set(TOY.words)) == len(TOY) == 200
+    assert "".join(TOY.words[index] for index in ids) == "▁the▁white▁horses"
+
+
+def test_frequent_words_are_whole_and_new_words_are_made_of_parts():
+    vocabulary = SubwordVocabulary.from_sentences(
+        ["the lowest", "the slow slowly low"] * 3, size=60
+    )
+    assert [vocabulary.words[index] for index in vocabulary.encode("the")] == ["▁the"]
+    assert len(vocabulary.encode("slowest")) > 1
+    assert vocabulary.unknown_id not in vocabulary.encode("slowest")
+
+
+@pytest.mark.parametrize("word", ["&apos;s", "t-shirt", "2nd", "1998", "aж"])
+def test_white_space_alone_bounds_a_part(word):
+    vocabulary = SubwordVocabulary.from_sentences([word, f"a {word}"] * 5, size=100)
+    assert [vocabulary.words[index] for index in vocabulary.encode(word)] == [f"▁{word}"]
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.lists(SENTENCE, min_size=1, max_size=5).filter(any))
+def test_decode_inverts_encode_on_what_was_learnt(sentences):
+    vocabulary = SubwordVocabulary.from_sentences([*sentences, "< > p a d u n k b o s e"], size=60)
+    for sentence in sentences:
+        ids = vocabulary.encode(sentence)
+        assert vocabulary.decode([vocabulary.begin_id, *ids, vocabulary.end_id, 0, 5]) == sentence
+
+
+RARE = "".join(map(chr, range(0x4E00, 0x4E00 + 200)))
+
+
+@pytest.mark.parametrize(
+    "sentences, size",
+    [
+        (SENTENCES, 60),
+        (SENTENCES, 10_000),
+        (["ﬁn ﬀ Å Å A\u030a Ａ ½ … \u200bx é e\u0301 ß İ"], 80),  # nothing is normalized
+        ([*SENTENCES, RARE], 400),  # every character has an id
+        (["a b"] * 5 + ["a b " * 3000 + "q"], 20),
+    ],
+    ids=["few", "many", "other letters", "rare characters", "a long sentence"],
+)
+def test_what_it_was_made_of_comes_back_at_every_size(sentences, size):
+    vocabulary = SubwordVocabulary.from_sentences((each for each in sentences), size)
+    for sentence in sentences:
+        assert vocabulary.decode(vocabulary.encode(sentence)) == " ".join(sentence.split())
+    assert len(vocabulary) <= size
+
+
+def test_the_shortest_sentences_are_learned_from():
+    assert SubwordVocabulary.from_sentences(["a", "b"], 9).words[4:] == ("▁a", "▁b", "▁", "a", "b")
+
+
+def test_any_white_space_reads_as_one_space():
+    assert TOY.encode("  the\thorse\u3000\n\u00a0sings ") == TOY.encode("the horse sings")
+    assert TOY.decode(TOY.encode(" the \t horse ")) == "the horse"
+    assert SubwordVocabulary.from_sentences(["a\tb\u2003a"], 30).words == (
+        SubwordVocabulary.from_sentences(["a b a"], 30).words
+    )
+    assert TOY.encode("") == TOY.encode(" \n") == [] and TOY.decode([]) == ""
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text(st.characters(), max_size=30))
+def test_no_text_crashes_or_reaches_a_special_id(text):
+    ids = TOY.encode(text)
+    assert all(isinstance(index, int) and 0 <= index < len(TOY) for index in ids)
+    assert not {TOY.padding_id, TOY.begin_id, TOY.end_id} & set(ids)
+    assert isinstance(TOY.decode(ids), str)
+
+
+def test_unknown_characters_read_unk_and_some_have_a_stand_in():
+    ids = TOY.encode("the 日本 horse")
+    assert ids.count(TOY.unknown_id) == 1
+    assert TOY.decode(ids) == "the <unk> horse"
+    assert TOY.decode(TOY.encode("日horse")) == "<unk>horse"
+    vocabulary = SubwordVocabulary.from_sentences(["a▁b ▅ c ? \udc80"], size=30)
+    assert vocabulary.encode("a \udc80") == vocabulary.encode("a ?")  # half a character
+    assert vocabulary.encode("a\0b") == vocabulary.encode("a b")
+    # What sentencepiece keeps for itself.
+    assert vocabulary.decode(vocabulary.encode("a▁b ▅ c")) == "a_b _ c"
+
+
+@pytest.mark.parametrize("sentence", ["<pad> x", "a<unk><bos>, <eos>b", "<eos>"])
+def test_characters_of_special_words_get_ids_and_nothing_is_learned_from_them(sentence):
+    vocabulary = SubwordVocabulary.from_sentences([sentence] * 5, size=60)
+    for text in (sentence, " ".join("".join(sentence.split())), sentence[::-1]):
+        assert vocabulary.decode(vocabulary.encode(text)) == text
+    assert all(len(word.strip("▁")) < 2 for word in vocabulary.words[4:])
+
+
+def test_text_cannot_forge_special_ids():
+    forged = "<pad> <unk> <bos> <eos> <s> </s> <eos>a a<eos><eos>"
+    vocabulary = SubwordVocabulary.from_sentences(
+        [forged] * 50 + ["< > / p a d u n k b o s e"], size=100
+    )
+    assert vocabulary.words[:4] == Vocabulary([]).words
+    assert not set(vocabulary.encode(forged)) & {0, 1, 2, 3}
+    assert vocabulary.decode(vocabulary.encode(forged)) == forged
+    assert not set(TOY.encode(forged)) & {0, 2, 3}
+
+
+def test_decode_stops_at_end_drops_padding_and_begin_and_makes_single_spaces():
+    first, second, space = TOY.encode("the horse"), TOY.encode("sings"), TOY.words.index("▁")
+    assert TOY.decode([2, *first, 0, *second, 3, *first]) == "the horse sings"
+    assert TOY.decode([3, *first]) == ""
+    assert TOY.decode([space, space, *first, space, space, *second, space]) == "the horse sings"
+    assert TOY.decode(np.array(first, dtype=np.int32)) == "the horse"
+    for index in (-1, 200):
+        said = r"SubwordVocabulary\.decode: `ids` must lie in \[0, 200\)"
+        with pytest.raises(ValueError, match=said):
+            TOY.decode([4, index])
+
+
+def test_a_size_without_room_for_the_characters_is_refused_with_the_least_one():
+    match = r"SubwordVocabulary\.from_sentences: `size` must be at least 8, .*Received: size=7"
+    with pytest.raises(ValueError, match=match):
+        SubwordVocabulary.from_sentences(["ab c", "b a"], size=7)
+    least = SubwordVocabulary.from_sentences(["ab c", "b a"], size=8)
+    assert sorted(least.words[4:]) == ["a", "b", "c", "▁"]
+
+
+@pytest.mark.parametrize("sentences", [[], [" ", "\n"], ["\0"]])
+def test_sentences_without_words_are_refused(sentences):
+    with pytest.raises(
+        ValueError, match=r"SubwordVocabulary\.from_sentences: `sentences` must hold some words"
+    ):
+        SubwordVocabulary.from_sentences(sentences, size=50)
+
+
+def test_copies_and_files_keep_every_id_of_both_kinds(tmp_path):
+    TOY.save(tmp_path / "subwords.model")
+    assert [path.name for path in tmp_path.iterdir()] == ["subwords.model"]
+    for again in (
+        copy.deepcopy(TOY),
+        pickle.loads(pickle.dumps(TOY)),
+        SubwordVocabulary.load(tmp_path / "subwords.model"),
+        load_vocabulary(tmp_path / "subwords.model"),
+    ):
+        assert isinstance(again, SubwordVocabulary) and again.words == TOY.words
+        assert [*map(again.encode, SENTENCES)] == [*map(TOY.encode, SENTENCES)]
+    vocabulary = Vocabulary.from_sentences(SENTENCES)
+    vocabulary.save(tmp_path / "words.json")
+    loaded = load_vocabulary(tmp_path / "words.json")
+    assert isinstance(loaded, Vocabulary) and loaded.words == vocabulary.words
+    for kind, name in ((SubwordVocabulary, "words.json"), (Vocabulary, "subwords.model")):
+        said = f"`path` must name a file that `{kind.__name__}.save` wrote"
+        with pytest.raises(ValueError, match=said):
+            kind.load(tmp_path / name)
+
+
+def words_file(path):
+    TOY.save(path)
+    return path.read_bytes()
+
+
+CONTENTS = {
+    "empty": lambda path: b"",
+    "lines": lambda path: b"a\nb\n",
+    "list": lambda path: b"[1]",
+    "other": lambda path: b'{"other": 1}',
+    "no text": lambda path: b"\xff",
+    "zeros": lambda path: b"\0" * 50,
+    "cut": lambda path: words_file(path)[:-20],
+    "ids of its own": lambda path: learned_by_sentencepiece(SENTENCES),
+}
+
+
+@pytest.mark.parametrize("load", [load_vocabulary, SubwordVocabulary.load])
+def test_load_refuses_a_file_of_another_kind(tmp_path, load):
+    who = load.__qualname__
+    with pytest.raises(FileNotFoundError, match=f"{who}: `path` must name an existing file"):
+        load(tmp_path / "nowhere")
+    for name, content in CONTENTS.items():
+        path = tmp_path / name
+        path.write_bytes(content(path))
+        with pytest.raises(ValueError, match=f"{who}: `path` must name a file that .*save` wrote"):
+            load(path)
+
+
+def test_nothing_is_printed(tmp_path, capfd):
+    vocabulary = SubwordVocabulary.from_sentences(SENTENCES, size=10_000)
+    vocabulary.save(tmp_path / "subwords.model")
+    SubwordVocabulary.load(tmp_path / "subwords.model").encode("日本 <eos>")
+    (tmp_path / "other").write_bytes(b"text")
+    with pytest.raises(ValueError, match="must name a file"):
+        SubwordVocabulary.load(tmp_path / "other")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_model_of_another_make_will_do_with_the_same_ids_that_text_cannot_forge():
+    vocabulary = SubwordVocabulary(learned_by_sentencepiece(SENTENCES, **SPECIAL_IDS))
+    assert vocabulary.decode(vocabulary.encode(SENTENCES[0])) == SENTENCES[0]
+    options = {**SPECIAL_IDS, "eos_id": -1, "user_defined_symbols": "<eos>"}
+    forged = learned_by_sentencepiece(SENTENCES, **options)
+    said = "SubwordVocabulary: `model` must be a sentencepiece model whose padding"
+    with pytest.raises(ValueError, match=said):
+        SubwordVocabulary(forged)
+
+
+def test_a_missing_sentencepiece_is_named_with_the_line_that_installs_it(tmp_path, monkeypatch):
+    TOY.save(tmp_path / "subwords.model")
+    Vocabulary(["a"]).save(tmp_path / "words.json")
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    said = r'SubwordVocabulary needs sentencepiece: pip install "tfattn\[text\]"'
+    with pytest.raises(ImportError, match=said):
+        SubwordVocabulary.from_sentences(["a"], 10)
+    with pytest.raises(ImportError, match=said):
+        load_vocabulary(tmp_path / "subwords.model")
+    assert load_vocabulary(tmp_path / "words.json").words[4:] == ("a",)
+
+
+@pytest.mark.slow
+def test_batches_take_one_joint_vocabulary_for_both_sides():
+    dataset = token_batches(PAIRS, TOY, TOY, tokens_per_batch=512, shuffle_seed=0)
+    decoded = [
+        (TOY.decode(source), TOY.decode(target))
+        for (sources, _), targets in dataset.as_numpy_iterator()
+        for source, target in zip(sources, targets, strict=True)
+    ]
+    assert sorted(decoded) == sorted(PAIRS)

@@ -1,0 +1,241 @@
+"""What is about beams alone: coverage, groups that differ, and the trace of a search."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+import tfattn
+from tests import reference
+from tests.helpers.searches import (
+    END,
+    IDS,
+    PAD,
+    assert_same,
+    beams_in_python,
+    eagerly,
+    recurrent,
+    tables,
+    transformer,
+    trigram,
+)
+from tests.helpers.tensors import as_tensor, numpy
+from tfattn import decoding, rules
+
+pytestmark = pytest.mark.usefixtures("dense_path")
+
+S = 5  # source tokens
+
+
+# Coverage.
+
+
+def looking(tokens, position, state):
+    """`trigram`, whose step looks at the source by its last token: weights `(B, V, S)`."""
+    logits, table = trigram(tokens, position, state["table"])
+    last = ops.take(tokens, position, axis=1)[:, None, None]
+    looked_at = ops.take_along_axis(state["weights"], last, axis=1)[:, 0]
+    coverage = state["coverage"] + looked_at
+    return logits, {**state, "table": table, "coverage": coverage}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("penalty, strength", [(1.0, 0.4), (0.0, 0.5)])
+@eagerly()
+def test_open_beams_are_compared_without_what_they_have_yet_to_look_at(penalty, strength):
+    table, hidden = tables(9, batch=11, size=7, scale=2.0), np.arange(S) >= 3
+    weights = np.random.default_rng(5).dirichlet(np.full(3, 0.3), size=(11, 7))
+    weights = np.pad(weights, [(0, 0), (0, 0), (0, 2)])
+    coverage = np.tile(hidden.astype("float32"), (11, 1))  # padding is no part of the source
+    state = {"table": table, "weights": weights.astype("float32"), "coverage": coverage}
+    options = {"num_beams": 4, "num_results": 2, "length_penalty": penalty, **IDS}
+    own = [rules.CoveragePenalty(strength)]
+    found = decoding.beam_search(looking, state, 11, 6, rules=own, **options)
+    for row in range(11):
+
+        def missed(tokens, row=row):
+            seen = np.maximum(weights[row, list(tokens[:-1]), :3], 1e-300)
+            return reference.coverage_penalty(seen, strength)
+
+        wanted = beams_in_python(table[row], 6, penalty, 4, at_end=missed)
+        assert_same(found, wanted[:2], row)
+
+
+@eagerly()
+def test_a_source_token_that_nothing_looks_at_makes_no_score_infinite():
+    table = tables(3, batch=1, size=6)
+    weights = np.eye(S)[np.zeros((1, 6), int)].astype("float32")
+    state = {"table": table, "weights": weights, "coverage": np.zeros((1, S), "float32")}
+    found = decoding.beam_search(looking, state, 1, 3, rules=[rules.CoveragePenalty(1.0)], **IDS)
+    assert np.isfinite(numpy(found.scores)).all()
+
+
+def test_a_state_without_coverage_is_refused():
+    message = "step: `state` must have the entry 'coverage' for CoveragePenalty"
+    with pytest.raises(ValueError, match=message):
+        decoding.beam_search(
+            trigram, tables(0, 1, 5), 1, 3, rules=[rules.CoveragePenalty(0.2)], **IDS
+        )
+
+
+SOURCE = np.array([[4, 5, 6, 7, 8], [7, 8, 4, 0, 0]])
+TARGET = np.array([[2, 4, 5, 6], [2, 7, 8, 5]])
+
+
+def stepped(model, **options):
+    """(Logits of the last position, state), after all steps."""
+    state = model.encode(SOURCE, max_length=4, **options)
+    for position in range(4):
+        logits, state = model.step(as_tensor(TARGET), position, state)
+    return logits, state
+
+
+@pytest.mark.slow
+def test_a_transformer_keeps_the_weights_of_its_last_block():
+    model = transformer(num_layers=2)
+    logits, state = stepped(model, coverage=True)
+    np.testing.assert_allclose(logits, stepped(model)[0], atol=1e-5)
+    weights = tfattn.attention_weights(model, (SOURCE, TARGET))
+    *_, last = (w for path, w in weights.items() if "cross" in path)
+    wanted = numpy(last).mean(axis=1).sum(axis=1) + (SOURCE == 0)
+    np.testing.assert_allclose(state["coverage"], wanted, rtol=1e-4)
+    assert np.ptp(numpy(state["coverage"])[0]) > 0.3
+
+
+@pytest.mark.slow
+def test_a_recurrent_model_keeps_its_alignments():
+    model = recurrent()
+    logits, state = stepped(model, alignments=True, coverage=True)
+    np.testing.assert_allclose(logits, stepped(model)[0], atol=1e-5)
+    wanted = numpy(state["alignments"]).sum(axis=1) + (SOURCE == 0)
+    np.testing.assert_allclose(state["coverage"], wanted, rtol=1e-5)
+
+
+def test_coverage_of_a_transformer_needs_caches():
+    with pytest.raises(ValueError, match="^Transformer: `max_length` must be a positive integer"):
+        transformer().encode(SOURCE, coverage=True)
+
+
+# Groups.
+
+
+def with_rules(scores, written, limit):
+    for adjust in (
+        lambda s: reference.no_repeat_ngrams(s, list(written), 1),
+        lambda s: reference.min_length(s, written, 3, END),
+        lambda s: reference.required_tokens(s, list(written), [[5]], limit, END),
+    ):
+        scores = adjust(scores)
+    return scores
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "groups, strength, has_rules",
+    [(1, 2.0, False), (3, 0.7, False), (6, 3.0, False), (3, 3.0, True)],
+)
+@eagerly()
+def test_groups_find_what_groups_in_python_find(groups, strength, has_rules):
+    table, limits = tables(11, batch=7, size=9), [6, 3, 7, 5, 6, 4, 3]
+    options = {"num_beams": 6, "num_results": 6, "length_penalty": 0.6, **IDS}
+    arguments = {"groups": groups, "strength": strength}
+    if has_rules:
+        own = [rules.NoRepeatNgrams(1), rules.MinLength(3), rules.RequiredTokens([5])]
+        options["rules"], arguments["adjusted"] = own, with_rules
+    diverse = decoding.DiverseBeams(groups, strength)
+    found = decoding.beam_search(trigram, table, 7, limits, diverse=diverse, **options)
+    for row, limit in enumerate(limits):
+        wanted = beams_in_python(table[row], limit, 0.6, 6, **arguments)
+        scores, beams = numpy(found.scores[row]), numpy(found.tokens[row])
+        there = scores > -np.inf
+        np.testing.assert_allclose(scores[there], [s for s, _ in wanted], rtol=1e-5)
+        got = [tuple(t for t in beam if t != PAD) for beam in beams[there].tolist()]
+        assert sorted(got) == sorted(tokens for _, tokens in wanted)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: decoding.DiverseBeams(0), "DiverseBeams: `groups` must be a positive integer"),
+        (lambda: decoding.DiverseBeams(2, -1), "DiverseBeams: `strength` must be a finite number"),
+        (lambda: decoding.DiverseBeams(3), "beam_search: `diverse` must divide `num_beams`=4"),
+    ],
+)
+def test_groups_that_do_not_fit_are_refused(make, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        decoding.beam_search(trigram, tables(0, 1, 5), 1, 3, diverse=make(), **IDS)
+
+
+# The trace.
+
+
+def told(trace, row):
+    """A trace of one sentence by NumPy."""
+    return type(trace)(*(numpy(array)[row] for array in trace))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plain", "groups", "required"])
+@eagerly()
+def test_a_trace_tells_how_the_results_came_about(kind):
+    options = {
+        "plain": {},
+        "groups": {"diverse": decoding.DiverseBeams(2, 1.0)},
+        "required": {"rules": [rules.RequiredTokens([5, [3, 4]])]},
+    }[kind]
+    table = tables(19, batch=7, size=7, scale=3.0)
+    options = {"num_beams": 4, "num_results": 4, **options, **IDS}
+    found = decoding.beam_search(trigram, table, 7, 6, return_trace=True, **options)
+    plain = decoding.beam_search(trigram, table, 7, 6, **options)
+    np.testing.assert_array_equal(found.tokens, plain.tokens)
+    np.testing.assert_allclose(found.scores, plain.scores, rtol=1e-5)
+    assert plain.trace is None
+    for row in range(7):
+        trace = told(found.trace, row)
+        steps = (trace.scores > -np.inf).any(axis=1).sum()
+        assert 0 < steps <= 6 and (trace.scores[steps:] == -np.inf).all()
+        # From a last beam back to the begin.
+        texts = {}
+        for beam in np.flatnonzero(trace.scores[steps - 1] > -np.inf):
+            text, at = [], beam
+            for step in reversed(range(steps)):
+                text.append(int(trace.tokens[step, at]))
+                at = trace.parents[step, at]
+            texts[tuple(t for t in text[::-1] if t != PAD)] = trace.scores[steps - 1, beam]
+        results = zip(numpy(found.tokens[row]).tolist(), numpy(found.scores[row]), strict=True)
+        for tokens, score in results:
+            if score > -np.inf:
+                assert texts[tuple(t for t in tokens if t != PAD)] == pytest.approx(score)
+        # What is kept are the beams, and each has a parent among those before.
+        for step in range(steps):
+            kept = trace.kept[step]
+            went_on = set(trace.candidate_parents[step][kept].tolist())
+            alive = trace.scores[step] > -np.inf
+            assert kept.sum() == alive.sum()
+            before = [0] if step == 0 else np.flatnonzero(trace.scores[step - 1] > -np.inf).tolist()
+            died = np.flatnonzero(trace.died[step]).tolist()
+            assert sorted([*went_on, *died]) == sorted(before)
+            assert set(trace.parents[step][alive].tolist()) == went_on
+            assert np.isin(trace.scores[step][alive], trace.candidate_scores[step][kept]).all()
+            if kind == "plain":
+                rest = trace.candidate_scores[step][~kept]
+                assert rest.max(initial=-np.inf) <= trace.scores[step][alive].min()
+
+
+@pytest.mark.slow
+@eagerly()
+def test_a_trace_ends_for_each_sentence_where_the_sentence_is_done():
+    """Up to there it is what beams in Python do."""
+    table, limits = tables(23, batch=4, size=6, scale=3.0), [2, 9, 5, 7]
+    options = {"num_beams": 3, "return_trace": True, **IDS}
+    found = decoding.beam_search(trigram, table, 4, limits, **options)
+    taken = []
+    for row, limit in enumerate(limits):
+        trace = told(found.trace, row)
+        taken.append((trace.scores > -np.inf).any(axis=1).sum())
+        alone = decoding.beam_search(trigram, table[row : row + 1], 1, [limit], **options)
+        for mine, theirs in zip(trace, told(alone.trace, 0), strict=True):
+            np.testing.assert_allclose(theirs[: taken[-1]], mine[: taken[-1]], rtol=1e-5)
+        for step in range(taken[-1]):
+            wanted = [score for score, _ in beams_in_python(table[row], step + 1, 1.0, 3)]
+            np.testing.assert_allclose(trace.scores[step][: len(wanted)], wanted, rtol=1e-5)
+    assert len(set(taken)) > 2 and taken[0] <= 2

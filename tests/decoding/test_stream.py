@@ -1,0 +1,228 @@
+"""Streaming: the tokens of a search, each as soon as it is certain."""
+
+import functools
+
+import numpy as np
+import pytest
+from keras import ops
+
+import tfattn
+from tests.helpers.searches import (
+    END,
+    ENGLISH,
+    GERMAN,
+    IDS,
+    PAD,
+    WordForWord,
+    eagerly,
+    noting,
+    reading,
+    reading_state,
+    recurrent,
+    some_sentences,
+    tables,
+    transformer,
+    trigram,
+)
+from tests.helpers.tensors import CALLS_A_TRACE, needs_compiling, numpy
+from tfattn import decoding, rules
+
+pytestmark = pytest.mark.usefixtures("dense_path")
+
+SEARCHES = {
+    "greedy": functools.partial(
+        decoding.greedy_search, rules=[rules.RepetitionPenalty(1.5), rules.TargetPrefix([4, 5])]
+    ),
+    "sample": functools.partial(decoding.sample, seed=3, temperature=1.5, top_p=0.9),
+    "beams": functools.partial(decoding.beam_search, num_beams=5),
+    "groups": functools.partial(
+        decoding.beam_search, num_beams=4, diverse=decoding.DiverseBeams(2)
+    ),
+    "rules": functools.partial(
+        decoding.beam_search,
+        num_beams=5,
+        rules=[rules.NoRepeatNgrams(2), rules.RequiredTokens([5, [3, 4]]), rules.MinLength(4)],
+    ),
+}
+
+
+def written(found):
+    """The tokens of the best result, up to its end."""
+    tokens = numpy(found.tokens[:, 0] if hasattr(found, "tokens") else found)[0].tolist()
+    return tokens[: tokens.index(END) + 1] if END in tokens else [t for t in tokens if t != PAD]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SEARCHES)
+@eagerly()
+def test_the_tokens_of_a_stream_are_those_of_the_search(name):
+    for seed in range(3):
+        table = tables(seed, batch=1, size=7, scale=3.0)
+        wanted = written(SEARCHES[name](trigram, table, 1, 11, **IDS))
+        for steps in (1, 3):
+            state = reading_state(table, 11)
+            got = list(decoding.stream(reading, state, 11, SEARCHES[name], steps=steps, **IDS))
+            assert got == wanted and all(isinstance(token, int) for token in got)
+
+
+@needs_compiling
+@pytest.mark.slow
+def test_compiled_streams_trace_nothing_new_and_keep_what_is_no_tensor():
+    search, calls = functools.partial(decoding.beam_search, num_beams=3), []
+    step = noting(reading, calls)
+    for number in range(3):
+        table = tables(number, batch=1, size=7, scale=3.0)
+        with eagerly():
+            wanted = written(search(trigram, table, 1, 11, **IDS))
+        state = reading_state(table, 11)
+        assert list(decoding.stream(step, state, 11, search, steps=number + 1, **IDS)) == wanted
+    # Its beginning and its going on.
+    assert len(calls) == 2 * CALLS_A_TRACE
+
+
+@eagerly()
+def test_a_token_comes_before_the_next_is_computed(monkeypatch):
+    # 4, 5, 6, … and at each step one token more is certain.
+    def step(tokens, position, state):
+        return ops.one_hot(ops.take(tokens, position, axis=1) + 1, 23), state
+
+    original, calls = decoding.streaming.Plan.go_on, []
+    monkeypatch.setattr(
+        decoding.streaming.Plan, "go_on", lambda *a: calls.append(1) or original(*a)
+    )
+    found = decoding.stream(step, (), 11, begin_id=3, end_id=22, steps=1)
+    for number, token in enumerate(found):
+        assert token == 4 + number and len(calls) == number
+    assert number == 10
+
+
+@pytest.mark.slow
+@eagerly()
+def test_beams_are_certain_of_what_all_of_them_begin_with(monkeypatch):
+    # 3 is sure; then 4 or 5 are as likely, and 6 decides late.
+    table = np.full((1, 11, 7, 7, 7), -np.inf, "float32")
+    table[0, 0, :, :, 3] = 0.0
+    table[0, 1, :, :, [4, 5]] = np.log(0.5)
+    for position in range(2, 6):
+        table[0, position, :, 4, 4] = table[0, position, :, 5, 5] = 0.0
+    table[0, 6, :, 4, END], table[0, 6, :, 5, [END, 6]] = 0.0, np.log(0.5)
+    table[0, 7:, :, :, END] = 0.0
+    original, looks = decoding.streaming._look, []
+
+    def certain(plan, progress):
+        looks.append(original(plan, progress))
+        return looks[-1]
+
+    monkeypatch.setattr(decoding.streaming, "_look", certain)
+    search = functools.partial(decoding.beam_search, num_beams=2, length_penalty=0.0)
+    assert list(decoding.stream(trigram, table, 11, search, steps=1, **IDS)) == [
+        *[3, 4, 4, 4, 4, 4],
+        END,
+    ]
+    lengths = [len(found) for _, found in looks]
+    assert lengths[:6] == [1] * 6 and lengths[-1] == 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model, name", [(WordForWord, "greedy"), (transformer, "beams"), (recurrent, "sample")]
+)
+def test_the_pieces_of_a_translation_are_together_that_of_translate(model, name):
+    model, search = model(), SEARCHES[name]
+    for sentence in ["", "one", *some_sentences(2, longest=19, seed=7)]:
+        (wanted,) = decoding.translate(model, [sentence], ENGLISH, GERMAN, search=search)
+        pieces = decoding.translate_stream(model, sentence, ENGLISH, GERMAN, search)
+        assert "".join(pieces) == wanted
+    # Of the last sentence, up to a limit.
+    (wanted,) = decoding.translate(model, [sentence], ENGLISH, GERMAN, search, max_length=3)
+    pieces = decoding.translate_stream(model, sentence, ENGLISH, GERMAN, search, 3)
+    assert "".join(pieces) == wanted
+
+
+@eagerly()
+def test_pieces_are_words_with_their_spaces():
+    pieces = decoding.translate_stream(WordForWord(), "one two three", ENGLISH, GERMAN)
+    assert list(pieces) == ["eins", " zwei", " drei"]
+
+
+def test_a_character_in_bytes_is_not_given_by_halves():
+    class Bytes:
+        begin_id, end_id, padding_id = 2, 3, 0
+
+        def decode(self, ids):
+            return bytes(int(i) for i in ids if i > 3).decode("utf-8", errors="replace")
+
+    pieces = list(decoding.streaming._pieces(iter([*"a猫b".encode(), 3]), Bytes()))
+    assert pieces == ["a", "猫", "b"]
+    cut = list(decoding.streaming._pieces(iter([*"a猫".encode()[:-1], 3]), Bytes()))
+    assert "".join(cut) == "a\N{REPLACEMENT CHARACTER}"
+
+
+class Joined:
+    """A tokenizer that keeps words and joins them in a way of its own."""
+
+    def __init__(self, join):
+        self.join = join
+
+    def __call__(self, sentence):
+        return sentence.split()
+
+
+def pieces_of(words, join):
+    vocabulary = tfattn.data.Vocabulary(sorted(set(words)), Joined(join))
+    ids = vocabulary.encode(" ".join(words))
+    assert len(ids) == len(words)
+    return list(decoding.streaming._pieces(iter([*ids, vocabulary.end_id]), vocabulary))
+
+
+def test_a_word_in_parts_is_given_as_the_tokenizer_joins_it():
+    found = pieces_of(
+        ["wal@@", "king", "home", "n@@", "o@@", "w"], lambda w: " ".join(w).replace("@@ ", "")
+    )
+    assert found == ["wal", "king", " home", " n", "o", "w"]
+    assert pieces_of(["我", "喜欢", "猫"], "".join) == ["我", "喜欢", "猫"]
+    # A part that nothing follows stays as it is, as in `translate`.
+    assert "".join(pieces_of(["a", "wal@@"], lambda w: " ".join(w).replace("@@ ", ""))) == "a wal@@"
+
+
+def test_a_tokenizer_that_changes_what_was_given_is_refused():
+    message = "^translate_stream: `target_vocabulary` must leave the text .* Received: .*'c b a a'"
+    with pytest.raises(ValueError, match=message):
+        pieces_of(["a", "a", "b", "c"], lambda w: " ".join(w[::-1]) if w[3:] else "a b")
+
+
+@eagerly()
+def test_rules_are_those_of_the_sentence_and_are_refused_while_it_is_read():
+    own = functools.partial(decoding.greedy_search, rules=[rules.TargetPrefix([[8]])])
+    pieces = decoding.translate_stream(WordForWord(), "one two", ENGLISH, GERMAN, own)
+    assert "".join(pieces) == "eins zwei"
+    none = functools.partial(decoding.greedy_search, rules=[rules.ForbiddenTokens(range(9))])
+    pieces = decoding.translate_stream(WordForWord(), "one two", ENGLISH, GERMAN, none)
+    with pytest.raises(ValueError, match="^greedy_search: `rules` must leave each row a token"):
+        list(pieces)
+
+
+@pytest.mark.parametrize(
+    "arguments, expected",
+    [
+        ({"search": len}, "`search` must be one of `greedy_search`, `sample`, `beam_search`, or a"),
+        ({"search": functools.partial(decoding.sample, 3)}, "`search` must be one of"),
+        ({"max_length": [3]}, "`max_length` must be a positive integer"),
+        ({"steps": 0}, "`steps` must be a positive integer"),
+    ],
+    ids=["function", "by place", "lengths", "steps"],
+)
+def test_what_cannot_be_streamed_is_refused_at_once(arguments, expected):
+    with pytest.raises(ValueError, match=f"^stream: {expected}"):
+        decoding.stream(trigram, tables(0, 1, 5), **{"max_length": 3, **arguments}, **IDS)
+
+
+@pytest.mark.parametrize("name", ["end_id", "begin_id", "padding_id", "max_length", "batch_size"])
+def test_an_option_that_a_stream_sets_itself_is_refused(name):
+    search = functools.partial(decoding.greedy_search, **{name: 6})
+    with pytest.raises(ValueError, match=f"^stream: `search` must have no option `{name}`, which"):
+        decoding.stream(trigram, tables(0, 1, 5), 3, search)
+    with pytest.raises(ValueError, match=f"^translate_stream: `search` must have no opt.*`{name}`"):
+        decoding.translate_stream(WordForWord(), "one", ENGLISH, GERMAN, search)
+    with pytest.raises(ValueError, match=f"^translate: `search` must have no option `{name}`, whi"):
+        decoding.translate(WordForWord(), ["one"], ENGLISH, GERMAN, search)

@@ -1,0 +1,303 @@
+"""Text in, text out: order, batches, bad input, and no trace or memory that a second pass adds."""
+
+import functools
+import gc
+import pathlib
+import re
+import resource
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import tfattn
+from tests.helpers.searches import (
+    ENGLISH,
+    GERMAN,
+    SPECIAL,
+    WordForWord,
+    eagerly,
+    recurrent,
+    some_sentences,
+    transformer,
+    word_for_word,
+)
+from tests.helpers.tensors import BACKEND, CALLS_A_TRACE, needs_compiling
+from tfattn import data, decoding, rules
+
+pytestmark = pytest.mark.usefixtures("dense_path")
+
+
+def translate(sentences, model=None, **options):
+    return decoding.translate(model or WordForWord(), sentences, ENGLISH, GERMAN, **options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "search",
+    [
+        decoding.greedy_search,
+        functools.partial(decoding.greedy_search, return_state=True),
+        functools.partial(decoding.beam_search, num_beams=3, num_results=2),
+    ],
+    ids=["greedy", "with state", "beams"],
+)
+def test_each_sentence_is_translated_in_its_place(search):
+    sentences = [*some_sentences(40), ""]
+    assert translate(sentences, search=search, batch_size=16) == [
+        word_for_word(sentence) for sentence in sentences
+    ]
+
+
+class Undecided:
+    """All tokens are as likely as each other."""
+
+    def encode(self, source, max_length):
+        return {"source": ops.convert_to_tensor(source)}
+
+    def step(self, tokens, position, state):
+        return ops.zeros((ops.shape(tokens)[0], len(GERMAN))), state
+
+
+@pytest.mark.slow
+@eagerly()
+def test_a_seed_is_that_of_all_batches_and_not_of_each_anew():
+    def drawn(seed):
+        search = functools.partial(decoding.sample, seed=seed)
+        options = {"model": Undecided(), "batch_size": 32, "max_length": 7}
+        return translate(["one"] * 64, search=search, **options)
+
+    found = drawn(1)
+    assert found[:32] != found[32:]
+    assert drawn(1) == found != drawn(2)
+    assert drawn(keras.random.SeedGenerator(1)) == found
+    with pytest.raises(ValueError, match="^sample: `seed` must be an integer of at least 0"):
+        drawn(-1)
+
+
+@eagerly()
+def test_an_empty_line_is_empty_and_does_not_reach_the_model():
+    model = WordForWord()
+    assert translate(["", "  \t", ""], model) == ["", "", ""] and translate([], model) == []
+    assert model.shapes == []
+    assert translate((s for s in ("", "two", " ")), model) == ["", "zwei", ""]
+    assert model.shapes == [(1, 8, 24)]
+
+
+@eagerly()
+def test_unknown_words_and_characters_are_translated_like_any_word():
+    assert translate(["one 猫 \x00 <eos> two", "🙂"]) == ["eins <unk> <unk> <unk> zwei", "<unk>"]
+
+
+def ended(step, state, batch_size, max_length, **ids):
+    """A search that writes nothing."""
+    return np.full((batch_size, 1), ids["end_id"])
+
+
+def test_a_line_much_longer_than_the_others_is_a_batch_of_its_own():
+    model = WordForWord()
+    translate(["one", "three " * 501, "two one"], model, batch_size=8, search=ended)
+    # 501 words and the end make 504; 1.5 times that and 8 make 764, and 768 of it.
+    assert model.shapes == [(1, 504, 768), (2, 8, 24)]
+
+
+def test_batches_are_full_like_in_length_and_of_few_shapes():
+    model = WordForWord()
+    translate(some_sentences(1000, longest=40), model, batch_size=32, search=ended)
+    assert {rows for rows, *_ in model.shapes} <= {1, 2, 4, 8, 16, 32}
+    assert {length % 8 for _, length, _ in model.shapes} == {0}
+    assert sum(rows for rows, *_ in model.shapes) < 1.1 * 1000
+    lengths = [length for _, length, _ in model.shapes]
+    assert lengths == sorted(lengths, reverse=True) and len(set(model.shapes)) < 15
+
+
+@eagerly()
+def test_max_length_is_the_callers_where_given():
+    model = WordForWord()
+    assert translate(["one two three", "four"], model, max_length=2) == ["eins zwei", "vier"]
+    assert model.shapes == [(2, 8, 2)]
+
+
+def test_a_sentence_gets_room_by_its_own_length_and_no_more_than_the_model_has():
+    def search(step, state, batch_size, max_length, **ids):
+        limits.append(list(max_length))
+        return ended(step, state, batch_size, max_length, **ids)
+
+    limits, model = [], WordForWord()
+    # 15, 9 and 8 tokens with the end: 16, 16 and 8 when padded
+    sentences = ["one " * 14, "one " * 8, "one " * 7]
+    translate(sentences, model, search=search, batch_size=4)
+    assert limits == [[32, 32, 24, 24]]  # the last of them fills the batch
+    model.max_target_length = 27
+    translate(sentences, model, search=search, batch_size=4)
+    assert limits[1] == [27, 27, 24, 24]
+    assert [length for *_, length in model.shapes] == [32, 27]
+
+
+@pytest.mark.slow
+def test_learned_positions_limit_what_is_read_and_what_is_written():
+    model = transformer(positions=tfattn.LearnedPositionalEncoding(13))
+    assert model.max_source_length == model.max_target_length == 13
+    # Twelve words and the end are as many as fit; a multiple of 8 would be too many.
+    assert len(translate([" ".join(["one"] * 12), "six"], model)) == 2
+    message = (
+        "translate: `sentences[1]` must have at most 12 tokens, "
+        "as far as the model's positions reach, not 13."
+    )
+    with pytest.raises(
+        ValueError, match="^" + re.escape(message) + r" Received: sentences\[1\]='one one"
+    ):
+        translate(["six", " ".join(["one"] * 13)], model)
+    with pytest.raises(ValueError, match="^TransformerDecoder: `max_length` must be at most 13"):
+        model.encode(np.array([[4, 5]]), max_length=14)
+
+
+def test_begin_end_and_padding_are_those_of_the_target_vocabulary():
+    class Other(data.Vocabulary):
+        begin_id, end_id = 3, 2
+
+    def search(step, state, batch_size, max_length, **ids):
+        assert ids == {"begin_id": 3, "end_id": 2, "padding_id": 0}
+        return np.array([[5, 4, 2, 0]])
+
+    target = Other(GERMAN.words[SPECIAL:])
+    assert decoding.translate(WordForWord(), ["one"], ENGLISH, target, search=search) == [
+        "vier fünf"
+    ]
+
+
+def test_a_progress_bar_counts_the_sentences(capsys):
+    translate(["one", "", "two three"] * 5, search=ended, progress=True, batch_size=4)
+    assert "15/15" in capsys.readouterr().out
+    translate(["one"], search=ended)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "make, search",
+    [
+        (recurrent, decoding.greedy_search),
+        (transformer, functools.partial(decoding.beam_search, num_beams=3)),
+    ],
+    ids=["recurrent", "transformer"],
+)
+def test_how_a_batch_is_padded_changes_no_translation(make, search):
+    model, sentences = make(), some_sentences(16, longest=9, seed=3)
+    # With a limit for each sentence, which its company has no part in.
+    together = translate(sentences, model, batch_size=16, search=search)
+    assert len(set(together)) > 5
+    # In the company of longer sentences, which pad them further.
+    longer = some_sentences(9, longest=23, seed=5)
+    assert translate([*longer, *sentences], model, batch_size=16, search=search)[9:] == together
+    assert translate(sentences, model, batch_size=1, search=search) == together
+
+
+def every_rule(count, size):
+    """One of each, with rows for `count` sentences of a vocabulary of that size."""
+    rng = np.random.default_rng(3)
+    words = [[int(rng.integers(4, size))] if row % 2 else [] for row in range(count)]
+    return [
+        rules.RepetitionPenalty(1.2),
+        rules.NoRepeatNgrams(3),
+        rules.ForbiddenTokens([0, 1, 2, [4, 5]]),
+        rules.TargetPrefix([[6, 5] if row % 3 else [] for row in range(count)]),
+        rules.RequiredTokens(words, per_sentence=True),
+        rules.MinLength(4),
+        rules.MinP(1e-4),
+        rules.TypicalP(0.999),
+        rules.CoveragePenalty(0.2),
+    ]
+
+
+@pytest.mark.slow
+def test_a_translation_has_the_rows_of_its_rules_in_the_order_of_the_sentences():
+    model, sentences = transformer(), some_sentences(8, longest=9, seed=3)
+    own = every_rule(8, len(GERMAN))
+    search = functools.partial(decoding.beam_search, num_beams=3, rules=own)
+    together = translate(sentences, model, search=search, batch_size=4)
+    for row, sentence in enumerate(sentences):
+        if not sentence:
+            continue
+        alone = functools.partial(search, rules=[rule.take([row]) for rule in own])
+        (wanted,) = translate([sentence], model, search=alone)
+        assert together[row] == wanted
+        assert wanted.startswith(GERMAN.decode([6, 5])) or row % 3 == 0
+        if row % 2:
+            assert GERMAN.decode(own[4].tokens[row, 0]) in wanted.split()
+
+
+# What is left of a pass.
+
+
+def most_calls(shapes, calls_a_trace):
+    """Four traces at most; on JAX one for each shape."""
+    return calls_a_trace * (len(set(shapes)) if BACKEND == "jax" else 4)
+
+
+def megabytes():
+    gc.collect()
+    statm = pathlib.Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * resource.getpagesize() / 2**20
+    # The peak, where nothing tells what is held now.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+@needs_compiling
+@pytest.mark.slow
+def test_a_second_pass_of_many_sentences_traces_nothing_and_keeps_nothing():
+    def objects():
+        gc.collect()
+        return len(gc.get_objects())
+
+    model = WordForWord()
+    sentences = some_sentences(400)
+    search = functools.partial(decoding.beam_search, num_beams=2)
+    first = translate(sentences, model, search=search, batch_size=16)
+    most = most_calls(model.shapes, CALLS_A_TRACE)
+    traces, model.shapes, before = model.traces, [], objects()
+    assert traces <= most
+    assert translate(sentences, model, search=search, batch_size=16) == first
+    assert model.traces == traces
+    assert objects() - before < 100 + len(model.shapes)
+
+
+@needs_compiling
+@pytest.mark.slow
+def test_a_real_model_traces_nothing_and_takes_no_memory_in_a_second_pass(monkeypatch):
+    """With beams in groups, and every rule."""
+
+    def step(self, tokens, position, state):
+        calls.append(tokens.shape)
+        return plain(self, tokens, position, state)
+
+    def once():
+        options = {"num_beams": 4, "diverse": decoding.DiverseBeams(2, 0.5)}
+        own = every_rule(len(sentences), len(GERMAN))
+        search = functools.partial(decoding.beam_search, rules=own, **options)
+        return translate(sentences, model, search=search, batch_size=16)
+
+    calls, model, sentences = [], transformer(), some_sentences(300)
+    plain = type(model).step
+    monkeypatch.setattr(type(model), "step", step)
+    first = once()
+    traces, before = len(calls), megabytes()
+    # Rows and length tell shapes apart: one step's in a trace, and that of the beams.
+    assert 0 < traces <= 2 * most_calls(calls, 2)
+    for _ in range(3):
+        assert once() == first
+    assert len(calls) == traces
+    assert megabytes() - before < 24
+
+
+@pytest.mark.parametrize("argument", ["source_vocabulary", "target_vocabulary"])
+def test_a_vocabulary_of_another_size_than_the_models_is_refused_before_any_work(argument):
+    model = WordForWord()
+    arguments = {"source_vocabulary": ENGLISH, "target_vocabulary": GERMAN}
+    arguments[argument] = data.Vocabulary(["one"])
+    message = f"`{argument}` must have 9 entries, as the model's has. Received: {argument}=5"
+    with pytest.raises(ValueError, match=f"^translate: {message}$"):
+        decoding.translate(model, ["one"], **arguments)
+    assert model.shapes == []

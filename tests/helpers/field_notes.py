@@ -1,0 +1,52 @@
+"""The rows of `docs/field-notes.md`, and the keyword by which their tests are found."""
+
+import functools
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+TESTS = Path(__file__).resolve().parents[1]
+PAGE = TESTS.parent / "docs" / "field-notes.md"
+
+
+class Note(NamedTuple):
+    """A row: what happens elsewhere, what happens here, and which tests show it."""
+
+    number: int
+    elsewhere: str
+    here: str
+    tests: list[str]  # file::function, below `tests`
+
+
+@functools.cache
+def notes():
+    """All rows in the order of the page."""
+    table = PAGE.read_text(encoding="utf-8").split(":::")[1]
+    found = []
+    for row in re.split(r"^\* - ", table, flags=re.M)[2:]:  # without the head of the table
+        number, elsewhere, here, tests = re.split(r"^ {2}- ", row, flags=re.M)
+        found.append(Note(int(number), elsewhere, here, re.findall(r"`([^`\s]+)`", tests)))
+    return found
+
+
+def keyword(number):
+    """What `pytest -k` takes."""
+    return f"field_note_{number:02}"
+
+
+@functools.cache
+def _keywords():
+    """Those of each test that the page names."""
+    found = {}
+    for note in notes():
+        for test in note.tests:
+            found.setdefault(test, set()).add(keyword(note.number))
+    return found
+
+
+def keywords_of(item):
+    """Those of an item that pytest has collected."""
+    if not item.path.is_relative_to(TESTS):
+        return set()
+    name = item.nodeid.partition("[")[0].rpartition("::")[2]
+    return _keywords().get(f"{item.path.relative_to(TESTS).as_posix()}::{name}", set())

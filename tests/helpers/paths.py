@@ -1,0 +1,48 @@
+"""One of the engine's paths alone, for tests of something else.
+
+A graph of unknown lengths holds both, and takes more than twice as long to trace. At the sizes of
+tests the dense one runs. Graphs that hold both are those of the engine's own tests, of the rows
+that `tests/conformance/paths.py` names, and of a Transformer that learns to copy.
+"""
+
+import contextlib
+import functools
+import unittest.mock
+
+import tfattn
+from tests.helpers.tensors import BACKEND
+
+# What a test is parametrized with, where both paths must agree.
+PATHS = ["dense", "streamed"]
+
+
+def dense():
+    """A context in which layers trace the dense path alone."""
+    return tfattn.path("dense")
+
+
+@contextlib.contextmanager
+def streamed(block):
+    """A context in which layers go block by block, in blocks of those `(queries, keys)`."""
+    with blocks_of(block), tfattn.path("streamed"):
+        yield
+
+
+@contextlib.contextmanager
+def blocks_of(block):
+    """A context in which what goes block by block has blocks of those `(queries, keys)`; None for
+    the measured ones.
+    """
+    module = streaming()
+    by_block = functools.partial(module.attend, block=block)
+    with unittest.mock.patch.object(module, "attend", by_block):
+        yield
+
+
+def streaming():
+    """The module whose `attend` streams on this backend."""
+    if BACKEND == "tensorflow":
+        from tfattn.core.paths.blockwise import attend as module
+    else:
+        from tfattn.core.paths import checkpointed as module
+    return module

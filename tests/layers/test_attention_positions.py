@@ -1,0 +1,573 @@
+"""Positions that attention sees: each kind on each path, in calls, caches, searches and files."""
+
+import itertools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import tfattn
+from tests import reference
+from tests.helpers import paths
+from tests.helpers.processes import printed
+from tests.helpers.tensors import FLOAT64, as_tensor, both_ways, dtype_of, numpy, tf
+from tests.layers.test_multi_head import draw
+from tfattn import biases, masks, scalings
+from tfattn.layers.positions.base import HeadPositions
+
+B, T, S, D = 2, 5, 7, 11
+H, G, P = 4, 2, 6  # heads of queries, heads of keys, width of a head
+BLOCK = (3, 2)  # queries and keys of a block where attention streams: neither divides T or S
+
+BUCKETS, FAR = 8, 5
+
+
+@keras.saving.register_keras_serializable("test_attention_positions")
+class Together(HeadPositions):
+    """Heads that turn, and the sum of two biases."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.rotary = tfattn.RotaryPositions()
+        self.relative = tfattn.RelativePositionBias(BUCKETS, FAR)
+
+    def build(self, query_shape, key_shape):
+        assert (query_shape[1], query_shape[3]) == (H, P) and (key_shape[1], key_shape[3]) == (G, P)
+        self.rotary.build(query_shape, key_shape)
+        self.relative.build(query_shape, key_shape)
+
+    def turn(self, heads, start):
+        return self.rotary.turn(heads, start)
+
+    def bias(self):
+        return biases.alibi(H) + self.relative.bias()
+
+
+class Kind(NamedTuple):
+    """How to make the positions, and their scores in NumPy: of queries `(B, H, T, P)`, keys
+    `(B, H, S, P)` and the table where there is one.
+    """
+
+    make: Callable
+    score: Callable
+
+
+def turning(speeds=lambda num_keys: None, **options):
+    def score(queries, keys, table):
+        options_here = {"speeds": speeds(keys.shape[2]), **options}
+        first = keys.shape[2] - queries.shape[2]
+        queries = reference.turned(queries, first, **options_here)
+        return reference.dot_product(queries, reference.turned(keys, 0, **options_here))
+
+    return score
+
+
+def biased(bias):
+    def score(queries, keys, table):
+        return reference.dot_product(queries, keys) + bias(queries.shape[2], keys.shape[2], table)
+
+    return score
+
+
+def rotary(**options):
+    return lambda: tfattn.RotaryPositions(**options)
+
+
+def relative(queries, keys, table):
+    return reference.relative(table, queries, keys, FAR)
+
+
+KINDS = {
+    "rotary": Kind(rotary(), turning()),
+    "rotary of neighbours": Kind(
+        rotary(base=37.0, interleaved=True),
+        turning(lambda _: reference.frequencies(P, 37.0), interleaved=True),
+    ),
+    "rotary of some features": Kind(
+        rotary(rotary_dim=4), turning(lambda _: reference.frequencies(4))
+    ),
+    "rotary, dynamic": Kind(
+        rotary(scaling=scalings.dynamic(2.0, 5)),
+        turning(lambda keys: reference.dynamic_frequencies(P, 10_000.0, 2.0, 5, keys)),
+    ),
+    "rotary, yarn": Kind(
+        rotary(base=50.0, scaling=scalings.yarn(3.0, 13, beta_fast=2.0, beta_slow=0.2)),
+        turning(
+            lambda _: reference.yarn_frequencies(P, 50.0, 3.0, 13, 2.0, 0.2),
+            magnitude=0.1 * np.log(3.0) + 1.0,
+        ),
+    ),
+    "alibi": Kind(tfattn.AlibiPositions, biased(lambda t, s, _: reference.alibi(H, t, s))),
+    "relative": Kind(lambda: tfattn.RelativePositionBias(BUCKETS, FAR), biased(relative)),
+    "relative, one side": Kind(
+        lambda: tfattn.RelativePositionBias(BUCKETS, FAR, bidirectional=False),
+        biased(lambda t, s, table: reference.relative(table, t, s, FAR, bidirectional=False)),
+    ),
+    "together": Kind(
+        Together,
+        lambda queries, keys, table: (
+            turning()(queries, keys, table)
+            + reference.alibi(H, queries.shape[2], keys.shape[2])
+            + relative(queries.shape[2], keys.shape[2], table)
+        ),
+    ),
+}
+
+
+def on(path):
+    """A context in which layers take that path, in blocks that fill neither side evenly."""
+    return paths.dense() if path == "dense" else paths.streamed(BLOCK)
+
+
+def attention(kind, **options):
+    positions = KINDS[kind].make() if kind in KINDS else None
+    sizes = {"num_key_value_heads": G, "positions": positions}
+    return tfattn.MultiHeadAttention(H, P, **{**sizes, **options})
+
+
+def built(layer, *shapes, seed=7):
+    """The layer with weights far from those it begins with."""
+    layer.build(*shapes)
+    for i, weight in enumerate(layer.weights):
+        weight.assign(draw(*weight.shape, seed=seed + i) * 0.5)
+    return layer
+
+
+def table_of(layer):
+    """The table of a layer's positions as float64, or None."""
+    found = [w for w in layer.weights if w.path.endswith("table")]
+    return np.asarray(found[0], "float64") if found else None
+
+
+def expected(kind, layer, query, value, mask, table=None, added=0.0):
+    """(output, weights) of the oracle."""
+    table = table_of(layer) if table is None else table
+    maps = [np.asarray(w) for w in layer.weights if not w.path.endswith("table")]
+    score = KINDS[kind].score
+    return reference.multi_head(
+        query, value, value, maps, mask, score=lambda q, k: score(q, k, table) + added
+    )
+
+
+# Kinds that differ from another one in nothing but the numbers of their score.
+VARIANTS = {
+    "rotary of neighbours",
+    "rotary of some features",
+    "rotary, yarn",
+    "relative, one side",
+}
+FORMS = [kind for kind in KINDS if kind not in VARIANTS]
+CASES = [(kind, "dense") for kind in KINDS] + [(kind, "streamed") for kind in FORMS]
+
+each_path = pytest.mark.parametrize("path", paths.PATHS)
+
+
+@pytest.mark.parametrize(("kind", "path"), CASES)
+def test_attention_with_positions_is_the_formula(kind, path):
+    """Over itself under a causal mask, and of fewer queries than keys, which line up at the end.
+
+    The dynamic scaling is beyond its training's length with S keys.
+    """
+    tokens, query = draw(B, S, D), draw(B, T, D, seed=1)
+    layer = built(attention(kind), tokens.shape, tokens.shape)
+    for queries, causal, mask in ((tokens, True, reference.causal(S, S)), (query, False, None)):
+        wanted = expected(kind, layer, queries, tokens, mask)
+        with on(path):
+            output = layer(queries, tokens, use_causal_mask=causal)
+        np.testing.assert_allclose(output, wanted[0], atol=1e-5)
+        if path == "dense":
+            _, weights = layer(
+                queries, tokens, use_causal_mask=causal, return_attention_scores=True
+            )
+            np.testing.assert_allclose(weights, wanted[1], atol=1e-5)
+
+
+@each_path
+def test_a_bias_of_the_call_is_added_to_that_of_the_positions(path):
+    query, value = draw(B, T, D), draw(B, S, D, seed=1)
+    layer = built(attention("relative"), query.shape, value.shape)
+    for bias in (draw(B, T, S, seed=2), draw(1, H, 1, S, seed=2)):  # by row, and by head
+        with on(path):
+            output = layer(query, value, bias=bias)
+        added = bias[:, None] if bias.ndim == 3 else bias
+        wanted = expected("relative", layer, query, value, None, added=added)
+        np.testing.assert_allclose(output, wanted[0], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow
+def test_both_paths_have_the_same_gradients():
+    query, value, upstream = draw(B, T, D), draw(B, S, D, seed=1), draw(B, T, D, seed=2)
+    layer = built(attention("together"), query.shape, value.shape)
+    found = {}
+    for path in paths.PATHS:
+        with on(path):
+            _, found[path] = both_ways(
+                lambda query, value: layer(query, value, valid_lens=np.array([S, 4])),
+                (query, value),
+                upstream,
+                layer.weights,
+            )
+    for dense, streamed in zip(found["dense"], found["streamed"], strict=True):
+        np.testing.assert_allclose(streamed, dense, rtol=1e-4, atol=1e-5)
+
+
+@each_path
+def test_the_table_gets_the_gradient_of_the_formula(path):
+    query, upstream = draw(B, S, D), draw(B, S, D, seed=2)
+    layer = built(attention("relative"), query.shape, query.shape)
+    mask = reference.causal(S, S)
+
+    def functional(table):
+        return (expected("relative", layer, query, query, mask, table)[0] * upstream).sum()
+
+    (wanted,) = reference.slopes(functional, table_of(layer))
+    tables = [w for w in layer.weights if w.path.endswith("table")]
+    with on(path):
+        _, (found,) = both_ways(
+            lambda: layer(query, query, use_causal_mask=True), (), upstream, tables
+        )
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    assert np.abs(wanted).max() > 0.1
+
+
+@pytest.mark.tensorflow
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "jit"), [("rotary, dynamic", False), ("together", True)])
+def test_lengths_may_be_unknown_when_a_graph_is_traced(kind, jit):
+    layer = built(attention(kind), (B, S, D), (B, S, D))
+    spec = tf.TensorSpec((None, None, D))
+    weights = [w.value for w in layer.weights]
+
+    def loss(query, value):
+        return ops.sum(ops.square(layer(query, value)))
+
+    @tf.function(jit_compile=jit, input_signature=[spec, spec])
+    def run(query, value):
+        total = loss(query, value)
+        return [total, *map(tf.convert_to_tensor, tf.gradients(total, weights))]
+
+    with on("streamed"):
+        for queries, keys in ((S, S), (T, S)):
+            query, value = draw(B, queries, D), draw(B, keys, D, seed=1)
+            found = run(query, value)
+            with on("dense"), tf.GradientTape() as tape:
+                total = loss(query, value)
+            wanted = [total, *map(tf.convert_to_tensor, tape.gradient(total, weights))]
+            for ours, theirs in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_pieces_of_keys_and_single_queries_are_the_call(kind):
+    """What caches do. The dynamic scaling is within its training's length here."""
+    tokens = draw(B, T, D)
+    layer = built(attention(kind), tokens.shape, tokens.shape)
+    wanted = np.asarray(layer(tokens, tokens, use_causal_mask=True))
+    pieces = [layer.project_keys(tokens[:, a:b], start=a) for a, b in ((0, 2), (2, 3), (3, T))]
+    keys, values = (np.concatenate(parts, axis=2) for parts in zip(*pieces, strict=True))
+    for t in range(T):  # over all keys, so that only `start` can tell where the query stands
+        start = t if t % 2 else as_tensor(t)
+        seen = np.arange(T)[None, None] <= t
+        one, _ = layer.attend_projected(tokens[:, t : t + 1], keys, values, seen, start=start)
+        np.testing.assert_allclose(one[:, 0], wanted[:, t], atol=1e-5)
+
+
+VOCABULARY, LONGEST = 13, 11
+
+
+def model_of(name, kind):
+    """A model with positions within its attention, or learned ones that are added."""
+    added = keras.layers.Identity()
+    if kind == "learned":
+        added = tfattn.LearnedPositionalEncoding(LONGEST)
+    block = tfattn.TransformerEncoderBlock(attention=attention(kind), hidden_dim=7)
+    model = getattr(tfattn, name)(VOCABULARY, num_layers=1, width=D, block=block, positions=added)
+    model.build_for_any()
+    for i, weight in enumerate(model.trainable_weights):
+        weight.assign(draw(*weight.shape, seed=i) * 0.5)
+    return model
+
+
+def inputs_of(model):
+    """(what a call takes, what `encode` takes)."""
+    rng = np.random.default_rng(3)
+    source, target = rng.integers(4, VOCABULARY, (B, S)), rng.integers(4, VOCABULARY, (B, T))
+    source[0, 4:], target[1, 3:] = 0, 0
+    if isinstance(model, tfattn.CausalLM):
+        return target, target[:, :2]
+    return (source, target), source
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "kind"), [("CausalLM", "rotary"), ("CausalLM", "learned"), ("Transformer", "together")]
+)
+def test_cached_logits_are_those_of_a_call(name, kind):
+    model = model_of(name, kind)
+    inputs, begin = inputs_of(model)
+    target = inputs if name == "CausalLM" else inputs[1]
+    wanted = np.asarray(model(inputs))
+    assert np.abs(wanted).max() > 1.0  # 1e-5 is a tight tolerance here
+    beginning = np.zeros((B, 0), "int32") if name == "CausalLM" else begin
+    state = model.encode(beginning, max_length=LONGEST)
+    for position in range(T):
+        logits, state = model.step(target, position, state)
+        np.testing.assert_allclose(logits, wanted[:, position], atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "kind"), [("CausalLM", "together"), ("Transformer", "learned")])
+def test_cached_searches_are_the_uncached_ones(name, kind):
+    model = model_of(name, kind)
+    _, begin = inputs_of(model)
+    if name == "Transformer":
+        assert model.encoder.positions is not model.decoder.positions
+    cached, uncached = model.encode(begin, max_length=LONGEST), model.encode(begin)
+    greedy, again = (tfattn.greedy_search(model.step, s, B, LONGEST) for s in (cached, uncached))
+    np.testing.assert_array_equal(greedy, again)
+    best, second = (tfattn.beam_search(model.step, s, B, LONGEST, 3) for s in (cached, uncached))
+    np.testing.assert_array_equal(best.tokens, second.tokens)
+    np.testing.assert_allclose(best.scores, second.scores, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_has_the_same_config_and_computes_the_same(kind):
+    tokens = draw(B, S, D)
+    layer = built(attention(kind), tokens.shape, tokens.shape)
+    copy = type(layer).from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
+    assert copy.positions is not layer.positions
+    copy.build(tokens.shape, tokens.shape)
+    copy.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(copy(tokens, tokens), layer(tokens, tokens))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision_is_within_its_rounding_on_the_streamed_path_too(policy):
+    tokens = draw(B, S, D)
+    wide = built(attention("together"), tokens.shape, tokens.shape)
+    layer = attention("together", dtype=policy)
+    layer.build(tokens.shape, tokens.shape)
+    layer.set_weights(wide.get_weights())
+    with on("streamed"):
+        output = layer(tokens, tokens, use_causal_mask=True)
+    assert dtype_of(output) == layer.compute_dtype
+    wanted = np.asarray(wide(tokens, tokens, use_causal_mask=True))
+    off = np.abs(numpy(output) - wanted).max() / np.abs(wanted).max()
+    assert off < (0.01 if policy == "mixed_float16" else 0.06)
+
+
+@each_path
+def test_a_table_and_its_gradient_are_float32_in_half_precision(path, monkeypatch):
+    layer, tokens = attention("relative", dtype="mixed_bfloat16"), draw(B, S, D)
+    built(layer, tokens.shape, tokens.shape)
+    positions, seen = layer.positions, []
+    bias = type(positions).bias
+
+    def watched(positions):
+        seen.append(dtype_of(bias(positions).parameters()[0]))
+        return bias(positions)
+
+    monkeypatch.setattr(type(positions), "bias", watched)
+    with on(path):
+        _, (found,) = both_ways(
+            lambda: ops.sum(ops.square(ops.cast(layer(tokens, tokens), "float32"))),
+            (),
+            variables=[positions.table],
+        )
+    assert seen == ["float32"]
+    assert dtype_of(found) == "float32" and np.abs(numpy(found)).max() > 0.1
+
+
+def test_sequences_packed_in_a_row_are_those_apart():
+    """Attention sees distances alone, which a place further back in a row leaves as they are."""
+    first, second = draw(1, T, D), draw(1, S, D, seed=1)
+    layer = built(attention("together"), first.shape, first.shape)
+    row, segments = np.concatenate([first, second], axis=1), np.array([[1] * T + [2] * S])
+    mask = masks.segments(segments, segments) & masks.causal()
+    packed = layer(row, row, attention_mask=mask)
+    for part, alone in ((packed[:, :T], first), (packed[:, T:], second)):
+        wanted = layer(alone, alone, use_causal_mask=True)
+        np.testing.assert_allclose(part, wanted, atol=1e-5)
+
+
+# Rotary.
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", FLOAT64])
+def test_angles_far_out_are_exact_in_every_dtype(dtype):
+    """In bfloat16 position 60,001 would be 59,904: nothing of an angle would be left."""
+    heads, start = ops.cast(draw(1, 1, 3, P), dtype), 60_000
+    found = tfattn.RotaryPositions().turn(heads, start)
+    assert found.dtype == heads.dtype
+    wanted = reference.turned(numpy(heads).astype("float64"), start)
+    rounding = {"float16": 2e-3, "bfloat16": 2e-2}.get(dtype, 6e-3)
+    np.testing.assert_allclose(numpy(found), wanted, atol=rounding)
+
+
+@pytest.mark.parametrize("scaling", [None, scalings.dynamic(2.0, 4)], ids=["plain", "dynamic"])
+def test_each_row_may_have_a_start_of_its_own(scaling):
+    positions = tfattn.RotaryPositions(scaling=scaling)
+    heads, starts = draw(3, H, T, P), [0, 2, 9]
+    found = positions.turn(heads, np.array(starts))
+    for row, start in enumerate(starts):
+        for given in (start, as_tensor(start)):
+            one = positions.turn(heads[row : row + 1], given)
+            np.testing.assert_allclose(found[row : row + 1], one, atol=1e-5)
+
+
+# A scaling, and what NumPy says of its frequencies by width and base; of 89 tokens.
+SCALED = {
+    "linear": (scalings.linear(4.0), lambda w, b: reference.frequencies(w, b) / 4.0),
+    "dynamic": (
+        scalings.dynamic(3.0, 61),
+        # The first pair turns as it did, also where there is no other.
+        lambda w, b: [1.0] if w == 2 else reference.dynamic_frequencies(w, b, 3.0, 61, 89),
+    ),
+    "dynamic, short": (scalings.dynamic(3.0, 97), reference.frequencies),
+    "yarn": (
+        scalings.yarn(8.0, 2048),
+        lambda w, b: reference.yarn_frequencies(w, b, 8.0, 2048),
+    ),
+    "yarn, other turns": (
+        scalings.yarn(8.0, 512, beta_fast=16.0, beta_slow=2.0, attention_factor=1.5),
+        lambda w, b: reference.yarn_frequencies(w, b, 8.0, 512, 16.0, 2.0),
+    ),
+    "llama3": (
+        scalings.llama3(8.0, original_length=2048),
+        lambda w, b: reference.llama3_frequencies(w, b, 8.0, 1.0, 4.0, 2048),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_frequencies_of_a_scaling_are_the_formula(name):
+    scaling, formula = SCALED[name]
+    for base, width in itertools.product((10_000.0, 500_000.0), (2, 6, 64, 128)):
+        wanted = formula(width, base)
+        np.testing.assert_allclose(scaling.frequencies(base, width, 89), wanted, rtol=1e-12)
+    for length in (as_tensor(89), as_tensor([89, 89])):
+        found = np.broadcast_to(scaling.frequencies(base, width, length), (2, width // 2))
+        np.testing.assert_allclose(found, [wanted, wanted], rtol=1e-5)
+
+
+def test_a_scaling_comes_back_from_its_config():
+    for scaling, _ in SCALED.values():
+        config = keras.saving.serialize_keras_object(scaling)
+        assert config["registered_name"] == f"tfattn>scalings.{type(scaling).__name__}"
+        copy = keras.saving.deserialize_keras_object(config)
+        assert type(copy) is type(scaling) and copy.get_config() == scaling.get_config()
+        for name in ("magnitude", "max_cache_length"):
+            assert getattr(copy, name) == getattr(scaling, name)
+    assert SCALED["yarn, other turns"][0].magnitude == 1.5
+    assert scalings.yarn(1.0, 61).magnitude == 1.0
+
+
+@pytest.mark.slow
+def test_a_cache_beyond_the_length_where_keys_turn_anew_is_refused():
+    model = model_of("CausalLM", "rotary, dynamic")  # scaled from 6 keys on
+    prompt = np.array([[5, 7], [4, 6]])
+    assert "caches" in model.encode(prompt, max_length=5)
+    with pytest.raises(ValueError, match="`max_length` must be at most 5: beyond that each step"):
+        model.encode(prompt, max_length=6)
+    # Uncached steps compute all keys every time, those of a call over as many tokens.
+    tokens = np.random.default_rng(0).integers(4, VOCABULARY, (B, S))
+    wanted = np.asarray(model(tokens))
+    for position in range(2, S):
+        logits, _ = model.step(tokens, position, model.encode(prompt))
+        np.testing.assert_allclose(logits, wanted[:, position], atol=1e-5)
+
+
+def test_layers_of_one_stack_begin_with_tables_of_their_own():
+    block = tfattn.TransformerDecoderBlock(attention=attention("relative"), hidden_dim=7)
+    model = tfattn.CausalLM(VOCABULARY, num_layers=2, width=D, block=block)
+    model.build_for_any()
+    tables = [np.asarray(block.self_attention.positions.table) for block in model.decoder.blocks]
+    assert tables[0].shape == (BUCKETS, H) and not np.allclose(*tables)
+
+
+def built_heads(key_dim, **options):
+    positions = tfattn.RotaryPositions(**options)
+    return built(tfattn.MultiHeadAttention(H, key_dim, positions=positions), (B, T, D), (B, T, D))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: tfattn.RotaryPositions(base=1.0), "RotaryPositions: `base` must be above 1"),
+        (lambda: tfattn.RotaryPositions(rotary_dim=3), "`rotary_dim` must be even"),
+        (
+            lambda: built_heads(5),
+            "`key_dim of the attention` must be even: features turn in pairs. Received: .*=5",
+        ),
+        (
+            lambda: built_heads(4, rotary_dim=6),
+            "`rotary_dim` must be at most the heads' width, 4. Received: rotary_dim=6",
+        ),
+        (lambda: scalings.dynamic(0.5, 61), "scalings.dynamic: `factor` must be at least 1"),
+        (lambda: scalings.yarn(0.5, 61), "scalings.yarn: `factor` must be at least 1"),
+        (lambda: scalings.yarn(2.0, 61, 1.0, 1.0), "`beta_slow` must be below `beta_fast`=1.0"),
+        (lambda: scalings.llama3(2.0, 4.0, 4.0), "`low_freq_factor` must be below"),
+        (
+            lambda: tfattn.RelativePositionBias(num_buckets=7),
+            "RelativePositionBias: `num_buckets` must be an even number of at least 4, one a buck",
+        ),
+        (
+            lambda: tfattn.RelativePositionBias(1, bidirectional=False),
+            "`num_buckets` must be at least 2",
+        ),
+        (lambda: tfattn.RelativePositionBias(max_distance=8), "`max_distance` must be above 8"),
+    ],
+)
+def test_bad_arguments_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# What layers give, and their weights after a step of training, on any backend. JAX takes every
+# argument for an array, unless a layer sees to it that rules are none.
+ON_ANY_BACKEND = """
+import keras, numpy as np
+import tfattn
+from tfattn import biases, masks
+
+def drawn(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+RULES = {"bias": biases.alibi(4), "attention_mask": masks.window(2) & ~masks.strided(3)}
+
+def found():
+    query, value = keras.Input((3, 6)), keras.Input((7, 6))
+    positions = tfattn.RelativePositionBias(8, 5)
+    layer = tfattn.MultiHeadAttention(4, 6, num_key_value_heads=2, positions=positions)
+    model = keras.Model([query, value], layer(query, value, use_causal_mask=True, **RULES))
+    for i, weight in enumerate(model.weights):
+        weight.assign(drawn(*weight.shape, seed=i))
+    inputs = [drawn(2, 3, 6, seed=1), drawn(2, 7, 6, seed=2)]
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    results = {"output": model.predict_on_batch(inputs)}
+    model.train_on_batch(inputs, drawn(2, 3, 6, seed=3))
+    for i, weight in enumerate(model.get_weights()):
+        results[f"weight {i}"] = weight
+    return results
+"""
+
+
+@pytest.mark.slow
+def test_jax_gives_and_learns_the_same(tmp_path):
+    pytest.importorskip("jax")
+    here = {}
+    exec(ON_ANY_BACKEND, here)
+    expected = here["found"]()
+    script = f"{ON_ANY_BACKEND}\nimport sys\nnp.savez(sys.argv[1], **found())"
+    options = {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    printed("-c", script, tmp_path / "found.npz", **options)
+    with np.load(tmp_path / "found.npz") as arrays:
+        assert set(arrays) == set(expected)
+        for name, array in arrays.items():
+            np.testing.assert_allclose(array, expected[name], 1e-4, 1e-5, err_msg=name)

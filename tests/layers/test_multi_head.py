@@ -1,0 +1,167 @@
+"""MultiHeadAttention against the oracle; what it shares with Keras's layer is in
+`test_keras_arguments`.
+"""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import tfattn
+from tests import reference
+from tests.helpers.tensors import as_tensor, both_ways, numpy, tf
+
+B, T, S = 2, 3, 7
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def names_of(layer):
+    return ["/".join(weight.path.split("/")[1:]) for weight in layer.weights]
+
+
+def pair(query, value, key=None, **arguments):
+    """(our layer, Keras's layer), with one set of weights."""
+    shapes = [query.shape, value.shape] + ([] if key is None else [key.shape])
+    theirs = keras.layers.MultiHeadAttention(bias_initializer="random_normal", **arguments)
+    theirs.build(*shapes)
+    ours = tfattn.MultiHeadAttention(**arguments)
+    ours.build(*shapes)
+    ours.set_weights(theirs.get_weights())
+    assert names_of(ours) == names_of(theirs)
+    return ours, theirs
+
+
+def assert_same(ours, theirs, *inputs, **call):
+    output, weights = ours(*inputs, return_attention_scores=True, **call)
+    expected, expected_weights = theirs(*inputs, return_attention_scores=True, **call)
+    np.testing.assert_allclose(output, expected, atol=1e-5)
+    np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
+    np.testing.assert_array_equal(ours(*inputs, **call), output)
+
+
+@pytest.mark.parametrize("broken", [np.nan, 1e30])
+def test_broken_padding_of_queries_and_keys_reaches_no_output_and_no_gradient(broken):
+    tokens = draw(B, S, 11)
+    clean = tokens.copy()
+    tokens[:, 5:] = broken
+    lengths = np.array([5, 3])
+    query_mask = reference.padding([5, 5], S)[:, 0]
+    layer = tfattn.MultiHeadAttention(3, 5)
+    expected = np.asarray(layer(clean, clean, valid_lens=lengths))
+
+    def squares():
+        output = layer(tokens, tokens, query_mask=query_mask, valid_lens=lengths)[:, :5]
+        return ops.sum(output**2), output
+
+    (_, output), gradients = both_ways(
+        squares, (), variables=layer.trainable_variables, has_aux=True
+    )
+    np.testing.assert_array_equal(output, expected[:, :5])
+    for gradient in gradients:
+        assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("groups", [6, 3, 1])
+def test_grouped_heads_equal_the_oracle(groups):
+    query, value = draw(B, T, 11), draw(B, S, 11, seed=1)
+    layer = tfattn.MultiHeadAttention(
+        6, 5, num_key_value_heads=groups, bias_initializer="random_normal"
+    )
+    lengths, of_heads = np.array([0, 4]), draw(B, 6, T, S, seed=2) < 0
+    shared = of_heads[:1, :1]
+    for call, mask in (
+        ({}, None),
+        ({"use_causal_mask": True}, reference.causal(T, S)),
+        ({"valid_lens": lengths}, reference.padding(lengths, S)[:, None]),
+        ({"attention_mask": of_heads}, of_heads),
+        ({"attention_mask": shared}, shared),
+    ):
+        output, weights = layer(query, value, return_attention_scores=True, **call)
+        expected = reference.multi_head(query, value, value, layer.get_weights(), mask)
+        np.testing.assert_allclose(output, expected[0], atol=2e-5)
+        np.testing.assert_allclose(weights, expected[1], atol=2e-5)
+
+
+def test_additive_score_has_weights_of_its_own_for_each_head():
+    query, value = draw(B, T, 11), draw(B, S, 5, seed=1)
+    layer = tfattn.MultiHeadAttention(3, 5, score=tfattn.AdditiveScore(units=7))
+    _, weights = layer(query, value, return_attention_scores=True)
+    w_q, w_k, w_v, *projections = layer.get_weights()
+    assert (w_q.shape, w_k.shape, w_v.shape) == ((3, 5, 7), (3, 5, 7), (3, 7, 1))
+
+    def score(q, k):
+        q, k = np.einsum("bhtp,hpu->bhtu", q, w_q), np.einsum("bhsp,hpu->bhsu", k, w_k)
+        return np.stack(
+            [reference.additive(q[:, h], k[:, h], w_v[h, :, 0]) for h in range(3)], axis=1
+        )
+
+    expected = reference.multi_head(query, value, value, projections, score=score)
+    np.testing.assert_allclose(weights, expected[1], atol=1e-5)
+
+
+def test_a_bias_is_added_to_the_scores_and_has_a_gradient():
+    query, value = draw(B, T, 11), draw(B, S, 5, seed=1)
+    layer = tfattn.MultiHeadAttention(3, 5)
+    bias = draw(1, 3, T, S, seed=2)
+
+    def weights_of(bias):
+        return layer(query, value, bias=bias, return_attention_scores=True)[1]
+
+    weights, (gradient,) = both_ways(weights_of, [bias], draw(B, 3, T, S))
+    expected = reference.multi_head(
+        query,
+        value,
+        value,
+        layer.get_weights(),
+        score=lambda q, k: reference.dot_product(q, k) + bias,
+    )
+    np.testing.assert_allclose(weights, expected[1], atol=1e-5)
+    assert np.any(numpy(gradient) != 0)
+
+
+def test_maps_begin_differently_and_the_output_map_may_begin_in_another_way():
+    glorot = keras.initializers.GlorotUniform()
+    layer = tfattn.MultiHeadAttention(
+        2, 5, kernel_initializer=glorot, output_kernel_initializer="zeros"
+    )
+    layer = tfattn.MultiHeadAttention.from_config(layer.get_config())
+    layer.build((None, None, 11), (None, None, 11))
+    kernels = [layer.query_dense.kernel, layer.key_dense.kernel, layer.value_dense.kernel]
+    assert len({float(numpy(k)[0, 0, 0]) for k in kernels}) == 3
+    assert np.all(numpy(layer.output_dense.kernel) == 0)
+
+
+@pytest.mark.tensorflow
+def test_one_product_a_projection_and_no_einsum():
+    layer = tfattn.MultiHeadAttention(4, 8)
+    tokens = as_tensor(draw(B, S, 32))
+    layer(tokens, tokens)
+    graph = (
+        tf.function(lambda x: layer(x, x, use_causal_mask=True)).get_concrete_function(tokens).graph
+    )
+    types = [op.type for op in graph.get_operations()]
+    assert types.count("MatMul") == 4
+    assert types.count("BatchMatMulV2") == 2
+    assert "Einsum" not in types
+    assert max(t.shape.rank or 0 for op in graph.get_operations() for t in op.outputs) <= 4
+
+
+def test_a_call_is_keys_projected_once_and_attention_over_them():
+    query, value, key = draw(B, T, 11), draw(B, S, 5, seed=1), draw(B, S, 13, seed=2)
+    layer = tfattn.MultiHeadAttention(
+        6, 5, value_dim=3, num_key_value_heads=2, score=tfattn.AdditiveScore(units=3)
+    )
+    mask, bias = reference.padding([3, 6], S), draw(1, 6, T, S, seed=3)
+    options = {"attention_mask": mask, "bias": bias}
+    wanted = layer(query, value, key, return_attention_scores=True, **options)
+    keys, values = layer.project_keys(value, key)
+    assert keys.shape == (B, 2, S, 5) and values.shape == (B, 2, S, 3)
+    found = layer.attend_projected(query, keys, values, mask, bias, return_weights=True)
+    for ours, theirs in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    output, weights = layer.attend_projected(query, keys, values, mask, bias)
+    np.testing.assert_array_equal(output, wanted[0])
+    assert weights is None

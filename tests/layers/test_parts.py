@@ -1,0 +1,352 @@
+"""Parts of layers: their types, their seeds, who holds them, and padding that is broken."""
+
+import gc
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import tfattn
+from tests import reference
+from tests.helpers.tensors import both_ways, dtype_of, numpy, tf
+from tests.layers.test_multi_head import draw
+from tfattn import masks
+
+B, T, S, D = 2, 3, 7, 10
+
+
+def test_a_query_mask_changes_no_type_under_whichever_global_policy():
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        layers = [tfattn.MultiHeadAttention(2, 3, dtype="float32"), tfattn.DotProductAttention()]
+        tokens, mask = draw(B, S, D), np.ones((B, S), bool)
+        types = [dtype_of(layer(tokens, tokens, query_mask=mask)) for layer in layers]
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert types == ["float32", "float16"]
+
+
+def test_integers_are_pooled_and_normalized_as_numbers():
+    query, values = np.zeros((1, 1, 1), "float32"), np.arange(7).reshape(1, 7, 1)
+    for act in (tfattn.attend, tfattn.DotProductAttention(), tfattn.NadarayaWatson(bandwidth=1e6)):
+        np.testing.assert_allclose(act(query, values), [[[3.0]]], rtol=1e-5)
+    weights = tfattn.masked_softmax(np.array([[[1, 1]]]))
+    np.testing.assert_array_equal(weights, [[[0.5, 0.5]]])
+
+
+@pytest.mark.slow
+def test_one_seed_drops_other_features_in_each_part():
+    model = tfattn.Transformer(
+        11, num_layers=2, width=D, num_heads=2, hidden_dim=7, dropout=0.5, seed=1
+    )
+    model((np.array([[3, 5]]), np.array([[2, 4]])))
+    layers = model._flatten_layers()
+    dropouts = [x for x in layers if isinstance(x, keras.layers.Dropout) and x.rate]
+    ones = np.ones((1, 200), "float32")
+    patterns = {bytes(np.asarray(dropout(ones, training=True)) != 0) for dropout in dropouts}
+    assert len(patterns) == len(dropouts) == 2 + 2 * 2 + 2 * 3
+
+
+def test_one_seed_trains_the_same_model_twice():
+    outputs = []
+    for _ in range(2):
+        keras.utils.set_random_seed(1)
+        block = tfattn.TransformerEncoderBlock(2, 7, dropout=0.5, attention_dropout=0.5, seed=3)
+        outputs.append(np.asarray(block(draw(B, T, D), training=True)))
+    np.testing.assert_array_equal(*outputs)
+
+
+# A broken token is hidden before the projections, whose gradients it would reach.
+
+# Rules that leave a key unseen where there are more keys than queries: the call, and that key.
+UNREACHED = {
+    "causal window": ({"attention_mask": masks.window(2), "use_causal_mask": True}, 2),
+    "segments": ({"attention_mask": masks.segments([[2, 2, 3]], [[1, 1, 2, 2, 3, 3, 3]])}, 1),
+    "never causal": ({"attention_mask": ~masks.causal()}, 4),
+}
+PROJECTING = {
+    "heads": lambda: tfattn.MultiHeadAttention(2, 4),
+    "streamed heads": lambda: tfattn.MultiHeadAttention(2, 4, flash_attention=True),
+    "sliding window": lambda: tfattn.MultiHeadAttention(2, 4, sliding_window=9),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [(n, "heads") for n in UNREACHED] + [("causal window", n) for n in list(PROJECTING)[1:]],
+)
+def test_a_key_that_no_query_reaches_is_in_no_gradient_of_the_projections(name, layer):
+    (call, place), layer = UNREACHED[name], PROJECTING[layer]()
+    query, value = draw(B, T, D), draw(B, S, D, seed=1)
+    layer.build(query.shape, value.shape)
+    results = []
+    for number in (0.0, np.nan):
+        value[:, place] = number
+        output, gradients = both_ways(
+            lambda query, value: layer(query, value, **call) ** 2,
+            [query, value],
+            variables=layer.trainable_weights,
+        )
+        results.append([output, *gradients])
+    for clean, found in zip(*results, strict=True):
+        np.testing.assert_array_equal(numpy(found), numpy(clean))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_broken_padding_of_a_block_reaches_no_gradient_and_its_mask_travels_on(norm_first):
+    tokens, memory = draw(B, S, D), draw(B, T, D)
+    mask = reference.padding([5, 3], S)[:, 0]
+    tokens[~mask] = np.nan
+    encoder = tfattn.TransformerEncoderBlock(2, 7, norm_first=norm_first)
+    decoder = tfattn.TransformerDecoderBlock(2, 7, norm_first=norm_first)
+    for layer, call in (
+        (encoder, lambda: encoder(tokens, mask=mask)),
+        (decoder, lambda: decoder(tokens, memory, inputs_mask=mask)),
+        (decoder, lambda: decoder(memory, tokens, memory_mask=mask)),
+    ):
+
+        def squares(call=call):
+            output = call()
+            if output.shape[1] == S:
+                np.testing.assert_array_equal(output._keras_mask, mask)
+                output = ops.where(mask[..., None], output, 0.0)
+            return ops.sum(output**2)
+
+        call()
+        total, gradients = both_ways(squares, (), variables=layer.trainable_variables)
+        assert np.isfinite(total)
+        for gradient in gradients:
+            assert gradient is not None and np.isfinite(gradient).all()
+
+
+# What is given to layers.
+
+
+@pytest.mark.tensorflow
+@pytest.mark.slow
+def test_axes_that_repeat_at_run_time_alone_broadcast():
+    layer = tfattn.DotProductAttention()
+    signature = [
+        tf.TensorSpec((None, None, D)),
+        tf.TensorSpec((None, None, None), "bool"),
+        tf.TensorSpec((None, None), "int32"),
+    ]
+
+    def run(x, mask, lengths):
+        return layer(x, x, attention_mask=mask, valid_lens=lengths)
+
+    arguments = draw(B, S, D), reference.padding([5, 3], S), np.array([[4], [6]], "int32")
+    found = tf.function(run, input_signature=signature)(*arguments)
+    np.testing.assert_allclose(found, run(*arguments), atol=1e-6)
+
+
+def test_a_bool_bias_is_refused_and_a_list_is_taken():
+    tokens = draw(1, 3, D)
+    with pytest.raises(ValueError, match="`bias` must hold numbers.*goes into `attention_mask`"):
+        tfattn.DotProductAttention()(tokens, tokens, bias=np.eye(3, dtype=bool))
+    np.testing.assert_array_equal(
+        tfattn.attend(tokens, tokens, bias=[[0.0] * 3] * 3), tfattn.attend(tokens, tokens)
+    )
+
+
+def test_a_symbolic_tensor_inside_of_a_mask_object_is_refused_with_the_way_out():
+    tokens, lengths = keras.Input((None, D)), keras.Input((), dtype="int32")
+    with pytest.raises(
+        ValueError, match="`attention_mask` must hold no symbolic tensor.*`valid_lens`"
+    ):
+        tfattn.DotProductAttention()(tokens, tokens, attention_mask=masks.padding(lengths))
+
+
+def test_an_embedding_of_another_width_is_refused():
+    with pytest.raises(
+        ValueError, match="`embedding` must have `width`=8 features. Received: embedding=6"
+    ):
+        tfattn.TransformerEncoder(11, width=8, num_heads=2, embedding=keras.layers.Embedding(11, 6))
+
+
+# Layers that take a part and do not copy it: the argument, the layer, and a part with weights.
+
+
+def heads(**parts):
+    return tfattn.MultiHeadAttention(2, 4, **parts)
+
+
+def additive():
+    return tfattn.AdditiveScore(3)
+
+
+def learned():
+    return tfattn.LearnedPositionalEncoding(5)
+
+
+STACK = {"vocabulary_size": 11, "num_layers": 1, "width": D, "num_heads": 2, "hidden_dim": 3}
+HOLDERS = {
+    "score": ("score", tfattn.Attention, additive),
+    "score of heads": ("score", heads, additive),
+    "score under a cap": ("score", lambda score: tfattn.SoftCapScore(50.0, score=score), additive),
+    "score of a decoder": (
+        "score",
+        lambda score: tfattn.RecurrentDecoder(11, width=3, units=5, score=score),
+        additive,
+    ),
+    "normalizer": ("normalizer", tfattn.Attention, tfattn.AttentionSinks),
+    "normalizer of heads": ("normalizer", heads, tfattn.AttentionSinks),
+    "positions of heads": ("positions", heads, tfattn.RelativePositionBias),
+    "positions of a stack": (
+        "positions",
+        lambda positions: tfattn.TransformerEncoder(**STACK, positions=positions),
+        learned,
+    ),
+}
+TOKENS = ((B, T, D), (B, S, D))
+SHAPES = {tfattn.RecurrentDecoder: ((B, T), (B, S, D)), tfattn.TransformerEncoder: ((B, T),)}
+
+
+def built_with(name, part):
+    """A built layer that has the part."""
+    argument, make, _ = HOLDERS[name]
+    layer = make(**{argument: part})
+    layer.build(*SHAPES.get(type(layer), TOKENS))
+    return layer
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_layers_that_share_a_part_with_weights_are_not_saved_by_their_configs(name):
+    argument, _, make_part = HOLDERS[name]
+    part = make_part()
+    first = built_with(name, part)
+    keras.saving.serialize_keras_object(first)
+    second = built_with(name, part)
+    for layer, other in ((first, second), (second, first)):
+        expected = rf"`{argument}` must be this layer's alone to be saved.*`{other.name}` has it"
+        with pytest.raises(ValueError, match=expected):
+            keras.saving.serialize_keras_object(layer)
+    del first, other, layer
+    gc.collect()
+    keras.saving.serialize_keras_object(second)
+
+
+def of_two_layers(first, second):
+    inputs = keras.Input((None, D))
+    x = heads(positions=first, name="first")(inputs, inputs)
+    return keras.Model(inputs, heads(positions=second, name="second")(x, x))
+
+
+@pytest.mark.slow
+def test_a_functional_model_whose_layers_share_weights_of_a_part_is_not_saved(tmp_path):
+    model = of_two_layers(*[tfattn.RelativePositionBias()] * 2)
+    with pytest.raises(ValueError, match="`positions` must be this layer's alone.*`second`"):
+        model.save(tmp_path / "model.keras")
+
+
+@keras.saving.register_keras_serializable("tests")
+class Tied(keras.Model):
+    """Two attentions whose common part this code shares, whenever it is run."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        positions = tfattn.RelativePositionBias()
+        self.first, self.second = heads(positions=positions), heads(positions=positions)
+
+    def call(self, inputs):
+        x = self.first(inputs, inputs)
+        return self.second(x, x)
+
+
+def assert_comes_back(model, folder):
+    tokens = draw(B, T, D)
+    model(tokens)
+    model.set_weights([draw(*w.shape, seed=i) for i, w in enumerate(model.weights)])
+    model.save(folder / "model.keras")
+    loaded = keras.models.load_model(folder / "model.keras")
+    np.testing.assert_array_equal(loaded(tokens), model(tokens))
+    return loaded
+
+
+@pytest.mark.slow
+def test_a_subclassed_model_that_shares_a_part_comes_back(tmp_path):
+    loaded = assert_comes_back(Tied(), tmp_path)
+    assert loaded.first.positions is loaded.second.positions
+
+
+@pytest.mark.slow
+def test_a_part_without_weights_serves_many_layers_and_their_file(tmp_path):
+    assert_comes_back(of_two_layers(*[tfattn.RotaryPositions()] * 2), tmp_path)
+
+
+@pytest.mark.slow
+def test_models_whose_layers_have_parts_come_back_and_are_cloned(tmp_path):
+    model = of_two_layers(tfattn.RelativePositionBias(), tfattn.RelativePositionBias())
+    assert_comes_back(model, tmp_path)
+    copy, tokens = keras.models.clone_model(model), draw(B, T, D)
+    copy.set_weights(model.get_weights())
+    np.testing.assert_array_equal(copy(tokens), model(tokens))
+
+
+def test_the_two_steps_of_a_pre_norm_residual_survive_a_functional_model_on_disk(tmp_path):
+    x = inputs = keras.Input((None, D))
+    for _ in range(2):
+        add_norm = tfattn.AddNorm(norm_first=True)
+        x = add_norm(x, tfattn.PositionwiseFeedForward(7)(add_norm.pre_norm(x)))
+    assert_comes_back(keras.Model(inputs, x), tmp_path)
+
+
+# Freezing.
+
+
+def frozen_score():
+    return tfattn.MultiHeadAttention(2, 3, score=tfattn.AdditiveScore(5, trainable=False))
+
+
+BLOCK = {"num_heads": 2, "hidden_dim": 7}
+FROZEN = {
+    "a layer": (lambda: tfattn.MultiHeadAttention(2, 3, trainable=False), 0),
+    "a block": (lambda: tfattn.TransformerEncoderBlock(**BLOCK, trainable=False), 0),
+    "a part": (frozen_score, 8),
+    "Keras's own": (
+        lambda: tfattn.AddNorm(norm=keras.layers.LayerNormalization(trainable=False)),
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_what_is_frozen_before_it_is_built_stays_so_in_clones_and_files(name, tmp_path):
+    make, count = FROZEN[name]
+    layer, inputs = make(), keras.Input((3, D))
+    model = keras.Model(inputs, layer(inputs, inputs) if "block" not in name else layer(inputs))
+    model.save(tmp_path / "m.keras")
+    for one in (
+        model,
+        keras.models.clone_model(model),
+        keras.models.load_model(tmp_path / "m.keras"),
+    ):
+        assert len(one.trainable_weights) == count and len(one.weights) > count
+
+
+def test_frozen_parts_of_a_model_stay_so_in_its_file(tmp_path):
+    def made(**options):
+        model = tfattn.CausalLM(11, 2, D, 2, 7, tie_embeddings=False, **options)
+        assert model.trainable is options.get("trainable", True)
+        return model
+
+    model = made()
+    model.decoder.trainable = False  # before it is built
+    model.decoder.blocks[1].trainable = True
+    model.build_for_any()
+    frozen = made(trainable=False)
+    frozen.build_for_any()
+    frozen.output_dense.trainable = True
+    template = tfattn.TransformerDecoderBlock(**BLOCK, trainable=False)
+    of_template = tfattn.CausalLM(11, 2, D, block=template)
+    of_template.build_for_any()
+    for one, count in ((model, 2 + 16), (frozen, 0), (of_template, 1)):
+        assert len(one.trainable_weights) == count
+        one.save(tmp_path / "m.keras")
+        again = keras.models.load_model(tmp_path / "m.keras")
+        names = [[w.path.partition("/")[2] for w in m.trainable_weights] for m in (one, again)]
+        assert names[0] == names[1]
+    frozen.trainable = True
+    assert len(frozen.trainable_weights) == len(frozen.weights)

@@ -1,0 +1,53 @@
+"""attention_weights: the weights of every layer of a model, in one call."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfattn
+from tests.layers.test_multi_head import draw
+
+INPUTS = [draw(2, 3, 5), draw(2, 7, 5)]
+
+
+def model_of_two_layers():
+    query, value = keras.Input((None, 5)), keras.Input((None, 5))
+    first = tfattn.DotProductAttention(name="first")(query, value)
+    second = tfattn.MultiHeadAttention(2, 3, name="second")(first, value, use_causal_mask=True)
+    return keras.Model([query, value], second)
+
+
+@pytest.mark.slow
+def test_weights_of_a_functional_model_come_by_layer_and_change_no_output():
+    model = model_of_two_layers()
+    before = model(INPUTS)
+    weights = tfattn.attention_weights(model, INPUTS)
+    assert {name: w.shape for name, w in weights.items()} == {
+        "first": (2, 3, 7),
+        "second": (2, 2, 3, 7),
+    }
+    for w in weights.values():
+        np.testing.assert_allclose(w.sum(-1), 1.0, rtol=1e-5)
+    np.testing.assert_array_equal(before, model(INPUTS))
+
+
+@pytest.mark.slow
+def test_weights_of_a_loaded_model_are_the_same(tmp_path):
+    model = model_of_two_layers()
+    model.save(tmp_path / "model.keras")
+    loaded = tfattn.attention_weights(keras.models.load_model(tmp_path / "model.keras"), INPUTS)
+    for name, weights in tfattn.attention_weights(model, INPUTS).items():
+        np.testing.assert_array_equal(loaded[name], weights)
+
+
+def test_layer_that_is_called_twice_appears_twice():
+    layer = tfattn.DotProductAttention(name="shared")
+    tokens = keras.Input((None, 5))
+    model = keras.Model(tokens, layer(layer(tokens, tokens), tokens))
+    assert list(tfattn.attention_weights(model, draw(2, 3, 5))) == ["shared", "shared:1"]
+
+
+def test_nothing_is_collected_outside_of_the_call():
+    layer = tfattn.DotProductAttention(name="alone")
+    tfattn.attention_weights(layer, draw(1, 2, 3), draw(1, 2, 3))
+    assert layer(draw(1, 2, 3), draw(1, 2, 3)).shape == (1, 2, 3)

@@ -1,0 +1,331 @@
+"""The viewer in a real browser, a headless Chromium driven by Playwright.
+
+Without one these tests are skipped, and say what to install. Where the environment variable `CI` is
+set they fail instead.
+"""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.plot.test_figures import TRACE
+from tests.plot.test_viewer import HOSTILE, SOURCE, TARGET, H, S, T, transformer
+from tfattn import plot
+
+pytestmark = pytest.mark.slow
+
+COLOUR = "element => getComputedStyle(element).backgroundColor"
+
+
+def missing(what, how):
+    """Skips the test, or fails it in CI."""
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(f"the viewer's tests need {what}: {how}")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    try:
+        from playwright import sync_api
+    except ImportError:
+        missing("Playwright", 'pip install "tfattn[test]"')
+    with sync_api.sync_playwright() as playwright:
+        path = shutil.which("chromium")  # Debian's; else the one that Playwright installs
+        # Chromium's sandbox does not work for root.
+        arguments = ["--no-sandbox"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
+        try:
+            browser = playwright.chromium.launch(executable_path=path, args=arguments)
+        except sync_api.Error as error:
+            reason = str(error).splitlines()[0]
+            how = f"apt-get install chromium, or python -m playwright install chromium ({reason})"
+            missing("Chromium", how)
+        yield browser
+        browser.close()
+
+
+def known():
+    """A Transformer's weights, uniform but where the tests look."""
+    collected = {
+        path: np.full_like(value, 1 / value.shape[-1]) for path, value in transformer().items()
+    }
+    for layer in range(2):
+        cross = collected[f"model/decoder/block_{layer}/cross_attention"][0]  # (H, T, S)
+        for head in range(H):
+            cross[head, 1] = 0.0  # "chat" looks at "cat", and a little to its right
+            cross[head, 1, 2] = 0.75
+            cross[head, 1, 3 + head] = 0.25
+    return collected
+
+
+READ = ["<begin>", *TARGET[:-1]]
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    """Opens a viewer in a new window, and closes it at the end; nothing may go wrong or go out."""
+    contexts, faults = [], []
+
+    def open_page(viewer=None, width=1280, height=900, **options):
+        path = tmp_path / "viewer.html"
+        (viewer or plot.viewer(known(), SOURCE, TARGET, READ)).save(path)
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("console", lambda line: faults.append(line.text))
+        page.on("dialog", lambda dialog: (faults.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: faults.append(request.url))
+        page.goto(path.as_uri())
+        assert faults.pop(0) == path.as_uri()  # the page itself
+        return page
+
+    open_page.faults = faults
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert faults == []
+
+
+def word(page, side, text):
+    return page.locator(f"#{side} .word", has=page.get_by_text(text, exact=True)).first
+
+
+def numbers(page, side):
+    return page.locator(f"#{side} .number").all_text_contents()
+
+
+def lines(page):
+    return page.locator("#lines path").count()
+
+
+def choose(page, what, label):
+    page.locator(f"#choose-{what} label", has=page.get_by_text(label, exact=True)).click()
+
+
+def test_what_is_pointed_at_shows_where_it_looks_or_from_where(opened):
+    page = opened()
+    assert page.locator("#question").inner_text() == "Choose a word"
+    assert set(numbers(page, "keys")) == {""}
+    before = page.locator("#keys .word").nth(2).evaluate(COLOUR)
+    uniform = lines(page)
+    word(page, "queries", "chat").hover()
+    assert page.locator("#question").inner_text() == "“chat” looks at"
+    assert numbers(page, "keys") == ["", "", "75%", "8.3%", "8.3%", "8.3%", ""]
+    assert page.locator("#ranks .name").all_text_contents() == ["cat", "does", "not", "sleep"]
+    assert page.locator("#ranks .share").all_text_contents() == ["75%", "8.3%", "8.3%", "8.3%"]
+    assert page.locator("#keys .word").nth(2).evaluate(COLOUR) != before
+    assert lines(page) == 4 < uniform
+    widths = page.locator("#lines path").evaluate_all(
+        "paths => paths.map((path) => +path.getAttribute('stroke-width'))"
+    )
+    assert widths[0] == max(widths) > widths[1]
+    page.locator("h1").hover()
+    assert page.locator("#question").inner_text() == "Choose a word"
+    assert set(numbers(page, "keys")) == {""}
+    word(page, "keys", "cat").hover()
+    assert page.locator("#question").inner_text() == "“cat” is looked at by"
+    assert numbers(page, "queries") == ["14%", "75%", "14%", "14%", "14%"]
+    assert page.locator("#ranks .name").first.inner_text() == "chat"
+    # a cell of the picture
+    cell = page.evaluate("[grid.left + 2.5 * grid.cell, grid.top + 1.5 * grid.cell]")
+    page.locator("#matrix canvas").hover(position={"x": cell[0], "y": cell[1]})
+    assert page.locator("#pair").inner_text() == "chat → cat: 75%"
+    assert page.locator("#question").inner_text() == "“chat” looks at"
+
+
+def test_another_head_and_another_layer_show_their_weights(opened):
+    collected = known()
+    collected["model/decoder/block_0/cross_attention"][0, 2, 1] = np.eye(S)[6]
+    page = opened(plot.viewer(collected, SOURCE, TARGET))
+    word(page, "queries", "chat").click()
+    choose(page, "head", "0")
+    assert numbers(page, "keys") == ["", "", "75%", "25%", "", "", ""]
+    choose(page, "head", "2")
+    assert numbers(page, "keys") == ["", "", "75%", "", "", "25%", ""]
+    assert "layer 1, head 2" in page.locator("#matrix h2").inner_text()
+    choose(page, "layer", "0")
+    assert numbers(page, "keys") == ["", "", "", "", "", "", "100%"]
+    assert "layer 0, head 2" in page.locator("#matrix h2").inner_text()
+    assert "model/decoder/block_0/cross_attention" in page.locator("#matrix h2").inner_text()
+
+
+def test_all_heads_and_views_are_there_to_choose_from_with_roles_and_names(opened):
+    page = opened()
+    assert page.get_by_role("option").count() == T + S
+    assert page.get_by_role("listbox", name="These words look").count() == 1
+    assert page.get_by_role("listbox", name="These are looked at").count() == 1
+    assert page.get_by_role("radio", name="Encoder").count() == 1
+    assert page.get_by_role("group", name="Layer").count() == 1
+    assert page.get_by_role("img", name="Weights of Between: layer 1").count() == 1
+    assert page.locator(".head").count() == 2 * H
+    button = page.get_by_role("button", name="Layer 0, head 1")
+    button.click()
+    assert page.locator(".head[aria-pressed=true]").count() == 1
+    assert button.get_attribute("aria-pressed") == "true"
+    assert page.locator("#choose-layer input:checked + span").inner_text() == "0"
+    assert page.locator("#choose-head input:checked + span").inner_text() == "1"
+    # A picture of another head has other colours.
+    pixels = page.locator(".head canvas").evaluate_all(
+        "all => all.map((canvas) => canvas.toDataURL())"
+    )
+    assert len(set(pixels)) == H  # both layers have the same three
+    sentence = {side: page.locator(f"#{side} .text") for side in ("queries", "keys")}
+    for name, queries, keys in (
+        ("Encoder", SOURCE, SOURCE),
+        ("Decoder", TARGET, READ),
+        ("Between", TARGET, SOURCE),
+    ):
+        choose(page, "attention", name)
+        assert sentence["queries"].all_text_contents() == queries
+        assert sentence["keys"].all_text_contents() == keys
+    assert "what the decoder reads" not in page.locator("#keys-name").inner_text()
+
+
+def test_the_keyboard_reaches_everything(opened):
+    page = opened()
+    focused = "document.activeElement.closest('fieldset, .sentence, .head')?.id"
+    reached, outlines = [], []
+    for _ in range(5):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate(focused))
+        if reached[-1] == "choose-layer":  # arrows change the layer, and the focus stays
+            page.keyboard.press("ArrowLeft")
+            layer = page.locator("#choose-layer input:checked + span")
+            assert layer.inner_text() == "0" and page.evaluate(focused) == "choose-layer"
+            assert layer.evaluate("it => getComputedStyle(it).outlineStyle") == "solid"
+            page.keyboard.press("ArrowRight")
+        outlines.append(page.evaluate("getComputedStyle(document.activeElement).outlineStyle"))
+    assert reached == ["choose-attention", "choose-layer", "choose-head", "queries", "keys"]
+    assert outlines[3:] == ["solid", "solid"]
+    page.keyboard.press("Shift+Tab")
+    assert page.locator("#question").inner_text() == "“le” looks at"
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#question").inner_text() == "“chat” looks at"
+    assert page.locator("#spoken").text_content() == "chat looks at cat 75%, does 8.3%, not 8.3%"
+    assert page.locator("[aria-selected=true] .text").all_text_contents() == ["chat"]
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    assert "head 1" in page.locator("#matrix h2").inner_text()
+    assert numbers(page, "keys") == ["", "", "75%", "", "25%", "", ""]
+    page.keyboard.press("End")
+    assert page.locator("#question").inner_text() == "“pas” looks at"
+    page.keyboard.press("Escape")
+    assert page.locator("#question").inner_text() == "Choose a word"
+
+
+def test_a_tap_keeps_a_word_and_a_second_lets_it_go(opened):
+    page = opened(width=375, height=720, has_touch=True, is_mobile=True)
+    word(page, "queries", "chat").tap()
+    assert page.locator("#question").inner_text() == "“chat” looks at"
+    word(page, "queries", "chat").tap()
+    assert page.locator("#question").inner_text() == "Choose a word"
+
+
+@pytest.mark.parametrize("width", [320, 768])
+def test_a_narrow_window_scrolls_down_and_not_aside(opened, width):
+    long_words = [f"{'extraordinary' * (1 + i % 5)}{i}" for i in range(60)]
+    collected = {
+        f"m/encoder/block_{i}/self_attention": np.ones((1, 16, 60, 60)) / 60 for i in (1, 2)
+    }
+    page = opened(plot.viewer(collected, long_words, title="long" * 50), width=width, height=720)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    word(page, "queries", long_words[7]).click()
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    answer = page.locator("#answer").bounding_box()
+    assert answer["y"] < 720  # in sight, far as the end of the sentences is
+
+
+def test_dark_mode_has_colours_of_its_own(opened):
+    ground, picture = {}, {}
+    for scheme in ("light", "dark"):
+        page = opened(color_scheme=scheme)
+        ground[scheme] = page.locator("body").evaluate(COLOUR)
+        picture[scheme] = page.locator(".head canvas").first.evaluate("it => it.toDataURL()")
+    assert ground["light"] != ground["dark"]
+    assert picture["light"] != picture["dark"]
+    page.emulate_media(color_scheme="light")
+    page.wait_for_function(
+        "wanted => document.querySelector('.head canvas').toDataURL() === wanted",
+        arg=picture["light"],
+    )
+
+
+def test_a_script_in_a_sentence_is_text(opened):
+    sentence = [*HOSTILE, "."]
+    collected = {"a/self_attention": np.full((1, 2, S, S), 1 / S)}
+    page = opened(plot.viewer(collected, sentence, title="<script>alert(2)</script>"))
+    assert page.locator("#queries .text").all_text_contents() == sentence
+    assert page.locator("h1").inner_text() == "<script>alert(2)</script>"
+    word(page, "queries", HOSTILE[0]).hover()
+    assert page.locator("#ranks .name").all_text_contents() == sentence
+    assert page.locator("script").count() == 2  # the data and the page's own
+    assert page.locator("img").count() == 0
+
+
+def test_a_script_that_was_put_into_the_page_does_not_run(opened):
+    page = plot.viewer(known(), SOURCE, TARGET).page
+    planted = page.replace("<main>", "<script>window.ran = true</script><main>")
+    page = opened(plot.Viewer(planted))
+    assert page.evaluate("window.ran") is None
+    assert "Content Security Policy" in opened.faults.pop()  # which the browser tells
+
+
+def test_chinese_words_are_shown(opened):
+    words = ["那", "只", "小", "黑", "猫", "睡觉", "。"]
+    page = opened(plot.viewer({"m/decoder": np.full((1, T, S), 1 / S)}, words, TARGET))
+    assert page.locator("#keys .text").all_text_contents() == words
+    assert page.locator("#choices fieldset:visible").count() == 0  # one matrix: nothing to choose
+    assert not page.locator("#overview").is_visible()
+    word(page, "keys", "猫").hover()
+    assert page.locator("#question").inner_text() == "“猫” is looked at by"
+
+
+def test_a_notebook_runs_it_in_a_frame(opened):
+    frame = plot.viewer(known(), SOURCE, TARGET)._repr_html_()
+    page = opened(plot.Viewer(f"<!doctype html><title>notebook</title>{frame}"))
+    assert set(opened.faults) <= {"about:srcdoc"}  # the frame's own address
+    opened.faults.clear()
+    inside = page.frame_locator("iframe")
+    inside.locator("#queries .word").nth(1).hover()
+    assert inside.locator("#question").inner_text() == "“chat” looks at"
+
+
+# The page of beams.
+
+
+def beams(opened, width):
+    words = ["<pad>", "</s>", HOSTILE[0], "鸟", "c"]
+    page = opened(plot.beam_viewer(TRACE, words), width=width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width  # it scrolls down alone
+    return page
+
+
+def test_beams_go_step_by_step_and_show_no_later_step(opened):
+    page = beams(opened, width=320)
+    assert page.locator("#count").text_content() == "Step 3 of 3"
+    assert page.locator("svg .beam").count() == 7 and page.locator("svg .beam.best").count() == 2
+    page.get_by_role("button", name="Back").click()
+    page.get_by_role("button", name="Back").click()
+    assert page.locator("svg .beam").count() == 3
+    # That one of them dies, and which is the best, is not known at the first step.
+    assert page.locator("svg .died, svg .best").count() == 0
+    assert page.get_by_role("button", name="Back").is_disabled()
+    page.get_by_role("slider").fill("2")
+    assert page.locator("#count").text_content() == "Step 2 of 3"
+    listed = page.locator("#candidates li").all_text_contents()
+    assert listed == ["鸟 鸟−0.70", f"{HOSTILE[0]} c−0.80", f"{HOSTILE[0]} </s>−0.90"]
+
+
+def test_a_beam_that_is_pointed_at_shows_its_text_and_its_way(opened):
+    page = beams(opened, width=1280)
+    text = page.locator("#text")
+    assert text.text_content() == "Point at a beam for its text."
+    page.locator("svg .beam").nth(3).hover()
+    assert text.text_content() == "鸟 鸟  (−0.70)"
+    assert page.locator("svg .beam.way").count() == 2
+    page.locator("svg .beam").nth(1).focus()
+    page.keyboard.press("Enter")
+    page.mouse.move(1, 1)
+    assert text.text_content() == "鸟  (−0.60)"

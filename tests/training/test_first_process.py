@@ -1,0 +1,153 @@
+"""Callbacks that one process runs for all. With several processes: `tests/distributed`."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfattn
+from tests.helpers.small_training import HELD_OUT, Weights, assert_equal, fit, listening, new_model
+from tfattn import training
+from tfattn.training import processes
+
+
+@pytest.mark.slow
+def test_alone_its_callbacks_hear_and_see_what_others_do_and_add_to_the_logs():
+    heard_inside, heard_outside, seen, direct, model = [], [], Weights(), Weights(), new_model()
+    inside, outside = listening(heard_inside), listening(heard_outside)
+    told = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update(mine=2.0 * epoch)
+    )
+    once = training.FirstProcess([seen, told, inside])
+    within = training.AveragedWeights([once, direct, outside])
+    history = fit(model, [within], epochs=2, validation_data=HELD_OUT)
+    assert heard_inside == heard_outside and len(heard_inside) == 6
+    assert inside.params == outside.params and inside.model is outside.model is model
+    assert history.history["mine"] == [0.0, 2.0]
+    for ours, theirs in zip(seen.epochs, direct.epochs, strict=True):
+        assert_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("who", [training.FirstProcess, training.AveragedWeights])
+def test_what_counts_batches_or_writes_by_itself_is_refused(who):
+    for callback, said in (
+        (training.Backup("run.backup"), "not hold `Backup`: pass it to `fit` beside this"),
+        (
+            keras.callbacks.ModelCheckpoint("a.keras", save_freq=5),
+            "save by epochs, `save_freq='epoch'`",
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"{who.__name__}: `callbacks` must {said}. Received"):
+            who([callback])
+
+
+def test_a_model_of_other_weights_than_its_config_makes_is_refused():
+    sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
+    model = tfattn.CausalLM(11, **sizes)
+    model(np.array([[3, 4]]))
+    once = training.FirstProcess([])
+    once.set_model(model)
+    model.history = None
+    once._make_copy()
+    layers = (x for x in model._flatten_layers() if isinstance(x, keras.layers.EinsumDense))
+    next(layers).enable_lora(2)
+    expected = "have the weights of its config, which knows of no LoRA and no quantisation"
+    with pytest.raises(ValueError, match=f"^FirstProcess: `model` must {expected}. Received"):
+        once._make_copy()
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What the first of two processes sends to the other, array by array."""
+    multihost_utils = pytest.importorskip("jax.experimental.multihost_utils")
+    arrays = []
+
+    def broadcast(array):
+        arrays.append(np.asarray(array))
+        return array
+
+    monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", broadcast)
+    monkeypatch.setattr(processes, "count", lambda: 2)
+    monkeypatch.setattr(processes, "is_first", lambda: True)
+    monkeypatch.setattr(processes, "PIECE", 5)
+    return arrays
+
+
+@pytest.mark.parametrize("size", [0, 4, 5, 13])
+def test_bytes_are_sent_in_pieces(size, sent, monkeypatch):
+    content = bytes(range(size))
+    assert processes.from_first(content) == content
+    assert all(array.nbytes <= 8 for array in sent)
+    head, *pieces = [array.tolist() for array in sent]
+    assert head == [size // 5, size % 5] and sum(map(len, pieces)) == size
+    arrays = as_another_process(sent, monkeypatch)
+    assert processes.from_first(None) == content
+    assert next(arrays, None) is None
+
+
+def as_another_process(sent, monkeypatch):
+    """What is still to come of what the first process sent: from now on this is another one."""
+    arrays = iter(list(sent))
+    multihost_utils = pytest.importorskip("jax.experimental.multihost_utils")
+
+    def received(array):
+        theirs = next(arrays)
+        assert array.shape == theirs.shape and array.dtype == theirs.dtype
+        return theirs
+
+    monkeypatch.setattr(multihost_utils, "broadcast_one_to_all", received)
+    monkeypatch.setattr(processes, "is_first", lambda: False)
+    return arrays
+
+
+@pytest.mark.parametrize("content", [None, b"abcdefg"])
+def test_what_the_first_process_makes_is_made_there_alone(content, sent, monkeypatch):
+    assert processes.by_first("me", lambda: content) == content
+    arrays = as_another_process(sent, monkeypatch)
+    assert processes.by_first("me", lambda: _raise(AssertionError)) == content
+    assert next(arrays, None) is None
+
+
+FULL = OSError(28, "No space left on device")
+
+
+def test_an_error_of_the_first_process_is_raised_in_all(sent, monkeypatch):
+    said = r"^Backup: the first process failed with OSError: \[Errno 28\] No space left on device$"
+    with pytest.raises(RuntimeError, match=said) as raised:
+        processes.by_first("Backup", lambda: _raise(FULL))
+    assert raised.value.__cause__ is FULL
+    arrays = as_another_process(sent, monkeypatch)
+    with pytest.raises(RuntimeError, match=said):
+        processes.by_first("Backup", lambda: _raise(AssertionError))
+    assert next(arrays, None) is None
+
+
+@pytest.mark.parametrize("method", ["on_train_begin", "on_epoch_begin", "on_train_end"])
+def test_a_callback_that_fails_is_told_to_all(method, sent):
+    failing = keras.callbacks.LambdaCallback(**{method: lambda *arguments: 1 / 0})
+    once = training.FirstProcess([failing])
+    with pytest.raises(RuntimeError, match="^FirstProcess: the first process failed with ZeroDiv"):
+        getattr(once, method)(*([0] if "epoch" in method else []))
+
+
+def test_a_backup_that_cannot_be_read_is_told_to_all(sent, tmp_path):
+    with pytest.raises(RuntimeError, match="^Backup: the first process failed with IsADirectoryE"):
+        training.Backup(tmp_path)
+
+
+def test_a_size_beyond_32_bits_is_sent(sent, monkeypatch):
+    class Stop(Exception):
+        pass
+
+    class Long:
+        def __len__(self):
+            return 2**40 + 3
+
+    monkeypatch.setattr(processes, "PIECE", 2**28)
+    monkeypatch.setattr(processes, "memoryview", lambda content: _raise(Stop), raising=False)
+    with pytest.raises(Stop):
+        processes.from_first(Long())
+    assert sent[0].dtype == "int32" and sent[0].tolist() == [2**12, 3]
+
+
+def _raise(error):
+    raise error
