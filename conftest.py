@@ -29,7 +29,7 @@ TESTS = Path(__file__).resolve().parent / "tests"
 # busy and the others idle.
 LONG = (
     "test_export.py",
-    "core/test_path_choice.py",
+    "core/test_dispatch.py",
     "distributed/test_updates.py",
     "conformance/test_saving.py",
     "conformance/test_graph.py",
@@ -49,7 +49,7 @@ LEFT_OUT = pytest.StashKey[int]()
 ABOUT_TENSORFLOW = "about TensorFlow: tf.function, SavedModel, tf.data, or the streamed path"
 
 # TensorFlow's own path. It is imported only where TensorFlow is the backend.
-ONLY_TENSORFLOW = ("tfattn/core/paths/blockwise", "tfattn/training/streamed")
+ONLY_TENSORFLOW = ("tfattn/core/engine/tensorflow", "tfattn/training/streamed")
 
 
 def pytest_addoption(parser):

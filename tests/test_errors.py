@@ -230,9 +230,9 @@ def test_a_bad_argument_is_refused(act, who, argument, expected, received):
         "(3, 5)",
     ),
     (attend(QUERY, VALUE[None]), "attend: `key` must have shape (B, S, D)", "(1, 2, 7, 5)"),
-    (attend(QUERY, VALUE, VALUE[:, 1:]), f"attend: `key` must {KEYS}", 6),
+    (attend(QUERY, VALUE, key=VALUE[:, 1:]), f"attend: `key` must {KEYS}", 6),
     (
-        attend(np.ones((2, 6, 3, 5)), np.ones((2, 2, 7, 5)), np.ones((2, 3, 7, 5))),
+        attend(np.ones((2, 6, 3, 5)), np.ones((2, 2, 7, 5)), key=np.ones((2, 3, 7, 5))),
         "attend: `value` must have as many heads as `key`, 3",
         "(2, 2, 7, 5)",
     ),

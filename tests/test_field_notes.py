@@ -18,7 +18,7 @@ from tests.helpers.paths import PATHS, blocks_of
 from tests.helpers.tensors import both_ways, tf
 from tests.layers.test_multi_head import draw
 from tfattn import attend, biases, masks
-from tfattn.core.paths import choice
+from tfattn.core.engine import dispatch
 from tfattn.data import Characters, SubwordVocabulary, Vocabulary
 
 
@@ -144,13 +144,13 @@ def test_a_later_token_changes_no_bit_before_it_whatever_else_is_asked_for(path,
 
 @pytest.mark.slow
 def test_a_dropout_rate_keeps_the_streamed_path_and_no_weights_come_unasked(monkeypatch):
-    taken, ask = [], choice.streams
+    taken, ask = [], dispatch.streams
 
     def noted(*args):
         taken.append(ask(*args))
         return taken[-1]
 
-    monkeypatch.setattr(choice, "streams", noted)
+    monkeypatch.setattr(dispatch, "streams", noted)
     long, outputs = draw(1, 2048, 8), []
     for rate in (0.0, 0.5):
         layer = tfattn.MultiHeadAttention(2, 4, dropout=rate)

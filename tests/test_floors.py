@@ -39,7 +39,7 @@ TOP_FLOOR = 4  # knows the sides too
 # And TensorFlow's graphs have gradients to let go of.
 MAY_USE_TENSORFLOW = {
     "tfattn._gradients",
-    "tfattn.core.paths.blockwise",
+    "tfattn.core.engine.tensorflow",
     "tfattn.training.streamed",
     "tfattn.training.streamed_divergence",
 }

@@ -13,8 +13,8 @@ from tfattn import convert, data, plot, smoothing, training
 from tfattn.core import biases, kernels, masks, normalizers
 from tfattn.core.attend import attend
 from tfattn.core.complexity import complexity
+from tfattn.core.engine.scope import path
 from tfattn.core.merging import merge_attentions
-from tfattn.core.paths.scope import path
 from tfattn.core.softmax import masked_softmax
 from tfattn.decoding import (
     beam_search,

@@ -73,7 +73,7 @@ def test_output_and_weights_equal_the_oracle(seed, score, heads, mask, biased):
     output, weights = attend(
         query,
         value,
-        key,
+        key=key,
         score=function,
         parameters=parameters,
         mask=given_mask,
@@ -84,7 +84,7 @@ def test_output_and_weights_equal_the_oracle(seed, score, heads, mask, biased):
     np.testing.assert_allclose(weights, expected[1], atol=2e-5)
     np.testing.assert_allclose(output, expected[0], atol=5e-5)
     alone = attend(
-        query, value, key, score=function, parameters=parameters, mask=given_mask, bias=bias
+        query, value, key=key, score=function, parameters=parameters, mask=given_mask, bias=bias
     )
     np.testing.assert_array_equal(output, alone)
 
@@ -121,7 +121,7 @@ def test_fully_masked_query_pools_to_zero_with_finite_gradients(dtype):
     query, key, value = (ops.cast(draw(rng, B, n, D), dtype) for n in (T, S, S))
 
     def run(query, key, value):
-        return attend(query, value, key, mask=np.zeros((T, S), bool), return_weights=True)
+        return attend(query, value, key=key, mask=np.zeros((T, S), bool), return_weights=True)
 
     (output, weights), gradients = both_ways(run, (query, key, value), has_aux=True)
     assert np.all(numpy(output) == 0) and np.all(numpy(weights) == 0)
@@ -140,9 +140,9 @@ def test_large_half_precision_scores_stay_finite():
 def test_grouped_heads_equal_repeated_ones():
     rng = np.random.default_rng(0)
     query, key, value = draw(rng, B, 6, T, D), draw(rng, B, 2, S, D), draw(rng, B, 2, S, V)
-    grouped = attend(query, value, key, mask=masks.causal())
+    grouped = attend(query, value, key=key, mask=masks.causal())
     repeated = attend(
-        query, np.repeat(value, 3, axis=1), np.repeat(key, 3, axis=1), mask=masks.causal()
+        query, np.repeat(value, 3, axis=1), key=np.repeat(key, 3, axis=1), mask=masks.causal()
     )
     np.testing.assert_allclose(grouped, repeated, atol=1e-6)
 
@@ -150,10 +150,10 @@ def test_grouped_heads_equal_repeated_ones():
 def test_dropout_keeps_the_mean_its_seed_and_the_weights_before_it():
     query, value = np.zeros((1, 1, 2), "float32"), np.ones((1, 4000, 1), "float32")
     key = np.zeros((1, 4000, 2), "float32")
-    output, weights = attend(query, value, key, dropout=0.5, seed=7, return_weights=True)
+    output, weights = attend(query, value, key=key, dropout=0.5, seed=7, return_weights=True)
     assert 0.9 < float(output[0, 0, 0]) < 1.1 and float(output[0, 0, 0]) != 1.0
     np.testing.assert_allclose(np.sum(weights), 1.0, rtol=1e-5)
-    again, other = (attend(query, value, key, dropout=0.5, seed=seed) for seed in (7, 8))
+    again, other = (attend(query, value, key=key, dropout=0.5, seed=seed) for seed in (7, 8))
     np.testing.assert_array_equal(again, output)
     assert float(other[0, 0, 0]) != float(output[0, 0, 0])
 
@@ -186,7 +186,7 @@ def test_products_are_batched_and_no_tensor_has_five_axes(score, groups):
         return attend(
             as_tensor(query),
             as_tensor(value),
-            as_tensor(key),
+            key=as_tensor(key),
             score=function,
             parameters=parameters,
         )

@@ -93,7 +93,8 @@ def test_alibi_of_one_head_serves_scores_without_heads(path):
     query, key, value = (rng.normal(size=(B, length, D)) for length in (T, S, S))
     output, _ = reference.attention(reference.dot_product(query, key) + expected, value)
     x = [as_tensor(x, "float32") for x in (query, value, key)]
-    np.testing.assert_allclose(attend(*x, bias=bias, path=path), output, rtol=1e-4, atol=1e-5)
+    found = attend(*x[:2], key=x[2], bias=bias, path=path)
+    np.testing.assert_allclose(found, output, rtol=1e-4, atol=1e-5)
 
 
 def test_slopes_of_alibi_are_the_papers():
@@ -230,7 +231,7 @@ def test_attention_adds_a_bias_to_the_scores(name, path):
     scores = reference.dot_product(query, key) + expected
     output, _ = reference.attention(scores, value, reference.causal(T, S))
     x = [as_tensor(x, "float32") for x in (query, value, key)]
-    found = attend(*x, mask=masks.causal(), bias=bias, path=path)
+    found = attend(*x[:2], key=x[2], mask=masks.causal(), bias=bias, path=path)
     np.testing.assert_allclose(found, output, rtol=1e-4, atol=1e-5)
 
 
@@ -248,7 +249,9 @@ def test_attention_gives_a_bias_its_gradient(path):
     (expected,) = reference.slopes(functional, array)
     held = keras.Variable(array, dtype="float32")
     bias = biases.alibi(H) + biases.explicit(held)  # made before the gradient is asked for
-    _, (gradient,) = both_ways(lambda: attend(*x, bias=bias, path=path), (), upstream, [held])
+    _, (gradient,) = both_ways(
+        lambda: attend(*x[:2], key=x[2], bias=bias, path=path), (), upstream, [held]
+    )
     np.testing.assert_allclose(gradient, expected, rtol=1e-3, atol=1e-4)
 
 
@@ -262,7 +265,7 @@ def test_attention_gives_a_variable_of_tensorflow_its_gradient(path):
     found = []
     for learned in (bias, variable):
         with tf.GradientTape() as tape:
-            output = ops.sum(ops.sin(attend(*x, bias=learned, path=path)))
+            output = ops.sum(ops.sin(attend(*x[:2], key=x[2], bias=learned, path=path)))
         found.append(tape.gradient(output, variable))
     np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
     assert np.abs(found[0]).max() > 1e-3

@@ -18,14 +18,15 @@ from tests.helpers.blockwise import (
     assert_close,
     blocks_of,
     both_ways,
+    call_of,
     problem,
     wide,
 )
 from tests.helpers.processes import printed
 from tfattn import MultiHeadAttention, attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import choice, thresholds
-from tfattn.core.paths.blockwise import attend as blockwise
+from tfattn.core.engine import dispatch, sizes
+from tfattn.core.engine.tensorflow import run as streamed
 
 pytestmark = pytest.mark.tensorflow
 
@@ -114,8 +115,8 @@ def test_float64_keys_and_values_keep_their_digits_for_a_float32_query():
     function, (query, key, value) = problem(13)
     key, value = tf.cast(key, "float64") + 1e-9, tf.cast(value, "float64") + 1e-9
     with blocks_of((4, 6)):
-        here = attend(query, value, key, function, path="streamed")
-    there = attend(tf.cast(query, "float64"), value, key, function, path="dense")
+        here = attend(query, value, key=key, score=function, path="streamed")
+    there = attend(tf.cast(query, "float64"), value, key=key, score=function, path="dense")
     assert_close([here], [there], 1e-12)
 
 
@@ -143,9 +144,9 @@ def test_additive_scores_far_outside_of_the_range_of_exponentials():
 
 def test_a_capped_product_equals_the_dense_path_and_holds_one_number_a_pair():
     function, arguments = problem(3, "capped scaled dot", (2, 1))
-    bounds = thresholds.LEAST["cpu"]
-    assert choice._is_long(*[tf.zeros((1, 8, 1024, 64))] * 2, function, bounds)
-    assert not choice._is_long(*[tf.zeros((1, 2, 512, 64))] * 2, function, bounds)
+    bounds = sizes.LEAST["cpu"]
+    assert dispatch._is_long(call_of(*[tf.zeros((1, 8, 1024, 64))] * 2, score=function), bounds)
+    assert not dispatch._is_long(call_of(*[tf.zeros((1, 2, 512, 64))] * 2, score=function), bounds)
     assert score_functions.soft_capped(score_functions.scaled_dot_product, 0.8) is function
     there = both_ways(function, wide(arguments), None, "dense")
     assert_close(both_ways(function, arguments), there, 2e-5)
@@ -160,7 +161,7 @@ def test_a_score_that_closes_over_a_float_tensor_is_refused(slope, cap):
     score = score_functions.soft_capped(sloped, cap) if cap else sloped
     expected = "`score` must take `slope` from `parameters`: closed over, it"
     with pytest.raises(ValueError, match=expected):
-        attend(*[tf.ones((1, 2, 3))] * 3, score, path="streamed")
+        attend(*[tf.ones((1, 2, 3))] * 2, score=score, path="streamed")
 
 
 def test_second_derivatives_of_scores_that_differ_by_less_than_their_weights_can_show():
@@ -172,7 +173,9 @@ def test_second_derivatives_of_scores_that_differ_by_less_than_their_weights_can
             outer.watch(query)
             with tf.GradientTape() as inner:
                 inner.watch(query)
-                total = tf.reduce_sum(attend(query, value, key, function, path=path) * factors)
+                total = tf.reduce_sum(
+                    attend(query, value, key=key, score=function, path=path) * factors
+                )
             total = tf.reduce_sum(inner.gradient(total, query))
         return outer.gradient(total, query)
 
@@ -187,7 +190,7 @@ def test_the_gradient_of_some_rows_alone():
         with tf.GradientTape() as tape:
             tape.watch(arguments)
             query, key, value = arguments
-            output = tf.gather(attend(query, value, key, function, path=path), [1, 0, 1])
+            output = tf.gather(attend(query, value, key=key, score=function, path=path), [1, 0, 1])
         return tape.gradient(output, arguments)
 
     assert_close(gradients("streamed"), gradients("dense"))
@@ -221,14 +224,15 @@ def test_a_mask_of_the_wrong_run_time_length_is_refused(kind):
         ]
     )
     def run(query, array):
-        return blockwise.attend(query, value, key, function, mask=make(array), block=(7, 6))
+        call = call_of(query, value, key, score=function, mask=make(array))
+        return streamed.run(call, block=(7, 6))
 
-    dense = attend(query, value, key, function, mask=make(array(T, S)), path="dense")
-    for sizes in ((T, S), (1, 1)):
-        assert_close([run(query, array(*sizes))], [dense])
-    for sizes in ((4, S), (T + 1, S), *([(T, 2), (T, S + 1)] if rank == 3 else [])):
+    dense = attend(query, value, key=key, score=function, mask=make(array(T, S)), path="dense")
+    for lengths in ((T, S), (1, 1)):
+        assert_close([run(query, array(*lengths))], [dense])
+    for lengths in ((4, S), (T + 1, S), *([(T, 2), (T, S + 1)] if rank == 3 else [])):
         with pytest.raises(tf.errors.InvalidArgumentError, match="a mask must have"):
-            run(query, array(*sizes))
+            run(query, array(*lengths))
     with pytest.raises(tf.errors.InvalidArgumentError, match="a mask must have"):
         run(query[:, :, :4], array(T, S))
 
@@ -245,11 +249,13 @@ class Rows(masks.Mask):
 
 def test_an_array_of_the_wrong_length_in_a_mask_of_ones_own_is_refused():
     function, (query, key, value) = problem(71)
-    attend(query, value, key, function, mask=Rows(tf.ones((T, 1), tf.bool)), path="streamed")
+    attend(
+        query, value, key=key, score=function, mask=Rows(tf.ones((T, 1), tf.bool)), path="streamed"
+    )
     for lengths in ((T + 3, S), (4, S), (T, S - 1)):
         rule = Rows(tf.ones(lengths, tf.bool))
         with pytest.raises(ValueError, match="`mask` must have the length 1[37] or 1 on axis"):
-            attend(query, value, key, function, mask=rule, path="streamed")
+            attend(query, value, key=key, score=function, mask=rule, path="streamed")
 
 
 class InNumpy(masks.Mask):
@@ -278,8 +284,10 @@ def test_a_mask_of_ones_own_may_answer_in_numpy(wrap):
     own = InNumpy(wrap)
     for rule in (own & masks.window(9), own | masks.causal(), ~own | masks.padding([3, 5])):
         with blocks_of((4, 6)):
-            here = attend(query, value, key, function, mask=rule, path="streamed")
-        assert_close([here], [attend(query, value, key, function, mask=rule, path="dense")])
+            here = attend(query, value, key=key, score=function, mask=rule, path="streamed")
+        assert_close(
+            [here], [attend(query, value, key=key, score=function, mask=rule, path="dense")]
+        )
 
 
 @pytest.mark.slow
@@ -310,7 +318,7 @@ def test_masks_of_what_is_empty(sizes):
 
 @pytest.mark.slow
 def test_a_shared_trace_draws_new_dropout_each_time(monkeypatch):
-    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(dispatch, "_is_long", lambda call, _: tf.shape(call.query)[2] > 0)
     seed = keras.random.SeedGenerator(3)
     graph = tf.function(
         lambda x: [attend(x, x, dropout=0.5, seed=seed) for _ in range(2)],
@@ -339,7 +347,7 @@ def test_dropout_in_a_functional_model_of_unknown_lengths():
 def test_dropout_of_a_graph_that_chooses_the_dense_path_keeps_its_rate_and_sum():
     seed = keras.random.SeedGenerator(2)
     graph = tf.function(
-        lambda x: attend(x, tf.ones_like(x), x, dropout=0.1, seed=seed),
+        lambda x: attend(x, tf.ones_like(x), key=x, dropout=0.1, seed=seed),
         input_signature=[tf.TensorSpec((8, None, 4))],
     )
     sums = np.asarray(graph(tf.zeros((8, 256, 4))))[..., 0]

@@ -7,9 +7,9 @@ import tensorflow as tf
 from tests.helpers.blockwise import OfTheSquare, assert_close, blocks_of, both_ways, operands_of
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import thresholds
-from tfattn.core.paths.blockwise import block_scores
-from tfattn.core.paths.blockwise.local import LocalPasses
+from tfattn.core.engine import sizes
+from tfattn.core.engine.tensorflow import block_scores
+from tfattn.core.engine.tensorflow.local import LocalPasses
 
 pytestmark = pytest.mark.tensorflow
 
@@ -59,8 +59,8 @@ def local_of(mask, query, key, block=None):
 
 def run_of(monkeypatch, most_scores):
     """A run of local attention's blocks has at most so many scores."""
-    bounds = thresholds.BLOCKS["cpu"]._replace(local_scores=most_scores)
-    monkeypatch.setitem(thresholds.BLOCKS, "cpu", bounds)
+    bounds = sizes.BLOCKS["cpu"]._replace(local_scores=most_scores)
+    monkeypatch.setitem(sizes.BLOCKS, "cpu", bounds)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_attention_is_local_where_the_mask_goes_by_distance_and_leaves_little():
     # 64 heads to a key head: runs that are no shorter than what reaches beyond them
     assert shape(masks.window(64), heads=128) == (64, 2, 3)
     side, run, count = shape(masks.window(64))
-    assert side * side * run * count <= thresholds.BLOCKS["cpu"].local_scores
+    assert side * side * run * count <= sizes.BLOCKS["cpu"].local_scores
 
 
 @pytest.mark.slow
@@ -230,7 +230,7 @@ def test_dropout_of_local_attention_is_the_same_both_ways_and_in_second_derivati
 
     def dropped(query, value, key):
         with blocks_of((4, 4)):
-            return attend(query, value, key, mask=mask, dropout=0.4, seed=7, path="streamed")
+            return attend(query, value, key=key, mask=mask, dropout=0.4, seed=7, path="streamed")
 
     kept = tf.cast(dropped(query, identity, key) > 0, "float32") / 0.6
     seen = tf.constant(np.asarray(mask.dense(26, 26)))
@@ -262,7 +262,7 @@ def test_no_two_blocks_of_local_attention_share_a_dropout_pattern(short_runs):
     # a block sees all of its own keys and its neighbours', and some of the two beyond
     mask = masks.window(32)
     with blocks_of((side, side)):
-        weights = attend(x, identity, x, mask=mask, dropout=0.5, seed=3, path="streamed")
+        weights = attend(x, identity, key=x, mask=mask, dropout=0.5, seed=3, path="streamed")
     kept = np.asarray(weights > 0).reshape(2, 9, side, 9, side)
     open_blocks = [
         kept[b, i, :, i + d].ravel() for b in range(2) for i in range(1, 8) for d in (-1, 0, 1)

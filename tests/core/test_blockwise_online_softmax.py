@@ -10,7 +10,7 @@ from tests import reference
 from tests.helpers.blockwise import T, assert_close, both_ways, moved, problem, wide
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths.blockwise.online_softmax import HIDDEN, OnlineSoftmax
+from tfattn.core.engine.tensorflow.online_softmax import HIDDEN, OnlineSoftmax
 
 pytestmark = pytest.mark.tensorflow
 
@@ -172,7 +172,7 @@ def test_a_sum_that_overflows_where_no_exponential_and_no_pooled_value_does():
         tf.zeros((1, 1, 4, 3)), tf.zeros((1, 1, 9, 3)), np.full(4, 88.5)
     )  # exp(88.5) is 0.8 of the most
     value = tf.fill((1, 1, 9, 2), 0.01)
-    output = attend(query, value, key, score_functions.dot_product, path="streamed")
+    output = attend(query, value, key=key, score=score_functions.dot_product, path="streamed")
     np.testing.assert_allclose(output, np.full((1, 1, 4, 2), 0.01), 1e-5)
 
 

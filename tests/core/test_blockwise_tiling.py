@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.helpers.blockwise import assert_close, blocks_of, both_ways, operands_of
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import devices, thresholds
-from tfattn.core.paths.blockwise import additive, block_scores
-from tfattn.core.paths.blockwise.tiling import Tiling
+from tfattn.core.engine import devices, sizes
+from tfattn.core.engine.tensorflow import additive, block_scores
+from tfattn.core.engine.tensorflow.tiling import Tiling
 
 pytestmark = pytest.mark.tensorflow
 
@@ -77,7 +77,7 @@ def test_the_tilings_of_products():
         found = tiling.rows, tiling.columns, tiling.chunk, tiling.heads, tiling.groups
         assert found == tiles
         assert tiling.steps * tiling.chunk * tiling.heads == shape[0] * shape[1]
-        assert np.prod(found[:4]) <= thresholds.BLOCKS["cpu"].scores
+        assert np.prod(found[:4]) <= sizes.BLOCKS["cpu"].scores
 
 
 # (heads, key heads, queries, keys) to (rows of the batch, heads, queries and keys) of a block.
@@ -192,7 +192,7 @@ def test_steps_have_every_head_once_and_blocks_at_most_their_numbers(
     assert batch % tiling.chunk == 0 and groups % tiling.groups == 0
     assert tiling.heads == tiling.groups * repeats
     block = tiling.chunk * tiling.heads * tiling.rows * tiling.columns
-    assert block <= thresholds.BLOCKS["cpu"].scores
+    assert block <= sizes.BLOCKS["cpu"].scores
     assert tiling.query_blocks * tiling.rows >= lengths[0]
     assert tiling.key_blocks * tiling.columns >= lengths[1]
 
@@ -216,7 +216,7 @@ def test_blocks_that_the_mask_rules_out_are_not_computed():
         calls.clear()
         x, y = tf.ones((1, 1, queries, 2)), tf.ones((1, 1, keys, 2))
         with blocks_of((8, 8)):
-            attend(x, y, y, counted, mask=mask, path="streamed")
+            attend(x, y, key=y, score=counted, mask=mask, path="streamed")
         return len(calls)
 
     assert blocks(None) == 64

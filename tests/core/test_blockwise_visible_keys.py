@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tests.helpers.blockwise import MASKS, B, S, T, blocks_of, mask_of
 from tfattn import attend, masks
+from tfattn.core.engine.tensorflow import block_scores
+from tfattn.core.engine.tensorflow.tiling import Tiling
+from tfattn.core.engine.tensorflow.visible_keys import VisibleKeys
 from tfattn.core.masks import hooks
-from tfattn.core.paths.blockwise import block_scores
-from tfattn.core.paths.blockwise.tiling import Tiling
-from tfattn.core.paths.blockwise.visible_keys import VisibleKeys
 
 pytestmark = pytest.mark.tensorflow
 
@@ -195,10 +195,10 @@ def test_a_mask_is_asked_of_partial_blocks_alone(kind, arguments, partial):
     x = tf.random.stateless_normal((1, heads, 64, 4), (1, 2))
     mask = Counted(*arguments)
     with blocks_of((8, 8)):
-        here = attend(x, x, x, mask=mask, path="streamed")
+        here = attend(x, x, key=x, mask=mask, path="streamed")
     steps = heads if partial > 1 else 1
     assert len(asked) == 1 + partial * steps  # and once, whether it fits the square
-    there = attend(x, x, x, mask=masks.explicit(mask.dense(64, 64)), path="dense")
+    there = attend(x, x, key=x, mask=masks.explicit(mask.dense(64, 64)), path="dense")
     np.testing.assert_allclose(here, there, 1e-5, 1e-5)
 
 

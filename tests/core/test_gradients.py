@@ -40,7 +40,7 @@ def biased():
         q = tf.reshape(x, (3, 5, 3, 4))
         q = tf.transpose(q, (0, 2, 1, 3))
         mask = masks.padding([5, 3, 0])
-        return tfattn.attend(q, q, q, bias=tf.identity(bias), mask=mask, path="streamed")
+        return tfattn.attend(q, q, key=q, bias=tf.identity(bias), mask=mask, path="streamed")
 
     return call, TOKENS
 

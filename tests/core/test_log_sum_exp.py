@@ -23,7 +23,7 @@ from tests.helpers.blockwise import (
 from tests.helpers.paths import PATHS
 from tests.helpers.tensors import FLOAT64, both_ways, dtype_of, needs_float64, numpy, tf
 from tfattn import attend, masks
-from tfattn.core.paths import thresholds
+from tfattn.core.engine import sizes
 
 
 def both(function, arguments, mask, path, **options):
@@ -64,7 +64,7 @@ def test_its_gradient_equals_finite_differences(path):
         return (pooled * upstream).sum() + (sums * of_sums).sum()
 
     def ours(q, k, v, b):
-        return attend(q, v, k, mask=masks.window(4), bias=b, path=path, return_log_sum_exp=True)
+        return attend(q, v, key=k, mask=masks.window(4), bias=b, path=path, return_log_sum_exp=True)
 
     with blocks_of((4, 6)):
         _, gradients = both_ways(ours, (query, key, value, bias), (upstream, of_sums))
@@ -105,7 +105,9 @@ def test_a_query_with_nothing_to_attend_to_has_minus_infinity_and_no_gradient(pa
         upstream = np.where(empty, broken, 0.0) + np.zeros((1, 1, queries))
 
         def ours(query, key, value):
-            output, sums = attend(query, value, key, mask=rule, path=path, return_log_sum_exp=True)
+            output, sums = attend(
+                query, value, key=key, mask=rule, path=path, return_log_sum_exp=True
+            )
             return sums, output
 
         with blocks_of((4, 4)):
@@ -180,8 +182,8 @@ def test_under_xla_a_graph_of_unknown_lengths_equals_eager():
 @pytest.mark.tensorflow
 @pytest.mark.slow
 def test_a_graph_that_chooses_when_it_runs_gives_it_on_either_path(monkeypatch):
-    least = thresholds.LEAST["cpu"]._replace(pairs=100 * 100 * B * H, scores=100 * 100 * B * H)
-    monkeypatch.setitem(thresholds.LEAST, "cpu", least)
+    least = sizes.LEAST["cpu"]._replace(pairs=100 * 100 * B * H, scores=100 * 100 * B * H)
+    monkeypatch.setitem(sizes.LEAST, "cpu", least)
     spec = [tf.TensorSpec((B, H, None, D), "float16")] * 3
 
     @tf.function(input_signature=spec)
@@ -189,7 +191,7 @@ def test_a_graph_that_chooses_when_it_runs_gives_it_on_either_path(monkeypatch):
         with tf.GradientTape() as tape:
             tape.watch([query, key, value])
             output, sums = attend(
-                query, value, key, mask=masks.causal(), dropout=0.0, return_log_sum_exp=True
+                query, value, key=key, mask=masks.causal(), dropout=0.0, return_log_sum_exp=True
             )
             total = ops.sum(ops.cast(output, "float32")) + ops.sum(sums)
         return output, sums, *tape.gradient(total, [query, key, value])
@@ -199,7 +201,7 @@ def test_a_graph_that_chooses_when_it_runs_gives_it_on_either_path(monkeypatch):
         query, key, value = wide(arguments)
         found = run(*arguments)
         assert dtype_of(found[1]) == "float32"
-        expected = attend(query, value, key, mask=masks.causal(), return_log_sum_exp=True)
+        expected = attend(query, value, key=key, mask=masks.causal(), return_log_sum_exp=True)
         assert_close(found[:2], expected, 5e-3)
 
 
@@ -221,9 +223,9 @@ def test_dropout_does_not_change_it_nor_does_it_change_the_output(path):
     _, (query, key, value) = problem(19)
     options = {"mask": masks.causal(), "path": path}
     sums, dropped = (
-        attend(query, value, key, **options, return_log_sum_exp=True, dropout=rate, seed=3)
+        attend(query, value, key=key, **options, return_log_sum_exp=True, dropout=rate, seed=3)
         for rate in (0.0, 0.5)
     )
     np.testing.assert_allclose(dropped[1], sums[1], 1e-6)
     assert np.abs(dropped[0] - sums[0]).max() > 0.1
-    np.testing.assert_array_equal(sums[0], attend(query, value, key, **options))
+    np.testing.assert_array_equal(sums[0], attend(query, value, key=key, **options))

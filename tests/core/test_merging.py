@@ -30,7 +30,7 @@ def shards(path, arguments, seen, **options):
             attend(
                 query,
                 value[..., start:end, :],
-                key[..., start:end, :],
+                key=key[..., start:end, :],
                 mask=seen[..., start:end],
                 path=path,
                 return_log_sum_exp=True,
@@ -59,7 +59,7 @@ def test_four_shards_merge_to_the_oracle_and_to_the_gradients_of_one_call(path, 
 
     def whole(arguments):
         query, key, value = arguments
-        return attend(query, value, key, mask=SEEN[seen], return_log_sum_exp=True, path="dense")
+        return attend(query, value, key=key, mask=SEEN[seen], return_log_sum_exp=True, path="dense")
 
     here = found(lambda x: merge_attentions(*shards(path, x, SEEN[seen])), arguments)
     assert_close(here, found(whole, wide(arguments)), 2e-5)
@@ -108,7 +108,7 @@ def test_keeps_the_dtypes_of_its_parts(dtype):
     assert dtype_of(output) == dtype
     assert dtype_of(sums) == ("float64" if dtype == "float64" else "float32")
     query, key, value = wide(arguments)
-    whole = attend(query, value, key, mask=SEEN["some"])
+    whole = attend(query, value, key=key, mask=SEEN["some"])
     tolerance = {"float16": 4e-3, "bfloat16": 4e-2, "float64": 1e-12}[dtype]
     assert_close([output], [whole], tolerance)
 
@@ -130,7 +130,9 @@ def test_runs_in_a_graph_of_unknown_sizes():
 
 def test_a_sink_is_a_shard_whose_value_is_zero():
     _, (query, key, value) = problem(17)
-    output, sums = attend(query, value, key, mask=masks.padding([9, 0]), return_log_sum_exp=True)
+    output, sums = attend(
+        query, value, key=key, mask=masks.padding([9, 0]), return_log_sum_exp=True
+    )
     sinks = np.arange(H, dtype="float32") - 1.5
     here = tfattn.normalizers.add_sinks(output, sums, sinks)
     shard = ops.zeros_like(output), ops.zeros_like(sums) + as_tensor(sinks[:, None])

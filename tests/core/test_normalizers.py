@@ -23,7 +23,6 @@ from tests.helpers.tensors import (
     tf,
 )
 from tfattn import attend, masks, normalizers
-from tfattn.layers.attention import base
 
 EPSILON = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 2e-6, "float64": 1e-12}
 FUNCTIONS = {
@@ -131,7 +130,15 @@ def test_attention_with_them_equals_the_oracle(name, mask):
         seen = seen[:, None]
     bias = np.random.default_rng(5).normal(size=(H, T, S))[None]
     output, weights = attend(
-        query, value, key, score, (), rule, bias, normalizer=function, return_weights=True
+        query,
+        value,
+        key=key,
+        score=score,
+        parameters=(),
+        mask=rule,
+        bias=bias,
+        normalizer=function,
+        return_weights=True,
     )
     query, key, value = (numpy(x).astype("float64") for x in arguments)
     expected = oracle(reference.dot_product(query, key) + bias, seen)
@@ -143,7 +150,9 @@ def test_attention_with_them_equals_the_oracle(name, mask):
 def test_a_query_that_may_see_a_nan_becomes_nan(name):
     _, (query, key, value) = problem(7)
     key = ops.where(np.arange(S)[:, None] == 9, np.nan, key)
-    output = numpy(attend(query, value, key, mask=masks.causal(), normalizer=FUNCTIONS[name][0]))
+    output = numpy(
+        attend(query, value, key=key, mask=masks.causal(), normalizer=FUNCTIONS[name][0])
+    )
     sees = reference.causal(T, S)[:, 9]
     assert np.isnan(output[:, :, sees]).all() and np.isfinite(output[:, :, ~sees]).all()
 
@@ -157,7 +166,7 @@ def test_a_graph_of_unknown_lengths_equals_eager(name, jit):
     spec = [tf.TensorSpec((None, H, None, x.shape[-1])) for x in arguments]
 
     def run(query, key, value):
-        return attend(query, value, key, mask=masks.causal(), normalizer=FUNCTIONS[name][0])
+        return attend(query, value, key=key, mask=masks.causal(), normalizer=FUNCTIONS[name][0])
 
     compiled = tf.function(run, input_signature=spec, jit_compile=jit)
     assert_close([compiled(*arguments)], [run(*arguments)], 1e-5)
@@ -165,21 +174,22 @@ def test_a_graph_of_unknown_lengths_equals_eager(name, jit):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_long_sequences_take_the_dense_path_and_streaming_is_refused(name, monkeypatch):
-    thresholds = tfattn.core.paths.thresholds
-    monkeypatch.setitem(thresholds.LEAST, "cpu", thresholds.Least(1, 1, 1, 1, 1))
+    sizes = tfattn.core.engine.sizes
+    monkeypatch.setitem(sizes.LEAST, "cpu", sizes.Least(1, 1, 1, 1, 1))
     _, (query, key, value) = problem(7)
     options = {"normalizer": FUNCTIONS[name][0]}
     np.testing.assert_array_equal(
-        attend(query, value, key, **options), attend(query, value, key, path="dense", **options)
+        attend(query, value, key=key, **options),
+        attend(query, value, key=key, path="dense", **options),
     )
     message = (
         "attend: `path` must be 'dense' with a `normalizer`, which needs all scores of a query"
     )
     with pytest.raises(ValueError, match=message):
-        attend(query, value, key, path="streamed", **options)
+        attend(query, value, key=key, path="streamed", **options)
     message = "attend: `normalizer` must be None where `return_log_sum_exp` is wanted"
     with pytest.raises(ValueError, match=message):
-        attend(query, value, key, return_log_sum_exp=True, **options)
+        attend(query, value, key=key, return_log_sum_exp=True, **options)
 
 
 @pytest.mark.parametrize("k", [0, -1, 2.0, True, "3"])
@@ -210,7 +220,7 @@ def test_sinks_equal_the_oracle_on_both_paths(path, mask):
     if seen is not None and seen.ndim == 3:
         seen = seen[:, None]
     with blocks_of((4, 6)):
-        pooled = attend(query, value, key, mask=rule, path=path, return_log_sum_exp=True)
+        pooled = attend(query, value, key=key, mask=rule, path=path, return_log_sum_exp=True)
     output, sums = normalizers.add_sinks(*pooled, SINKS)
     query, key, value = (numpy(x).astype("float64") for x in arguments)
     weights, expected = reference.with_sinks(reference.dot_product(query, key), SINKS, seen)
@@ -234,7 +244,7 @@ def test_gradients_of_sinks_equal_finite_differences_with_rows_that_see_nothing(
         return (reference.pool(weights, value) * upstream).sum() + (sums * of_sums).sum()
 
     def ours(query, key, value, sinks):
-        pooled = attend(query, value, key, mask=seen, path=path, return_log_sum_exp=True)
+        pooled = attend(query, value, key=key, mask=seen, path=path, return_log_sum_exp=True)
         return normalizers.add_sinks(*pooled, sinks)
 
     with blocks_of((4, 6)):
@@ -257,7 +267,7 @@ def test_a_sink_of_minus_infinity_is_none_also_for_a_row_of_nothing(path, sinks)
     )
 
     def total(query, key, value, sink):
-        pooled = attend(query, value, key, bias=bias, path=path, return_log_sum_exp=True)
+        pooled = attend(query, value, key=key, bias=bias, path=path, return_log_sum_exp=True)
         output, sums = normalizers.add_sinks(*pooled, sink)
         finite = ops.where(ops.isfinite(sums), sums, 0.0)
         return ops.sum(output**2) + ops.sum(finite), (output, sums)
@@ -327,22 +337,17 @@ def test_a_layer_with_sinks_equals_the_oracle_and_its_weights_agree(dtype):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
-def test_a_layer_with_sinks_streams_and_its_gradients_agree(monkeypatch):
+def test_a_layer_with_sinks_streams_and_its_gradients_agree():
     layer = heads(tfattn.AttentionSinks("ones"))
     tokens = np.random.default_rng(1).normal(size=(B, S, 6)).astype("float32")
     layer(tokens, tokens)
 
     def found(path):
-        def chosen(**options):
-            return attend(**{**options, "path": path})
-
-        monkeypatch.setattr(base, "attend", chosen)
-
         def sines():
             output = layer(tokens, tokens, use_causal_mask=True, valid_lens=[S, 0])
             return ops.sum(ops.sin(output)), output
 
-        with blocks_of((4, 6)):
+        with blocks_of((4, 6)), tfattn.path(path):
             (_, output), gradients = both_ways(
                 sines, (), variables=layer.trainable_weights, has_aux=True
             )
@@ -372,7 +377,7 @@ def test_the_base_is_the_softmax():
 @pytest.mark.parametrize("name", ["top 1", "sparsemax"])
 def test_a_compiled_call_keeps_the_nan_of_a_query_that_sees_one(name, jit):
     def call(x):
-        return attend(x, x, x, mask=masks.causal(), normalizer=FUNCTIONS[name][0])
+        return attend(x, x, key=x, mask=masks.causal(), normalizer=FUNCTIONS[name][0])
 
     output = compiled(call, jit)(as_tensor([[[1.0], [np.nan], [1.0]]], "float32"))
     np.testing.assert_array_equal(numpy(output).ravel(), [1.0, np.nan, np.nan])

@@ -46,23 +46,9 @@ def test_lengths_as_the_fourth_argument_are_told_from_a_mask(name):
         LAYERS[name]()(QUERY, KEY, VALUE, np.array([[2], [6]]))
 
 
-@pytest.mark.parametrize("heads", [None, 3])
-@pytest.mark.parametrize("lengths", [[2, 6], [[2], [6]]], ids=["(B,)", "(B, T)"])
-def test_attend_tells_lengths_from_a_key_and_from_a_score(lengths, heads):
-    lengths, tokens = np.array(lengths), [QUERY, KEY, VALUE]
-    if heads:
-        tokens = [np.stack([x] * heads, axis=1) for x in tokens]
-    order = re.escape(ORDER.replace("valid_lens=", "mask=masks.padding(lengths)"))
-    shape = re.escape(str(lengths.shape))
-    with pytest.raises(ValueError, match=rf"attend: `key` must .*{order}\). Received: key={shape}"):
-        tfattn.attend(*tokens[:2], lengths)
-    with pytest.raises(ValueError, match=rf"attend: `score` must be a function .*{order}"):
-        tfattn.attend(*tokens, lengths)
-    query, key, value = tokens
-    pooled = tfattn.attend(
-        query=query, key=key, value=value, mask=tfattn.masks.padding(np.array([2, 6]))
-    )
-    assert pooled.shape == (*query.shape[:-1], 4)
+def test_attend_takes_a_key_by_its_name_alone():
+    with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
+        tfattn.attend(QUERY, KEY, VALUE)
 
 
 @each

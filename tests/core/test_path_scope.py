@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.helpers.blockwise import assert_close
+from tests.helpers.blockwise import assert_close, call_of
 from tests.helpers.paths import PATHS, streaming
 from tests.helpers.tensors import as_tensor, tf
-from tfattn.core.paths import choice, dense, scope
+from tfattn.core.engine import dense, dispatch, scope
 
 B, T, S, D = 2, 7, 11, 5
 DRAW = np.random.default_rng(3)
@@ -22,20 +22,19 @@ def taken(monkeypatch):
     """The paths that calls take, one after the other."""
     paths = []
     for module, name in ((dense, "dense"), (streaming(), "streamed")):
-        real = module.attend
+        real = module.run
 
         def noted(*args, real=real, name=name, **kwargs):
             paths.append(name)
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(module, "attend", noted)
+        monkeypatch.setattr(module, "run", noted)
     return paths
 
 
 def path_here(**options):
     """The path that a call takes here."""
-    query, value = map(as_tensor, (QUERY, VALUE))
-    streams = choice.streams(None, query, value, tfattn.core.scores.scaled_dot_product, **options)
+    streams = dispatch.streams(call_of(*map(as_tensor, (QUERY, VALUE)), **options))
     return {True: "streamed", False: "dense"}[streams]
 
 

@@ -150,7 +150,7 @@ def test_no_finite_bias_lifts_a_hidden_key(low, path):
     bias, mask = np.array([[*low, 0.0]], "float32"), np.array([[True, True, False]])
     expected = 2.0 if low[0] == low[1] else 1.0
     options = {"mask": mask, "bias": bias, "path": path, "return_log_sum_exp": True}
-    output, sums = attend(query, value, np.zeros((1, 3, 2), "float32"), **options)
+    output, sums = attend(query, value, key=np.zeros((1, 3, 2), "float32"), **options)
     assert numpy(output).ravel().tolist() == [expected]
     assert numpy(sums).ravel() == pytest.approx(low[0])
     if path == "dense":

@@ -32,7 +32,7 @@ from tests.helpers.blockwise import (
 )
 from tests.helpers.tensors import BACKEND, FLOAT64, as_tensor, dtype_of, numpy
 from tfattn import attend, masks
-from tfattn.core.paths import STREAMING_BACKENDS
+from tfattn.core.engine import STREAMING_BACKENDS
 
 pytestmark = pytest.mark.skipif(BACKEND not in STREAMING_BACKENDS, reason="nothing streams here")
 
@@ -84,7 +84,7 @@ def test_output_of_any_shape_equals_the_oracle(seed, row):
     }[mask]
     expected, _ = reference.attention(reference.dot_product(query, key), value, seen)
     with blocks_of(block):
-        output = attend(query, value, key, mask=rule, path="streamed")
+        output = attend(query, value, key=key, mask=rule, path="streamed")
     np.testing.assert_allclose(numpy(output), expected, 1e-4, 1e-5)
 
 
@@ -213,7 +213,7 @@ def test_the_second_use_in_one_gradient():
     def twice(path):
         def run(query):
             def once(query):
-                return attend(query, value, key, function, mask=masks.causal(), path=path)
+                return attend(query, value, key=key, score=function, mask=masks.causal(), path=path)
 
             return once(ops.concatenate([once(query), query[..., V:]], -1)) ** 2
 
@@ -225,7 +225,7 @@ def test_the_second_use_in_one_gradient():
 
 def dropped(query, key, value, rate, seed, block=(7, 6)):
     with blocks_of(block):
-        return attend(query, value, key, dropout=rate, seed=seed, path="streamed")
+        return attend(query, value, key=key, dropout=rate, seed=seed, path="streamed")
 
 
 def weights_left(query, key, *arguments):

@@ -19,7 +19,7 @@ from tests.helpers.blockwise import (
 )
 from tests.helpers.tensors import BACKEND, as_tensor, numpy
 from tfattn import attend, masks
-from tfattn.core.paths import STREAMING_BACKENDS
+from tfattn.core.engine import STREAMING_BACKENDS
 
 pytestmark = pytest.mark.skipif(BACKEND not in STREAMING_BACKENDS, reason="nothing streams here")
 
@@ -48,7 +48,15 @@ def test_what_a_query_may_not_see_changes_no_bit_of_its_output(score):
     @tensors.compiled
     def outputs(x):
         with blocks_of((8, 6)):
-            return attend(x, x, x, function, parameters, masks.causal(), path="streamed")
+            return attend(
+                x,
+                x,
+                key=x,
+                score=function,
+                parameters=parameters,
+                mask=masks.causal(),
+                path="streamed",
+            )
 
     tokens = np.random.default_rng(3).normal(size=(2, 2, 31, D)).astype("float32")
     clean = numpy(outputs(as_tensor(tokens)))
@@ -103,7 +111,7 @@ def test_the_mean_of_a_hidden_block_may_overflow(keys):
     def first_rows(value, **dropping):
         with blocks_of((4, keys)):
             rule = masks.explicit(seen)
-            return numpy(attend(query, value, key, mask=rule, path="streamed", **dropping))[
+            return numpy(attend(query, value, key=key, mask=rule, path="streamed", **dropping))[
                 :, :, :2
             ]
 

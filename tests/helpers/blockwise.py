@@ -13,6 +13,7 @@ from tests.helpers.tensors import BACKEND, as_tensor, numpy, tf
 from tfattn import attend, masks
 from tfattn.core import kernels
 from tfattn.core import scores as score_functions
+from tfattn.core.call import AttentionCall
 
 B, H, T, S, D, V = 2, 4, 13, 17, 5, 3
 
@@ -99,6 +100,11 @@ BIASES = {
     "by head and key": (1, H, 1, S),
     "by query": (B, 1, T, 1),
 }
+
+
+def call_of(query, value, key=None, **fields):
+    """The call that `attend` would make of tensors, a score and mask and bias objects."""
+    return AttentionCall(query=query, value=value, key=value if key is None else key, **fields)
 
 
 def cover(**factors):
@@ -205,7 +211,17 @@ def both_ways(
     def run(query, key, value, *rest):
         bias = rest[-1] if biased else None
         parameters = rest[:-1] if biased else rest
-        return attend(query, value, key, function, parameters, mask, bias, path=path, **options)
+        return attend(
+            query,
+            value,
+            key=key,
+            score=function,
+            parameters=parameters,
+            mask=mask,
+            bias=bias,
+            path=path,
+            **options,
+        )
 
     run = tensors.compiled(run) if BACKEND == "jax" else run
     with blocks_of(block):
@@ -224,7 +240,18 @@ def second(function, arguments, mask=None, path="streamed", block=(7, 9)):
 
     def total(*arguments):
         def output(query, key, value, *parameters):
-            return attend(query, value, key, function, parameters, mask, path=path) ** 3
+            return (
+                attend(
+                    query,
+                    value,
+                    key=key,
+                    score=function,
+                    parameters=parameters,
+                    mask=mask,
+                    path=path,
+                )
+                ** 3
+            )
 
         with blocks_of(block):
             _, gradients = tensors.both_ways(output, arguments)

@@ -34,15 +34,15 @@ def blocks_of(block):
     the measured ones.
     """
     module = streaming()
-    by_block = functools.partial(module.attend, block=block)
-    with unittest.mock.patch.object(module, "attend", by_block):
+    by_block = functools.partial(module.run, block=block)
+    with unittest.mock.patch.object(module, "run", by_block):
         yield
 
 
 def streaming():
-    """The module whose `attend` streams on this backend."""
+    """The module whose `run` streams on this backend."""
     if BACKEND == "tensorflow":
-        from tfattn.core.paths.blockwise import attend as module
+        from tfattn.core.engine.tensorflow import run as module
     else:
-        from tfattn.core.paths import checkpointed as module
+        from tfattn.core.engine import scan as module
     return module

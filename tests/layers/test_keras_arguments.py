@@ -15,7 +15,7 @@ import tfattn
 from tests import reference
 from tests.helpers.tensors import BACKEND, both_ways, numpy
 from tests.layers.test_multi_head import assert_same, draw, pair
-from tfattn.core.paths import choice
+from tfattn.core.engine import dispatch
 
 B, T, S = 2, 3, 7
 SIZES = {"num_heads": 2, "key_dim": 5, "value_dim": 3}
@@ -252,13 +252,13 @@ def test_a_gate_equals_keras(options):
 @pytest.fixture
 def taken(monkeypatch):
     """What `tfattn.attend` answered to the question of the path, call by call."""
-    answers, ask = [], choice.streams
+    answers, ask = [], dispatch.streams
 
     def noted(*args):
         answers.append(ask(*args))
         return answers[-1]
 
-    monkeypatch.setattr(choice, "streams", noted)
+    monkeypatch.setattr(dispatch, "streams", noted)
     return answers
 
 
@@ -303,7 +303,7 @@ def test_flash_attention_says_where_it_cannot_stream(monkeypatch):
     ):
         layer(TOKENS, TOKENS, return_attention_scores=True)
     layer(TOKENS, TOKENS)
-    monkeypatch.setattr("tfattn.core.paths.STREAMING_BACKENDS", ())
+    monkeypatch.setattr("tfattn.core.engine.STREAMING_BACKENDS", ())
     with pytest.raises(
         ValueError, match="`flash_attention` must be None or False with the backend"
     ):

@@ -154,7 +154,7 @@ def test_weighted_means_of_batched_products():
     output = tfattn.attend(
         np.zeros((2, 1, 3), "float32"),
         np.arange(20, dtype="float32").reshape(2, 10, 1),
-        np.ones((2, 10, 3), "float32"),
+        key=np.ones((2, 10, 3), "float32"),
     )
     np.testing.assert_allclose(output[:, 0, 0], [4.5, 14.5], rtol=1e-6)
 

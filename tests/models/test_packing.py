@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import tfattn
 from tests import reference
 from tests.helpers.blockwise import blocks_of
 from tests.helpers.paths import PATHS
@@ -18,10 +19,8 @@ from tfattn import (
     RotaryPositions,
     SinusoidalPositionalEncoding,
     TransformerEncoderBlock,
-    attend,
     masks,
 )
-from tfattn.layers.attention import base
 
 LENGTHS, WIDTH = ((5, 3, 7), (2, 11, 0)), 6  # two rows of documents, the second ends with padding
 T = sum(LENGTHS[0])
@@ -57,13 +56,9 @@ POSITIONS = {
 
 
 @pytest.fixture(params=PATHS)
-def path(request, monkeypatch):
-    def on_path(*args, return_weights=False, path=None, **options):
-        with blocks_of((4, 6)):
-            return attend(*args, return_weights=return_weights, path=request.param, **options)
-
-    monkeypatch.setattr(base, "attend", on_path)
-    return request.param
+def path(request):
+    with blocks_of((4, 6)), tfattn.path(request.param):
+        yield request.param
 
 
 @pytest.mark.slow

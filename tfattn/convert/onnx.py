@@ -9,7 +9,7 @@ from keras import ops
 
 from tfattn import _checks, _optional
 from tfattn.convert import folders, weights
-from tfattn.core.paths import scope
+from tfattn.core.engine import scope
 from tfattn.models.transformer import Transformer
 
 __all__ = ["to_onnx"]

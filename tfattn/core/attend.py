@@ -1,28 +1,27 @@
 """The function that every attention layer calls: scores, mask, softmax, pooling."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from tfattn import _checks, _gradients
+from tfattn import _checks
 from tfattn.core import biases, softmax, symbolic
+from tfattn.core.call import AttentionCall
+from tfattn.core.engine import dispatch, scope
 from tfattn.core.floats import given_floats
 from tfattn.core.guard import zero_hidden
 from tfattn.core.masks import hooks
-from tfattn.core.paths import checkpointed, choice, dense, fused
 from tfattn.core.scores import facts_of, scaled_dot_product
 
 __all__ = ["attend"]
-
-_ORDER = "the order is query, value, key; lengths are passed as `mask=masks.padding(lengths)`"
 
 
 def attend(
     query: Any,
     value: Any,
+    *,
     key: Any = None,
     score: Callable[..., Any] = scaled_dot_product,
     parameters: Sequence[Any] = (),
@@ -39,9 +38,6 @@ def attend(
 
         weights = softmax(score(query, key, *parameters) + bias)       over the allowed keys
         output  = weights · value
-
-    The order of arguments is `(query, value, key)`, as in Keras; many books write query, key,
-    value. Pass them by name.
 
     A query that may attend to no key gets weights and an output of exactly 0. Hidden keys and
     values reach no output, even if they are NaN or infinite. Under a mask, a query that may see a
@@ -104,8 +100,7 @@ def attend(
     Source: Nadaraya 1964; Watson 1964; Vaswani et al. 2017, arXiv:1706.03762, equation 1.
     """
     if not callable(score):
-        hint = f" ({_ORDER})" if hasattr(score, "shape") else ""
-        _checks.fail("attend", "score", f"be a function of query and key{hint}", score)
+        _checks.fail("attend", "score", "be a function of query and key", score)
     if not isinstance(parameters, list | tuple):
         _checks.fail("attend", "parameters", "be a sequence of tensors", parameters)
     for tensor in parameters:
@@ -131,44 +126,22 @@ def attend(
     if normalizer is not None and return_log_sum_exp:
         expected = "be None where `return_log_sum_exp` is wanted, which is the softmax's"
         _checks.fail("attend", "normalizer", expected, normalizer)
-    plain = bias is None and not (dropout or return_log_sum_exp)
-    streams = choice.streams(
-        path,
-        query,
-        key,
-        score,
-        return_weights,
-        normalizer,
-        lambda: plain and fused.takes(query, value, key, score, mask),
+    call = AttentionCall(
+        query=query,
+        value=value,
+        key=key,
+        score=score,
+        parameters=parameters,
+        mask=mask,
+        bias=bias,
+        dropout=dropout,
+        seed=seed,
+        return_weights=return_weights,
+        path=scope.checked("attend", path),
+        return_log_sum_exp=return_log_sum_exp,
+        normalizer=normalizer,
     )
-    arguments = (query, value, key, score, parameters, mask, bias)
-    if streams is not False and keras.backend.backend() == "tensorflow":
-        learned = () if bias is None else bias.parameters()
-        if _gradients.is_pushed_through_graph((query, value, key, *parameters, *learned)):
-            if path == "streamed":
-                expected = "be 'dense' for a `tf.autodiff.ForwardAccumulator` inside of a graph"
-                _checks.fail("attend", "path", expected, path)
-            streams = False
-    if streams is False:
-        drop = None
-        if dropout:
-            drop = functools.partial(keras.random.dropout, rate=dropout, seed=seed)
-        return dense.attend(*arguments, drop, return_weights, return_log_sum_exp, normalizer)
-    wanted = {"return_log_sum_exp": return_log_sum_exp}
-    if keras.backend.backend() != "tensorflow":
-        return checkpointed.attend(*arguments, dropout, seed, **wanted)
-    from tfattn.core.paths.blockwise import attend as blockwise
-
-    # Drawn once, before the choice: a generator that each branch moved on would be left with the
-    # state of one of them.
-    dropout = blockwise.drawn(dropout, seed)
-    if streams is True:
-        return blockwise.attend(*arguments, dropout, **wanted)
-    return blockwise.choose(
-        streams,
-        lambda: dense.attend(*arguments, dropout and dropout.drop, **wanted),
-        lambda: blockwise.attend(*arguments, dropout, shared=True, **wanted),
-    )
+    return dispatch.run(call)
 
 
 def _operands(query, value, key, score):
@@ -179,8 +152,7 @@ def _operands(query, value, key, score):
     rank = len(_checks.rank("attend", "query", query.shape, (3, 4), letters))
     letters = "(B, S, D)" if rank == 3 else "(B, G, S, D)"
     for name, x in (("key", key), ("value", value)):
-        hint = f" ({_ORDER})" if name == "key" and len(x.shape) in (1, 2) else ""
-        _checks.rank("attend", name, x.shape, (rank,), letters + hint)
+        _checks.rank("attend", name, x.shape, (rank,), letters)
         symbolic.check_batch("attend", name, x.shape, "query", query.shape)
     for name, x in (("query", query), ("key", key)):
         _checks.has_width("attend", name, x.shape)

@@ -8,8 +8,8 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
+from tfattn.core.engine import scope
 from tfattn.core.floats import given_tensor
-from tfattn.core.paths import scope
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.quantization import QuantizedParts
 

@@ -13,9 +13,9 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import kernels, masks, scores
 from tfattn.core.attend import attend
+from tfattn.core.engine import scope
 from tfattn.core.floats import given_floats
 from tfattn.core.masks import Mask
-from tfattn.core.paths import scope
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
 from tfattn.layers.attention.scores import checked_smoothing
 from tfattn.smoothing import KernelRegression, LeaveOneOut, arrays

@@ -8,8 +8,9 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import biases, masks, pairs, softmax, symbolic
-from tfattn.core.attend import attend
 from tfattn.core.biases import Bias
+from tfattn.core.call import AttentionCall
+from tfattn.core.engine import dispatch
 from tfattn.core.floats import floating, given_tensor
 from tfattn.core.guard import put_back, set_aside, zero_broken_padding, zero_hidden
 from tfattn.core.masks import Mask, hooks
@@ -83,67 +84,44 @@ class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
         # Without dropout there is no generator: its state would be in every saved file.
         self.seed_generator = keras.random.SeedGenerator(seed) if self.dropout else None
 
-    def pool(
-        self,
-        query: Tensor,
-        value: Tensor,
-        key: Tensor,
-        mask: Mask | None,
-        bias: Bias | None,
-        dropout: float,
-        return_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """The computation of this layer, without checks: projects, and calls `attend`.
+    def pool(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        """The computation of this layer, without checks: projects, and calls `run`.
 
         Args:
-            query, value, key: float, rank 3.   mask: a mask object, or None.
-            bias: a bias object, or None.   dropout: the rate of this call, 0 at inference.
-            return_weights: whether weights are wanted.
+            call: query, value and key of rank 3 as the layer got them, the mask and bias of the
+                call, its rate of dropout, and whether weights are wanted.
         Returns:
             (output, weights); weights are None where they are not wanted.
         """
         raise NotImplementedError
 
-    def attend(
-        self,
-        query: Tensor,
-        value: Tensor,
-        key: Tensor,
-        score: Score,
-        mask: Mask | None,
-        bias: Bias | None,
-        dropout: float,
-        return_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        """`tfattn.attend` with a score layer: (output, weights), weights None where not wanted."""
-        kind, kept = type(score), None
+    def run(self, call: AttentionCall, score: Score) -> tuple[Tensor, Tensor | None]:
+        """Attention with a score layer: (output, weights), weights None where not wanted."""
+        kind, key, kept = type(score), call.key, None
         plain = kind.prepare is Score.prepare and kind.prepare_key is Score.prepare_key
-        if mask is not None and not plain:
+        if call.mask is not None and not plain:
             key, kept = set_aside(key)
-        query, key = score.prepare(query, key)
+        query, key = score.prepare(call.query, key)
         if kept is not None:
             (key,) = put_back(kept, key)
         scales = self.normalizer is not None and self.normalizer.scales_rows
-        found = attend(
-            query=query,
-            value=value,
-            key=key,
-            score=score.pairwise,
-            parameters=score.parameters(),
-            mask=mask,
-            bias=bias,
-            dropout=dropout,
-            seed=self.seed_generator,
-            return_weights=return_weights,
-            path=None if return_weights else self.engine_path,
-            return_log_sum_exp=scales,
-            normalizer=None if self.normalizer is None else self.normalizer.function,
+        found = dispatch.run(
+            call.replace(
+                query=query,
+                key=key,
+                score=score.pairwise,
+                parameters=score.parameters(),
+                seed=self.seed_generator,
+                path=None if call.return_weights else self.engine_path,
+                return_log_sum_exp=scales,
+                normalizer=None if self.normalizer is None else self.normalizer.function,
+            )
         )
-        output, *weights = found if return_weights or scales else (found,)
+        output, *weights = found if call.return_weights or scales else (found,)
         if scales:
             scale = ops.expand_dims(self.normalizer.row_scale(weights.pop()), -1)
             output, *weights = [x * ops.cast(scale, x.dtype) for x in (output, *weights)]
-        return output, weights[0] if return_weights else None
+        return output, weights[0] if call.return_weights else None
 
     def call(
         self,
@@ -180,9 +158,18 @@ class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
                 value = zero_hidden(value, seen)
                 key = value if same else zero_hidden(key, seen)
         return_weights = return_attention_scores or recording.active()
-        # In this order: under `keras.RematScope` JAX has tensors for flags.
-        dropout = self.dropout if self.dropout and training else 0.0
-        output, weights = self.pool(query, value, key, mask, bias, dropout, return_weights)
+        output, weights = self.pool(
+            AttentionCall(
+                query=query,
+                value=value,
+                key=key,
+                mask=mask,
+                bias=bias,
+                # In this order: under `keras.RematScope` JAX has tensors for flags.
+                dropout=self.dropout if self.dropout and training else 0.0,
+                return_weights=return_weights,
+            )
+        )
         if query_mask is not None:
             output = self._carry((output, query_mask))
         if return_weights:

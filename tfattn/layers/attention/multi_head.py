@@ -8,8 +8,9 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import masks, paths
+from tfattn.core import biases, engine, masks
 from tfattn.core.biases import Bias
+from tfattn.core.call import AttentionCall
 from tfattn.core.guard import put_back, set_aside
 from tfattn.core.masks import Grid, Mask
 from tfattn.layers.attention import recording
@@ -357,7 +358,7 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
         if self.normalizer is not None and self.normalizer.function is not None:
             expected = "be None or False: this `normalizer` needs all scores of a query at once"
         backend = keras.backend.backend()
-        if backend not in paths.STREAMING_BACKENDS:
+        if backend not in engine.STREAMING_BACKENDS:
             expected = f"be None or False with the backend {backend}, which has no streamed path"
         if expected is not None:
             _checks.fail(type(self).__name__, "flash_attention", expected, self.flash_attention)
@@ -368,22 +369,13 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
     def _window(self) -> Mask | None:
         return None if self.sliding_window is None else masks.window(self.sliding_window)
 
-    def pool(
-        self,
-        query: Tensor,
-        value: Tensor,
-        key: Tensor,
-        mask: Mask | None,
-        bias: Bias | None,
-        dropout: float,
-        return_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        if mask is None:
-            keys, values = self.project_keys(value, key)
+    def pool(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        if call.mask is None:
+            keys, values = self.project_keys(call.value, call.key)
         else:
-            value, key, kept = set_aside(value, key)
+            value, key, kept = set_aside(call.value, call.key)
             keys, values = put_back(kept, *self.project_keys(value, key))
-        return self._attend_heads(query, keys, values, mask, bias, dropout, return_weights)
+        return self._attend_heads(call.replace(key=keys, value=values))
 
     def project_keys(
         self, value: Tensor, key: Tensor | None = None, start: int | Tensor = 0
@@ -432,24 +424,25 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
         if window is not None and start is not None:
             # The engine lines queries up at the end; these stand elsewhere.
             window = window.on(Grid.whole(ops.shape(query)[1], ops.shape(keys)[2], offset=start))
-        mask = masks.every(mask, window)
-        return self._attend_heads(query, keys, values, mask, bias, dropout, return_weights, start)
+        call = AttentionCall(
+            query=query,
+            value=values,
+            key=keys,
+            mask=masks.every(mask, window),
+            bias=bias,
+            dropout=dropout,
+            return_weights=return_weights,
+        )
+        return self._attend_heads(call, start)
 
     def _attend_heads(
-        self,
-        query: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        mask: Tensor | Mask | None,
-        bias: Tensor | Bias | None,
-        dropout: float,
-        return_weights: bool,
-        start: int | Tensor | None = None,
+        self, call: AttentionCall, start: int | Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """`attend_projected`, with the window in the mask."""
+        """The rest of a call whose keys and values are in heads, and its window in the mask."""
+        query, bias = call.query, call.bias
         gate = None if self.gate_dense is None else self.gate_dense(query)  # (B, T, H, V)
         query = _heads_first(self.query_dense(query))  # (B, H, T, P)
-        num_queries, num_keys = ops.shape(query)[2], ops.shape(keys)[2]
+        num_queries, num_keys = ops.shape(query)[2], ops.shape(call.key)[2]
         if self.positions is not None:
             first = num_keys - num_queries if start is None else start
             query = self.positions.turn(query, first)
@@ -459,9 +452,9 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
         if start is not None and isinstance(bias, Bias):
             # The engine lines queries up at the end; these stand elsewhere.
             bias = bias.on(Grid.whole(num_queries, num_keys, offset=start), *bias.parameters())
-        output, weights = self.attend(
-            query, values, keys, self.score, mask, bias, dropout, return_weights
-        )
+        if bias is not None and not isinstance(bias, Bias):
+            bias = biases.explicit(bias)
+        output, weights = self.run(call.replace(query=query, bias=bias), self.score)
         output = ops.swapaxes(output, 1, 2)  # (B, T, H, V)
         return self.output_dense(output if gate is None else output * gate), weights
 

@@ -9,8 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.core import kernels, masks
-from tfattn.core.biases import Bias
-from tfattn.core.masks import Mask
+from tfattn.core.call import AttentionCall
 from tfattn.layers.attention.scores import KernelScore, checked_smoothing
 from tfattn.layers.attention.single_head import NamedAttention
 
@@ -94,22 +93,15 @@ class NadarayaWatson(NamedAttention):
         """The present bandwidth, after any training: a scalar, or `(D,)`."""
         return self.score.current_bandwidth()
 
-    def pool(
-        self,
-        query: Tensor,
-        value: Tensor,
-        key: Tensor,
-        mask: Mask | None,
-        bias: Bias | None,
-        dropout: float,
-        return_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
+    def pool(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        mask = call.mask
         if self.leave_one_out:
-            _checks.same_size("NadarayaWatson", "query", query.shape[1], "key", key.shape[1])
+            queries, keys = call.query.shape[1], call.key.shape[1]
+            _checks.same_size("NadarayaWatson", "query", queries, "key", keys)
             # The window of one token is the diagonal.
             mask = masks.every(mask, ~masks.window(1))
-        value = ops.cast(value, self.compute_dtype)
-        return super().pool(query, value, key, mask, bias, dropout, return_weights)
+        value = ops.cast(call.value, self.compute_dtype)
+        return super().pool(call.replace(value=value, mask=mask))
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -6,8 +6,7 @@ import keras
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core.biases import Bias
-from tfattn.core.masks import Mask
+from tfattn.core.call import AttentionCall
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.scores import AdditiveScore, BilinearScore, DotProductScore, Score
@@ -85,17 +84,8 @@ class Attention(AttentionLayer):
         scores_shape = self.score_shape(query_shape, key_shape)
         self.build_part("normalizer", scores_shape)
 
-    def pool(
-        self,
-        query: Tensor,
-        value: Tensor,
-        key: Tensor,
-        mask: Mask | None,
-        bias: Bias | None,
-        dropout: float,
-        return_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        return self.attend(query, value, key, self.score, mask, bias, dropout, return_weights)
+    def pool(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
+        return self.run(call, self.score)
 
     def get_config(self) -> dict[str, Any]:
         parts = {"score": serialized(self.score), "normalizer": serialized(self.normalizer)}

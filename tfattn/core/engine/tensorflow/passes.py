@@ -20,15 +20,15 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfattn.core import pairs
+from tfattn.core.engine import sizes
+from tfattn.core.engine.tensorflow.block_bias import BlockBias
+from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
+from tfattn.core.engine.tensorflow.block_scores import BlockScore, append_ones, append_shift
+from tfattn.core.engine.tensorflow.loops import Size, add, loop, zeros
+from tfattn.core.engine.tensorflow.online_softmax import HIDDEN, OnlineSoftmax, log_of_sums
+from tfattn.core.engine.tensorflow.tiling import Tiling
+from tfattn.core.engine.tensorflow.visible_keys import VisibleKeys
 from tfattn.core.masks import Mask
-from tfattn.core.paths import thresholds
-from tfattn.core.paths.blockwise.block_bias import BlockBias
-from tfattn.core.paths.blockwise.block_dropout import BlockDropout
-from tfattn.core.paths.blockwise.block_scores import BlockScore, append_ones, append_shift
-from tfattn.core.paths.blockwise.loops import Size, add, loop, zeros
-from tfattn.core.paths.blockwise.online_softmax import HIDDEN, OnlineSoftmax, log_of_sums
-from tfattn.core.paths.blockwise.tiling import Tiling
-from tfattn.core.paths.blockwise.visible_keys import VisibleKeys
 
 __all__ = ["BlockwisePasses"]
 
@@ -75,7 +75,7 @@ class BlockwisePasses:
 
         shapes = [[*operands[0].shape[1:-1], value.shape[-1]], None, None]
         arrays = [tf.TensorArray(query.dtype, steps, element_shape=shape) for shape in shapes]
-        arrays = loop(0, steps, over_steps, *arrays, at_once=thresholds.STEPS_AT_ONCE)
+        arrays = loop(0, steps, over_steps, *arrays, at_once=sizes.STEPS_AT_ONCE)
         output, *softmax = [array.stack() for array in arrays]
         sums = None
         if self.log_sum_exp:
@@ -122,7 +122,7 @@ class BlockwisePasses:
         shapes = [[*queries.shape[1:-1], width] for width in (values.shape[-1], 1, 1)]
         arrays = [tf.TensorArray(queries.dtype, blocks, element_shape=shape) for shape in shapes]
         # Blocks of queries take the place of steps where there is one step alone.
-        at_once = thresholds.STEPS_AT_ONCE if isinstance(steps, int) and steps == 1 else 1
+        at_once = sizes.STEPS_AT_ONCE if isinstance(steps, int) and steps == 1 else 1
         return [array.stack() for array in loop(0, blocks, over_queries, *arrays, at_once=at_once)]
 
     def backward(
@@ -165,7 +165,7 @@ class BlockwisePasses:
             *arrays,
             grad_bias,
             grad_parameters,
-            at_once=thresholds.STEPS_AT_ONCE,
+            at_once=sizes.STEPS_AT_ONCE,
         )
         found = [
             tiling.merge_steps(x.stack(), like)

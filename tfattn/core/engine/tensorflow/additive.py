@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import devices, thresholds
-from tfattn.core.paths.blockwise.block_scores import AnyScore
-from tfattn.core.paths.blockwise.loops import size
-from tfattn.core.paths.blockwise.tiling import Tiling
+from tfattn.core.engine import devices, sizes
+from tfattn.core.engine.tensorflow.block_scores import AnyScore
+from tfattn.core.engine.tensorflow.loops import size
+from tfattn.core.engine.tensorflow.tiling import Tiling
 
 __all__ = ["Additive"]
 
@@ -33,7 +33,7 @@ class Additive(AnyScore):
     def __init__(self):
         super().__init__(score_functions.additive, rank=4)
 
-    def block_numbers(self, bounds: thresholds.Blocks) -> int:
+    def block_numbers(self, bounds: sizes.Blocks) -> int:
         return bounds.compiled_numbers
 
     def scores(
@@ -117,8 +117,8 @@ def _sigmoid_of_exponentials(left: tf.Tensor, right: tf.Tensor):
 
 
 def _scores_by_strips(sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weight: tf.Tensor):
-    count = _cores() if devices.kind(left) == "cpu" else thresholds.ADDITIVE_STRIPS
-    strips = _strips(left, min(thresholds.ADDITIVE_STRIPS, count))
+    count = _cores() if devices.kind(left) == "cpu" else sizes.ADDITIVE_STRIPS
+    strips = _strips(left, min(sizes.ADDITIVE_STRIPS, count))
     return tf.concat([_compiled_scores(sigmoid, strip, right, weight) for strip in strips], 1)
 
 
@@ -127,8 +127,8 @@ def _vjp_by_strips(
 ):
     grad_left, grad_right, grad_weight = [], [], []
     for strip, grad_strip in zip(
-        _strips(left, thresholds.ADDITIVE_STRIPS),
-        _strips(gradient, thresholds.ADDITIVE_STRIPS),
+        _strips(left, sizes.ADDITIVE_STRIPS),
+        _strips(gradient, sizes.ADDITIVE_STRIPS),
         strict=True,
     ):
         arguments = (sigmoid, strip, right, weight, grad_strip)

@@ -1,20 +1,21 @@
-"""A call of the blockwise path as its tensors and the rest.
+"""A call as its tensors and the rest.
 
 A tensor that hangs on a mask or a dropout is an argument like the operands then: functions that are
 traced once can be called with another one, and a gradient finds it in any graph. Those of a mask of
 one's own stay where they are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfattn.core import trees
 from tfattn.core.biases import Bias
+from tfattn.core.call import AttentionCall
+from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
+from tfattn.core.engine.tensorflow.loops import Block
 from tfattn.core.masks import Mask
-from tfattn.core.paths.blockwise.block_dropout import BlockDropout
-from tfattn.core.paths.blockwise.loops import Block
 from tfattn.core.scores import facts_of
 
 __all__ = ["Call", "CallSpec"]
@@ -50,28 +51,37 @@ class CallSpec(NamedTuple):
     @classmethod
     def of(
         cls,
-        operands,
-        score: Callable[..., tf.Tensor],
-        parameters: Sequence[tf.Tensor],
-        mask: Mask | None,
-        bias: Bias | None,
+        call: AttentionCall,
         dropout: BlockDropout | None,
         rank: int,
         block: Block,
-        by_head,
-        log_sum_exp: bool = False,
+        by_head: bool,
     ):
-        """The spec, and the tensors: those that have gradients, then those of mask and dropout."""
-        bias_parameters = () if bias is None else bias.parameters()
-        bias_arrays, bias = trees.flatten(bias)
-        mask_arrays, mask = trees.flatten(mask)
-        tensors = [*operands, *bias_parameters, *parameters, *bias_arrays, *mask_arrays]
-        tensors = [tf.convert_to_tensor(x) for x in tensors]
+        """The spec, and the tensors: those that have gradients, then those of mask and dropout.
+
+        Args:
+            rank: of the operands as they were given; those of `call` have heads.
+        """
+        bias_parameters = () if call.bias is None else call.bias.parameters()
+        bias_arrays, bias = trees.flatten(call.bias)
+        mask_arrays, mask = trees.flatten(call.mask)
+        differentiable = [call.query, call.key, call.value, *bias_parameters, *call.parameters]
+        tensors = [tf.convert_to_tensor(x) for x in (*differentiable, *bias_arrays, *mask_arrays)]
         if dropout is not None:
             tensors.append(dropout.key)
-        rate = None if dropout is None else dropout.rate
-        counts = len(parameters), bias, len(bias_parameters)
-        return cls(score, rank, block, by_head, *counts, mask, rate, log_sum_exp), tensors
+        spec = cls(
+            score=call.score,
+            rank=rank,
+            block=block,
+            by_head=by_head,
+            num_parameters=len(call.parameters),
+            bias=bias,
+            num_bias_parameters=len(bias_parameters),
+            mask=mask,
+            rate=None if dropout is None else dropout.rate,
+            log_sum_exp=call.return_log_sum_exp,
+        )
+        return spec, tensors
 
     @property
     def num_outputs(self):

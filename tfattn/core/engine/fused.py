@@ -4,7 +4,7 @@
 Neither holds the T × S scores, forward or backward. Both know dot products, and of masks here the
 causal one of as many queries as keys: a mask as an array would be as large as the scores. cuDNN has
 padding and windows too, and PyTorch's FlexAttention any rule, but on a GPU alone: what is taken
-here stays what a CPU can test. Other calls go by `checkpointed`, and so do second derivatives on
+here stays what a CPU can test. Other calls go by `scan`, and so do second derivatives on
 PyTorch, whose kernel has none. cuDNN's has none either, and says so.
 """
 
@@ -15,26 +15,28 @@ from typing import Any
 import keras
 
 from tfattn._types import Tensor
+from tfattn.core.call import AttentionCall
+from tfattn.core.engine import devices
 from tfattn.core.masks import Mask, causal
-from tfattn.core.paths import devices
 from tfattn.core.scores import facts_of
 
-__all__ = ["attend", "takes"]
+__all__ = ["run", "takes"]
 
 
-def takes(query: Tensor, value: Tensor, key: Tensor, score: Callable, mask: Mask | None) -> bool:
-    """Whether the backend has a kernel for these operands. Whoever asks wants no bias, no dropout
-    and no sums.
-    """
+def takes(call: AttentionCall) -> bool:
+    """Whether the backend has a kernel for a call."""
+    query, value, key, mask = call.query, call.value, call.key, call.mask
+    if call.bias is not None or call.dropout or call.return_log_sum_exp or call.rank != 4:
+        return False
     plain = mask is None or (type(mask) is causal and query.shape[-2] == key.shape[-2])
-    if not (plain and facts_of(score).is_product and len(query.shape) == 4):
+    if not (plain and facts_of(call.score).is_product):
         return False
     # Without them PyTorch falls back to a program that holds the scores, and cuDNN refuses.
     alike = query.shape[-1] == value.shape[-1] and query.dtype == key.dtype == value.dtype
     return alike and _KERNELS.get(keras.backend.backend(), _no_kernel)(query, value, key, mask)
 
 
-def attend(
+def run(
     query: Tensor,
     value: Tensor,
     key: Tensor,

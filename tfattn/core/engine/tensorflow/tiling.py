@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfattn.core import masks
+from tfattn.core.engine import devices, sizes
+from tfattn.core.engine.tensorflow.loops import Block, Size, ceil, same, size
 from tfattn.core.masks import Mask, hooks
-from tfattn.core.paths import devices, thresholds
-from tfattn.core.paths.blockwise.loops import Block, Size, ceil, same, size
 
 __all__ = ["Tiling", "is_narrow"]
 
@@ -56,12 +56,12 @@ class Tiling(NamedTuple):
         """
         batch, heads, queries = (size(query, axis) for axis in range(3))
         groups, keys = size(key, 1), size(key, 2)
-        repeats, bounds = heads // groups, devices.chosen(thresholds.BLOCKS, query)
+        repeats, bounds = heads // groups, devices.chosen(sizes.BLOCKS, query)
         if heads_independent:
-            narrow = is_narrow(mask, queries, keys, thresholds.NARROW_KEYS)
-            columns = thresholds.NARROW_BLOCK_KEYS if narrow else bounds.keys
+            narrow = is_narrow(mask, queries, keys, sizes.NARROW_KEYS)
+            columns = sizes.NARROW_BLOCK_KEYS if narrow else bounds.keys
             rows = min(columns, bounds.scores // (columns * repeats))
-            rows = _power_of_2(max(thresholds.MIN_BLOCK_QUERIES, rows))
+            rows = _power_of_2(max(sizes.MIN_BLOCK_QUERIES, rows))
             most = block or (rows, columns)
             rows, columns = _even(queries, most[0]), _even(keys, most[1])
             # Several heads where one alone is less than a block.
@@ -79,7 +79,7 @@ class Tiling(NamedTuple):
             if isinstance(batch, int):  # two steps at least
                 chunk = _divisor(batch, min(bounds.matrices // heads, batch // 2))
             numbers = score.block_numbers(bounds) // (2 * chunk * heads * score.work(query))
-            rows = _power_of_2(max(thresholds.MIN_BLOCK_QUERIES, min(bounds.keys, isqrt(numbers))))
+            rows = _power_of_2(max(sizes.MIN_BLOCK_QUERIES, min(bounds.keys, isqrt(numbers))))
             columns = rows if is_narrow(mask, queries, keys, 4 * rows) else 2 * rows
             rows, columns = block or (rows, columns)
             rows, columns = _even(queries, rows), _even(keys, columns)

@@ -16,15 +16,16 @@ from tests.helpers.blockwise import (
     V,
     assert_close,
     both_ways,
+    call_of,
     mask_of,
     problem,
     second,
 )
 from tfattn import MaskedCrossentropy, TransformerDecoder, attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import choice, dense, thresholds
-from tfattn.core.paths.blockwise import attend as blockwise
-from tfattn.core.paths.blockwise import block_scores, differentiation
+from tfattn.core.engine import dense, dispatch, sizes
+from tfattn.core.engine.tensorflow import block_scores, differentiation
+from tfattn.core.engine.tensorflow import run as streamed
 
 pytestmark = pytest.mark.tensorflow
 
@@ -49,7 +50,7 @@ def test_attend_chooses_its_path_by_size():
             keras.KerasTensor((batch, heads, queries, width)),
             keras.KerasTensor((batch, heads, keys, width)),
         )
-        is_long = choice._is_long(query, key, score, thresholds.LEAST["cpu"])
+        is_long = dispatch._is_long(call_of(query, key, score=score), sizes.LEAST["cpu"])
         return "streamed" if is_long else "dense"
 
     assert path(1, 8, 4096, 4096) == "streamed"
@@ -65,9 +66,9 @@ def test_attend_chooses_its_path_by_size():
 
 @pytest.mark.slow
 def test_a_graph_of_unknown_lengths_chooses_when_it_runs(monkeypatch):
-    few = thresholds.LEAST["cpu"]._replace(wide_numbers=2**18)
-    monkeypatch.setitem(thresholds.LEAST, "cpu", few)
-    monkeypatch.setitem(thresholds.BLOCKS, "cpu", thresholds.BLOCKS["cpu"]._replace(keys=64))
+    few = sizes.LEAST["cpu"]._replace(wide_numbers=2**18)
+    monkeypatch.setitem(sizes.LEAST, "cpu", few)
+    monkeypatch.setitem(sizes.BLOCKS, "cpu", sizes.BLOCKS["cpu"]._replace(keys=64))
     blocks = []
 
     def score(query, key):
@@ -89,7 +90,7 @@ def test_a_graph_of_unknown_lengths_chooses_when_it_runs(monkeypatch):
         assert_close(here, run(*operands, path="dense"))
 
 
-STREAMED, DENSE = (blockwise, "attend"), (dense, "attend")
+STREAMED, DENSE = (streamed, "run"), (dense, "run")
 
 
 # Under XLA the streamed side alone: the dense one is what XLA has for any layer.
@@ -120,17 +121,17 @@ def test_both_sides_of_a_choice_equal_the_dense_path(score, mask, bias, sides, j
     for side in sides:
         with monkeypatch.context() as patch:
             least = T if side is STREAMED else T + 1
-            is_long = lambda query, *_, least=least: tf.shape(query)[2] >= least  # noqa: E731
-            patch.setattr(choice, "_is_long", is_long)
+            is_long = lambda call, _, least=least: tf.shape(call.query)[2] >= least  # noqa: E731
+            patch.setattr(dispatch, "_is_long", is_long)
             other = DENSE if side is STREAMED else STREAMED
-            patch.setattr(*other, lambda query, *_, **__: 7.0 * query[..., :V])
+            patch.setattr(*other, lambda call, *_, **__: 7.0 * call.query[..., :V])
             graph = tf.function(both, input_signature=signature, jit_compile=jit)
             assert_close(graph(arguments, arrays), wanted)
 
 
 @pytest.mark.nightly  # TensorFlow builds this graph in more than a minute
 def test_a_choice_can_be_differentiated_twice(monkeypatch, made):
-    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[1] > 8)
+    monkeypatch.setattr(dispatch, "_is_long", lambda call, _: tf.shape(call.query)[1] > 8)
     function, arguments = problem(71, heads=(1, 1))
     arguments = [x[:, 0] for x in arguments]
 
@@ -147,13 +148,13 @@ def test_a_choice_can_be_differentiated_twice(monkeypatch, made):
 
 @pytest.mark.slow
 def test_a_choice_that_was_saved_has_its_gradient(monkeypatch, tmp_path):
-    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] >= 0)
+    monkeypatch.setattr(dispatch, "_is_long", lambda call, _: tf.shape(call.query)[2] >= 0)
     function, arguments = problem(73)
     unknown = [tf.TensorSpec((None, H, None, x.shape[-1])) for x in arguments]
 
     def output(query, key, value, path=None):
         mask = masks.causal() & masks.padding(tf.fill(tf.shape(query)[:1], 5))
-        return attend(query, value, key, function, mask=mask, path=path)
+        return attend(query, value, key=key, score=function, mask=mask, path=path)
 
     saved = tf.Module()
     saved.output = tf.function(lambda *operands: output(*operands), input_signature=unknown)
@@ -170,6 +171,10 @@ def drawn(*lengths, seed=4):
     return [tf.constant(draw(size=(B, H, n, D)), tf.float32) for n in lengths]
 
 
+def shared(*operands, **fields):
+    return streamed.run(call_of(*operands, **fields), shared=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "prefix | causal", "by head"])
 def test_calls_with_masks_of_one_kind_share_one_trace(kind, made):
@@ -179,13 +184,13 @@ def test_calls_with_masks_of_one_kind_share_one_trace(kind, made):
 
         def run(attention, mask, operands=operands, **options):
             def output(query, key, value):
-                return attention(query, value, key, score, mask=mask, **options)
+                return attention(query, value, key=key, score=score, mask=mask, **options)
 
             output, gradients = tensors.both_ways(output, operands)
             return [output, *gradients]
 
         rule = None if mask is None else masks.every(mask)
-        here = run(blockwise.attend, rule, shared=True)
+        here = run(shared, rule)
         assert_close(here, run(attend, mask, path="dense"))
     # forward, backward, and what no one has differentiated twice
     assert [function.experimental_get_tracing_count() for function in made] == [1, 1, 0]
@@ -197,22 +202,22 @@ def test_calls_with_masks_of_other_kinds_or_other_scores_share_nothing():
     product = score_functions.dot_product
     rules = (None, masks.causal(), masks.window(2), masks.window(3), masks.padding([4]))
     for rule in rules:
-        here = blockwise.attend(x, x, x, product, mask=rule, shared=True)
-        assert_close([here], [attend(x, x, x, product, mask=rule, path="dense")])
+        here = shared(x, x, score=product, mask=rule)
+        assert_close([here], [attend(x, x, key=x, score=product, mask=rule, path="dense")])
     scaled = score_functions.scaled_dot_product
-    assert_close([blockwise.attend(x, x, x, scaled, shared=True)], [attend(x, x, path="dense")])
+    assert_close([shared(x, x, score=scaled)], [attend(x, x, path="dense")])
     assert len(differentiation._shared) == len(rules) + 1
 
 
 @pytest.mark.slow
 def test_layers_of_one_kind_share_one_trace(monkeypatch, made):
-    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(dispatch, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
     mask, operands = mask_of("padding", 3), drawn(T, S, S)
 
     def run(*operands, path=None):
         def twice(query, key, value):
             for _ in range(2):
-                query = attend(query, value, key, mask=mask, path=path)
+                query = attend(query, value, key=key, mask=mask, path=path)
             return query
 
         output, gradients = tensors.both_ways(twice, operands)
@@ -225,8 +230,8 @@ def test_layers_of_one_kind_share_one_trace(monkeypatch, made):
 
 @pytest.mark.slow
 def test_a_process_keeps_few_shared_traces(monkeypatch):
-    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
-    monkeypatch.setattr(thresholds, "SHARED_CALLS", 2)
+    monkeypatch.setattr(dispatch, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(sizes, "SHARED_CALLS", 2)
     for size in (2, 3, 4, 3):
         graph = tf.function(lambda x: attend(x, x, mask=masks.causal()))
         x = tf.random.stateless_normal((1, 6, size), (1, 2))
@@ -237,7 +242,7 @@ def test_a_process_keeps_few_shared_traces(monkeypatch):
 
 @pytest.mark.slow
 def test_a_mask_of_ones_own_is_not_shared(monkeypatch, made):
-    monkeypatch.setattr(choice, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(dispatch, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
 
     class Even(masks.Mask):
         def on(self, grid):
@@ -253,10 +258,10 @@ def test_a_mask_of_ones_own_is_not_shared(monkeypatch, made):
 
 @pytest.mark.slow
 def test_a_transformer_trains_with_the_causal_skip_without_being_told(monkeypatch):
-    few = thresholds.LEAST["cpu"]._replace(pairs=64**2, scores=64**2)
-    monkeypatch.setitem(thresholds.LEAST, "cpu", few)
-    small = thresholds.BLOCKS["cpu"]._replace(keys=32, scores=32**2)
-    monkeypatch.setitem(thresholds.BLOCKS, "cpu", small)
+    few = sizes.LEAST["cpu"]._replace(pairs=64**2, scores=64**2)
+    monkeypatch.setitem(sizes.LEAST, "cpu", few)
+    small = sizes.BLOCKS["cpu"]._replace(keys=32, scores=32**2)
+    monkeypatch.setitem(sizes.BLOCKS, "cpu", small)
     blocks, scores = [], block_scores.Product.scores
 
     def counted(self, tiling, query, *rest):

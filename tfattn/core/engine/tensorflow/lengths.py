@@ -4,8 +4,8 @@ import tensorflow as tf
 
 from tfattn import _checks
 from tfattn.core import masks
+from tfattn.core.engine.tensorflow.loops import size
 from tfattn.core.masks import Mask
-from tfattn.core.paths.blockwise.loops import size
 
 __all__ = ["check_lengths"]
 

@@ -8,7 +8,7 @@ how much work keeps such a device busy.
 
 from typing import NamedTuple
 
-# When attention goes block by block (`paths.choice`).
+# When attention goes block by block (`engine.dispatch`).
 
 
 class Least(NamedTuple):
@@ -38,7 +38,7 @@ LEAST = {
 # Rows of a batch that the graph alone will know. With fewer, long sequences would stay dense.
 UNKNOWN_BATCH = 16
 
-# The size of a block (`blockwise.tiling`).
+# The size of a block (`tensorflow.tiling`).
 
 
 class Blocks(NamedTuple):
@@ -74,8 +74,8 @@ NARROW_KEYS = 1024
 MIN_BLOCK_QUERIES = 16
 
 
-class Checkpointed(NamedTuple):
-    """Sizes of a block of `checkpointed`.
+class Scan(NamedTuple):
+    """Sizes of a block of `scan`.
 
     Attributes:
         numbers: scores, of all rows and heads together; where a score is no product, times its
@@ -88,9 +88,9 @@ class Checkpointed(NamedTuple):
     most: int
 
 
-CHECKPOINTED = {
-    "cpu": Checkpointed(2**21, 64, 512),
-    "other": Checkpointed(2**25, 64, 2048),
+SCAN = {
+    "cpu": Scan(2**21, 64, 512),
+    "other": Scan(2**25, 64, 2048),
 }
 
 # How much is computed at a time.
@@ -102,7 +102,7 @@ ADDITIVE_STRIPS = 8
 # Kinds of calls whose traced functions are kept. More hold memory for what is not called again.
 SHARED_CALLS = 64
 
-# Local attention (`blockwise.local`).
+# Local attention (`tensorflow.local`).
 
 # Most keys that a query sees. Beyond, plain blocks waste as little.
 LOCAL_MAX_KEYS = 1024

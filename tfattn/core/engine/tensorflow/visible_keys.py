@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tfattn.core.engine.tensorflow.loops import Size, ceil
+from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.masks import Mask, hooks, ranges
-from tfattn.core.paths.blockwise.loops import Size, ceil
-from tfattn.core.paths.blockwise.tiling import Tiling
 
 __all__ = ["VisibleKeys"]
 

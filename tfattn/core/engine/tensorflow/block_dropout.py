@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from tfattn.core.paths.blockwise.loops import Size
+from tfattn.core.engine.tensorflow.loops import Size
 
 __all__ = ["BlockDropout"]
 

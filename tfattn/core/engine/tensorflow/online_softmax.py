@@ -15,8 +15,8 @@ Source: Milakov, Gimelshein 2018, arXiv:1805.02867; Rabe, Staats 2021, arXiv:211
 
 import tensorflow as tf
 
-from tfattn.core.paths.blockwise.block_dropout import BlockDropout
-from tfattn.core.paths.blockwise.loops import Size, size
+from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
+from tfattn.core.engine.tensorflow.loops import Size, size
 
 __all__ = ["HIDDEN", "OnlineSoftmax", "log_of_sums"]
 

@@ -7,9 +7,9 @@ import tensorflow as tf
 from tfattn._gradients import custom_gradient
 from tfattn.core import pairs
 from tfattn.core.biases import Bias
+from tfattn.core.engine.tensorflow.loops import Size, add, size, zeros
+from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.masks import Grid
-from tfattn.core.paths.blockwise.loops import Size, add, size, zeros
-from tfattn.core.paths.blockwise.tiling import Tiling
 
 __all__ = ["AnyBias", "ArrayBias", "BlockBias"]
 

@@ -17,6 +17,7 @@ from tests.helpers.blockwise import (
     assert_close,
     blocks_of,
     both_ways,
+    call_of,
     operands_of,
     problem,
     scored,
@@ -26,7 +27,7 @@ from tests.helpers.processes import printed
 from tests.helpers.tensors import BACKEND, as_tensor, numpy
 from tfattn import attend, masks
 from tfattn.core import scores as score_functions
-from tfattn.core.paths import checkpointed, choice, devices, fused
+from tfattn.core.engine import devices, dispatch, fused, scan
 
 pytestmark = pytest.mark.skipif(
     BACKEND not in ("jax", "torch"), reason="about JAX and PyTorch: others have paths of their own"
@@ -48,7 +49,7 @@ def test_dropout_without_a_seed_is_new_in_each_call_of_a_compiled_layer():
 
 def test_shapes_of_a_long_layer_are_told_without_computing_it(monkeypatch):
     if BACKEND == "torch":  # JAX traces one block
-        monkeypatch.setattr(checkpointed, "attend", None)
+        monkeypatch.setattr(scan, "run", None)
     inputs = keras.Input((2048, 16))
     layer = tfattn.MultiHeadAttention(2, 8, dropout=0.1)
     assert layer(inputs, inputs, training=True).shape == (None, 2048, 16)
@@ -131,7 +132,7 @@ def test_blocks_that_the_mask_hides_are_not_computed():
     for rule, blocks in ((None, 25), (masks.causal(), 15), (masks.window(2), 13)):
         computed.clear()
         with blocks_of((8, 8)):
-            numpy(attend(query, value, key, score, mask=rule, path="streamed"))
+            numpy(attend(query, value, key=key, score=score, mask=rule, path="streamed"))
         if BACKEND == "jax":
             import jax
 
@@ -153,9 +154,9 @@ def losses_of(flash_attention, mode=None, **options):
 
 
 def test_a_layer_streams_and_trains(monkeypatch):
-    taken, streamed = [], checkpointed.attend
+    taken, streamed = [], scan.run
     monkeypatch.setattr(
-        checkpointed, "attend", lambda *a, **k: taken.append(1) or streamed(*a, **k, block=(4, 4))
+        scan, "run", lambda *a, **k: taken.append(1) or streamed(*a, **k, block=(4, 4))
     )
     here, there = (losses_of(flash, use_causal_mask=True) for flash in (True, False))
     assert taken
@@ -169,11 +170,10 @@ def test_a_layer_that_keras_computes_again_on_the_way_back_trains_alike():
 
 def test_long_attention_streams_by_itself_and_the_scope_says_otherwise():
     query = keras.ops.zeros((1, 8, 1024, 2))
-    arguments = query, query, score_functions.scaled_dot_product, False
-    assert choice.streams(None, *arguments) is True
+    assert dispatch.streams(call_of(query, query)) is True
     with tfattn.path("dense"):
-        assert choice.streams(None, *arguments) is False
-    assert choice.streams(None, query[:, :, :512], *arguments[1:]) is False
+        assert dispatch.streams(call_of(query, query)) is False
+    assert dispatch.streams(call_of(query[:, :, :512], query)) is False
 
 
 def test_another_device_than_a_cpu_has_sizes_of_its_own(monkeypatch):
@@ -181,8 +181,8 @@ def test_another_device_than_a_cpu_has_sizes_of_its_own(monkeypatch):
 
     def streams(heads, tokens, has_kernel=False):
         query = keras.ops.zeros((1, heads, tokens, 1))
-        score = score_functions.scaled_dot_product
-        return choice.streams(None, query, query, score, False, None, lambda: has_kernel)
+        monkeypatch.setattr(fused, "takes", lambda call: has_kernel)
+        return dispatch.streams(call_of(query, query))
 
     assert not streams(8, 2048)
     assert streams(8, 4096)
@@ -190,7 +190,7 @@ def test_another_device_than_a_cpu_has_sizes_of_its_own(monkeypatch):
     here = both_ways(*problem(5), masks.causal(), block=None)
     assert_close(here, both_ways(*problem(5), masks.causal(), "dense"))
     query = keras.ops.zeros((1, 8, 2**14, 1))
-    squares = checkpointed._Squares.of(query, query, score_functions.dot_product, None)
+    squares = scan._Squares.of(query, query, score_functions.dot_product, None)
     assert (squares.t, squares.s) == (2048, 2048)
 
 
@@ -215,7 +215,7 @@ def test_calls_of_one_kind_are_compiled_once():
 
         def output(query):
             with blocks_of((4, 6)):
-                return attend(query, value, key, score, mask=rule, path="streamed")
+                return attend(query, value, key=key, score=score, mask=rule, path="streamed")
 
         def total(query):
             return ops.sum(output(query) ** 2)
@@ -244,7 +244,7 @@ def test_memory_grows_with_the_tokens_and_not_with_their_square(rule):
 
     def held(tokens, path):
         def total(query, key, value):
-            return ops.sum(attend(query, value, key, mask=rule, path=path) ** 2)
+            return ops.sum(attend(query, value, key=key, mask=rule, path=path) ** 2)
 
         operand = jax.ShapeDtypeStruct((1, 2, tokens, 16), "float32")
         step = jax.jit(jax.grad(total, (0, 1, 2))).lower(*[operand] * 3)
@@ -268,8 +268,8 @@ FUSED = [
 def test_pytorchs_kernel_equals_the_dense_path(
     heads, groups, queries, keys, rule, score, monkeypatch
 ):
-    taken, kernel = [], fused.attend
-    monkeypatch.setattr(fused, "attend", lambda *a, **k: taken.append(1) or kernel(*a, **k))
+    taken, kernel = [], fused.run
+    monkeypatch.setattr(fused, "run", lambda *a, **k: taken.append(1) or kernel(*a, **k))
     *arguments, upstream = operands_of((B, heads, groups, queries, keys), (6, 6))
     function, _ = scored(score, 6, heads, None)
     here, there = (
@@ -284,15 +284,15 @@ def test_pytorchs_kernel_equals_the_dense_path(
 def test_pytorchs_kernel_keeps_what_a_later_token_breaks_from_earlier_queries():
     query, key, value, _ = operands_of((1, 2, 2, 31, 31), (6, 6))
     value = ops.where(ops.arange(31)[:, None] == 17, float("nan"), value)
-    output = numpy(attend(query, value, key, mask=masks.causal(), path="streamed"))
+    output = numpy(attend(query, value, key=key, mask=masks.causal(), path="streamed"))
     assert np.isfinite(output[:, :, :17]).all() and np.isnan(output[:, :, 17:]).all()
 
 
 @needs_torch
 @pytest.mark.parametrize("rule", [None, masks.causal()])
 def test_second_derivatives_of_what_pytorchs_kernel_computed(rule, monkeypatch):
-    taken, kernel = [], fused.attend
-    monkeypatch.setattr(fused, "attend", lambda *a, **k: taken.append(1) or kernel(*a, **k))
+    taken, kernel = [], fused.run
+    monkeypatch.setattr(fused, "run", lambda *a, **k: taken.append(1) or kernel(*a, **k))
     arguments = operands_of((1, 2, 2, 31, 31), (6, 6))[:3]
     function = score_functions.scaled_dot_product
     here, there = (second(function, arguments, rule, path, None) for path in ("dense", "streamed"))
@@ -305,7 +305,7 @@ def test_second_derivatives_of_what_pytorchs_kernel_computed(rule, monkeypatch):
             def total(x):
                 def output(x):
                     key, value = others(x)
-                    return attend(x, value, key, mask=rule, path=path) ** 3
+                    return attend(x, value, key=key, mask=rule, path=path) ** 3
 
                 (gradient,) = tensors.both_ways(output, [x])[1]
                 return ops.sum(gradient**2)
@@ -362,21 +362,23 @@ def test_what_a_kernel_of_the_backend_lacks_goes_by_blocks():
     query, key, value, _ = operands_of((1, 2, 2, 31, 31), (6, 6))
     scaled = score_functions.scaled_dot_product
     takes = BACKEND == "torch"  # JAX's is for a GPU
-    assert fused.takes(query, value, key, scaled, masks.causal()) == takes
-    assert fused.takes(query, value, key, scaled, None) == takes
-    assert not fused.takes(query, value, key, scaled, masks.window(3))
-    assert not fused.takes(query, value, key, scaled, masks.causal() & masks.padding([3]))
-    assert not fused.takes(query[:, :, :7], value, key, scaled, masks.causal())
-    assert not fused.takes(query, value, key, score_functions.additive, None)
-    assert not fused.takes(query, value[..., :3], key, scaled, None)
-    assert not fused.takes(query[:, 0], value[:, 0], key[:, 0], scaled, None)
+    assert fused.takes(call_of(query, value, key, score=scaled, mask=masks.causal())) == takes
+    assert fused.takes(call_of(query, value, key, score=scaled)) == takes
+    assert not fused.takes(call_of(query, value, key, score=scaled, mask=masks.window(3)))
+    assert not fused.takes(
+        call_of(query, value, key, score=scaled, mask=masks.causal() & masks.padding([3]))
+    )
+    assert not fused.takes(call_of(query[:, :, :7], value, key, score=scaled, mask=masks.causal()))
+    assert not fused.takes(call_of(query, value, key, score=score_functions.additive))
+    assert not fused.takes(call_of(query, value[..., :3], key, score=scaled))
+    assert not fused.takes(call_of(query[:, 0], value[:, 0], key[:, 0], score=scaled))
 
 
 @needs_torch
 def test_gradients_are_zero_where_the_mask_hides_all():
     arguments = [x.requires_grad_() for x in operands_of((2, 2, 1, 5, 7), (3, 4))[:3]]
     query, key, value = arguments
-    output = attend(query, value, key, mask=masks.padding([0, 0]), path="streamed")
+    output = attend(query, value, key=key, mask=masks.padding([0, 0]), path="streamed")
     ops.sum(output).backward()
     assert not numpy(output).any() and not any(numpy(x.grad).any() for x in arguments)
 
@@ -387,7 +389,9 @@ def test_tokens_whose_numbers_lie_apart_take_the_kernel_that_holds_no_scores():
 
     def program(transposed):
         x = transposed.transpose(-1, -2)
-        return attend(x, x, x, score_functions.scaled_dot_product, mask=None, path="streamed")
+        return attend(
+            x, x, key=x, score=score_functions.scaled_dot_product, mask=None, path="streamed"
+        )
 
     assert largest_of_torch(program, [as_tensor(query)]) <= 2 * 192 * 3
 
@@ -397,14 +401,14 @@ def test_a_gpu_is_asked_whether_it_has_a_kernel_for_the_call(monkeypatch):
     from torch.backends import cuda
 
     query = ops.zeros((1, 4, 31, 6))
-    arguments = query, query[:, :2], query[:, :2], score_functions.scaled_dot_product, None
+    call = call_of(query, query[:, :2])
     monkeypatch.setattr(devices, "kind", lambda tensor: "cuda")
-    assert not fused.takes(*arguments)  # this one has numbers on a CPU
+    assert not fused.takes(call)  # this one has numbers on a CPU
     for has_one in (False, True):
         monkeypatch.setattr(cuda, "can_use_efficient_attention", lambda call, has=has_one: has)
-        assert fused.takes(*arguments) == has_one
+        assert fused.takes(call) == has_one
     monkeypatch.setattr(devices, "kind", lambda tensor: "mps")
-    assert not fused.takes(*arguments)
+    assert not fused.takes(call)
 
 
 @needs_jax
@@ -420,16 +424,18 @@ def test_cudnn_is_asked_whether_it_has_a_kernel_for_this_gpu(monkeypatch):
 
     kernel, scaled = fused._by_jax, score_functions.scaled_dot_product
     query, key, value, _ = (ops.cast(x, "float16") for x in operands_of((1, 2, 1, 31, 31), (8, 8)))
-    wanted = attend(query, value, key, scaled, mask=masks.causal(), path="dense")
-    assert not fused.takes(query, value, key, scaled, None)
+    wanted = attend(query, value, key=key, score=scaled, mask=masks.causal(), path="dense")
+    assert not fused.takes(call_of(query, value, key, score=scaled))
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     for replaced, takes in ((missing, False), (by_xla, True)):
         monkeypatch.setattr(fused, "_by_jax", replaced)
         fused._cudnn_takes.cache_clear()
-        assert fused.takes(query, value, key, scaled, None) == takes
-        assert not fused.takes(*(x[..., :6] for x in (query, value, key)), scaled, None)
-        assert not fused.takes(*(ops.cast(x, "float32") for x in (query, value, key)), scaled, None)
-        here = attend(query, value, key, scaled, mask=masks.causal(), path="streamed")
+        assert fused.takes(call_of(query, value, key, score=scaled)) == takes
+        assert not fused.takes(call_of(*(x[..., :6] for x in (query, value, key)), score=scaled))
+        assert not fused.takes(
+            call_of(*(ops.cast(x, "float32") for x in (query, value, key)), score=scaled)
+        )
+        here = attend(query, value, key=key, score=scaled, mask=masks.causal(), path="streamed")
         assert_close([here], [wanted], 2e-3)
     fused._cudnn_takes.cache_clear()
 
@@ -442,7 +448,7 @@ def test_a_batch_of_unknown_size_streams():
     (rows,) = export.symbolic_shape("rows")
 
     def program(query, path):
-        return attend(query, query, query, mask=masks.causal(), path=path)
+        return attend(query, query, key=query, mask=masks.causal(), path=path)
 
     def exported(path, tokens):
         operand = jax.ShapeDtypeStruct((rows, 2, tokens, 3), "float32")
@@ -466,4 +472,4 @@ def test_jaxs_attention_as_it_is_called_equals_the_dense_path(
     # cuDNN's needs a GPU; this one takes the same arguments.
     here = fused._by_jax(query, value, key, "xla", **options)
     function, _ = scored(score, 6, heads, None)
-    assert_close([here], [attend(query, value, key, function, mask=rule, path="dense")])
+    assert_close([here], [attend(query, value, key=key, score=function, mask=rule, path="dense")])

@@ -26,5 +26,5 @@ def _first_device() -> str:
 
 
 def chosen(table: dict[str, Any], tensor: Tensor) -> Any:
-    """The entry of a table in `thresholds` for the device of a tensor."""
+    """The entry of a table in `sizes` for the device of a tensor."""
     return table["cpu"] if kind(tensor) == "cpu" else table["other"]

@@ -16,13 +16,13 @@ Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 and appendix 
 import tensorflow as tf
 
 from tfattn.core import masks
+from tfattn.core.engine import devices, sizes
+from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
+from tfattn.core.engine.tensorflow.block_scores import BlockScore, append_ones, append_shift
+from tfattn.core.engine.tensorflow.loops import Block, Size, ceil, loop, size
+from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
+from tfattn.core.engine.tensorflow.tiling import is_narrow
 from tfattn.core.masks import Mask, hooks, ranges
-from tfattn.core.paths import devices, thresholds
-from tfattn.core.paths.blockwise.block_dropout import BlockDropout
-from tfattn.core.paths.blockwise.block_scores import BlockScore, append_ones, append_shift
-from tfattn.core.paths.blockwise.loops import Block, Size, ceil, loop, size
-from tfattn.core.paths.blockwise.online_softmax import HIDDEN
-from tfattn.core.paths.blockwise.tiling import is_narrow
 
 __all__ = ["LocalPasses"]
 
@@ -40,7 +40,7 @@ class LocalPasses:
         score: BlockScore,
         mask: Mask,
         dropout: BlockDropout | None,
-        sizes: tuple[int, int, int],
+        lengths: tuple[int, int, int],
         side: int,
         first: int,
         count: int,
@@ -50,7 +50,7 @@ class LocalPasses:
         self.score = score
         self.log_sum_exp = log_sum_exp
         self.dropout = dropout
-        self.queries, self.keys, self.repeats = sizes
+        self.queries, self.keys, self.repeats = lengths
         self.side, self.first, self.count = side, first, count
         blocks = ceil(self.queries, side)
         numbers = self.repeats * side * count * side
@@ -80,15 +80,15 @@ class LocalPasses:
             log_sum_exp: whether `forward` gives the log of the sums too.
         """
         queries, keys = size(query, 2), size(key, 2)
-        most, few = thresholds.LOCAL_MAX_KEYS, thresholds.LOCAL_FEW_KEYS
+        most, few = sizes.LOCAL_MAX_KEYS, sizes.LOCAL_FEW_KEYS
         if mask is None or not hooks.is_relative(mask) or not is_narrow(mask, queries, keys, most):
             return None
-        side = thresholds.LOCAL_BLOCK
+        side = sizes.LOCAL_BLOCK
         if is_narrow(mask, queries, keys, few):
-            side = thresholds.LOCAL_SMALL_BLOCK
+            side = sizes.LOCAL_SMALL_BLOCK
         side, columns = block or (side, side)
         blocks = ceil(queries, side)
-        if side != columns or blocks < (2 if block else thresholds.LOCAL_MIN_BLOCKS):
+        if side != columns or blocks < (2 if block else sizes.LOCAL_MIN_BLOCKS):
             return None
         firsts, ends, left = [], [], 0
         for i in range(blocks):
@@ -104,12 +104,12 @@ class LocalPasses:
             return None
         first, count = min(firsts), max(ends) - min(firsts)
         # Where most queries see nothing, the plain passes skip them.
-        if count * blocks > thresholds.LOCAL_MAX_WASTE * left:
+        if count * blocks > sizes.LOCAL_MAX_WASTE * left:
             return None
         repeats = query.shape[1] // key.shape[1]
-        sizes = queries, keys, repeats
-        most_scores = devices.chosen(thresholds.BLOCKS, query).local_scores
-        return cls(score, mask, dropout, sizes, side, first, count, most_scores, log_sum_exp)
+        lengths = queries, keys, repeats
+        most_scores = devices.chosen(sizes.BLOCKS, query).local_scores
+        return cls(score, mask, dropout, lengths, side, first, count, most_scores, log_sum_exp)
 
     def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
         """The output `(B, H, T, Dv)`, and the log of the sums `(B, H, T, 1)` where it is wanted,
@@ -124,7 +124,7 @@ class LocalPasses:
         widths = [value.shape[-1], 1] if self.log_sum_exp else [value.shape[-1]]
         shapes = [[self.repeats, self.run * self.side, width] for width in widths]
         arrays = [tf.TensorArray(query.dtype, runs.count, element_shape=shape) for shape in shapes]
-        arrays = loop(0, runs.count, over_runs, *arrays, at_once=thresholds.STEPS_AT_ONCE)
+        arrays = loop(0, runs.count, over_runs, *arrays, at_once=sizes.STEPS_AT_ONCE)
         output, *sums = [runs.merge_queries(array.stack()) for array in arrays]
         return output, sums[0] if sums else None, ()
 
@@ -149,7 +149,7 @@ class LocalPasses:
         shapes = [[self.repeats, self.run * self.side, query.shape[-1]]]
         shapes += [[(self.run + self.count - 1) * self.side, x.shape[-1]] for x in (key, value)]
         arrays = [tf.TensorArray(query.dtype, runs.count, element_shape=shape) for shape in shapes]
-        arrays = loop(0, runs.count, over_runs, *arrays, at_once=thresholds.STEPS_AT_ONCE)
+        arrays = loop(0, runs.count, over_runs, *arrays, at_once=sizes.STEPS_AT_ONCE)
         grad_query, grad_key, grad_value = [array.stack() for array in arrays]
         return (
             runs.merge_queries(grad_query),

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from tfattn import _checks
-from tfattn.core.paths import STREAMING_BACKENDS
+from tfattn.core.engine import STREAMING_BACKENDS
 
 __all__ = ["path", "wanted"]
 

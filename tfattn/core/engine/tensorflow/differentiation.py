@@ -10,17 +10,17 @@ from tfattn import _checks
 from tfattn._gradients import custom_gradient, is_pushed_forward
 from tfattn.core import biases, pairs
 from tfattn.core import scores as score_functions
+from tfattn.core.engine import sizes
+from tfattn.core.engine.tensorflow.additive import Additive
+from tfattn.core.engine.tensorflow.block_bias import AnyBias, ArrayBias
+from tfattn.core.engine.tensorflow.block_scores import AnyScore, CappedProduct, Product
+from tfattn.core.engine.tensorflow.call_spec import Call, CallSpec
+from tfattn.core.engine.tensorflow.local import LocalPasses
+from tfattn.core.engine.tensorflow.loops import Size, loop
+from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
+from tfattn.core.engine.tensorflow.passes import BlockwisePasses
+from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.guard import guard
-from tfattn.core.paths import thresholds
-from tfattn.core.paths.blockwise.additive import Additive
-from tfattn.core.paths.blockwise.block_bias import AnyBias, ArrayBias
-from tfattn.core.paths.blockwise.block_scores import AnyScore, CappedProduct, Product
-from tfattn.core.paths.blockwise.call_spec import Call, CallSpec
-from tfattn.core.paths.blockwise.local import LocalPasses
-from tfattn.core.paths.blockwise.loops import Size, loop
-from tfattn.core.paths.blockwise.online_softmax import HIDDEN
-from tfattn.core.paths.blockwise.passes import BlockwisePasses
-from tfattn.core.paths.blockwise.tiling import Tiling
 from tfattn.core.scores import facts_of
 
 __all__ = ["Differentiated", "compiled"]
@@ -120,7 +120,7 @@ class Differentiated:
             return forward, backward, lambda *inputs: compiled(pulled_back)(*inputs)
         kind = (spec, *((x.dtype, tuple(x.shape)) for x in tensors))
         if kind not in _shared:
-            while len(_shared) >= thresholds.SHARED_CALLS:
+            while len(_shared) >= sizes.SHARED_CALLS:
                 del _shared[next(iter(_shared))]  # the oldest; who calls it keeps it
             _shared[kind] = tuple(map(compiled, functions))
         return _shared[kind]

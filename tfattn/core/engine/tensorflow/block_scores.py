@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfattn import _checks
-from tfattn.core.paths import thresholds
-from tfattn.core.paths.blockwise.loops import size
-from tfattn.core.paths.blockwise.tiling import Tiling
+from tfattn.core.engine import sizes
+from tfattn.core.engine.tensorflow.loops import size
+from tfattn.core.engine.tensorflow.tiling import Tiling
 
 __all__ = [
     "AnyScore",
@@ -66,7 +66,7 @@ class Product:
     def work(self, query: tf.Tensor):
         return 1
 
-    def block_numbers(self, bounds: thresholds.Blocks) -> int:
+    def block_numbers(self, bounds: sizes.Blocks) -> int:
         return bounds.shared_numbers
 
     def scale(self, query: tf.Tensor):
@@ -138,7 +138,7 @@ class AnyScore(_ShiftedAfter):
         # What a score holds for each pair is not known; the width of its operands is a fair guess.
         return query.shape[-1] or 64
 
-    def block_numbers(self, bounds: thresholds.Blocks) -> int:
+    def block_numbers(self, bounds: sizes.Blocks) -> int:
         return bounds.shared_numbers
 
     def scale(self, query: tf.Tensor):

@@ -6,7 +6,7 @@ what goes into a row, and into a block, and compute the rest again on the way ba
 checkpointing). Blocks that the mask hides are skipped. On JAX calls of one kind share a compiled
 function: a loop is compiled each time that its body is another function.
 
-TensorFlow has `blockwise`, where both passes are written out.
+TensorFlow has `engine.tensorflow`, where both passes are written out.
 
 Source: Rabe, Staats 2021, arXiv:2112.05682 (the algorithm and its checkpoints); Milakov,
 Gimelshein 2018, arXiv:1805.02867 (the online softmax).
@@ -14,7 +14,7 @@ Gimelshein 2018, arXiv:1805.02867 (the online softmax).
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -24,61 +24,45 @@ from keras import ops
 from tfattn._types import Size, Tensor
 from tfattn.core import masks, pairs, products, softmax, trees
 from tfattn.core.biases import Bias
+from tfattn.core.call import AttentionCall
+from tfattn.core.engine import devices, fused, sizes
 from tfattn.core.guard import guard
 from tfattn.core.masks import Mask, hooks
-from tfattn.core.paths import dense, devices, fused, thresholds
 from tfattn.core.scores import facts_of
 
-__all__ = ["attend"]
+__all__ = ["run"]
 
 
-def attend(
-    query: Tensor,
-    value: Tensor,
-    key: Tensor,
-    score: Callable[..., Tensor],
-    parameters: Sequence[Tensor] = (),
-    mask: Mask | None = None,
-    bias: Bias | None = None,
-    dropout: float = 0.0,
-    seed: int | keras.random.SeedGenerator | None = None,
-    return_log_sum_exp: bool = False,
-    block: tuple[int, int] | None = None,
-) -> Any:
-    """`core.attend` by blocks, once its arguments are checked.
+def run(
+    call: AttentionCall, by_kernel: bool = False, block: tuple[int, int] | None = None
+) -> Tensor | tuple[Tensor, Tensor]:
+    """What `core.attend` returns, of at least one query and one key.
 
     Args:
-        block: `(t, s)`, where others than the usual sizes are wanted.
-    Returns:
-        `(B, T, Dv)` or `(B, H, T, Dv)`; on request also the log of the sums, `(B, T)` or
-        `(B, H, T)`.
+        by_kernel: whether the backend's own kernel takes the call, see `fused`.
+        block: `(t, s)`, where others than the measured sizes are wanted.
     """
-    lengths = query.shape[-2], key.shape[-2]
-    if 0 in lengths:
-        return dense.attend(
-            query, value, key, score, parameters, mask, bias, return_log_sum_exp=return_log_sum_exp
-        )
-    plain = bias is None and not (dropout or return_log_sum_exp or block)
-    mask_arrays, mask = trees.flatten(mask)
+    bias = call.bias
+    mask_arrays, mask = trees.flatten(call.mask)
     bias_arrays, of_bias = trees.flatten(bias)
     kind = _Kind(
-        _Squares.of(query, key, score, block),
-        len(query.shape),
-        score,
+        _Squares.of(call.query, call.key, call.score, block),
+        call.rank,
+        call.score,
         mask,
         of_bias,
-        dropout,
-        return_log_sum_exp,
-        plain and fused.takes(query, value, key, score, trees.unflatten(mask, mask_arrays)),
+        call.dropout,
+        call.return_log_sum_exp,
+        by_kernel,
     )
     tensors = _Tensors(
-        [query, key, value],
-        [ops.convert_to_tensor(x) for x in parameters],
+        [call.query, call.key, call.value],
+        [ops.convert_to_tensor(x) for x in call.parameters],
         mask_arrays,
         bias_arrays,
         # Read once: a variable is not for a loop to read.
         [] if bias is None else [ops.convert_to_tensor(x) for x in bias.parameters()],
-        _drawn(seed) if dropout else None,
+        _drawn(call.seed) if call.dropout else None,
     )
     if keras.backend.backend() == "jax" and kind.is_shareable:
         return _compiled(kind)(tensors)
@@ -106,7 +90,7 @@ class _Kind(NamedTuple):
     bias: trees.Structure
     dropout: float
     return_log_sum_exp: bool
-    is_fused: bool
+    by_kernel: bool
 
     @property
     def is_shareable(self):
@@ -114,7 +98,7 @@ class _Kind(NamedTuple):
         return facts_of(self.score).is_pure and all(map(trees.is_shareable, (self.mask, self.bias)))
 
 
-@functools.lru_cache(thresholds.SHARED_CALLS)
+@functools.lru_cache(sizes.SHARED_CALLS)
 def _compiled(kind):
     import jax
 
@@ -122,7 +106,7 @@ def _compiled(kind):
 
 
 def _computed(kind, tensors):
-    """What `attend` returns, of the tensors of a call."""
+    """What `run` returns, of the tensors of a call."""
     query, key, value = tensors.operands
     given = value.dtype
     of_sums = keras.backend.result_type(query.dtype, key.dtype, "float32")
@@ -146,9 +130,9 @@ def _computed(kind, tensors):
 
     if mask is not None:
         query, key, value, *_ = guard(query, key, value, lambda broken: _sees(call, query, broken))
-    if kind.is_fused:
+    if kind.by_kernel:
         options = {"again": lambda *operands: by_blocks(*operands)[0]}
-        return fused.attend(query, value, key, kind.score, mask, **options)
+        return fused.run(query, value, key, kind.score, mask, **options)
     output, sums = by_blocks(query, key, value)
     if mask is not None and keras.backend.backend() == "torch":
         output = _differentiable(output, query, key, value)
@@ -172,14 +156,14 @@ class _Squares(NamedTuple):
 
     @classmethod
     def of(cls, query, key, score, block):
-        sizes = devices.chosen(thresholds.CHECKPOINTED, query)
-        numbers = sizes.numbers
+        limits = devices.chosen(sizes.SCAN, query)
+        numbers = limits.numbers
         if not facts_of(score).is_product:
             numbers //= query.shape[-1]
         batch, *heads = query.shape[:-2]
-        rows = batch if isinstance(batch, int) else thresholds.UNKNOWN_BATCH
+        rows = batch if isinstance(batch, int) else sizes.UNKNOWN_BATCH
         side = math.isqrt(numbers // max(1, math.prod((rows, *heads))))
-        side = min(max(side, sizes.least), sizes.most)
+        side = min(max(side, limits.least), limits.most)
         sides = block or (side, side)
         lengths = query.shape[-2], key.shape[-2]
         # Spread evenly, so that as little as can be is padding.

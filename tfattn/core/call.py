@@ -1,0 +1,51 @@
+"""A call of attention: what every implementation is given."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+
+from tfattn._types import Tensor
+from tfattn.core.biases import Bias
+from tfattn.core.masks import Mask
+from tfattn.core.scores import scaled_dot_product
+
+__all__ = ["AttentionCall"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class AttentionCall:
+    """The arguments of `attend`, valid by construction.
+
+    `attend` makes one of what a user passes, once it is checked, and a layer of what it has checked
+    and projected. No implementation checks them again.
+
+    Attributes:
+        query, value, key: float tensors `(B, T, D)` or `(B, H, T, D)`, with S and perhaps fewer
+            heads for value and key; what the mask hides from every query is 0.
+        mask, bias: objects of `core.masks` and `core.biases`, or None.
+    """
+
+    query: Tensor
+    value: Tensor
+    key: Tensor
+    score: Callable[..., Tensor] = scaled_dot_product
+    parameters: Sequence[Tensor] = ()
+    mask: Mask | None = None
+    bias: Bias | None = None
+    dropout: float = 0.0
+    seed: int | keras.random.SeedGenerator | None = None
+    return_weights: bool = False
+    path: str | None = None
+    return_log_sum_exp: bool = False
+    normalizer: Callable[..., Tensor] | None = None
+
+    def replace(self, **changes: Any) -> "AttentionCall":
+        """The same call with other values in some of its fields."""
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def rank(self) -> int:
+        """3, or 4 with heads."""
+        return len(self.query.shape)

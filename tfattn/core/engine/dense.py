@@ -1,0 +1,56 @@
+"""All T × S scores at once."""
+
+import keras
+from keras import ops
+
+from tfattn._types import Tensor
+from tfattn.core import pairs, products, softmax
+from tfattn.core.call import AttentionCall
+from tfattn.core.guard import guard
+from tfattn.core.scores import facts_of
+
+__all__ = ["run"]
+
+
+def run(call: AttentionCall, drop=None) -> Tensor | tuple[Tensor, ...]:
+    """What `core.attend` returns; `drop` is the function that drops weights, if not Keras's."""
+    query, key, value = call.query, call.key, call.value
+    lengths, visible = (ops.shape(query)[-2], ops.shape(key)[-2]), None
+    if call.mask is not None:
+        visible = pairs.with_heads(call.mask.dense(*lengths), call.rank)
+
+        def sees(broken):
+            some = ops.logical_and(visible, ops.expand_dims(broken, -2))
+            return ops.any(some, axis=-1, keepdims=True)
+
+        query, key, value, *_ = guard(query, key, value, sees)
+    scores = call.score(query, key, *call.parameters)  # (..., T, S)
+    # float32 or wider until the weights are there: half precision has too few digits for an
+    # exponent.
+    scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+    if call.bias is not None:
+        bias = ops.cast(call.bias.dense(*lengths), scores.dtype)
+        scores = scores + pairs.with_heads(bias, call.rank)
+    largest = None
+    if call.bias is not None or not facts_of(call.score).always_finite:
+        visible = softmax.not_hidden(scores, visible)
+        if call.normalizer is None:
+            scores, largest = softmax.shifted(scores, visible)
+        else:
+            scores = softmax.bounded(scores)
+    weights = (call.normalizer or softmax.normalise)(scores, visible)
+    weights = kept = ops.cast(weights, value.dtype)
+    if drop is not None:
+        kept = drop(weights)
+    elif call.dropout:
+        kept = keras.random.dropout(weights, call.dropout, seed=call.seed)
+    found = [products.matmul(kept, value)]  # (..., T, Dv)
+    if call.return_weights:
+        found.append(weights)
+    if call.return_log_sum_exp:
+        wide = keras.backend.result_type(query.dtype, key.dtype, "float32")
+        sums = softmax.log_sum_exp(scores, visible)
+        if largest is not None:
+            sums = sums + largest[..., 0]
+        found.append(ops.cast(sums, wide))
+    return tuple(found) if len(found) > 1 else found[0]

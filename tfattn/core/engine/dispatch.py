@@ -1,0 +1,116 @@
+"""Which implementation computes a call: the one place that asks for backend, sizes, scope and
+device.
+"""
+
+import math
+
+import keras
+from keras import ops
+
+from tfattn import _checks, _gradients
+from tfattn._types import Tensor
+from tfattn.core.call import AttentionCall
+from tfattn.core.engine import STREAMING_BACKENDS, dense, devices, fused, scan, scope, sizes
+from tfattn.core.scores import facts_of
+
+__all__ = ["run", "streams"]
+
+
+def run(call: AttentionCall) -> Tensor | tuple[Tensor, ...]:
+    """What `core.attend` returns, by the implementation that suits the call.
+
+    Raises:
+        ValueError: the call's path is one that it cannot take.
+    """
+    by_blocks = streams(call)
+    if by_blocks is False:
+        return dense.run(call)
+    if keras.backend.backend() != "tensorflow":
+        if 0 in (call.query.shape[-2], call.key.shape[-2]):
+            return dense.run(call)  # there are no blocks
+        return scan.run(call, by_kernel=fused.takes(call))
+    from tfattn.core.engine.tensorflow import run as tensorflow
+
+    # Drawn once, before the choice: a generator that each branch moved on would be left with the
+    # state of one of them.
+    dropout = tensorflow.drawn(call)
+    if by_blocks is True:
+        return tensorflow.run(call, dropout)
+    return tensorflow.choose(
+        by_blocks,
+        lambda: dense.run(call, dropout and dropout.drop),
+        lambda: tensorflow.run(call, dropout, shared=True),
+    )
+
+
+def streams(call: AttentionCall) -> bool | Tensor:
+    """Whether a call goes block by block: a bool, or a bool tensor where only the run can tell."""
+    able = keras.backend.backend() in STREAMING_BACKENDS
+    able = able and not call.return_weights and call.normalizer is None
+    path = call.path
+    if path == "streamed" and not able:
+        expected = "be 'dense' with this backend, or where the weights are wanted"
+        if call.normalizer is not None:
+            expected = "be 'dense' with a `normalizer`, which needs all scores of a query at once"
+        _checks.fail("attend", "path", expected, path)
+    if not able or _is_abstract(call):
+        return False
+    path = scope.wanted() if path is None else path
+    least = devices.chosen(sizes.LEAST, call.query)
+    found = path == "streamed"
+    if path is None:
+        found = _has_kernel(call, least) or _is_long(call, least)
+    if found is False:
+        return False
+    if _is_pushed_through_graph(call):
+        if call.path == "streamed":
+            expected = "be 'dense' for a `tf.autodiff.ForwardAccumulator` inside of a graph"
+            _checks.fail("attend", "path", expected, path)
+        return False
+    return found
+
+
+def _is_abstract(call):
+    """Whether only shapes are asked for, of sizes that are not known."""
+    query, key = call.query, call.key
+    if isinstance(query, keras.KerasTensor):
+        return True
+    # Keras has JAX trace such sizes as symbols, and PyTorch tensors that have no numbers. The
+    # number of rows may be a symbol.
+    if keras.backend.backend() == "jax":
+        return not all(isinstance(size, int) for size in (*query.shape[1:], *key.shape[1:]))
+    return keras.backend.backend() == "torch" and query.device.type == "meta"
+
+
+def _is_pushed_through_graph(call):
+    if keras.backend.backend() != "tensorflow":
+        return False
+    learned = () if call.bias is None else call.bias.parameters()
+    operands = (call.query, call.value, call.key)
+    return _gradients.is_pushed_through_graph((*operands, *call.parameters, *learned))
+
+
+def _has_kernel(call, least):
+    pairs = math.prod((call.query.shape[-2] or 0, call.key.shape[-2] or 0))
+    return pairs >= least.fused_pairs and fused.takes(call)
+
+
+def _is_long(call, least):
+    batch, *heads, queries, width = ops.shape(call.query)
+    lengths = (queries, ops.shape(call.key)[-2])
+    known = [length for length in lengths if isinstance(length, int)]
+    if known and min(known) < least.tokens:
+        return False
+    # A batch of unknown size is seldom a single row.
+    rows = batch if len(known) < 2 or isinstance(batch, int) else sizes.UNKNOWN_BATCH
+    numbers, in_all = 1, least.scores
+    facts = facts_of(call.score)
+    if not facts.is_product and facts.cap is None:
+        numbers, in_all = width, least.wide_numbers
+    # Floats, since the product of tensors of sizes would overflow 32 bits where it matters most.
+    pairs = _product(*lengths, numbers)
+    return (pairs >= least.pairs) & (_product(pairs, rows, *heads) >= in_all)
+
+
+def _product(*factors):
+    return math.prod(x if isinstance(x, (int, float)) else ops.cast(x, "float32") for x in factors)

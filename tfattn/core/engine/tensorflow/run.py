@@ -1,0 +1,81 @@
+"""The entry point of streamed attention on TensorFlow."""
+
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from tfattn.core import biases
+from tfattn.core.call import AttentionCall
+from tfattn.core.engine.tensorflow.block_bias import ArrayBias
+from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
+from tfattn.core.engine.tensorflow.call_spec import CallSpec
+from tfattn.core.engine.tensorflow.differentiation import Differentiated, compiled
+from tfattn.core.engine.tensorflow.lengths import check_lengths
+from tfattn.core.engine.tensorflow.loops import Block
+
+__all__ = ["choose", "drawn", "run"]
+
+
+def run(
+    call: AttentionCall,
+    dropout: BlockDropout | None = None,
+    block: Block = None,
+    shared: bool = False,
+):
+    """What `core.attend` returns.
+
+    A score's gradient is weight · (∂weight − Σ weight · ∂weight), and the sum is added up in
+    another order than its parts: where both are equal, a float32's rounding is left, and the slope
+    of the score multiplies it. At the edge of a kernel's support, where that slope has no bound,
+    the dense path is the more exact one.
+
+    Args:
+        dropout: what `drawn` gives of the call.
+        block: `(t, s)`, the queries and keys of a block, where others than the measured sizes are
+            wanted.
+        shared: whether all calls of one kind and shape call the same two functions, traced once.
+            For graphs that hold this path beside the dense one, where a layer would pay a second of
+            tracing for what it may never run. What may hold anything is not shared: a score or mask
+            of one's own, and a score that is made anew for each layer, as a kernel's is.
+    """
+    given = call.query, call.key, call.value
+    dtypes = [keras.backend.standardize_dtype(x.dtype) for x in given]
+    compute = keras.backend.result_type(*dtypes, "float32")
+    query, key, value = (tf.cast(x, compute) for x in given)
+    if call.rank == 3:
+        query, key, value = (x[:, None] for x in (query, key, value))  # (B, 1, T, D)
+    by_head, bias = False, call.bias
+    if call.mask is not None:
+        pair = check_lengths(call.mask, query, key)
+        by_head = pair.shape.rank is None or (pair.shape.rank == 4 and pair.shape[1] != 1)
+    if bias is not None:
+        by_head = by_head or (bias.differs_by_head and not bias.splits_by_head)
+    if isinstance(bias, biases.explicit):
+        bias = biases.explicit(ArrayBias.expanded(*bias.parameters(), query, key))
+    parameters = [tf.convert_to_tensor(x) for x in call.parameters]
+    parameters = [tf.cast(x, compute) if x.dtype.is_floating else x for x in parameters]
+    wide = call.replace(query=query, key=key, value=value, bias=bias, parameters=parameters)
+    spec, tensors = CallSpec.of(wide, dropout, call.rank, block, by_head)
+    found = Differentiated(spec, shared)(*tensors)
+    output, *sums = [x[:, 0] for x in found] if call.rank == 3 else found
+    output = tf.cast(output, call.value.dtype)
+    if not call.return_log_sum_exp:
+        return output
+    return output, tf.cast(sums[0][..., 0], keras.backend.result_type(*dtypes[:2], "float32"))
+
+
+def choose(streams: tf.Tensor, dense: Callable, streamed: Callable):
+    """What one of two functions without arguments gives, as the bool tensor `streams` tells.
+
+    By `tf.switch_case`: of a choice that the sizes make XLA compiles the branch that is taken, and
+    of a `tf.cond` both, to whose gradients sizes then come as numbers that only the run knows. The
+    streamed branch is a function's call, since TensorFlow restores a saved `tf.custom_gradient`
+    within a function, and fails with it directly in a branch.
+    """
+    return tf.switch_case(tf.cast(streams, tf.int32), [dense, lambda: compiled(streamed)()])
+
+
+def drawn(call: AttentionCall) -> BlockDropout | None:
+    """The dropout of a call, with its random numbers; None where nothing is dropped."""
+    return BlockDropout.draw(call.dropout, call.seed) if call.dropout else None
