@@ -52,8 +52,9 @@ def known_size(size: Any) -> int | None:
 
 def check_batch(who: str, argument: str, shape: Shape, other_name: str, other: Shape) -> None:
     """Raises where two shapes begin with batch sizes that are known, and not the same."""
-    shape, other = ((_known_batch(x), *x[1:]) for x in (shape, other))
-    _checks.same_batch(who, argument, shape, other_name, other)
+    if shape[0] != other[0]:
+        shape, other = ((_known_batch(x), *x[1:]) for x in (shape, other))
+        _checks.same_batch(who, argument, shape, other_name, other)
 
 
 def _known_batch(shape: Sequence[Any]) -> int | None:

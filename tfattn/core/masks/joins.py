@@ -21,10 +21,10 @@ __all__ = ["as_mask", "every", "if_both", "seen_by_any"]
 
 def every(*parts: Any) -> Mask | None:
     """The masks and boolean arrays joined by AND. None is skipped, and no masks give None."""
-    parts = [as_mask(part) for part in parts if part is not None]
-    joined = parts[0] if parts else None
-    for part in parts[1:]:
-        joined = joined & part
+    joined = None
+    for part in parts:
+        if part is not None:
+            joined = as_mask(part) if joined is None else joined & as_mask(part)
     return joined
 
 

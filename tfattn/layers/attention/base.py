@@ -139,8 +139,10 @@ class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
         bias: Tensor | Bias | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         key = value if key is None else key
-        self._check_operands(query, value, key)
-        query, value, key = (floating(x, self.compute_dtype) for x in (query, value, key))
+        # Not a subclass's, which may fold inputs of more axes before it comes here.
+        AttentionLayer.check_shapes(self, query.shape, value.shape, key.shape)
+        query = floating(query, self.compute_dtype)
+        value, key = floating(value, self.compute_dtype), floating(key, self.compute_dtype)
         if bias is not None:
             shape = self.score_shape(query.shape, key.shape)
             bias = biases.checked(type(self).__name__, bias, shape)
@@ -235,10 +237,6 @@ class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
             _checks.has_width(who, name, shape)
         _checks.same_size(who, "key", key_shape[1], "value", value_shape[1])
 
-    def _check_operands(self, query: Tensor, value: Tensor, key: Tensor) -> None:
-        # Not a subclass's, which may fold inputs of more axes before it comes here.
-        AttentionLayer.check_shapes(self, query.shape, value.shape, key.shape)
-
     def _join_masks(
         self,
         query: Tensor,
@@ -249,21 +247,19 @@ class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
         use_causal_mask: bool,
     ) -> Mask | None:
         """All masks of the call as one mask object, or None."""
-        shape = self.score_shape(query.shape, key.shape)
-        rule = softmax.rule_of(
-            type(self).__name__,
-            shape,
-            mask=attention_mask,
-            valid_lens=valid_lens,
-            name="attention_mask",
-        )
         of_key, of_value = padding_masks
-        named = [("key_mask", of_key), ("value_mask", of_value)]
-        keys = [self._padding_mask(name, m, key) for name, m in named if m is not None]
-        if len(keys) == 2 and of_key is of_value:
-            keys.pop()  # the mask of a tensor that is key and value
-        keys = [masks.explicit(ops.expand_dims(mask, 1)) for mask in keys]  # (B, 1, S)
-        return masks.every(rule, *keys, masks.causal() if use_causal_mask else None)
+        found = [masks.causal()] if use_causal_mask else []
+        if attention_mask is not None or valid_lens is not None:
+            who, shape = type(self).__name__, self.score_shape(query.shape, key.shape)
+            found.append(softmax.rule_of(who, shape, attention_mask, valid_lens, "attention_mask"))
+        if of_key is not None:
+            found.append(self._mask_of_keys("key_mask", of_key, key))
+        if of_value is not None and of_value is not of_key:
+            found.append(self._mask_of_keys("value_mask", of_value, key))
+        return masks.every(*found)
+
+    def _mask_of_keys(self, name: str, mask: Tensor, key: Tensor) -> Mask:
+        return masks.explicit(ops.expand_dims(self._padding_mask(name, mask, key), 1))  # (B, 1, S)
 
     def _padding_mask(self, name: str, mask: Tensor, tokens: Tensor) -> Tensor:
         """The mask as a tensor, if it is boolean, or holds 0 and 1, and fits the tokens."""

@@ -364,7 +364,8 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
             _checks.fail(type(self).__name__, "flash_attention", expected, self.flash_attention)
 
     def _join_masks(self, *args: Any) -> Mask | None:
-        return masks.every(super()._join_masks(*args), self._window())
+        mask = super()._join_masks(*args)
+        return mask if self.sliding_window is None else masks.every(mask, self._window())
 
     def _window(self) -> Mask | None:
         return None if self.sliding_window is None else masks.window(self.sliding_window)
