@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-from keras import ops
 
 from tfattn import _checks
 from tfattn.core import biases, softmax, symbolic
@@ -120,7 +119,8 @@ def attend(
         bias = biases.checked("attend", bias, shape)
     seen = None
     if mask is not None:
-        seen = hooks.seen_keys(mask, ops.shape(query)[-2], ops.shape(key)[-2])
+        lengths = symbolic.shape_of(query)[-2], symbolic.shape_of(key)[-2]
+        seen = hooks.seen_keys(mask, *lengths)
     if seen is not None:
         value, key = zero_hidden(value, seen), zero_hidden(key, seen)
     if normalizer is not None and return_log_sum_exp:

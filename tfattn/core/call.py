@@ -6,7 +6,8 @@ from typing import Any
 
 import keras
 
-from tfattn._types import Tensor
+from tfattn._types import Size, Tensor
+from tfattn.core import symbolic
 from tfattn.core.biases import Bias
 from tfattn.core.masks import Mask
 from tfattn.core.scores import scaled_dot_product
@@ -23,7 +24,8 @@ class AttentionCall:
 
     Attributes:
         query, value, key: float tensors `(B, T, D)` or `(B, H, T, D)`, with S and perhaps fewer
-            heads for value and key; what the mask hides from every query is 0.
+            heads for value and key. A token that the mask hides from every query is 0, or what a
+            layer's weights make of 0.
         mask, bias: objects of `core.masks` and `core.biases`, or None.
     """
 
@@ -44,6 +46,11 @@ class AttentionCall:
     def replace(self, **changes: Any) -> "AttentionCall":
         """The same call with other values in some of its fields."""
         return dataclasses.replace(self, **changes)
+
+    @property
+    def lengths(self) -> tuple[Size, Size]:
+        """T and S."""
+        return symbolic.shape_of(self.query)[-2], symbolic.shape_of(self.key)[-2]
 
     @property
     def rank(self) -> int:

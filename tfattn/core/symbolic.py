@@ -6,11 +6,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape
 
-__all__ = ["asking_for", "check_batch", "known_size", "known_sizes", "only_shapes_are_asked_for"]
+__all__ = [
+    "asking_for",
+    "check_batch",
+    "known_size",
+    "known_sizes",
+    "only_shapes_are_asked_for",
+    "shape_of",
+]
 
 # Whether what a layer is asked about has unknown sizes only in its first axis, the batch.
 _lengths_are_known: contextvars.ContextVar[bool] = contextvars.ContextVar(
@@ -41,6 +49,12 @@ def asking_for(arguments: Any) -> Iterator[None]:
         yield
     finally:
         _lengths_are_known.reset(token)
+
+
+def shape_of(tensor: Any) -> Shape:
+    """`ops.shape`, which on TensorFlow runs an operation even for sizes that are known."""
+    shape = tuple(tensor.shape)
+    return ops.shape(tensor) if None in shape else shape
 
 
 def known_size(size: Any) -> int | None:

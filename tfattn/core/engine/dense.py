@@ -15,7 +15,7 @@ __all__ = ["run"]
 def run(call: AttentionCall, drop=None) -> Tensor | tuple[Tensor, ...]:
     """What `core.attend` returns; `drop` is the function that drops weights, if not Keras's."""
     query, key, value = call.query, call.key, call.value
-    lengths, visible = (ops.shape(query)[-2], ops.shape(key)[-2]), None
+    lengths, visible = call.lengths, None
     if call.mask is not None:
         visible = pairs.with_heads(call.mask.dense(*lengths), call.rank)
 

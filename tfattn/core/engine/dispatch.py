@@ -9,6 +9,7 @@ from keras import ops
 
 from tfattn import _checks, _gradients
 from tfattn._types import Tensor
+from tfattn.core import symbolic
 from tfattn.core.call import AttentionCall
 from tfattn.core.engine import STREAMING_BACKENDS, dense, devices, fused, scan, scope, sizes
 from tfattn.core.scores import facts_of
@@ -96,8 +97,8 @@ def _has_kernel(call, least):
 
 
 def _is_long(call, least):
-    batch, *heads, queries, width = ops.shape(call.query)
-    lengths = (queries, ops.shape(call.key)[-2])
+    batch, *heads, _, width = symbolic.shape_of(call.query)
+    lengths = call.lengths
     known = [length for length in lengths if isinstance(length, int)]
     if known and min(known) < least.tokens:
         return False

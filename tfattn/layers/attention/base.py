@@ -153,7 +153,8 @@ class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
             query_mask = self._padding_mask("query_mask", query_mask, query)
             query = zero_broken_padding(query, query_mask)
         if mask is not None:
-            seen = hooks.seen_keys(mask, ops.shape(query)[1], ops.shape(key)[1])
+            lengths = symbolic.shape_of(query)[1], symbolic.shape_of(key)[1]
+            seen = hooks.seen_keys(mask, *lengths)
             if seen is not None:
                 # Before the projections, whose gradients a broken token would reach.
                 same = value is key

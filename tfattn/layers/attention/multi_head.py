@@ -8,7 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import biases, engine, masks
+from tfattn.core import biases, engine, masks, symbolic
 from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
 from tfattn.core.guard import put_back, set_aside
@@ -443,7 +443,7 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
         query, bias = call.query, call.bias
         gate = None if self.gate_dense is None else self.gate_dense(query)  # (B, T, H, V)
         query = _heads_first(self.query_dense(query))  # (B, H, T, P)
-        num_queries, num_keys = ops.shape(query)[2], ops.shape(call.key)[2]
+        num_queries, num_keys = symbolic.shape_of(query)[2], symbolic.shape_of(call.key)[2]
         if self.positions is not None:
             first = num_keys - num_queries if start is None else start
             query = self.positions.turn(query, first)

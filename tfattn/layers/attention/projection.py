@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from tfattn._types import Shape, Tensor
+from tfattn.core.symbolic import shape_of
 from tfattn.layers.parts import own_initializer
 
 __all__ = ["Projection", "from_heads", "to_heads"]
@@ -38,12 +39,12 @@ class Projection(keras.layers.EinsumDense):
         kernel, features = ops.cast(self.kernel, self.compute_dtype), self._features()
         taken = len(kernel.shape) - len(features)  # axes of the inputs that the product sums over
         rows, columns = math.prod(kernel.shape[:taken]), math.prod(features)
-        tokens = ops.shape(inputs)[:-taken]  # with the batch: of no tokens, −1 could not tell it
+        tokens = shape_of(inputs)[:-taken]  # with the batch: of no tokens, −1 could not tell it
         matrix = ops.reshape(kernel, (rows, columns))
         flat = ops.matmul(ops.reshape(inputs, (-1, rows)), matrix)  # (B·T, columns)
-        if self.bias is not None:
-            flat = flat + ops.cast(ops.reshape(self.bias, (columns,)), self.compute_dtype)
         output = ops.reshape(flat, (*tokens, *features))
+        if self.bias is not None:
+            output = output + ops.cast(self.bias, self.compute_dtype)
         return output if self.activation is None else self.activation(output)
 
     def quantized_call(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
