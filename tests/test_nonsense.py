@@ -712,7 +712,7 @@ TABLE = [
         )
         for cls in (
             *(tfattn.MaskedCrossentropy, tfattn.MaskedAccuracy),
-            *(training.RDropCrossentropy, training.SimCutCrossentropy),
+            training.SimCutCrossentropy,
         )
     ],
     row("TransformerSchedule", scale=POSITIVE),

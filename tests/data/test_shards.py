@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from tests.helpers.tensors import BACKEND, as_tensor, tf
-from tfattn import data, training
+from tfattn import data
+from tfattn.training.simcut import are_twins
 
 ROWS, LENGTH = 7, 3
 IDS = np.arange(1, ROWS * LENGTH + 1, dtype="int32").reshape(ROWS, LENGTH)
@@ -113,10 +114,12 @@ def test_a_shard_beyond_the_last_is_refused():
 
 
 WORDS = data.Vocabulary(["a", "b"])
-REPEATED = {
-    "R-Drop": data.rdrop_batches,
-    "SimCut": lambda batches: data.simcut_batches(batches, WORDS, WORDS, rate=0.5),
-}
+
+
+def repeated(batches):
+    return data.simcut_batches(batches, WORDS, WORDS, rate=0.5)
+
+
 FIVE = [("a b", "b"), ("b", "a a b"), ("a", "b b"), ("b b a", "a"), ("a a", "b a")]
 
 
@@ -128,13 +131,11 @@ def batch_of_five(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("repeat", "num_shards", "row_multiple"), [("R-Drop", 3, 1), ("SimCut", 2, 4)]
-)
+@pytest.mark.parametrize(("num_shards", "row_multiple"), [(3, 1), (2, 4)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_that_come_twice_are_twins_over_all_shards(kind, repeat, num_shards, row_multiple):
+def test_rows_that_come_twice_are_twins_over_all_shards(kind, num_shards, row_multiple):
     def doubled():
-        batches = REPEATED[repeat](batch_of_five(kind))
+        batches = repeated(batch_of_five(kind))
         return batches if kind == "PyDataset" else batches.prefetch(1)
 
     shards = [
@@ -144,7 +145,7 @@ def test_rows_that_come_twice_are_twins_over_all_shards(kind, repeat, num_shards
     (source, _), target = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *shards)
     [((whole, _), targets)] = batches_of(doubled())
     half = len(target) // 2
-    assert training.twins.are_twins(as_tensor(target)) and half % (num_shards * row_multiple) == 0
+    assert are_twins(as_tensor(target)) and half % (num_shards * row_multiple) == 0
     for rows, wanted in ((source, whole), (target, targets)):
         for part, copy in zip(np.split(rows, 2), np.split(wanted, 2), strict=True):
             np.testing.assert_array_equal(part[:5], copy)
@@ -154,13 +155,9 @@ def test_rows_that_come_twice_are_twins_over_all_shards(kind, repeat, num_shards
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_one_process_are_not_repeated(kind):
     shards = data.shard_batches(batch_of_five(kind), 2, 0)
-    said = "must be whole: repeat the rows first, then `shard_batch"
-    for repeat in REPEATED.values():
-        with pytest.raises(ValueError, match=said):
-            repeat(shards if kind == "PyDataset" else shards.take(1))
+    with pytest.raises(ValueError, match="must be whole: repeat the rows first, then `shard_batch"):
+        repeated(shards if kind == "PyDataset" else shards.take(1))
 
 
 def test_weights_of_a_batch_that_are_none_stay_none():
-    batches = Batches([(IDS, IDS[:, 0], None)])
-    assert data.shard_batches(batches, 2, 1)[0][2] is None
-    assert data.rdrop_batches(batches)[0][2] is None
+    assert data.shard_batches(Batches([(IDS, IDS[:, 0], None)]), 2, 1)[0][2] is None

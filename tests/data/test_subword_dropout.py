@@ -102,7 +102,7 @@ for batches in (
     data.translation_batches([("a", "a")], words, words, 1, shuffle_seed=0),
     data.token_batches([("a", "a")], drawn, words, 8, shuffle_seed=0),
 ):
-    assert len(list(data.rdrop_batches(batches))) == 1
+    assert len(list(data.simcut_batches(batches, words, words))) == 1
 assert "tensorflow" not in sys.modules
 """
 

@@ -276,7 +276,6 @@ LOSS = {"label_smoothing": 0.3, "padding_id": 2, "reduction": "sum"}
 SCHEDULE = tfattn.TransformerSchedule(width=5, warmup_steps=3)
 PARTS = [
     (tfattn.MaskedCrossentropy, LOSS),
-    (training.RDropCrossentropy, {"weight": 3.0, **LOSS}),
     (training.SimCutCrossentropy, {"weight": 2.0, **LOSS}),
     (tfattn.MaskedAccuracy, {"padding_id": 2, "name": "accuracy"}),
     (training.TokenLoss, {"loss": tfattn.MaskedCrossentropy(**LOSS), "name": "mine"}),

@@ -85,16 +85,15 @@ def test_phases_follow_the_curriculum_of_the_preset(phases_of, epochs, wanted):
 def test_each_kind_has_its_batches_and_its_loss(phases_of, kind):
     first, last = phases_of(SUBWORDS, 3, ((kind, 2),))
     ((source, _), target) = next(first.batches.as_numpy_iterator())
-    twice = kind.startswith(("rdrop", "simcut"))
+    twice = kind == "simcut"
     half = len(target) // 2
     assert np.array_equal(target[:half], target[half:]) == twice
     if twice:
-        assert np.array_equal(source[:half], source[half:]) == (kind == "rdrop")
-    losses = {"rdrop": training.RDropCrossentropy, "simcut": training.SimCutCrossentropy}
+        assert not np.array_equal(source[:half], source[half:])
     loss = first.loss(label_smoothing=0.2)
-    assert type(loss) is losses.get(kind, training.MaskedCrossentropy)
+    assert type(loss) is (training.SimCutCrossentropy if twice else training.MaskedCrossentropy)
     assert loss.label_smoothing == 0.2
-    assert getattr(loss, "weight", None) == {"rdrop": 5.0, "simcut": 1.0}.get(kind)
+    assert getattr(loss, "weight", None) == (1.0 if twice else None)
     assert last.loss is training.MaskedCrossentropy
 
 

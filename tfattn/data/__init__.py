@@ -11,16 +11,15 @@ Sentences are a list of `(source, target)` pairs of strings, from the toy gramma
 `Vocabulary` has whole words, a `SubwordVocabulary` parts of words; both have the same methods.
 `Characters` and `Moses` split sentences for a `Vocabulary`, and so may a function of your own.
 `token_batches` puts sentences of similar length together. With a `SubwordDropout` it applies BPE
-dropout, differently in each epoch. `rdrop_batches` repeats each pair, for R-Drop, and
-`simcut_batches` with some tokens cut, for SimCut. `shard_batches` gives a process its rows of each
-batch.
+dropout, differently in each epoch. `simcut_batches` repeats each pair with some tokens cut, for
+SimCut. `shard_batches` gives a process its rows of each batch.
 
 Batches are a `tf.data.Dataset`, or on another backend than TensorFlow's a `keras.utils.PyDataset`;
 either way the same batches. TensorFlow is imported only when it makes them, and sentencepiece only
 for subwords.
 """
 
-from tfattn.data.batches import rdrop_batches, token_batches, translation_batches
+from tfattn.data.batches import token_batches, translation_batches
 from tfattn.data.epochs import EpochCounter
 from tfattn.data.parallel import read_parallel
 from tfattn.data.shards import shard_batches
@@ -40,7 +39,6 @@ __all__ = [
     "SubwordVocabulary",
     "Vocabulary",
     "load_vocabulary",
-    "rdrop_batches",
     "read_parallel",
     "shard_batches",
     "simcut_batches",

@@ -9,13 +9,12 @@ import numpy as np
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.data.arrays import ArrayBatches, gathered, mapped
+from tfattn.data.arrays import ArrayBatches, gathered
 from tfattn.data.epochs import Dataset, EpochCounter, Plan, per_epoch
-from tfattn.data.rows import check_whole, marked
 from tfattn.data.subword_dropout import SubwordDropout
 from tfattn.data.vocabulary import Vocabulary
 
-__all__ = ["rdrop_batches", "token_batches", "translation_batches"]
+__all__ = ["token_batches", "translation_batches"]
 
 Sides = Sequence[Sequence[Sequence[int]]]  # source and target, each a list of rows of ids
 Vocabularies = tuple[Vocabulary | SubwordDropout, Vocabulary | SubwordDropout]
@@ -183,47 +182,6 @@ def token_batches(
     return _redrawn_epochs(
         redraw, make_plan, ids, plan, vocabularies, shuffle_seed, counter, length_multiple
     )
-
-
-def rdrop_batches(batches: Dataset) -> Dataset:
-    """Repeats the rows of each batch, for `training.RDropCrossentropy`.
-
-    Args:
-        batches: `tf.data.Dataset` or `keras.utils.PyDataset` of nested arrays, the batch as first
-            axis.
-
-    Returns:
-        As many batches of the same kind. A batch of B rows becomes one of 2 · B rows, and the
-        second half repeats the first.
-
-    Raises:
-        ValueError: `batches` is neither of the two, or comes from `shard_batches`, which is called
-            last.
-
-    Example:
-        >>> words = Vocabulary(["a", "b"])
-        >>> batches = token_batches([("a b", "b")], words, words, 8, length_multiple=1)
-        >>> [((source, target_in), target_out)] = rdrop_batches(batches).as_numpy_iterator()
-        >>> print(source)
-        [[4 5 3]
-         [4 5 3]]
-    """
-    if isinstance(batches, keras.utils.PyDataset):
-        check_whole("rdrop_batches", batches)
-        doubled = mapped(batches, lambda rows: np.concatenate([rows, rows]))
-        return marked(doubled, copies=2)
-    if not hasattr(batches, "element_spec"):
-        expected = "be a tf.data.Dataset or a keras.utils.PyDataset"
-        _checks.fail("rdrop_batches", "batches", expected, batches)
-    check_whole("rdrop_batches", batches)
-    import tensorflow as tf
-
-    is_tuple = isinstance(batches.element_spec, tuple)  # `map` passes its members one by one
-    double = functools.partial(tf.nest.map_structure, lambda rows: tf.concat([rows, rows], axis=0))
-    doubled = batches.map(
-        lambda *batch: double(batch if is_tuple else batch[0]), num_parallel_calls=_AUTOTUNE
-    )
-    return marked(doubled, copies=2)
 
 
 def _check_options(

@@ -8,7 +8,6 @@ from tfattn.training.first_process import FirstProcess
 from tfattn.training.layouts import transformer_layout
 from tfattn.training.losses import MaskedCrossentropy
 from tfattn.training.metrics import MaskedAccuracy, TokenLoss
-from tfattn.training.rdrop import RDropCrossentropy
 from tfattn.training.schedules import Cooldown, InverseSquareRootSchedule, TransformerSchedule
 from tfattn.training.simcut import SimCutCrossentropy
 from tfattn.training.step_cost import StepCost, step_cost
@@ -22,7 +21,6 @@ __all__ = [
     "InverseSquareRootSchedule",
     "MaskedAccuracy",
     "MaskedCrossentropy",
-    "RDropCrossentropy",
     "SimCutCrossentropy",
     "StepCost",
     "TokenLoss",

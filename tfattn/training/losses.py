@@ -140,7 +140,7 @@ class MaskedCrossentropy(keras.losses.Loss):
 
 def _has_its_sum(loss: type) -> bool:
     """Whether `weighted_sum` is of the class that says what the loss of a token is."""
-    names = ("weighted_sum", "call", "with_twins")
+    names = ("weighted_sum", "call")
     for cls in loss.__mro__:
         if own := [name for name in names if name in vars(cls)]:
             return own[0] == "weighted_sum"

@@ -5,21 +5,16 @@ from typing import Any
 import keras
 from keras import ops
 
+from tfattn import _checks
 from tfattn._factors import Factors
 from tfattn._types import Tensor
-from tfattn.training.twins import (
-    TwinCrossentropy,
-    are_twins,
-    in_first_half,
-    log_probabilities,
-    of_twins,
-)
+from tfattn.training.losses import MaskedCrossentropy
 
 __all__ = ["SimCutCrossentropy"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class SimCutCrossentropy(TwinCrossentropy):
+class SimCutCrossentropy(MaskedCrossentropy):
     """Cross-entropy of whole inputs, and the divergence of predictions from cut ones.
 
         loss = −log p[target] + weight · KL(p ‖ q)
@@ -27,10 +22,10 @@ class SimCutCrossentropy(TwinCrossentropy):
     The first half of the batch has whole inputs, the second half the same with some tokens cut, as
     `data.simcut_batches` makes it. p is the prediction for a token in the first half, q that for
     the same token in the second; both learn. Both tokens of such a pair have this loss, so the mean
-    is the paper's. Whether a batch has such halves is told by its targets, as in
-    `RDropCrossentropy`. Any other batch, as in validation, gets the cross-entropy alone. So does
-    every batch under `tf.distribute`, which splits batches in another way. Under
-    `keras.distribution` the rows are repeated first, and `data.shard_batches` is called last.
+    is the paper's. The loss detects such a batch by its targets: the second half has those of the
+    first. Any other batch, as in validation, gets the cross-entropy alone. So does every batch
+    under `tf.distribute`, which splits batches in another way. Under `keras.distribution` the rows
+    are repeated first, and `data.shard_batches` is called last.
 
     A step has twice the rows of a plain one. In a TensorFlow graph on a CPU it needs no array of
     tokens × vocabulary, as described at `MaskedCrossentropy`.
@@ -60,18 +55,32 @@ class SimCutCrossentropy(TwinCrossentropy):
         name: str = "simcut_crossentropy",
         **kwargs: Any,
     ):
-        super().__init__(weight, label_smoothing, padding_id, name, **kwargs)
+        super().__init__(
+            label_smoothing=label_smoothing, padding_id=padding_id, name=name, **kwargs
+        )
+        self.weight = _checks.non_negative_number(type(self).__name__, "weight", weight)
 
-    def with_twins(self, losses: Tensor, logits: Tensor, real: Tensor) -> Tensor:
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """Loss of each token, `(B, T)`, 0 at padding."""
+        losses = super().call(y_true, y_pred)
+        y_true, logits = ops.cast(y_true, "int32"), ops.cast(y_pred, "float32")
+        return ops.cond(
+            are_twins(y_true),
+            lambda: self._with_twins(losses, logits, y_true != self.padding_id),
+            lambda: losses,
+        )
+
+    def _with_twins(self, losses: Tensor, logits: Tensor, is_real: Tensor) -> Tensor:
         """The loss of each token, `(B, T)`, of a batch whose second half has cut inputs."""
-        log_p = log_probabilities(logits, real)  # (B, T, V)
+        # Padding has no gradient, even where it holds NaN.
+        log_p = ops.log_softmax(ops.where(is_real[..., None], logits, 0.0), axis=-1)  # (B, T, V)
         p = ops.exp(log_p)
-        whole = in_first_half(losses)  # (B, 1)
+        whole = _in_first_half(losses)  # (B, 1)
         # A word that p rules out adds nothing, whatever its twin thinks of it.
         counts = ops.logical_and(whole[..., None], p > 0)
-        ratio = ops.where(counts, log_p - of_twins(log_p), 0.0)
+        ratio = ops.where(counts, log_p - _of_twins(log_p), 0.0)
         losses = losses + self.weight * ops.sum(p * ratio, axis=-1)
-        return ops.where(whole, losses, of_twins(losses))
+        return ops.where(whole, losses, _of_twins(losses))
 
     def weighted_sum(self, factors: Factors, y_true: Tensor, weights: Tensor) -> Tensor:
         """Σ weights · `call`, from the factors of the logits, in a graph of TensorFlow's."""
@@ -79,10 +88,33 @@ class SimCutCrossentropy(TwinCrossentropy):
 
         twins = are_twins(y_true)
         # Both tokens of a pair have the loss of the first.
-        of_pairs = ops.where(in_first_half(y_true), weights + of_twins(weights), 0.0)
+        of_pairs = ops.where(_in_first_half(y_true), weights + _of_twins(weights), 0.0)
         crossentropy = super().weighted_sum(factors, y_true, ops.where(twins, of_pairs, weights))
         half = ops.shape(y_true)[0] // 2
         whole, cut = factors.tokens[:half], factors.tokens[half : 2 * half]
         of_pairs = ops.where(twins, of_pairs[:half], 0.0)
         divergence = weighted_divergence(whole, cut, of_pairs, factors.vectors, factors.bias)
         return crossentropy + self.weight * divergence
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "weight": self.weight}
+
+
+def are_twins(y_true: Tensor) -> Tensor:
+    """Whether the second half of the rows repeats the first: a scalar bool."""
+    rows = ops.shape(y_true)[0]
+    half = rows // 2
+    return ops.logical_and(rows == 2 * half, ops.all(y_true[:half] == y_true[half : 2 * half]))
+
+
+def _in_first_half(y_true: Tensor) -> Tensor:
+    """Which rows have their twin behind them: bool `(B, 1)`."""
+    rows = ops.shape(y_true)[0]
+    return (ops.arange(rows) < rows // 2)[:, None]
+
+
+def _of_twins(x: Tensor) -> Tensor:
+    """The rows of each row's twin, half a batch away."""
+    # Rolled, not sliced: XLA compiles the branch of twins for odd batches too, and does not
+    # differentiate slices in a branch.
+    return ops.roll(x, ops.shape(x)[0] // 2, axis=0)

@@ -1,6 +1,6 @@
 """Which batches are used in which epochs, and at which learning rate.
 
-A model learns fastest from plain batches. Then some epochs with BPE dropout, R-Drop or SimCut
+A model learns fastest from plain batches. Then some epochs with BPE dropout or SimCut
 reduce overfitting. Words are whole again at the end, while the learning rate decays.
 """
 
@@ -81,19 +81,14 @@ def _plain(batches, words, seed):
     return batches
 
 
-def _rdrop(batches, words, seed):
-    return data.rdrop_batches(batches)
-
-
 def _simcut(batches, words, seed):
     return data.simcut_batches(batches, *words, seed=seed)
 
 
-# An epoch of R-Drop or SimCut has as many updates as a plain one, of twice the rows.
+# An epoch of SimCut has as many updates as a plain one, of twice the rows.
 KINDS = {
     "plain": Kind(_same, _plain, training.MaskedCrossentropy),
     "bpe_dropout": Kind(_bpe_dropout, _plain, training.MaskedCrossentropy),
-    "rdrop": Kind(_same, _rdrop, training.RDropCrossentropy),
     # The paper's weight is 3. A model of few parameters then learns less than without.
     "simcut": Kind(_same, _simcut, functools.partial(training.SimCutCrossentropy, weight=1.0)),
 }

@@ -1,10 +1,11 @@
-"""R-Drop and SimCut: cross-entropy, how far the predictions for twins differ, and batches whose
-rows come twice.
+"""SimCut: cross-entropy, how far the predictions for twins differ, and batches whose rows come
+twice.
 """
 
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 import tfattn
 from tests.helpers.small_vocabulary import V as SMALL
@@ -12,13 +13,12 @@ from tests.helpers.small_vocabulary import blocks
 from tests.helpers.tensors import as_tensor, both_ways, compiled, numpy, tf
 from tfattn import data
 from tfattn._factors import Factors
-from tfattn.training import RDropCrossentropy, SimCutCrossentropy
+from tfattn.training import SimCutCrossentropy
 from tfattn.training.losses import _has_its_sum
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
 B, T, V = 3, 5, 7  # a half of a batch
-each_loss = pytest.mark.parametrize("cls", [RDropCrossentropy, SimCutCrossentropy])
 
 
 def case():
@@ -34,34 +34,28 @@ def log_softmax(logits):
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
-def oracle(cls, ids, logits, weight, smoothing):
-    """Loss of each token, float64, by the papers' formulas; half of that of R-Drop's."""
+def oracle(ids, logits, weight, smoothing):
+    """Loss of each token, float64, by the paper's formula."""
     log_p = log_softmax(logits)
     right = np.take_along_axis(log_p, ids[..., None], -1)[..., 0]
     losses = -(1 - smoothing) * right - smoothing * log_p.mean(-1)
     first, second = log_p[:B], log_p[B:]
-    divergence, back = (
-        np.sum(np.exp(p) * (p - q), axis=-1) for p, q in ((first, second), (second, first))
-    )
-    if cls is RDropCrossentropy:
-        losses += weight / 2 * np.tile((divergence + back) / 2, (2, 1))
-    else:
-        losses = np.tile(losses[:B] + weight * divergence, (2, 1))
+    divergence = np.sum(np.exp(first) * (first - second), axis=-1)
+    losses = np.tile(losses[:B] + weight * divergence, (2, 1))
     return np.where(ids == 0, 0.0, losses)
 
 
 @pytest.mark.parametrize("weight, smoothing", [(5.0, 0.1), (1.0, 0.0)])
-@each_loss
-def test_it_is_the_formula(cls, weight, smoothing):
+def test_it_is_the_formula(weight, smoothing):
     ids, logits = case()
-    tokens = oracle(cls, ids, logits, weight, smoothing)
+    tokens = oracle(ids, logits, weight, smoothing)
     mean = tokens.sum() / np.count_nonzero(ids)
     for reduction, wanted in (
         ("none", tokens),
         ("sum", tokens.sum()),
         ("sum_over_batch_size", mean),
     ):
-        loss = cls(weight, smoothing, reduction=reduction)(ids, logits)
+        loss = SimCutCrossentropy(weight, smoothing, reduction=reduction)(ids, logits)
         np.testing.assert_allclose(loss, wanted, rtol=1e-5, atol=1e-6)
 
 
@@ -87,11 +81,10 @@ ROADS = {
 @pytest.mark.parametrize(
     "road", ["eager", pytest.param("unknown sizes", marks=pytest.mark.tensorflow), "xla"]
 )
-@each_loss
-def test_both_predictions_learn_on_every_road_and_rows_without_twins_as_ever(cls, road):
+def test_both_predictions_learn_on_every_road_and_rows_without_twins_as_ever(road):
     ids, logits = case()
     weights = np.random.default_rng(1).uniform(size=ids.shape)
-    loss, plain = cls(3.0, 0.1), tfattn.MaskedCrossentropy(0.1)
+    loss, plain = SimCutCrossentropy(3.0, 0.1), tfattn.MaskedCrossentropy(0.1)
     function = ROADS[road](lambda *inputs: value_and_gradient(loss, *inputs))
 
     def inputs(rows=slice(None)):
@@ -100,7 +93,7 @@ def test_both_predictions_learn_on_every_road_and_rows_without_twins_as_ever(cls
         return as_tensor(ids[rows], "int32"), *floats
 
     def mean(logits):
-        losses = oracle(cls, ids, logits, 3.0, 0.1)
+        losses = oracle(ids, logits, 3.0, 0.1)
         return np.sum(losses * weights) / np.sum(weights * (ids != 0))
 
     value, gradient = map(numpy, function(*inputs()))
@@ -120,33 +113,23 @@ def test_both_predictions_learn_on_every_road_and_rows_without_twins_as_ever(cls
             np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-8)
 
 
-@each_loss
-def test_one_other_target_makes_no_twins(cls):
+def test_one_other_target_makes_no_twins():
     ids, logits = case()
     ids[-1, -1] = ids[-1, -1] % (V - 1) + 1
-    found = compiled(cls(5.0, 0.1).__call__)(ids, logits)
+    found = compiled(SimCutCrossentropy(5.0, 0.1).__call__)(ids, logits)
     wanted = tfattn.MaskedCrossentropy(0.1)(ids, logits)
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "cls, side",
-    [
-        (RDropCrossentropy, slice(None)),
-        (SimCutCrossentropy, slice(None)),
-        (SimCutCrossentropy, slice(B)),
-        (SimCutCrossentropy, slice(B, None)),
-    ],
-    ids=["R-Drop", "both", "p", "q"],
-)
-def test_a_word_that_is_ruled_out_adds_nothing_where_p_rules_it_out(cls, side):
+@pytest.mark.parametrize("side", [slice(None), slice(B), slice(B, None)], ids=["both", "p", "q"])
+def test_a_word_that_is_ruled_out_adds_nothing_where_p_rules_it_out(side):
     ids, logits = case()
     ids[ids == 1] = 2
     results = []
     for value in (-np.inf, -1e4):
         scores = np.array(logits, "float32")
         scores[side, :, 1] = value
-        results.append(value_and_gradient(cls(3.0), ids, as_tensor(scores)))
+        results.append(value_and_gradient(SimCutCrossentropy(3.0), ids, as_tensor(scores)))
     if side == slice(B, None):  # p has some hope of it: no distance is greater
         assert results[0][0] == np.inf
     else:
@@ -193,14 +176,14 @@ def test_without_logits_simcut_is_the_same(rows, bias, jit):
 
 def test_a_subclass_with_a_loss_of_its_own_takes_the_logits():
     class Own(SimCutCrossentropy):
-        def with_twins(self, losses, logits, real):
-            return losses
+        def call(self, y_true, y_pred):
+            return ops.zeros_like(y_true)
 
     class Named(SimCutCrossentropy):
         pass
 
     assert [_has_its_sum(cls) for cls in (SimCutCrossentropy, Named, Own)] == [True, True, False]
-    assert not _has_its_sum(RDropCrossentropy) and _has_its_sum(tfattn.MaskedCrossentropy)
+    assert _has_its_sum(tfattn.MaskedCrossentropy)
 
 
 # Batches.
@@ -213,21 +196,9 @@ def batches_of(pairs=PAIRS, **options):
     return data.token_batches(pairs, *WORDS, 512, **options)
 
 
-def test_of_rdrop_every_row_comes_twice_one_half_after_the_other():
-    batches = batches_of()
-    doubled = data.rdrop_batches(batches)
-    assert len(doubled) == len(batches)
-    for batch, double in zip(batches, doubled, strict=True):
-        for rows, both in zip(keras.tree.flatten(batch), keras.tree.flatten(double), strict=True):
-            np.testing.assert_array_equal(both, np.concatenate([rows, rows]))
-
-
 @pytest.mark.tensorflow
-def test_a_dataset_of_another_structure_keeps_it():
+def test_a_dataset_of_another_structure_is_refused():
     rows = tf.data.Dataset.from_tensor_slices({"a": [[1, 2]], "b": [[3]]})
-    ((found,), (double,)) = (list(dataset) for dataset in (rows, data.rdrop_batches(rows)))
-    assert found.keys() == double.keys()
-    np.testing.assert_array_equal(double["a"], [1, 2, 1, 2])
     said = r"simcut_batches: `batches` must be batches of \(\(source, target_in\), target_out\)"
     with pytest.raises(ValueError, match=said):
         data.simcut_batches(rows, *WORDS)
@@ -297,24 +268,15 @@ def test_arrays_are_cut_as_tensors_are():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "loss, repeated",
-    [
-        (RDropCrossentropy(5.0), data.rdrop_batches),
-        (SimCutCrossentropy(3.0), lambda batches: data.simcut_batches(batches, *WORDS)),
-    ],
-)
-def test_a_model_learns_with_it_and_is_judged_without(loss, repeated):
+def test_a_model_learns_with_it_and_is_judged_without():
     batches, in_order = batches_of(PAIRS[:60], shuffle_seed=0), batches_of(PAIRS[:60])
     source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
     hidden = keras.layers.Dropout(0.3, seed=0)(keras.layers.Embedding(len(WORDS[1]), 8)(target))
     model = keras.Model((source, target), keras.layers.Dense(len(WORDS[1]))(hidden))
-    model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
-    losses = model.fit(repeated(batches), epochs=3, shuffle=False, verbose=0).history["loss"]
+    model.compile(keras.optimizers.Adam(0.01), SimCutCrossentropy(3.0), jit_compile=False)
+    repeated = data.simcut_batches(batches, *WORDS)
+    losses = model.fit(repeated, epochs=3, shuffle=False, verbose=0).history["loss"]
     assert losses[-1] < losses[0]
     judged = model.evaluate(in_order, verbose=0)
-    if repeated is data.rdrop_batches:  # without dropout the twins agree
-        found = model.evaluate(repeated(in_order), verbose=0)
-        np.testing.assert_allclose(found, judged, rtol=1e-5)
     model.compile("adam", tfattn.MaskedCrossentropy(), jit_compile=False)
     np.testing.assert_allclose(model.evaluate(in_order, verbose=0), judged, rtol=1e-5)
