@@ -717,10 +717,6 @@ TABLE = [
     ],
     row("TransformerSchedule", scale=POSITIVE),
     row("training.Cooldown", schedule=kind(tfattn.TransformerSchedule(4))),
-    row(
-        "training.step_cost",
-        config=kind(tfattn.Transformer(8, num_layers=1, width=4, num_heads=2).get_config()),
-    ),
     row("training.transformer_layout", device_mesh=kind(MESH), axis=NAME.of("model")),
     row("training.Backup", filepath=TEXT.of(f"{PATH}.npz")),
     row(

@@ -1,12 +1,10 @@
-"""Trains models on one device, and split over the eight that a CPU can stand for; counts
-multiplications of a step in what JAX traces.
+"""Trains models on one device, and split over the eight that a CPU can stand for.
 
-Run as a program it prints, by case, the losses and what each device holds of each variable, and for
-the sizes that it is given (forward, step). A process has its devices for good once JAX has begun.
+Run as a program it prints, by case, the losses and what each device holds of each variable. A
+process has its devices for good once JAX has begun.
 """
 
 import json
-import math
 import os
 import sys
 
@@ -61,46 +59,9 @@ def split(share_embeddings, shard_vocabulary):
         return trained(share_embeddings)
 
 
-def count(jaxpr):
-    """Multiplications of all products in a jaxpr and in those within."""
-    import jax
-
-    total = 0
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            (summed, _), _ = equation.params["dimension_numbers"]
-            left = equation.invars[0].aval.shape
-            output = math.prod(equation.outvars[0].aval.shape)
-            total += output * math.prod(left[axis] for axis in summed)
-        for inner in jax.core.jaxprs_in_params(equation.params):
-            total += count(inner)
-    return total
-
-
-def products(sizes, rows, source_length, target_length):
-    import jax
-
-    model = tfattn.Transformer(dropout=0.0, **sizes)
-    model.build(((None, None), (None, None)))
-    source = np.ones((rows, source_length), "int32")
-    target = np.ones((rows, target_length), "int32")
-    others = [variable.value for variable in model.non_trainable_variables]
-    loss = tfattn.MaskedCrossentropy()
-
-    def forward(weights):
-        logits, _ = model.stateless_call(weights, others, (source, target))
-        return loss(target, logits)
-
-    weights = [variable.value for variable in model.trainable_variables]
-    functions = forward, jax.value_and_grad(forward)
-    return [count(jax.make_jaxpr(function)(weights).jaxpr) for function in functions]
-
-
 if __name__ == "__main__":
     found = {
         "own": [trained(), split(False, shard_vocabulary=True)],
         "shared, by width": [trained(True), split(True, shard_vocabulary=False)],
     }
-    models, *lengths = json.loads(sys.argv[1])
-    found["products"] = [products(sizes, *lengths) for sizes in models]
     print(json.dumps(found))

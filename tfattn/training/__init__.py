@@ -10,7 +10,6 @@ from tfattn.training.losses import MaskedCrossentropy
 from tfattn.training.metrics import MaskedAccuracy, TokenLoss
 from tfattn.training.schedules import Cooldown, InverseSquareRootSchedule, TransformerSchedule
 from tfattn.training.simcut import SimCutCrossentropy
-from tfattn.training.step_cost import StepCost, step_cost
 
 __all__ = [
     "AveragedWeights",
@@ -22,11 +21,9 @@ __all__ = [
     "MaskedAccuracy",
     "MaskedCrossentropy",
     "SimCutCrossentropy",
-    "StepCost",
     "TokenLoss",
     "TransformerSchedule",
     "ValidationBleu",
     "corpus_bleu",
-    "step_cost",
     "transformer_layout",
 ]
