@@ -299,24 +299,6 @@ def test_any_layer_serves_as_feed_forward_and_comes_back_from_a_file(feed_forwar
     assert not feed_forward.built
 
 
-def test_a_config_of_before_the_parts_is_taken_where_it_is_the_papers():
-    config = tfattn.TransformerEncoderBlock(H, HIDDEN).get_config()
-    for name in ("attention", "feed_forward", "norm"):
-        del config[name]
-    former = {
-        "activation": "relu",
-        "score": None,
-        "num_key_value_heads": None,
-        "kernel_initializer": None,
-    }
-    again = tfattn.TransformerEncoderBlock.from_config({**config, **former})
-    assert again.hidden_dim == HIDDEN
-    with pytest.raises(
-        ValueError, match="`activation` must be given to `attention` or `feed_forward`: build"
-    ):
-        tfattn.TransformerEncoderBlock.from_config({**config, **former, "activation": "gelu"})
-
-
 def test_a_norm_for_the_end_of_a_stack_is_as_the_blocks():
     given = tfattn.TransformerEncoderBlock(**parts())
     norm = given.make_norm("final_norm", "mixed_bfloat16")

@@ -128,18 +128,3 @@ def test_a_decoder_keeps_the_class_of_its_own_blocks():
     decoder = tfattn.TransformerDecoder(V, 1, WIDTH, block=Louder(HEADS, HIDDEN))
     assert type(decoder.blocks[0]) is Louder
     assert type(tfattn.TransformerDecoder.from_config(decoder.get_config()).blocks[0]) is Louder
-
-
-# Entries of a config from when models described their blocks themselves, as in the paper.
-FORMER = {"attention_dropout": 0.0, "norm_first": False, "score": None}
-
-
-@pytest.mark.parametrize("cls", [tfattn.Transformer, tfattn.TransformerEncoder])
-def test_a_file_of_a_plain_model_from_before_blocks_were_passed_in_loads(cls):
-    model = cls(V, num_layers=1, width=WIDTH, num_heads=HEADS, hidden_dim=HIDDEN)
-    config = {name: part for name, part in model.get_config().items() if name != "block"}
-    assert cls.from_config({**config, **FORMER}).get_config() == model.get_config()
-    with pytest.raises(
-        ValueError, match="`norm_first` must be given to `block`: build the layer so"
-    ):
-        cls.from_config({**config, **FORMER, "norm_first": True})

@@ -27,7 +27,6 @@ __all__ = [
     "part_seed",
     "serialized",
     "spec_of_call",
-    "without_former_arguments",
 ]
 
 
@@ -88,22 +87,6 @@ def keras_object(who: str, argument: str, value: Any) -> Any:
     if found is not None and not callable(found):
         _checks.fail(who, argument, expected, value)
     return found
-
-
-def without_former_arguments(who: str, config: dict, former: dict[str, Any], part: str) -> dict:
-    """A config from an older file, without the arguments that are a part's now.
-
-    Args:
-        former: name of each such argument to what it was in the plain case, which the defaults are.
-        part: where the argument is now, for the error.
-    Raises:
-        ValueError: the file has another value than the plain case.
-    """
-    for name, plain in former.items():
-        if config.get(name, plain) != plain:
-            expected = f"be given to `{part}`: build the layer so, and load its weights"
-            _checks.fail(who, name, expected, config[name])
-    return {name: value for name, value in config.items() if name not in former}
 
 
 def serialized(layer: keras.layers.Layer | None) -> dict | None:

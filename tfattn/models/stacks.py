@@ -20,7 +20,6 @@ from tfattn.layers.parts import (
     padding_mask,
     part_seed,
     serialized,
-    without_former_arguments,
 )
 from tfattn.layers.positions.added import SinusoidalPositionalEncoding
 from tfattn.layers.positions.base import HeadPositions
@@ -172,14 +171,7 @@ class _Stack(CheckedCall, PartsOfItsOwn, QuantizedParts, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict) -> "_Stack":
-        return cls(
-            **deserialized(
-                without_former_arguments(cls.__name__, config, FORMER, "block"),
-                "block",
-                "positions",
-                "embedding",
-            )
-        )
+        return cls(**deserialized(config, "block", "positions", "embedding"))
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -390,9 +382,6 @@ def token_embedding(vocabulary_size, width, dtype):
         dtype=dtype,
         name="embedding",
     )
-
-
-FORMER = {"attention_dropout": 0.0, "norm_first": False, "score": None}
 
 
 def _as_past(cache):

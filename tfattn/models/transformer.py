@@ -13,13 +13,11 @@ from tfattn.layers.parts import (
     padding_mask,
     part_seed,
     serialized,
-    without_former_arguments,
 )
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models import output
 from tfattn.models.base import TokenModel, no_coverage
 from tfattn.models.stacks import (
-    FORMER,
     TransformerDecoder,
     TransformerEncoder,
     token_embedding,
@@ -254,10 +252,4 @@ class Transformer(TokenModel):
 
     @classmethod
     def from_config(cls, config: dict) -> "Transformer":
-        return cls(
-            **deserialized(
-                without_former_arguments(cls.__name__, config, FORMER, "block"),
-                "block",
-                "positions",
-            )
-        )
+        return cls(**deserialized(config, "block", "positions"))

@@ -14,7 +14,6 @@ from tfattn.layers.parts import (
     part_seed,
     serialized,
     spec_of_call,
-    without_former_arguments,
 )
 from tfattn.layers.quantization import QuantizedParts
 from tfattn.layers.transformer.add_norm import AddNorm
@@ -22,15 +21,6 @@ from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 from tfattn.layers.transformer.norm import LayerNormalization
 
 __all__ = ["TransformerBlock"]
-
-# Arguments that blocks had before their parts were passed in, with their defaults: files of plain
-# blocks hold them.
-_FORMER = {
-    "activation": "relu",
-    "score": None,
-    "num_key_value_heads": None,
-    "kernel_initializer": None,
-}
 
 
 class TransformerBlock(CheckedCall, QuantizedParts, keras.layers.Layer):
@@ -166,8 +156,6 @@ class TransformerBlock(CheckedCall, QuantizedParts, keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict) -> "TransformerBlock":
-        parts = "attention` or `feed_forward"
-        config = without_former_arguments(cls.__name__, config, _FORMER, parts)
         return cls(**deserialized(config, "attention", "feed_forward", "norm"))
 
     def _options(self, name):
