@@ -8,7 +8,7 @@ import tfattn
 from tests import reference
 from tests.helpers.tensors import numpy
 from tests.layers.test_multi_head import draw
-from tfattn.layers.parts import copy_of
+from tfattn.layers.configs import copy_of
 
 B, T, S, D, H, HIDDEN = 2, 5, 7, 6, 3, 11
 IDS = np.array([[3, 5, 4, 0, 0], [1, 2, 4, 2, 0]])

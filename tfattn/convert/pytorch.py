@@ -10,7 +10,7 @@ import numpy as np
 from tfattn import _checks
 from tfattn.convert import blocks, weights
 from tfattn.layers.attention.multi_head import MultiHeadAttention
-from tfattn.layers.parts import keras_object
+from tfattn.layers.configs import keras_object
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock

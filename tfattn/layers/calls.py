@@ -3,7 +3,6 @@
 import functools
 import inspect
 import numbers
-from collections.abc import Collection, Iterator
 from typing import Any
 
 import keras
@@ -12,6 +11,7 @@ import numpy as np
 from tfattn import _checks
 from tfattn._types import Shape
 from tfattn.core.rule import Rule
+from tfattn.layers.restored import RestoredParts
 
 __all__ = ["CheckedCall"]
 
@@ -45,8 +45,8 @@ _MASKS = {
 _FLAGS = ("use_causal_mask", "return_attention_scores", "return_state", "training")
 
 
-class CheckedCall:
-    """A base beside Keras's layer: a call's arguments are checked by their names.
+class CheckedCall(RestoredParts):
+    """A base beside Keras's layer and model: a call's arguments are checked by their names.
 
     Keras converts what it is given, and builds, before it comes to `call`, and what is no tensor
     would fail there, if at all.
@@ -55,48 +55,6 @@ class CheckedCall:
     # The axes of this class's tensors, in the order of the arguments: each letter is one size,
     # and a mask may have 1 instead. Where an argument is not named its axes are not looked at.
     call_axes: dict[str, str] = {}
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> "CheckedCall":
-        layer = super().__new__(cls, *args, **kwargs)
-        build = layer.build
-
-        @functools.wraps(build)
-        def build_and_freeze(*args, **kwargs):
-            before = () if layer._made_frozen else {id(part) for _, part in _parts(layer)}
-            build(*args, **kwargs)
-            layer._freeze_parts(before)
-
-        layer.build = build_and_freeze
-        return layer
-
-    def __init__(self, **kwargs: Any):
-        parts = kwargs.pop("trainable_parts", {})
-        super().__init__(**{**kwargs, "dtype": _with_names(kwargs.get("dtype"))})
-        # Of a config: the parts that are frozen or not, other than the layer that they are in.
-        self._trainable_parts = tuple(parts.items())
-        self._made_frozen = not self.trainable  # and all parts with it, whenever they are made
-
-    def _freeze_parts(self, before: Collection[int]) -> None:
-        """Freezes what is made within a frozen layer: Keras does so to what is there already."""
-        for part, trainable in [(self, self.trainable), *_flags(self, self.trainable, before)]:
-            if not trainable or not part.trainable:
-                part.trainable = trainable
-        parts = dict(_parts(self))
-        for path, trainable in self._trainable_parts:
-            if path in parts:
-                parts[path].trainable = trainable
-        self._trainable_parts, self._made_frozen = (), False
-
-    def get_config(self) -> dict[str, Any]:
-        flags = dict(self._trainable_parts)
-        if not self._made_frozen:
-            parts = {"": self, **dict(_parts(self))}
-            for path, part in parts.items():
-                above = parts[path.rpartition("/")[0]]
-                if part.trainable != above.trainable:
-                    flags[path] = part.trainable
-        config = super().get_config()
-        return {**config, "trainable_parts": flags} if flags else config
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         parameters = _parameters(type(self))
@@ -125,42 +83,6 @@ class CheckedCall:
                     if isinstance(array, np.ndarray) and array.dtype.kind in "USO":
                         received = f"{array.dtype.name}, of shape {array.shape}"
                         _checks.fail(who, name, "hold numbers", received)
-
-
-def _parts(layer: keras.layers.Layer, above: str = "") -> Iterator[tuple[str, Any]]:
-    """(Path, layer) of every layer in a layer, each after the one that it is in."""
-    for part in layer._flatten_layers(include_self=False, recursive=False):
-        path = f"{above}/{part.name}" if above else part.name
-        yield path, part
-        yield from _parts(part, path)
-
-
-def _flags(
-    layer: keras.layers.Layer, trainable: bool, before: Collection[int]
-) -> Iterator[tuple[Any, bool]]:
-    """(Layer, whether it is to be trained) of every layer in a layer.
-
-    Args:
-        before: the ids of those that were there before their flags could be set.
-    """
-    for part in layer._flatten_layers(include_self=False, recursive=False):
-        wanted = part.trainable and (trainable or id(part) in before)
-        yield part, wanted
-        yield from _flags(part, wanted, before)
-
-
-def _with_names(dtype: Any) -> Any:
-    """The dtype policy, a `DTypePolicyMap` as one whose default has a name.
-
-    Where a map has none, Keras takes the names from the policies in it when it writes them, and a
-    file gives all maps of heads the default.
-    """
-    policies = keras.dtype_policies.get(dtype) if isinstance(dtype, dict) else dtype
-    if not isinstance(policies, keras.dtype_policies.DTypePolicyMap):
-        return dtype
-    # Copies: the policies of another layer's map lose their names when that layer is saved.
-    named = {path: keras.dtype_policies.get(policies[path].name) for path in policies}
-    return keras.dtype_policies.DTypePolicyMap(policies.default_policy.name, named)
 
 
 def _nested(who: str, name: str, value: Any, letters: str) -> np.ndarray:

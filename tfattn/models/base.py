@@ -11,10 +11,9 @@ from tfattn._types import Tensor
 from tfattn.core.engine import scope
 from tfattn.core.floats import given_tensor
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.quantization import QuantizedParts
 
 
-class TokenModel(CheckedCall, QuantizedParts, keras.Model):
+class TokenModel(CheckedCall, keras.Model):
     """A model of ids of any batch and lengths.
 
     Attributes:

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.layers.parts import checked_layer, copy_of, deserialized, part_seed
+from tfattn.layers.configs import checked_layer, copy_of, deserialized, part_seed
 from tfattn.layers.tables import ids_below
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models import output

@@ -8,7 +8,8 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.layers.attention.scores import Score
-from tfattn.layers.parts import deserialized, padding_mask, part_seed, serialized
+from tfattn.layers.configs import deserialized, part_seed, serialized
+from tfattn.layers.masks import padding_mask
 from tfattn.layers.recurrent.decoder import RecurrentDecoder
 from tfattn.layers.recurrent.encoder import RecurrentEncoder
 from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes

@@ -10,20 +10,19 @@ from tfattn import _checks
 from tfattn._past import Past
 from tfattn.core.guard import zero_broken_padding, zero_hidden
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.dropout import Dropout
-from tfattn.layers.parts import (
-    PartsOfItsOwn,
+from tfattn.layers.configs import (
     Template,
     checked_layer,
     copy_of,
     deserialized,
-    padding_mask,
     part_seed,
     serialized,
 )
+from tfattn.layers.dropout import Dropout
+from tfattn.layers.masks import padding_mask
 from tfattn.layers.positions.added import SinusoidalPositionalEncoding
 from tfattn.layers.positions.base import HeadPositions
-from tfattn.layers.quantization import QuantizedParts
+from tfattn.layers.sharing import build_part, check_unshared
 from tfattn.layers.tables import ids_below, nan_outside
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
@@ -32,7 +31,7 @@ from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 __all__ = ["TransformerDecoder", "TransformerEncoder"]
 
 
-class _Stack(CheckedCall, PartsOfItsOwn, QuantizedParts, keras.layers.Layer):
+class _Stack(CheckedCall, keras.layers.Layer):
     """Embedding, positions, and blocks one above the other: what encoder and decoder share."""
 
     block_class: type[TransformerBlock]
@@ -132,7 +131,7 @@ class _Stack(CheckedCall, PartsOfItsOwn, QuantizedParts, keras.layers.Layer):
         shape = (*ids_shape, self.width)
         if not self.embedding.built:
             self.embedding.build(ids_shape)
-        self.build_part("positions", shape)
+        build_part(self, self.positions, shape)
         for block in self.blocks:
             block.build(shape) if memory_shape is None else block.build(shape, memory_shape)
         if self.final_norm is not None:
@@ -158,6 +157,10 @@ class _Stack(CheckedCall, PartsOfItsOwn, QuantizedParts, keras.layers.Layer):
 
     def compute_mask(self, ids, previous_mask=None):
         return padding_mask(ids)
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        check_unshared(self, "positions")
+        return super().get_build_config()
 
     def get_config(self) -> dict:
         names = ("vocabulary_size", "num_layers", "width", "num_heads", "hidden_dim", "dropout")

@@ -6,14 +6,8 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.layers.parts import (
-    Template,
-    checked_layer,
-    deserialized,
-    padding_mask,
-    part_seed,
-    serialized,
-)
+from tfattn.layers.configs import Template, checked_layer, deserialized, part_seed, serialized
+from tfattn.layers.masks import padding_mask
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models import output
 from tfattn.models.base import TokenModel, no_coverage

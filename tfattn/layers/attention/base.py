@@ -18,14 +18,16 @@ from tfattn.layers.attention import recording
 from tfattn.layers.attention.normalizers import Normalizer
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.parts import CarryMask, PartsOfItsOwn, spec_of_call
+from tfattn.layers.masks import CarryMask
+from tfattn.layers.sharing import check_unshared
+from tfattn.layers.specs import spec_of_call
 
 __all__ = ["AttentionLayer"]
 
 _ORDER = "the order is query, value, key; lengths are passed as `valid_lens=`"
 
 
-class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
+class AttentionLayer(CheckedCall, keras.layers.Layer):
     """Base of all attention layers.
 
     The order of call arguments is `(query, value, key)`, as in Keras; many books and papers write
@@ -206,6 +208,10 @@ class AttentionLayer(CheckedCall, PartsOfItsOwn, keras.layers.Layer):
             if name == "attention_weights":
                 return AttentionLayer.attention_weights.fget(self)
             return super().__getattr__(name)
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        check_unshared(self, "score", "positions", "normalizer")
+        return super().get_build_config()
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}

@@ -20,9 +20,9 @@ from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.projection import from_heads, to_heads
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.attention.single_head import score_or_default
-from tfattn.layers.parts import deserialized, keras_object, serialized
+from tfattn.layers.configs import deserialized, keras_object, serialized
 from tfattn.layers.positions.base import HeadPositions
-from tfattn.layers.quantization import QuantizedParts
+from tfattn.layers.sharing import build_part
 
 __all__ = ["MultiHeadAttention"]
 
@@ -31,7 +31,7 @@ _PATHS = {None: None, True: "streamed", False: "dense"}
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class MultiHeadAttention(QuantizedParts, AttentionLayer):
+class MultiHeadAttention(AttentionLayer):
     """Several attention heads, each over its own projections of query, key and value.
 
         head_h = attention(query · W_h^q, key · W_h^k, value · W_h^v)
@@ -248,10 +248,10 @@ class MultiHeadAttention(QuantizedParts, AttentionLayer):
             batch, queries, keys = query_shape[0], query_shape[1], key_shape[1]
         query_heads = (batch, heads, queries, self.key_dim)
         key_heads = (batch, groups, keys, self.key_dim)
-        self.build_part("score", query_heads, key_heads)
-        self.build_part("positions", query_heads, key_heads)
+        build_part(self, self.score, query_heads, key_heads)
+        build_part(self, self.positions, query_heads, key_heads)
         scores_shape = self.score_shape(query_shape, key_shape)
-        self.build_part("normalizer", scores_shape)
+        build_part(self, self.normalizer, scores_shape)
 
     def _policy_of(self, name: str) -> keras.DTypePolicy:
         """The dtype policy of the map of that name. A `DTypePolicyMap` is looked up here: a map

@@ -8,7 +8,7 @@ import keras
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import normalizers
-from tfattn.layers.parts import keras_object
+from tfattn.layers.configs import keras_object
 
 __all__ = ["AttentionSinks", "Normalizer", "Sparsemax", "TopKSoftmax"]
 

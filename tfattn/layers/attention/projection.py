@@ -8,7 +8,7 @@ from keras import ops
 
 from tfattn._types import Shape, Tensor
 from tfattn.core.symbolic import shape_of
-from tfattn.layers.parts import own_initializer
+from tfattn.layers.configs import own_initializer
 
 __all__ = ["Projection", "from_heads", "to_heads"]
 

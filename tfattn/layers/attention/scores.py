@@ -16,7 +16,9 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import kernels, products, scores, symbolic
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.parts import PartsOfItsOwn, deserialized, serialized, spec_of_call
+from tfattn.layers.configs import deserialized, serialized
+from tfattn.layers.sharing import build_part, check_unshared
+from tfattn.layers.specs import spec_of_call
 
 __all__ = [
     "AdditiveScore",
@@ -198,7 +200,7 @@ class NormalizedDotProductScore(Score):
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class SoftCapScore(PartsOfItsOwn, Score):
+class SoftCapScore(Score):
     """Another score, kept between −cap and cap by a tanh.
 
         score = cap · tanh(score / cap)
@@ -234,7 +236,7 @@ class SoftCapScore(PartsOfItsOwn, Score):
         self.pairwise = scores.soft_capped(score.pairwise, self.cap)
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
-        self.build_part("score", query_shape, key_shape)
+        build_part(self, self.score, query_shape, key_shape)
 
     def prepare_query(self, query: Tensor) -> Tensor:
         return self.score.prepare_query(query)
@@ -244,6 +246,10 @@ class SoftCapScore(PartsOfItsOwn, Score):
 
     def parameters(self) -> tuple[Tensor, ...]:
         return self.score.parameters()
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        check_unshared(self, "score")
+        return super().get_build_config()
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "cap": self.cap, "score": serialized(self.score)}

@@ -10,7 +10,8 @@ from tfattn.core.call import AttentionCall
 from tfattn.layers.attention.base import AttentionLayer
 from tfattn.layers.attention.normalizers import Normalizer, checked_normalizer
 from tfattn.layers.attention.scores import AdditiveScore, BilinearScore, DotProductScore, Score
-from tfattn.layers.parts import deserialized, serialized
+from tfattn.layers.configs import deserialized, serialized
+from tfattn.layers.sharing import build_part
 
 __all__ = ["AdditiveAttention", "Attention", "BilinearAttention", "DotProductAttention"]
 
@@ -80,9 +81,9 @@ class Attention(AttentionLayer):
     ) -> None:
         self.check_shapes(query_shape, value_shape, key_shape)
         key_shape = value_shape if key_shape is None else key_shape
-        self.build_part("score", query_shape, key_shape)
+        build_part(self, self.score, query_shape, key_shape)
         scores_shape = self.score_shape(query_shape, key_shape)
-        self.build_part("normalizer", scores_shape)
+        build_part(self, self.normalizer, scores_shape)
 
     def pool(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
         return self.run(call, self.score)

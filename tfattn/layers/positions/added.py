@@ -12,7 +12,8 @@ from tfattn._types import Shape, Tensor
 from tfattn.core import symbolic
 from tfattn.core.floats import given_tensor
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.parts import keras_object, spec_of_call
+from tfattn.layers.configs import keras_object
+from tfattn.layers.specs import spec_of_call
 from tfattn.layers.tables import known, nan_outside
 
 __all__ = ["LearnedPositionalEncoding", "SinusoidalPositionalEncoding"]

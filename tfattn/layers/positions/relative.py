@@ -9,7 +9,7 @@ from tfattn._types import Shape
 from tfattn.core import biases
 from tfattn.core.biases import Bias
 from tfattn.core.biases.relative import check_buckets
-from tfattn.layers.parts import keras_object, own_initializer
+from tfattn.layers.configs import keras_object, own_initializer
 from tfattn.layers.positions.base import HeadPositions
 
 __all__ = ["RelativePositionBias"]

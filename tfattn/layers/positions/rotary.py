@@ -7,7 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Size, Tensor
-from tfattn.layers.parts import deserialized, serialized
+from tfattn.layers.configs import deserialized, serialized
 from tfattn.layers.positions.base import HeadPositions
 from tfattn.layers.positions.scalings import Scaling, plain
 

@@ -11,15 +11,17 @@ from tfattn.core import pairs, products, softmax
 from tfattn.layers.attention import recording
 from tfattn.layers.attention.scores import AdditiveScore, Score
 from tfattn.layers.attention.single_head import checked_score
-from tfattn.layers.parts import PartsOfItsOwn, padding_mask, serialized
+from tfattn.layers.configs import serialized
+from tfattn.layers.masks import padding_mask
 from tfattn.layers.recurrent.recurrence import loop, split_cell, state_sizes
 from tfattn.layers.recurrent.stack import RecurrentStack
+from tfattn.layers.sharing import build_part, check_unshared
 
 __all__ = ["RecurrentDecoder"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class RecurrentDecoder(PartsOfItsOwn, RecurrentStack):
+class RecurrentDecoder(RecurrentStack):
     """A recurrent network over the target that attends to an encoder's output at every step.
 
         α_t = softmax over s of score(h_{t−1}, memory_s)
@@ -113,7 +115,7 @@ class RecurrentDecoder(PartsOfItsOwn, RecurrentStack):
         memory_width = memory_shape[-1]
         self.cells = self.make_cells("cell", self.width + memory_width, self.units)
         query, memory = (None, 1, self.units), (None, None, memory_width)
-        self.build_part("score", query, memory)
+        build_part(self, self.score, query, memory)
         self.readout = keras.layers.Dense(
             self.width, activation="tanh", dtype=self.dtype_policy, name="readout"
         )
@@ -208,6 +210,10 @@ class RecurrentDecoder(PartsOfItsOwn, RecurrentStack):
 
     def compute_output_shape(self, ids_shape: Shape, memory_shape: Shape) -> Shape:
         return (*ids_shape, self.width)
+
+    def get_build_config(self) -> dict[str, Any] | None:
+        check_unshared(self, "score")
+        return super().get_build_config()
 
     def get_config(self) -> dict:
         return {**super().get_config(), "score": serialized(self.score)}

@@ -8,7 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.layers.parts import padding_mask
+from tfattn.layers.masks import padding_mask
 from tfattn.layers.recurrent.recurrence import loop, split_cell
 from tfattn.layers.recurrent.stack import RecurrentStack
 

@@ -8,22 +8,17 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.layers.calls import CheckedCall
+from tfattn.layers.configs import deserialized, part_seed, serialized
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.parts import (
-    deserialized,
-    padding_mask,
-    part_seed,
-    serialized,
-    spec_of_call,
-)
-from tfattn.layers.quantization import QuantizedParts
+from tfattn.layers.masks import padding_mask
 from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes
+from tfattn.layers.specs import spec_of_call
 from tfattn.layers.tables import ids_below, nan_outside
 
 __all__ = ["RecurrentStack", "word_embedding"]
 
 
-class RecurrentStack(CheckedCall, QuantizedParts, keras.layers.Layer):
+class RecurrentStack(CheckedCall, keras.layers.Layer):
     """Embedding, cells and dropout: what encoder and decoder share. See them for the arguments."""
 
     def __init__(

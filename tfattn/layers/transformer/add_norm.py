@@ -6,8 +6,8 @@ import keras
 
 from tfattn import _checks
 from tfattn.layers.calls import CheckedCall
+from tfattn.layers.configs import Template, checked_layer, deserialized, serialized
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.parts import Template, checked_layer, deserialized, serialized
 from tfattn.layers.transformer.norm import LayerNormalization
 
 __all__ = ["AddNorm"]

@@ -7,15 +7,8 @@ import keras
 from tfattn import _checks
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.parts import (
-    Template,
-    checked_layer,
-    deserialized,
-    part_seed,
-    serialized,
-    spec_of_call,
-)
-from tfattn.layers.quantization import QuantizedParts
+from tfattn.layers.configs import Template, checked_layer, deserialized, part_seed, serialized
+from tfattn.layers.specs import spec_of_call
 from tfattn.layers.transformer.add_norm import AddNorm
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 from tfattn.layers.transformer.norm import LayerNormalization
@@ -23,7 +16,7 @@ from tfattn.layers.transformer.norm import LayerNormalization
 __all__ = ["TransformerBlock"]
 
 
-class TransformerBlock(CheckedCall, QuantizedParts, keras.layers.Layer):
+class TransformerBlock(CheckedCall, keras.layers.Layer):
     """Base of both blocks. See `TransformerEncoderBlock`, whose arguments these are.
 
     Attention, feed-forward and norm that are passed in are templates: a block copies them, and a

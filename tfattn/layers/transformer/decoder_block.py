@@ -7,7 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core.guard import zero_broken_padding
-from tfattn.layers.parts import CarryMask
+from tfattn.layers.masks import CarryMask
 from tfattn.layers.transformer.block import TransformerBlock
 
 __all__ = ["TransformerDecoderBlock"]

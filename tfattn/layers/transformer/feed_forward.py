@@ -8,15 +8,14 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape
 from tfattn.layers.calls import CheckedCall
+from tfattn.layers.configs import keras_object, own_initializer
 from tfattn.layers.dropout import Dropout
-from tfattn.layers.parts import keras_object, own_initializer
-from tfattn.layers.quantization import QuantizedParts
 
 __all__ = ["PositionwiseFeedForward"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
-class PositionwiseFeedForward(CheckedCall, QuantizedParts, keras.layers.Layer):
+class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):
     """Two linear maps with an activation between them, the same at every position.
 
         output = activation(input · W_1 + b_1) · W_2 + b_2
