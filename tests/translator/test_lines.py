@@ -12,7 +12,7 @@ from tests.helpers.processes import python
 from tests.translator.command import OUT, status, translator
 from tfattn import data, decoding
 from tfattn.decoding import greedy_search
-from tfattn.translator import lines, report
+from tfattn.translator import lines, translating
 from tfattn.translator.folder import Folder
 
 SPLIT = [data.Vocabulary(["a", "hat", "."])] * 2
@@ -34,7 +34,7 @@ def asked(monkeypatch):
         found.append(sentences)
         return [sentence.upper() for sentence in sentences]
 
-    monkeypatch.setattr(report, "translate", translate)
+    monkeypatch.setattr(translating, "translate", translate)
     return found
 
 
@@ -77,7 +77,7 @@ def test_translations_may_be_as_long_as_max_length_says(monkeypatch, written):
         limits.append(arguments[-1])
         return ["b"]
 
-    monkeypatch.setattr(report, "translate", translate)
+    monkeypatch.setattr(translating, "translate", translate)
     monkeypatch.setattr(
         decoding, "translate_stream", lambda *_, max_length, **__: limits.append(max_length) or "b"
     )
@@ -113,7 +113,7 @@ def test_an_error_names_the_line_that_it_is_about(monkeypatch, capsys, tmp_path)
             raise ValueError("translate: `sentences[0]` must not be c; see sentences[0].")
         return sentences
 
-    monkeypatch.setattr(report, "translate", translate)
+    monkeypatch.setattr(translating, "translate", translate)
     monkeypatch.setattr(lines, "AT_ONCE", 2)
     monkeypatch.setattr(Folder, "load_model", lambda folder: (None, SPLIT))
     (tmp_path / "lines").write_text("a\nb\nc\nd\n")
@@ -163,7 +163,7 @@ def test_raw_text_becomes_that_of_the_model_and_comes_back(
         asked.append(sentences)
         return sentences
 
-    monkeypatch.setattr(report, "translate", echo)
+    monkeypatch.setattr(translating, "translate", echo)
     output = written("--raw", text=f"{RAW}\n", words=words, record=record)
     assert output[1:] == [""]
     if sent is not None:

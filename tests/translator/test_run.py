@@ -8,7 +8,7 @@ import pytest
 
 from tests.translator.command import TOY, result, translator, write_corpus, write_weights
 from tfattn import data
-from tfattn.translator import report
+from tfattn.translator import translating
 from tfattn.translator.arguments import parse
 from tfattn.translator.curriculum import KINDS
 from tfattn.translator.presets import MODELS, PRESETS
@@ -101,7 +101,7 @@ def run_of(tmp_path, new_preset, monkeypatch):
 
 @pytest.mark.slow
 def test_a_training_goes_through_its_phases_and_on_with_them(run_of, tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "translate", lambda model, sources, words: list(sources))
+    monkeypatch.setattr(translating, "translate", lambda model, sources, words: list(sources))
     curriculum = (("plain", 1), ("bpe_dropout", 2), ("simcut", 5))
     assert {kind for kind, _ in curriculum} == KINDS.keys()
 

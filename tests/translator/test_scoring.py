@@ -8,7 +8,7 @@ import pytest
 
 from tests.translator.command import result, status, translator, write_corpus
 from tfattn import data
-from tfattn.translator import report, scoring
+from tfattn.translator import scoring, translating
 from tfattn.translator.folder import Folder, fingerprint
 
 PAIRS = [("a b c d e", "a b c d e"), ("a b c d f", "a b c d f")]
@@ -24,7 +24,7 @@ def echoes(monkeypatch, tmp_path):
         kept = 5 - int(str(model)[-1])
         return [" ".join(sentence.split()[:kept]) for sentence in sentences]
 
-    monkeypatch.setattr(report, "translate", translate)
+    monkeypatch.setattr(translating, "translate", translate)
     monkeypatch.setattr(Folder, "load_model", lambda folder: (folder.path, None))
     for seed in range(3):
         (tmp_path / f"seed{seed}").mkdir()
@@ -42,7 +42,7 @@ def test_one_run_has_a_row(echoes, capsys):
 
 
 def test_the_result_tells_what_was_asked_of_the_search(echoes, capsys, monkeypatch):
-    monkeypatch.setattr(report, "translate", lambda model, sentences, *_, **__: [sentences[0]])
+    monkeypatch.setattr(translating, "translate", lambda model, sentences, *_, **__: [sentences[0]])
     asked = {"no_repeat_ngrams": 3, "max_length": 20, "sentences": 1}
     options = [word for name, n in asked.items() for word in (f"--{name.replace('_', '-')}", n)]
     translator("score", "--out", "seed0", *options)

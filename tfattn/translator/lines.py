@@ -15,7 +15,7 @@ from typing import TextIO
 import keras
 
 from tfattn import data
-from tfattn.translator import report
+from tfattn.translator import translating
 from tfattn.translator.corpus import Words
 from tfattn.translator.folder import Folder
 
@@ -40,7 +40,7 @@ def translate(options: argparse.Namespace) -> None:
             split = "" if options.raw else ", tokens split by spaces"
             print(f"One sentence a line{split}; end with Ctrl-D.", file=sys.stderr)
         sys.stdout.reconfigure(errors="replace")
-        search = report.search(options)
+        search = translating.search(options)
         if options.stream:
             stream_lines(model, words, text, search, options.max_length)
         else:
@@ -62,11 +62,11 @@ def translate_lines(
         before, after: what becomes of a line, and of its translation.
     """
     at_once = 1 if text.isatty() else AT_ONCE
-    progress = not text.isatty() and not sys.stdout.isatty() and report.bar()
+    progress = not text.isatty() and not sys.stdout.isatty() and translating.bar()
     lines, done = map(before, _stripped(text)), 0
     while some := list(itertools.islice(lines, at_once)):
         with _numbered(done, len(some)):
-            found = report.translate(model, some, words, search, progress, max_length)
+            found = translating.translate(model, some, words, search, progress, max_length)
         for translated in found:
             print(after(translated), flush=True)
         done += len(some)

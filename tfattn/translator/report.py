@@ -1,87 +1,17 @@
 """Scores, translations and pictures of a trained model."""
 
-import argparse
-import contextlib
-import functools
 import json
-import sys
-from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
 
 from tfattn import data, plot, training
 from tfattn._files import replacing
-from tfattn.decoding import beam_search, greedy_search, sample, translation
 from tfattn.layers.attention.recording import attention_weights
+from tfattn.translator import translating
 from tfattn.translator.corpus import Pairs, Words
 
-__all__ = ["bar", "search", "settings", "show", "swaps_found", "translate"]
-
-
-def search(options: argparse.Namespace) -> Callable:
-    """The search that the options of a command name."""
-    rules = _rules(options)
-    if getattr(options, "sample", False):
-        # A generator goes on from batch to batch: equal lines get words of their own.
-        seed = keras.random.SeedGenerator(options.seed)
-        return functools.partial(sample, temperature=options.temperature, seed=seed, **rules)
-    if options.beam == 1:
-        return functools.partial(greedy_search, **rules) if rules else greedy_search
-    return functools.partial(
-        beam_search, num_beams=options.beam, length_penalty=options.length_penalty, **rules
-    )
-
-
-# From an option to the rule of `tfattn.decoding.rules` that takes its number.
-RULES = {
-    "no_repeat_ngrams": "NoRepeatNgrams",
-    "repetition_penalty": "RepetitionPenalty",
-    "min_length": "MinLength",
-}
-
-
-def settings(options: argparse.Namespace) -> dict[str, object]:
-    """What `search` and `translate` do by these options, but for what nobody asked for."""
-    found = {"beam": options.beam, "length_penalty": options.length_penalty}
-    asked = {name: getattr(options, name, None) for name in (*RULES, "max_length", "sentences")}
-    return found | {name: value for name, value in asked.items() if value is not None}
-
-
-def _rules(options: argparse.Namespace) -> dict[str, list]:
-    """The argument `rules` of a search, where options name any."""
-    given = {name: getattr(options, option, None) for option, name in RULES.items()}
-    if not any(number is not None for number in given.values()):
-        return {}
-    from tfattn.decoding import rules
-
-    return {"rules": [getattr(rules, name)(n) for name, n in given.items() if n is not None]}
-
-
-def translate(
-    model: keras.Model,
-    sentences: Sequence[str],
-    words: list[Words],
-    search: Callable = greedy_search,
-    progress: bool = False,
-    max_length: int | None = None,
-) -> list[str]:
-    """The translations; a progress bar goes to standard error."""
-    with contextlib.redirect_stdout(sys.stderr) if progress else contextlib.nullcontext():
-        return translation.translate(
-            model,
-            sentences,
-            *words,
-            search,
-            batch_size=128,
-            max_length=max_length,
-            progress=progress,
-        )
-
-
-def bar() -> bool:
-    """Whether somebody sees a progress bar."""
-    return sys.stderr.isatty()
+__all__ = ["show", "swaps_found"]
 
 
 def show(run, model: keras.Model, history: dict) -> None:
@@ -93,7 +23,8 @@ def show(run, model: keras.Model, history: dict) -> None:
     """
     options, folder = run.options, run.folder
     sources, references = zip(*run.scored[: options.sentences], strict=True)
-    hypotheses = translate(model, sources, run.words, search(options), progress=bar())
+    search, progress = translating.search(options), translating.bar()
+    hypotheses = translating.translate(model, sources, run.words, search, progress)
     seconds = run.seconds
 
     print("\nTranslations of held-out sentences:")

@@ -7,7 +7,7 @@ import time
 import keras
 
 from tfattn import data, plot, training
-from tfattn.translator import corpus, curriculum, report, resume
+from tfattn.translator import corpus, curriculum, resume, translating
 from tfattn.translator.folder import Folder, fingerprint
 from tfattn.translator.presets import MODELS, PRESETS
 
@@ -132,7 +132,7 @@ class Run:
         return training.AveragedWeights(
             [
                 training.ValidationBleu(
-                    lambda model, sources: report.translate(model, sources, self.words),
+                    lambda model, sources: translating.translate(model, sources, self.words),
                     sources,
                     references,
                     every=BLEU_EVERY,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfattn import data, training
-from tfattn.translator import corpus, report
+from tfattn.translator import corpus, translating
 from tfattn.translator.corpus import Pairs
 from tfattn.translator.folder import Folder, fingerprint
 
@@ -32,7 +32,7 @@ def score(options: argparse.Namespace) -> None:
     for folder, parts in runs:
         found[str(folder.path)] = dict(_bleu(folder, parts, options))
         _print_row(str(folder.path), found[str(folder.path)], width)
-    result = {**report.settings(options), "runs": found}
+    result = {**translating.settings(options), "runs": found}
     if len(found) > 1:
         for name, summary in (("mean", statistics.mean), (DEVIATION, statistics.stdev)):
             result[name] = {
@@ -82,8 +82,13 @@ def _bleu(
     model, words = folder.load_model()
     for part, pairs in parts.items():
         sources, references = zip(*pairs, strict=True)
-        hypotheses = report.translate(
-            model, sources, words, report.search(options), report.bar(), options.max_length
+        hypotheses = translating.translate(
+            model,
+            sources,
+            words,
+            translating.search(options),
+            translating.bar(),
+            options.max_length,
         )
         yield part, round(training.corpus_bleu(hypotheses, references), 2)
 
