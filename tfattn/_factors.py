@@ -1,52 +1,57 @@
 """What models and losses share without importing each other: the factors of the logits."""
 
-from typing import NamedTuple
+import dataclasses
 
 from tfattn._types import Tensor
 
-__all__ = ["Factors"]
-
-_NAME, _SPARED = "_tfattn_factors", "_tfattn_spared"
+__all__ = ["LogitFactors"]
 
 
-class Factors(NamedTuple):
-    """Logits `(..., V)` as tokens · vectorsᵀ + bias, for a loss that can do without the logits.
+@dataclasses.dataclass(eq=False)
+class LogitFactors:
+    """Logits `(..., V)` as a product, for a loss that can do without the logits.
 
-    They travel on the logits, as Keras's masks do on its tensors, and the first operation on the
-    logits loses them. Only logits of a TensorFlow graph carry them: there, logits that nothing
-    asks for are not computed.
+        logits = tokens · vectorsᵀ + bias
+
+    A model that computes its logits so puts this object on them. It travels on the logits, as
+    Keras's masks do on its tensors, and the first operation on them loses it. A loss that finds it
+    computes from the factors, and notes so: a metric then does the same. Whoever else reads the
+    logits has them computed. Only logits of a TensorFlow graph carry factors: there, what nothing
+    asks for is not computed.
+
+        return LogitFactors(tokens, vectors).on(logits)     # the model
+        factors = LogitFactors.of(logits)                   # the loss and the metric; or None
+        factors.are_used = True                             # the loss, where it needs no logits
 
     Attributes:
         tokens: `(..., W)`.
         vectors: `(V, W)`.
         bias: `(V,)`, or None.
+        are_used: whether a loss has done without the logits.
     """
 
     tokens: Tensor
     vectors: Tensor
     bias: Tensor | None = None
+    are_used: bool = dataclasses.field(default=False, init=False)
 
-    def on(self, logits: Tensor) -> Tensor:
-        """The same logits, with these factors on them."""
-        setattr(logits, _NAME, self)
-        return logits
+    @staticmethod
+    def of(logits: Tensor) -> "LogitFactors | None":
+        """The factors on these logits, or None."""
+        return getattr(logits, "_tfattn_factors", None)
 
     @staticmethod
     def fit_on(logits: Tensor) -> bool:
         """Whether these logits may never be computed."""
         return hasattr(logits, "graph")
 
-    @staticmethod
-    def of(logits: Tensor) -> "Factors | None":
-        """The factors on these logits, or None."""
-        return getattr(logits, _NAME, None)
+    def on(self, logits: Tensor) -> Tensor:
+        """The same logits, with these factors on them."""
+        logits._tfattn_factors = self
+        return logits
 
-    @staticmethod
-    def spare(logits: Tensor) -> None:
-        """Notes that a loss did without these logits: whoever else reads them has them computed."""
-        setattr(logits, _SPARED, True)
-
-    @staticmethod
-    def are_spared(logits: Tensor) -> bool:
-        """Whether a loss did without these logits."""
-        return getattr(logits, _SPARED, False)
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Tokens, vectors and, if there is one, bias."""
+        factors = self.tokens, self.vectors, self.bias
+        return tuple(factor for factor in factors if factor is not None)

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfattn
 from tests.helpers.tensors import numpy
 from tfattn import masks
-from tfattn._factors import Factors
+from tfattn._factors import LogitFactors
 from tfattn._gradients import custom_gradient
 from tfattn.training import streamed, streamed_divergence
 
@@ -60,7 +60,7 @@ VECTORS = TOKENS[0]  # (V, width)
 
 def lost_without_logits():
     def call(x):
-        factors = Factors(x, tf.constant(VECTORS), None)
+        factors = LogitFactors(x, tf.constant(VECTORS), None)
         target = tf.ones(tf.shape(x)[:2], "int32")
         return streamed.weighted_loss(factors, target, tf.ones(tf.shape(x)[:2]), 0.1)
 

@@ -10,7 +10,7 @@ from keras import ops
 import tfattn
 from tests.helpers.small_vocabulary import V, assert_alike, blocks
 from tests.helpers.tensors import tf
-from tfattn._factors import Factors
+from tfattn._factors import LogitFactors
 
 # Which TensorFlow alone does without its logits.
 pytestmark = [
@@ -74,14 +74,14 @@ def trained(model, **more):
 @pytest.fixture
 def without_logits(monkeypatch, streams):
     """Logits that make a graph fail which computes them."""
-    on, seen = Factors.on, []
+    on, seen = LogitFactors.on, []
 
     def poisoned(factors, logits):
         seen.append(logits)
         bad = ops.reshape(logits, (*ops.shape(logits)[:-1], V + 1))[..., :V]
         return on(factors, bad)
 
-    monkeypatch.setattr(Factors, "on", poisoned)
+    monkeypatch.setattr(LogitFactors, "on", poisoned)
     yield
     assert seen
 
@@ -116,7 +116,7 @@ def test_logits_that_are_asked_for_are_computed_and_their_accuracy_is_of_them(wi
 
 def factors_in_a_graph(model):
     found = []
-    tf.function(lambda inputs: found.append(Factors.of(model(inputs))))(batch()[0])
+    tf.function(lambda inputs: found.append(LogitFactors.of(model(inputs))))(batch()[0])
     return found[0]
 
 
@@ -157,7 +157,7 @@ def test_logits_that_are_no_plain_product_in_float32_carry_no_factors(make):
 
 def test_factors_are_those_of_a_graph_and_without_a_bias_have_none():
     model = new_model()
-    assert Factors.of(model(batch()[0])) is None
+    assert LogitFactors.of(model(batch()[0])) is None
     assert factors_in_a_graph(model).bias is not None
     model.output_dense.bias = None
     assert factors_in_a_graph(model).bias is None
@@ -171,7 +171,7 @@ def test_an_adapted_output_layer_gives_the_adapted_matrix():
 
     def function(inputs):
         logits = model(inputs)
-        factors = Factors.of(logits)
+        factors = LogitFactors.of(logits)
         found.append(ops.einsum("btw,vw->btv", factors.tokens, factors.vectors) + factors.bias)
         return logits, found[0]
 

@@ -12,7 +12,7 @@ from tests.helpers.small_vocabulary import V as SMALL
 from tests.helpers.small_vocabulary import blocks
 from tests.helpers.tensors import as_tensor, both_ways, compiled, numpy, tf
 from tfattn import data
-from tfattn._factors import Factors
+from tfattn._factors import LogitFactors
 from tfattn.training import SimCutCrossentropy
 from tfattn.training.losses import _has_its_sum
 
@@ -155,9 +155,10 @@ def test_without_logits_simcut_is_the_same(rows, bias, jit):
     def value(weights, tokens, vectors, *bias, streams):
         logits = tf.matmul(tokens, vectors, transpose_b=True) + (bias[0] if bias else 0.0)
         if streams:
-            logits = Factors(tokens, vectors, *bias).on(logits)
+            logits = LogitFactors(tokens, vectors, *bias).on(logits)
         found = loss(ids, logits, sample_weight=weights)
-        assert Factors.are_spared(logits) == streams
+        factors = LogitFactors.of(logits)
+        assert (factors is not None and factors.are_used) == streams
         return found
 
     @tf.function(jit_compile=jit)

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tfattn
 from tests import reference
 from tests.helpers.small_vocabulary import V, assert_alike, blocks
-from tfattn._factors import Factors
+from tfattn._factors import LogitFactors
 from tfattn.training import losses, streamed
 
 pytestmark = pytest.mark.tensorflow
@@ -40,7 +40,7 @@ def graph_of_unknown_counts(*shapes, smoothing, upstream, numbers, least):
         with blocks(numbers, least):
             with tf.GradientTape() as tape:
                 tape.watch(inputs)
-                loss = streamed.weighted_loss(Factors(*factors), target, weights, smoothing)
+                loss = streamed.weighted_loss(LogitFactors(*factors), target, weights, smoothing)
                 loss *= upstream
             return loss, tape.gradient(loss, inputs)
 
@@ -159,7 +159,7 @@ def test_the_best_id_is_the_first_of_the_highest(streams):
     *_, tokens, vectors, bias = arrays(3, count=20)
     vectors[7], bias[7] = vectors[2], bias[2]
     factors = [tf.constant(x, tf.float32) for x in (tokens.reshape(4, 5, -1), vectors, bias)]
-    found = tf.function(lambda *factors: streamed.best_ids(Factors(*factors)))(*factors)
+    found = tf.function(lambda *factors: streamed.best_ids(LogitFactors(*factors)))(*factors)
     wanted = (tokens @ vectors.T + bias).argmax(-1)
     assert 2 in wanted and found.dtype == tf.int32
     np.testing.assert_array_equal(found, wanted.reshape(4, 5))
@@ -181,7 +181,7 @@ def judged(loss, change, marked=True, jit_compile=False):
                 tf.matmul(tf.reshape(tokens, (14, -1)), vectors, transpose_b=True) + bias, (2, 7, V)
             )
             if marked:
-                logits = Factors(*factors).on(logits)
+                logits = LogitFactors(*factors).on(logits)
             logits = change(logits)
             value = loss(target, logits)
         metric.update_state(target, logits)
@@ -216,7 +216,7 @@ def test_every_loss_is_that_of_the_logits(streams, loss, change, jit):
 def test_scores_that_do_not_fit_the_ids_are_refused(streams):
     said = r"MaskedCrossentropy: `y_pred` must have shape \(2, 7\), as `y_true`"
     with pytest.raises(ValueError, match=said):
-        judged(tfattn.MaskedCrossentropy(), lambda logits: Factors.of(logits).on(logits[:1]))
+        judged(tfattn.MaskedCrossentropy(), lambda logits: LogitFactors.of(logits).on(logits[:1]))
 
 
 @pytest.mark.slow
@@ -226,7 +226,9 @@ def test_xla_holds_no_logits(streams):
     def gradients(change, *factors):
         with tf.GradientTape() as tape:
             tape.watch(factors)
-            logits = Factors(*factors).on(tf.matmul(factors[0], factors[1], transpose_b=True)[None])
+            logits = LogitFactors(*factors).on(
+                tf.matmul(factors[0], factors[1], transpose_b=True)[None]
+            )
             value = loss(target, change(logits))
         return tape.gradient(value, factors)
 
@@ -239,7 +241,7 @@ def test_xla_holds_no_logits(streams):
 
 def test_a_small_vocabulary_or_a_gpu_keeps_its_logits(monkeypatch):
     def logits_of(size):
-        factors = Factors(None, tf.TensorSpec((size, 4)))
+        factors = LogitFactors(None, tf.TensorSpec((size, 4)))
         return factors.on(types.SimpleNamespace())
 
     found = [losses.streamable(logits_of(size)) for size in (100, 511, 512, None)]
@@ -259,7 +261,7 @@ def test_lengths_that_only_the_run_knows_must_fit_too(streams):
     )
     def function(target, tokens, vectors):
         logits = tf.einsum("btw,vw->btv", tokens, vectors)
-        return loss(target, Factors(tokens, vectors).on(logits))
+        return loss(target, LogitFactors(tokens, vectors).on(logits))
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="must have the shape of the tokens"):
         function(tf.ones((5, 3), tf.int32), tf.ones((3, 5, 4)), tf.ones((V, 4)))
@@ -275,7 +277,7 @@ def test_logits_of_the_graph_outside_reach_a_branch(streams):
     def function(condition, *factors):
         with tf.GradientTape() as tape:
             tape.watch(factors)
-            logits = Factors(*factors).on(factors[0] @ tf.transpose(factors[1]) + factors[2])
+            logits = LogitFactors(*factors).on(factors[0] @ tf.transpose(factors[1]) + factors[2])
             value = tf.cond(condition, lambda: loss(target[None], logits), lambda: 0.0)
         return value, *tape.gradient(value, factors)
 
@@ -297,7 +299,7 @@ def test_the_gradient_has_a_gradient(streams):
 
     def by_factors(*factors):
         return streamed.weighted_loss(
-            Factors(*factors), tf.constant(target, tf.int32), weights, 0.1
+            LogitFactors(*factors), tf.constant(target, tf.int32), weights, 0.1
         )
 
     def second(loss):

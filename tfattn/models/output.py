@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._factors import Factors
+from tfattn._factors import LogitFactors
 from tfattn._types import Tensor
 from tfattn.core import products
 
@@ -22,7 +22,7 @@ def logits(
 ) -> Tensor:
     """`(..., width)` to `(..., V)`: by the layer `dense`, or if it is None, by `embedding`.
 
-    In float32 with their `Factors` on them, by which `MaskedCrossentropy` does without them.
+    In float32 with their `LogitFactors` on them, by which `MaskedCrossentropy` does without them.
     """
     if dense is None:
         if embedding.quantization_mode is None:
@@ -36,7 +36,7 @@ def logits(
         flat = dense(ops.reshape(x, (-1, x.shape[-1])))  # one plain product and not a batched one
         scores = ops.reshape(flat, (*ops.shape(x)[:-1], dense.units))
     dtypes = {keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, scores)}
-    if not Factors.fit_on(scores) or dtypes != {"float32"}:
+    if not LogitFactors.fit_on(scores) or dtypes != {"float32"}:
         return scores
     if dense is not None:
         # Only Keras's own layer, and as it comes: another may do something else as well.
@@ -46,4 +46,4 @@ def logits(
         # `cast` reads the variables now. A later reader would meet them after an optimizer's step.
         vectors = ops.transpose(ops.cast(dense.kernel, x.dtype))
         bias = None if dense.bias is None else ops.cast(dense.bias, x.dtype)
-    return Factors(x, vectors, bias).on(scores)
+    return LogitFactors(x, vectors, bias).on(scores)

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._factors import Factors
+from tfattn._factors import LogitFactors
 from tfattn._gradients import custom_gradient
 from tfattn._types import Tensor
 
@@ -116,7 +116,7 @@ class MaskedCrossentropy(keras.losses.Loss):
             loss = ops.sum(losses)
         else:
             check_logits(who, y_true, y_pred)
-            Factors.spare(y_pred)
+            factors.are_used = True
             loss = self.weighted_sum(factors, ops.cast(y_true, "int32"), weights)
         if self.reduction == "sum":
             return loss
@@ -124,7 +124,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         mean = loss / ops.where(sum_weights == 0, 1.0, sum_weights)
         return _ReplicaMean(name="replica_mean", dtype="float32")(mean[None], mean[None])
 
-    def weighted_sum(self, factors: Factors, y_true: Tensor, weights: Tensor) -> Tensor:
+    def weighted_sum(self, factors: LogitFactors, y_true: Tensor, weights: Tensor) -> Tensor:
         """Σ weights · `call`, from the factors of the logits, in a graph of TensorFlow's."""
         from tfattn.training import streamed
 
@@ -232,9 +232,9 @@ class _ReplicaMean(keras.losses.Loss):
         return y_pred
 
 
-def streamable(logits: Tensor) -> Factors | None:
+def streamable(logits: Tensor) -> LogitFactors | None:
     """The factors of these logits where the loss does without the logits, else None."""
-    factors = Factors.of(logits)
+    factors = LogitFactors.of(logits)
     if factors is None or (factors.vectors.shape[0] or 0) < _MIN_VOCABULARY:
         return None
     from tfattn.training import streamed

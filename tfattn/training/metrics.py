@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._factors import Factors
 from tfattn._types import Tensor
 from tfattn.training.losses import (
     MaskedCrossentropy,
@@ -60,8 +59,8 @@ class MaskedAccuracy(keras.metrics.Mean):
         y_true = ops.cast(given("MaskedAccuracy", "y_true", y_true, "(B, T)"), "int32")
         y_pred = given("MaskedAccuracy", "y_pred", y_pred, "(B, T, V)")
         check_logits("MaskedAccuracy", y_true, y_pred)
-        factors = streamable(y_pred) if Factors.are_spared(y_pred) else None
-        if factors is None:
+        factors = streamable(y_pred)
+        if factors is None or not factors.are_used:
             # On TensorFlow `ops.argmax` is slower: it tells −0 from 0, in passes of their own.
             best_ids = ops.cast(ops.top_k(y_pred, 1)[1], "int32")[..., 0]  # (B, T)
         else:

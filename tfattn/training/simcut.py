@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._factors import Factors
+from tfattn._factors import LogitFactors
 from tfattn._types import Tensor
 from tfattn.training.losses import MaskedCrossentropy
 
@@ -82,7 +82,7 @@ class SimCutCrossentropy(MaskedCrossentropy):
         losses = losses + self.weight * ops.sum(p * ratio, axis=-1)
         return ops.where(whole, losses, _of_twins(losses))
 
-    def weighted_sum(self, factors: Factors, y_true: Tensor, weights: Tensor) -> Tensor:
+    def weighted_sum(self, factors: LogitFactors, y_true: Tensor, weights: Tensor) -> Tensor:
         """Σ weights · `call`, from the factors of the logits, in a graph of TensorFlow's."""
         from tfattn.training.streamed_divergence import weighted_divergence
 

@@ -12,7 +12,7 @@ arXiv:2411.09009. It has a second pass for the gradients, which is not needed he
 
 import tensorflow as tf
 
-from tfattn._factors import Factors
+from tfattn._factors import LogitFactors
 from tfattn._gradients import custom_gradient
 
 __all__ = ["best_ids", "pays", "weighted_loss"]
@@ -30,12 +30,12 @@ def pays() -> bool:
 
 
 def weighted_loss(
-    factors: Factors, target: tf.Tensor, weights: tf.Tensor, smoothing: float
+    factors: LogitFactors, target: tf.Tensor, weights: tf.Tensor, smoothing: float
 ) -> tf.Tensor:
     """Σ weights · loss, with the loss of `MaskedCrossentropy`.
 
     Args:
-        factors: `Factors` in float32, of logits `(..., V)`.
+        factors: `LogitFactors` in float32, of logits `(..., V)`.
         target: int32, `(...)`. An id outside the vocabulary has a loss of NaN, and no gradient.
         weights: float32, `(...)`. Where they are 0, target and token may be anything.
         smoothing: ε in [0, 1).
@@ -53,7 +53,7 @@ def weighted_loss(
 
         return tf.reduce_sum(losses * weights), vjp
 
-    tokens, *others = [factor for factor in factors if factor is not None]
+    tokens, *others = factors.tensors
     # Once flat, other shapes with as many tokens would pass.
     message = "MaskedCrossentropy: `y_true` must have the shape of the tokens"
     tf.debugging.assert_equal(tf.shape(target), tf.shape(tokens)[:-1], message)
@@ -63,9 +63,9 @@ def weighted_loss(
     return weighted_sum(weights, tokens, *map(tf.identity, others))
 
 
-def best_ids(factors: Factors) -> tf.Tensor:
+def best_ids(factors: LogitFactors) -> tf.Tensor:
     """The id with the highest logit, the lowest of equal ones: int32 `(...)`."""
-    tokens, *others = [tf.stop_gradient(factor) for factor in factors if factor is not None]
+    tokens, *others = map(tf.stop_gradient, factors.tensors)
     shape, width = tf.shape(tokens)[:-1], tokens.shape[-1]
     tokens = tf.reshape(tokens, (-1, width))
     num_tokens = tf.shape(tokens)[0]
