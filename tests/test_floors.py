@@ -22,6 +22,7 @@ FLOORS = {
     "_gradients": 0,
     "_optional": 0,
     "_past": 0,
+    "_program": 0,
     "_types": 0,
     "core": 1,
     "smoothing": 1,
@@ -31,7 +32,7 @@ FLOORS = {
     "convert": 4,
     "translator": 4,
 }
-OF_KERAS = {"_gradients"}  # of floor 0, for those who compute with Keras
+OF_KERAS = {"_gradients", "_program"}  # of floor 0, for those who compute with Keras
 SIDES = {"data", "decoding", "plot", "training"}  # know floor 0 and themselves
 TOP_FLOOR = 4  # knows the sides too
 

@@ -6,7 +6,7 @@ All of them compute a weighted mean of the values:
     output  = weights · values
 """
 
-from tfattn.translator import quiet as _quiet  # noqa: F401, before all that needs TensorFlow
+from tfattn import _program  # noqa: F401, before all that needs TensorFlow
 
 # isort: split
 from tfattn import convert, data, plot, smoothing, training

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import keras
 
+from tfattn._program import INTERRUPTED, imports_are_done
 from tfattn.training.backup import NotFiniteError
 from tfattn.translator import exporting, lines, report, scoring
 from tfattn.translator.arguments import parse
@@ -14,7 +15,7 @@ from tfattn.translator.run import Run
 
 __all__ = ["main"]
 
-FAILED, INTERRUPTED = 1, 130  # argparse ends with 2 where the arguments are wrong
+FAILED = 1  # argparse ends with 2 where the arguments are wrong
 
 
 class Refused(Exception):
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns the status of the process. Defaults to this process's arguments."""
     options = parse(arguments)
     try:
+        imports_are_done()
         COMMANDS[options.command](options)
         with _mendable():
             sys.stdout.flush()
