@@ -19,7 +19,7 @@ import numpy as np
 from turns import measure_all, print_header, print_row, serve, with_goal
 
 from tfattn import convert, data, training
-from tfattn.decoding import beam_search, greedy_search, translate
+from tfattn.decoding import BeamSearch, GreedySearch, translate
 from tfattn.translator.folder import Folder
 
 CASES = {"greedy": 1, "five beams": 5}  # to beams
@@ -103,8 +103,8 @@ def _engine(name: str, beams: int, model: Path, folder: Path) -> Callable[[Batch
         state = ours.encode(batch.source, max_length=batch.max_length)
         sizes = (len(batch.source), batch.max_length)
         if beams == 1:
-            return _rows(greedy_search(ours.step, state, *sizes).numpy())
-        return _rows(beam_search(ours.step, state, *sizes, num_beams=beams).tokens[:, 0].numpy())
+            return _rows(GreedySearch()(ours.step, state, *sizes).numpy())
+        return _rows(BeamSearch(num_beams=beams)(ours.step, state, *sizes).tokens[:, 0].numpy())
 
     return found
 

@@ -50,7 +50,7 @@ from turns import measure, print_header, print_row, serve, with_goal
 
 import tfattn
 from tfattn import data
-from tfattn.decoding import beam_search, translate
+from tfattn.decoding import BeamSearch, translate
 
 Tensor = Any
 Batch = Sequence[np.ndarray]
@@ -199,7 +199,7 @@ def _serve_decoding(case: Case, translator: Callable, batches: list[Batch]) -> N
 
 
 class Translator:
-    """The best hypotheses by `beam_search`: tokens `(B, max_length)` and scores `(B,)`."""
+    """The best hypotheses by `BeamSearch`: tokens `(B, max_length)` and scores `(B,)`."""
 
     def __init__(self, model: tfattn.Transformer):
         self.model = model
@@ -208,8 +208,8 @@ class Translator:
         self, source: Tensor, lengths: Tensor, max_length: int
     ) -> tuple[np.ndarray, np.ndarray]:
         state = {"model": self.model.encode(source, max_length=max_length), "lengths": lengths}
-        found = beam_search(
-            self.step, state, len(source), max_length, num_beams=BEAMS, length_penalty=0.0
+        found = BeamSearch(num_beams=BEAMS, length_penalty=0.0)(
+            self.step, state, len(source), max_length
         )
         return found.tokens[:, 0].numpy(), found.scores[:, 0].numpy()
 

@@ -618,15 +618,19 @@ TABLE = [
         width=kind(0.2, "0"),
     ),
     # Decoding.
+    *[
+        Row(f"{type(search).__name__}()", search, kinds_of(search, {}))
+        for search in (tfattn.GreedySearch(), tfattn.Sampling(), tfattn.BeamSearch(2))
+    ],
     row(
         "translate",
-        search=OBJECT.of(tfattn.greedy_search, *FUNCTIONS),
+        search=OBJECT.of(tfattn.GreedySearch()).optional,
         max_length=SIZE.of(3).optional,
     ),
     row(
         "translate_stream",
         sentence=TEXT.of("a bird"),
-        search=OBJECT.of(tfattn.greedy_search),
+        search=OBJECT.of(tfattn.GreedySearch()).optional,
         max_length=SIZE.of(3).optional,
     ),
     # Data.

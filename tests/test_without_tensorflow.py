@@ -44,11 +44,7 @@ history = model.fit(
 assert history["loss"][-1] < history["loss"][0] and "val_bleu" in history
 
 found = translate(model, sources)
-searches = [
-    functools.partial(tfattn.beam_search, num_beams=2),
-    functools.partial(tfattn.sample, seed=0),
-]
-for search in searches:
+for search in (tfattn.BeamSearch(num_beams=2), tfattn.Sampling(seed=0)):
     assert len(translate(model, sources, search=search)) == 3
 
 ids = np.array([words[0].encode(sources[0])])

@@ -184,7 +184,7 @@ def test_a_hypothesis_of_both_beam_searches_has_one_score(pair, length_penalty):
         row[: len(ids)] = ids
     options = {"num_beams": 5, "num_results": 5, "length_penalty": length_penalty}
     state = model.encode(source, max_length=9)
-    found = tfattn.beam_search(model.step, state, len(source), 9, **options)
+    found = tfattn.BeamSearch(**options)(model.step, state, len(source), 9)
     by_tokens = {}
     for i, (tokens, scores) in enumerate(zip(*map(numpy, found[:2]), strict=True)):
         for row, score in zip(tokens, scores, strict=True):

@@ -51,7 +51,7 @@ def test_greedy_search_writes_the_same(marian):
     source = ids_from_marian(theirs.sources(), config)
     wanted = outputs["greedy"][:, 1:]
     length = wanted.shape[1]
-    found = tfattn.greedy_search(
+    found = tfattn.GreedySearch()(
         model.step,
         model.encode(source, max_length=length),
         batch_size=len(source),

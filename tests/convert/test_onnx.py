@@ -126,7 +126,7 @@ def test_the_loop_of_the_page_writes_the_same(exported):
     for source in (np.pad(IDS, [[0, 0], [0, 5]]), IDS[:1, :2]):
         found = greedy(encoder, step, source, 9)
         state = model.encode(source, max_length=9)
-        wanted = numpy(tfattn.greedy_search(model.step, state, len(source), 9))
+        wanted = numpy(tfattn.GreedySearch()(model.step, state, len(source), 9))
         np.testing.assert_array_equal(found, wanted[:, : found.shape[1]])
         assert not wanted[:, found.shape[1] :].any()
 

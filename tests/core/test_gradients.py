@@ -120,7 +120,7 @@ def test_models_that_are_trained_searched_and_gone_leave_nothing():
         model = tfattn.Transformer(11, 11, **SIZES)
         model.compile("adam", tfattn.MaskedCrossentropy())
         model.fit((IDS, IDS), IDS, verbose=0)
-        tfattn.greedy_search(model.step, model.encode(IDS, max_length=4), 3, 4)
+        tfattn.GreedySearch()(model.step, model.encode(IDS, max_length=4), 3, 4)
         del model
         counts.append(alive())
     assert counts[0] == counts[1], counts

@@ -47,9 +47,9 @@ def test_open_beams_are_compared_without_what_they_have_yet_to_look_at(penalty, 
     weights = np.pad(weights, [(0, 0), (0, 0), (0, 2)])
     coverage = np.tile(hidden.astype("float32"), (11, 1))  # padding is no part of the source
     state = {"table": table, "weights": weights.astype("float32"), "coverage": coverage}
-    options = {"num_beams": 4, "num_results": 2, "length_penalty": penalty, **IDS}
+    options = {"num_beams": 4, "num_results": 2, "length_penalty": penalty}
     own = [rules.CoveragePenalty(strength)]
-    found = decoding.beam_search(looking, state, 11, 6, rules=own, **options)
+    found = decoding.BeamSearch(rules=own, **options)(looking, state, 11, 6, **IDS)
     for row in range(11):
 
         def missed(tokens, row=row):
@@ -65,15 +65,15 @@ def test_a_source_token_that_nothing_looks_at_makes_no_score_infinite():
     table = tables(3, batch=1, size=6)
     weights = np.eye(S)[np.zeros((1, 6), int)].astype("float32")
     state = {"table": table, "weights": weights, "coverage": np.zeros((1, S), "float32")}
-    found = decoding.beam_search(looking, state, 1, 3, rules=[rules.CoveragePenalty(1.0)], **IDS)
+    found = decoding.BeamSearch(rules=[rules.CoveragePenalty(1.0)])(looking, state, 1, 3, **IDS)
     assert np.isfinite(numpy(found.scores)).all()
 
 
 def test_a_state_without_coverage_is_refused():
     message = "step: `state` must have the entry 'coverage' for CoveragePenalty"
     with pytest.raises(ValueError, match=message):
-        decoding.beam_search(
-            trigram, tables(0, 1, 5), 1, 3, rules=[rules.CoveragePenalty(0.2)], **IDS
+        decoding.BeamSearch(rules=[rules.CoveragePenalty(0.2)])(
+            trigram, tables(0, 1, 5), 1, 3, **IDS
         )
 
 
@@ -136,13 +136,13 @@ def with_rules(scores, written, limit):
 @eagerly()
 def test_groups_find_what_groups_in_python_find(groups, strength, has_rules):
     table, limits = tables(11, batch=7, size=9), [6, 3, 7, 5, 6, 4, 3]
-    options = {"num_beams": 6, "num_results": 6, "length_penalty": 0.6, **IDS}
+    options = {"num_beams": 6, "num_results": 6, "length_penalty": 0.6}
     arguments = {"groups": groups, "strength": strength}
     if has_rules:
         own = [rules.NoRepeatNgrams(1), rules.MinLength(3), rules.RequiredTokens([5])]
         options["rules"], arguments["adjusted"] = own, with_rules
     diverse = decoding.DiverseBeams(groups, strength)
-    found = decoding.beam_search(trigram, table, 7, limits, diverse=diverse, **options)
+    found = decoding.BeamSearch(diverse=diverse, **options)(trigram, table, 7, limits, **IDS)
     for row, limit in enumerate(limits):
         wanted = beams_in_python(table[row], limit, 0.6, 6, **arguments)
         scores, beams = numpy(found.scores[row]), numpy(found.tokens[row])
@@ -157,12 +157,12 @@ def test_groups_find_what_groups_in_python_find(groups, strength, has_rules):
     [
         (lambda: decoding.DiverseBeams(0), "DiverseBeams: `groups` must be a positive integer"),
         (lambda: decoding.DiverseBeams(2, -1), "DiverseBeams: `strength` must be a finite number"),
-        (lambda: decoding.DiverseBeams(3), "beam_search: `diverse` must divide `num_beams`=4"),
+        (lambda: decoding.DiverseBeams(3), "BeamSearch: `diverse` must divide `num_beams`=4"),
     ],
 )
 def test_groups_that_do_not_fit_are_refused(make, message):
     with pytest.raises(ValueError, match=f"^{message}"):
-        decoding.beam_search(trigram, tables(0, 1, 5), 1, 3, diverse=make(), **IDS)
+        decoding.BeamSearch(diverse=make())(trigram, tables(0, 1, 5), 1, 3, **IDS)
 
 
 # The trace.
@@ -183,9 +183,9 @@ def test_a_trace_tells_how_the_results_came_about(kind):
         "required": {"rules": [rules.RequiredTokens([5, [3, 4]])]},
     }[kind]
     table = tables(19, batch=7, size=7, scale=3.0)
-    options = {"num_beams": 4, "num_results": 4, **options, **IDS}
-    found = decoding.beam_search(trigram, table, 7, 6, return_trace=True, **options)
-    plain = decoding.beam_search(trigram, table, 7, 6, **options)
+    options = {"num_beams": 4, "num_results": 4, **options}
+    found = decoding.BeamSearch(return_trace=True, **options)(trigram, table, 7, 6, **IDS)
+    plain = decoding.BeamSearch(**options)(trigram, table, 7, 6, **IDS)
     np.testing.assert_array_equal(found.tokens, plain.tokens)
     np.testing.assert_allclose(found.scores, plain.scores, rtol=1e-5)
     assert plain.trace is None
@@ -226,13 +226,13 @@ def test_a_trace_tells_how_the_results_came_about(kind):
 def test_a_trace_ends_for_each_sentence_where_the_sentence_is_done():
     """Up to there it is what beams in Python do."""
     table, limits = tables(23, batch=4, size=6, scale=3.0), [2, 9, 5, 7]
-    options = {"num_beams": 3, "return_trace": True, **IDS}
-    found = decoding.beam_search(trigram, table, 4, limits, **options)
+    options = {"num_beams": 3, "return_trace": True}
+    found = decoding.BeamSearch(**options)(trigram, table, 4, limits, **IDS)
     taken = []
     for row, limit in enumerate(limits):
         trace = told(found.trace, row)
         taken.append((trace.scores > -np.inf).any(axis=1).sum())
-        alone = decoding.beam_search(trigram, table[row : row + 1], 1, [limit], **options)
+        alone = decoding.BeamSearch(**options)(trigram, table[row : row + 1], 1, [limit], **IDS)
         for mine, theirs in zip(trace, told(alone.trace, 0), strict=True):
             np.testing.assert_allclose(theirs[: taken[-1]], mine[: taken[-1]], rtol=1e-5)
         for step in range(taken[-1]):

@@ -30,8 +30,8 @@ pytestmark = pytest.mark.usefixtures("dense_path")
 def test_enough_beams_find_what_trying_everything_finds():
     table = tables(0, batch=3, size=6)
     for penalty in PENALTIES:
-        found = decoding.beam_search(
-            trigram, table, 3, 4, num_beams=121, length_penalty=penalty, num_results=121, **IDS
+        found = decoding.BeamSearch(num_beams=121, length_penalty=penalty, num_results=121)(
+            trigram, table, 3, 4, **IDS
         )
         for row in range(3):
             wanted = beams_in_python(table[row], 4, penalty)
@@ -47,9 +47,9 @@ def test_few_beams_find_what_the_search_in_python_finds(num_beams, num_results, 
         for scale in (0.3, 2.0, 6.0):
             table = tables(rng.integers(10_000), batch=7, size=size, scale=scale)
             limits = rng.permutation(7) + 1
-            options = {"num_beams": num_beams, "num_results": num_results, **IDS}
-            found = decoding.beam_search(
-                trigram, table, 7, limits, length_penalty=penalty, **options
+            options = {"num_beams": num_beams, "num_results": num_results}
+            found = decoding.BeamSearch(length_penalty=penalty, **options)(
+                trigram, table, 7, limits, **IDS
             )
             for row, limit in enumerate(limits):
                 wanted = beams_in_python(table[row], limit, penalty, num_beams)
@@ -69,8 +69,8 @@ def test_one_beam_is_greedy_search_where_rounding_makes_two_sums_equal():
         zeros = ops.zeros((ops.shape(tokens)[0], 1))
         return ops.where(ops.arange(8) == 4, 0.0, first) + zeros, state
 
-    found = decoding.beam_search(step, (), 1, 7, num_beams=1)
-    np.testing.assert_array_equal(found.tokens[:, 0], decoding.greedy_search(step, (), 1, 7))
+    found = decoding.BeamSearch(num_beams=1)(step, (), 1, 7)
+    np.testing.assert_array_equal(found.tokens[:, 0], decoding.GreedySearch()(step, (), 1, 7))
     assert found.tokens[0, 0, 1] == 6
 
 
@@ -82,7 +82,7 @@ def test_of_equal_beams_the_lower_ids_come_first_and_what_there_is_not_is_paddin
     # Three hypotheses in all: END; 3 END; 4, which then has nothing that may follow.
     table[1, 0, BEGIN, BEGIN, [END, 3, 4]] = np.log([0.2, 0.5, 0.3])
     table[1, 1, BEGIN, 3, END] = 0.0
-    found = decoding.beam_search(trigram, table, 3, [2, 3, 3], num_results=4, **IDS)
+    found = decoding.BeamSearch(num_results=4)(trigram, table, 3, [2, 3, 3], **IDS)
     assert_same(found, [(-np.log(4), text) for text in ((END,), (3, END), (3, 3), (3, 4))])
     assert_same(found, [(np.log(0.5) / 2, (3, END)), (np.log(0.2), (END,))], row=1)
     assert_same(found, [], row=2)
@@ -96,7 +96,7 @@ def test_a_float16_step_is_summed_in_float32():
 
     table = tables(11, batch=2, size=7).astype("float16").astype("float32")
     found, wanted = (
-        decoding.beam_search(step, table, 2, 9, num_beams=3, **IDS) for step in (half, trigram)
+        decoding.BeamSearch(num_beams=3)(step, table, 2, 9, **IDS) for step in (half, trigram)
     )
     np.testing.assert_array_equal(found.tokens, wanted.tokens)
     np.testing.assert_array_equal(found.scores, wanted.scores)
@@ -115,7 +115,7 @@ def test_a_sentence_is_done_when_no_open_beam_can_overtake():
 
     def steps_taken(**options):
         calls = []
-        decoding.beam_search(noting(step, calls), (), 2, 101, num_beams=30, **options, **IDS)
+        decoding.BeamSearch(num_beams=30, **options)(noting(step, calls), (), 2, 101, **IDS)
         return len(calls)
 
     assert steps_taken(length_penalty=0.0) == 1
@@ -136,8 +136,9 @@ def test_the_state_comes_out_in_the_order_of_the_results(run):
     """With finished rows dropped, and with all kept."""
 
     def search():
-        options = {"num_beams": 4, "num_results": 3, "return_state": True, **IDS}
-        found = decoding.beam_search(reading, reading_state(table, 7), 5, 7, **options)
+        options = {"return_state": True, **IDS}
+        beams = decoding.BeamSearch(num_beams=4, num_results=3)
+        found = beams(reading, reading_state(table, 7), 5, 7, **options)
         words = {"none", "word", "number"}
         assert found.state["none"] is None
         return found.tokens, {name: x for name, x in found.state.items() if name not in words}
@@ -165,7 +166,7 @@ def test_what_a_step_leaves_alone_is_not_gathered_at_every_step():
 
     seen, table = [], tables(3, 2, 7)
     table[..., END] = -np.inf
-    found = decoding.beam_search(step, reading_state(table, 5), 2, 5, num_beams=3, **IDS)
+    found = decoding.BeamSearch(num_beams=3)(step, reading_state(table, 5), 2, 5, **IDS)
     assert found.state is None  # unasked
     first, *later = seen
     assert first["table"].shape[0] == 2  # one row a sentence is enough for the first step
@@ -177,6 +178,6 @@ def test_what_a_step_leaves_alone_is_not_gathered_at_every_step():
 
 
 def test_more_results_than_beams_are_refused():
-    message = "^beam_search: `num_results` must be at most `num_beams`=4. Received: num_results=5$"
+    message = "^BeamSearch: `num_results` must be at most `num_beams`=4. Received: num_results=5$"
     with pytest.raises(ValueError, match=message):
-        decoding.beam_search(trigram, tables(0, 1, 5), 1, 3, num_results=5, **IDS)
+        decoding.BeamSearch(num_results=5)(trigram, tables(0, 1, 5), 1, 3, **IDS)

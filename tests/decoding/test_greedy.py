@@ -2,9 +2,7 @@
 of a function of the caller's.
 """
 
-import functools
 import gc
-import inspect
 import logging
 import weakref
 
@@ -49,7 +47,7 @@ def test_each_row_may_have_its_own_max_length(run):
     """With finished rows dropped, and with all kept."""
     script = [[4, 5, 3, 6, 7], [4, 4, 4, 4, 4], [4, 5, 6, 7, 8], [5, 5, 5, 5, 5], [3, 4, 5, 6, 7]]
     limits = [4, 2, 5, 1, 5]
-    written = numpy(run(lambda: tfattn.greedy_search(scripted, as_tensor(script), 5, limits)))
+    written = numpy(run(lambda: tfattn.GreedySearch()(scripted, as_tensor(script), 5, limits)))
     assert written.tolist() == [
         [4, 5, 3, 0, 0],
         [4, 4, 0, 0, 0],
@@ -64,13 +62,13 @@ def test_each_row_may_have_its_own_max_length(run):
 def test_lengths_that_are_not_one_for_each_row_are_refused(bad):
     message = "one for each row, `batch_size`=4 of them. Received: max_length"
     with pytest.raises(ValueError, match=message):
-        tfattn.greedy_search(scripted, np.ones((4, 5)), 4, max_length=bad)
+        tfattn.GreedySearch()(scripted, np.ones((4, 5)), 4, max_length=bad)
 
 
 @eagerly()
 def test_begin_end_and_padding_may_be_other_ids():
     ids = {"begin_id": 5, "end_id": 8, "padding_id": 9}
-    assert numpy(tfattn.greedy_search(counting, (), 1, 5, **ids)).tolist() == [[6, 7, 8, 9, 9]]
+    assert numpy(tfattn.GreedySearch()(counting, (), 1, 5, **ids)).tolist() == [[6, 7, 8, 9, 9]]
 
 
 @pytest.mark.tensorflow
@@ -81,19 +79,20 @@ def test_a_step_sees_what_is_written_and_padding_after_it():
         return counting(tokens, position, state)
 
     seen = []
-    tfattn.greedy_search(step, (), batch_size=1, max_length=3, end_id=5)
+    tfattn.GreedySearch()(step, (), batch_size=1, max_length=3, end_id=5)
     assert seen == [([[2, 0, 0]], 0), ([[2, 3, 0]], 1), ([[2, 3, 4]], 2)]
 
 
 PLAIN = {
-    "greedy": tfattn.greedy_search,
-    "beams": lambda *of, **ids: tfattn.beam_search(*of, num_beams=2, **ids).tokens[:, 0],
-    "diverse": lambda *of, **ids: tfattn.beam_search(
-        *of, num_beams=2, diverse=decoding.DiverseBeams(2, 0.1), **ids
-    ).tokens[:, 0],
-    "sample": functools.partial(tfattn.sample, temperature=0.01, seed=0),
+    "greedy": tfattn.GreedySearch(),
+    "beams": lambda *of, **ids: tfattn.BeamSearch(num_beams=2)(*of, **ids).tokens[:, 0],
+    "diverse": lambda *of, **ids: tfattn.BeamSearch(
+        num_beams=2, diverse=decoding.DiverseBeams(2, 0.1)
+    )(*of, **ids).tokens[:, 0],
+    "sample": tfattn.Sampling(temperature=0.01, seed=0),
     "stream": lambda step, state, _, length, **ids: np.pad(
-        tokens := [*decoding.stream(step, state, length, **ids)], (0, length - len(tokens))
+        tokens := [*tfattn.GreedySearch().stream(step, state, length, **ids)],
+        (0, length - len(tokens)),
     )[None],
 }
 
@@ -137,7 +136,7 @@ def test_the_state_is_returned_as_it_was_when_each_row_ended():
     script = np.array([[4, 5, 3, 6, 7], [3, 4, 4, 4, 4], [4, 5, 6, 7, 3]])
     steps = np.zeros((3, 2), "int32"), ops.zeros((), "int32")
     state = {"script": script, "steps": steps, "nothing": None, "word": "word"}
-    written, state = decoding.greedy_search(step, state, 3, 9, return_state=True)
+    written, state = decoding.GreedySearch()(step, state, 3, 9, return_state=True)
     assert numpy(written)[:, :5].tolist() == [[4, 5, 3, 0, 0], [3, 0, 0, 0, 0], [4, 5, 6, 7, 3]]
     assert numpy(state["steps"][0]).tolist() == [[3, 3], [1, 1], [5, 5]]
     assert int(state["steps"][1]) == 5  # where every row has ended, the search stops
@@ -148,12 +147,12 @@ def test_the_state_is_returned_as_it_was_when_each_row_ended():
 @eagerly()
 def test_a_state_without_tensors_is_fine():
     for state in ((), {}, None, {"cache": None}):
-        assert numpy(tfattn.greedy_search(counting, state, 1, 3, end_id=5)).tolist() == [[3, 4, 5]]
+        assert numpy(tfattn.GreedySearch()(counting, state, 1, 3, end_id=5)).tolist() == [[3, 4, 5]]
 
 
 @eagerly()
 def test_the_batch_size_may_be_a_tensor():
-    written = tfattn.greedy_search(counting, (), as_tensor(3), 2, end_id=9)
+    written = tfattn.GreedySearch()(counting, (), as_tensor(3), 2, end_id=9)
     assert numpy(written).tolist() == [[3, 4]] * 3
 
 
@@ -165,39 +164,30 @@ def test_the_batch_size_may_be_a_tensor():
 @pytest.mark.parametrize(
     "run",
     [
-        lambda number, *inputs: decoding.sample(
-            *inputs,
+        lambda number, *inputs: decoding.Sampling(
             temperature=0.5 + number,
             top_p=0.5 + 0.2 * number,
             top_k=4,
             seed=[None, 2, keras.random.SeedGenerator(3)][number],
-            **IDS,
-        ),
-        lambda number, *inputs: decoding.beam_search(
-            *inputs,
-            length_penalty=0.6 * number,
-            diverse=decoding.DiverseBeams(2, 0.5 * number),
-            **IDS,
-        ),
-        lambda number, *inputs: decoding.greedy_search(
-            *inputs,
+        )(*inputs, **IDS),
+        lambda number, *inputs: decoding.BeamSearch(
+            length_penalty=0.6 * number, diverse=decoding.DiverseBeams(2, 0.5 * number)
+        )(*inputs, **IDS),
+        lambda number, *inputs: decoding.GreedySearch(
             rules=[
                 rules.TargetPrefix([number + 3, 3]),
                 rules.MinP(0.1 + 0.2 * number),
                 rules.TypicalP(1.0 - 0.2 * number),
-            ],
-            **IDS,
-        ),
-        lambda number, *inputs: decoding.greedy_search(
-            *inputs,
+            ]
+        )(*inputs, **IDS),
+        lambda number, *inputs: decoding.GreedySearch(
             rules=[
                 rules.RepetitionPenalty(1.0 + number),
                 rules.ForbiddenTokens([[3, number + 4], 3]),
                 rules.RequiredTokens([number + 4, [6, number + 4]]),
                 rules.MinLength(number),
-            ],
-            **IDS,
-        ),
+            ]
+        )(*inputs, **IDS),
     ],
     ids=["sample", "groups", "prefix", "required"],
 )
@@ -217,13 +207,13 @@ def test_another_kind_of_rule_or_another_order_is_another_trace():
     sizes = [[rules.NoRepeatNgrams(n)] for n in (2, 3)]  # each compares so many places
     different = ([first, second], [second, first], *sizes)
     for some in (*different, *different):
-        decoding.greedy_search(step, table, 3, 7, rules=some, **IDS)
+        decoding.GreedySearch(rules=some)(step, table, 3, 7, **IDS)
     assert len(calls) == 4 * CALLS_A_TRACE
 
 
 @needs_compiling
 @pytest.mark.slow
-@pytest.mark.parametrize("search", [decoding.greedy_search, decoding.beam_search])
+@pytest.mark.parametrize("search", [decoding.GreedySearch(), decoding.BeamSearch()])
 def test_a_few_traces_serve_prompts_of_every_shape(search):
     calls = []
     step = noting(counting, calls)
@@ -245,7 +235,7 @@ def test_searches_of_many_models_warn_of_no_retracing():
     tf.get_logger().addHandler(handler)
     try:
         for _ in range(6):
-            tfattn.greedy_search(Best().step, (), 1, 3)
+            tfattn.GreedySearch()(Best().step, (), 1, 3)
     finally:
         tf.get_logger().removeHandler(handler)
     assert warnings == []
@@ -279,13 +269,13 @@ def test_a_compiled_search_reads_variables_as_they_are_now():
     for step in (best.step, lambda *arguments: best.step(*arguments), layer.step):
         for token in (4, 6):
             (layer if step == layer.step else best).token.assign(token)
-            assert numpy(tfattn.greedy_search(step, (), 2, 2)).tolist() == [[token] * 2] * 2
+            assert numpy(tfattn.GreedySearch()(step, (), 2, 2)).tolist() == [[token] * 2] * 2
 
 
 @eagerly()
 def test_two_owners_of_one_method_do_not_share_a_search():
     owners = [Best(5), Best(7)]
-    written = [numpy(tfattn.greedy_search(owner.step, (), 1, 2)).tolist() for owner in owners]
+    written = [numpy(tfattn.GreedySearch()(owner.step, (), 1, 2)).tolist() for owner in owners]
     assert written == [[[5, 5]], [[7, 7]]]
 
 
@@ -294,7 +284,7 @@ def decode_and_forget():
     traced function's frame keeps a copy of its locals.
     """
     owner = Best()
-    tfattn.greedy_search(owner.step, (), 1, 3)
+    tfattn.GreedySearch()(owner.step, (), 1, 3)
     return weakref.ref(owner)
 
 
@@ -311,7 +301,7 @@ def test_a_search_of_unknown_shapes_works_in_a_function_and_in_its_export(tmp_pa
 
     @tf.function(input_signature=[tf.TensorSpec((None, None), "int32")])
     def search(script):
-        return tfattn.greedy_search(scripted, script, ops.shape(script)[0], 3)
+        return tfattn.GreedySearch()(scripted, script, ops.shape(script)[0], 3)
 
     module.search = search
     tf.saved_model.save(module, tmp_path)
@@ -329,14 +319,10 @@ RULES = [
     rules.MinLength(2),
 ]
 SEARCHES = {
-    "greedy": functools.partial(decoding.greedy_search, rules=RULES),
-    "sample": functools.partial(decoding.sample, top_p=0.9, temperature=2.0, rules=RULES),
-    "beams": functools.partial(
-        decoding.beam_search, num_beams=3, num_results=2, return_trace=True, rules=RULES
-    ),
-    "groups": functools.partial(
-        decoding.beam_search, num_beams=4, diverse=decoding.DiverseBeams(2, 1.0)
-    ),
+    "greedy": decoding.GreedySearch(rules=RULES),
+    "sample": decoding.Sampling(top_p=0.9, temperature=2.0, rules=RULES),
+    "beams": decoding.BeamSearch(num_beams=3, num_results=2, return_trace=True, rules=RULES),
+    "groups": decoding.BeamSearch(num_beams=4, diverse=decoding.DiverseBeams(2, 1.0)),
 }
 
 
@@ -364,7 +350,7 @@ def test_a_search_is_the_same_step_by_step_compiled_and_under_xla(name, monkeypa
 def test_a_search_keeps_nothing_for_gradients():
     ids, model = np.array([[2, 4, 5, 0]]), transformer()
     state = translation.encoded(model, ids, 5)
-    _, after = tfattn.greedy_search(model.step, state, 1, 5, return_state=True)
+    _, after = tfattn.GreedySearch()(model.step, state, 1, 5, return_state=True)
     leaves = [x for x in keras.tree.flatten((state, after)) if ops.is_tensor(x)]
     assert len(leaves) > 4 and not any(x.requires_grad for x in leaves)
 
@@ -377,7 +363,7 @@ def test_the_step_of_a_model_that_is_not_built_is_refused():
 
     expected = "decoding: `step` must belong to a model that is built"
     with pytest.raises(ValueError, match=expected):
-        tfattn.greedy_search(Unbuilt().step, (), 1, 3)
+        tfattn.GreedySearch()(Unbuilt().step, (), 1, 3)
 
 
 def test_numbers_that_are_equal_but_of_other_types_are_other_traces_on_jax():
@@ -401,10 +387,3 @@ def test_what_is_no_array_in_a_result_belongs_to_the_shapes_that_it_is_of():
         run = compiling.compiled(with_its_length, model.step, None)
         found = run(as_tensor(np.zeros(length, "int32")))
         assert int(found["length"]) == length and numpy(found["tokens"]).tolist() == [1] * length
-
-
-@pytest.mark.parametrize("search", ["greedy_search", "sample", "beam_search"])
-def test_what_a_stream_plans_has_the_arguments_and_defaults_of_its_search(search):
-    function = getattr(decoding, search)
-    plan = decoding.streaming._PLANS[function]
-    assert inspect.signature(plan).parameters == inspect.signature(function).parameters

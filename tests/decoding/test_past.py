@@ -74,12 +74,13 @@ READER = Reader()  # one for all: one compiled search
 @pytest.mark.slow
 def test_each_hypothesis_finds_its_own_past():
     for batch, length in ((5, 8), (1, 1), (17, 21), (5, 9), (17, 5)):
-        options = {"num_beams": 4, "num_results": 3, "return_state": True, **IDS}
+        beams = decoding.BeamSearch(num_beams=4, num_results=3)
+        options = {"return_state": True, **IDS}
         limits = np.random.default_rng(length).integers(1, length + 1, size=batch)
         state = READER.state(batch, length)
-        found = decoding.beam_search(READER.step, state, batch, limits, **options)
+        found = beams(READER.step, state, batch, limits, **options)
         plain = {name: state[name] for name in ("likes", "end")}
-        wanted = decoding.beam_search(plainly, plain, batch, limits, **options)
+        wanted = beams(plainly, plain, batch, limits, **options)
         np.testing.assert_array_equal(found.tokens, wanted.tokens)
         np.testing.assert_allclose(found.scores, wanted.scores, rtol=1e-5)
         # The state of each result is whole, and as it was when the result ended.
@@ -102,14 +103,14 @@ def test_a_step_gets_room_for_a_few_positions_more_than_are_written():
         state = READER.state(2, length)
         state["end"] -= 1e9
         READER.positions.assign(0), READER.steps.assign(0)
-        found = decoding.greedy_search(READER.step, state, 2, length, **IDS)
+        found = decoding.GreedySearch()(READER.step, state, 2, length, **IDS)
         assert int(READER.steps) == length
         # The first step comes before the loop.
         room = length + sum(min(8 * (position // 8 + 1), length) for position in range(1, length))
         assert int(READER.positions) == room
     # Inside of a function of the caller's every position is there.
     READER.positions.assign(0)
-    outer = tf.function(lambda: decoding.greedy_search(READER.step, state, 2, 21, **IDS))
+    outer = tf.function(lambda: decoding.GreedySearch()(READER.step, state, 2, 21, **IDS))
     np.testing.assert_array_equal(outer(), found)
     assert int(READER.positions) == 21 * 21
 
@@ -128,7 +129,7 @@ def test_only_what_is_called_a_past_is_cut():
 
     sizes, zeros = [], np.zeros((2, 21, 1), "float32")
     state = {"whole": zeros, "past": decoding.Past(zeros)}
-    _, after = decoding.greedy_search(step, state, 2, 21, return_state=True, **IDS)
+    _, after = decoding.GreedySearch()(step, state, 2, 21, return_state=True, **IDS)
     assert set(sizes) == {21}
     np.testing.assert_array_equal(after["whole"], zeros + 21.0)
     assert after["past"].tensor.shape == zeros.shape
@@ -148,5 +149,5 @@ def test_only_what_is_called_a_past_is_cut():
     ids=["rank", "several", "room"],
 )
 def test_a_past_that_does_not_fit_is_refused(past, length, message):
-    with pytest.raises(ValueError, match=f"^greedy_search: `state` must {message}"):
-        decoding.greedy_search(READER.step, decoding.Past(past), 2, length)
+    with pytest.raises(ValueError, match=f"^GreedySearch: `state` must {message}"):
+        decoding.GreedySearch()(READER.step, decoding.Past(past), 2, length)

@@ -1,7 +1,5 @@
 """Tokens that a text must contain, and room for what a rule writes."""
 
-import functools
-
 import numpy as np
 import pytest
 from keras import ops
@@ -39,12 +37,12 @@ def test_every_result_has_all_required_tokens_however_unlikely(phrases, num_beam
     table = tables(29, batch=23, size=7, scale=6.0)
     length = sum(map(len, phrases)) + 1
     for limit in (length, length + 1, 11):
-        options = {"rules": [rules.RequiredTokens(phrases)], **IDS}
+        options = {"rules": [rules.RequiredTokens(phrases)]}
         if num_beams is None:
-            found = numpy(decoding.greedy_search(trigram, table, 23, limit, **options))
+            found = numpy(decoding.GreedySearch(**options)(trigram, table, 23, limit, **IDS))
         else:
-            found = decoding.beam_search(
-                trigram, table, 23, limit, num_beams=num_beams, num_results=num_beams, **options
+            found = decoding.BeamSearch(num_beams=num_beams, num_results=num_beams, **options)(
+                trigram, table, 23, limit, **IDS
             )
             assert numpy(found.scores[:, 0] > -np.inf).all()
             found = numpy(found.tokens)[numpy(found.scores) > -np.inf]
@@ -68,8 +66,8 @@ def test_a_first_token_that_two_phrases_share_is_a_candidate_for_the_second_too(
         return ops.broadcast_to(rows, (ops.shape(tokens)[0], size)), state
 
     own = [rules.RequiredTokens([[5, 6], [5, 7]])]
-    options = {"num_beams": 2, "length_penalty": 0.0, "rules": own, **IDS}
-    found = decoding.beam_search(step, (), 1, 7, **options)
+    options = {"num_beams": 2, "length_penalty": 0.0, "rules": own}
+    found = decoding.BeamSearch(**options)(step, (), 1, 7, **IDS)
     assert numpy(found.tokens)[0, 0].tolist()[:5] == [5, 6, 5, 7, END]
 
 
@@ -81,8 +79,8 @@ def test_enough_beams_find_the_best_texts_that_have_all_required_tokens(phrases)
     """Of all texts without the rule, those that have the tokens before the last place."""
     table = tables(37, batch=2, size=7, scale=4.0)
     own = [rules.RequiredTokens(phrases)]
-    options = {"num_beams": 300, "num_results": 9, "length_penalty": 0.0, "rules": own, **IDS}
-    found = decoding.beam_search(trigram, table, 2, 5, **options)
+    options = {"num_beams": 300, "num_results": 9, "length_penalty": 0.0, "rules": own}
+    found = decoding.BeamSearch(**options)(trigram, table, 2, 5, **IDS)
     for row in range(2):
         wanted = [
             (score, tokens)
@@ -104,9 +102,9 @@ def test_a_short_text_with_all_required_tokens_is_not_lost_to_beams_that_end_wor
     def step(tokens, position, state):
         return ops.take(np.log(odds), 0 * tokens[:, 0], axis=0), state
 
-    options = {"num_beams": num_beams, "length_penalty": 0.0, **IDS}
+    options = {"num_beams": num_beams, "length_penalty": 0.0}
     own = [rules.RequiredTokens(required)]
-    found = decoding.beam_search(step, (), 1, 16, rules=own, **options)
+    found = decoding.BeamSearch(rules=own, **options)(step, (), 1, 16, **IDS)
     tokens = numpy(found.tokens)[0, 0].tolist()
     assert sorted(tokens[:6]) == required and tokens[6:] == [END, *[PAD] * 9]
     assert float(found.scores[0, 0]) == pytest.approx(7 * np.log(0.5 / 34), rel=1e-5)
@@ -145,16 +143,16 @@ def test_a_short_text_with_all_required_tokens_is_not_lost_to_beams_that_end_wor
 @eagerly()
 def test_a_rule_needs_room_in_each_row_and_not_in_the_longest_alone(rule, fits, short, message):
     table = tables(0, 2, 7)
-    decoding.greedy_search(trigram, table, 2, fits, rules=[rule], **IDS)
+    decoding.GreedySearch(rules=[rule])(trigram, table, 2, fits, **IDS)
     with pytest.raises(ValueError, match=f"`max_length` must be at least {message}"):
-        decoding.greedy_search(trigram, table, 2, short, rules=[rule], **IDS)
+        decoding.GreedySearch(rules=[rule])(trigram, table, 2, short, **IDS)
 
 
 def test_translate_refuses_what_a_sentence_has_no_room_for_before_it_translates_any():
     model = WordForWord()
     sentences = ["one " * 40, "", "two"]
     own = [rules.RequiredTokens([[], [4] * 999, [4] * 29], per_sentence=True)]
-    search = functools.partial(decoding.greedy_search, rules=own)
+    search = decoding.GreedySearch(rules=own)
     message = r"^translate: `max_length` must be at least 30 for sentences\[2\], for the tokens of"
     for options in ({}, {"max_length": 29}):
         with pytest.raises(ValueError, match=message):
@@ -166,8 +164,8 @@ def test_translate_refuses_what_a_sentence_has_no_room_for_before_it_translates_
 def test_nothing_of_a_prefix_comes_after_the_end_token(tokens):
     message = "^TargetPrefix: `tokens` must hold the end token, 2, as the last of a sequence alone"
     with pytest.raises(ValueError, match=message):
-        decoding.greedy_search(
-            trigram, tables(0, 2, 7), 2, 5, rules=[rules.TargetPrefix(tokens)], **IDS
+        decoding.GreedySearch(rules=[rules.TargetPrefix(tokens)])(
+            trigram, tables(0, 2, 7), 2, 5, **IDS
         )
 
 
@@ -176,4 +174,4 @@ def test_a_token_that_means_something_to_a_search_cannot_be_required(token):
     sentence = "RequiredTokens: `tokens` must hold neither the begin, the end nor the padding token"
     for own in (rules.RequiredTokens([5, [4, token]]), rules.RequiredTokens([[[token, 3]]], True)):
         with pytest.raises(ValueError, match=f"^{sentence}. Received: tokens={token}$"):
-            decoding.greedy_search(trigram, tables(0, 1, 7), 1, 5, rules=[own], **IDS)
+            decoding.GreedySearch(rules=[own])(trigram, tables(0, 1, 7), 1, 5, **IDS)

@@ -74,7 +74,7 @@ many_ends = st.lists(st.integers(0, L + 5), min_size=1, max_size=41)
 def test_rows_that_are_done_cost_no_step_once_they_are_a_quarter(ends):
     script = scripts(ends)
     COUNTER.rows.assign(0), COUNTER.steps.assign(0)
-    tokens, state = decoding.greedy_search(
+    tokens, state = decoding.GreedySearch()(
         COUNTER.step, COUNTER.state(script), len(ends), L, return_state=True
     )
     np.testing.assert_array_equal(tokens, wanted(script, ends))
@@ -97,7 +97,7 @@ def test_the_beams_of_a_sentence_leave_together():
     ends = [2, 19, 5, 7, 2, 11, 3, 3, 4, 5]
     script, counter = scripts(ends), Counter()
     state = counter.state(script)
-    found = decoding.beam_search(counter.step, state, 10, L, num_beams=3, return_state=True)
+    found = decoding.BeamSearch(num_beams=3)(counter.step, state, 10, L, return_state=True)
     np.testing.assert_array_equal(found.tokens[:, 0], wanted(script, ends))
     assert int(counter.steps) == 20
     # The first step has a row a sentence, the others one for each beam.
@@ -117,7 +117,7 @@ def test_a_step_may_lose_what_is_known_of_a_shape():
         width = ops.size(state) // ops.shape(state)[0]
         return counting(tokens, position), ops.reshape(state + 1.0, (-1, width))
 
-    written = numpy(decoding.greedy_search(step, np.ones((3, 5)), 3, 5, end_id=6))
+    written = numpy(decoding.GreedySearch()(step, np.ones((3, 5)), 3, 5, end_id=6))
     assert written.tolist() == [[3, 4, 5, 6, 0]] * 3
 
 
@@ -145,13 +145,13 @@ def test_a_state_that_does_not_stay_alike_is_refused(change, message):
 
     calls = []
     with pytest.raises(ValueError, match=f"^step: `state` must {message}"):
-        decoding.greedy_search(step, {"x": np.ones((2, 3), "float32")}, 2, 5)
+        decoding.GreedySearch()(step, {"x": np.ones((2, 3), "float32")}, 2, 5)
 
 
 def test_a_state_of_other_than_batch_size_rows_is_refused():
     sentence = (
-        "^beam_search: `state` must hold `batch_size`=3 rows in each tensor. "
+        "^BeamSearch: `state` must hold `batch_size`=3 rows in each tensor. "
         r"Received: state=\(2, 5\)$"
     )
     with pytest.raises(ValueError, match=sentence):
-        decoding.beam_search(Counter().step, {"a": np.ones((3, 5)), "b": np.ones((2, 5))}, 3, 5)
+        decoding.BeamSearch()(Counter().step, {"a": np.ones((3, 5)), "b": np.ones((2, 5))}, 3, 5)

@@ -1,6 +1,5 @@
 """Rules of decoding: each against the oracle, and together in every search."""
 
-import functools
 import re
 
 import keras
@@ -26,6 +25,7 @@ from tests.helpers.searches import (
 )
 from tests.helpers.tensors import as_tensor, numpy
 from tfattn import decoding, rules
+from tfattn.decoding.configurable import Form
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
@@ -111,9 +111,7 @@ def test_a_rule_leaves_the_scores_that_the_oracle_leaves(name):
     """After texts that repeat themselves, at every position."""
     rule, oracle = RULES[name]
     rng = np.random.default_rng(3)
-    own = decoding.rules.base.Form.of(rule).filled(
-        {tensor: as_tensor(getattr(rule, tensor)) for tensor in rule.tensors}, **IDS
-    )
+    own = Form.of(rule).filled(rule.arrays(), **IDS)
     tokens = rng.integers(3, 6, size=(ROWS, 10)).astype("int32")
     tokens[:, 0] = BEGIN
     state, changed = own.start(as_tensor(tokens), as_tensor(np.int32(LIMITS))), False
@@ -140,7 +138,7 @@ def test_greedy_search_writes_what_the_oracle_writes(together):
     names, table = TOGETHER[together], tables(3, batch=ROWS, size=7, scale=1.5)
     table[:] = table[:, :1]  # the same at every position, so that texts go round in circles
     found, plain = (
-        numpy(decoding.greedy_search(trigram, table, ROWS, LIMITS, rules=own, **IDS))
+        numpy(decoding.GreedySearch(rules=own)(trigram, table, ROWS, LIMITS, **IDS))
         for own in ([RULES[name][0] for name in names], ())
     )
     wanted = one_by_one(table, names, lambda scores, row, position: scores.argmax())
@@ -163,7 +161,7 @@ def test_a_sample_is_drawn_from_what_the_oracle_leaves(together, monkeypatch):
     draws = np.random.default_rng(3).uniform(size=(ROWS, 9))
     monkeypatch.setattr(keras.random, "uniform", uniform)
     own = [RULES[name][0] for name in names]
-    found = decoding.sample(trigram, table, ROWS, LIMITS, temperature=0.8, rules=own, **IDS)
+    found = decoding.Sampling(temperature=0.8, rules=own)(trigram, table, ROWS, LIMITS, **IDS)
     np.testing.assert_array_equal(found, one_by_one(table, names, choose))
 
 
@@ -175,8 +173,8 @@ def test_few_beams_with_rules_find_what_the_search_in_python_finds(together):
     names = [name for name in TOGETHER[together] if "required" not in name]
     table = tables(13, batch=ROWS, size=7)
     own = [RULES[name][0] for name in names]
-    options = {"num_beams": 5, "num_results": 3, "rules": own, **IDS}
-    found = decoding.beam_search(trigram, table, ROWS, LIMITS, **options)
+    options = {"num_beams": 5, "num_results": 3, "rules": own}
+    found = decoding.BeamSearch(**options)(trigram, table, ROWS, LIMITS, **IDS)
     for row, limit in enumerate(LIMITS):
         wanted = beams_in_python(table[row], limit, 1.0, 5, adjusted=by_oracle(names, row))
         assert_same(found, wanted[:3], row)
@@ -222,8 +220,8 @@ def with_bonus(scores, written, limit):
 def test_a_rule_of_ones_own_has_a_state_that_follows_the_beams():
     table = tables(41, batch=7, size=7)
     # A score may rise here, so a search must not stop for what looks out of reach.
-    options = {"num_beams": 5, "num_results": 3, "length_penalty": 0.0, **IDS}
-    found = decoding.beam_search(trigram, table, 7, 9, rules=[Bonus(4, 2.0)], **options)
+    options = {"num_beams": 5, "num_results": 3, "length_penalty": 0.0}
+    found = decoding.BeamSearch(rules=[Bonus(4, 2.0)], **options)(trigram, table, 7, 9, **IDS)
     for row in range(7):
         wanted = beams_in_python(table[row], 9, 0.0, 5, adjusted=with_bonus)
         assert_same(found, wanted[:3], row)
@@ -252,7 +250,7 @@ def test_numbers_that_are_equal_but_of_other_types_are_other_rules(values):
     table = tables(0, 1, 7)
     table[..., 5] -= 99.0
     for value in values:
-        found = decoding.greedy_search(trigram, table, 1, 3, rules=[OnlyBooleans(value)], **IDS)
+        found = decoding.GreedySearch(rules=[OnlyBooleans(value)])(trigram, table, 1, 3, **IDS)
         assert (numpy(found).tolist() == [[5, 5, 5]]) == (value is values[1])
 
 
@@ -262,8 +260,8 @@ def test_numbers_that_are_equal_but_of_other_types_are_other_rules(values):
 @pytest.mark.parametrize(
     "search, message",
     [
-        (decoding.greedy_search, "greedy_search: .* row 1 has none after 2 tokens"),
-        (decoding.beam_search, "beam_search: .* row 1 has none"),
+        (decoding.GreedySearch, "GreedySearch: .* row 1 has none after 2 tokens"),
+        (decoding.BeamSearch, "BeamSearch: .* row 1 has none"),
     ],
 )
 @eagerly()
@@ -280,9 +278,9 @@ def test_rules_that_leave_nothing_to_write_are_refused_in_one_sentence(search, m
 
     table, options = tables(0, 3, 7), {"max_length": 5, **IDS}
     with pytest.raises(ValueError, match=rf"{message}.*\. Received: rules=\(TargetPrefix"):
-        search(trigram, table, 3, rules=[everything[1], After()], **options)
+        search(rules=[everything[1], After()])(trigram, table, 3, **options)
     with pytest.raises(ValueError, match="`rules` must leave each row .* row 0 has none to begin"):
-        search(trigram, table, 3, rules=everything[:1], **options)
+        search(rules=everything[:1])(trigram, table, 3, **options)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +296,7 @@ def test_rules_that_leave_nothing_to_write_are_refused_in_one_sentence(search, m
 def test_a_token_outside_of_the_vocabulary_is_refused(rule):
     message = f"{type(rule).__name__}: `tokens` must hold tokens of the vocabulary, ids below 7. "
     with pytest.raises(ValueError, match=f"^{re.escape(message)}Received: tokens=7$"):
-        decoding.greedy_search(trigram, tables(0, 2, 7), 2, 5, rules=[rule], **IDS)
+        decoding.GreedySearch(rules=[rule])(trigram, tables(0, 2, 7), 2, 5, **IDS)
 
 
 @pytest.mark.parametrize(
@@ -321,15 +319,20 @@ def test_a_bad_entry_of_a_rule_is_refused(make, argument, expected):
     "rule, expected",
     [
         (rules.MinLength, "hold rules of `tfattn.rules`"),
-        (rules.CoveragePenalty(0.2), "hold none that is for `beam_search` alone"),
+        (rules.CoveragePenalty(0.2), "hold none that is for `BeamSearch` alone"),
         (rules.TargetPrefix([[3]]), "have a row for each sentence, `batch_size`=2"),
-        (Bonus([4], 1.0), "hold rules whose attributes can be hashed, or are named in `tensors`"),
     ],
     ids=str,
 )
 def test_rules_that_do_not_fit_a_search_are_refused(rule, expected):
-    with pytest.raises(ValueError, match=f"^greedy_search: `rules` must {expected}"):
-        decoding.greedy_search(trigram, tables(0, 2, 7), 2, 4, rules=[rule], **IDS)
+    with pytest.raises(ValueError, match=f"^GreedySearch: `rules` must {expected}"):
+        decoding.GreedySearch(rules=[rule])(trigram, tables(0, 2, 7), 2, 4, **IDS)
+
+
+def test_an_attribute_that_cannot_be_hashed_is_refused():
+    message = r"^Bonus: `tensors` must name all attributes that cannot be hashed. Received: .*bonus"
+    with pytest.raises(ValueError, match=message):
+        decoding.GreedySearch(rules=[Bonus([4], 1.0)])(trigram, tables(0, 2, 7), 2, 4, **IDS)
 
 
 @eagerly()
@@ -337,14 +340,14 @@ def test_a_sentence_without_a_token_to_write_is_named_by_its_place_in_the_list()
     """Batches are sorted by length, and filled up with their last row."""
     sentences, prefixes = ["two", "", "one two one", "one two", "one"], [[], [], [], [6], []]
     own = [rules.TargetPrefix(prefixes), rules.ForbiddenTokens([6])]
-    search = functools.partial(decoding.greedy_search, rules=own)
-    message = r"^greedy_search: `rules` must leave each row a token to write; sentences\[3\] "
+    search = decoding.GreedySearch(rules=own)
+    message = r"^GreedySearch: `rules` must leave each row a token to write; sentences\[3\] "
     with pytest.raises(ValueError, match=f"{message}has none to begin with. Received: rules=.Tar"):
         decoding.translate(WordForWord(), sentences, ENGLISH, GERMAN, search, batch_size=4)
 
 
 def test_a_model_that_cannot_be_asked_for_coverage_is_refused_by_name():
-    search = functools.partial(decoding.beam_search, rules=[rules.CoveragePenalty(0.2)])
+    search = decoding.BeamSearch(rules=[rules.CoveragePenalty(0.2)])
     message = "`model` must have an `encode` with the argument `coverage`, for CoveragePenalty. Rec"
     with pytest.raises(ValueError, match=f"^translate: {message}"):
         decoding.translate(WordForWord(), ["one"], ENGLISH, GERMAN, search)
@@ -353,7 +356,7 @@ def test_a_model_that_cannot_be_asked_for_coverage_is_refused_by_name():
 
 
 def test_rules_of_another_number_of_sentences_are_refused():
-    search = functools.partial(decoding.greedy_search, rules=[rules.TargetPrefix([[4], [5]])])
+    search = decoding.GreedySearch(rules=[rules.TargetPrefix([[4], [5]])])
     message = "`search` must have rules with a row for each of the {} sentences, or for"
     with pytest.raises(ValueError, match=f"^translate: {message.format(3)}"):
         decoding.translate(WordForWord(), ["one"] * 3, ENGLISH, GERMAN, search)

@@ -25,7 +25,7 @@ def drawn(rows=ROWS, logits=LOGITS, length=1, **options):
     """Token ids `(rows, length)`, all drawn from the same logits."""
     state = np.tile(logits, (rows, 1))
     options = {"seed": 11, **options}
-    return ops.convert_to_numpy(decoding.sample(constant, state, rows, length, **options))
+    return ops.convert_to_numpy(decoding.Sampling(**options)(constant, state, rows, length))
 
 
 def probabilities(temperature=1.0, top_k=None, top_p=None):
@@ -82,8 +82,8 @@ def test_a_single_token_left_is_greedy_search(options):
 
     if "temperature" in options:
         table[0] += np.arange(13)[::-1]
-    written = decoding.sample(step, table, 7, 5, seed=3, **options)
-    np.testing.assert_array_equal(written, decoding.greedy_search(step, table, 7, 5))
+    written = decoding.Sampling(seed=3, **options)(step, table, 7, 5)
+    np.testing.assert_array_equal(written, decoding.GreedySearch()(step, table, 7, 5))
 
 
 @pytest.mark.parametrize("draw", [0.0, 1 - 2**-24], ids=["least", "greatest"])
@@ -135,7 +135,7 @@ def test_a_generator_goes_on_from_call_to_call(new_seed):
 def test_without_a_seed_each_call_of_a_function_draws_anew():
     @tf.function
     def search(state):
-        return decoding.sample(constant, state, 23, 2)
+        return decoding.Sampling()(constant, state, 23, 2)
 
     state = as_tensor(np.tile(LOGITS, (23, 1)))
     assert numpy(search(state) != search(state)).any()
@@ -152,7 +152,7 @@ def test_a_row_does_not_depend_on_when_others_end():
         np.full(23, 99, "int32"),
         np.where(np.arange(23) % 3, np.arange(23) % 7, 99).astype("int32"),
     )
-    alone = np.array(decoding.sample(step, {"ends": never}, 23, 9, seed=7))
-    written = np.array(decoding.sample(step, {"ends": ends}, 23, 9, seed=7))
+    alone = np.array(decoding.Sampling(seed=7)(step, {"ends": never}, 23, 9))
+    written = np.array(decoding.Sampling(seed=7)(step, {"ends": ends}, 23, 9))
     np.testing.assert_array_equal(written[ends == 99], alone[ends == 99])
     assert ((written == 3).any(axis=1) == (ends < 99)).all()

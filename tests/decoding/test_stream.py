@@ -1,7 +1,5 @@
 """Streaming: the tokens of a search, each as soon as it is certain."""
 
-import functools
-
 import numpy as np
 import pytest
 from keras import ops
@@ -26,20 +24,19 @@ from tests.helpers.searches import (
 )
 from tests.helpers.tensors import CALLS_A_TRACE, needs_compiling, numpy
 from tfattn import decoding, rules
+from tfattn.decoding import certain
+from tfattn.decoding.run import Run
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
 SEARCHES = {
-    "greedy": functools.partial(
-        decoding.greedy_search, rules=[rules.RepetitionPenalty(1.5), rules.TargetPrefix([4, 5])]
+    "greedy": decoding.GreedySearch(
+        rules=[rules.RepetitionPenalty(1.5), rules.TargetPrefix([4, 5])]
     ),
-    "sample": functools.partial(decoding.sample, seed=3, temperature=1.5, top_p=0.9),
-    "beams": functools.partial(decoding.beam_search, num_beams=5),
-    "groups": functools.partial(
-        decoding.beam_search, num_beams=4, diverse=decoding.DiverseBeams(2)
-    ),
-    "rules": functools.partial(
-        decoding.beam_search,
+    "sample": decoding.Sampling(seed=3, temperature=1.5, top_p=0.9),
+    "beams": decoding.BeamSearch(num_beams=5),
+    "groups": decoding.BeamSearch(num_beams=4, diverse=decoding.DiverseBeams(2)),
+    "rules": decoding.BeamSearch(
         num_beams=5,
         rules=[rules.NoRepeatNgrams(2), rules.RequiredTokens([5, [3, 4]]), rules.MinLength(4)],
     ),
@@ -61,21 +58,21 @@ def test_the_tokens_of_a_stream_are_those_of_the_search(name):
         wanted = written(SEARCHES[name](trigram, table, 1, 11, **IDS))
         for steps in (1, 3):
             state = reading_state(table, 11)
-            got = list(decoding.stream(reading, state, 11, SEARCHES[name], steps=steps, **IDS))
+            got = list(SEARCHES[name].stream(reading, state, 11, steps=steps, **IDS))
             assert got == wanted and all(isinstance(token, int) for token in got)
 
 
 @needs_compiling
 @pytest.mark.slow
 def test_compiled_streams_trace_nothing_new_and_keep_what_is_no_tensor():
-    search, calls = functools.partial(decoding.beam_search, num_beams=3), []
+    search, calls = decoding.BeamSearch(num_beams=3), []
     step = noting(reading, calls)
     for number in range(3):
         table = tables(number, batch=1, size=7, scale=3.0)
         with eagerly():
             wanted = written(search(trigram, table, 1, 11, **IDS))
         state = reading_state(table, 11)
-        assert list(decoding.stream(step, state, 11, search, steps=number + 1, **IDS)) == wanted
+        assert list(search.stream(step, state, 11, steps=number + 1, **IDS)) == wanted
     # Its beginning and its going on.
     assert len(calls) == 2 * CALLS_A_TRACE
 
@@ -86,11 +83,9 @@ def test_a_token_comes_before_the_next_is_computed(monkeypatch):
     def step(tokens, position, state):
         return ops.one_hot(ops.take(tokens, position, axis=1) + 1, 23), state
 
-    original, calls = decoding.streaming.Plan.go_on, []
-    monkeypatch.setattr(
-        decoding.streaming.Plan, "go_on", lambda *a: calls.append(1) or original(*a)
-    )
-    found = decoding.stream(step, (), 11, begin_id=3, end_id=22, steps=1)
+    original, calls = Run.go_on, []
+    monkeypatch.setattr(Run, "go_on", lambda *a: calls.append(1) or original(*a))
+    found = decoding.GreedySearch().stream(step, (), 11, begin_id=3, end_id=22, steps=1)
     for number, token in enumerate(found):
         assert token == 4 + number and len(calls) == number
     assert number == 10
@@ -107,15 +102,15 @@ def test_beams_are_certain_of_what_all_of_them_begin_with(monkeypatch):
         table[0, position, :, 4, 4] = table[0, position, :, 5, 5] = 0.0
     table[0, 6, :, 4, END], table[0, 6, :, 5, [END, 6]] = 0.0, np.log(0.5)
     table[0, 7:, :, :, END] = 0.0
-    original, looks = decoding.streaming._look, []
+    original, looks = certain._look, []
 
-    def certain(plan, progress):
-        looks.append(original(plan, progress))
+    def look(run, progress):
+        looks.append(original(run, progress))
         return looks[-1]
 
-    monkeypatch.setattr(decoding.streaming, "_look", certain)
-    search = functools.partial(decoding.beam_search, num_beams=2, length_penalty=0.0)
-    assert list(decoding.stream(trigram, table, 11, search, steps=1, **IDS)) == [
+    monkeypatch.setattr(certain, "_look", look)
+    search = decoding.BeamSearch(num_beams=2, length_penalty=0.0)
+    assert list(search.stream(trigram, table, 11, steps=1, **IDS)) == [
         *[3, 4, 4, 4, 4, 4],
         END,
     ]
@@ -193,36 +188,34 @@ def test_a_tokenizer_that_changes_what_was_given_is_refused():
 
 @eagerly()
 def test_rules_are_those_of_the_sentence_and_are_refused_while_it_is_read():
-    own = functools.partial(decoding.greedy_search, rules=[rules.TargetPrefix([[8]])])
+    own = decoding.GreedySearch(rules=[rules.TargetPrefix([[8]])])
     pieces = decoding.translate_stream(WordForWord(), "one two", ENGLISH, GERMAN, own)
     assert "".join(pieces) == "eins zwei"
-    none = functools.partial(decoding.greedy_search, rules=[rules.ForbiddenTokens(range(9))])
+    none = decoding.GreedySearch(rules=[rules.ForbiddenTokens(range(9))])
     pieces = decoding.translate_stream(WordForWord(), "one two", ENGLISH, GERMAN, none)
-    with pytest.raises(ValueError, match="^greedy_search: `rules` must leave each row a token"):
+    with pytest.raises(ValueError, match="^GreedySearch: `rules` must leave each row a token"):
         list(pieces)
 
 
 @pytest.mark.parametrize(
     "arguments, expected",
     [
-        ({"search": len}, "`search` must be one of `greedy_search`, `sample`, `beam_search`, or a"),
-        ({"search": functools.partial(decoding.sample, 3)}, "`search` must be one of"),
-        ({"max_length": [3]}, "`max_length` must be a positive integer"),
+        ({"max_length": [3, 3]}, "`max_length` must be a positive integer"),
         ({"steps": 0}, "`steps` must be a positive integer"),
     ],
-    ids=["function", "by place", "lengths", "steps"],
+    ids=["lengths", "steps"],
 )
 def test_what_cannot_be_streamed_is_refused_at_once(arguments, expected):
-    with pytest.raises(ValueError, match=f"^stream: {expected}"):
-        decoding.stream(trigram, tables(0, 1, 5), **{"max_length": 3, **arguments}, **IDS)
+    with pytest.raises(ValueError, match=f"^GreedySearch: {expected}"):
+        decoding.GreedySearch().stream(
+            trigram, tables(0, 1, 5), **{"max_length": 3, **arguments}, **IDS
+        )
 
 
-@pytest.mark.parametrize("name", ["end_id", "begin_id", "padding_id", "max_length", "batch_size"])
-def test_an_option_that_a_stream_sets_itself_is_refused(name):
-    search = functools.partial(decoding.greedy_search, **{name: 6})
-    with pytest.raises(ValueError, match=f"^stream: `search` must have no option `{name}`, which"):
-        decoding.stream(trigram, tables(0, 1, 5), 3, search)
-    with pytest.raises(ValueError, match=f"^translate_stream: `search` must have no opt.*`{name}`"):
+@pytest.mark.parametrize("search", [len, decoding.GreedySearch])
+def test_a_function_or_a_class_is_no_search(search):
+    message = r"`search` must be a search, such as `GreedySearch\(\)`"
+    with pytest.raises(ValueError, match=f"^translate_stream: {message}"):
         decoding.translate_stream(WordForWord(), "one", ENGLISH, GERMAN, search)
-    with pytest.raises(ValueError, match=f"^translate: `search` must have no option `{name}`, whi"):
+    with pytest.raises(ValueError, match=f"^translate: {message}"):
         decoding.translate(WordForWord(), ["one"], ENGLISH, GERMAN, search)

@@ -1,6 +1,5 @@
 """Text in, text out: order, batches, bad input, and no trace or memory that a second pass adds."""
 
-import functools
 import gc
 import pathlib
 import re
@@ -37,11 +36,11 @@ def translate(sentences, model=None, **options):
 @pytest.mark.parametrize(
     "search",
     [
-        decoding.greedy_search,
-        functools.partial(decoding.greedy_search, return_state=True),
-        functools.partial(decoding.beam_search, num_beams=3, num_results=2),
+        decoding.GreedySearch(),
+        decoding.Sampling(top_k=1),
+        decoding.BeamSearch(num_beams=3, num_results=2),
     ],
-    ids=["greedy", "with state", "beams"],
+    ids=["greedy", "sample", "beams"],
 )
 def test_each_sentence_is_translated_in_its_place(search):
     sentences = [*some_sentences(40), ""]
@@ -64,7 +63,7 @@ class Undecided:
 @eagerly()
 def test_a_seed_is_that_of_all_batches_and_not_of_each_anew():
     def drawn(seed):
-        search = functools.partial(decoding.sample, seed=seed)
+        search = decoding.Sampling(seed=seed)
         options = {"model": Undecided(), "batch_size": 32, "max_length": 7}
         return translate(["one"] * 64, search=search, **options)
 
@@ -72,7 +71,7 @@ def test_a_seed_is_that_of_all_batches_and_not_of_each_anew():
     assert found[:32] != found[32:]
     assert drawn(1) == found != drawn(2)
     assert drawn(keras.random.SeedGenerator(1)) == found
-    with pytest.raises(ValueError, match="^sample: `seed` must be an integer of at least 0"):
+    with pytest.raises(ValueError, match="^Sampling: `seed` must be an integer of at least 0"):
         drawn(-1)
 
 
@@ -90,21 +89,28 @@ def test_unknown_words_and_characters_are_translated_like_any_word():
     assert translate(["one 猫 \x00 <eos> two", "🙂"]) == ["eins <unk> <unk> <unk> zwei", "<unk>"]
 
 
-def ended(step, state, batch_size, max_length, **ids):
-    """A search that writes nothing."""
-    return np.full((batch_size, 1), ids["end_id"])
+class Ended(decoding.Search):
+    """A search that writes nothing, and notes what it is called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.limits, self.ids = [], []
+
+    def __call__(self, step, state, batch_size, max_length, **ids):
+        self.limits.append(max_length), self.ids.append(ids)
+        return np.full((batch_size, 1), ids["end_id"])
 
 
 def test_a_line_much_longer_than_the_others_is_a_batch_of_its_own():
     model = WordForWord()
-    translate(["one", "three " * 501, "two one"], model, batch_size=8, search=ended)
+    translate(["one", "three " * 501, "two one"], model, batch_size=8, search=Ended())
     # 501 words and the end make 504; 1.5 times that and 8 make 764, and 768 of it.
     assert model.shapes == [(1, 504, 768), (2, 8, 24)]
 
 
 def test_batches_are_full_like_in_length_and_of_few_shapes():
     model = WordForWord()
-    translate(some_sentences(1000, longest=40), model, batch_size=32, search=ended)
+    translate(some_sentences(1000, longest=40), model, batch_size=32, search=Ended())
     assert {rows for rows, *_ in model.shapes} <= {1, 2, 4, 8, 16, 32}
     assert {length % 8 for _, length, _ in model.shapes} == {0}
     assert sum(rows for rows, *_ in model.shapes) < 1.1 * 1000
@@ -120,18 +126,14 @@ def test_max_length_is_the_callers_where_given():
 
 
 def test_a_sentence_gets_room_by_its_own_length_and_no_more_than_the_model_has():
-    def search(step, state, batch_size, max_length, **ids):
-        limits.append(list(max_length))
-        return ended(step, state, batch_size, max_length, **ids)
-
-    limits, model = [], WordForWord()
+    search, model = Ended(), WordForWord()
     # 15, 9 and 8 tokens with the end: 16, 16 and 8 when padded
     sentences = ["one " * 14, "one " * 8, "one " * 7]
     translate(sentences, model, search=search, batch_size=4)
-    assert limits == [[32, 32, 24, 24]]  # the last of them fills the batch
+    assert search.limits[0].tolist() == [32, 32, 24, 24]  # the last of them fills the batch
     model.max_target_length = 27
     translate(sentences, model, search=search, batch_size=4)
-    assert limits[1] == [27, 27, 24, 24]
+    assert search.limits[1].tolist() == [27, 27, 24, 24]
     assert [length for *_, length in model.shapes] == [32, 27]
 
 
@@ -157,20 +159,16 @@ def test_begin_end_and_padding_are_those_of_the_target_vocabulary():
     class Other(data.Vocabulary):
         begin_id, end_id = 3, 2
 
-    def search(step, state, batch_size, max_length, **ids):
-        assert ids == {"begin_id": 3, "end_id": 2, "padding_id": 0}
-        return np.array([[5, 4, 2, 0]])
-
     target = Other(GERMAN.words[SPECIAL:])
-    assert decoding.translate(WordForWord(), ["one"], ENGLISH, target, search=search) == [
-        "vier fünf"
-    ]
+    search = Ended()
+    assert decoding.translate(WordForWord(), ["one"], ENGLISH, target, search=search) == [""]
+    assert search.ids == [{"begin_id": 3, "end_id": 2, "padding_id": 0}]
 
 
 def test_a_progress_bar_counts_the_sentences(capsys):
-    translate(["one", "", "two three"] * 5, search=ended, progress=True, batch_size=4)
+    translate(["one", "", "two three"] * 5, search=Ended(), progress=True, batch_size=4)
     assert "15/15" in capsys.readouterr().out
-    translate(["one"], search=ended)
+    translate(["one"], search=Ended())
     assert capsys.readouterr().out == ""
 
 
@@ -178,8 +176,8 @@ def test_a_progress_bar_counts_the_sentences(capsys):
 @pytest.mark.parametrize(
     "make, search",
     [
-        (recurrent, decoding.greedy_search),
-        (transformer, functools.partial(decoding.beam_search, num_beams=3)),
+        (recurrent, decoding.GreedySearch()),
+        (transformer, decoding.BeamSearch(num_beams=3)),
     ],
     ids=["recurrent", "transformer"],
 )
@@ -215,12 +213,12 @@ def every_rule(count, size):
 def test_a_translation_has_the_rows_of_its_rules_in_the_order_of_the_sentences():
     model, sentences = transformer(), some_sentences(8, longest=9, seed=3)
     own = every_rule(8, len(GERMAN))
-    search = functools.partial(decoding.beam_search, num_beams=3, rules=own)
+    search = decoding.BeamSearch(num_beams=3, rules=own)
     together = translate(sentences, model, search=search, batch_size=4)
     for row, sentence in enumerate(sentences):
         if not sentence:
             continue
-        alone = functools.partial(search, rules=[rule.take([row]) for rule in own])
+        alone = search.of_sentences([row])
         (wanted,) = translate([sentence], model, search=alone)
         assert together[row] == wanted
         assert wanted.startswith(GERMAN.decode([6, 5])) or row % 3 == 0
@@ -254,7 +252,7 @@ def test_a_second_pass_of_many_sentences_traces_nothing_and_keeps_nothing():
 
     model = WordForWord()
     sentences = some_sentences(400)
-    search = functools.partial(decoding.beam_search, num_beams=2)
+    search = decoding.BeamSearch(num_beams=2)
     first = translate(sentences, model, search=search, batch_size=16)
     most = most_calls(model.shapes, CALLS_A_TRACE)
     traces, model.shapes, before = model.traces, [], objects()
@@ -276,7 +274,7 @@ def test_a_real_model_traces_nothing_and_takes_no_memory_in_a_second_pass(monkey
     def once():
         options = {"num_beams": 4, "diverse": decoding.DiverseBeams(2, 0.5)}
         own = every_rule(len(sentences), len(GERMAN))
-        search = functools.partial(decoding.beam_search, rules=own, **options)
+        search = decoding.BeamSearch(rules=own, **options)
         return translate(sentences, model, search=search, batch_size=16)
 
     calls, model, sentences = [], transformer(), some_sentences(300)

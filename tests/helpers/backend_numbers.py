@@ -68,7 +68,7 @@ def numbers_of(name):
     for weight in model.trainable_weights:
         found[f"weights, {weight.path.partition('/')[2]}"] = keras.ops.convert_to_numpy(weight)
     state = model.encode(inputs[0], max_length=9)
-    tokens = tfattn.beam_search(model.step, state, len(targets), 9, num_beams=3).tokens
+    tokens = tfattn.BeamSearch(num_beams=3)(model.step, state, len(targets), 9).tokens
     found["beam_search"] = keras.ops.convert_to_numpy(tokens)
     return {key: np.asarray(value, "float64").tolist() for key, value in found.items()}
 

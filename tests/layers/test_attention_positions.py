@@ -327,9 +327,11 @@ def test_cached_searches_are_the_uncached_ones(name, kind):
     if name == "Transformer":
         assert model.encoder.positions is not model.decoder.positions
     cached, uncached = model.encode(begin, max_length=LONGEST), model.encode(begin)
-    greedy, again = (tfattn.greedy_search(model.step, s, B, LONGEST) for s in (cached, uncached))
+    greedy, again = (tfattn.GreedySearch()(model.step, s, B, LONGEST) for s in (cached, uncached))
     np.testing.assert_array_equal(greedy, again)
-    best, second = (tfattn.beam_search(model.step, s, B, LONGEST, 3) for s in (cached, uncached))
+    best, second = (
+        tfattn.BeamSearch(num_beams=3)(model.step, s, B, LONGEST) for s in (cached, uncached)
+    )
     np.testing.assert_array_equal(best.tokens, second.tokens)
     np.testing.assert_allclose(best.scores, second.scores, atol=1e-4)
 

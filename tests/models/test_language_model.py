@@ -135,9 +135,9 @@ def test_a_step_leaves_the_prompt_as_the_same_object():
 
 
 SEARCHES = {
-    "greedy": tfattn.greedy_search,
-    "beam": lambda *of, **ids: tfattn.beam_search(*of, num_beams=3, **ids).tokens[:, 0],
-    "sample": lambda *of, **ids: tfattn.sample(*of, temperature=0.01, top_k=2, seed=5, **ids),
+    "greedy": tfattn.GreedySearch(),
+    "beam": lambda *of, **ids: tfattn.BeamSearch(num_beams=3)(*of, **ids).tokens[:, 0],
+    "sample": lambda *of, **ids: tfattn.Sampling(temperature=0.01, top_k=2, seed=5)(*of, **ids),
 }
 
 
@@ -184,7 +184,7 @@ def test_what_is_written_begins_with_the_prompt(search, kind):
     alone = np.array([row + [0] * (4 - len(row)) for row in known])
     with eagerly():
         if search == "stream":
-            run = functools.partial(tfattn.decoding.stream, model.step, max_length=8)
+            run = functools.partial(tfattn.GreedySearch().stream, model.step, max_length=8)
             written = [[*run(model.encode(prompts[row : row + 1], 8))] for row in range(2)]
         else:
             written = numpy(SEARCHES[search](model.step, model.encode(prompts, 8), 2, 8)).tolist()
@@ -198,14 +198,8 @@ def test_a_prompt_that_has_ended_stays_as_it_is():
     with eagerly():
         state = small(num_layers=1).encode([[4, 5, END], [4, 5, 6]], 6)
         model = small(num_layers=1)
-        assert numpy(tfattn.greedy_search(model.step, state, 2, 6))[0].tolist() == [
-            4,
-            5,
-            END,
-            0,
-            0,
-            0,
-        ]
+        written = numpy(tfattn.GreedySearch()(model.step, state, 2, 6))
+    assert written[0].tolist() == [4, 5, END, 0, 0, 0]
 
 
 @pytest.mark.parametrize("bad", [99, -1])
@@ -240,13 +234,13 @@ def test_vectors_by_the_name_of_a_prompt_are_none_for_a_rule():
 
     state = {"prompt": ops.ones((2, 4))}
     own = [tfattn.rules.ForbiddenTokens([5])]
-    assert 5 not in numpy(tfattn.greedy_search(step, state, 2, 3, rules=own))
+    assert 5 not in numpy(tfattn.GreedySearch(rules=own)(step, state, 2, 3))
 
 
 @pytest.mark.slow
 def test_greedy_search_goes_on_as_a_plain_loop_over_the_model():
     model, prompts = small(num_layers=1), texts()
-    written = numpy(tfattn.greedy_search(model.step, model.encode(prompts, L), B, L))
+    written = numpy(tfattn.GreedySearch()(model.step, model.encode(prompts, L), B, L))
     for row, tokens in zip(prompts, written, strict=True):
         ids = [BEGIN, *row[row != 0]]
         while len(ids) <= L and ids[-1] != END:
@@ -257,8 +251,8 @@ def test_greedy_search_goes_on_as_a_plain_loop_over_the_model():
 @pytest.mark.slow
 def test_a_prompt_counts_nothing_in_the_score_of_a_beam():
     model, prompts = small(), texts()
-    found = tfattn.beam_search(
-        model.step, model.encode(prompts, L), B, L, num_beams=3, length_penalty=0.0
+    found = tfattn.BeamSearch(num_beams=3, length_penalty=0.0)(
+        model.step, model.encode(prompts, L), B, L
     )
     tokens = numpy(found.tokens)[:, 0]
     logits = numpy(ops.log_softmax(model(begun(tokens))))
@@ -277,10 +271,10 @@ def test_one_trace_serves_prompts_of_all_lengths():
     def search(prompts):
         traces.append(1)
         state = model.encode(prompts, max_length=L)
-        return tfattn.greedy_search(model.step, state, ops.shape(prompts)[0], L)
+        return tfattn.GreedySearch()(model.step, state, ops.shape(prompts)[0], L)
 
     traces, prompts = [], texts()
-    wanted = tfattn.greedy_search(model.step, model.encode(prompts, L), B, L)
+    wanted = tfattn.GreedySearch()(model.step, model.encode(prompts, L), B, L)
     np.testing.assert_array_equal(search(as_tensor(prompts, "int32")), wanted)
     np.testing.assert_array_equal(search(as_tensor(prompts[:1, :4], "int32")), wanted[:1])
     assert len(traces) == 1
@@ -315,6 +309,6 @@ def test_a_model_learns_the_next_token_and_goes_on_right():
     prompts[:, 4:] = 0
     prompts[::2, 4] = wanted[::2, 4]  # every other one has a letter of the copy already
     count = len(wanted)
-    written = numpy(tfattn.greedy_search(model.step, model.encode(prompts, 8), count, 8))
+    written = numpy(tfattn.GreedySearch()(model.step, model.encode(prompts, 8), count, 8))
     assert count > 30
     assert np.mean(np.all(written == wanted, axis=1)) > 0.9

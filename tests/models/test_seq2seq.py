@@ -190,7 +190,7 @@ def test_the_alignments_of_beams_come_with_them():
         "end_id": end,
         "return_state": True,
     }
-    found = tfattn.beam_search(model.step, state, len(source), T, **options)
+    found = tfattn.BeamSearch(**options)(model.step, state, len(source), T)
     tokens = numpy(found.tokens)  # (B, 2, T)
     kept = numpy(found.state["alignments"]).reshape(len(source), 2, T, -1)
     # not one hypothesis, twice
@@ -220,7 +220,9 @@ def test_greedy_search_writes_what_steps_by_hand_write():
         best = numpy(model((source, tokens))[:, -1]).argmax(-1)
         tokens = np.concatenate([tokens, best[:, None].astype("int32")], axis=1)
     for state in (model.encode(source), model.encode(source, max_length=6)):
-        written = tfattn.greedy_search(model.step, state, batch_size=3, max_length=6, end_id=TARGET)
+        written = tfattn.GreedySearch()(
+            model.step, state, batch_size=3, max_length=6, end_id=TARGET
+        )
         np.testing.assert_array_equal(written, tokens[:, 1:])
 
 

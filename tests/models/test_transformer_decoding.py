@@ -104,7 +104,7 @@ def test_a_step_over_several_states_is_an_ensemble():
 
     source = np.random.default_rng(1).integers(4, SOURCE, (B, S))
     states = tuple(model.encode(source, max_length=L) for model in models)
-    found = tfattn.beam_search(step, states, B, L, num_beams=3, length_penalty=0.0)
+    found = tfattn.BeamSearch(num_beams=3, length_penalty=0.0)(step, states, B, L)
     tokens = np.asarray(found.tokens)[:, 0]
     target_in = np.concatenate([np.full((B, 1), 2), tokens[:, :-1]], axis=1)
     odds = sum(ops.softmax(model((source, target_in))) for model in models) / 2
@@ -238,7 +238,7 @@ def test_a_search_after_lora_computes_with_it():
 
     def scores():
         state = model.encode(source, max_length=3)
-        return ops.convert_to_numpy(tfattn.beam_search(model.step, state, B, 3, num_beams=2).scores)
+        return ops.convert_to_numpy(tfattn.BeamSearch(num_beams=2)(model.step, state, B, 3).scores)
 
     before = scores()
     for block in model.decoder.blocks:

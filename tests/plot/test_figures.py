@@ -340,16 +340,12 @@ def test_a_line_goes_on_from_its_beam_where_some_beams_do_not_exist():
     def step(tokens, position, state):
         return keras.ops.take(odds, 0 * tokens[:, 0], axis=0), state
 
-    found = tfattn.beam_search(
-        step,
-        (),
-        1,
-        3,
+    found = tfattn.BeamSearch(
         num_beams=4,
         rules=[tfattn.rules.TargetPrefix([5])],
         diverse=tfattn.decoding.DiverseBeams(2),
         return_trace=True,
-    )
+    )(step, (), 1, 3)
     assert np.isinf(found.trace.scores[0, 0]).tolist() == [False, True, False, True]
     words = ["<pad>", "<unk>", "<bos>", "</s>", "a", "b", "c"]
     first, second, _ = steps_of(plot.beam_viewer(found.trace, words))

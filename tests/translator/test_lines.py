@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.processes import python
 from tests.translator.command import OUT, status, translator
 from tfattn import data, decoding
-from tfattn.decoding import greedy_search
+from tfattn.decoding import Search
 from tfattn.translator import lines, translating
 from tfattn.translator.folder import Folder
 
@@ -173,9 +173,9 @@ def test_raw_text_becomes_that_of_the_model_and_comes_back(
 
 def test_pieces_are_written_as_they_come(monkeypatch, written):
     def translate_stream(
-        model, sentence, source_vocabulary, target_vocabulary, search=greedy_search, max_length=None
+        model, sentence, source_vocabulary, target_vocabulary, search=None, max_length=None
     ):
-        assert (source_vocabulary, target_vocabulary) == tuple(SPLIT) and callable(search)
+        assert (source_vocabulary, target_vocabulary) == tuple(SPLIT) and isinstance(search, Search)
         yield from (f"{word} " for word in sentence.upper().split())
 
     monkeypatch.setattr(decoding, "translate_stream", translate_stream, raising=False)

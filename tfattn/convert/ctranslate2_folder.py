@@ -21,7 +21,7 @@ class CTranslate2:
         served.translate(["a cat sees a bird"], num_beams=5)
 
     Its greedy search writes what `tfattn.translate` writes. Its beam search gives hypotheses the
-    scores that `tfattn.beam_search` gives them, and differs in when it stops: see `translate`.
+    scores that `tfattn.BeamSearch` gives them, and differs in when it stops: see `translate`.
 
     Args:
         folder: the folder.
@@ -91,7 +91,7 @@ class CTranslate2:
 
             score = Σ log p(token | the tokens before it) / length ** length_penalty
 
-        With beams the score is that of `tfattn.beam_search`: the end token counts in the sum and in
+        With beams the score is that of `tfattn.BeamSearch`: the end token counts in the sum and in
         the length. There, a hypothesis that has ended keeps its place among the beams until better
         ones replace it, and the search stops when none that is open can get a better score. Here
         another takes its place, and the search stops when `num_beams` have ended, or with a

@@ -1,4 +1,7 @@
-"""Search over a `step` function, for any model.
+"""Searches over a `step` function, for any model.
+
+A search is an object with options: `GreedySearch()`, `BeamSearch(num_beams=5)`,
+`Sampling(temperature=0.8)`, or a `Search` of one's own. `translate` takes it, or it is called.
 
 Every search calls a step in the same way:
 
@@ -30,24 +33,25 @@ string in the state is part of the compiled function: another value compiles ano
 
 from tfattn._past import Past
 from tfattn.decoding import rules
-from tfattn.decoding.beams import Hypotheses, beam_search
+from tfattn.decoding.beams import BeamSearch, Hypotheses
 from tfattn.decoding.diverse import DiverseBeams
-from tfattn.decoding.greedy import greedy_search
-from tfattn.decoding.sampling import sample
-from tfattn.decoding.streaming import stream, translate_stream
+from tfattn.decoding.greedy import GreedySearch
+from tfattn.decoding.sampling import Sampling
+from tfattn.decoding.search import Search
+from tfattn.decoding.streaming import translate_stream
 from tfattn.decoding.trace import BeamTrace
 from tfattn.decoding.translation import translate
 
 __all__ = [
+    "BeamSearch",
     "BeamTrace",
     "DiverseBeams",
+    "GreedySearch",
     "Hypotheses",
     "Past",
-    "beam_search",
-    "greedy_search",
+    "Sampling",
+    "Search",
     "rules",
-    "sample",
-    "stream",
     "translate",
     "translate_stream",
 ]

@@ -1,24 +1,28 @@
 """Beam search: the best few beginnings of each sentence, carried along together."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn._types import Step, Tensor
-from tfattn.decoding.arguments import Ids
-from tfattn.decoding.candidates import BeamSearch
-from tfattn.decoding.diverse import DiverseBeams
-from tfattn.decoding.plan import Plan, planned
+from tfattn._types import Tensor
+from tfattn.decoding.best import best_tokens, top_k
+from tfattn.decoding.candidates import NO_SCORE, Beams, going_on, in_turns
+from tfattn.decoding.diverse import DiverseBeams, by_groups
+from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
-from tfattn.decoding.trace import BeamTrace
+from tfattn.decoding.search import Search
+from tfattn.decoding.state import take_rows
+from tfattn.decoding.trace import BeamTrace, Candidates, new_trace, traced, whole_trace
 
-__all__ = ["Hypotheses", "beam_search", "plan_beams"]
+__all__ = ["BeamSearch", "Hypotheses"]
 
 
 class Hypotheses(NamedTuple):
-    """What `beam_search` found for each sentence, the best first.
+    """What `BeamSearch` found for each sentence, the best first.
 
     Attributes:
         tokens: int32 `(B, N, L)`, up to the end token (included), then padding. There is no end
@@ -36,22 +40,8 @@ class Hypotheses(NamedTuple):
     trace: BeamTrace | None = None
 
 
-def beam_search(
-    step: Step,
-    state: Any,
-    batch_size: int | Tensor,
-    max_length: int | Sequence[int],
-    num_beams: int = 4,
-    length_penalty: float = 1.0,
-    num_results: int = 1,
-    begin_id: int = 2,
-    end_id: int = 3,
-    padding_id: int = 0,
-    return_state: bool = False,
-    rules: Sequence[Rule] = (),
-    diverse: DiverseBeams | None = None,
-    return_trace: bool = False,
-) -> Hypotheses:
+@keras.saving.register_keras_serializable("tfattn")
+class BeamSearch(Search):
     """Finds hypotheses with high scores by beam search.
 
         score = Σ log p(token | the tokens before it) / length ** length_penalty
@@ -60,30 +50,27 @@ def beam_search(
     hypotheses of each sentence are kept. One that has ended keeps its score, and stays among them
     until better ones replace it. The search of a sentence stops when no open hypothesis can still
     get a better score. At `max_length` open hypotheses count as ended, with their present scores,
-    so the best one may lack an end token. With one beam this is greedy search. Compiled like
-    `greedy_search`; another length penalty compiles nothing new.
+    so the best one may lack an end token. With one beam this is greedy search. Another length
+    penalty, and another strength of `diverse`, compile nothing new.
 
     Args:
-        step, state, batch_size, max_length: see `greedy_search`. `state` has one row per sentence;
-            the search repeats it for the beams.
         num_beams: positive int K, hypotheses that are kept for each sentence.
         length_penalty: number of at least 0. 0 ranks by the sum, which favours short sentences; 1
             ranks by the mean.
         num_results: positive int N, at most `num_beams`: hypotheses to return for each sentence.
-        begin_id, end_id, padding_id: ints of at least 0.
-        return_state: whether to return the state of each result too, as it was when the result
-            ended.
-        rules: see `greedy_search`. A score is the sum of the adjusted log-probabilities.
         diverse: `DiverseBeams`, for groups of beams that differ.
         return_trace: whether to return what happened to the beams at every step, for teaching and
             for looking into a search.
+        rules: see `tfattn.decoding.Search`, which also has the arguments of a call and what it
+            refuses. The state has one row per sentence; the search repeats it for the beams. A
+            score is the sum of the adjusted log-probabilities.
     Returns:
-        `Hypotheses`: tokens int32 `(B, N, max_length)`, scores float32 `(B, N)`, the best first,
-        state and trace.
+        When called, `Hypotheses`: tokens int32 `(B, N, L)`, scores float32 `(B, N)`, the best
+        first, state and trace. With `return_state`, the state of each result as it was when the
+        result ended.
     Raises:
-        ValueError: an argument is out of its range; the state does not have `batch_size` rows, or a
-            `Past` has fewer than `max_length` positions; the groups do not divide the beams; the
-            rules do not fit, or leave a sentence no hypothesis.
+        ValueError: an argument is out of its range; the groups do not divide the beams; `rules`
+            holds anything but rules; when called: the rules leave a sentence no hypothesis.
     Example: 4 or 5 follows the begin token 2; the end token 3 always follows 5.
         >>> table = np.full((6, 6), -np.inf, "float32")
         >>> table[2, 4], table[2, 5], table[5, 3] = np.log([0.6, 0.4, 1.0])
@@ -91,9 +78,8 @@ def beam_search(
         >>> def step(tokens, position, state):
         ...     last = keras.ops.take(tokens, position, axis=1)
         ...     return keras.ops.take(table, last, axis=0), state
-        >>> found = beam_search(
-        ...     step, (), batch_size=1, max_length=3, num_beams=3, length_penalty=0.0, num_results=2
-        ... )
+        >>> search = BeamSearch(num_beams=3, length_penalty=0.0, num_results=2)
+        >>> found = search(step, (), batch_size=1, max_length=3)
         >>> print(np.asarray(found.tokens))
         [[[5 3 0]
           [4 3 0]]]
@@ -104,81 +90,207 @@ def beam_search(
     the length itself is raised to the power. Its coverage penalty is a rule,
     `tfattn.rules.CoveragePenalty`.
     """
-    plan = plan_beams(
-        step=step,
-        state=state,
-        batch_size=batch_size,
-        max_length=max_length,
-        num_beams=num_beams,
-        length_penalty=length_penalty,
-        num_results=num_results,
-        begin_id=begin_id,
-        end_id=end_id,
-        padding_id=padding_id,
-        return_state=return_state,
-        rules=rules,
-        diverse=diverse,
-        return_trace=return_trace,
-    )
-    results, state = plan.run()
-    shape = (batch_size, num_results)
-    tokens = ops.reshape(results["tokens"], (*shape, plan.start.tokens.shape[1] - 1))
-    scores = ops.reshape(results["scores"], shape)
-    return Hypotheses(tokens, scores, state, results.get("trace"))
 
+    tensors = ("length_penalty", "strength")
+    sums = True
 
-def plan_beams(
-    step: Step,
-    state: Any,
-    batch_size: int | Tensor,
-    max_length: int | Sequence[int],
-    num_beams: int = 4,
-    length_penalty: float = 1.0,
-    num_results: int = 1,
-    begin_id: int = 2,
-    end_id: int = 3,
-    padding_id: int = 0,
-    return_state: bool = False,
-    rules: Sequence[Rule] = (),
-    diverse: DiverseBeams | None = None,
-    return_trace: bool = False,
-) -> Plan:
-    """What `beam_search` runs."""
-    who = "beam_search"
-    _checks.positive_int(who, "num_beams", num_beams)
-    _checks.positive_int(who, "num_results", num_results)
-    if num_results > num_beams:
-        _checks.fail(who, "num_results", f"be at most `num_beams`={num_beams}", num_results)
-    _checks.non_negative_number(who, "length_penalty", length_penalty)
-    if diverse is not None:
-        if not isinstance(diverse, DiverseBeams):
-            _checks.fail(who, "diverse", "be a DiverseBeams, or None", diverse)
-        _checks.divides(who, "diverse", diverse.groups, "num_beams", num_beams)
-    _checks.boolean(who, "return_trace", return_trace)
-    options = {
-        "width": int(num_beams),
-        "num_results": int(num_results),
-        "groups": None if diverse is None else diverse.groups,
-        "has_trace": return_trace,
-    }
+    def __init__(
+        self,
+        num_beams: int = 4,
+        length_penalty: float = 1.0,
+        num_results: int = 1,
+        diverse: DiverseBeams | None = None,
+        return_trace: bool = False,
+        rules: Sequence[Rule] = (),
+    ):
+        super().__init__(rules)
+        who = type(self).__name__
+        self.num_beams = _checks.positive_int(who, "num_beams", num_beams)
+        self.num_results = _checks.positive_int(who, "num_results", num_results)
+        if num_results > num_beams:
+            _checks.fail(who, "num_results", f"be at most `num_beams`={num_beams}", num_results)
+        self.length_penalty = _checks.non_negative_number(who, "length_penalty", length_penalty)
+        if diverse is not None:
+            if not isinstance(diverse, DiverseBeams):
+                _checks.fail(who, "diverse", "be a DiverseBeams, or None", diverse)
+            _checks.divides(who, "diverse", diverse.groups, "num_beams", num_beams)
+        self.groups = None if diverse is None else diverse.groups
+        self.strength = None if diverse is None else float(diverse.strength)
+        self.return_trace = _checks.boolean(who, "return_trace", return_trace)
 
-    def tensors(length):
-        strength = 0.0 if diverse is None else diverse.strength
-        return {
-            "length_penalty": ops.convert_to_tensor(length_penalty, dtype="float32"),
-            "strength": ops.convert_to_tensor(strength, dtype="float32"),
+    @property
+    def diverse(self) -> DiverseBeams | None:
+        return None if self.groups is None else DiverseBeams(self.groups, self.strength)
+
+    @property
+    def width(self) -> int:
+        return self.num_beams
+
+    def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
+        return {"sums": ops.zeros((batch_size,)), "lengths": ops.zeros((batch_size,))}
+
+    def answer(self, results: dict[str, Any], batch_size: int | Tensor, length: int) -> Hypotheses:
+        shape = (batch_size, self.num_results)
+        tokens = ops.reshape(results["tokens"], (*shape, length))
+        scores = ops.reshape(results["scores"], shape)
+        return Hypotheses(tokens, scores, results.get("state"), results.get("trace"))
+
+    def choose(
+        self, logits: Tensor, position: Tensor, found: Found, width: int
+    ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+        logits = ops.cast(logits, "float32")
+        beams = self._beams(found)
+        if self.groups is None:
+            candidates, chosen = self._choose(logits, position, found, beams, width)
+        else:
+            candidates, chosen = by_groups(
+                logits,
+                beams,
+                functools.partial(self._scores, position=position),
+                (self.num_beams, self.groups, self.strength),
+                width,
+            )
+        count = ops.shape(candidates.tokens)[1]  # M, of each parent as many
+        sentences = ops.arange(ops.shape(chosen)[0], dtype="int32")[:, None]
+        places = ops.reshape(chosen + sentences * count, (-1,))  # (B·K,)
+        rows = places // (count // width)
+        sums, tokens = (
+            ops.take(ops.reshape(each, (-1,)), places)
+            for each in (candidates.sums, candidates.tokens)
+        )
+        # The token of a beam that does not exist may lie outside of the vocabulary.
+        tokens = ops.where(sums == NO_SCORE, self.padding_id, tokens)
+        own = {"sums": sums, "lengths": take_rows(beams.lengths, rows)}
+        if self.return_trace:
+            own["trace"] = self._traced(found, position, candidates, chosen, rows, tokens, width)
+        return tokens, rows, own
+
+    def _choose(
+        self, logits: Tensor, position: Tensor, found: Found, beams: Beams, width: int
+    ) -> tuple[Candidates, Tensor]:
+        """(Candidates `(B, M)`, int32 `(B, K)`, the places of those that are chosen)."""
+        # Of one beam no more than K can go on.
+        gains, tokens = best_tokens(logits, self.width)  # (R, K)
+        written = found.tokens[:, :-1]
+        for rule, state in self._required(found):
+            gains, tokens = rule.more_candidates(gains, tokens, logits, written, position, state)
+        gains = going_on(gains, found.ended)
+        sums = beams.sums[:, None] + gains  # (R, N)
+        each = tokens, sums, self._scores(tokens, sums, beams, position)
+        shape = (-1, width * ops.shape(tokens)[1])
+        candidates = Candidates(*(ops.reshape(tensor, shape) for tensor in each))
+        required = self._required(found)
+        if not required:
+            return candidates, ops.cast(top_k(candidates.scores, self.width)[1], "int32")
+        met = sum(rule.tokens_met(tokens, written, position, state) for rule, state in required)
+        most = sum(rule.kinds - 1 for rule, _ in required)
+        # The best that has ended is a group of its own: open beams with the same tokens may score
+        # more now and less at their ends.
+        ends = ops.logical_or(found.ended[:, None], tokens == self.end_id)
+        ended = ops.where(ops.reshape(ends, shape), candidates.scores, NO_SCORE)
+        # By its place: a score that XLA computes twice need not equal itself.
+        best = ops.cast(ops.argmax(ended, axis=1), "int32")[:, None]
+        is_best = ops.arange(ops.shape(ended)[1], dtype="int32") == best
+        is_best = ops.logical_and(ended > NO_SCORE, is_best)
+        group = ops.where(is_best, most + 1, ops.reshape(met, shape))
+        return candidates, in_turns(candidates.scores, group, most + 2, self.width)
+
+    def _required(self, found: Found) -> list[tuple[Rule, Any]]:
+        """The rules by which beams are kept side by side, with their states."""
+        if not self.rules:
+            return []
+        pairs = zip(self.rules, found.ruled.states, strict=True)
+        return [(rule, state) for rule, state in pairs if rule.kinds > 1]
+
+    def _beams(self, found: Found) -> Beams:
+        at_end = found.ruled.at_end if self._has_score_at_end else None
+        lengths = found.own["lengths"] + ops.where(found.ended, 0.0, 1.0)
+        return Beams(found.own["sums"], lengths, found.ended, found.limits, at_end)
+
+    @property
+    def _has_score_at_end(self) -> bool:
+        return any(rule.reads is not None for rule in self.rules)
+
+    def _scores(self, tokens: Tensor, sums: Tensor, beams: Beams, position: Tensor) -> Tensor:
+        """Scores `(R, N)` by which candidates are ranked."""
+        scores = sums / ops.power(beams.lengths[:, None], self.length_penalty)
+        if beams.at_end is None:
+            return scores
+        ends = ops.logical_or(beams.ended, position + 1 >= beams.limits)[:, None]
+        ends = ops.logical_or(ends, tokens == self.end_id)
+        return scores + ops.where(ends, beams.at_end[:, None], 0.0)
+
+    def done(self, found: Found) -> Tensor:
+        sums, ended, limits, scores = (
+            ops.reshape(tensor, (-1, self.width))  # (B, K)
+            for tensor in (found.own["sums"], found.ended, found.limits, self.scores(found))
+        )
+        still_open = ops.logical_and(ops.logical_not(ended), sums > NO_SCORE)
+        none_open = ops.logical_not(ops.any(still_open, axis=1))
+        if not all(rule.lowers_only for rule in self.rules):
+            return ops.repeat(none_open, self.width)
+        # A sum can only fall, so no continuation of an open beam scores more than the beam's sum
+        # does at the greatest length.
+        bounds = sums / ops.power(ops.cast(limits, "float32"), self.length_penalty)
+        best_open = ops.max(ops.where(still_open, bounds, NO_SCORE), axis=1)
+        results = ops.top_k(ops.where(ended, scores, NO_SCORE), self.num_results)[0]  # (B, N)
+        done = ops.logical_or(best_open < results[:, -1], none_open)  # (B,)
+        return ops.repeat(done, self.width)
+
+    def scores(self, found: Found) -> Tensor:
+        """Scores `(R,)` of the hypotheses, as long as they are now."""
+        scores = found.own["sums"] / ops.power(found.own["lengths"], self.length_penalty)
+        if not self._has_score_at_end:
+            return scores
+        return scores + ops.where(found.ended, found.ruled.at_end, 0.0)
+
+    def stuck(self, found: Found) -> Tensor:
+        return ops.all(ops.reshape(found.own["sums"], (-1, self.width)) == NO_SCORE, axis=1)
+
+    def alive(self, found: Found) -> Tensor:
+        return found.own["sums"] > NO_SCORE
+
+    def results(self, found: Found) -> tuple[dict[str, Any], Tensor]:
+        batch = ops.shape(found.tokens)[0] // self.width
+        first = ops.arange(batch, dtype="int32") * self.width  # (B,)
+        if self.groups is None and not self._required(found):
+            # The beams of a sentence stand in the order of their scores.
+            best = ops.arange(self.num_results, dtype="int32")
+        else:
+            scores = ops.reshape(self.scores(found), (-1, self.width))
+            best = ops.cast(top_k(scores, self.num_results)[1], "int32")  # (B, N)
+        rows = ops.reshape(first[:, None] + best, (-1,))  # (B·N,)
+        scores = take_rows(self.scores(found), rows)
+        tokens = take_rows(found.tokens, rows)
+        tokens = ops.where((scores == NO_SCORE)[:, None], self.padding_id, tokens)
+        results = {"tokens": tokens[:, 1:], "scores": scores}
+        if self.return_trace:
+            results["trace"] = whole_trace(found.own["trace"], self.width)
+        return results, rows
+
+    def _traced(
+        self,
+        found: Found,
+        position: Tensor,
+        candidates: Candidates,
+        chosen: Tensor,
+        rows: Tensor,
+        tokens: Tensor,
+        width: int,
+    ) -> dict[str, Tensor]:
+        """The trace with this step, in which `rows` go on with `tokens`."""
+        trace, done = found.own.get("trace"), found.done
+        if trace is None:  # before the first step
+            per_beam = self.width // (self.groups or 1)
+            if self.groups is None:
+                per_beam += sum(rule.more for rule, _ in self._required(found))
+            trace = new_trace(found.tokens, self.width, per_beam)
+            done = ops.repeat(done, self.width)
+        found = found.of_rows(rows)
+        of_beams = {
+            "tokens": ops.where(found.ended, self.padding_id, tokens),
+            "parents": rows % width,
+            "scores": ops.reshape(ops.take_along_axis(candidates.scores, chosen, axis=1), (-1,)),
+            "ended": ops.logical_or(found.ended, self.ends(tokens, position, found)),
         }
-
-    return planned(
-        who,
-        BeamSearch,
-        options,
-        tensors,
-        step=step,
-        state=state,
-        batch_size=batch_size,
-        max_length=max_length,
-        ids=Ids(begin_id, end_id, padding_id),
-        return_state=return_state,
-        rules=rules,
-    )
+        return traced(trace, position, done, candidates, chosen, of_beams)

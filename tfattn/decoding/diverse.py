@@ -1,14 +1,25 @@
 """Beams in groups that differ from each other."""
 
 import dataclasses
+from collections.abc import Callable
+
+import keras
+from keras import ops
 
 from tfattn import _checks
+from tfattn._types import Tensor
+from tfattn.decoding.best import best_tokens, top_k
+from tfattn.decoding.candidates import NO_SCORE, Beams, going_on
+from tfattn.decoding.configurable import Configurable
+from tfattn.decoding.rules.base import counted
+from tfattn.decoding.trace import Candidates
 
-__all__ = ["DiverseBeams"]
+__all__ = ["DiverseBeams", "by_groups"]
 
 
+@keras.saving.register_keras_serializable("tfattn")
 @dataclasses.dataclass(frozen=True)
-class DiverseBeams:
+class DiverseBeams(Configurable):
     """Groups of beams, each of which is kept from the tokens that others have just written.
 
         rank = (Σ log p − strength · n) / length ** length_penalty
@@ -29,7 +40,7 @@ class DiverseBeams:
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(odds, 0 * tokens[:, 0], axis=0), state
         >>> groups = tfattn.decoding.DiverseBeams(groups=2, strength=1.0)
-        >>> found = beam_search(step, (), 1, 3, num_beams=2, num_results=2, diverse=groups)
+        >>> found = BeamSearch(num_beams=2, num_results=2, diverse=groups)(step, (), 1, 3)
         >>> print(np.asarray(found.tokens))
         [[[4 4 4]
           [5 5 5]]]
@@ -43,3 +54,57 @@ class DiverseBeams:
     def __post_init__(self):
         _checks.positive_int("DiverseBeams", "groups", self.groups)
         _checks.non_negative_number("DiverseBeams", "strength", self.strength)
+
+
+def by_groups(
+    logits: Tensor,
+    beams: Beams,
+    scores_of: Callable[[Tensor, Tensor, Beams], Tensor],
+    diverse: tuple[int, int, Tensor],
+    width: int,
+) -> tuple[Candidates, Tensor]:
+    """The choice of groups, one after the other; in each, among candidates of its own beams.
+
+    Args:
+        logits: float32 `(R, V)`.
+        beams: what candidates are made of.
+        scores_of: from (tokens, sums, beams) to scores.
+        diverse: (beams of a sentence, groups, strength).
+        width: beams of a sentence now.
+    Returns:
+        (Candidates `(B, M)`, int32 `(B, K)`, the places of those that are chosen).
+    """
+    num_beams, groups, strength = diverse
+    size = ops.shape(logits)[1]
+    k = num_beams // groups  # beams of a group, and candidates of each of them
+    logits = ops.reshape(logits, (-1, width, size))  # (B, width, V)
+    used = ops.zeros_like(logits[:, 0])  # (B, V)
+    parts, chosen, offset = [], [], 0
+    for number in range(groups):
+        here = slice(0, 1) if width == 1 else slice(number * k, (number + 1) * k)
+        group = beams.of(here, width)
+        own = logits[:, here]  # (B, k, V)
+        penalized = ops.reshape(own - strength * used[:, None], (-1, size))
+        ranks, tokens = best_tokens(penalized, k)  # (B·k, k)
+        inside = ops.minimum(tokens, size - 1)
+        gains = ops.take_along_axis(ops.reshape(own, (-1, size)), inside, axis=1)
+        gains = ops.where(ranks == NO_SCORE, NO_SCORE, gains)
+        ranks, gains = (going_on(each, group.ended) for each in (ranks, gains))
+        sums = group.sums[:, None] + gains
+        scores, ranks = (
+            scores_of(tokens, group.sums[:, None] + each, group) for each in (gains, ranks)
+        )
+        shape = (ops.shape(logits)[0], own.shape[1] * k)
+        part = Candidates(*(ops.reshape(each, shape) for each in (tokens, sums, scores)))
+        places = ops.cast(top_k(ops.reshape(ranks, shape), k)[1], "int32")  # (B, k)
+        written = ops.take_along_axis(part.tokens, places, axis=1)
+        ended = ops.repeat(ops.reshape(group.ended, (shape[0], -1)), k, axis=1)
+        ended = ops.take_along_axis(ended, places, axis=1)
+        exists = ops.take_along_axis(part.sums, places, axis=1) > NO_SCORE
+        new = ops.logical_and(exists, ops.logical_not(ended))
+        used = used + counted(written, new, size)
+        parts.append(part)
+        chosen.append(places + offset)
+        offset += shape[1]
+    together = (ops.concatenate(each, axis=1) for each in zip(*parts, strict=True))
+    return Candidates(*together), ops.concatenate(chosen, axis=1)

@@ -1,6 +1,9 @@
-"""The one loop that every search runs in: a step, a choice, and rows that follow the choice."""
+"""The one loop that every search runs in: a step, a choice, and rows that follow the choice.
 
-from collections.abc import Sequence
+A `search` here is a `tfattn.decoding.Search` as `run.Key.made` fills it: with tensors, with rules
+that have theirs, and with the settings of its run.
+"""
+
 from typing import Any
 
 import keras
@@ -8,50 +11,42 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Step, Tensor
-from tfattn.decoding.arguments import Settings, Start
+from tfattn.decoding.arguments import Start
 from tfattn.decoding.best import log_probabilities
+from tfattn.decoding.found import Found, Ruled
 from tfattn.decoding.rows import loop_over_open_rows, with_room, with_written_room
 from tfattn.decoding.rules.base import Rule
-from tfattn.decoding.search import Found, Ruled, Search
 from tfattn.decoding.state import StateLayout, take_rows
 
 __all__ = ["advance", "begin", "decode"]
 
 
-def decode(
-    step: Step, search: Search, settings: Settings, rules: Sequence[Rule], start: Start, state: Any
-) -> tuple[Found, Any, int | Tensor]:
+def decode(step: Step, search: Any, start: Start, state: Any) -> tuple[Found, Any, int | Tensor]:
     """Runs a search to its end.
 
     Returns:
         (`Found`, state, size of the vocabulary), a row for each hypothesis; the state is None where
         it is not asked for.
     """
-    found, position = begin(search, rules, start), ops.zeros((), "int32")
-    _, found, state, size = advance(
-        step, search, settings, rules, position, found, state, is_first=True
-    )
+    found, position = begin(search, start), ops.zeros((), "int32")
+    _, found, state, size = advance(step, search, position, found, state, is_first=True)
     return found, state, size
 
 
-def begin(search: Search, rules: Sequence[Rule], start: Start) -> Found:
+def begin(search: Any, start: Start) -> Found:
     """What is found before the first step."""
     batch = ops.shape(start.tokens)[0]
     all_open = ops.zeros((batch,), "bool")
-    found = Found(
-        start.tokens, all_open, all_open, start.limits, all_open, all_open, search.start(batch)
-    )
-    if not rules:
+    found = Found(start.tokens, all_open, all_open, start.limits, all_open, all_open, start.own)
+    if not search.rules:
         return found
-    states = tuple(rule.start(start.tokens, start.limits) for rule in rules)
+    states = tuple(rule.start(start.tokens, start.limits) for rule in search.rules)
     return found._replace(ruled=Ruled(states, ops.zeros((batch,))))
 
 
 def advance(
     step: Step,
-    search: Search,
-    settings: Settings,
-    rules: Sequence[Rule],
+    search: Any,
     position: Tensor,
     found: Found,
     state: Any,
@@ -71,20 +66,20 @@ def advance(
     """
     length = ops.shape(found.tokens)[1] - 1
     until = length if most is None else ops.minimum(position + most, length)
-    keep = settings.return_state or most is not None
+    keep = search.return_state or most is not None
     # One step stands before the loop: it shows which tensors of the state are constants, and of the
     # first one row a sentence is enough.
     width = 1 if is_first else search.width
     whole = state
-    if settings.drop_done_rows and not is_first:
+    if search.drop_done_rows and not is_first:
         state = with_written_room(state, position, length)
     logits, after = step(found.tokens[:, :-1], position, state)
     size = ops.shape(logits)[-1]
-    found, rows = _choose(search, settings, rules, logits, after, position, found, width)
+    found, rows = _choose(search, logits, after, position, found, width)
     layout = StateLayout(state, after)
     changing, constants = layout.split()
     changing = tuple(take_rows(leaf, rows) for leaf in changing)
-    if settings.drop_done_rows and not is_first:
+    if search.drop_done_rows and not is_first:
         changing = with_room(changing, layout.rooms(whole))
     if search.width > width:
         constants = [
@@ -97,22 +92,20 @@ def advance(
         state = layout.join(changing, constants)
         logits, returned = step(found.tokens[:, :-1], position, state)
         after = layout.changed(state, returned)
-        if settings.return_state:
+        if search.return_state:
             # The state of a row is asked for as it was when the row ended, however long the other
             # rows go on.
             after = [
                 _where_rows(found.ended, old, new) for old, new in zip(changing, after, strict=True)
             ]
-        found, rows = _choose(
-            search, settings, rules, logits, returned, position, found, search.width
-        )
+        found, rows = _choose(search, logits, returned, position, found, search.width)
         return position + 1, found, tuple(take_rows(leaf, rows) for leaf in after)
 
     def going_on(position, found, changing):
         return ops.logical_and(position < until, ops.logical_not(ops.all(found.done)))
 
     carried = (position + 1, found, changing)
-    if settings.drop_done_rows:
+    if search.drop_done_rows:
         position, found, changing = loop_over_open_rows(
             one_step, *carried, tuple(constants), layout.is_past, keep=keep, until=until
         )
@@ -124,9 +117,7 @@ def advance(
 
 
 def _choose(
-    search: Search,
-    settings: Settings,
-    rules: Sequence[Rule],
+    search: Any,
     logits: Tensor,
     state: Any,
     position: Tensor,
@@ -135,13 +126,13 @@ def _choose(
 ) -> tuple[Found, Tensor | None]:
     """(What is found with the tokens at `position + 1`, the rows that these come from)."""
     prompted, given = _prompted(state, position), logits
-    logits = _without_padding(logits, settings, prompted)
+    logits = _without_padding(search, logits, prompted)
     broken = _where_open(search, found, ops.isnan(ops.max(logits, axis=-1)))
     # A NaN would be lost with its beam: the whole sentence has it.
     broken = ops.any(ops.reshape(broken, (-1, width)), axis=1)
     found = found._replace(broken=ops.logical_or(found.broken, ops.repeat(broken, width)))
-    if rules:
-        logits, found = _by_rules(search, rules, logits, state, position, found, prompted)
+    if search.rules:
+        logits, found = _by_rules(search, logits, state, position, found, prompted)
     if search.sums:
         logits = log_probabilities(logits, given)
     else:
@@ -152,7 +143,7 @@ def _choose(
     token, rows, own = search.choose(logits, position, found, width)
     found = found.of_rows(rows)
     ended = ops.logical_or(found.ended, ops.logical_or(found.stuck, found.broken))
-    token = ops.where(ended, settings.padding_id, token)
+    token = ops.where(ended, search.padding_id, token)
     here = ops.arange(ops.shape(found.tokens)[1], dtype="int32") == position + 1
     tokens = ops.where(here, token[:, None], found.tokens)
     ended = ops.logical_or(ended, search.ends(token, position, found))
@@ -160,25 +151,24 @@ def _choose(
     return found._replace(done=search.done(found)), rows
 
 
-def _without_padding(logits: Tensor, settings: Settings, prompted: Tensor | None) -> Tensor:
+def _without_padding(search: Any, logits: Tensor, prompted: Tensor | None) -> Tensor:
     """The logits, those of padding -inf: it stands after the end of a row, and is no choice."""
-    if settings.padding_id == settings.end_id:
+    if search.padding_id == search.end_id:
         return logits
-    hidden = ops.arange(ops.shape(logits)[-1], dtype="int32") == settings.padding_id  # (V,)
+    hidden = ops.arange(ops.shape(logits)[-1], dtype="int32") == search.padding_id  # (V,)
     if prompted is not None:
         hidden = ops.logical_and(hidden, ops.logical_not(prompted)[:, None])
     return ops.where(hidden, -float("inf"), logits)
 
 
-def _where_open(search: Search, found: Found, rows: Tensor) -> Tensor:
+def _where_open(search: Any, found: Found, rows: Tensor) -> Tensor:
     """Those of the rows, bool `(R,)`, that are still written."""
     still_open = ops.logical_and(search.alive(found), ops.logical_not(found.ended))
     return ops.logical_and(rows, still_open)
 
 
 def _by_rules(
-    search: Search,
-    rules: Sequence[Rule],
+    search: Any,
     logits: Tensor,
     state: Any,
     position: Tensor,
@@ -188,7 +178,7 @@ def _by_rules(
     """(The logits after the rules, `found` with what these keep)."""
     given = ops.cast(logits, "float32")
     logits, states, at_end = given, [], ops.zeros_like(found.ruled.at_end)
-    for rule, own in zip(rules, found.ruled.states, strict=True):
+    for rule, own in zip(search.rules, found.ruled.states, strict=True):
         logits, own = rule.adjust(logits, found.tokens[:, :-1], position, own)
         states.append(own)
         if rule.reads is not None:

@@ -7,7 +7,7 @@ import keras
 
 from tfattn._past import Past
 from tfattn._types import Tensor
-from tfattn.decoding.search import Found
+from tfattn.decoding.found import Found
 
 __all__ = ["loop_over_open_rows", "with_room", "with_written_room"]
 

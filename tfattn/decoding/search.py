@@ -1,74 +1,174 @@
-"""What a search is: how it chooses tokens, and what it has found so far."""
+"""What every search is: options, a run, and hooks that say how it chooses tokens."""
 
-from typing import Any, NamedTuple
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import keras
 from keras import ops
 
-from tfattn._types import Tensor
-from tfattn.decoding.arguments import Settings
+from tfattn import _checks
+from tfattn._types import Step, Tensor
+from tfattn.decoding.arguments import Ids
+from tfattn.decoding.certain import certain
+from tfattn.decoding.configurable import Configurable
+from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
-from tfattn.decoding.state import take_rows
+from tfattn.decoding.run import Run
 
-__all__ = ["Found", "Ruled", "Search"]
-
-
-class Ruled(NamedTuple):
-    """What a search with rules keeps of them."""
-
-    states: tuple  # each rule's own: nested tensors (R, ...)
-    at_end: Tensor  # float32 (R,), what they add to the score of a hypothesis that ends or ended
+__all__ = ["Search"]
 
 
-class Found(NamedTuple):
-    """The tokens so far, one row per hypothesis; the rows of one sentence are neighbours."""
+class Search(Configurable):
+    """A search: an object with options, called with a step. A subclass defines `choose`.
 
-    tokens: Tensor  # int32 (R, 1 + L), the begin token in front
-    ended: Tensor  # bool (R,), whether the row has its end token, or as many tokens as it may have
-    done: Tensor  # bool (R,), whether the result of the row's sentence can no longer change
-    limits: Tensor  # int32 (R,), the most tokens that the row may have
-    stuck: Tensor  # bool (R,), whether the row had no token to write, and ended there
-    broken: Tensor  # bool (R,), whether scores of the row's sentence were NaN, and it ended there
-    own: dict[str, Tensor]  # tensors (R, ...) that the search itself keeps
-    ruled: Ruled | tuple[()] = ()  # empty without rules
-    goes_on: Tensor | tuple[()] = ()  # bool (R,), in `choose`: a prompt goes on after the token
+    The loop is compiled once for a step function, the options that are no numbers, and the shapes
+    of the state; a second call with the same shapes traces nothing. On TensorFlow, rows that have
+    ended are dropped from the loop once they are a quarter of all rows (not inside a `tf.function`
+    of the caller, which XLA might compile). The default ids are those of `tfattn.data.Vocabulary`.
 
-    def of_rows(self, rows: Tensor | None) -> "Found":
-        """The same for a selection of rows; `own`, which the search selects itself, unchanged."""
-        taken = keras.tree.map_structure(
-            lambda tensor: take_rows(tensor, rows), self._replace(own=())
-        )
-        return taken._replace(own=self.own)
-
-
-class Search:
-    """How a search chooses tokens. Each one defines `choose`.
-
+    Args:
+        rules: rules of `tfattn.rules`, in their order: what may be written, and what had better
+            not.
+    Call arguments:
+        step: `step(tokens, position, state) -> (logits, state)`, see `tfattn.decoding`; such as
+            `model.step` of a `Transformer`.
+        state: what the step needs besides the tokens; such as `model.encode(source, max_length)`.
+        batch_size: positive int or scalar integer tensor: the number B of rows to decode.
+        max_length: positive int, the most tokens to write, the end token included; or integers
+            `(B,)`, one per row.
+        begin_id, end_id, padding_id: ints of at least 0.
+        return_state: whether to return the state too, with each row as it was when the row ended.
+    Returns:
+        int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to the end
+        token (included), then padding. With `return_state`, `(tokens, state)`.
+    Raises:
+        ValueError: `rules` holds anything but rules; when called: `step` is not callable;
+            `max_length` or `batch_size` is not a positive int; an id is below 0; `return_state` is
+            not a bool; the state does not have `batch_size` rows, or a `Past` has fewer than
+            `max_length` positions; a rule does not fit the vocabulary or the batch; the rules leave
+            a row no token to write.
     Attributes:
+        tensors, not_compiled: names of attributes, see `Rule.tensors`. A number that is named in
+            `tensors` compiles nothing new when it changes; what is named in `not_compiled` is for
+            `start` alone.
         width: rows of a sentence after the first step; before it a sentence has one.
         sums: whether the search sums log-probabilities. It is then given them, less those of what
             is forbidden.
-        rules, settings: of this run.
+
+    Within the loop a search also has `begin_id`, `end_id` and `padding_id`, and the attributes of
+    `tensors` are tensors.
+
+    Example: a search of one's own, which takes the second-best token.
+        >>> class SecondBest(tfattn.decoding.Search):
+        ...     def choose(self, logits, position, found, width):
+        ...         return keras.ops.top_k(logits, 2)[1][:, 1], None, found.own
+        >>> def step(tokens, position, state):
+        ...     return -keras.ops.arange(8.0) + keras.ops.zeros_like(tokens[:, :1], "float32"), ()
+        >>> print(np.asarray(SecondBest()(step, (), batch_size=1, max_length=3)))
+        [[2 2 2]]
     """
 
+    not_compiled = ("rules",)
     width = 1
     sums = False
-    rules: tuple[Rule, ...] = ()
-    settings: Settings
 
-    def start(self, batch: int | Tensor) -> dict[str, Tensor]:
-        """`Found.own` before the first step. By default there is nothing to keep."""
+    def __init__(self, rules: Sequence[Rule] = ()):
+        who = type(self).__name__
+        if not isinstance(rules, list | tuple):
+            _checks.fail(who, "rules", "be a sequence of rules of `tfattn.rules`", rules)
+        for rule in rules:
+            if not isinstance(rule, Rule):
+                _checks.fail(who, "rules", "hold rules of `tfattn.rules`", rule)
+            if rule.beams_only and not self.sums:
+                _checks.fail(who, "rules", "hold none that is for `BeamSearch` alone", rule)
+        self.rules = tuple(rules)
+
+    def __call__(
+        self,
+        step: Step,
+        state: Any,
+        batch_size: int | Tensor,
+        max_length: int | Sequence[int],
+        begin_id: int = 2,
+        end_id: int = 3,
+        padding_id: int = 0,
+        return_state: bool = False,
+    ) -> Any:
+        ids = Ids(begin_id, end_id, padding_id)
+        run = Run(self, step, state, batch_size, max_length, ids, return_state)
+        return self.answer(run.whole(), batch_size, run.length)
+
+    def stream(
+        self,
+        step: Step,
+        state: Any,
+        max_length: int,
+        begin_id: int = 2,
+        end_id: int = 3,
+        padding_id: int = 0,
+        steps: int = 4,
+    ) -> Iterator[int]:
+        """The tokens of one sentence, each as soon as it is certain.
+
+        They are those of a call, up to the end token (included). Greedy search and sampling are
+        certain of what they have written; beam search, of what all of its beams begin with. The
+        search is compiled as two functions, for its beginning and for going on; further calls
+        compile nothing.
+
+        Args:
+            step, state, max_length, begin_id, end_id, padding_id: see the call. `state` has one
+                row.
+            steps: positive int, how many steps run between two looks at what is certain. A look
+                costs about as much as a step of a small model.
+        Returns:
+            An iterator of ints.
+        Raises:
+            ValueError: an argument is one that a call refuses. While it is read: the rules leave no
+                token to write.
+        Example: a step that counts up.
+            >>> def step(tokens, position, state):
+            ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state
+            >>> list(GreedySearch().stream(step, (), max_length=6, end_id=5))
+            [3, 4, 5]
+        """
+        _checks.positive_int(type(self).__name__, "steps", steps)
+        run = Run(self, step, state, 1, max_length, Ids(begin_id, end_id, padding_id))
+        return certain(run, int(steps))
+
+    def of_sentences(self, places: Sequence[int]) -> "Search":
+        """The search with the rows that its rules have for some of their sentences, in that
+        order.
+        """
+        taken = copy.copy(self)
+        taken.rules = tuple(rule.take(places) for rule in self.rules)
+        return taken
+
+    def in_batches(self) -> "Search":
+        """The search that is called with one batch after the other: a seed is that of all."""
+        return self
+
+    def answer(self, results: dict[str, Any], batch_size: int | Tensor, length: int) -> Any:
+        """What a call returns, from the results by name."""
+        # Inside of a larger function the compiled one has lost its known shape.
+        tokens = ops.reshape(results["tokens"], (batch_size, length))
+        return (tokens, results["state"]) if "state" in results else tokens
+
+    def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
+        """What the search keeps of each row, tensors `(B, ...)` by name, before the first step.
+
+        It runs before the compiled loop. By default there is nothing to keep.
+        """
         return {}
 
     def choose(
         self, logits: Tensor, position: Tensor, found: Found, width: int
     ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
-        """The next token of each row, the row that each comes from, and the new `Found.own`.
+        """The next token of each row, the row that each comes from, and what the search keeps.
 
         Args:
             logits: float `(R, V)`.
             position: scalar int32, the last decided position.
-            found: what is decided so far.
+            found: what is decided so far; `found.own` has what the search keeps of each row.
             width: rows of a sentence now.
         Returns:
             (int32 `(R,)`, int32 `(R,)` or None where each row comes from itself, dict).
@@ -89,7 +189,7 @@ class Search:
         At its limit a row ends without an end token, so that no longer row beside it changes it. An
         end token within a prompt ends nothing.
         """
-        ends = tokens == self.settings.end_id
+        ends = tokens == self.end_id
         if ops.is_tensor(found.goes_on):
             ends = ops.logical_and(ends, ops.logical_not(found.goes_on))
         return ops.logical_or(ends, position + 1 >= found.limits)

@@ -13,7 +13,7 @@ _NO_SCORE = float("-inf")
 
 
 class BeamTrace(NamedTuple):
-    """What `beam_search` did at each of L steps, with K beams and M candidates a sentence.
+    """What `BeamSearch` did at each of L steps, with K beams and M candidates a sentence.
 
     A step continues each beam with its best tokens. Of these candidates the K best are kept, and
     are the beams after that step, the best first (with `diverse`, the best of each group first). A

@@ -11,10 +11,10 @@ import numpy as np
 from tfattn import _checks
 from tfattn.decoding.arguments import Ids
 from tfattn.decoding.compiling import compiled, without_gradients
-from tfattn.decoding.greedy import greedy_search
-from tfattn.decoding.plan import NothingLeftError
+from tfattn.decoding.greedy import GreedySearch
 from tfattn.decoding.rules.base import Rule, check_room
-from tfattn.decoding.sampling import sample
+from tfattn.decoding.run import NothingLeftError
+from tfattn.decoding.search import Search
 
 __all__ = ["limits", "translate"]
 
@@ -26,7 +26,7 @@ def translate(
     sentences: Iterable[str],
     source_vocabulary: Any,
     target_vocabulary: Any,
-    search: Callable = greedy_search,
+    search: Search | None = None,
     batch_size: int = 64,
     max_length: int | None = None,
     progress: bool = False,
@@ -44,13 +44,10 @@ def translate(
             they bound both sides.
         sentences: iterable of strings that the source vocabulary can encode.
         source_vocabulary, target_vocabulary: such as `tfattn.data.Vocabulary`.
-        search: called as
-            `search(step, state, batch_size, max_length, begin_id=…, end_id=…, padding_id=…)`,
-            where `max_length` is an int or one per row. The result, or its first entry, holds the
-            tokens, `(B, L)`, or `(B, N, L)` with the best first. For example
-            `functools.partial(beam_search, num_beams=5, rules=[...])`, where rules with a row for
-            each sentence are in the order of `sentences`. A `seed` of `sample` goes on from batch
-            to batch. Defaults to `greedy_search`.
+        search: `GreedySearch`, `BeamSearch`, `Sampling`, or another `tfattn.decoding.Search`; for
+            example `BeamSearch(num_beams=5, rules=[...])`, where rules with a row for each sentence
+            are in the order of `sentences`. A `seed` goes on from batch to batch.
+            Defaults to `GreedySearch()`.
         batch_size: positive int, the most sentences at a time.
         max_length: positive int, the most tokens to write for a sentence. Defaults to
             1.5 · n + 8, where n is the length of that sentence; both are rounded up to a multiple
@@ -59,10 +56,10 @@ def translate(
     Returns:
         A list of strings, in the order of `sentences`; "" for an empty one.
     Raises:
-        ValueError: rules leave a sentence no token to write, or `max_length` leaves them no room;
-            `sentences` is a single string, or holds anything but strings; a vocabulary has
-            another size than the model's; a size is not a positive int; a sentence is too long for
-            the model (found before any is translated).
+        ValueError: `search` is no search; its rules leave a sentence no token to write, or
+            `max_length` leaves them no room; `sentences` is a single string, or holds anything but
+            strings; a vocabulary has another size than the model's; a size is not a positive int;
+            a sentence is too long for the model (found before any is translated).
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
@@ -72,12 +69,9 @@ def translate(
         (3, '')
     """
     check_parts("translate", model, source_vocabulary, target_vocabulary)
-    if not callable(search):
-        _checks.fail("translate", "search", "be callable, such as `greedy_search`", search)
     sentences = _checks.strings("translate", "sentences", sentences)
-    check_options("translate", search)
-    rules = rules_of("translate", search, len(sentences))
-    search = _drawing_on(search)
+    search = checked_search("translate", search, len(sentences)).in_batches()
+    rules = search.rules
     _checks.positive_int("translate", "batch_size", batch_size)
     if max_length is not None:
         _checks.positive_int("translate", "max_length", max_length)
@@ -100,16 +94,10 @@ def translate(
         ids = padded([[*sources[i], source_vocabulary.end_id] for i in batch], batch_size, longest)
         most = max_length or limits_of(model, ids)
         places = [*batch, *[batch[-1]] * (len(ids) - len(batch))]
-        of_batch = {"rules": [rule.take(places) for rule in rules]} if rules else {}
+        state = encoded(model, ids, int(np.max(most)), rules)
+        of_batch = search.of_sentences(places)
         try:
-            found = search(
-                model.step,
-                encoded(model, ids, int(np.max(most)), rules),
-                len(ids),
-                most,
-                **special_ids(target_vocabulary),
-                **of_batch,
-            )
+            found = of_batch(model.step, state, len(ids), most, **special_ids(target_vocabulary))
         except NothingLeftError as error:
             raise error.of_row(f"sentences[{places[error.place]}]") from None
         found = keras.ops.convert_to_numpy(found[0] if isinstance(found, tuple) else found)
@@ -119,17 +107,6 @@ def translate(
         done += len(batch)
         bar.update(done)
     return translations
-
-
-def _drawing_on(search: Callable) -> Callable:
-    """The search, with a generator for a number as its seed: else all batches draw the same."""
-    if getattr(search, "func", None) is not sample:
-        return search
-    seed = search.keywords.get("seed")
-    if seed is None or isinstance(seed, keras.random.SeedGenerator):
-        return search
-    generator = keras.random.SeedGenerator(_checks.seed("sample", seed))
-    return functools.partial(search, seed=generator)
 
 
 def encoded(model: Any, ids: np.ndarray, max_length: int, rules: Sequence[Rule] = ()) -> Any:
@@ -160,23 +137,16 @@ def special_ids(vocabulary: Any) -> dict[str, int]:
     return {name: getattr(vocabulary, name) for name in ("begin_id", "end_id", "padding_id")}
 
 
-def rules_of(who: str, search: Callable, count: int) -> Sequence[Rule]:
-    """The rules of a `functools.partial`, which have rows for that many sentences, if for any."""
-    rules = getattr(search, "keywords", {}).get("rules", ())
-    if not isinstance(rules, list | tuple) or not all(isinstance(rule, Rule) for rule in rules):
-        return ()  # the search itself refuses them by name
-    for rule in rules:
+def checked_search(who: str, search: Search | None, count: int) -> Search:
+    """A search with rules for that many sentences, or for any; greedy search for None."""
+    search = GreedySearch() if search is None else search
+    if not isinstance(search, Search):
+        _checks.fail(who, "search", "be a search, such as `GreedySearch()`", search)
+    for rule in search.rules:
         if rule.num_rows not in (None, count):
             expected = f"have rules with a row for each of the {count} sentences, or for all"
             _checks.fail(who, "search", expected, rule)
-    return rules
-
-
-def check_options(who: str, search: Callable) -> None:
-    """Raises where a `functools.partial` has options that `who` gives to the search by itself."""
-    for name in ("step", "state", "batch_size", "max_length", *Ids._fields):
-        if name in getattr(search, "keywords", {}):
-            _checks.fail(who, "search", f"have no option `{name}`, which {who} gives it", search)
+    return search
 
 
 def check_read(who: str, model: Any, rules: Sequence[Rule]) -> None:

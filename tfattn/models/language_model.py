@@ -25,7 +25,7 @@ class CausalLM(TokenModel):
         model.compile(optimizer, MaskedCrossentropy())
         model.fit(batches)                                  # of (ids_in, ids_out)
         state = model.encode(prompts, max_length)
-        written = greedy_search(model.step, state, batch_size, max_length)
+        written = GreedySearch()(model.step, state, batch_size, max_length)
 
     Padding (id 0) is masked everywhere. `ids_in` begins with the begin token, and `ids_out` is the
     same text shifted by one token. The output of a search begins with the prompt.
@@ -51,7 +51,7 @@ class CausalLM(TokenModel):
         (1, 3, 11)
         >>> prompts = np.array([[4, 7, 5], [6, 0, 0]])
         >>> state = model.encode(prompts, max_length=9)
-        >>> written = greedy_search(model.step, state, 2, max_length=9)
+        >>> written = GreedySearch()(model.step, state, 2, max_length=9)
         >>> print(np.asarray(written[0, :3]), np.asarray(written[1, :1]))
         [4 7 5] [6]
 

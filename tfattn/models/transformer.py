@@ -58,7 +58,8 @@ class Transformer(TokenModel):
         Decoding with beams, from ids to ids; `tfattn.translate` does it from text to text:
 
         >>> state = model.encode(source, max_length=6)
-        >>> found = tfattn.beam_search(model.step, state, batch_size=1, max_length=6, num_beams=4)
+        >>> search = tfattn.BeamSearch(num_beams=4)
+        >>> found = search(model.step, state, batch_size=1, max_length=6)
         >>> tuple(found.tokens.shape)
         (1, 1, 6)
 

@@ -38,7 +38,7 @@ def beam_viewer(
         >>> odds = np.log([[1e-9, 1e-9, 1e-9, 0.2, 0.5, 0.3]]).astype("float32")
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(odds, 0 * tokens[:, 0], axis=0), state
-        >>> found = beam_search(step, (), 1, 3, num_beams=2, return_trace=True)
+        >>> found = BeamSearch(num_beams=2, return_trace=True)(step, (), 1, 3)
         >>> words = ["<pad>", "<unk>", "<bos>", "<eos>", "a", "b"]
         >>> page = tfattn.plot.beam_viewer(found.trace, words)
         >>> page.save("beams.html")  # doctest: +SKIP

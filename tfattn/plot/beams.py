@@ -46,7 +46,7 @@ def beam_tree(
     that has ended and is still among the best.
 
     Args:
-        trace: of `beam_search(..., return_trace=True)`.
+        trace: of `BeamSearch(..., return_trace=True)`.
         words: the words by id, such as `vocabulary.words`; or a function from an id to its word.
         row: int of at least 0, the sentence of the batch.
         left_out: int of at least 0, how many of the candidates that were left out are shown.
@@ -62,7 +62,7 @@ def beam_tree(
         >>> odds = np.log([[1e-9, 1e-9, 1e-9, 0.2, 0.5, 0.3]]).astype("float32")
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(odds, 0 * tokens[:, 0], axis=0), state
-        >>> found = beam_search(step, (), 1, 3, num_beams=2, return_trace=True)
+        >>> found = BeamSearch(num_beams=2, return_trace=True)(step, (), 1, 3)
         >>> words = ["<pad>", "<unk>", "<bos>", "<eos>", "a", "b"]
         >>> figure = tfattn.plot.beam_tree(found.trace, words)
     """
@@ -161,7 +161,7 @@ def _of(word, step, arrays, parent, token):
 
 def _arrays(who: str, trace: Any, row: int) -> dict[str, np.ndarray]:
     """The arrays of one sentence, by name."""
-    expected = "be that of beam_search(..., return_trace=True)"
+    expected = "be that of BeamSearch(..., return_trace=True)"
     _checks.non_negative_int(who, "row", row)
     arrays = {}
     for name in (*ARRAYS, *CANDIDATES):

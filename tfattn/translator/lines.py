@@ -15,6 +15,7 @@ from typing import TextIO
 import keras
 
 from tfattn import data
+from tfattn.decoding import Search
 from tfattn.translator import translating
 from tfattn.translator.corpus import Words
 from tfattn.translator.folder import Folder
@@ -51,7 +52,7 @@ def translate_lines(
     model: keras.Model,
     words: list[Words],
     text: TextIO,
-    search: Callable,
+    search: Search,
     max_length: int | None = None,
     before: Callable[[str], str] = str,
     after: Callable[[str], str] = str,
@@ -76,7 +77,7 @@ def stream_lines(
     model: keras.Model,
     words: list[Words],
     text: TextIO,
-    search: Callable,
+    search: Search,
     max_length: int | None = None,
 ) -> None:
     """One line after the other, each in pieces as they are found."""

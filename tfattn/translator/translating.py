@@ -2,30 +2,28 @@
 
 import argparse
 import contextlib
-import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import keras
 
-from tfattn.decoding import beam_search, greedy_search, sample, translation
+from tfattn.decoding import BeamSearch, GreedySearch, Sampling, Search, rules, translation
 from tfattn.translator.corpus import Words
 
 __all__ = ["bar", "search", "settings", "translate"]
 
 
-def search(options: argparse.Namespace) -> Callable:
+def search(options: argparse.Namespace) -> Search:
     """The search that the options of a command name."""
-    rules = _rules(options)
+    given = {name: getattr(options, option, None) for option, name in RULES.items()}
+    own = [getattr(rules, name)(n) for name, n in given.items() if n is not None]
     if getattr(options, "sample", False):
         # A generator goes on from batch to batch: equal lines get words of their own.
         seed = keras.random.SeedGenerator(options.seed)
-        return functools.partial(sample, temperature=options.temperature, seed=seed, **rules)
+        return Sampling(temperature=options.temperature, seed=seed, rules=own)
     if options.beam == 1:
-        return functools.partial(greedy_search, **rules) if rules else greedy_search
-    return functools.partial(
-        beam_search, num_beams=options.beam, length_penalty=options.length_penalty, **rules
-    )
+        return GreedySearch(rules=own)
+    return BeamSearch(options.beam, options.length_penalty, rules=own)
 
 
 # From an option to the rule of `tfattn.decoding.rules` that takes its number.
@@ -43,21 +41,11 @@ def settings(options: argparse.Namespace) -> dict[str, object]:
     return found | {name: value for name, value in asked.items() if value is not None}
 
 
-def _rules(options: argparse.Namespace) -> dict[str, list]:
-    """The argument `rules` of a search, where options name any."""
-    given = {name: getattr(options, option, None) for option, name in RULES.items()}
-    if not any(number is not None for number in given.values()):
-        return {}
-    from tfattn.decoding import rules
-
-    return {"rules": [getattr(rules, name)(n) for name, n in given.items() if n is not None]}
-
-
 def translate(
     model: keras.Model,
     sentences: Sequence[str],
     words: list[Words],
-    search: Callable = greedy_search,
+    search: Search | None = None,
     progress: bool = False,
     max_length: int | None = None,
 ) -> list[str]:

@@ -1,11 +1,11 @@
 """Rules of decoding: what a search may write, and what it had better not.
 
     rules = [tfattn.rules.NoRepeatNgrams(3), tfattn.rules.MinLength(5)]
-    found = tfattn.beam_search(model.step, state, batch_size, max_length, rules=rules)
+    found = tfattn.BeamSearch(rules=rules)(model.step, state, batch_size, max_length)
 
 Every search takes them. At each step they change the scores of the next token, one after the other,
-in the order given. `greedy_search` takes the best of the changed scores, `sample` draws from their
-softmax. `beam_search` sums the changed scores, less log Σ exp of those that the step gave: what is
+in the order given. `GreedySearch` takes the best of the changed scores, `Sampling` draws from their
+softmax. `BeamSearch` sums the changed scores, less log Σ exp of those that the step gave: what is
 forbidden makes nothing else more likely. Rows that have ended are left alone. So is the prompt of a
 `CausalLM`: rules see it, and change no token of it.
 

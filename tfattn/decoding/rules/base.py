@@ -1,8 +1,8 @@
 """What every rule of decoding is: numbers and tables, and a hook in the loop of a search."""
 
 import copy
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -10,10 +10,10 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.decoding.arguments import Ids
+from tfattn.decoding.configurable import NO_TOKEN, Configurable
 
 __all__ = [
     "NO_TOKEN",
-    "Form",
     "Rule",
     "check_ids_below",
     "check_room",
@@ -24,16 +24,15 @@ __all__ = [
     "padded",
 ]
 
-NO_TOKEN = -1  # stands where a table of ids has none
 
-
-class Rule:
+class Rule(Configurable):
     """A rule of decoding: it changes the scores of the next token, at every step of a search.
 
     A subclass defines `adjust`. What it has as attributes is of two kinds. Those that are named in
-    `tensors` are NumPy arrays: the compiled search takes them as arguments, so that other numbers
-    of the same shapes compile nothing new. All others must be hashable, and decide what is
-    compiled.
+    `tensors` are numbers or NumPy arrays: the compiled search takes them as arguments, so that
+    others of the same shapes compile nothing new. All others must be hashable, and decide what is
+    compiled. Where each argument of the constructor is an attribute of the same name, Keras can
+    serialize the rule, and a search with it.
 
     Within a search a rule also has `begin_id`, `end_id` and `padding_id`, and the attributes of
     `tensors` are the backend's tensors.
@@ -57,13 +56,13 @@ class Rule:
         ...         return keras.ops.where(hidden, -float("inf"), logits), state
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 11), state
-        >>> print(np.asarray(greedy_search(step, (), 1, 7, rules=[EveryThird()])))
+        >>> search = GreedySearch(rules=[EveryThird()])
+        >>> print(np.asarray(search(step, (), 1, 7)))
         [[3 0 0 0 0 0 0]]
-        >>> print(np.asarray(greedy_search(step, (), 1, 7, end_id=10, rules=[EveryThird()])))
+        >>> print(np.asarray(search(step, (), 1, 7, end_id=10)))
         [[3 4 7 8 9 7 8]]
     """
 
-    tensors: tuple[str, ...] = ()
     per_row: bool = False
     lowers_only: bool = False
     beams_only: bool = False
@@ -161,44 +160,6 @@ class Rule:
     def num_rows(self) -> int | None:
         """How many sentences the rule has rows for; None where it is for all."""
         return len(getattr(self, self.tensors[0])) if self.per_row else None
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={_shown(value)}" for name, value in vars(self).items())
-        return f"{type(self).__name__}({shown})"
-
-
-def _shown(value: Any) -> str:
-    """A value in a few words: a large table is its shape."""
-    if not isinstance(value, np.ndarray | np.generic):
-        return repr(value)
-    if value.size > 12:
-        return f"<{value.dtype}, {value.shape}>"
-    return f"{value:.6g}" if value.ndim == 0 else repr(value.tolist())
-
-
-class Form(NamedTuple):
-    """A rule without its tensors: what a search is compiled for."""
-
-    kind: type
-    others: tuple[tuple[str, Hashable], ...]
-    types: tuple[Any, ...]  # of the others, since 1 equals True and 1.0
-
-    @classmethod
-    def of(cls, rule: Rule) -> "Form":
-        others = [(name, value) for name, value in vars(rule).items() if name not in rule.tensors]
-        others = tuple(sorted(others, key=lambda pair: pair[0]))
-        return cls(type(rule), others, _types_in(others))
-
-    def filled(self, tensors: dict[str, Tensor], **ids: int) -> Rule:
-        """The rule again, with tensors, and with the ids of a search."""
-        rule = object.__new__(self.kind)
-        vars(rule).update(self.others, **tensors, **ids)
-        return rule
-
-
-def _types_in(value: Any) -> Any:
-    """The type of a value, and of what is in it if it is a tuple."""
-    return (type(value), *map(_types_in, value)) if isinstance(value, tuple) else type(value)
 
 
 def marked(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -14,6 +15,7 @@ from tfattn.decoding.rules.base import NO_TOKEN, Rule, check_ids_below, checked_
 __all__ = ["TargetPrefix"]
 
 
+@keras.saving.register_keras_serializable("tfattn")
 class TargetPrefix(Rule):
     """The result begins with given tokens: all others are forbidden in their places.
 
@@ -29,7 +31,7 @@ class TargetPrefix(Rule):
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 10), state
         >>> rules = [tfattn.rules.TargetPrefix([[5, 4], [7]])]
-        >>> print(np.asarray(greedy_search(step, (), 2, 5, end_id=8, rules=rules)))
+        >>> print(np.asarray(GreedySearch(rules=rules)(step, (), 2, 5, end_id=8)))
         [[5 4 5 6 7]
          [7 8 0 0 0]]
     """

@@ -1,6 +1,6 @@
 """Beams that leave part of the source untranslated rank lower."""
 
-import numpy as np
+import keras
 from keras import ops
 
 from tfattn import _checks
@@ -10,13 +10,14 @@ from tfattn.decoding.rules.base import Rule
 __all__ = ["CoveragePenalty"]
 
 
+@keras.saving.register_keras_serializable("tfattn")
 class CoveragePenalty(Rule):
     """Lowers the score of beams that have looked at parts of the source too little.
 
         score = Σ log p / length ** length_penalty + strength · Σ_i log min(Σ_j weights_ji, 1)
 
     The second sum is over the tokens i of the source, the third over the steps j. A beam's score
-    gets it when the beam ends; open beams are compared without it. For `beam_search` alone.
+    gets it when the beam ends; open beams are compared without it. For `BeamSearch` alone.
 
     The state of the step must have an entry `coverage`, float32 `(B, S)`: the attention weights
     of each source token, summed over the steps so far, and 1 from the start where the source is
@@ -32,7 +33,7 @@ class CoveragePenalty(Rule):
         >>> model = Transformer(11, num_layers=1, width=8, num_heads=2, hidden_dim=16)
         >>> state = model.encode(np.array([[4, 5, 6]]), max_length=5, coverage=True)
         >>> rules = [tfattn.rules.CoveragePenalty(0.2)]
-        >>> tuple(beam_search(model.step, state, 1, 5, rules=rules).tokens.shape)
+        >>> tuple(BeamSearch(rules=rules)(model.step, state, 1, 5).tokens.shape)
         (1, 1, 5)
 
     Source: Wu et al. 2016, arXiv:1609.08144, equation 14.
@@ -44,9 +45,7 @@ class CoveragePenalty(Rule):
     reads = "coverage"
 
     def __init__(self, strength: float):
-        self.strength = np.float32(
-            _checks.non_negative_number("CoveragePenalty", "strength", strength)
-        )
+        self.strength = _checks.non_negative_number("CoveragePenalty", "strength", strength)
 
     def score_at_end(self, read: Tensor) -> Tensor:
         # A source token that no step has looked at must not make the score -inf, which is that of

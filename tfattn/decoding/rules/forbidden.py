@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import keras
 from keras import ops
 
 from tfattn._types import Tensor
@@ -17,6 +18,7 @@ from tfattn.decoding.rules.base import (
 __all__ = ["ForbiddenTokens"]
 
 
+@keras.saving.register_keras_serializable("tfattn")
 class ForbiddenTokens(Rule):
     """Forbids tokens, and sequences of tokens.
 
@@ -32,7 +34,7 @@ class ForbiddenTokens(Rule):
         ...     last = keras.ops.take(tokens, position, axis=1)[:, None]
         ...     return -abs(keras.ops.arange(9.0) - keras.ops.cast(last, "float32") - 1), state
         >>> rules = [tfattn.rules.ForbiddenTokens([4, [5, 6]])]
-        >>> print(np.asarray(greedy_search(step, (), 1, 5, end_id=8, rules=rules)))
+        >>> print(np.asarray(GreedySearch(rules=rules)(step, (), 1, 5, end_id=8)))
         [[3 3 3 3 3]]
     """
 

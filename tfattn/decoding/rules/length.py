@@ -1,6 +1,6 @@
 """How long a text must be at least."""
 
-import numpy as np
+import keras
 from keras import ops
 
 from tfattn import _checks
@@ -11,6 +11,7 @@ from tfattn.decoding.rules.base import Rule
 __all__ = ["MinLength"]
 
 
+@keras.saving.register_keras_serializable("tfattn")
 class MinLength(Rule):
     """Forbids the end token until some tokens are written.
 
@@ -23,7 +24,7 @@ class MinLength(Rule):
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(scores, 0 * tokens[:, 0], axis=0), state
         >>> rules = [tfattn.rules.MinLength(2)]
-        >>> print(np.asarray(greedy_search(step, (), 1, 4, rules=rules)))
+        >>> print(np.asarray(GreedySearch(rules=rules)(step, (), 1, 4)))
         [[5 5 3 0]]
     """
 
@@ -31,7 +32,7 @@ class MinLength(Rule):
     lowers_only = True
 
     def __init__(self, length: int):
-        self.length = np.int32(_checks.non_negative_int("MinLength", "length", length))
+        self.length = _checks.non_negative_int("MinLength", "length", length)
 
     def adjust(
         self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
@@ -41,4 +42,4 @@ class MinLength(Rule):
         return ops.where(forbidden, -float("inf"), logits), state
 
     def room(self, ids: Ids) -> tuple[int, str]:
-        return int(self.length), "the tokens of MinLength"
+        return self.length, "the tokens of MinLength"

@@ -1,6 +1,6 @@
 """Rules against saying the same again."""
 
-import numpy as np
+import keras
 from keras import ops
 
 from tfattn import _checks
@@ -10,6 +10,7 @@ from tfattn.decoding.rules.base import Rule, marked
 __all__ = ["NoRepeatNgrams", "RepetitionPenalty"]
 
 
+@keras.saving.register_keras_serializable("tfattn")
 class RepetitionPenalty(Rule):
     """Makes tokens less likely that are already written.
 
@@ -27,7 +28,7 @@ class RepetitionPenalty(Rule):
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(scores, 0 * tokens[:, 0], axis=0), state
         >>> rules = [tfattn.rules.RepetitionPenalty(1.2)]
-        >>> print(np.asarray(greedy_search(step, (), 1, 4, rules=rules)))
+        >>> print(np.asarray(GreedySearch(rules=rules)(step, (), 1, 4)))
         [[4 5 4 4]]
 
     Source: Keskar et al. 2019, arXiv:1909.05858, section 4.1; differs from it in that a negative
@@ -41,7 +42,7 @@ class RepetitionPenalty(Rule):
         penalty = _checks.positive_number("RepetitionPenalty", "penalty", penalty)
         if penalty < 1:
             _checks.fail("RepetitionPenalty", "penalty", "be at least 1", penalty)
-        self.penalty = np.float32(penalty)
+        self.penalty = penalty
 
     def adjust(
         self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
@@ -51,6 +52,7 @@ class RepetitionPenalty(Rule):
         return ops.where(seen, less, logits), state
 
 
+@keras.saving.register_keras_serializable("tfattn")
 class NoRepeatNgrams(Rule):
     """Forbids every token that would write some `size` tokens in a row a second time.
 
@@ -65,7 +67,7 @@ class NoRepeatNgrams(Rule):
         ...     last = keras.ops.take(tokens, position, axis=1)
         ...     return keras.ops.one_hot((last + 1) % 3 + 3, 7), state
         >>> rules = [tfattn.rules.NoRepeatNgrams(2)]
-        >>> print(np.asarray(greedy_search(step, (), 1, 5, begin_id=2, end_id=6, rules=rules)))
+        >>> print(np.asarray(GreedySearch(rules=rules)(step, (), 1, 5, begin_id=2, end_id=6)))
         [[3 4 5 3 1]]
 
     Source: Paulus et al. 2018, arXiv:1705.04304, section 2.5, with n = 3.

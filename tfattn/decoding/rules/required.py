@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -21,6 +22,7 @@ from tfattn.decoding.rules.base import (
 __all__ = ["RequiredTokens"]
 
 
+@keras.saving.register_keras_serializable("tfattn")
 class RequiredTokens(Rule):
     """The result contains given sequences of tokens, in any order and anywhere.
 
@@ -28,7 +30,7 @@ class RequiredTokens(Rule):
     first the one of which it has most, no longer fit before the end token. So every row has all of
     them if it has room for them one after the other and for the end token, and if neither the step
     nor another rule forbids one of their tokens. Nothing else leads a row to them: made for beams,
-    of which some have them early. Greedy search and `sample` go on until there is no more room.
+    of which some have them early. Greedy search and sampling go on until there is no more room.
 
     They are sequences of tokens, not words: one way to write a word in subwords, and also the
     beginning of a longer word.
@@ -53,7 +55,7 @@ class RequiredTokens(Rule):
         ...     last = keras.ops.take(tokens, position, axis=1)[:, None]
         ...     return -abs(keras.ops.arange(11.0) - keras.ops.cast(last, "float32") - 1), state
         >>> rules = [tfattn.rules.RequiredTokens([[9, 4]])]
-        >>> found = beam_search(step, (), 1, 7, end_id=6, rules=rules)
+        >>> found = BeamSearch(rules=rules)(step, (), 1, 7, end_id=6)
         >>> print(np.asarray(found.tokens))
         [[[3 4 5 9 4 5 6]]]
 
@@ -79,6 +81,16 @@ class RequiredTokens(Rule):
         table = np.stack([padded(row + [[]] * (count - len(row)), width) for row in rows])
         self.tokens = table if per_sentence else table[0]
         self.count, self.width = count, width
+
+    @property
+    def per_sentence(self) -> bool:
+        return self.per_row
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        rows = config["tokens"] if self.per_row else [config["tokens"]]
+        rows = [[phrase for phrase in row if phrase] for row in rows]
+        return config | {"tokens": rows if self.per_row else rows[0]}
 
     @property
     def kinds(self) -> int:

@@ -1,6 +1,6 @@
 """Rules that leave out the improbable, for sampling."""
 
-import numpy as np
+import keras
 from keras import ops
 
 from tfattn import _checks
@@ -10,12 +10,13 @@ from tfattn.decoding.rules.base import Rule
 __all__ = ["MinP", "TypicalP"]
 
 
+@keras.saving.register_keras_serializable("tfattn")
 class MinP(Rule):
     """Forbids tokens that are much less likely than the likeliest.
 
         kept: p(token) ≥ share · max p
 
-    p is the softmax of the scores as this rule gets them, before the temperature of `sample`.
+    p is the softmax of the scores as this rule gets them, before the temperature of `Sampling`.
 
     Args:
         share: number in (0, 1]. 1 keeps the best alone.
@@ -26,7 +27,7 @@ class MinP(Rule):
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(scores, 0 * tokens[:, 0], axis=0), state
         >>> rules = [tfattn.rules.MinP(0.4)]
-        >>> tokens = sample(step, (), batch_size=100, max_length=1, seed=7, rules=rules)
+        >>> tokens = Sampling(seed=7, rules=rules)(step, (), batch_size=100, max_length=1)
         >>> sorted(set(np.asarray(tokens)[:, 0].tolist()))
         [4, 5]
 
@@ -37,7 +38,7 @@ class MinP(Rule):
     lowers_only = True
 
     def __init__(self, share: float):
-        self.share = np.float32(_share("MinP", "share", share))
+        self.share = _share("MinP", "share", share)
 
     def adjust(
         self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
@@ -46,6 +47,7 @@ class MinP(Rule):
         return ops.where(logits < least, -float("inf"), logits), state
 
 
+@keras.saving.register_keras_serializable("tfattn")
 class TypicalP(Rule):
     """Keeps the tokens whose surprise is closest to what is expected.
 
@@ -63,7 +65,7 @@ class TypicalP(Rule):
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(scores, 0 * tokens[:, 0], axis=0), state
         >>> rules = [tfattn.rules.TypicalP(0.3)]
-        >>> tokens = sample(step, (), batch_size=100, max_length=1, seed=7, rules=rules)
+        >>> tokens = Sampling(seed=7, rules=rules)(step, (), batch_size=100, max_length=1)
         >>> sorted(set(np.asarray(tokens)[:, 0].tolist()))
         [5, 6]
 
@@ -74,7 +76,7 @@ class TypicalP(Rule):
     lowers_only = True
 
     def __init__(self, mass: float):
-        self.mass = np.float32(_share("TypicalP", "mass", mass))
+        self.mass = _share("TypicalP", "mass", mass)
 
     def adjust(
         self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple

@@ -1,0 +1,122 @@
+"""Objects with options: their configs, and what a search is compiled for."""
+
+import inspect
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Tensor
+
+__all__ = ["NO_TOKEN", "Configurable", "Form"]
+
+NO_TOKEN = -1  # stands where a table of ids has none
+
+
+class Configurable:
+    """An object with options, such as a search or a rule, that a compiled loop reads.
+
+    Each argument of the constructor is an attribute of the same name: so the object has a config,
+    and Keras can serialize it.
+
+    Attributes:
+        tensors: names of attributes, numbers or NumPy arrays, that the compiled loop takes as
+            arguments, floats as float32 and ints as int32: others of the same shapes compile
+            nothing new. All other attributes must be hashable, and decide what is compiled.
+        not_compiled: names of attributes that the loop never reads.
+    """
+
+    tensors: tuple[str, ...] = ()
+    not_compiled: tuple[str, ...] = ()
+
+    def arrays(self) -> dict[str, Tensor]:
+        """The attributes of `tensors` as tensors, without those that are None."""
+        values = {name: getattr(self, name) for name in self.tensors}
+        return {
+            name: ops.convert_to_tensor(value, dtype=_DTYPES.get(type(value)))
+            for name, value in values.items()
+            if value is not None
+        }
+
+    def get_config(self) -> dict[str, Any]:
+        config = {name: _without_arrays(getattr(self, name)) for name in _arguments(type(self))}
+        return keras.saving.serialize_keras_object(config)
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "Configurable":
+        return cls(**keras.saving.deserialize_keras_object(config))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={_shown(value)}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({shown})"
+
+
+_DTYPES = {float: "float32", int: "int32"}  # of a number without a dtype of its own
+
+
+class Form(NamedTuple):
+    """An object without its tensors: what a search is compiled for."""
+
+    kind: type
+    others: tuple[tuple[str, Hashable], ...]
+    types: tuple[Any, ...]  # of the others, since 1 equals True and 1.0
+
+    @classmethod
+    def of(cls, given: Configurable) -> "Form":
+        others = {
+            name: value
+            for name, value in sorted(vars(given).items())
+            if name not in given.not_compiled and (value is None or name not in given.tensors)
+        }
+        form = cls(type(given), tuple(others.items()), _types_in(tuple(others.values())))
+        try:
+            hash(form)
+        except TypeError:
+            expected = "name all attributes that cannot be hashed"
+            _checks.fail(type(given).__name__, "tensors", expected, given.tensors)
+        return form
+
+    def filled(self, tensors: dict[str, Tensor], **others: Any) -> Configurable:
+        """The object again, with tensors, and with attributes that only a run gives it."""
+        filled = object.__new__(self.kind)
+        vars(filled).update(self.others, **tensors, **others)
+        return filled
+
+
+def _types_in(values: tuple) -> tuple:
+    """The type of each value, and of what is in it if it is a tuple."""
+    return tuple([type(v) if type(v) is not tuple else _types_in(v) for v in values])
+
+
+def _arguments(cls: type) -> list[str]:
+    """The arguments of a constructor, with those that it passes on as `**options`."""
+    names = []
+    for base in cls.__mro__:
+        parameters = list(inspect.signature(base.__init__).parameters.values())[1:]
+        if "__init__" in vars(base):
+            passed_on = [each for each in parameters if each.kind is each.VAR_KEYWORD]
+            names += [each.name for each in parameters if each not in passed_on]
+            if not passed_on:
+                break
+    return names
+
+
+def _without_arrays(value: Any) -> Any:
+    """A table of ids as lists, without what only fills it up."""
+    if isinstance(value, np.ndarray) and value.ndim > 1:
+        return [_without_arrays(row) for row in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value[value != NO_TOKEN].tolist() if value.ndim else value.item()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _shown(value: Any) -> str:
+    """A value in a few words: a large table is its shape."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return repr(value)
+    if value.size > 12:
+        return f"<{value.dtype}, {value.shape}>"
+    return f"{value:.6g}" if value.ndim == 0 else repr(value.tolist())
