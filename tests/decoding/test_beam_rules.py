@@ -115,6 +115,50 @@ def test_coverage_of_a_transformer_needs_caches():
         transformer().encode(SOURCE, coverage=True)
 
 
+# Levels, and tokens that a rule proposes.
+
+
+class Surprise(rules.Rule):
+    """Beams with a token and those without it are kept side by side, however unlikely it is."""
+
+    levels = 2
+
+    def __init__(self, token):
+        self.token = token
+
+    def start(self, tokens, limits):
+        return ops.zeros_like(limits)
+
+    def adjust(self, logits, tokens, position, state):
+        last = ops.take(tokens, position, axis=1)
+        return logits, ops.maximum(state, ops.cast(last == self.token, "int32"))
+
+    def proposed(self, tokens, position, state):
+        ids = ops.full_like(tokens[:, :1], self.token)
+        return ids, ops.broadcast_to(position == 1, ops.shape(ids))
+
+    def level(self, candidates, tokens, position, state):
+        return ops.maximum(state[:, None], ops.cast(candidates == self.token, "int32"))
+
+
+@pytest.mark.slow
+@eagerly()
+def test_a_rule_of_ones_own_proposes_tokens_and_keeps_beams_of_its_levels_side_by_side():
+    table = tables(7, batch=5, size=9)
+    table[..., 5] = -30.0
+    search = decoding.BeamSearch(4, num_results=4, length_penalty=0.0, rules=[Surprise(5)])
+    found, plain = (
+        each(trigram, table, 5, 6, **IDS) for each in (search, decoding.BeamSearch(4, 0.0, 4))
+    )
+    assert not (numpy(plain.tokens) == 5).any()
+    for row, scores in zip(numpy(found.tokens), numpy(found.scores), strict=True):
+        kept = row[scores > -np.inf]
+        has = kept == 5
+        # The second token alone is proposed.
+        assert has[:, 1].any() and not np.delete(has, 1, axis=1).any()
+        assert not has.any(axis=1).all() and (np.diff(scores) <= 0).all()
+
+
 # Groups.
 
 

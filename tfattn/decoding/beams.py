@@ -10,7 +10,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.decoding.best import best_tokens, top_k
-from tfattn.decoding.candidates import NO_SCORE, Beams, going_on, in_turns
+from tfattn.decoding.candidates import NO_SCORE, Beams, going_on, in_turns, with_proposed
 from tfattn.decoding.diverse import DiverseBeams, by_groups
 from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
@@ -172,19 +172,21 @@ class BeamSearch(Search):
         # Of one beam no more than K can go on.
         gains, tokens = best_tokens(logits, self.width)  # (R, K)
         written = found.tokens[:, :-1]
-        for rule, state in self._required(found):
-            gains, tokens = rule.more_candidates(gains, tokens, logits, written, position, state)
+        ruled = list(zip(self.rules, found.ruled.states if self.rules else (), strict=True))
+        for rule, state in ruled:
+            if (proposed := rule.proposed(written, position, state)) is not None:
+                gains, tokens = with_proposed(gains, tokens, logits, *proposed)
         gains = going_on(gains, found.ended)
         sums = beams.sums[:, None] + gains  # (R, N)
         each = tokens, sums, self._scores(tokens, sums, beams, position)
         shape = (-1, width * ops.shape(tokens)[1])
         candidates = Candidates(*(ops.reshape(tensor, shape) for tensor in each))
-        required = self._required(found)
-        if not required:
+        if not self._has_levels:
             return candidates, ops.cast(top_k(candidates.scores, self.width)[1], "int32")
-        met = sum(rule.tokens_met(tokens, written, position, state) for rule, state in required)
-        most = sum(rule.kinds - 1 for rule, _ in required)
-        # The best that has ended is a group of its own: open beams with the same tokens may score
+        ruled = [(rule, state) for rule, state in ruled if rule.levels > 1]
+        level = sum(rule.level(tokens, written, position, state) for rule, state in ruled)
+        most = sum(rule.levels - 1 for rule, _ in ruled)
+        # The best that has ended is a group of its own: open beams of the same level may score
         # more now and less at their ends.
         ends = ops.logical_or(found.ended[:, None], tokens == self.end_id)
         ended = ops.where(ops.reshape(ends, shape), candidates.scores, NO_SCORE)
@@ -192,20 +194,18 @@ class BeamSearch(Search):
         best = ops.cast(ops.argmax(ended, axis=1), "int32")[:, None]
         is_best = ops.arange(ops.shape(ended)[1], dtype="int32") == best
         is_best = ops.logical_and(ended > NO_SCORE, is_best)
-        group = ops.where(is_best, most + 1, ops.reshape(met, shape))
+        group = ops.where(is_best, most + 1, ops.reshape(level, shape))
         return candidates, in_turns(candidates.scores, group, most + 2, self.width)
-
-    def _required(self, found: Found) -> list[tuple[Rule, Any]]:
-        """The rules by which beams are kept side by side, with their states."""
-        if not self.rules:
-            return []
-        pairs = zip(self.rules, found.ruled.states, strict=True)
-        return [(rule, state) for rule, state in pairs if rule.kinds > 1]
 
     def _beams(self, found: Found) -> Beams:
         at_end = found.ruled.at_end if self._has_score_at_end else None
         lengths = found.own["lengths"] + ops.where(found.ended, 0.0, 1.0)
         return Beams(found.own["sums"], lengths, found.ended, found.limits, at_end)
+
+    @property
+    def _has_levels(self) -> bool:
+        """Whether beams are kept side by side by more than their scores."""
+        return self.groups is None and any(rule.levels > 1 for rule in self.rules)
 
     @property
     def _has_score_at_end(self) -> bool:
@@ -253,7 +253,7 @@ class BeamSearch(Search):
     def results(self, found: Found) -> tuple[dict[str, Any], Tensor]:
         batch = ops.shape(found.tokens)[0] // self.width
         first = ops.arange(batch, dtype="int32") * self.width  # (B,)
-        if self.groups is None and not self._required(found):
+        if self.groups is None and not self._has_levels:
             # The beams of a sentence stand in the order of their scores.
             best = ops.arange(self.num_results, dtype="int32")
         else:
@@ -281,9 +281,9 @@ class BeamSearch(Search):
         """The trace with this step, in which `rows` go on with `tokens`."""
         trace, done = found.own.get("trace"), found.done
         if trace is None:  # before the first step
-            per_beam = self.width // (self.groups or 1)
-            if self.groups is None:
-                per_beam += sum(rule.more for rule, _ in self._required(found))
+            per_beam = candidates.tokens.shape[1] // width
+            if self.groups is not None:
+                per_beam = self.width // self.groups
             trace = new_trace(found.tokens, self.width, per_beam)
             done = ops.repeat(done, self.width)
         found = found.of_rows(rows)

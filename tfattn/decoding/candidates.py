@@ -7,7 +7,7 @@ from keras import ops
 from tfattn._types import Tensor
 from tfattn.decoding.best import top_k
 
-__all__ = ["NO_SCORE", "Beams", "going_on", "in_turns"]
+__all__ = ["NO_SCORE", "Beams", "going_on", "in_turns", "with_proposed"]
 
 NO_SCORE = float("-inf")  # of a beam or a hypothesis that does not exist
 
@@ -28,6 +28,26 @@ class Beams(NamedTuple):
             return ops.reshape(ops.reshape(tensor, (-1, width))[:, here], (-1,))
 
         return Beams(*(None if tensor is None else some(tensor) for tensor in self))
+
+
+def with_proposed(
+    gains: Tensor, tokens: Tensor, logits: Tensor, ids: Tensor, meant: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gains and candidates `(R, N + C)`: those of `(R, N)`, and `ids` `(R, C)` beside them.
+
+    The gain is -inf for those that are not `meant`, or among the candidates already.
+    """
+    size = ops.shape(logits)[1]
+    for number in range(ids.shape[1]):
+        token = ids[:, number, None]  # (R, 1)
+        there = ops.logical_and(tokens == token, gains > NO_SCORE)
+        new = ops.logical_and(meant[:, number, None], token < size)
+        new = ops.logical_and(new, ops.logical_not(ops.any(there, axis=1, keepdims=True)))
+        inside = ops.where(new, token, 0)
+        gain = ops.where(new, ops.take_along_axis(logits, inside, axis=1), NO_SCORE)
+        gains = ops.concatenate([gains, gain], axis=1)
+        tokens = ops.concatenate([tokens, token], axis=1)
+    return gains, tokens
 
 
 def going_on(gains: Tensor, ended: Tensor) -> Tensor:

@@ -42,9 +42,8 @@ class Rule(Configurable):
         per_row: whether each array of `tensors` has a row for each sentence.
         lowers_only: whether no score ever rises. A beam search then stops sooner.
         beams_only: whether the rule is about beams alone; other searches refuse it.
-        kinds: int; with more than 1, a beam search keeps beams of different kinds side by side.
-            `tokens_met` then tells them, from 0 to kinds - 1.
-        more: int, how many candidates `more_candidates` adds for each beam.
+        levels: int; with more than 1, a beam search keeps beams of different levels side by side,
+            however they score. `level` tells them, from 0 to levels - 1.
         reads: name of an entry that the state of the step must have, or None. `translate` passes
             the name to `model.encode`, as `coverage=True`.
     Example: a rule of one's own, by which token 7 comes at every third place.
@@ -66,8 +65,7 @@ class Rule(Configurable):
     per_row: bool = False
     lowers_only: bool = False
     beams_only: bool = False
-    kinds: int = 1
-    more: int = 0
+    levels: int = 1
     reads: str | None = None
 
     def start(self, tokens: Tensor, limits: Tensor) -> Any:
@@ -106,34 +104,28 @@ class Rule(Configurable):
         """
         raise NotImplementedError
 
-    def tokens_met(
-        self, candidates: Tensor, tokens: Tensor, position: Tensor, state: Any
-    ) -> Tensor:
-        """int32 `(R, N)`, the kind of each beam with each candidate. For rules with `kinds`.
+    def proposed(
+        self, tokens: Tensor, position: Tensor, state: Any
+    ) -> tuple[Tensor, Tensor] | None:
+        """Tokens at `position + 1` that each beam may go on with, however low they score.
+
+        A beam search considers the best tokens of each beam, and these.
+
+        Args:
+            tokens, position, state: see `adjust`; the state is the new one.
+        Returns:
+            (int32 `(R, C)`, bool `(R, C)`: which of them are meant), or None.
+        """
+        return None
+
+    def level(self, candidates: Tensor, tokens: Tensor, position: Tensor, state: Any) -> Tensor:
+        """int32 `(R, N)`, the level of each beam with each candidate. For rules with `levels`.
 
         Args:
             candidates: int32 `(R, N)`, for the token at `position + 1`.
-            tokens, position, state: see `adjust`; the state is the new one.
+            tokens, position, state: see `proposed`.
         """
         raise NotImplementedError
-
-    def more_candidates(
-        self,
-        gains: Tensor,
-        candidates: Tensor,
-        logits: Tensor,
-        tokens: Tensor,
-        position: Tensor,
-        state: Any,
-    ) -> tuple[Tensor, Tensor]:
-        """Gains and candidates `(R, N + more)`, beside those of `(R, N)`. For rules with `kinds`.
-
-        Args:
-            gains: float32 `(R, N)`, what the candidates add to the sum of a beam; -inf for none.
-            logits: float32 `(R, V)`, what each token would add.
-            candidates, tokens, position, state: see `tokens_met`.
-        """
-        return gains, candidates
 
     def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
         """(The fewest tokens in which the rule can be kept, one number or ints `(B,)`; what takes

@@ -93,13 +93,9 @@ class RequiredTokens(Rule):
         return config | {"tokens": rows if self.per_row else rows[0]}
 
     @property
-    def kinds(self) -> int:
+    def levels(self) -> int:
         """Beams with each number of required tokens are kept side by side."""
         return self.count * self.width + 1
-
-    @property
-    def more(self) -> int:
-        return self.count
 
     def start(self, tokens: Tensor, limits: Tensor) -> dict[str, Tensor]:
         """The phrases `(B, C, P)` of each row, which of them are met `(B, C)`, and its limit."""
@@ -119,23 +115,23 @@ class RequiredTokens(Rule):
         # Any token may break off what is begun. Which do not, and what is left then?
         size = ops.shape(logits)[1]
         of_phrases = ops.reshape(phrases, (-1, self.count * self.width))
-        fit = required - self.tokens_met(of_phrases, tokens, position, state) <= room
+        fit = required - self.level(of_phrases, tokens, position, state) <= room
         allowed = ops.logical_or(required - already <= room, counted(of_phrases, fit, size) > 0)
         too_soon = ops.arange(size, dtype="int32") == self.end_id
         allowed = ops.logical_and(allowed, ops.logical_not(too_soon))
         allowed = ops.logical_or(allowed, ops.all(state["met"], axis=1, keepdims=True))
         return ops.where(allowed, logits, -float("inf")), state
 
-    def wanted(
+    def proposed(
         self, tokens: Tensor, position: Tensor, state: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """The next token of each phrase, int32 `(R, C)`, and whether the phrase is missing."""
+        """The next token of each phrase, and whether the phrase is missing."""
         phrases = state["phrases"]
         begun = ops.max(_ends_with(tokens, position, phrases, self.width - 1), axis=-1)
         ids = ops.take_along_axis(phrases, begun[..., None], axis=2)[..., 0]
         return ids, ops.logical_not(state["met"])
 
-    def tokens_met(
+    def level(
         self, candidates: Tensor, tokens: Tensor, position: Tensor, state: dict[str, Tensor]
     ) -> Tensor:
         """How many required tokens a row has with each of the candidates `(R, N)`, int32: those of
@@ -153,32 +149,6 @@ class RequiredTokens(Rule):
         whole = has == lengths[:, None]
         most = ops.max(ops.where(whole, 0, has), axis=-1)
         return _sum_where(met, lengths) + _sum_where(whole, has)[..., 0] + most
-
-    def more_candidates(
-        self,
-        gains: Tensor,
-        candidates: Tensor,
-        logits: Tensor,
-        tokens: Tensor,
-        position: Tensor,
-        state: dict[str, Tensor],
-    ) -> tuple[Tensor, Tensor]:
-        """Gains and candidates `(R, N + C)`: the next token of each phrase that is missing beside
-        those of `(R, N)`, with a gain of -inf where there is none, or where it is there already.
-        """
-        ids, missing = self.wanted(tokens, position, state)
-        size = ops.shape(logits)[1]
-        for number in range(self.count):
-            token = ids[:, number, None]  # (R, 1)
-            there = ops.logical_and(candidates == token, gains > -float("inf"))
-            twice = ops.any(there, axis=1, keepdims=True)
-            new = ops.logical_and(missing[:, number, None], ops.logical_not(twice))
-            new = ops.logical_and(new, token < size)
-            inside = ops.where(new, token, 0)
-            gain = ops.where(new, ops.take_along_axis(logits, inside, axis=1), -float("inf"))
-            gains = ops.concatenate([gains, gain], axis=1)
-            candidates = ops.concatenate([candidates, token], axis=1)
-        return gains, candidates
 
     def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
         special = np.isin(self.tokens, ids)
