@@ -2,7 +2,7 @@
 Attention cues
 ==============
 
-Five things lie on a table. Look without a wish, and the red cup among grey things draws the eye.
+Five things lie on a table. Look without a wish, and the red cup among gray things draws the eye.
 Wish to read, and the eye goes to the book. The picture shows both, and the few numbers behind it
 show what a query, a key and a value are.
 """
@@ -37,7 +37,7 @@ keras.utils.set_random_seed(options.seed)
 # comes from the things: one of them stands out. The *volitional* cue comes from us: we want
 # something. In the words of this field:
 #
-# - **value**: a sensory input, what we get by looking; here simply the thing's colour, as red,
+# - **value**: a sensory input, what we get by looking; here simply the thing's color, as red,
 #   green and blue.
 # - **key**: its involuntary cue, what the thing offers; here how much it stands out, and whether it
 #   is there to drink from, to write with, to read.
@@ -47,8 +47,8 @@ features = ["stands out", "drink", "write", "read"]
 keys = np.array(
     [[1, 0, 0, 1], [1, 0, 0, 0], [6, 4, 0, 0], [1, 0, 4, 0], [1, 0, 0, 4]], "float32"
 )  # (5, 4)
-colours = ["#8c8c8c", "#7f8a7f", "#d62728", "#99958c", "#6f7b91"]
-values = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in colours], "float32")
+colors = ["#8c8c8c", "#7f8a7f", "#d62728", "#99958c", "#6f7b91"]
+values = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in colors], "float32")
 
 figure = tfattn.plot.heatmaps(
     keys,
@@ -92,8 +92,8 @@ for wish, row in zip(wishes, weights, strict=True):
 # The table, lit by the weights
 # -----------------------------
 # Each lamp is as bright as the weight of the thing beneath it. The square on the right is the
-# output, the mean colour of what we look at: the cup's red without a query; with it the book's
-# grey-blue and a little of the red.
+# output, the mean color of what we look at: the cup's red without a query; with it the book's
+# gray-blue and a little of the red.
 figure = Figure(figsize=(8, 4.3), layout="constrained")
 for axes, wish, row, output in zip(figure.subplots(2), wishes, weights, outputs, strict=True):
     for place, (thing, weight) in enumerate(zip(things, row, strict=True)):
@@ -101,26 +101,26 @@ for axes, wish, row, output in zip(figure.subplots(2), wishes, weights, outputs,
         axes.text(place, -0.7, f"{thing}  {weight:.2f}", color="white", ha="center")
     line, dark = {"edgecolor": "black", "linewidth": 0.8}, "#333333"
     for part in [
-        patches.Circle((0, 0), 0.27, facecolor=colours[0], **line),  # clock
+        patches.Circle((0, 0), 0.27, facecolor=colors[0], **line),  # clock
         patches.Polygon([(-0.12, 0.08), (0, 0), (0, 0.21)], closed=False, fill=False, **line),
-        patches.Ellipse((0.9, 0.1), 0.15, 0.42, angle=35, facecolor=colours[1], **line),  # plant
-        patches.Ellipse((1.1, 0.1), 0.15, 0.42, angle=-35, facecolor=colours[1], **line),
+        patches.Ellipse((0.9, 0.1), 0.15, 0.42, angle=35, facecolor=colors[1], **line),  # plant
+        patches.Ellipse((1.1, 0.1), 0.15, 0.42, angle=-35, facecolor=colors[1], **line),
         patches.Polygon(
             [(0.83, -0.05), (1.17, -0.05), (1.1, -0.3), (0.9, -0.3)], facecolor=dark, **line
         ),
-        patches.Annulus((2.2, 0), 0.13, 0.05, facecolor=colours[2], **line),  # cup
+        patches.Annulus((2.2, 0), 0.13, 0.05, facecolor=colors[2], **line),  # cup
         patches.Polygon(
-            [(1.78, 0.24), (2.22, 0.24), (2.16, -0.26), (1.84, -0.26)], facecolor=colours[2], **line
+            [(1.78, 0.24), (2.22, 0.24), (2.16, -0.26), (1.84, -0.26)], facecolor=colors[2], **line
         ),
         patches.Polygon(  # pencil
-            [(2.72, -0.21), (3.16, 0.23), (3.24, 0.15), (2.8, -0.29)], facecolor=colours[3], **line
+            [(2.72, -0.21), (3.16, 0.23), (3.24, 0.15), (2.8, -0.29)], facecolor=colors[3], **line
         ),
         patches.Polygon([(2.72, -0.21), (2.8, -0.29), (2.66, -0.35)], facecolor=dark, **line),
         patches.Polygon(  # book, open
-            [(4, 0.17), (3.68, 0.24), (3.68, -0.2), (4, -0.27)], facecolor=colours[4], **line
+            [(4, 0.17), (3.68, 0.24), (3.68, -0.2), (4, -0.27)], facecolor=colors[4], **line
         ),
         patches.Polygon(
-            [(4, 0.17), (4.32, 0.24), (4.32, -0.2), (4, -0.27)], facecolor=colours[4], **line
+            [(4, 0.17), (4.32, 0.24), (4.32, -0.2), (4, -0.27)], facecolor=colors[4], **line
         ),
     ]:
         axes.add_patch(part)

@@ -32,9 +32,9 @@ options.out.mkdir(parents=True, exist_ok=True)
 # %%
 # The task
 # --------
-# Six cards lie on a table, each of another colour, in any order; on each is a digit from 0 to 5.
-# Asked for a colour, say the digit of that card. A key is how the card looks (its colour and some
-# noise), the value its digit, the query the name of a colour. Names and looks are different
+# Six cards lie on a table, each of another color, in any order; on each is a digit from 0 to 5.
+# Asked for a color, say the digit of that card. A key is how the card looks (its color and some
+# noise), the value its digit, the query the name of a color. Names and looks are different
 # vectors: which name goes with which look is to be learned, from right digits alone. Who picks a
 # card blindly is right in 1/6 + 5/6 · 1/6 = 31 % of all cases.
 CARDS, WIDTH = 6, 16
@@ -45,11 +45,11 @@ looks = random.normal(size=(CARDS, WIDTH)) / WIDTH**0.5
 
 def deal(count):
     """Queries `(B, 1, D)`, keys `(B, S, D)`, values `(B, S, 6)`; the digits to say `(B,)`."""
-    colours = random.permuted(np.tile(np.arange(CARDS), (count, 1)), axis=1)  # (B, S)
+    colors = random.permuted(np.tile(np.arange(CARDS), (count, 1)), axis=1)  # (B, S)
     digits = random.integers(CARDS, size=(count, CARDS))  # (B, S)
     rows, places = np.arange(count), random.integers(CARDS, size=count)  # (B,), the card asked for
-    query = names[colours[rows, places]][:, None]
-    key = looks[colours] + 0.2 * random.normal(size=(count, CARDS, WIDTH))
+    query = names[colors[rows, places]][:, None]
+    key = looks[colors] + 0.2 * random.normal(size=(count, CARDS, WIDTH))
     arrays = {"query": query, "key": key, "value": np.eye(CARDS)[digits]}
     asked = {name: tf.constant(array, "float32") for name, array in arrays.items()}
     return asked, tf.constant(digits[rows, places])

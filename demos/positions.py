@@ -134,7 +134,7 @@ for wide in (32, 128, 512):
 # Learned positions
 # -----------------
 # A table of weights, one row a position, can learn to do the same. Here is a task that depends on
-# positions alone: each output is a mean of the signal around it, and a neighbour counts the less
+# positions alone: each output is a mean of the signal around it, and a neighbor counts the less
 # the farther away it is. Queries and keys are nothing but positions, and the score is
 # :math:`p_i^\top W p_j`. One model has the sines and cosines and learns :math:`W`. The other
 # learns :math:`W` and its positions, which begin as noise. Both find the weights that made the
@@ -167,8 +167,8 @@ figure
 # How alike two positions are
 # ---------------------------
 # The cosine of the angle between each two positions. For sines and cosines it depends on the
-# distance alone, so every diagonal has one colour: that is the rotation again. Nobody told the
-# learned positions so. They have found that neighbours should be alike. How alike distant positions
+# distance alone, so every diagonal has one color: that is the rotation again. Nobody told the
+# learned positions so. They have found that neighbors should be alike. How alike distant positions
 # are was of no use for the task, and is left to chance.
 #
 # Both are about as good in practice. The learned table ends with its last row, here position 39,
@@ -181,8 +181,8 @@ figure = tfattn.plot.heatmaps(
     x_label="Position",
     y_label="Position",
     bar_label="Cosine",
-    colour_map="cividis",
-    centre=0.0,
+    color_map="cividis",
+    center=0.0,
 )
 figure.savefig(options.out / "alike.png", dpi=150)
 figure

@@ -1,9 +1,9 @@
 """
-Residuals and layer normalisation
+Residuals and layer normalization
 =================================
 
 Around each sublayer F of a Transformer stand two small things: its input is added to its output,
-H(x) = F(x) + x (the residual), and the sum is normalised. First we see why the norm is taken over
+H(x) = F(x) + x (the residual), and the sum is normalized. First we see why the norm is taken over
 the features of a token and not over the batch. Then a gradient walks down through 24 layers, with
 and without both.
 """
@@ -37,8 +37,8 @@ random = np.random.default_rng(options.seed)
 # Both keep numbers from drifting as they pass from layer to layer. They take a mean away, divide by
 # a standard deviation, and then scale and shift by what they learn,
 # :math:`\gamma (x - \mu) / \sigma + \beta` (fresh layers have :math:`\gamma = 1` and
-# :math:`\beta = 0`). Layer normalisation takes :math:`\mu` and :math:`\sigma` over the features of
-# one token: a row of the picture. Batch normalisation takes them over all tokens of the batch, one
+# :math:`\beta = 0`). Layer normalization takes :math:`\mu` and :math:`\sigma` over the features of
+# one token: a row of the picture. Batch normalization takes them over all tokens of the batch, one
 # feature at a time: a column. Sentence a has two words and two places of padding, which are 0;
 # sentence b has four words. See the padding in the right picture: it is 0 in the batch, and yet it
 # takes part.
@@ -52,8 +52,8 @@ norms = {
         x, training=True, mask=real
     ),
 }
-normalised = {name: np.asarray(norm(batch, real)) for name, norm in norms.items()}  # (2, 4, 4) each
-pictures = {"the batch": batch, **normalised}
+normalized = {name: np.asarray(norm(batch, real)) for name, norm in norms.items()}  # (2, 4, 4) each
+pictures = {"the batch": batch, **normalized}
 figure = tfattn.plot.heatmaps(
     [picture.reshape(8, 4) for name, picture in pictures.items() if "masked" not in name],
     row_labels=["a: word 1", "a: word 2", "a: pad", "a: pad", *(f"b: word {n}" for n in "1234")],
@@ -62,20 +62,20 @@ figure = tfattn.plot.heatmaps(
     y_label="Token",
     bar_label="Value",
     number_format=".1f",
-    colour_map="RdBu_r",
-    centre=0.0,
+    color_map="RdBu_r",
+    center=0.0,
 )
 figure.savefig(options.out / "norms.png", dpi=150)
 figure
 
 # %%
-# What a neighbour does
+# What a neighbor does
 # ---------------------
 # The two words of sentence a stay the same. Once the batch gets four more places of padding; once
-# sentence b goes on for four more words. How far do the normalised words of sentence a move? With
-# layer normalisation not at all: a sentence gives the same outputs in every batch, alone too, in
-# training and in use. With batch normalisation the padding counts as words. Masked, it no longer
-# does, but a longer neighbour still moves everybody.
+# sentence b goes on for four more words. How far do the normalized words of sentence a move? With
+# layer normalization not at all: a sentence gives the same outputs in every batch, alone too, in
+# training and in use. With batch normalization the padding counts as words. Masked, it no longer
+# does, but a longer neighbor still moves everybody.
 nothing, more_words = np.zeros((2, 4, 4), "float32"), random.normal(size=(4, 4))
 padded = np.concatenate([batch, nothing], axis=1)  # (2, 8, 4)
 longer = padded.copy()
@@ -85,20 +85,20 @@ longer_real = still_real.copy()
 longer_real[1, 4:] = True
 moved = {
     name: [
-        float(np.abs(np.asarray(norm(x, mask))[0, :2] - normalised[name][0, :2]).max())
+        float(np.abs(np.asarray(norm(x, mask))[0, :2] - normalized[name][0, :2]).max())
         for x, mask in ((padded, still_real), (longer, longer_real))
     ]
     for name, norm in norms.items()
 }
 for name, (by_padding, by_words) in moved.items():
-    print(f"{name:18} moved by padding {by_padding:.3f}, by the neighbour's words {by_words:.3f}")
+    print(f"{name:18} moved by padding {by_padding:.3f}, by the neighbor's words {by_words:.3f}")
 figure = tfattn.plot.bars(
     list(moved),
     {
         "more padding": [by_padding for by_padding, _ in moved.values()],
-        "a longer neighbour": [by_words for _, by_words in moved.values()],
+        "a longer neighbor": [by_words for _, by_words in moved.values()],
     },
-    "Normalisation",
+    "Normalization",
     "How far sentence a moves",
     number_format=".2f",
 )

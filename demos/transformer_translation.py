@@ -68,7 +68,7 @@ print(f"{len(english)} English and {len(french)} French words and marks")
 # 2. cross-attention: the queries come from the decoder, keys and values are the encoder's output;
 # 3. a feed-forward network.
 #
-# Around each sublayer stand a residual and a layer normalisation. The embeddings are multiplied by
+# Around each sublayer stand a residual and a layer normalization. The embeddings are multiplied by
 # the root of the width d, and positional encodings are added. A last linear map and a softmax say
 # the next word. In the paper one matrix serves both embeddings and that map
 # (``share_embeddings=True``); here each language has a vocabulary of its own, and so its own

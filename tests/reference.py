@@ -79,8 +79,8 @@ def with_sinks(scores, sinks, mask=None):
 
 def layer_norm(x, gamma, beta, epsilon=1e-5):
     """Each token with mean 0 and variance 1, times gamma, plus beta."""
-    centred = np.asarray(x, "float64") - np.mean(x, axis=-1, keepdims=True, dtype="float64")
-    return gamma * centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon) + beta
+    centered = np.asarray(x, "float64") - np.mean(x, axis=-1, keepdims=True, dtype="float64")
+    return gamma * centered / np.sqrt((centered**2).mean(-1, keepdims=True) + epsilon) + beta
 
 
 def rms_norm(x, scale, epsilon=1e-6):
@@ -423,7 +423,7 @@ def kernel_regression(
     """Local constant or line at each query `(M, D)`, from points `(N, D)` with heights `(N,)`.
 
     `categories` is None or (columns of the queries `(M, K)`, of the points `(N, K)`, λ `(K,)`, how
-    many there are `(K,)`). A query without neighbours gives NaN.
+    many there are `(K,)`). A query without neighbors gives NaN.
     """
     values = np.full(len(query), np.nan)
     for i, place in enumerate(query):

@@ -92,7 +92,7 @@ def hidden_scores() -> Part:
     )
 
 
-def quantised() -> Part:
+def quantized() -> Part:
     """Dense parts in int8; ids in, so that nothing is rounded at the door."""
     forward = tfattn.PositionwiseFeedForward(7)
     forward.build((None, None, 6))
@@ -151,7 +151,7 @@ OF_EACH_HEAD = masks.per_head(
 CANNOT = {
     # GELU as it is defined, which Keras writes with an operation that ONNX's converter lacks.
     ("PositionwiseFeedForward", "onnx"): "Erfc",
-    # Keras's products of int8; LiteRT quantises by itself.
+    # Keras's products of int8; LiteRT quantizes by itself.
     ("int8", "litert"): "BatchMatMulV3",
 }
 
@@ -174,7 +174,7 @@ def parts():
         "padded": padded(),
         "causal, 2048 tokens": on_itself(heads(1, 5), length=2048, use_causal_mask=True),
         "-inf as a bias": hidden_scores(),
-        "int8": quantised(),
+        "int8": quantized(),
     }
 
 

@@ -4,7 +4,7 @@
 A row of `TABLE` is a callable and the kinds of its arguments, which `KINDS` has by their names
 where the row does not say it. A kind has an argument that is right, the names of the nonsense that
 is none there, and the names of what is tried: of nonsense that one function of `tfattn._checks`
-answers for all callables, what tells it from its neighbours. A public callable without a row has
+answers for all callables, what tells it from its neighbors. A public callable without a row has
 one by the names of its arguments: a name that is new needs its kind here.
 """
 
@@ -265,7 +265,7 @@ KINDS = {
         (kind(None, "None"), "column_values loss points quantization row_values truth"),
         (kind(None, "None", *ARRAYS), "titles"),
         (kind(".1f", "None"), "number_format"),
-        (kind("viridis", "None"), "colour_map"),
+        (kind("viridis", "None"), "color_map"),
         (TOKENS, "query"),
         (TOKENS.of(FLOATS, *WIDE), "inputs memory value"),
         (TOKENS.optional, "key outputs"),
@@ -741,7 +741,7 @@ TABLE = [
         "plot.heatmaps",
         matrices=kind(SQUARE[0], "booleans in its shape", "an axis more"),
         titles=kind(None, "None", "text", "array of text"),
-        centre=kind(0.0, "None", "0", "1.5", "-1"),
+        center=kind(0.0, "None", "0", "1.5", "-1"),
     ),
     row("plot.head_grid", weights=kind(WEIGHTS, *ALONE, "booleans in its shape")),
     row(

@@ -22,8 +22,8 @@ def square(ax, title):
         side.set_visible(False)
 
 
-def block(ax, i, j, colour, **options):
-    ax.add_patch(Rectangle((j, i), 1, 1, facecolor=colour, edgecolor="white", lw=1.5, **options))
+def block(ax, i, j, color, **options):
+    ax.add_patch(Rectangle((j, i), 1, 1, facecolor=color, edgecolor="white", lw=1.5, **options))
 
 
 def causal(ax):
@@ -53,7 +53,7 @@ def causal(ax):
 
 
 def window(ax):
-    square(ax, "window: each block beside its neighbours")
+    square(ax, "window: each block beside its neighbors")
     for i in range(BLOCKS):
         for j in range(BLOCKS):
             block(ax, i, j, SKIPPED)

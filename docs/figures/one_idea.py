@@ -16,7 +16,7 @@ import tfattn
 SEED = 0
 SENTENCE = "the young horse does not see the black house ."
 ASKED = 2.0  # the x of the query that the first panel shows
-COLOURS, INK, MEAN = colormaps["Blues"], "#1f2933", "#d9480f"
+COLORS, INK, MEAN = colormaps["Blues"], "#1f2933", "#d9480f"
 TITLE = {"size": 14, "color": INK, "weight": "bold"}
 
 
@@ -76,7 +76,7 @@ def one_query(ax, x, y, weights, pooled, curve):
     """The points, each as large and as dark as its weight, and the mean that they give."""
     ax.plot(*curve, color=INK, lw=1.4, zorder=1)
     shade = weights / weights.max()
-    ax.scatter(x, y, s=22 + 130 * shade, c=shade, cmap=COLOURS, vmin=-0.12, ec="#8a94a3", lw=0.6)
+    ax.scatter(x, y, s=22 + 130 * shade, c=shade, cmap=COLORS, vmin=-0.12, ec="#8a94a3", lw=0.6)
     ax.axvline(ASKED, color=MEAN, lw=1.2, ls=(0, (4, 3)), zorder=0)
     ax.plot(ASKED, pooled, "D", color=MEAN, ms=11, mec="white", mew=1.5, zorder=5)
     ax.text(ASKED + 0.08, ax.get_ylim()[0], "query", color=MEAN, va="bottom", fontsize=12)
@@ -95,7 +95,7 @@ def one_query(ax, x, y, weights, pooled, curve):
 
 def all_queries(ax, weights):
     """A row a query: where in x it looks."""
-    ax.imshow(weights, cmap=COLOURS, extent=(0, 50, 4.95, -0.05), aspect="auto")
+    ax.imshow(weights, cmap=COLORS, extent=(0, 50, 4.95, -0.05), aspect="auto")
     ax.add_patch(Rectangle((0, ASKED - 0.05), 50, 0.1, fill=False, ec=MEAN, lw=1.6))
     ax.set(xlabel="50 points, sorted by x (keys)", ylabel="x that is asked for (query)")
     ax.set_title("All queries", loc="left", **TITLE)
@@ -103,7 +103,7 @@ def all_queries(ax, weights):
 
 def sentence(ax, written, read, weights):
     """A row a word that is written: which words it reads."""
-    ax.imshow(weights, cmap=COLOURS, vmin=0, aspect="auto")
+    ax.imshow(weights, cmap=COLORS, vmin=0, aspect="auto")
     ax.set_xticks(range(len(read)), read, rotation=55, ha="right", rotation_mode="anchor")
     ax.set_yticks(range(len(written)), written)
     ax.set(xlabel="read (keys)", ylabel="written (queries)")

@@ -6,7 +6,7 @@ import pytest
 from tfattn.convert import weights
 
 
-def randomised(layer, seed=0):
+def randomized(layer, seed=0):
     """The built layer itself, with every weight normal: biases are not 0, and scales not 1."""
     rng = np.random.default_rng(seed)
     for variable in layer.weights:

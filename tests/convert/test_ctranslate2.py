@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.convert.parity import randomised, refused
+from tests.convert.parity import randomized, refused
 from tests.helpers.tensors import numpy
 from tfattn import data, scalings
 from tfattn.convert import CTranslate2, to_ctranslate2
@@ -111,7 +111,7 @@ def built(lora=False, seed=1, **options):
     for each in (*model.encoder.blocks, *model.decoder.blocks) if lora else ():
         each.self_attention.query_dense.enable_lora(2)
         each.feed_forward.inner.enable_lora(2)
-    randomised(model, seed=seed)
+    randomized(model, seed=seed)
     for variable in model.weights:
         if variable.path.endswith(("gamma", "scale")):
             variable.assign(variable + 1.0)
@@ -242,7 +242,7 @@ def test_the_engine_itself_loads_the_folder(written, engine):
 
 
 @pytest.mark.parametrize("quantization", ["int8", "int8_float32", "int16", "float16", "float32"])
-def test_it_is_quantised(quantization, plain, written, tmp_path):
+def test_it_is_quantized(quantization, plain, written, tmp_path):
     to_ctranslate2(plain, WORDS, tmp_path / "new", quantization)
     found = CTranslate2(tmp_path / "new").translate(SENTENCES)
     assert [bool(line) for line in found] == [bool(line) for line in SENTENCES]
@@ -330,7 +330,7 @@ def test_what_the_engine_lacks_is_refused_by_name(said, options, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_model_without_weights_or_with_quantised_ones_is_refused(tmp_path):
+def test_a_model_without_weights_or_with_quantized_ones_is_refused(tmp_path):
     with pytest.raises(ValueError, match="`model` must be built"):
         model = tfattn.Transformer(17, 19, num_layers=1, width=12, block=block())
         to_ctranslate2(model, WORDS, tmp_path / "new")

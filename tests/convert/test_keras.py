@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.convert.parity import close, randomised, refused, same_weights, tokens
+from tests.convert.parity import close, randomized, refused, same_weights, tokens
 from tests.helpers.tensors import numpy
 from tests.layers.test_keras_arguments import where_keras_has
 from tfattn.convert import from_keras, to_keras
@@ -55,7 +55,7 @@ def with_heads(name):
     # Asked for the weights too: on JAX it hands values of another width than the keys' to a kernel
     # that does not take them.
     layer(*operands(), return_attention_scores=True)
-    return randomised(layer)
+    return randomized(layer)
 
 
 def close_both(found, wanted):
@@ -89,7 +89,7 @@ def test_attention_over_axes_goes_there_and_back(axes):
     theirs = keras.layers.MultiHeadAttention(3, 2, attention_axes=axes, output_shape=(5, 2))
     x = tokens(B, T, S, DQ)
     theirs(x, x)
-    ours = from_keras(randomised(theirs))
+    ours = from_keras(randomized(theirs))
     close(ours(query=x, value=x), theirs(x, x))
     back = to_keras(ours)
     same_weights(back, theirs)
@@ -100,7 +100,7 @@ def test_attention_over_axes_goes_there_and_back(axes):
 def test_a_window_of_as_many_queries_as_keys_is_the_same():
     theirs, x = keras.layers.MultiHeadAttention(3, 2, sliding_window=3), tokens(B, S, DQ)
     theirs(x, x)
-    ours = from_keras(randomised(theirs))
+    ours = from_keras(randomized(theirs))
     close(ours(query=x, value=x, use_causal_mask=True), theirs(x, x, use_causal_mask=True))
     assert to_keras(ours).get_config()["sliding_window"] == 3
 
@@ -117,7 +117,7 @@ def single(name):
     cls, options = SINGLE[name]
     layer = cls(**options)
     layer([tokens(B, T, DQ), tokens(B, S, DV), tokens(B, S, DQ)])
-    for variable in randomised(layer).weights:
+    for variable in randomized(layer).weights:
         variable.assign(abs(numpy(variable)))  # a scale below 0 is refused
     return layer
 
@@ -152,7 +152,7 @@ def test_the_scaled_dot_product_goes_to_keras():
 
 def made(layer, width=DQ):
     layer(query=tokens(B, T, width), value=tokens(B, S, width, seed=2))
-    return randomised(layer)
+    return randomized(layer)
 
 
 @pytest.mark.parametrize(

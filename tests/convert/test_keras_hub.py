@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.convert.parity import close, randomised, refused, same_weights, tokens
+from tests.convert.parity import close, randomized, refused, same_weights, tokens
 from tfattn import scalings
 from tfattn.convert import from_keras_hub, to_keras_hub
 
@@ -24,7 +24,7 @@ BLOCKS = {
 def block(cls, name, *inputs):
     layer = cls(**{"intermediate_dim": 11, "num_heads": 3, **BLOCKS[name]})
     layer(*inputs)
-    return randomised(layer)
+    return randomized(layer)
 
 
 def padded(length):
@@ -85,7 +85,7 @@ def test_a_cached_attention_computes_the_same():
     x = tokens(B, T, D)
     theirs = keras_hub.layers.CachedMultiHeadAttention(num_heads=3, key_dim=5)
     theirs(x, x)
-    randomised(theirs)
+    randomized(theirs)
     close(from_keras_hub(theirs)(query=x, value=x), theirs(x, x))
 
 
@@ -143,7 +143,7 @@ def test_learned_positions_are_the_same_once_they_are_added():
     x = tokens(B, T, D)
     theirs = keras_hub.layers.PositionEmbedding(sequence_length=11)
     theirs(x)
-    ours = from_keras_hub(randomised(theirs))
+    ours = from_keras_hub(randomized(theirs))
     close(ours(x, start_index=3), keras.ops.add(x, theirs(x, start_index=3)))
     same_weights(to_keras_hub(ours), theirs)
     assert to_keras_hub(ours).get_config() == theirs.get_config()
@@ -155,7 +155,7 @@ def test_token_and_position_embeddings_are_two_layers():
     ids = np.array([[3, 1, 0], [2, 2, 5]])
     theirs = keras_hub.layers.TokenAndPositionEmbedding(13, 11, D, mask_zero=True)
     theirs(ids)
-    ours = from_keras_hub(randomised(theirs))
+    ours = from_keras_hub(randomized(theirs))
     found = ours(ids)
     close(found, theirs(ids))
     np.testing.assert_array_equal(found._keras_mask, ids != 0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.convert.parity import close, randomised, refused
+from tests.convert.parity import close, randomized, refused
 from tests.helpers.tensors import numpy
 from tfattn import data, scalings
 from tfattn.convert import to_onnx
@@ -63,7 +63,7 @@ def built(share_embeddings=False, num_layers=1, **options):
     options |= {"num_layers": num_layers, "share_embeddings": share_embeddings}
     model = tfattn.Transformer(*sizes, width=12, **options)
     model.build_for_any()
-    return randomised(model)
+    return randomized(model)
 
 
 def stepped(encoder, step, tokens, source):

@@ -31,7 +31,7 @@ BLOCKS = {
 STACKS = ("encoder", "encoder and norm", "decoder", "decoder and norm", "transformer")
 
 
-def randomised(module):
+def randomized(module):
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -62,11 +62,11 @@ def ours(name):
 
 
 def attention(name):
-    return randomised(nn.MultiheadAttention(D, H, batch_first=True, **ATTENTIONS[name]))
+    return randomized(nn.MultiheadAttention(D, H, batch_first=True, **ATTENTIONS[name]))
 
 
 def block(cls, name):
-    return randomised(cls(D, H, 11, batch_first=True, **BLOCKS[name]))
+    return randomized(cls(D, H, 11, batch_first=True, **BLOCKS[name]))
 
 
 def stack(kind, name="plain"):
@@ -79,7 +79,7 @@ def stack(kind, name="plain"):
         module = nn.TransformerEncoder(layer, 2, norm, enable_nested_tensor=False)
     else:
         module = nn.TransformerDecoder(nn.TransformerDecoderLayer(D, H, 11, **options), 2, norm)
-    return randomised(module)
+    return randomized(module)
 
 
 def goes_back(module, layer, fresh):

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 import tfattn
-from tests.convert.parity import close, randomised
+from tests.convert.parity import close, randomized
 from tfattn import MultiHeadAttention, TransformerEncoderBlock
 from tfattn.convert import weights
 
 
 def built(layer, width):
     layer.build((None, None, width))
-    return randomised(layer)
+    return randomized(layer)
 
 
 def test_weights_are_named_by_their_paths_below_the_layer():
@@ -45,7 +45,7 @@ def test_one_error_lists_every_weight_that_does_not_fit():
 def test_rows_of_pytorch_are_outputs_with_heads_side_by_side():
     layer = MultiHeadAttention(num_heads=2, key_dim=3, value_dim=5, output_shape=11)
     layer.build((None, None, 7), (None, None, 13))
-    randomised(layer)
+    randomized(layer)
     modules = {name: name for name in ("query", "key", "value", "attention_output")}
     rows, own = weights.to_rows(layer, modules), weights.arrays(layer)
     assert rows["query.weight"].shape == (6, 7)
@@ -69,7 +69,7 @@ def adapted(layer):
     for part in layer._flatten_layers():
         if hasattr(part, "enable_lora"):
             part.enable_lora(2)
-    return randomised(layer)
+    return randomized(layer)
 
 
 def test_lora_is_part_of_the_matrix():
@@ -95,7 +95,7 @@ def test_an_attention_with_lora_computes_the_same_in_keras_and_back():
     close(theirs(query, value), layer(query, value))
     for name in ("query", "attention_output"):
         next(part for part in theirs._flatten_layers() if part.name == name).enable_lora(2)
-    randomised(theirs)
+    randomized(theirs)
     close(tfattn.convert.from_keras(theirs)(query, value), theirs(query, value))
 
 
@@ -109,7 +109,7 @@ def test_a_block_with_lora_is_carried_to_pytorch_and_back():
 @pytest.mark.parametrize(
     ("convert", "mode"), [(tfattn.convert.to_torch, "int8"), (tfattn.convert.to_keras, "int4")]
 )
-def test_quantised_weights_are_refused_by_name(convert, mode):
+def test_quantized_weights_are_refused_by_name(convert, mode):
     layer = MultiHeadAttention(num_heads=2, key_dim=2)
     layer.build((None, None, 4), (None, None, 4))
     layer.value_dense.quantize(mode)

@@ -259,7 +259,7 @@ def test_dropout_of_local_attention_is_the_same_both_ways_and_in_second_derivati
 def test_no_two_blocks_of_local_attention_share_a_dropout_pattern(short_runs):
     tokens, side = 144, 16
     x, identity = tf.zeros((2, 1, tokens, 2)), tf.eye(tokens, batch_shape=[2, 1])
-    # a block sees all of its own keys and its neighbours', and some of the two beyond
+    # a block sees all of its own keys and its neighbors', and some of the two beyond
     mask = masks.window(32)
     with blocks_of((side, side)):
         weights = attend(x, identity, key=x, mask=mask, dropout=0.5, seed=3, path="streamed")

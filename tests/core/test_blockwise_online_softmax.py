@@ -147,7 +147,7 @@ def test_scores_of_any_size_give_the_dense_result_and_gradients(rule):
 
 
 @pytest.mark.slow
-def test_a_query_of_large_scores_changes_no_bit_of_its_neighbours():
+def test_a_query_of_large_scores_changes_no_bit_of_its_neighbors():
     _, (query, key, value) = problem(43, "dot", heads=(2, 2))
     others = np.arange(T) != 6
     plain, beside = (

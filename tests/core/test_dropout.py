@@ -25,7 +25,7 @@ def test_the_rate_is_met_and_the_expected_sum_stays(rate):
 def test_features_are_dropped_independently():
     rate = 0.3
     dropped = np.asarray(Dropout(rate, seed=5)(ONES, training=True)).reshape(-1) == 0
-    # Neighbours come out of one random word.
+    # Neighbors come out of one random word.
     for distance in (1, 2, 3, 4, 97):
         both = np.mean(dropped[:-distance] & dropped[distance:])
         assert abs(both - dropped.mean() ** 2) < 5 * np.sqrt(0.09 * 0.91 / dropped.size)

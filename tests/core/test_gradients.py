@@ -45,7 +45,7 @@ def biased():
     return call, TOKENS
 
 
-def normalised():
+def normalized():
     return tfattn.TransformerEncoderBlock(3, 7), TOKENS
 
 
@@ -79,7 +79,7 @@ CALLS = {
     "a choice of paths": lambda: attended(None),
     "streamed": lambda: attended("streamed"),
     "a bias that is broadcast": biased,
-    "a norm": normalised,
+    "a norm": normalized,
     "a loss": lost,
     "a loss without logits": lost_without_logits,
     "a divergence without logits": diverged,

@@ -281,7 +281,7 @@ def test_dropout_follows_its_seed():
     )
     np.testing.assert_array_equal(five, again)
     assert np.any(five != six) and np.any(once != twice)
-    # Nor does a seed give the noise of its neighbour, a block further on.
+    # Nor does a seed give the noise of its neighbor, a block further on.
     assert np.any(five[..., 100:] != six[..., :100])
 
 

@@ -48,7 +48,7 @@ def texts(epoch):
 
 
 def cut(word, joins, rate, generator):
-    """Algorithm 1 of the paper, for one word; `joins` in the order in which they were learnt."""
+    """Algorithm 1 of the paper, for one word; `joins` in the order in which they were learned."""
     parts = list(word)
     while True:
         places = [i for i in range(len(parts) - 1) if parts[i] + parts[i + 1] in joins]

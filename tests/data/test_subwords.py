@@ -63,7 +63,7 @@ def test_white_space_alone_bounds_a_part(word):
 
 @settings(deadline=None, max_examples=15)
 @given(st.lists(SENTENCE, min_size=1, max_size=5).filter(any))
-def test_decode_inverts_encode_on_what_was_learnt(sentences):
+def test_decode_inverts_encode_on_what_was_learned(sentences):
     vocabulary = SubwordVocabulary.from_sentences([*sentences, "< > p a d u n k b o s e"], size=60)
     for sentence in sentences:
         ids = vocabulary.encode(sentence)

@@ -124,14 +124,14 @@ def kernel_regression_tool(numbers, end):
     assert min(against) < 0.3 * against[0] and min(against) < 0.1 * against[-1]
     assert numbers["covered"] > 0.8
     # the band is wide where few points count
-    assert np.corrcoef(end.band.high - end.band.low, end.neighbours)[0, 1] < 0
-    assert end.neighbours.min() > 1 and end.neighbours.max() < 50
+    assert np.corrcoef(end.band.high - end.band.low, end.neighbors)[0, 1] < 0
+    assert end.neighbors.min() > 1 and end.neighbors.max() < 50
     first, second = numbers["bandwidths_of_two_inputs"]
     assert 1.3 * first < second, f"{first} and {second}, the slower input's"
     assert numbers["rmse_surface"] < 0.15  # of noise of 0.3
     near(end.smooth[30, 12], end.plane.predict([[-0.6, 0]])[0])
-    assert list(numbers["r2"]) == ["local linear", "a plane", "20 neighbours"]
-    assert numbers["r2"]["local linear"] > numbers["r2"]["20 neighbours"]
+    assert list(numbers["r2"]) == ["local linear", "a plane", "20 neighbors"]
+    assert numbers["r2"]["local linear"] > numbers["r2"]["20 neighbors"]
     assert abs(numbers["r2"]["local linear"] - numbers["r2"]["a plane"]) < 0.03
     # The limit is −2/5. Twenty draws have a relative standard error of 0.1 or so, and the slope
     # through seven of them one of 0.03.
@@ -264,7 +264,7 @@ def positions(numbers, end):
 
 @writes("alike.png", "gradients.png", "moved.png", "norms.png")
 def residuals_and_norms(numbers, end):
-    # only batch normalisation moves a sentence with its batch
+    # only batch normalization moves a sentence with its batch
     near(numbers["moved"]["layer norm"], [0.0, 0.0], atol=1e-6)
     assert min(numbers["moved"]["batch norm"]) > 0.1
     by_padding, by_words = numbers["moved"]["batch norm, masked"]
@@ -330,10 +330,10 @@ def masked_attention(numbers, end):
 
 
 def translates(numbers, end):
-    """A model has learnt to translate, and where to look."""
+    """A model has learned to translate, and where to look."""
     assert numbers["bleu"] >= 90
     words = [end.english, end.french]
-    # who has learnt looks at the words that change places
+    # who has learned looks at the words that change places
     swaps = swaps_found(end.model, end.held_out[:200], words)
     assert swaps >= 0.9, f"of the words that change places, it looks at {swaps}"
     # the viewer holds the sentence that the figures show, and every layer's weights
@@ -370,7 +370,7 @@ def hard_attention(numbers, end):
     near(numbers["chance"], blind, atol=4 * (blind * (1 - blind) / len(digits)) ** 0.5)
     assert list(numbers["accuracy"]) == ["soft", "score function", "straight-through"]
     # the best that can be had: the card whose look is the nearest to the one that was asked for
-    distances = np.linalg.norm(query[:, 0, None] - end.names, axis=2)  # (B, colours)
+    distances = np.linalg.norm(query[:, 0, None] - end.names, axis=2)  # (B, colors)
     look = end.looks[distances.argmin(axis=1)][:, None]
     nearest = np.linalg.norm(keys - look, axis=2).argmin(axis=1)
     best = (values[np.arange(len(digits)), nearest].argmax(axis=1) == digits).mean()

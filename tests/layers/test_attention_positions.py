@@ -82,7 +82,7 @@ def relative(queries, keys, table):
 
 KINDS = {
     "rotary": Kind(rotary(), turning()),
-    "rotary of neighbours": Kind(
+    "rotary of neighbors": Kind(
         rotary(base=37.0, interleaved=True),
         turning(lambda _: reference.frequencies(P, 37.0), interleaved=True),
     ),
@@ -154,7 +154,7 @@ def expected(kind, layer, query, value, mask, table=None, added=0.0):
 
 # Kinds that differ from another one in nothing but the numbers of their score.
 VARIANTS = {
-    "rotary of neighbours",
+    "rotary of neighbors",
     "rotary of some features",
     "rotary, yarn",
     "relative, one side",

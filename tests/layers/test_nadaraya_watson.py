@@ -84,7 +84,7 @@ def test_a_far_query_still_has_weights_that_sum_to_1():
 
 
 @pytest.mark.parametrize("kernel", ["boxcar", "epanechnikov", "triangular"])
-def test_a_compact_kernel_without_a_neighbour_gives_exactly_0(kernel):
+def test_a_compact_kernel_without_a_neighbor_gives_exactly_0(kernel):
     key, value = draw(1, S, 1), 1 + draw(1, S, V)
     query = np.array([[[0.0], [5.0], [-1e9]]], "float32")
     layer = tfattn.NadarayaWatson(kernel, 1.5, trainable_bandwidth=True)
@@ -119,7 +119,7 @@ def test_the_bandwidths_gradient_is_the_slope_of_the_error(kernel):
 
 
 @pytest.mark.slow
-def test_training_moves_the_bandwidth_towards_the_right_one():
+def test_training_moves_the_bandwidth_toward_the_right_one():
     x = np.linspace(0, 5, 53, dtype="float32").reshape(1, 53, 1)
     inputs = keras.Input((53, 1))
     layer = tfattn.NadarayaWatson(bandwidth=3.0, trainable_bandwidth=True, leave_one_out=True)

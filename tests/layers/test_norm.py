@@ -1,4 +1,4 @@
-"""Layer normalisation with its gradient written out, against its formula and Keras's layer."""
+"""Layer normalization with its gradient written out, against its formula and Keras's layer."""
 
 import keras
 import numpy as np
@@ -82,8 +82,10 @@ def test_second_derivatives_are_right():
     gamma, beta = (weight.value for weight in layer.weights)
 
     def plainly(x):
-        centred = x - ops.mean(x, -1, keepdims=True)
-        return gamma * centred / ops.sqrt(ops.mean(centred**2, -1, keepdims=True) + EPSILON) + beta
+        centered = x - ops.mean(x, -1, keepdims=True)
+        return (
+            gamma * centered / ops.sqrt(ops.mean(centered**2, -1, keepdims=True) + EPSILON) + beta
+        )
 
     def second(norm):
         with tf.GradientTape() as outer:

@@ -1,4 +1,4 @@
-"""Keras's quantisation: of models, of their files, and of their copies."""
+"""Keras's quantization: of models, of their files, and of their copies."""
 
 import gc
 
@@ -45,7 +45,7 @@ def test_words_are_scored_by_the_vectors_that_they_are_looked_up_as(kind, mode):
 
 
 def layers():
-    """A model of all layers with parts. In the last block one part is quantised though it is no
+    """A model of all layers with parts. In the last block one part is quantized though it is no
     layer of this package.
     """
     keras.utils.set_random_seed(1)
@@ -76,7 +76,7 @@ CASES += [(name, "int8") for name in FILES if name != "layers"]
 READ = """
 import gc, pathlib, keras, numpy as np, tfattn
 from tests.helpers.tensors import numpy
-gc.freeze()  # Keras collects for each layer that it quantises
+gc.freeze()  # Keras collects for each layer that it quantizes
 outputs = {}
 for path in pathlib.Path().glob("*.keras"):
     inputs = list(np.load(path.with_suffix(".npz")).values())
@@ -98,10 +98,10 @@ def arrays(outputs):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The quantised models, what they gave before they were saved, the folder of their files, and
+    """The quantized models, what they gave before they were saved, the folder of their files, and
     what these give in a new process.
     """
-    folder, models, expected = tmp_path_factory.mktemp("quantised"), {}, {}
+    folder, models, expected = tmp_path_factory.mktemp("quantized"), {}, {}
     for case in CASES:
         make, inputs = FILES[case[0]]
         model, path = make(), str(folder / " ".join(case))
@@ -124,12 +124,12 @@ def files(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
-def test_a_quantised_model_comes_back_from_its_files(case, files):
+def test_a_quantized_model_comes_back_from_its_files(case, files):
     _, expected, folder, found = files
     for i, wanted in enumerate(expected[case]):
         np.testing.assert_array_equal(found[f"{' '.join(case)} {i}"], wanted)
     make, inputs = FILES[case[0]]
-    model = make()  # which its weights quantise
+    model = make()  # which its weights quantize
     model(inputs)
     for _ in range(2):
         model.load_weights(folder / f"{' '.join(case)}.weights.h5")
@@ -139,7 +139,7 @@ def test_a_quantised_model_comes_back_from_its_files(case, files):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=" ".join)
-def test_a_quantised_model_is_copied_with_its_weights(case, files):
+def test_a_quantized_model_is_copied_with_its_weights(case, files):
     models, expected, *_ = files
     model, inputs = models[case], FILES[case[0]][1]
     if case[0] == "layers":
@@ -155,13 +155,13 @@ def test_a_quantised_model_is_copied_with_its_weights(case, files):
 
 @pytest.mark.tensorflow
 @pytest.mark.slow
-def test_a_quantised_model_is_exported(files):
+def test_a_quantized_model_is_exported(files):
     _, expected, _, found = files
     [wanted] = expected["Transformer", "int8"]
     np.testing.assert_allclose(found["served"], wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_one_quantised_map_alone_is_copied():
+def test_one_quantized_map_alone_is_copied():
     layer = tfattn.MultiHeadAttention(2, 3)
     expected = layer(TOKENS, TOKENS)
     layer.value_dense.quantize("int8")
@@ -176,7 +176,7 @@ def test_one_quantised_map_alone_is_copied():
 
 
 @pytest.mark.slow
-def test_what_is_not_quantised_says_nothing_of_its_parts(tmp_path):
+def test_what_is_not_quantized_says_nothing_of_its_parts(tmp_path):
     h5py = pytest.importorskip("h5py")
     layer = tfattn.MultiHeadAttention(2, 3)
     tokens = keras.Input((None, 6))

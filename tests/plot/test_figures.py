@@ -39,7 +39,7 @@ def texts(labels):
 
 
 def words_shown(axis):
-    """The words beside an axis, or none where a neighbour shows them."""
+    """The words beside an axis, or none where a neighbor shows them."""
     return [tick.label1.get_text() for tick in axis.get_major_ticks() if tick.label1.get_visible()]
 
 
@@ -76,7 +76,7 @@ def test_each_matrix_is_a_heatmap_in_reading_order_and_there_is_one_bar(shape, c
     assert (places.nrows, places.ncols) == grid
 
 
-def test_heatmaps_share_a_colour_scale_from_0_to_the_largest_weight():
+def test_heatmaps_share_a_color_scale_from_0_to_the_largest_weight():
     matrices = np.stack([weights(3, 5) / 10, weights(3, 5)])
     assert {image.get_clim() for image in images(plot.heatmaps(matrices))} == {
         (0.0, matrices.max())
@@ -92,12 +92,12 @@ def test_negative_numbers_begin_the_scale_and_without_any_weight_it_ends_at_1():
         assert images(plot.heatmaps(matrix))[0].get_clim() == scale
 
 
-def test_a_centre_lies_in_the_middle_of_the_colours():
-    image = images(plot.heatmaps([[-0.5, 2.0]], centre=0.0))[0]
+def test_a_center_lies_in_the_middle_of_the_colors():
+    image = images(plot.heatmaps([[-0.5, 2.0]], center=0.0))[0]
     assert image.get_clim() == (-2.0, 2.0) and image.cmap.name == "RdBu_r"
-    image = images(plot.heatmaps([[3.0, np.nan]], centre=1.0, colour_map="coolwarm"))[0]
+    image = images(plot.heatmaps([[3.0, np.nan]], center=1.0, color_map="coolwarm"))[0]
     assert image.get_clim() == (-1.0, 3.0) and image.cmap.name == "coolwarm"
-    assert images(plot.heatmaps([[0.0]], centre=0.0))[0].get_clim() == (-1.0, 1.0)
+    assert images(plot.heatmaps([[0.0]], center=0.0))[0].get_clim() == (-1.0, 1.0)
 
 
 def test_words_and_names_stand_on_the_axes_and_a_word_with_dollars_is_no_formula(tmp_path):
@@ -289,7 +289,7 @@ TRACE = types.SimpleNamespace(
 
 
 def boxes_of(axes):
-    """From what is written in a box to its colour."""
+    """From what is written in a box to its color."""
     boxes = [patch for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
     written = [text for text in axes.texts if text.get_zorder() == 4]
     pairs = zip(written[::2], written[1::2], strict=True)
@@ -301,13 +301,13 @@ def boxes_of(axes):
 
 def test_a_tree_has_a_box_for_each_token_and_the_best_way_in_orange():
     axes = plot.beam_tree(TRACE, LETTERS, left_out=1).axes[0]
-    minus, orange, blue, grey = "\N{MINUS SIGN}", "#d55e00", "#0072b2", "#9e9e9e"
+    minus, orange, blue, gray = "\N{MINUS SIGN}", "#d55e00", "#0072b2", "#9e9e9e"
     assert boxes_of(axes) == [
         ("a", f"{minus}0.50", orange),
         ("b", f"{minus}0.60", blue),
-        ("c", f"{minus}2.00", grey),
+        ("c", f"{minus}2.00", gray),
         ("b", f"{minus}0.70", blue),
-        ("c", f"{minus}0.80", grey),
+        ("c", f"{minus}0.80", gray),
         ("</s>", f"{minus}0.90", orange),
         # The best result had ended before, and is a line alone.
         ("</s>", f"{minus}1.00", blue),

@@ -12,9 +12,9 @@ from tfattn import masks, plot
 from tfattn.plot import canvas
 
 
-def lightness(colour):
-    """How light the eye finds a colour, 0 to 1: what is left of it in grey."""
-    return np.dot(to_rgb(colour), (0.299, 0.587, 0.114))
+def lightness(color):
+    """How light the eye finds a color, 0 to 1: what is left of it in gray."""
+    return np.dot(to_rgb(color), (0.299, 0.587, 0.114))
 
 
 # Heatmaps at numbers.
@@ -83,7 +83,7 @@ def test_a_curve_beneath_another_is_wider():
     assert below > apart == above
 
 
-def test_curves_differ_in_colour_dash_and_marker():
+def test_curves_differ_in_color_dash_and_marker():
     names = {f"curve {number}": X + number for number in range(6)}
     axes = plot.curves(X, names, "x", "y", "title").axes[0]
     lines = axes.get_lines()
@@ -187,7 +187,7 @@ def test_an_array_tells_its_own_size_or_broadcasts_to_the_size_that_is_asked_for
     np.testing.assert_array_equal(shown(plot.mask_pictures([row], 2, 3)), [[row[0], row[0]]])
 
 
-def test_what_may_attend_is_darker_in_grey_too():
+def test_what_may_attend_is_darker_in_gray_too():
     figure = plot.mask_pictures(np.eye(2, dtype=bool), titles=["own"])
     (image,) = images(figure)
     light, dark = (lightness(image.cmap(image.norm(value))[:3]) for value in (0, 1))
@@ -232,7 +232,7 @@ def test_positions_are_curves_above_and_all_of_the_table_below():
 def lines(figure):
     """(ends, widths, lightness) of the lines of a flow, the lowest first."""
     (drawn,) = figure.axes[0].collections
-    greys = [lightness(colour[:3]) for colour in drawn.get_colors()]
+    greys = [lightness(color[:3]) for color in drawn.get_colors()]
     return np.array(drawn.get_segments()), drawn.get_linewidths(), greys
 
 
@@ -318,7 +318,7 @@ def test_of_long_sentences_some_words_are_written():
     assert written == [labels[int(place)] for place in axes.get_yticks()]
 
 
-# Sixty tokens, and what is left of colours.
+# Sixty tokens, and what is left of colors.
 
 
 @pytest.mark.slow

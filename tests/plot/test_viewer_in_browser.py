@@ -16,7 +16,7 @@ from tfattn import plot
 
 pytestmark = pytest.mark.slow
 
-COLOUR = "element => getComputedStyle(element).backgroundColor"
+COLOR = "element => getComputedStyle(element).backgroundColor"
 
 
 def missing(what, how):
@@ -108,14 +108,14 @@ def test_what_is_pointed_at_shows_where_it_looks_or_from_where(opened):
     page = opened()
     assert page.locator("#question").inner_text() == "Choose a word"
     assert set(numbers(page, "keys")) == {""}
-    before = page.locator("#keys .word").nth(2).evaluate(COLOUR)
+    before = page.locator("#keys .word").nth(2).evaluate(COLOR)
     uniform = lines(page)
     word(page, "queries", "chat").hover()
     assert page.locator("#question").inner_text() == "“chat” looks at"
     assert numbers(page, "keys") == ["", "", "75%", "8.3%", "8.3%", "8.3%", ""]
     assert page.locator("#ranks .name").all_text_contents() == ["cat", "does", "not", "sleep"]
     assert page.locator("#ranks .share").all_text_contents() == ["75%", "8.3%", "8.3%", "8.3%"]
-    assert page.locator("#keys .word").nth(2).evaluate(COLOUR) != before
+    assert page.locator("#keys .word").nth(2).evaluate(COLOR) != before
     assert lines(page) == 4 < uniform
     widths = page.locator("#lines path").evaluate_all(
         "paths => paths.map((path) => +path.getAttribute('stroke-width'))"
@@ -166,7 +166,7 @@ def test_all_heads_and_views_are_there_to_choose_from_with_roles_and_names(opene
     assert button.get_attribute("aria-pressed") == "true"
     assert page.locator("#choose-layer input:checked + span").inner_text() == "0"
     assert page.locator("#choose-head input:checked + span").inner_text() == "1"
-    # A picture of another head has other colours.
+    # A picture of another head has other colors.
     pixels = page.locator(".head canvas").evaluate_all(
         "all => all.map((canvas) => canvas.toDataURL())"
     )
@@ -237,11 +237,11 @@ def test_a_narrow_window_scrolls_down_and_not_aside(opened, width):
     assert answer["y"] < 720  # in sight, far as the end of the sentences is
 
 
-def test_dark_mode_has_colours_of_its_own(opened):
+def test_dark_mode_has_colors_of_its_own(opened):
     ground, picture = {}, {}
     for scheme in ("light", "dark"):
         page = opened(color_scheme=scheme)
-        ground[scheme] = page.locator("body").evaluate(COLOUR)
+        ground[scheme] = page.locator("body").evaluate(COLOR)
         picture[scheme] = page.locator(".head canvas").first.evaluate("it => it.toDataURL()")
     assert ground["light"] != ground["dark"]
     assert picture["light"] != picture["dark"]

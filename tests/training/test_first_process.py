@@ -50,7 +50,7 @@ def test_a_model_of_other_weights_than_its_config_makes_is_refused():
     once._make_copy()
     layers = (x for x in model._flatten_layers() if isinstance(x, keras.layers.EinsumDense))
     next(layers).enable_lora(2)
-    expected = "have the weights of its config, which knows of no LoRA and no quantisation"
+    expected = "have the weights of its config, which knows of no LoRA and no quantization"
     with pytest.raises(ValueError, match=f"^FirstProcess: `model` must {expected}. Received"):
         once._make_copy()
 

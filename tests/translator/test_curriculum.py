@@ -1,4 +1,4 @@
-"""Phases, what is learnt from in them, and the rate."""
+"""Phases, what is learned from in them, and the rate."""
 
 import types
 

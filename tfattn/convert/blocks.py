@@ -85,7 +85,7 @@ def plain(who: str, block: TransformerBlock) -> Plain:
         who,
         {
             "feed_forward": (type(network) is not PositionwiseFeedForward, only_plain),
-            "norm": (not layer_norm, "only layer normalisation with both weights is there"),
+            "norm": (not layer_norm, "only layer normalization with both weights is there"),
             "value_dim": (attention.value_dim != attention.key_dim, "a head has one size there"),
             "use_bias": (not attention.use_bias, "all linear maps have biases there"),
         },

@@ -52,7 +52,7 @@ def to_ctranslate2(
     CTranslate2 is an engine in C++ for CPUs and NVIDIA's GPUs. In float32 it writes what the model
     writes: the same tokens by greedy search. Dropout is left out. LoRA is added to its matrices.
 
-    What goes: post-norm and pre-norm blocks; layer normalisation, or RMS norms; feed-forward layers
+    What goes: post-norm and pre-norm blocks; layer normalization, or RMS norms; feed-forward layers
     with ReLU, GELU, SiLU or tanh, gated or not; one embedding or several; sinusoids, learned
     positions, or rotary ones; a scale of the scores; linear maps of heads without biases; one key
     head for all query heads.
@@ -192,7 +192,7 @@ def _check_block(who: str, block: TransformerBlock, width: int) -> None:
         weights.check_type(who, "norm", norm, norms)
         rms = isinstance(norm, keras.layers.RMSNormalization)
         partial = not rms and (norm.gamma is None or norm.beta is None)
-        weights.refuse(who, {"norm": (partial, "layer normalisation has both weights there")})
+        weights.refuse(who, {"norm": (partial, "layer normalization has both weights there")})
 
 
 def _check_attention(who: str, attention: MultiHeadAttention, width: int) -> None:
@@ -356,5 +356,5 @@ def _arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
 
 
 def _in_float32(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """As the engine takes them before it quantises: it would keep float16, and lacks bfloat16."""
+    """As the engine takes them before it quantizes: it would keep float16, and lacks bfloat16."""
     return {name: array.astype("float32") for name, array in found.items()}

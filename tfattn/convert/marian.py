@@ -130,7 +130,7 @@ def to_marian(model: Transformer) -> dict[str, np.ndarray]:
     weights.check_built(who, model, "model")
     for block in (*model.encoder.blocks, *model.decoder.blocks):
         sizes = blocks.plain(who, block)
-        only = "only layer normalisation after each sublayer, with an epsilon of 1e-5, is there"
+        only = "only layer normalization after each sublayer, with an epsilon of 1e-5, is there"
         wide = sizes.key_dim * sizes.num_heads != sizes.width
         instead = "a head is as wide as the model over the number of heads there"
         weights.refuse(

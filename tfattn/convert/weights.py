@@ -122,7 +122,7 @@ def check_type(who: str, argument: str, value: Any, types: Collection[type]) -> 
 
 
 def check_built(who: str, layer: keras.layers.Layer, argument: str = "layer") -> None:
-    """Raises for a layer without weights yet, and for one with weights that are quantised."""
+    """Raises for a layer without weights yet, and for one with weights that are quantized."""
     if not layer.built:
         _checks.fail(who, argument, "be built: call it once, so that it has weights", layer)
     for part in layer._flatten_layers():

@@ -78,7 +78,7 @@ def gaussian(squared: Tensor) -> Tensor:
 
 @_named
 def boxcar(squared: Tensor) -> Tensor:
-    """Boxcar: K = 1 for u ≤ 1, else 0. It gives the plain mean of the neighbours."""
+    """Boxcar: K = 1 for u ≤ 1, else 0. It gives the plain mean of the neighbors."""
     return ops.where(squared > 1.0, -float("inf"), 0.0 * squared)
 
 

@@ -66,7 +66,7 @@ def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tup
     wide = keras.backend.result_type(*(x.dtype for x in sums), "float32")
     parts = ops.stack([ops.cast(x, wide) for x in sums], axis=-1)  # (..., T, parts)
     some = softmax.not_hidden(parts)
-    weights = softmax.normalise(parts, some)
+    weights = softmax.normalize(parts, some)
     merged = sum(
         weights[..., i : i + 1] * ops.cast(x, keras.backend.result_type(x.dtype, wide))
         for i, x in enumerate(outputs)

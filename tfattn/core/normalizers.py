@@ -93,7 +93,7 @@ def top_k(k: int) -> Callable[..., Tensor]:
         # of `not a < b`.
         kept = ops.where(scores < least, False, visible)
         scores, _ = softmax.shifted(scores, kept)
-        return ops.cast(softmax.normalise(scores, kept), dtype)
+        return ops.cast(softmax.normalize(scores, kept), dtype)
 
     return normalize
 

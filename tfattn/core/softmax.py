@@ -52,7 +52,7 @@ def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Ten
     dtype = scores.dtype
     scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
     visible = not_hidden(scores, visible)
-    return ops.cast(normalise(shifted(scores, visible)[0], visible), dtype)
+    return ops.cast(normalize(shifted(scores, visible)[0], visible), dtype)
 
 
 def rule_of(
@@ -78,7 +78,7 @@ def rule_of(
     return None if symbolic.only_shapes_are_asked_for() else masks.every(mask, lengths)
 
 
-def normalise(scores: Tensor, visible: Tensor | None = None) -> Tensor:
+def normalize(scores: Tensor, visible: Tensor | None = None) -> Tensor:
     """Softmax over keys under a bool tensor that broadcasts to the scores.
 
     Without `visible` no score may be −inf, and with it the greatest of a row not near −3e38.
@@ -97,8 +97,8 @@ def normalise(scores: Tensor, visible: Tensor | None = None) -> Tensor:
 def log_sum_exp(scores: Tensor, visible: Tensor | None = None) -> Tensor:
     """Natural log of the sum over keys of exp(scores), `(..., T)`: −inf for a row that sees none.
 
-    As in `normalise`, no score may be −inf without `visible`. The gradient is the weights of
-    `normalise`.
+    As in `normalize`, no score may be −inf without `visible`. The gradient is the weights of
+    `normalize`.
     """
     if visible is None:
         return ops.logsumexp(scores, axis=-1)

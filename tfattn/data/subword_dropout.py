@@ -11,7 +11,7 @@ from tfattn.data.tokenizers import SPACE
 
 __all__ = ["SubwordDropout"]
 
-# Words, and text that normalisers change.
+# Words, and text that normalizers change.
 _PROBES = ["", "a b a b", "in the house", "ﬁne ｌｏｗ Ａ²", "e\u0301 …"]
 
 _NO_MERGE = np.iinfo(np.int32).max  # the rank of two parts that do not merge
@@ -35,7 +35,7 @@ class SubwordDropout:
 
     Raises:
         ValueError: `vocabulary` is not a `SubwordVocabulary`, or its model differs from those of
-            `from_sentences`: it is not a BPE model, or it normalises text; `rate` is not in [0, 1).
+            `from_sentences`: it is not a BPE model, or it normalizes text; `rate` is not in [0, 1).
 
     Example:
         >>> sentences = ["low lower lowest", "new newer newest"]
@@ -143,7 +143,7 @@ class SubwordDropout:
             pairs = parts[:, :-1].astype(np.int64) * len(self) + parts[:, 1:]
             pairs[parts[:, 1:] < 0] = -1
             places = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
-            # Ids are ranks: merges that were learnt first come first.
+            # Ids are ranks: merges that were learned first come first.
             ranks = np.where(self._pairs[places] == pairs, self._merged[places], _NO_MERGE)
             ranks[generator.random(ranks.shape, dtype=np.float32) < rate] = _NO_MERGE
             # One more column, for a word of one part has no pair.

@@ -37,7 +37,7 @@ class SubwordVocabulary:
     it, they can share their embeddings.
 
     Args:
-        model: Bytes, a serialised sentencepiece model whose padding, unknown, begin and end are ids
+        model: Bytes, a serialized sentencepiece model whose padding, unknown, begin and end are ids
             0 to 3. See also `from_sentences` and `load`.
 
     Attributes:
@@ -82,9 +82,9 @@ class SubwordVocabulary:
 
     @classmethod
     def from_sentences(cls, sentences: Iterable[str], size: int) -> "SubwordVocabulary":
-        """Learns a vocabulary from sentences, by merging the most frequent pairs of neighbours.
+        """Learns a vocabulary from sentences, by merging the most frequent pairs of neighbors.
 
-        Nothing is normalised but white space, and a subword ends only at white space, so that
+        Nothing is normalized but white space, and a subword ends only at white space, so that
         "&apos;s" or "t-shirt" may become one subword. Every character gets an id, but nothing is
         learned from special words such as "<eos>" in the text. The same sentences give the same
         ids.
@@ -285,7 +285,7 @@ def plain_text(sentence: str) -> str:
 
 
 def _train(lines: list[str], size: int, characters: str) -> bytes:
-    """A sentencepiece model of byte pairs, learnt from `lines`, which has those characters."""
+    """A sentencepiece model of byte pairs, learned from `lines`, which has those characters."""
     sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
     model = io.BytesIO()
     pad_piece, unk_piece, bos_piece, eos_piece = Vocabulary([]).words

@@ -67,7 +67,7 @@ class Characters:
 class Moses:
     """Raw text into the form of Moses and back, by sacremoses.
 
-    Punctuation is normalised and split off, and "&", "'" and their like are escaped, as in Moses's
+    Punctuation is normalized and split off, and "&", "'" and their like are escaped, as in Moses's
     `normalize-punctuation.perl` and `tokenizer.perl`. Public corpora of translations often have
     this form. `join` puts a sentence together again.
 

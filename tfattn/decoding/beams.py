@@ -55,7 +55,7 @@ class BeamSearch(Search):
 
     Args:
         num_beams: positive int K, hypotheses that are kept for each sentence.
-        length_penalty: number of at least 0. 0 ranks by the sum, which favours short sentences; 1
+        length_penalty: number of at least 0. 0 ranks by the sum, which favors short sentences; 1
             ranks by the mean.
         num_results: positive int N, at most `num_beams`: hypotheses to return for each sentence.
         diverse: `DiverseBeams`, for groups of beams that differ.

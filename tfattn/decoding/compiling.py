@@ -32,7 +32,7 @@ def compiled(search: Callable, step: Step, settings: Hashable) -> Callable:
     if id(owner) not in _compiled:
         weakref.finalize(owner, _compiled.pop, id(owner), None)
     of_owner = _compiled.setdefault(id(owner), {})
-    # LoRA and quantisation give the owner other weights, of which a function compiled before would
+    # LoRA and quantization give the owner other weights, of which a function compiled before would
     # know nothing.
     num_variables = len(getattr(owner, "variables", ()))
     key = search, getattr(step, "__name__", None), settings, num_variables

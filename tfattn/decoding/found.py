@@ -18,7 +18,7 @@ class Ruled(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The tokens so far, one row per hypothesis; the rows of one sentence are neighbours."""
+    """The tokens so far, one row per hypothesis; the rows of one sentence are neighbors."""
 
     tokens: Tensor  # int32 (R, 1 + L), the begin token in front
     ended: Tensor  # bool (R,), whether the row has its end token, or as many tokens as it may have

@@ -28,7 +28,7 @@ def logits(
         if embedding.quantization_mode is None:
             vectors = embedding.embeddings  # (V, width)
         else:
-            # A quantised matrix holds integers, which mean what a lookup makes of them.
+            # A quantized matrix holds integers, which mean what a lookup makes of them.
             vectors = embedding(ops.arange(embedding.input_dim))
         vectors, bias = ops.cast(vectors, x.dtype), None
         scores = products.matmul_shared(x, ops.transpose(vectors))

@@ -94,11 +94,11 @@ class _Stack(CheckedCall, keras.layers.Layer):
             )
             for i in range(self.num_layers)
         ]
-        # Under pre-norm nothing normalises the sum that leaves the last block.
+        # Under pre-norm nothing normalizes the sum that leaves the last block.
         self.final_norm = None
         if template.norm_first:
             self.final_norm = template.make_norm("final_norm", self.dtype_policy)
-            self.final_norm.supports_masking = True  # it normalises each token by itself
+            self.final_norm.supports_masking = True  # it normalizes each token by itself
 
     def _template(self, who, block, **given):
         """The block that all others are copies of. What is given beside one must be the same."""

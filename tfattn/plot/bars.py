@@ -24,7 +24,7 @@ def bars(
 ) -> canvas.Figure:
     """A bar chart: one bar per label, or a group of bars per label.
 
-    In a group, the bars of different names differ in colour and hatch.
+    In a group, the bars of different names differ in color and hatch.
 
     Args:
         labels: N strings below the bars.
@@ -66,7 +66,7 @@ def bars(
             np.arange(count) + (number - (len(named) - 1) / 2) * width,
             heights,
             width,
-            color=canvas.pick(canvas.COLOURS, number),
+            color=canvas.pick(canvas.COLORS, number),
             hatch=canvas.pick(canvas.HATCHES, number),
             edgecolor="white",
             linewidth=0.8,

@@ -16,7 +16,7 @@ CANDIDATES = ("candidate_tokens", "candidate_parents", "candidate_scores", "kept
 
 # Inches: between beams, between steps, above the beams, left of them, between what is left out.
 ROW, GAP, TOP, MARGIN, LINE = 0.46, 0.5, 0.42, 0.55, 0.21
-KEPT, DEAD, BEST, LEFT_OUT = canvas.COLOURS[0], "0.62", canvas.COLOURS[1], "0.6"
+KEPT, DEAD, BEST, LEFT_OUT = canvas.COLORS[0], "0.62", canvas.COLORS[1], "0.6"
 
 
 class Beam(NamedTuple):
@@ -41,8 +41,8 @@ def beam_tree(
     """What a beam search did at every step, as a tree from left to right.
 
     A column is a step, and its rows are the beams that were kept, each with its token and its
-    score. The way to the best result is orange. A beam from which none was kept is grey. Below the
-    beams, in light grey, are the best candidates that were left out. A dotted line is a hypothesis
+    score. The way to the best result is orange. A beam from which none was kept is gray. Below the
+    beams, in light gray, are the best candidates that were left out. A dotted line is a hypothesis
     that has ended and is still among the best.
 
     Args:
@@ -86,23 +86,23 @@ def beam_tree(
         _write(axes, (MARGIN - 0.06, below), "left out", LEFT_OUT, canvas.SMALL - 1, ha="right")
     before = {0: (MARGIN, TOP)}  # where lines begin, by beam
     for number, (beams, others) in enumerate(steps):
-        centre, half = places[number], widths[number] / 2
-        _write(axes, (centre, 0.08), f"step {number + 1}", "0.55", canvas.SMALL - 1)
+        center, half = places[number], widths[number] / 2
+        _write(axes, (center, 0.08), f"step {number + 1}", "0.55", canvas.SMALL - 1)
         after = {}
         for at, beam in enumerate(beams):
             y = TOP + at * ROW
-            colour = BEST if beam.best else DEAD if beam.died else KEPT
+            color = BEST if beam.best else DEAD if beam.died else KEPT
             style = "-" if beam.word else ":"
             strong = 1.8 if beam.best else 1.0
-            end = centre + half if not beam.word else centre - half
-            _line(axes, before[beam.parent], (end, y), colour, strong, style)
+            end = center + half if not beam.word else center - half
+            _line(axes, before[beam.parent], (end, y), color, strong, style)
             if beam.word:
-                _box(axes, (centre, y), 2 * half, beam, colour)
-            after[at] = (centre + half, y)
+                _box(axes, (center, y), 2 * half, beam, color)
+            after[at] = (center + half, y)
         for at, beam in enumerate(others):
             y = below + at * LINE
             score = canvas.written(beam.score, ".2f")
-            _write(axes, (centre, y), f"{beam.word} {score}", LEFT_OUT, canvas.SMALL - 1)
+            _write(axes, (center, y), f"{beam.word} {score}", LEFT_OUT, canvas.SMALL - 1)
         before = after
     return canvas.finished(axes)
 
@@ -209,13 +209,13 @@ def _width(beams: list[Beam]) -> float:
 
 
 def _write(
-    axes: canvas.Axes, place: tuple, words: str, colour: str, size: float, ha: str = "center"
+    axes: canvas.Axes, place: tuple, words: str, color: str, size: float, ha: str = "center"
 ) -> None:
-    options = {"ha": ha, "va": "center", "color": colour, "fontsize": size}
+    options = {"ha": ha, "va": "center", "color": color, "fontsize": size}
     axes.text(*place, words, parse_math=False, **options)
 
 
-def _box(axes: canvas.Axes, place: tuple, width: float, beam: Beam, colour: str) -> None:
+def _box(axes: canvas.Axes, place: tuple, width: float, beam: Beam, color: str) -> None:
     """A token, and the score of its beam."""
     patches = _optional.find("matplotlib.patches", "plot", WHO)
     x, y = place
@@ -225,7 +225,7 @@ def _box(axes: canvas.Axes, place: tuple, width: float, beam: Beam, colour: str)
         0.3,
         boxstyle="round,pad=0,rounding_size=0.05",
         facecolor="white",
-        edgecolor=colour,
+        edgecolor=color,
         linewidth=1.6 if beam.ended or beam.best else 0.9,
         zorder=3,
     )
@@ -240,7 +240,7 @@ def _box(axes: canvas.Axes, place: tuple, width: float, beam: Beam, colour: str)
 
 
 def _line(
-    axes: canvas.Axes, start: tuple, end: tuple, colour: str, width: float, style: str
+    axes: canvas.Axes, start: tuple, end: tuple, color: str, width: float, style: str
 ) -> None:
     """A curve from a beam to one that goes on from it."""
     paths = _optional.find("matplotlib.path", "plot", WHO)
@@ -249,5 +249,5 @@ def _line(
     bend = x + GAP / 2
     points = [(x, y), (bend, y), (bend, to_y), (x + GAP, to_y), (to_x, to_y)]
     codes = [paths.Path.MOVETO, *[paths.Path.CURVE4] * 3, paths.Path.LINETO]
-    options = {"edgecolor": colour, "linewidth": width, "linestyle": style, "facecolor": "none"}
+    options = {"edgecolor": color, "linewidth": width, "linestyle": style, "facecolor": "none"}
     axes.add_patch(patches.PathPatch(paths.Path(points, codes), zorder=2, **options))

@@ -1,4 +1,4 @@
-"""What every figure shares: how it is made, its sizes and colours, the arrays that it takes."""
+"""What every figure shares: how it is made, its sizes and colors, the arrays that it takes."""
 
 import math
 import unicodedata
@@ -19,9 +19,9 @@ Axis = Any
 SMALL, MEDIUM = 8, 10  # points: words along an axis; axis names and titles
 LETTER = 0.07  # inches that a letter takes along an axis
 
-# Told apart by most readers with a colour vision deficiency (Okabe and Ito, 2008). In grey some are
+# Told apart by most readers with a color vision deficiency (Okabe and Ito, 2008). In gray some are
 # alike, so that each comes with a dash, a marker and a hatch of its own.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 DASHES = ("-", (0, (6, 2)), "-.", (0, (2, 1)), (0, (6, 1, 1, 1, 1, 1)), (0, (10, 2)), (0, (4, 4)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "----", "++++")

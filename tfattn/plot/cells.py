@@ -1,4 +1,4 @@
-"""Grids of coloured cells, which several figures are made of."""
+"""Grids of colored cells, which several figures are made of."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,14 +15,14 @@ SEQUENTIAL, DIVERGING = "magma_r", "RdBu_r"
 FEW = 200  # cells along a side, which are pixels enough apart to have sharp edges
 
 
-def scale(numbers: np.ndarray, centre: float | None = None) -> tuple[float, float]:
-    """Both ends of a colour scale: from 0, or the least number if that is negative, to the largest;
-    or as far below `centre` as above.
+def scale(numbers: np.ndarray, center: float | None = None) -> tuple[float, float]:
+    """Both ends of a color scale: from 0, or the least number if that is negative, to the largest;
+    or as far below `center` as above.
     """
     finite = numbers[np.isfinite(numbers)]
-    if centre is not None:
-        reach = np.abs(finite - centre).max(initial=0.0) or 1.0
-        return centre - reach, centre + reach
+    if center is not None:
+        reach = np.abs(finite - center).max(initial=0.0) or 1.0
+        return center - reach, center + reach
     if not finite.size:
         return 0.0, 1.0
     lowest, highest = min(finite.min(), 0.0), finite.max()
@@ -34,19 +34,19 @@ def draw(
     axes: canvas.Axes,
     panel: np.ndarray,
     limits: tuple[float, float],
-    colour_map: str,
+    color_map: str,
     row_values: np.ndarray | None = None,
     column_values: np.ndarray | None = None,
 ) -> Cells:
-    """A matrix as cells; row 0 on top, or at the least of `row_values`. What is not finite is grey.
+    """A matrix as cells; row 0 on top, or at the least of `row_values`. What is not finite is gray.
 
-    Cells with values reach half way to their neighbours.
+    Cells with values reach half way to their neighbors.
     """
     known = _optional.find("matplotlib", "plot", who).colormaps
-    if colour_map not in known:
-        _checks.fail(who, "colour_map", "be the name of a matplotlib colour map", colour_map)
+    if color_map not in known:
+        _checks.fail(who, "color_map", "be the name of a matplotlib color map", color_map)
     lowest, highest = limits
-    options = {"cmap": known[colour_map].with_extremes(bad="0.8"), "vmin": lowest, "vmax": highest}
+    options = {"cmap": known[color_map].with_extremes(bad="0.8"), "vmin": lowest, "vmax": highest}
     panel = np.ma.masked_invalid(panel)
     if row_values is None and column_values is None:
         # Of more cells than pixels, "nearest" would leave some out, and show stripes that are none.
@@ -63,12 +63,12 @@ def draw(
     return mesh
 
 
-def edges(centres: np.ndarray) -> np.ndarray:
-    """The N + 1 edges of N cells, half way between their centres."""
-    if len(centres) == 1:
-        return centres[0] + np.array([-0.5, 0.5])
-    middles = (centres[1:] + centres[:-1]) / 2
-    return np.concatenate([[2 * centres[0] - middles[0]], middles, [2 * centres[-1] - middles[-1]]])
+def edges(centers: np.ndarray) -> np.ndarray:
+    """The N + 1 edges of N cells, half way between their centers."""
+    if len(centers) == 1:
+        return centers[0] + np.array([-0.5, 0.5])
+    middles = (centers[1:] + centers[:-1]) / 2
+    return np.concatenate([[2 * centers[0] - middles[0]], middles, [2 * centers[-1] - middles[-1]]])
 
 
 def increasing(
@@ -88,7 +88,7 @@ def increasing(
 def bar(
     figure: canvas.Figure, cells: Cells, axes: Sequence[canvas.Axes], label: str
 ) -> canvas.Axes:
-    """The colour scale beside some axes."""
+    """The color scale beside some axes."""
     sizes = {}
     if set(figure.axes) == set(axes) and hasattr(figure, "get_size_inches"):
         width, height = figure.get_size_inches()

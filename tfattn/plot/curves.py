@@ -26,7 +26,7 @@ def curves(
     marked: Mapping[str, float] | None = None,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """Curves with a legend. They differ in colour, dashes and markers, also when printed in grey.
+    """Curves with a legend. They differ in color, dashes and markers, also when printed in gray.
 
     Of two that lie on one another, the one beneath is wider.
 
@@ -69,7 +69,7 @@ def curves(
         axes.plot(
             places[name],
             curve,
-            color=canvas.pick(canvas.COLOURS, number),
+            color=canvas.pick(canvas.COLORS, number),
             linestyle=canvas.pick(canvas.DASHES, number),
             linewidth=4.5 if name in covered else 1.8,
             marker=canvas.pick(canvas.MARKERS, number),
@@ -135,8 +135,8 @@ def _mark(
         _checks.fail(WHO, "marked", f"name curves, of {list(named)}", words)
     order = np.argsort(places[name], kind="stable")
     height = np.interp(at, places[name][order], named[name][order])
-    colour = canvas.pick(canvas.COLOURS, list(named).index(name))
-    axes.plot([at], [height], "o", color=colour, markersize=9, markeredgecolor="black", zorder=5)
+    color = canvas.pick(canvas.COLORS, list(named).index(name))
+    axes.plot([at], [height], "o", color=color, markersize=9, markeredgecolor="black", zorder=5)
     axes.annotate(
         f"{at:.3g}" if words in named else words,
         (at, height),

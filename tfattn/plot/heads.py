@@ -19,7 +19,7 @@ def head_grid(
     column_labels: Sequence[str] | None = None,
     title: str | None = None,
 ) -> canvas.Figure:
-    """Small heatmaps with one colour scale: one row per layer, one column per head.
+    """Small heatmaps with one color scale: one row per layer, one column per head.
 
     Layers and heads are counted from 0, as in the arrays.
 

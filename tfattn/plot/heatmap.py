@@ -24,32 +24,32 @@ def heatmaps(
     bar_label: str = "Attention weight",
     columns: int = 4,
     number_format: str | None = None,
-    colour_map: str | None = None,
+    color_map: str | None = None,
     row_values: ArrayLike | None = None,
     column_values: ArrayLike | None = None,
-    centre: float | None = None,
+    center: float | None = None,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """Heatmaps of matrices, with one colour scale for all of them.
+    """Heatmaps of matrices, with one color scale for all of them.
 
-    The scale begins at 0, or at the smallest number if that is negative. With `centre` it is
+    The scale begins at 0, or at the smallest number if that is negative. With `center` it is
     symmetric around that number.
 
     Args:
         matrices: `(T, S)` for one heatmap; `(H, T, S)` for one per head; `(R, C, T, S)` for R rows
-            of C heatmaps. Cells that are not finite are drawn in grey.
+            of C heatmaps. Cells that are not finite are drawn in gray.
         row_labels: T words for the rows, such as the queries. Defaults to numbers.
         column_labels: S words for the columns, such as the keys. Defaults to numbers.
         titles: a sequence of strings, one per heatmap, row by row.
-        x_label, y_label, bar_label: labels of the columns, the rows and the colour scale.
+        x_label, y_label, bar_label: labels of the columns, the rows and the color scale.
         columns: positive int, the most heatmaps side by side for `(H, T, S)`.
         number_format: such as ".2f", to write each number into its cell. Defaults to None: no
             numbers.
-        colour_map: name of a matplotlib colour map. Defaults to "magma_r", or "RdBu_r" with a
-            `centre`. The first can also be read when printed in grey; the second cannot.
+        color_map: name of a matplotlib color map. Defaults to "magma_r", or "RdBu_r" with a
+            `center`. The first can also be read when printed in gray; the second cannot.
         row_values, column_values: `(T,)` and `(S,)`, increasing numbers, such as the x of queries
             and keys. Each cell is then drawn at its number, and rows go upwards.
-        centre: number in the middle of the colour scale, such as 0.0 for numbers of both signs.
+        center: number in the middle of the color scale, such as 0.0 for numbers of both signs.
         ax: matplotlib axes to draw one heatmap into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
@@ -68,10 +68,10 @@ def heatmaps(
     canvas.check_format(WHO, number_format)
     for argument, words in (("x_label", x_label), ("y_label", y_label), ("bar_label", bar_label)):
         _checks.string(WHO, argument, words)
-    if colour_map is not None:
-        _checks.string(WHO, "colour_map", colour_map)
-    if centre is not None:
-        _checks.finite_number(WHO, "centre", centre)
+    if color_map is not None:
+        _checks.string(WHO, "color_map", color_map)
+    if center is not None:
+        _checks.finite_number(WHO, "center", center)
     matrices = canvas.numbers(
         WHO, "matrices", matrices, (2, 3, 4), "(T, S), (H, T, S) or (R, C, T, S)"
     )
@@ -88,8 +88,8 @@ def heatmaps(
         _checks.fail(WHO, "ax", "be None for more than one heatmap", ax)
     written = [canvas.written(n, number_format) for n in panels.flat] if number_format else []
     if ax is None:
-        labelled = bool(row_labels or column_labels)
-        width, height = _panel_size(panels.shape, columns, titles, labelled, written)
+        labeled = bool(row_labels or column_labels)
+        width, height = _panel_size(panels.shape, columns, titles, labeled, written)
     else:
         width, height = canvas.inches(canvas.axes_of(WHO, ax, 0, 0))
     turned = canvas.LETTER * canvas.longest(column_labels) > width / num_columns
@@ -102,10 +102,10 @@ def heatmaps(
     else:
         figure, grid = ax.figure, [ax]
 
-    colour_map = colour_map or (cells.SEQUENTIAL if centre is None else cells.DIVERGING)
-    limits = cells.scale(panels, centre)
+    color_map = color_map or (cells.SEQUENTIAL if center is None else cells.DIVERGING)
+    limits = cells.scale(panels, center)
     for number, (axes, panel) in enumerate(zip(grid, panels, strict=True)):
-        drawn = cells.draw(WHO, axes, panel, limits, colour_map, row_values, column_values)
+        drawn = cells.draw(WHO, axes, panel, limits, color_map, row_values, column_values)
         axes.set_title(titles[number] if titles else "", fontsize=canvas.MEDIUM)
         _tick(axes.yaxis, row_labels, row_values, height, shown=number % columns == 0)
         # The last row may be short: above its gap, the lowest heatmap of a column has the labels.
@@ -138,14 +138,14 @@ def _panel_size(
     shape: tuple[int, int, int],
     columns: int,
     titles: list[str] | None,
-    labelled: bool,
+    labeled: bool,
     written: list[str],
 ) -> tuple[float, float]:
     """Width and height of a heatmap in inches, with room for what is written in and above it."""
     *_, height, width = shape
     largest = max(height, width)
     cell = min(3.0 / largest, 0.6)
-    if labelled:
+    if labeled:
         # In less, words along an axis run into each other. Where many heatmaps stand side by side
         # some words are left out instead.
         cell = max(cell, min(0.19, WIDEST / columns / largest))
@@ -184,7 +184,7 @@ def _write_numbers(
     column_values: np.ndarray | None,
 ) -> None:
     for (row, column), number in np.ndenumerate(panel):
-        # Brightness as the eye weighs it, so that the text shows on any colour map.
+        # Brightness as the eye weighs it, so that the text shows on any color map.
         brightness = np.dot(drawn.cmap(drawn.norm(number))[:3], (0.299, 0.587, 0.114))
         drawn.axes.text(
             column if column_values is None else column_values[column],

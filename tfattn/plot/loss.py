@@ -43,7 +43,7 @@ def loss_curve(
         axes.plot(
             np.arange(1, len(losses) + 1),
             losses,
-            color=canvas.pick(canvas.COLOURS, number),
+            color=canvas.pick(canvas.COLORS, number),
             linestyle=canvas.pick(canvas.DASHES, number),
             linewidth=1.8,
             marker="o" if len(losses) == 1 else None,  # a line does not show a single epoch

@@ -64,7 +64,7 @@ def mask_pictures(
     figure.supylabel("Queries", fontsize=canvas.MEDIUM)
     patches = _optional.find("matplotlib.patches", "plot", WHO)
     meanings = {"may attend": MAY, "may not": MAY_NOT}
-    handles = [patches.Patch(color=colour, label=words) for words, colour in meanings.items()]
+    handles = [patches.Patch(color=color, label=words) for words, color in meanings.items()]
     figure.legend(
         handles=handles,
         loc="outside upper center",
@@ -111,8 +111,8 @@ def _dense(mask: Any, queries: int, keys: int) -> np.ndarray:
 
 
 def _draw(axes: canvas.Axes, picture: np.ndarray) -> None:
-    colours = _optional.find("matplotlib.colors", "plot", WHO)
-    shades = colours.ListedColormap([MAY_NOT, MAY])
+    colors = _optional.find("matplotlib.colors", "plot", WHO)
+    shades = colors.ListedColormap([MAY_NOT, MAY])
     axes.imshow(picture, cmap=shades, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     rows, columns = picture.shape
     if max(rows, columns) <= 32:  # lines between the cells, as long as there is room for them

@@ -54,7 +54,7 @@ def positions(
         upper.plot(
             np.arange(length),
             table[:, dimension],
-            color=canvas.pick(canvas.COLOURS, number),
+            color=canvas.pick(canvas.COLORS, number),
             linestyle=canvas.pick(canvas.DASHES, number),
             linewidth=1.8,
             marker="o" if length == 1 else None,  # a line does not show a single position
@@ -70,7 +70,7 @@ def positions(
         title_fontsize=canvas.SMALL + 1,
         handlelength=3.2,
     )
-    # One colour scale from dark to light, so that the sign shows in grey too.
+    # One color scale from dark to light, so that the sign shows in gray too.
     reach = np.abs(table[np.isfinite(table)]).max(initial=0.0) or 1.0
     drawn = cells.draw(WHO, lower, table.T, (-reach, reach), "cividis")
     for axis in (lower.xaxis, lower.yaxis):

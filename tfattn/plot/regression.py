@@ -32,7 +32,7 @@ def regression_fit(
         truth: `(M,)`, the true function (without noise) at the queries.
         x_label, y_label, title: strings on the axes and above them.
         bands: a dict from name to a pair of `(M,)`, the lower and the upper end, which are shaded
-            between. Each has the colour of the curve of its place.
+            between. Each has the color of the curve of its place.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
@@ -62,7 +62,7 @@ def regression_fit(
             queries[order],
             low[order],
             high[order],
-            facecolor=canvas.pick(canvas.COLOURS, number),
+            facecolor=canvas.pick(canvas.COLORS, number),
             hatch=canvas.pick(canvas.HATCHES, number),
             edgecolor="white",
             linewidth=0,
@@ -76,7 +76,7 @@ def regression_fit(
         axes.plot(
             queries[order],
             curve[order],
-            color=canvas.pick(canvas.COLOURS, number),
+            color=canvas.pick(canvas.COLORS, number),
             linestyle=canvas.pick(canvas.DASHES, number),
             linewidth=1.8,
             label=name,

@@ -1,4 +1,4 @@
-"""Surfaces over two inputs, as colours with contour lines."""
+"""Surfaces over two inputs, as colors with contour lines."""
 
 from collections.abc import Sequence
 
@@ -26,17 +26,17 @@ def surface(
     bar_label: str = "Height",
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """A function of two inputs: colours, contour lines with their heights, and training points.
+    """A function of two inputs: colors, contour lines with their heights, and training points.
 
-    Several surfaces stand side by side, with one colour scale. It can be read in grey.
+    Several surfaces stand side by side, with one color scale. It can be read in gray.
 
     Args:
         x, y: `(S,)` and `(T,)`, increasing, the grid.
         heights: `(T, S)`, at y[t] and x[s]; or `(H, T, S)` for H surfaces. What is not finite is
-            grey.
-        points: `(N, 2)`, places that get a dot; or `(N, 3)` with a height, which colours the dot.
+            gray.
+        points: `(N, 2)`, places that get a dot; or `(N, 3)` with a height, which colors the dot.
         titles: a sequence of strings, one per surface.
-        x_label, y_label, bar_label: labels of both axes and of the colour scale.
+        x_label, y_label, bar_label: labels of both axes and of the color scale.
         ax: matplotlib axes to draw one surface into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
@@ -108,18 +108,18 @@ def _contours(
         return
     middle = 0.5 * (limits[0] + limits[1])
     # Dark lines where the surface is light, light ones where it is dark.
-    colours = ["0.15" if level < middle else "0.95" for level in levels]
-    options = {"levels": levels, "colors": colours, "linewidths": 0.9, "linestyles": "solid"}
+    colors = ["0.15" if level < middle else "0.95" for level in levels]
+    options = {"levels": levels, "colors": colors, "linewidths": 0.9, "linestyles": "solid"}
     lines = axes.contour(x, y, np.ma.masked_invalid(panel), **options)
     axes.clabel(lines, fontsize=canvas.SMALL, fmt=lambda level: canvas.written(level, ".6g"))
 
 
 def _dots(axes: canvas.Axes, points: np.ndarray, drawn: cells.Cells) -> None:
     bounds = axes.get_xlim(), axes.get_ylim()
-    colours = {"color": "white"}
+    colors = {"color": "white"}
     if points.shape[1] == 3:
-        colours = {"c": points[:, 2], "cmap": drawn.cmap, "norm": drawn.norm}
+        colors = {"c": points[:, 2], "cmap": drawn.cmap, "norm": drawn.norm}
     x, y = points[:, :2].T
-    axes.scatter(x, y, s=16, edgecolors="0.4", linewidths=0.6, **colours)
+    axes.scatter(x, y, s=16, edgecolors="0.4", linewidths=0.6, **colors)
     axes.set_xlim(bounds[0])
     axes.set_ylim(bounds[1])

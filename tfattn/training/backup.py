@@ -134,7 +134,7 @@ class Backup(keras.callbacks.Callback):
         return better(values, default=None)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        if not self.model.built:  # the first step would initialise it, after the file was read
+        if not self.model.built:  # the first step would initialize it, after the file was read
             expected = "be built before `fit`, by `build` or by a call"
             _checks.fail("Backup", "model", expected, self.model.name)
         processes.by_first("Backup", self._take)

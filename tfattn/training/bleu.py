@@ -11,7 +11,7 @@ __all__ = ["ValidationBleu", "corpus_bleu"]
 
 
 def corpus_bleu(hypotheses: Iterable[str], references: Iterable[str]) -> float:
-    """BLEU of tokenised sentences.
+    """BLEU of tokenized sentences.
 
         BLEU = 100 · brevity penalty · geometric mean of the 1- to 4-gram precisions
 
@@ -35,7 +35,7 @@ def corpus_bleu(hypotheses: Iterable[str], references: Iterable[str]) -> float:
     hypotheses = _checks.strings(who, "hypotheses", hypotheses)
     _check_count(who, "hypotheses", hypotheses, "references", references)
     sacrebleu = _optional.find("sacrebleu", "text", "corpus_bleu")
-    # `force` keeps sacrebleu from warning that the text looks tokenised, which it is.
+    # `force` keeps sacrebleu from warning that the text looks tokenized, which it is.
     metric = sacrebleu.metrics.BLEU(tokenize="none", force=True)
     return round(metric.corpus_score(hypotheses, [references]).score, 6)
 

@@ -156,22 +156,22 @@ def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: fl
     """
     target = ops.where(is_real, target, 0)  # the id of padding may be outside the vocabulary
 
-    def normalised(logits):
+    def normalized(logits):
         """(exponentials, their sums, the log of these sums, the target's logit)."""
         # Keras has no maximum of an empty batch on PyTorch.
         empty = 0 in logits.shape
         row_max = logits[..., :1] if empty else ops.max(logits, axis=-1, keepdims=True)  # (B, T, 1)
         exponentials = ops.exp(logits - row_max)  # (B, T, V), kept for the gradient
         row_sum = ops.sum(exponentials, axis=-1)  # (B, T)
-        log_normaliser = row_max[..., 0] + ops.log(row_sum)
+        log_normalizer = row_max[..., 0] + ops.log(row_sum)
         target_logit = ops.take_along_axis(logits, target[..., None], axis=-1)[..., 0]
-        return exponentials, row_sum, log_normaliser, target_logit
+        return exponentials, row_sum, log_normalizer, target_logit
 
     @custom_gradient
     def losses(logits):
-        kept = normalised(logits)
-        _, _, log_normaliser, target_logit = kept
-        losses = log_normaliser - (1.0 - smoothing) * target_logit
+        kept = normalized(logits)
+        _, _, log_normalizer, target_logit = kept
+        losses = log_normalizer - (1.0 - smoothing) * target_logit
         if smoothing:
             losses = losses - smoothing * ops.mean(logits, axis=-1)
 
@@ -180,10 +180,10 @@ def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: fl
             if upstream is None:
                 (upstream,) = arguments
             elif _wants_a_graph():  # what was kept has none on PyTorch
-                parts = normalised(*arguments)
+                parts = normalized(*arguments)
             upstream = ops.where(is_real, upstream, 0.0)
-            exponentials, row_sum, log_normaliser, target_logit = parts
-            p_target = ops.exp(target_logit - log_normaliser)
+            exponentials, row_sum, log_normalizer, target_logit = parts
+            p_target = ops.exp(target_logit - log_normalizer)
             return _grad_logits(exponentials, row_sum, target, p_target, upstream, smoothing)
 
         return ops.where(is_real, losses, 0.0), vjp

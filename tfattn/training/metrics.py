@@ -84,7 +84,7 @@ class TokenLoss(keras.metrics.Mean):
 
     The `loss` that `fit` shows is another mean: of the batches, each counted by its rows, padding
     rows among them. Where batches have about as many tokens, as those of `data.token_batches`, but
-    more rows where sentences are short, that mean leans towards the short ones. This one does not
+    more rows where sentences are short, that mean leans toward the short ones. This one does not
     depend on how tokens are split into batches, or a batch over devices.
 
     Args:

@@ -100,12 +100,12 @@ def _losses_and_grads(
     tokens = tf.where(counts[:, None], tokens, 0.0)
     grad_losses = tf.where(is_word, weights, 0.0)[:, None]  # (N, 1)
 
-    # The gradients come in two parts: that of the log-normaliser, block by block, and that of the
+    # The gradients come in two parts: that of the log-normalizer, block by block, and that of the
     # target's logit and the mean of all logits, which needs no logits.
-    log_normaliser, target_logit, grad_tokens, grad_rows = _log_normaliser_and_grads(
+    log_normalizer, target_logit, grad_tokens, grad_rows = _log_normalizer_and_grads(
         counts, tokens, grad_losses, target, vectors, *bias
     )
-    losses = log_normaliser - (1.0 - smoothing) * target_logit
+    losses = log_normalizer - (1.0 - smoothing) * target_logit
     expected = (1.0 - smoothing) * tf.gather(vectors, target)  # vectors, by the smoothed target
     grad_logits = grad_losses * _append_ones(tokens, *bias)
     grad_rows -= (1.0 - smoothing) * tf.math.unsorted_segment_sum(grad_logits, target, size)
@@ -119,7 +119,7 @@ def _losses_and_grads(
     return losses, grad_tokens, grad_rows[:, :width], *([grad_rows[:, width]] if bias else [])
 
 
-def _log_normaliser_and_grads(
+def _log_normalizer_and_grads(
     counts: tf.Tensor,
     tokens: tf.Tensor,
     grad_losses: tf.Tensor,
@@ -203,9 +203,9 @@ def _pass_over_blocks(
         as_they_are = exponentials, row_sum, tf.zeros_like(row_sum)
         exponentials, row_sum, row_max = tf.cond(in_range, lambda: as_they_are, less_row_max)
         scale = grad_losses / row_sum
-        log_normaliser = (row_max + tf.math.log(row_sum))[:, 0]
+        log_normalizer = (row_max + tf.math.log(row_sum))[:, 0]
         grad_tokens = tf.matmul(exponentials, vectors) * scale
-        found = log_normaliser, target_logit, grad_tokens
+        found = log_normalizer, target_logit, grad_tokens
         grad_rows += tf.matmul(exponentials, _append_ones(tokens, *bias) * scale, transpose_a=True)
         arrays = [array.write(at, x) for array, x in zip(arrays, found, strict=True)]
         return at + 1, grad_rows, *arrays

@@ -71,14 +71,14 @@ def _divergences_and_grads(
     def body(at, grad_rows, *arrays):
         w, p_block, q_block = (block(x, at) for x in (weights, p_tokens, q_tokens))
         p_logits, q_logits = (streamed._logits(x, vectors, *bias) for x in (p_block, q_block))
-        p, p_normaliser = _softmax(p_logits)  # (R, V), (R, 1)
-        q, q_normaliser = _softmax(q_logits)
-        # log p − log q, but for both normalisers. What p rules out adds nothing.
+        p, p_normalizer = _softmax(p_logits)  # (R, V), (R, 1)
+        q, q_normalizer = _softmax(q_logits)
+        # log p − log q, but for both normalizers. What p rules out adds nothing.
         ratio = tf.where(p > 0, p_logits - q_logits, 0.0)
         mean = tf.reduce_sum(p * ratio, -1, keepdims=True)
         by_p, by_q = p * (ratio - mean), q - p
         found = (
-            (mean - p_normaliser + q_normaliser)[:, 0],
+            (mean - p_normalizer + q_normalizer)[:, 0],
             tf.matmul(by_p, vectors) * w[:, None],
             tf.matmul(by_q, vectors) * w[:, None],
         )

@@ -21,7 +21,7 @@ MAX_LENGTH = 100  # tokens of a training sentence, its begin or end included
 
 
 class Phase(NamedTuple):
-    """Some epochs of a training, and what is learnt from in them: a `tf.data.Dataset`."""
+    """Some epochs of a training, and what is learned from in them: a `tf.data.Dataset`."""
 
     batches: object
     counter: data.EpochCounter
@@ -30,7 +30,7 @@ class Phase(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What is learnt from.
+    """What is learned from.
 
     Attributes:
         words: function from both vocabularies to those that batches are made with.

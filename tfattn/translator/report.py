@@ -15,7 +15,7 @@ __all__ = ["show", "swaps_found"]
 
 
 def show(run, model: keras.Model, history: dict) -> None:
-    """Prints scores and a few translations, and draws where the model looked and what it learnt.
+    """Prints scores and a few translations, and draws where the model looked and what it learned.
 
     Args:
         run: the `Run` that trained the model.

@@ -56,9 +56,9 @@ class Run:
     def fit(self) -> tuple[keras.Model, dict]:
         """The model with its best weights, saved, and the history of all epochs."""
         source_words, target_words = self.words
-        learnt = len(self.train) - curriculum.count_too_long(self.train, self.words)
+        learned = len(self.train) - curriculum.count_too_long(self.train, self.words)
         print(
-            f"{learnt} pairs to learn from, {len(self.validation)} held out; "
+            f"{learned} pairs to learn from, {len(self.validation)} held out; "
             f"vocabulary {len(source_words)}"
             + ("" if self.options.subwords else f" + {len(target_words)} words")
         )

@@ -38,7 +38,7 @@ def run(call: AttentionCall, drop=None) -> Tensor | tuple[Tensor, ...]:
             scores, largest = softmax.shifted(scores, visible)
         else:
             scores = softmax.bounded(scores)
-    weights = (call.normalizer or softmax.normalise)(scores, visible)
+    weights = (call.normalizer or softmax.normalize)(scores, visible)
     weights = kept = ops.cast(weights, value.dtype)
     if drop is not None:
         kept = drop(weights)

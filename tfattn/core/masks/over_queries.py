@@ -15,7 +15,7 @@ def by_distance(mask: Any, num_queries: Size, num_keys: Size, every: bool = Fals
     """Of a mask that asks for nothing but the distance: bool `(1, S)`, the keys that some query
     sees, or every one.
 
-    Key s is as far from the T queries as T neighbours in the row of all T + S − 1 distances, so
+    Key s is as far from the T queries as T neighbors in the row of all T + S − 1 distances, so
     that the sums along this row tell how many of them see it.
     """
     # One distance more than that, since there may be neither queries nor keys.

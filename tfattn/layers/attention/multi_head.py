@@ -255,7 +255,7 @@ class MultiHeadAttention(AttentionLayer):
 
     def _policy_of(self, name: str) -> keras.DTypePolicy:
         """The dtype policy of the map of that name. A `DTypePolicyMap` is looked up here: a map
-        that held it would look at its default when it is quantised or saved.
+        that held it would look at its default when it is quantized or saved.
         """
         policy = self.dtype_policy
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap):

@@ -20,7 +20,7 @@ class Projection(keras.layers.EinsumDense):
 
     - The product. Keras's is a batched one, whose gradient holds a copy of the kernel for each row
       of the batch: with many short rows a step takes 1.4 times as long.
-    - The first kernel, which is initialised as the matrix that it is. On three axes Keras's
+    - The first kernel, which is initialized as the matrix that it is. On three axes Keras's
       initializers take the first for a receptive field before 3.15, and the weights come out too
       small: by √(D · (H + P) / (D + H·P)), six times at width 512 with 8 heads.
 
@@ -81,7 +81,7 @@ def from_heads(features: Shape, use_bias: bool = True, **options: Any) -> Projec
 
 @keras.saving.register_keras_serializable("tfattn")
 class _AsMatrix(keras.initializers.Initializer):
-    """Initialises an array as the matrix from its first `inputs` axes to the others."""
+    """Initializes an array as the matrix from its first `inputs` axes to the others."""
 
     def __init__(self, initializer: Any, inputs: int):
         self.initializer = keras.initializers.get(initializer)

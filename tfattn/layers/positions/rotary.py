@@ -31,7 +31,7 @@ class RotaryPositions(HeadPositions):
         rotary_dim: even int R, features that turn, the first ones of each head; the others pass.
             Defaults to all.
         scaling: one of `tfattn.scalings`, for sequences longer than in training. Defaults to none.
-        interleaved: whether the pairs are neighbours, features 2j and 2j + 1, as in the paper.
+        interleaved: whether the pairs are neighbors, features 2j and 2j + 1, as in the paper.
             Defaults to False: features j and j + R/2, as Llama's and KerasHub's weights have them.
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
     Raises:

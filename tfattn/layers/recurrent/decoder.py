@@ -260,7 +260,7 @@ class _DecoderStep:
         scores = self.score.pairwise(query, self.keys, *self.parameters)  # (B, 1, S)
         scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
         visible = softmax.not_hidden(scores, self.visible)
-        weights = softmax.normalise(softmax.bounded(scores), visible)
+        weights = softmax.normalize(softmax.bounded(scores), visible)
         weights = ops.cast(weights, self.memory.dtype)
         context = products.matmul(weights, self.memory)[:, 0]  # (B, Dm)
         x, state = self.cells[0].step(inputs[:, self.dropped :], context, states[0])

@@ -25,14 +25,14 @@ class AddNorm(CheckedCall, keras.layers.Layer):
 
     Args:
         dropout: probability in [0, 1) of dropping a feature of the sublayer's output in training.
-        norm_first: whether to normalise before the sublayer (pre-norm).
+        norm_first: whether to normalize before the sublayer (pre-norm).
         epsilon: positive number, added to the variance by the default norm.
         norm: a norm layer, such as `keras.layers.RMSNormalization()`, which is copied. Defaults to
-            layer normalisation with `epsilon`.
+            layer normalization with `epsilon`.
         seed: int, for the dropout.
     Call arguments:
         inputs: float `(B, T, D)`, the inputs of the sublayer.
-        outputs: float `(B, T, D)`, its outputs. Without them the layer only normalises, as
+        outputs: float `(B, T, D)`, its outputs. Without them the layer only normalizes, as
             `pre_norm` does.
         training: whether dropout is active.
     Returns:
@@ -71,7 +71,7 @@ class AddNorm(CheckedCall, keras.layers.Layer):
         self.norm = self._norm.copy(**options)
         if norm is None:
             self.norm = LayerNormalization(epsilon=self.epsilon, **options)
-        self.norm.supports_masking = True  # it normalises each token by itself
+        self.norm.supports_masking = True  # it normalizes each token by itself
 
     def build(self, inputs_shape, outputs_shape=None):
         if outputs_shape is not None and inputs_shape[-1] != outputs_shape[-1]:
@@ -87,7 +87,7 @@ class AddNorm(CheckedCall, keras.layers.Layer):
         )
 
     def pre_norm(self, inputs: Any) -> Any:
-        """The inputs of the sublayer: normalised for pre-norm, unchanged for post-norm."""
+        """The inputs of the sublayer: normalized for pre-norm, unchanged for post-norm."""
         return self(inputs) if self.norm_first else inputs
 
     def call(self, inputs: Any, outputs: Any = None, training: bool | None = None) -> Any:

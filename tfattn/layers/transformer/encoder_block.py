@@ -36,7 +36,7 @@ class TransformerEncoderBlock(TransformerBlock):
             have Glorot's uniform initializer; those to queries, keys and values are scaled by 1/√2.
         feed_forward: a layer from `(B, T, D)` to `(B, T, D)`, the same at each position. Defaults
             to `PositionwiseFeedForward(hidden_dim)`.
-        norm: a norm layer. Defaults to layer normalisation with an epsilon of 1e-5.
+        norm: a norm layer. Defaults to layer normalization with an epsilon of 1e-5.
         seed: int, for the dropouts.
     Call arguments:
         inputs: float `(B, T, D)`.

@@ -1,4 +1,4 @@
-"""Layer normalisation with its gradient written out."""
+"""Layer normalization with its gradient written out."""
 
 from collections.abc import Callable
 
@@ -48,18 +48,18 @@ class LayerNormalization(keras.layers.LayerNormalization):
         # Statistics and sums in float32 or wider, whatever the compute dtype, as Keras has it.
         dtype = keras.backend.result_type(inputs.dtype, "float32")
         tensors = (ops.cast(x, dtype) for x in (inputs, self.gamma, self.beta))
-        return ops.cast(_normalisation(self.epsilon)(*tensors), self.compute_dtype)
+        return ops.cast(_normalization(self.epsilon)(*tensors), self.compute_dtype)
 
 
-def _normalisation(epsilon: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Function of tokens `(..., D)`, gamma `(D,)` and beta `(D,)` to the normalised tokens."""
+def _normalization(epsilon: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Function of tokens `(..., D)`, gamma `(D,)` and beta `(D,)` to the normalized tokens."""
 
     @custom_gradient
-    def normalise(x: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, Callable]:
-        centred = x - ops.mean(x, axis=-1, keepdims=True)  # (..., D)
-        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)  # (..., 1)
+    def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, Callable]:
+        centered = x - ops.mean(x, axis=-1, keepdims=True)  # (..., D)
+        variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)  # (..., 1)
         scale = ops.rsqrt(variance + epsilon)  # (..., 1)
-        h = centred * scale
+        h = centered * scale
 
         def gradient(*args: Tensor, upstream: Tensor | None = None) -> tuple[Tensor, ...]:
             (upstream,) = args if upstream is None else (upstream,)
@@ -73,4 +73,4 @@ def _normalisation(epsilon: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]
 
         return gamma * h + beta, gradient
 
-    return normalise
+    return normalize

@@ -127,7 +127,7 @@ class Differentiated:
 
 
 def compiled(function: Callable):
-    # Inlined, what many call would be optimised once for each call.
+    # Inlined, what many call would be optimized once for each call.
     return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
 
 

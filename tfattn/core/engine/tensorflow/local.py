@@ -1,7 +1,7 @@
 """Local attention: a mask that leaves a narrow band along the diagonal, in chunks.
 
-Under a window a block of queries sees its few neighbouring blocks of keys and no others, and under
-a relative mask all blocks see the same pattern. So a run of neighbouring blocks of queries, each
+Under a window a block of queries sees its few neighboring blocks of keys and no others, and under
+a relative mask all blocks see the same pattern. So a run of neighboring blocks of queries, each
 beside a copy of the keys that it sees, is one batched product:
 
     queries    4      5      6
@@ -162,11 +162,11 @@ class LocalPasses:
         the log of the sums, `(R/t, r·t, 1)`, where it is wanted.
         """
         query = self._blocks(query * self.score.scale(query))
-        weights, sees, row_max = self._weights(n, query, self._neighbours(key))
+        weights, sees, row_max = self._weights(n, query, self._neighbors(key))
         kept = weights
         if self.dropout is not None:
             kept = self.dropout.dropped(weights, n) * self.dropout.scale
-        output = tf.matmul(kept, self._neighbours(value))
+        output = tf.matmul(kept, self._neighbors(value))
         found = [self._merged(tf.where(sees, output, 0.0))]
         if self.log_sum_exp:
             # The weight of the greatest score is 1 over the sum, less that score.
@@ -178,7 +178,7 @@ class LocalPasses:
         """Of a run's queries, keys and values, in their shapes."""
         scale = self.score.scale(query)
         query = self._blocks(query * scale)
-        key, value = self._neighbours(key), self._neighbours(value)
+        key, value = self._neighbors(key), self._neighbors(value)
         weights, sees, _ = self._weights(n, query, key)
         grad_output, delta = (tf.where(sees, self._blocks(x), 0.0) for x in (grad_output, delta))
         if self.dropout is None:
@@ -229,13 +229,13 @@ class LocalPasses:
         x = tf.transpose(x, [1, 0, 2, 3])
         return tf.reshape(x, [self.repeats, self.run * self.side, x.shape[-1]])
 
-    def _neighbours(self, x: tf.Tensor):
+    def _neighbors(self, x: tf.Tensor):
         """The keys `(r, count·t, X)` that each block of a run sees, of `((r + count − 1)·t, X)`."""
         blocks = tf.reshape(x, [self.run + self.count - 1, self.side, x.shape[-1]])
         return tf.concat([blocks[j : j + self.run] for j in range(self.count)], 1)
 
     def _overlapped(self, x: tf.Tensor):
-        """The sum over blocks of what `_neighbours` copied: `(r, count·t, X)` back to its shape."""
+        """The sum over blocks of what `_neighbors` copied: `(r, count·t, X)` back to its shape."""
         blocks = tf.reshape(x, [self.run, self.count, self.side, x.shape[-1]])
         after = self.count - 1
         parts = [tf.pad(blocks[:, j], [[j, after - j], [0, 0], [0, 0]]) for j in range(self.count)]
