@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-from turns import Peer, measure, print_header, print_row, serve, with_goal
+from peers import Peer, measure, print_header, print_row, serve, with_goal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from turns import measure, print_header, print_row, process_memory, serve, with_goal
+from peers import measure, print_header, print_row, process_memory, serve, with_goal
 
 BACKEND = os.environ.setdefault("KERAS_BACKEND", "jax")
 # Else the first of the processes would take most of the GPU's memory for itself.

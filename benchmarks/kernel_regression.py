@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from turns import Peer, measure, print_header, print_row, serve
+from peers import Peer, measure, print_header, print_row, serve
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from turns import measure_all, print_header, print_row, serve, with_goal
+from peers import measure_all, print_header, print_row, serve, with_goal
 
 from tfattn import convert, data, training
 from tfattn.decoding import BeamSearch, GreedySearch, translate

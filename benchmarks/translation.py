@@ -46,7 +46,7 @@ import numpy as np
 import tensorflow as tf
 import trained_translation
 from keras import ops
-from turns import measure, print_header, print_row, serve, with_goal
+from peers import measure, print_header, print_row, serve, with_goal
 
 import tfattn
 from tfattn import data

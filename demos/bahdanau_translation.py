@@ -5,8 +5,8 @@ Bahdanau attention
 This is how attention came to translation, in 2014. A recurrent network that reads a sentence into
 one vector forgets; here the decoder looks back at every word that was read, before each word that
 it writes. It learns to translate English to French in a minute or two on two cores (the last steps
-of the road do the same with a Transformer), and we see which English word each French word came
-from.
+of the tutorials do the same with a Transformer), and we see which English word each French word
+came from.
 """
 
 # sphinx_gallery_thumbnail_number = 2

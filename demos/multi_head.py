@@ -87,7 +87,7 @@ print(f"Keras's layer against ours: greatest difference {keras_difference:.1e}")
 # -------------------------
 # A row of eight letters, one of them marked. Every place has to name two letters: the one before it
 # (the first place names itself), and the marked one. There is little else in the model: letters,
-# marks and positions are embedded and added (a later step of the road is about positions), then one
+# marks and positions are embedded and added (a later tutorial is about positions), then one
 # attention layer, and one linear map to the two answers.
 #
 # One head has all the width, or two heads have half of it each: as many weights. The third model

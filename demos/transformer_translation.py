@@ -54,7 +54,7 @@ print(f"{len(english)} English and {len(french)} French words and marks")
 # %%
 # Model
 # -----
-# Here the steps of the road come together. The encoder is a stack of N blocks. A block has two
+# Here the tutorials come together. The encoder is a stack of N blocks. A block has two
 # sublayers:
 #
 # 1. multi-head self-attention, where each English word looks at all English words;

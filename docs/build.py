@@ -14,7 +14,7 @@ from pathlib import Path
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-GENERATED = (DOCS / "api", DOCS / "road", ROOT / "out" / "docs")
+GENERATED = (DOCS / "api", DOCS / "tutorials", ROOT / "out" / "docs")
 
 
 def main() -> int:

@@ -32,7 +32,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 root_doc = "index"
-exclude_patterns = ["figures", "extensions", "_templates", "road/*.py", "road/*.ipynb"]
+exclude_patterns = ["figures", "extensions", "_templates", "tutorials/*.py", "tutorials/*.ipynb"]
 templates_path = ["_templates"]
 nitpicky = True
 
@@ -60,7 +60,7 @@ myst_heading_anchors = 3
 
 sphinx_gallery_conf = {
     "examples_dirs": "../demos",
-    "gallery_dirs": "road",
+    "gallery_dirs": "tutorials",
     "filename_pattern": r"\.py$",
     "within_subsection_order": "extensions.gallery.place",
     "minigallery_sort_order": "extensions.gallery.place",

@@ -1,4 +1,4 @@
-"""Runs the notebooks of the road from top to bottom, as a reader would: `python
+"""Runs the notebooks of the tutorials from top to bottom, as a reader would: `python
 docs/run_notebooks.py`, after the pages were built, with names to run only these.
 
 Each runs in a kernel and an empty folder of its own. The trainings of TRAININGS take one epoch over
@@ -17,7 +17,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 ROOT = Path(__file__).resolve().parent.parent
-ROAD = ROOT / "docs" / "road"
+TUTORIALS = ROOT / "docs" / "tutorials"
 TRAININGS = ("bahdanau_translation", "transformer_translation")
 LITTLE = """
 import keras
@@ -55,9 +55,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="of demos (default: all)")
     options = parser.parse_args()
-    paths = [ROAD / f"{name}.ipynb" for name in options.names] or sorted(ROAD.glob("*.ipynb"))
+    paths = [TUTORIALS / f"{name}.ipynb" for name in options.names] or sorted(
+        TUTORIALS.glob("*.ipynb")
+    )
     if not paths:
-        print("docs/road has no notebooks: build the pages first", file=sys.stderr)
+        print("docs/tutorials has no notebooks: build the pages first", file=sys.stderr)
         return 1
     known = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(known)

@@ -22,24 +22,24 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import keras
 import numpy as np
 
-from tests import test_nonsense
+from tests import test_invalid_arguments
 from tests.helpers import properties
 from tests.helpers.tensors import tf
 
 
 def check_nonsense(choose):
     """Two arguments of one call are nonsense at once: refused by name, or taken."""
-    row = choose(test_nonsense.TABLE)
+    row = choose(test_invalid_arguments.TABLE)
     if not row.good or row.name.startswith(("plot.", "NadarayaWatsonRegressor", "training.Backup")):
-        row = next(one for one in test_nonsense.TABLE if one.name == "attend")
-    arguments, names = test_nonsense.arguments_of(row), []
+        row = next(one for one in test_invalid_arguments.TABLE if one.name == "attend")
+    arguments, names = test_invalid_arguments.arguments_of(row), []
     for argument in (choose(list(row.good)), choose(list(row.good))):
-        name, value = choose(list(test_nonsense.cases(row, argument)))
+        name, value = choose(list(test_invalid_arguments.cases(row, argument)))
         if name in ("function", "a class") and name in row.kinds[argument]:
             continue  # it is called, and says itself what it lacks
         arguments[argument] = value
         names.append((argument, name))
-    said = test_nonsense.said_of(row, arguments)
+    said = test_invalid_arguments.said_of(row, arguments)
     assert said in (None, "taken"), f"{row.name} of {names}: {said}"
 
 
@@ -65,7 +65,7 @@ def main():
     parser.add_argument("--only", type=int, help="draw this case alone, and show what it is")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    test_nonsense.enter_a_folder()
+    test_invalid_arguments.enter_a_folder()
     cases = range(options.first, options.first + options.cases)
     cases = cases if options.only is None else [options.only]
     failures, start = collections.Counter(), time.time()

@@ -37,14 +37,14 @@ stamp, run_blocks = _script("stamp"), _script("run_blocks")
 WRITTEN = sorted(
     path
     for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), ROOT / "demos" / "README.rst"]
-    if not {"road", "api"} & {part.name for part in path.parents if part.parent == DOCS}
+    if not {"tutorials", "api"} & {part.name for part in path.parents if part.parent == DOCS}
 )
 
 
 def test_each_demo_has_its_place_in_the_gallery_and_a_chinese_page():
     for demo in (ROOT / "demos").glob("*.py"):
         assert demo.stem in ORDER, f"docs/extensions/gallery.py: ORDER lacks {demo.stem}"
-        page = DOCS / "zh" / "road" / f"{demo.stem}.md"
+        page = DOCS / "zh" / "tutorials" / f"{demo.stem}.md"
         assert page.is_file(), f"write {page.relative_to(ROOT)}"
         assert stamp.source_of(page)[0] == demo
 
@@ -108,9 +108,9 @@ def _leads(folder, target):
     if path.exists() or path.with_name(f"{path.name}.md").exists():
         return True
     name = path.name.removesuffix(".html").removesuffix(".md").removesuffix(".rst")
-    if path.parent == DOCS / "road":
+    if path.parent == DOCS / "tutorials":
         return name == "index" or name in ORDER
-    if path.parent == DOCS / "road" / "images":
+    if path.parent == DOCS / "tutorials" / "images":
         picture = re.fullmatch(r"sphx_glr_(\w+)_\d{3}\.png", path.name)
         return picture is not None and picture[1] in ORDER
     return path.parent == DOCS / "api" and (name == "index" or name.startswith("tfattn."))
@@ -119,7 +119,7 @@ def _leads(folder, target):
 def _with_code():
     """Pages whose code no other page has: a Chinese page has that of its English one, or more.
 
-    Those of the road quote pieces of the demos, which the build of the pages runs.
+    Those of the tutorials quote pieces of the demos, which the build of the pages runs.
     """
     pages = {}
     for page in sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(DOCS / "zh").glob("*.md")]):
@@ -160,7 +160,7 @@ def test_a_page_keeps_the_last_line_of_each_progress_bar(monkeypatch):
     first, last = "    1/9 ━━━━ 26s 9s/step - loss: 5.8 ", "    9/9 ━━━━ 3s 9ms/step - loss: 0.6"
     for separator in ("\r", "\n"):
         page = [f"    Epoch 1/2\n{separator.join([first, first, last])}\n    Epoch 2/2\n{last}\n"]
-        gallery._without_progress(None, "road/positions", page)
+        gallery._without_progress(None, "tutorials/positions", page)
         assert page == [f"    Epoch 1/2\n{last}\n    Epoch 2/2\n{last}\n"]
     page = [f"{first}\n{first}\n"]
     gallery._without_progress(None, "start", page)

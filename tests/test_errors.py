@@ -1,7 +1,7 @@
 """Bad input whose refusal teaches: relations between arguments, and a way out in the sentence.
 
 Each is a `ValueError` in the design's one form: who, which argument, what was expected, what was
-received. That each argument of each callable is checked at all: `test_nonsense.py`.
+received. That each argument of each callable is checked at all: `test_invalid_arguments.py`.
 """
 
 import re

@@ -133,6 +133,6 @@ ids = np.array([[2, 3, 5, 0]])
 model.fit((ids, ids), ids, verbose=0)
 print("TensorFlow is asked for by", *sorted(askers["tensorflow"]))
 """
-    # What the modules ask for as they are imported is read in `test_floors.py`.
+    # What the modules ask for as they are imported is read in `test_imports.py`.
     askers = printed("-c", script, warm=True).splitlines()[-1].split()[5:]
     assert askers == ["tfattn._gradients"]

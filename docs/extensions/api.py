@@ -103,7 +103,7 @@ _LEFT_OUT = {
 }
 # Of masks and biases, for whoever writes one: on the page of the class that defines it alone.
 _FOR_ENGINE = {"check", "flatten", "unflatten"}
-_INDEX = "One page a name. Each page ends with the steps of the road that use it."
+_INDEX = "One page a name. Each page ends with the tutorials that use it."
 
 
 @functools.cache
@@ -189,7 +189,7 @@ def _page(name):
         lines += [f".. autofunction:: tfattn.{name}", ""]
     else:
         lines += [f".. autodata:: tfattn.{name}", ""]
-    lines += [f".. minigallery:: tfattn.{name}", "   :add-heading: On the road", ""]
+    lines += [f".. minigallery:: tfattn.{name}", "   :add-heading: In the tutorials", ""]
     if "." not in name:
         lines[-3] += "".join(f" tfattn.{module}.{name}" for module in ("training", "decoding"))
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Docstrings in the form of the house, as reStructuredText.
+"""Docstrings in the project's form, as reStructuredText.
 
 Sections begin with a word and a colon: `Args:`, `Call arguments:`, `Returns:`, `Raises:`,
 `Example:`, `Source:`. Words may follow the colon. What stands indented outside of a section is a

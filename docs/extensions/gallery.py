@@ -12,7 +12,7 @@ from sphinx.errors import ExtensionError
 
 from tests.demos import expected
 
-# The order of the road. A demo that is not here fails the build.
+# The order of the tutorials. A demo that is not here fails the build.
 ORDER = (
     "attention_cues",
     "kernel_regression",
@@ -46,7 +46,7 @@ _IFRAME = """
 
 
 def place(path: str) -> int:
-    """The demo's place on the road, from the path of its script."""
+    """The demo's place among the tutorials, from the path of its script."""
     name = Path(path).stem
     if name not in ORDER:
         raise ExtensionError(f"demos/{name}.py has no place in docs/extensions/gallery.py: ORDER")
@@ -119,7 +119,7 @@ _PROGRESS = re.compile(r"\s*\d+/\d+ [━╸╺]+ ")
 
 def _without_progress(app, docname, source):
     """Leaves the last line of each progress bar: a terminal writes one over the other."""
-    if docname.startswith("road/"):
+    if docname.startswith("tutorials/"):
         lines = re.split(r"[\r\n]", source[0])
         later = [*lines[1:], ""]
         source[0] = "\n".join(
@@ -132,9 +132,9 @@ def _without_progress(app, docname, source):
 def _finish(app, exception):
     """Viewers are pages of their own, which go along unread; demos leave nothing behind."""
     shutil.rmtree(Path(app.srcdir).parent / "demos" / "out", ignore_errors=True)
-    viewers = Path(app.srcdir) / "road" / "viewers"
+    viewers = Path(app.srcdir) / "tutorials" / "viewers"
     if exception is None and app.builder.format == "html" and viewers.is_dir():
-        shutil.copytree(viewers, Path(app.outdir) / "road" / "viewers", dirs_exist_ok=True)
+        shutil.copytree(viewers, Path(app.outdir) / "tutorials" / "viewers", dirs_exist_ok=True)
 
 
 def setup(app):

@@ -26,7 +26,7 @@ PEERS = [
 @pytest.fixture
 def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
-    for name in ("kernel_regression", "turns"):
+    for name in ("kernel_regression", "peers"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield importlib.import_module("kernel_regression")
     sys.modules.pop("kernel_regression", None)

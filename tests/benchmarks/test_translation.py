@@ -18,7 +18,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 @pytest.fixture
 def benchmark(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
-    for name in ("translation", "trained_translation", "turns"):
+    for name in ("translation", "trained_translation", "peers"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield importlib.import_module("translation")
     for name in ("translation", "trained_translation"):

@@ -398,7 +398,7 @@ def test_a_layer_with_a_compact_kernel_holds_no_array_of_all_pairs():
     assert float(printed("-c", MEMORY, warm=True)) < 200  # all pairs in float64: 640 MB
 
 
-# What is refused. tests/test_nonsense.py has what one argument may not be by itself.
+# What is refused. tests/test_invalid_arguments.py has what one argument may not be by itself.
 
 X = np.linspace(0.0, 1.0, 7)
 REAL = "be an array of real numbers (read a tf.data pipeline or a generator first)"

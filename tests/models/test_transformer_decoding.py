@@ -1,4 +1,4 @@
-"""The Transformer step by step: the cached road computes what the whole decoder computes over all
+"""The Transformer step by step: the cached step computes what the whole decoder computes over all
 tokens.
 """
 

@@ -1,4 +1,4 @@
-"""Figures of the road: cells at numbers, curves, bars, masks, positions, flow and heads."""
+"""Figures of the tutorials: cells at numbers, curves, bars, masks, positions, flow and heads."""
 
 import itertools
 

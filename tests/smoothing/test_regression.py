@@ -628,7 +628,7 @@ def test_a_fork_after_a_prediction_in_threads_predicts_too(monkeypatch):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-# What is refused. tests/test_nonsense.py has what one argument may not be by itself.
+# What is refused. tests/test_invalid_arguments.py has what one argument may not be by itself.
 
 X = np.linspace(0.0, 1.0, 7)
 REAL = "be an array of real numbers (read a tf.data pipeline or a generator first)"

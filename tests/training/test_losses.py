@@ -90,7 +90,7 @@ def test_the_gradient_is_softmax_minus_the_smoothed_target(smoothing, size):
     np.testing.assert_allclose(gradient, wanted, rtol=1e-5, atol=1e-6)
 
 
-ROADS = {
+MODES = {
     "eager": lambda f: f,
     "graph": lambda f: graph_of_unknown_sizes(f),
     "xla": lambda f: graph_of_unknown_sizes(f, jit_compile=True),
@@ -108,8 +108,8 @@ def graph_of_unknown_sizes(function, **options):
     return tf.function(function, input_signature=signature, **options)
 
 
-@pytest.mark.parametrize("road", ROADS)
-def test_on_every_road_the_gradient_is_weighted_like_the_loss(road):
+@pytest.mark.parametrize("mode", MODES)
+def test_in_every_mode_the_gradient_is_weighted_like_the_loss(mode):
     loss = tfattn.MaskedCrossentropy(0.1)
 
     def all_of_it(ids, logits, weights):
@@ -122,7 +122,7 @@ def test_on_every_road_the_gradient_is_weighted_like_the_loss(road):
         inputs = as_tensor(ids, "int32"), as_tensor(logits), as_tensor(weights, "float32")
         return map(numpy, function(*inputs))
 
-    function = ROADS[road](all_of_it)
+    function = MODES[mode](all_of_it)
     ids, logits = draw()
     clean, weights = logits.copy(), np.random.default_rng(1).normal(size=(B, T))
     weights[1, 1] = 0.0

@@ -70,7 +70,7 @@ def graph_of_unknown_sizes(function):
     return tf.function(function, input_signature=signature)
 
 
-ROADS = {
+MODES = {
     "eager": lambda function: function,
     "unknown sizes": graph_of_unknown_sizes,
     "xla": lambda function: compiled(function, jit=True),
@@ -79,13 +79,13 @@ ROADS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "road", ["eager", pytest.param("unknown sizes", marks=pytest.mark.tensorflow), "xla"]
+    "mode", ["eager", pytest.param("unknown sizes", marks=pytest.mark.tensorflow), "xla"]
 )
-def test_both_predictions_learn_on_every_road_and_rows_without_twins_as_ever(road):
+def test_both_predictions_learn_in_every_mode_and_rows_without_twins_as_ever(mode):
     ids, logits = case()
     weights = np.random.default_rng(1).uniform(size=ids.shape)
     loss, plain = SimCutCrossentropy(3.0, 0.1), tfattn.MaskedCrossentropy(0.1)
-    function = ROADS[road](lambda *inputs: value_and_gradient(loss, *inputs))
+    function = MODES[mode](lambda *inputs: value_and_gradient(loss, *inputs))
 
     def inputs(rows=slice(None)):
         dirty = np.where(ids[..., None] == 0, np.nan, logits)  # padding may hold anything
@@ -106,7 +106,7 @@ def test_both_predictions_learn_on_every_road_and_rows_without_twins_as_ever(roa
     np.testing.assert_allclose(gradient, wanted, atol=1e-5)
     assert np.abs(gradient[:B]).max() > 0.01 and np.abs(gradient[B:]).max() > 0.01
 
-    alone = [[1, 1, 1], slice(1), slice(0)] if road == "eager" else [[1, 1, 1]]
+    alone = [[1, 1, 1], slice(1), slice(0)] if mode == "eager" else [[1, 1, 1]]
     for rows in alone:
         results = [function(*inputs(rows)), value_and_gradient(plain, *inputs(rows))]
         for found, wanted in zip(*results, strict=True):

@@ -1,6 +1,4 @@
-"""The house has floors, and imports run downwards: read from the source, so that a lazy import
-counts too.
-"""
+"""Imports run strictly downward: read from the source, so that a lazy import counts too."""
 
 import ast
 import functools
@@ -15,7 +13,7 @@ import tfattn
 
 ROOT = pathlib.Path(tfattn.__file__).parent
 
-FLOORS = {
+LEVELS = {
     "_checks": 0,
     "_factors": 0,
     "_files": 0,
@@ -32,9 +30,9 @@ FLOORS = {
     "convert": 4,
     "translator": 4,
 }
-OF_KERAS = {"_gradients", "_program"}  # of floor 0, for those who compute with Keras
-SIDES = {"data", "decoding", "plot", "training"}  # know floor 0 and themselves
-TOP_FLOOR = 4  # knows the sides too
+OF_KERAS = {"_gradients", "_program"}  # of level 0, for those who compute with Keras
+SIDES = {"data", "decoding", "plot", "training"}  # know level 0 and themselves
+TOP_LEVEL = 4  # knows the sides too
 
 # The memory-linear paths are TensorFlow's own: the engine's, a package of its own, and the loss's.
 # And TensorFlow's graphs have gradients to let go of.
@@ -106,7 +104,7 @@ def place(module):
 
 
 def faults(sources):
-    """What breaks the order of the floors, as sentences."""
+    """What breaks the order of the levels, as sentences."""
     graph, found = arrows(sources), []
     for module, targets in graph.items():
         here = place(module)
@@ -114,10 +112,10 @@ def faults(sources):
             there = place(target)
             allowed = (
                 here == "top"
-                or FLOORS.get(there) == 0
+                or LEVELS.get(there) == 0
                 or (here in SIDES and there == here)
-                or (here in FLOORS and there in FLOORS and FLOORS[there] <= FLOORS[here])
-                or (FLOORS.get(here) == TOP_FLOOR and there in SIDES)
+                or (here in LEVELS and there in LEVELS and LEVELS[there] <= LEVELS[here])
+                or (LEVELS.get(here) == TOP_LEVEL and there in SIDES)
             )
             if not allowed:
                 found.append(f"{module} imports {target}")
@@ -129,23 +127,23 @@ def faults(sources):
 
 
 @pytest.mark.slow
-def test_every_module_stands_on_a_floor_and_imports_run_downwards_in_no_loop():
+def test_every_module_has_a_level_and_imports_run_downward_in_no_loop():
     sources = modules()
-    assert {place(module) for module in sources} <= {*FLOORS, *SIDES, "top"}
+    assert {place(module) for module in sources} <= {*LEVELS, *SIDES, "top"}
     assert len(sources) > 20  # the reader has found the package
     assert faults(sources) == []
 
 
-def test_smoothing_knows_floor_0_and_no_keras_and_floor_0_the_standard_library_alone():
+def test_smoothing_imports_level_0_without_keras_and_level_0_the_standard_library_alone():
     sources = modules()
     for name, here in ((name, place(name)) for name in sources):
         dotted = [dotted for dotted, _ in imports(name, sources)]
         others = {root for root in (d.split(".")[0] for d in dotted) if root != "tfattn"}
         if here == "smoothing":
             rooms = {d.split(".")[1] for d in dotted if d.startswith("tfattn.")} - {"smoothing"}
-            assert {FLOORS.get(room) for room in rooms} <= {0} and not rooms & OF_KERAS, name
+            assert {LEVELS.get(room) for room in rooms} <= {0} and not rooms & OF_KERAS, name
             assert not others & {"keras", "tensorflow"}, name
-        elif FLOORS.get(here) == 0:
+        elif LEVELS.get(here) == 0:
             backend = {"keras", "tensorflow"} if here in OF_KERAS else set()
             assert others <= sys.stdlib_module_names | backend, name
 
@@ -199,7 +197,7 @@ def out_of_place(sources):
     return [
         name
         for name in tensorflow_users(sources)
-        if FLOORS.get(place(name), 4) < 4 and not may_use_tensorflow(name)
+        if LEVELS.get(place(name), 4) < 4 and not may_use_tensorflow(name)
     ]
 
 
