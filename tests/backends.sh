@@ -112,7 +112,7 @@ if [ $# -eq 0 ]; then
   export JAX_DISABLE_MOST_OPTIMIZATIONS=1
   set -- --quick tests tfattn
   if [ "$name" != oldest ]; then
-    for each in smoothing translator distributed plot conformance/test_config.py test_docs.py; do
+    for each in kernel_regression translator distributed plot conformance/test_config.py test_docs.py; do
       set -- "$@" --ignore="tests/$each"
     done
   fi

@@ -24,14 +24,14 @@ FLOORS = {
     "_past": 0,
     "_types": 0,
     "core": 1,
-    "smoothing": 1,
     "layers": 2,
+    "kernel_regression": 3,
     "models": 3,
-    "sklearn": 4,
     "convert": 4,
     "translator": 4,
 }
 OF_KERAS = {"_gradients"}  # of floor 0, for those who compute with Keras
+KERAS_MODEL = "tfattn.kernel_regression.keras_model"  # the others there compute in NumPy
 SIDES = {"data", "decoding", "plot", "training"}  # know floor 0 and themselves
 TOP_FLOOR = 4  # knows the sides too
 
@@ -135,13 +135,16 @@ def test_every_module_stands_on_a_floor_and_imports_run_downwards_in_no_loop():
     assert faults(sources) == []
 
 
-def test_smoothing_knows_floor_0_and_no_keras_and_floor_0_the_standard_library_alone():
+def test_kernel_regression_is_numpys_but_for_its_keras_model_and_floor_0_the_standard_librarys():
     sources = modules()
     for name, here in ((name, place(name)) for name in sources):
         dotted = [dotted for dotted, _ in imports(name, sources)]
         others = {root for root in (d.split(".")[0] for d in dotted) if root != "tfattn"}
-        if here == "smoothing":
-            rooms = {d.split(".")[1] for d in dotted if d.startswith("tfattn.")} - {"smoothing"}
+        if here == "kernel_regression":
+            rooms = {d.split(".")[1] for d in dotted if d.startswith("tfattn.")} - {here}
+            if name == KERAS_MODEL:
+                assert "models" not in rooms
+                continue
             assert {FLOORS.get(room) for room in rooms} <= {0} and not rooms & OF_KERAS, name
             assert not others & {"keras", "tensorflow"}, name
         elif FLOORS.get(here) == 0:

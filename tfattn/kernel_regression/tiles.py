@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfattn.smoothing.kernels import Kernel
-from tfattn.smoothing.points import Metric, Points, Queries
+from tfattn.kernel_regression.kernels import Kernel
+from tfattn.kernel_regression.points import Metric, Points, Queries
 
 __all__ = ["Squares", "Tile", "mapped", "nearest_distances", "tiles"]
 

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfattn.smoothing import line
-from tfattn.smoothing.kernels import Kernel
-from tfattn.smoothing.local import LocalFit, fit_tile
-from tfattn.smoothing.points import Metric, Points
-from tfattn.smoothing.tiles import Tile, tiles
+from tfattn.kernel_regression import line
+from tfattn.kernel_regression.kernels import Kernel
+from tfattn.kernel_regression.local import LocalFit, fit_tile
+from tfattn.kernel_regression.points import Metric, Points
+from tfattn.kernel_regression.tiles import Tile, tiles
 
 __all__ = ["LeftOut", "leave_one_out", "predictions"]
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfattn.smoothing.kernels import Kernel
-from tfattn.smoothing.points import Metric, Points, Queries
-from tfattn.smoothing.tiles import ALONE, FEWEST, LOWEST, Squares, mapped
+from tfattn.kernel_regression.kernels import Kernel
+from tfattn.kernel_regression.points import Metric, Points, Queries
+from tfattn.kernel_regression.tiles import ALONE, FEWEST, LOWEST, Squares, mapped
 
 __all__ = ["NearFit", "fit_near", "pays"]
 

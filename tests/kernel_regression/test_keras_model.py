@@ -10,7 +10,7 @@ from tests.helpers.processes import printed
 from tests.helpers.refusals import message, table
 from tests.helpers.tensors import as_tensor, tf
 from tfattn import NadarayaWatsonRegressor
-from tfattn.smoothing import KernelRegression
+from tfattn.kernel_regression import KernelRegression
 
 N = 53
 # JAX keeps float32, unless it is told otherwise.
@@ -402,7 +402,7 @@ def test_a_layer_with_a_compact_kernel_holds_no_array_of_all_pairs():
 
 X = np.linspace(0.0, 1.0, 7)
 REAL = "be an array of real numbers (read a tf.data pipeline or a generator first)"
-NO_WEIGHT = "be None: `tfattn.smoothing.KernelRegression` has weights of points"
+NO_WEIGHT = "be None: `kernel_regression.KernelRegression` has weights of points"
 
 
 def fit(x=X, y=X, bandwidth=None, **options):

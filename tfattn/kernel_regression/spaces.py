@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfattn.smoothing.left_out import LeftOut
-from tfattn.smoothing.points import Metric
+from tfattn.kernel_regression.left_out import LeftOut
+from tfattn.kernel_regression.points import Metric
 
 __all__ = ["Space"]
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfattn.smoothing.kernels import Kernel
-from tfattn.smoothing.points import Metric, Points
+from tfattn.kernel_regression.kernels import Kernel
+from tfattn.kernel_regression.points import Metric, Points
 
 __all__ = ["LineFit", "fit_line", "pays", "sums"]
 

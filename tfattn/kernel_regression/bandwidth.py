@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy import ndimage, optimize
 
-from tfattn.smoothing.kernels import Kernel
-from tfattn.smoothing.left_out import leave_one_out
-from tfattn.smoothing.points import Metric, Points
-from tfattn.smoothing.spaces import Space
+from tfattn.kernel_regression.kernels import Kernel
+from tfattn.kernel_regression.left_out import leave_one_out
+from tfattn.kernel_regression.points import Metric, Points
+from tfattn.kernel_regression.spaces import Space
 
 __all__ = ["Choice", "choose", "rules_of_thumb"]
 
@@ -48,12 +48,12 @@ class Choice(NamedTuple):
 
     Attributes:
         metric: the bandwidths.   error: its leave-one-out error.
-        path: errors on the way there, the first that of Scott's rule.
+        search_errors: the least error so far, after each try; the first is that of Scott's rule.
     """
 
     metric: Metric
     error: float
-    path: list[float]
+    search_errors: list[float]
 
 
 class _Search:
@@ -112,8 +112,8 @@ def choose(
     else:
         search(np.zeros(0))
     error, vector = search.best
-    path = np.minimum.accumulate([error for error, _ in search.seen])
-    return Choice(space.metric(vector), error, [float(error) for error in path])
+    least = np.minimum.accumulate([error for error, _ in search.seen])
+    return Choice(space.metric(vector), error, least.tolist())
 
 
 def rules_of_thumb(points: Points, kernel: Kernel) -> tuple[Array, Array]:

@@ -10,9 +10,9 @@ import threadpoolctl
 
 from tests import reference
 from tests.helpers.refusals import message, table
-from tests.smoothing.data import cauchy, line, plane
-from tfattn.smoothing import KernelRegression, kernels, near, threads, tiles
-from tfattn.smoothing import line as line_sums
+from tests.kernel_regression.data import cauchy, line, plane
+from tfattn.kernel_regression import KernelRegression, kernels, near, threads, tiles
+from tfattn.kernel_regression import line as line_sums
 
 QUERIES = np.linspace(0.2, 4.8, 31)
 DISTANCES = np.array([0.0, 1e-3, 0.1, 0.5, 0.9, 0.999, 1.001, 1.5, 3.0])
@@ -714,4 +714,4 @@ def test_a_fit_that_is_refused_leaves_the_one_before():
     with pytest.raises(ValueError, match="bandwidth"):
         model.fit(x[:7], np.stack([y, y], axis=1)[:7])
     np.testing.assert_array_equal(model.predict([1.0]), before)
-    assert KernelRegression().path == []
+    assert KernelRegression().search_errors == []

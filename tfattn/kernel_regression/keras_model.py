@@ -16,9 +16,10 @@ from tfattn.core.attend import attend
 from tfattn.core.floats import given_floats
 from tfattn.core.masks import Mask
 from tfattn.core.paths import scope
+from tfattn.kernel_regression import arrays
+from tfattn.kernel_regression.regression import KernelRegression, LeaveOneOut
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
 from tfattn.layers.attention.scores import checked_smoothing
-from tfattn.smoothing import KernelRegression, LeaveOneOut, arrays
 
 __all__ = ["NadarayaWatsonRegressor"]
 
@@ -34,7 +35,7 @@ class NadarayaWatsonRegressor(keras.Model):
 
     The bandwidth is the one with which each training point is predicted best from all others
     (leave-one-out). `fit(x, y)` finds it to convergence, from several starts, whatever the units of
-    x and y are, and `predict` answers in float64: both by `tfattn.smoothing.KernelRegression`,
+    x and y are, and `predict` answers in float64: both by `kernel_regression.KernelRegression`,
     which knows confidence bands, local lines and categories too. `fit(x, y, epochs=N)` trains the
     bandwidth with Keras's loop instead, for its optimizers, losses and callbacks.
 
@@ -137,7 +138,7 @@ class NadarayaWatsonRegressor(keras.Model):
         for name in ("sample_weight", "class_weight"):
             # They would weigh the errors and not the points by which all others are predicted.
             if kwargs.get(name) is not None:
-                expected = "be None: `tfattn.smoothing.KernelRegression` has weights of points"
+                expected = "be None: `kernel_regression.KernelRegression` has weights of points"
                 _checks.fail(WHO, name, expected, np.shape(kwargs[name]))
         x, heights = _columns(x, "x"), _columns(y, "y")
         flat, y = np.ndim(y) == 1, heights
@@ -313,7 +314,7 @@ class NadarayaWatsonRegressor(keras.Model):
             metric = "one" if self.shared_bandwidth else "each"
             regression = KernelRegression(self._known_kernel(), None, metric, empty=self.empty)
             regression.fit(x, y, start=start)
-            path, bandwidth = regression.path, regression.current_bandwidth()
+            path, bandwidth = regression.search_errors, regression.current_bandwidth()
         self._keep(x, y, flat, self.bandwidth if bandwidth is None else bandwidth)
         history = keras.callbacks.History()
         history.set_model(self)
@@ -449,7 +450,7 @@ class NadarayaWatsonRegressor(keras.Model):
 
     @property
     def _kernel_name(self) -> str | None:
-        """The name by which `tfattn.smoothing` knows the kernel; None for one of a user's own."""
+        """The name by which `KernelRegression` knows the kernel; None for one of a user's own."""
         name = kernels.serialize(self.kernel) if kernels.support(self.kernel) else None
         return name if isinstance(name, str) else None
 

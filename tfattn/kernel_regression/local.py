@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfattn.smoothing.points import Points, Queries
-from tfattn.smoothing.tiles import Tile
+from tfattn.kernel_regression.points import Points, Queries
+from tfattn.kernel_regression.tiles import Tile
 
 __all__ = ["LocalFit", "fit_tile", "quadratic_weights"]
 
