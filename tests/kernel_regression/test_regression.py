@@ -11,7 +11,7 @@ import threadpoolctl
 from tests import reference
 from tests.helpers.refusals import message, table
 from tests.kernel_regression.data import cauchy, line, plane
-from tfattn.kernel_regression import KernelRegression, kernels, near, threads, tiles
+from tfattn.kernel_regression import KernelRegression, kernels, near, threads, tiles, tuned
 from tfattn.kernel_regression import line as line_sums
 
 QUERIES = np.linspace(0.2, 4.8, 31)
@@ -576,13 +576,13 @@ def _tile(number):
 def test_tiles_in_threads_come_in_order_and_an_error_comes_out_and_leaves_no_thread(monkeypatch):
     monkeypatch.setattr(tiles, "_cores", lambda: 3)
     before = threading.active_count()
-    assert list(tiles.mapped(_tile, [3, 1, 2] * 9, tiles.THREADED)) == [3, 1, 2] * 9
-    found = tiles.mapped(_tile, range(20), tiles.THREADED)
+    assert list(tiles.mapped(_tile, [3, 1, 2] * 9, tuned.THREADED_PAIRS)) == [3, 1, 2] * 9
+    found = tiles.mapped(_tile, range(20), tuned.THREADED_PAIRS)
     assert [next(found) for _ in range(5)] == list(range(5))
     with pytest.raises(MemoryError, match="of a tile"):
         next(found)
     assert threading.active_count() == before
-    abandoned = tiles.mapped(_tile, range(3), tiles.THREADED)
+    abandoned = tiles.mapped(_tile, range(3), tuned.THREADED_PAIRS)
     next(abandoned)
     abandoned.close()
     assert threading.active_count() == before
@@ -618,7 +618,7 @@ def test_blas_has_one_thread_in_a_call_and_as_many_as_before_after_calls_that_ov
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX's: the child asks it nothing
 def test_a_fork_after_a_prediction_in_threads_predicts_too(monkeypatch):
-    monkeypatch.setattr(tiles, "THREADED", 1)
+    monkeypatch.setattr(tuned, "THREADED_PAIRS", 1)
     x, y = plane(n=600)
     model = KernelRegression(bandwidth=0.3).fit(x, y)
     wanted = model.predict(x)

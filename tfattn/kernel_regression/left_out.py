@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfattn.kernel_regression import line
+from tfattn.kernel_regression import line, tuned
 from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.local import LocalFit, fit_tile
 from tfattn.kernel_regression.points import Metric, Points
@@ -14,7 +14,6 @@ from tfattn.kernel_regression.tiles import Tile, tiles
 __all__ = ["LeftOut", "leave_one_out", "predictions"]
 
 Array = np.ndarray
-FAR = 1e3  # in bandwidths
 
 
 class LeftOut(NamedTuple):
@@ -73,7 +72,7 @@ def leave_one_out(
         error += float(importance[good] @ np.square(errors).sum(1))
         if gradient:
             by_map[0, 0] -= importance[good] @ np.sum(errors * fast.change[good], axis=1)
-    far = np.ptp(points.places.x @ metric.map, axis=0).max(initial=0.0) > FAR
+    far = np.ptp(points.places.x @ metric.map, axis=0).max(initial=0.0) > tuned.FAR
     for tile, fit in _fits(kernel, metric, points, degree, rows, nearest, gradient):
         here = rows[tile.rows]
         errors = fit.value - points.y[here]
@@ -83,7 +82,7 @@ def leave_one_out(
             pull *= fit.equivalent()
             pull[tile.empty] = 0.0
             if points.is_line:  # where a tile has neighbours alone, sorted
-                far = tile.key_u[-1, 0] - tile.key_u[0, 0] > FAR
+                far = tile.key_u[-1, 0] - tile.key_u[0, 0] > tuned.FAR
             differing += _of_differing(points, here, tile.keys, pull * tile.share)
             by_map += _outer_differences(pull * tile.slope, tile.query_u, tile.key_u, far)
     shares = metric.widths * (1.0 - metric.widths)

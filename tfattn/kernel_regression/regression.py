@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfattn import _checks
-from tfattn.kernel_regression import arrays, kernels, left_out, line, near
+from tfattn.kernel_regression import arrays, kernels, left_out, line, near, tuned
 from tfattn.kernel_regression.frame import Frame, has_matrix
 from tfattn.kernel_regression.local import LocalFit, fit_tile, quadratic_weights
 from tfattn.kernel_regression.points import Metric, Points, Queries, merged, sorted_points
@@ -20,7 +20,6 @@ from tfattn.kernel_regression.tiles import Tile, tiles
 __all__ = ["Band", "KernelRegression", "LeaveOneOut"]
 
 Array = np.ndarray
-_REPLICAS = 32  # of a bootstrap, smoothed at a time
 
 
 class Band(NamedTuple):
@@ -375,8 +374,8 @@ class KernelRegression:
     ) -> tuple[Array, Array]:
         generator = np.random.default_rng(seed)
         drawn = []
-        for start in range(0, replicas, _REPLICAS):
-            count = min(_REPLICAS, replicas - start)
+        for start in range(0, replicas, tuned.REPLICAS):
+            count = min(tuned.REPLICAS, replicas - start)
             signs = generator.choice([-1.0, 1.0], (len(noise), count, 1))
             many = (signs * noise[:, None, :]).reshape(len(noise), -1)
             smooth = self._smooth(dataclasses.replace(self.points, y=many), queries)
