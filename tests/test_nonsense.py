@@ -387,7 +387,7 @@ def language_model():
 @functools.cache
 def regressor():
     model = tfattn.NadarayaWatsonRegressor()
-    model.fit(FLOATS[:, 0], FLOATS[:, 0], epochs=1, verbose=0)
+    model.fit(FLOATS[:, 0], FLOATS[:, 0])
     return model
 
 
@@ -548,11 +548,9 @@ TABLE = [
     ],
     row(
         "NadarayaWatsonRegressor.fit",
-        lambda **a: tfattn.NadarayaWatsonRegressor().fit(**a, verbose=0),
+        lambda **a: tfattn.NadarayaWatsonRegressor().fit(**a),
         x=kind(FLOATS[:, 0], *COLUMN, tried=OF_TENSORS),
         y=kind(FLOATS[:, 0], *COLUMN, tried=OF_TENSORS),
-        epochs=COUNT,
-        batch_size=SIZE.optional,
     ),
     # Kernel regression without a layer.
     *[
