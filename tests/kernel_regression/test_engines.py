@@ -9,7 +9,15 @@ import threadpoolctl
 
 from tests import reference
 from tests.kernel_regression.data import cauchy, line, plane
-from tfattn.kernel_regression import KernelRegression, kernels, near, threads, tiles, tuned
+from tfattn.kernel_regression import (
+    KernelRegression,
+    kernels,
+    left_out,
+    near,
+    threads,
+    tiles,
+    tuned,
+)
 from tfattn.kernel_regression import line as line_sums
 
 
@@ -121,6 +129,20 @@ def test_a_near_key_of_a_tiny_weight_hides_no_heavy_one(name):
         model = KernelRegression(name, bandwidth=1.0).fit(places, y, sample_weight=weight)
         # log K(20) is −200 or −20 (in a plane −400 or −28), and that of the weight −506.
         np.testing.assert_allclose(model.predict(np.zeros((1, columns))), [3.0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplace"])
+def test_errors_of_a_few_neighbours_are_those_of_tiles(name):
+    x, y = line(n=211)
+    x, y = np.append(x, [x[3], x[3], 1e3, -40.0]), np.append(y, [1.0, 2.0, 3.0, 4.0])
+    weight = np.random.default_rng(0).uniform(0.01, 9.0, len(x))
+    for bandwidth in (1e-7, 1e-3, 5e-3):
+        model = KernelRegression(name, bandwidth).fit(x, y, weight)
+        of_few = left_out.of_few(model.kernel, model.chosen, model.points)
+        by_tiles = left_out.predictions(model.kernel, model.chosen, model.points, 0, nearest=True)
+        np.testing.assert_allclose(of_few, by_tiles, rtol=1e-9, atol=1e-12)
+    model = KernelRegression(name, 1.0).fit(x, y, weight)
+    assert left_out.of_few(model.kernel, model.chosen, model.points) is None
 
 
 # Threads.

@@ -15,7 +15,7 @@ from tfattn.kernel_regression import tuned
 from tfattn.kernel_regression.kernels import Kernel
 from tfattn.kernel_regression.points import Metric, Points, Queries
 
-__all__ = ["Squares", "Tile", "mapped", "nearest_distances", "tiles"]
+__all__ = ["Squares", "Tile", "mapped", "nearest_distances", "shares", "tiles", "windows"]
 
 Array = np.ndarray
 
@@ -68,7 +68,7 @@ def tiles(
         if left_out is not None:
             squared[np.arange(len(squared)), left_out[rows] - keys.start] = np.inf
         logs = _category_logs(metric, points, queries, rows, keys)
-        share, slope, empty = _shares(kernel, squared, logs, points, keys, slopes, nearest)
+        share, slope, empty = shares(kernel, squared, logs, points, keys, slopes, nearest)
         return Tile(rows, keys, share, slope, empty, query_u[rows], key_u[keys])
 
     places = _slices(kernel, points, query_u, key_u, left_out, nearest)
@@ -147,14 +147,14 @@ def _category_logs(
     return (queries.hot[rows] * gain) @ points.places.hot[keys].T + base
 
 
-def _shares(
+def shares(
     kernel: Kernel,
     squared: Array,
     logs: Array | None,
     points: Points,
-    keys: slice,
-    slopes: bool,
-    nearest: bool,
+    keys: slice | Array,
+    slopes: bool = False,
+    nearest: bool = False,
 ) -> tuple[Array, Array | None, Array]:
     """Weights whose rows sum to 1, their slopes, and which rows are empty."""
     if np.isinf(kernel.support):
@@ -219,7 +219,7 @@ def _slices(
             yield slice(start, min(start + step, count)), slice(0, keys)
         return
     fall = points.fall(tuned.NEGLIGIBLE)
-    first, last = _windows(kernel, query_u[:, 0], key_u[:, 0], fall, left_out, nearest)
+    first, last = windows(kernel, query_u[:, 0], key_u[:, 0], fall, left_out, nearest)
     start = 0
     while start < count:
         # So many rows that what they see together is little more than what one of them sees.
@@ -232,7 +232,7 @@ def _slices(
         start = stop
 
 
-def _windows(
+def windows(
     kernel: Kernel,
     query: Array,
     key: Array,

@@ -39,6 +39,7 @@ MAX_THREADS = 8
 TILE_PAIRS = 2**13  # of a tile in several columns, at least
 LINE_TILE_PAIRS = 2**16  # of a tile on a line: 0.5 MiB an array, so that a few stay in the cache
 BLAS_PRODUCT = 2**18  # multiplications up to which OpenBLAS stays in the thread that calls it
+FEW_KEYS = 32  # on either side of a point on a line, up to which they are gathered one by one
 EXTRA_KEYS = 64  # keys that a tile on a line may hold beyond the window of one query
 SORTED_PAIRS = 2**16  # in several columns, from which sorting along one of them is faster
 REPLICAS = 32  # of a bootstrap, smoothed at a time
