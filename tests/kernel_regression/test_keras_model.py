@@ -348,12 +348,6 @@ REFUSED = [
         "have the 1 columns of the training points",
         "(3, 2)",
     ),
-    (
-        lambda: fitted(X, X)(np.ones((3, 2))),
-        "inputs",
-        "have the 1 columns of the training points",
-        "(3, 2)",
-    ),
     *(
         [(fit(tf.data.Dataset.from_tensor_slices((X, X)), None), "x", REAL, "_TensorSliceDataset")]
         if tf
@@ -366,6 +360,11 @@ REFUSED = [
 def test_what_cannot_be_fitted_or_asked_is_refused(act, who, argument, expected, received):
     with pytest.raises(ValueError, match="^" + message(who, argument, expected, received) + "$"):
         act()
+
+
+def test_the_layer_refuses_other_columns():
+    with pytest.raises(ValueError, match="`inputs` must have the 1 columns of the training points"):
+        fitted(X, X)(np.ones((3, 2)))
 
 
 def test_a_prediction_before_fit_is_refused():
