@@ -76,7 +76,7 @@ def data(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
 
 
 def ours(case: Case) -> Callable[[], np.ndarray]:
-    from tfattn.smoothing import KernelRegression
+    from tfattn.kernel_regression import KernelRegression
 
     x, y, queries, bandwidth = data(case)
     if case.work == "choose":

@@ -90,12 +90,18 @@ print(f"Two rows of weights give {means[0, 0, 0]:.1f} and {means[1, 0, 0]:.1f}")
 # .. math:: \alpha_i = \mathrm{softmax}_i \left( -\frac{((x - x_i) w)^2}{2} \right)
 #
 # Each training point is predicted from all others, and the squared error is made small. (With
-# itself among them, a point would be predicted best by looking at nothing else.)
-model = tfattn.NadarayaWatsonRegressor(kernel="gaussian", bandwidth=1.0)
-history = model.fit(x_train, y_train, epochs=200, verbose=0)
-sharp, bandwidth = model.predict(x_test, verbose=0), float(model.current_bandwidth())
+# itself among them, a point would be predicted best by looking at nothing else.) The layer is the
+# whole of a Keras model, and its bandwidth the only weight.
+x_in, y_in = keras.Input((50, 1)), keras.Input((50, 1))
+pooling = tfattn.NadarayaWatson(bandwidth=1.0, trainable_bandwidth=True, leave_one_out=True)
+model = keras.Model([x_in, y_in], pooling(query=x_in, key=x_in, value=y_in))
+model.compile(keras.optimizers.Adam(0.05), "mean_squared_error")
+losses = model.fit([key, value], value, epochs=200, verbose=0).history["loss"]
+bandwidth = float(pooling.current_bandwidth())
+layer = tfattn.NadarayaWatson(bandwidth=bandwidth)
+sharp, sharp_weights = layer(query=query, key=key, value=value, return_attention_scores=True)
+sharp = keras.ops.convert_to_numpy(sharp)[0, :, 0]  # (1, 50, 1) -> (50,)
 mse_sharp = float(np.mean((sharp - truth) ** 2))
-losses = history.history["loss"]
 print(f"Leave-one-out error {losses[0]:.3f} -> {losses[-1]:.3f};")
 print(f"bandwidth 1 -> {bandwidth:.3f} (w = {1 / bandwidth:.2f}). Error {mse_sharp:.3f}")
 
@@ -104,7 +110,7 @@ print(f"bandwidth 1 -> {bandwidth:.3f} (w = {1 / bandwidth:.2f}). Error {mse_sha
 # the number of points. Here they are, written out. The first step leaps far beyond the best w, into
 # where the error is nearly flat, and the others hardly come back: a bandwidth so narrow that the
 # curve follows the noise. (In a Keras 3 model a bare ``tf.Variable`` does not move at all: Keras
-# does not track it. ``NadarayaWatsonRegressor`` has a weight of the layer instead.)
+# does not track it. ``NadarayaWatson`` has a weight of the layer instead.)
 w, itself = tf.Variable(1.0), np.eye(50, dtype=bool)
 for _ in range(5):
     with tf.GradientTape() as tape:
@@ -134,7 +140,7 @@ figure
 # Queries and keys are sorted, so the heaviest weights lie along the diagonal, where the key is near
 # the query. With the learned bandwidth they are sharper, and largest where few points share them.
 figure = tfattn.plot.heatmaps(
-    [keras.ops.convert_to_numpy(smooth_weights)[0], model.attention_weights(x_test)],
+    [keras.ops.convert_to_numpy(each)[0] for each in (smooth_weights, sharp_weights)],
     titles=["bandwidth 1", f"learned, {bandwidth:.2f}"],
     x_label="x of training points (keys)",
     y_label="x of test points (queries)",
@@ -181,7 +187,7 @@ figure
 # %%
 # With this package
 # -----------------
-# ``tfattn.NadarayaWatsonRegressor().fit(x, y)`` finds the bandwidth by itself, one a dimension;
+# ``tfattn.NadarayaWatsonRegressor().fit(x, y)`` finds the best bandwidth exactly, one a dimension;
 # ``tfattn.NadarayaWatson`` is the layer. How well kernel regression does as a tool, how sure it is,
 # and what more points are worth, is on :doc:`the next page <kernel_regression_tool>`. From here to
 # a Transformer only the score changes.

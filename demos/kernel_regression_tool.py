@@ -20,8 +20,7 @@ from sklearn.model_selection import KFold, cross_val_score
 from sklearn.neighbors import KNeighborsRegressor
 
 import tfattn
-from tfattn.sklearn import NadarayaWatsonRegressor
-from tfattn.smoothing import KernelRegression
+from tfattn.kernel_regression import KernelRegression, KernelRegressor
 
 parser = argparse.ArgumentParser(
     description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -62,7 +61,7 @@ for h in bandwidths:
     errors["leave-one-out"].append(tried.leave_one_out().error)
     errors["against the truth"].append(np.mean((tried.predict(asked) - truth) ** 2))
 best_bandwidth = float(bandwidths[np.argmin(errors["leave-one-out"])])
-print(f"Chosen: {bandwidth:.4f}, after {len(model.path)} bandwidths")
+print(f"Chosen: {bandwidth:.4f}, after {len(model.search_errors)} bandwidths")
 print(f"Of {len(bandwidths)} bandwidths, {best_bandwidth:.3f} has the least leave-one-out error")
 figure = tfattn.plot.curves(
     bandwidths,
@@ -128,7 +127,7 @@ figure
 X, disease = load_diabetes(return_X_y=True, scaled=False)
 X = X[:, [2, 8]]
 estimators = {
-    "local linear": NadarayaWatsonRegressor(degree=1),
+    "local linear": KernelRegressor(degree=1),
     "a plane": LinearRegression(),
     "20 neighbours": KNeighborsRegressor(20),
 }
@@ -136,7 +135,7 @@ folds = KFold(10, shuffle=True, random_state=options.seed)
 r2 = {name: cross_val_score(one, X, disease, cv=folds) for name, one in estimators.items()}
 for name, scores in r2.items():
     print(f"{name}: r2 {scores.mean():.3f}")
-estimator = NadarayaWatsonRegressor(degree=1).fit(X, disease)
+estimator = KernelRegressor(degree=1).fit(X, disease)
 mass, blood = np.linspace(18, 42, 49), np.linspace(3.3, 6.1, 57)
 asked_of = np.stack(np.meshgrid(mass, blood), axis=-1).reshape(-1, 2)
 figure = tfattn.plot.surface(

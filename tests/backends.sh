@@ -112,7 +112,8 @@ if [ $# -eq 0 ]; then
   export JAX_DISABLE_MOST_OPTIMIZATIONS=1
   set -- --quick tests tfattn
   if [ "$name" != oldest ]; then
-    for each in smoothing translator distributed plot conformance/test_config.py test_docs.py; do
+    for each in kernel_regression/test_{bandwidth,engines,estimator,interface,regression}.py \
+      translator distributed plot conformance/test_config.py test_docs.py; do
       set -- "$@" --ignore="tests/$each"
     done
   fi

@@ -23,14 +23,14 @@ LEVELS = {
     "_program": 0,
     "_types": 0,
     "core": 1,
-    "smoothing": 1,
     "layers": 2,
+    "kernel_regression": 3,
     "models": 3,
-    "sklearn": 4,
     "convert": 4,
     "translator": 4,
 }
 OF_KERAS = {"_gradients", "_program"}  # of level 0, for those who compute with Keras
+KERAS_MODEL = "tfattn.kernel_regression.keras_model"  # the others there compute in NumPy
 SIDES = {"data", "decoding", "plot", "training"}  # know level 0 and themselves
 TOP_LEVEL = 4  # knows the sides too
 
@@ -134,14 +134,17 @@ def test_every_module_has_a_level_and_imports_run_downward_in_no_loop():
     assert faults(sources) == []
 
 
-def test_smoothing_imports_level_0_without_keras_and_level_0_the_standard_library_alone():
+def test_kernel_regression_is_numpys_but_for_its_keras_model_and_level_0_the_standard_librarys():
     sources = modules()
     for name, here in ((name, place(name)) for name in sources):
         dotted = [dotted for dotted, _ in imports(name, sources)]
         others = {root for root in (d.split(".")[0] for d in dotted) if root != "tfattn"}
-        if here == "smoothing":
-            rooms = {d.split(".")[1] for d in dotted if d.startswith("tfattn.")} - {"smoothing"}
-            assert {LEVELS.get(room) for room in rooms} <= {0} and not rooms & OF_KERAS, name
+        if here == "kernel_regression":
+            packages = {d.split(".")[1] for d in dotted if d.startswith("tfattn.")} - {here}
+            if name == KERAS_MODEL:
+                assert "models" not in packages
+                continue
+            assert {LEVELS.get(each) for each in packages} <= {0} and not packages & OF_KERAS, name
             assert not others & {"keras", "tensorflow"}, name
         elif LEVELS.get(here) == 0:
             backend = {"keras", "tensorflow"} if here in OF_KERAS else set()

@@ -29,11 +29,11 @@ from tfattn import (
     _checks,
     convert,
     data,
+    kernel_regression,
     kernels,
     masks,
     normalizers,
     plot,
-    smoothing,
     training,
 )
 from tfattn.core import scores
@@ -387,13 +387,13 @@ def language_model():
 @functools.cache
 def regressor():
     model = tfattn.NadarayaWatsonRegressor()
-    model.fit(FLOATS[:, 0], FLOATS[:, 0], epochs=1, verbose=0)
+    model.fit(FLOATS[:, 0], FLOATS[:, 0])
     return model
 
 
 @functools.cache
 def smooth():
-    return smoothing.KernelRegression(bandwidth=0.5).fit(FLOATS[:, 0], FLOATS[:, 0])
+    return kernel_regression.KernelRegression(bandwidth=0.5).fit(FLOATS[:, 0], FLOATS[:, 0])
 
 
 # Of a folder with a whole model in it.
@@ -548,11 +548,9 @@ TABLE = [
     ],
     row(
         "NadarayaWatsonRegressor.fit",
-        lambda **a: tfattn.NadarayaWatsonRegressor().fit(**a, verbose=0),
+        lambda **a: tfattn.NadarayaWatsonRegressor().fit(**a),
         x=kind(FLOATS[:, 0], *COLUMN, tried=OF_TENSORS),
         y=kind(FLOATS[:, 0], *COLUMN, tried=OF_TENSORS),
-        epochs=COUNT,
-        batch_size=SIZE.optional,
     ),
     # Kernel regression without a layer.
     *[
@@ -564,7 +562,7 @@ TABLE = [
         for name, fitted, methods in (
             ("NadarayaWatsonRegressor", regressor, ("predict", "attention_weights")),
             (
-                "smoothing.KernelRegression",
+                "kernel_regression.KernelRegression",
                 smooth,
                 ("predict", "derivative", "weights", "effective_neighbours", "variance"),
             ),
@@ -572,8 +570,8 @@ TABLE = [
         for method in methods
     ],
     row(
-        "smoothing.KernelRegression",
-        lambda **a: smoothing.KernelRegression(**a).fit(FLOATS[0], FLOATS[0]),
+        "kernel_regression.KernelRegression",
+        lambda **a: kernel_regression.KernelRegression(**a).fit(FLOATS[0], FLOATS[0]),
         kernel=NAME,
         bandwidth=kind(None, "None", "1.5"),
         metric=NAME.of("each"),
@@ -583,20 +581,20 @@ TABLE = [
         leave_out=NAME.of("point"),
     ),
     row(
-        "smoothing.KernelRegression.fit",
-        lambda **a: smoothing.KernelRegression(bandwidth=0.5).fit(**a),
+        "kernel_regression.KernelRegression.fit",
+        lambda **a: kernel_regression.KernelRegression(bandwidth=0.5).fit(**a),
         x=kind(FLOATS[:, 0], *COLUMN),
         y=kind(FLOATS[:, 0], *COLUMN),
         sample_weight=kind(np.ones(B), "None", "booleans in its shape"),
         names=kind(None, "None"),
     ),
     row(
-        "smoothing.KernelRegression.fit from a start",
-        lambda start: smoothing.KernelRegression().fit(FLOATS[0], FLOATS[0], start=start),
+        "kernel_regression.KernelRegression.fit from a start",
+        lambda start: kernel_regression.KernelRegression().fit(FLOATS[0], FLOATS[0], start=start),
         start=kind(1.0, "None", "1.5"),
     ),
     row(
-        "smoothing.KernelRegression.bands",
+        "kernel_regression.KernelRegression.bands",
         lambda **a: smooth().bands(**a),
         x=kind(FLOATS[:, 0], *ALONE, "[]", "booleans in its shape"),
         level=SHARE,
@@ -605,15 +603,15 @@ TABLE = [
         seed=SEED,
     ),
     row(
-        "smoothing.kernels.Kernel",
+        "kernel_regression.kernels.Kernel",
         name=TEXT,
         support=kind(2.0, "1.5", "inf"),
         **dict.fromkeys(("log", "value", "slope"), kind(np.negative, *FUNCTIONS)),
         reach=kind(None, "None", *FUNCTIONS),
     ),
-    row("smoothing.kernels.get", kernel=NAME),
+    row("kernel_regression.kernels.get", kernel=NAME),
     row(
-        "smoothing.kernels.aitchison_aitken",
+        "kernel_regression.kernels.aitchison_aitken",
         same=kind(np.array([True, False]), *ANY_MASK, "True"),
         width=kind(0.2, "0"),
     ),
@@ -792,10 +790,12 @@ def public_callables(module, prefix=""):
             yield f"{prefix}{name}"
 
 
-# What takes no arguments, or is made by the collection and not by its users.
+# What takes no arguments, or checks them in `fit`, or is made by the collection.
 LEFT_OUT = {
+    "kernel_regression.KernelRegressor",
     *("biases.Bias", "data.Characters", "masks.Grid", "masks.Mask", "plot.Viewer", "rules.Rule"),
-    *("scalings.Scaling", "smoothing.Band", "smoothing.LeaveOneOut", "training.StepCost"),
+    *("kernel_regression.Band", "kernel_regression.LeaveOneOut", "scalings.Scaling"),
+    "training.StepCost",
 }
 TOLD = {each.name for each in TABLE} | LEFT_OUT
 # One that is public by two names, or whose methods have rows, is told by the last part of its name.

@@ -71,7 +71,7 @@ def test_a_public_docstring_has_a_first_sentence_an_example_and_every_argument()
         if not re.search("those of `TransformerEncoder(Block)?`", text):
             arguments = set(inspect.signature(public).parameters) - shared
             assert {a for a in arguments if not re.search(rf"\b{a}\b", text)} == set(), name
-    for name in ("masks", "biases", "kernels", "scalings", "smoothing"):
+    for name in ("masks", "biases", "kernels", "scalings", "kernel_regression"):
         module = PUBLIC[name]
         assert all(inspect.getdoc(getattr(module, inner)) for inner in module.__all__), name
 
@@ -109,7 +109,7 @@ def test_without_tensorflow_and_all_that_is_optional_attention_gives_the_formula
     # Keras itself looks for matplotlib: so not what is loaded counts, but what tfattn asks for, and
     # that it can do without. Keras's NumPy backend is itself made with SciPy and JAX.
     pytest.importorskip("jax")
-    extras = ("matplotlib", "sentencepiece", "sacrebleu")
+    extras = ("matplotlib", "sentencepiece", "sacrebleu", "sklearn")
     script = f"import tfattn\nprint(*sorted(set(asked)))\n{FORMULA}"
     script = f"BLOCKED = {('tensorflow', *extras)!r}\n{WATCH}\n{script}"
     asked = printed("-c", script, KERAS_BACKEND="numpy").splitlines()[-1].split()

@@ -9,7 +9,7 @@ All of them compute a weighted mean of the values:
 from tfattn import _program  # noqa: F401, before all that needs TensorFlow
 
 # isort: split
-from tfattn import convert, data, plot, smoothing, training
+from tfattn import convert, data, kernel_regression, plot, training
 from tfattn.core import biases, kernels, masks, normalizers
 from tfattn.core.attend import attend
 from tfattn.core.complexity import complexity
@@ -24,6 +24,7 @@ from tfattn.decoding import (
     translate,
     translate_stream,
 )
+from tfattn.kernel_regression.keras_model import NadarayaWatsonRegressor
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.attention.nadaraya_watson import NadarayaWatson
 from tfattn.layers.attention.normalizers import (
@@ -62,7 +63,6 @@ from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 from tfattn.layers.transformer.gated_feed_forward import GatedFeedForward
-from tfattn.models.kernel_regression import NadarayaWatsonRegressor
 from tfattn.models.language_model import CausalLM
 from tfattn.models.seq2seq import BahdanauSeq2Seq
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder
@@ -124,6 +124,7 @@ __all__ = [
     "complexity",
     "convert",
     "data",
+    "kernel_regression",
     "kernels",
     "masked_softmax",
     "masks",
@@ -133,7 +134,6 @@ __all__ = [
     "plot",
     "rules",
     "scalings",
-    "smoothing",
     "training",
     "translate",
     "translate_stream",

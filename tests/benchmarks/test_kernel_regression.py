@@ -71,7 +71,7 @@ def test_the_time_of_a_share_of_queries_is_told_for_all(benchmark):
 @pytest.mark.slow
 def test_the_benchmark_prints_a_row_of_ratios_and_tells_alone_what_no_peer_can_do():
     def rows(*arguments):
-        # The smoothing is NumPy's: no worker has to import a backend for it.
+        # The regression is NumPy's: no worker has to import a backend for it.
         text = printed(SCRIPT, "--divide", 50, *arguments, KERAS_BACKEND="numpy")
         lines = text.splitlines()
         return [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")]

@@ -8,7 +8,7 @@ from keras import ops
 import tfattn
 from tests.helpers.tensors import FLOAT64, as_tensor, both_ways, dtype_of, numpy
 from tests.reference import KERNELS as TEXTBOOK
-from tfattn import kernels, smoothing
+from tfattn import kernel_regression, kernels
 
 ENDLESS = ["gaussian", "laplace", "logistic"]
 COMPACT = sorted(set(TEXTBOOK) - set(ENDLESS))
@@ -38,8 +38,8 @@ def test_the_exponential_is_the_textbook_kernel(name):
 @pytest.mark.parametrize("name", TEXTBOOK)
 def test_a_kernel_tells_its_support_and_has_the_same_in_numpy(name):
     assert kernels.support(name) == (1.0 if name in COMPACT else np.inf)
-    assert smoothing.kernels.get(name).support == kernels.support(kernels.get(name))
-    assert smoothing.kernels.names() == kernels.names()
+    assert kernel_regression.kernels.get(name).support == kernels.support(kernels.get(name))
+    assert kernel_regression.kernels.names() == kernels.names()
 
 
 def test_a_kernel_of_ones_own_does_not_tell_its_support():

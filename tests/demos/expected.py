@@ -116,7 +116,7 @@ def kernel_regression(numbers, end):
 
 @writes("band.png", "bandwidths.png", "consistency.png", "diabetes.png", "surface.png")
 def kernel_regression_tool(numbers, end):
-    assert end.model.path[-1] <= min(end.errors["leave-one-out"])
+    assert end.model.search_errors[-1] <= min(end.errors["leave-one-out"])
     step = (2.0 / 0.05) ** (1 / 59)
     assert abs(np.log(numbers["bandwidth"] / numbers["best_bandwidth"])) < np.log(step)
     # least where neither noise nor bias rules

@@ -131,6 +131,22 @@ def test_training_moves_the_bandwidth_toward_the_right_one():
     assert 0 < numpy(layer.current_bandwidth()) < 0.5
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("dense_path")
+def test_each_dimension_learns_a_bandwidth_of_its_own():
+    x = np.random.default_rng(0).uniform(-1, 1, (1, 101, 2)).astype("float32")
+    heights = np.sin(3 * x[..., :1])
+    layer = tfattn.NadarayaWatson(
+        bandwidth=[0.5, 0.5], trainable_bandwidth=True, leave_one_out=True
+    )
+    points = keras.Input((101, 2))
+    model = keras.Model(points, layer(query=points, value=as_tensor(heights), key=points))
+    model.compile(keras.optimizers.Adam(0.2), "mean_squared_error")
+    model.fit(x, heights, epochs=23, verbose=0)
+    telling, empty = numpy(layer.current_bandwidth())
+    assert telling < 0.4 and empty > 2 * telling
+
+
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_huge_gradients_leave_the_bandwidth_positive_and_the_outputs_finite(sign):
     layer, x = (

@@ -27,8 +27,7 @@ class NadarayaWatson(NamedAttention):
     kernel of compact support (see `tfattn.kernels.support`) gives 0 where no key lies within a
     bandwidth. A mean lies between the least and the greatest value that it weighs, but for the last
     digit: a layer's sums may round past an end, so of zeros and ones clip it before √(p · (1 − p)).
-    `tfattn.smoothing.KernelRegression` keeps to the range, but for its local lines, which may leave
-    it.
+    `tfattn.kernel_regression.KernelRegression` keeps to the range, but for its local lines.
 
     Args:
         kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function from squared

@@ -10,7 +10,7 @@ from tests.helpers.processes import printed
 from tests.helpers.refusals import message, table
 from tests.helpers.tensors import as_tensor, tf
 from tfattn import NadarayaWatsonRegressor
-from tfattn.smoothing import KernelRegression
+from tfattn.kernel_regression import KernelRegression
 
 N = 53
 # JAX keeps float32, unless it is told otherwise.
@@ -37,9 +37,9 @@ def left_out_error(x, y, bandwidth):
     return np.square(weights(x, x, bandwidth, leave_one_out=True) @ y - y).mean()
 
 
-def fitted(x, y, epochs=2, bandwidth=0.5, **options):
+def fitted(x, y, bandwidth=0.5, **options):
     model = NadarayaWatsonRegressor(bandwidth=bandwidth, **options)
-    model.fit(x, y, epochs=epochs, verbose=0)
+    model.fit(x, y)
     return model
 
 
@@ -48,115 +48,54 @@ def loaded_from(folder, model):
     return keras.saving.load_model(folder / "model.keras")
 
 
-# Trained by Keras's loop.
+# The bandwidth that is chosen, and what is predicted with it.
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("dense_path")
-def test_fit_lowers_the_leave_one_out_error():
+def test_predictions_and_weights_are_those_of_the_formula_and_nothing_is_trained():
     x, y = data()
-    model = NadarayaWatsonRegressor(bandwidth=3.0)
-    losses = model.fit(x, y, epochs=71, verbose=0).history["loss"]
-    last = left_out_error(x, y, model.current_bandwidth())
-    np.testing.assert_allclose(losses[0], left_out_error(x, y, 3.0), rtol=1e-4)
-    np.testing.assert_allclose(losses[-1], last, rtol=2e-2)
-    assert last < 0.5 * losses[0]
-    # Close to the best there is.
-    assert last < 1.05 * min(left_out_error(x, y, h) for h in np.linspace(0.1, 2, 191))
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("dense_path")
-def test_predictions_and_weights_are_those_of_the_formula_and_the_bandwidth_alone_is_trained():
-    x, y = data()
-    model = fitted(x, y)
+    model = fitted(x, y, bandwidth=0.05)
     asked = np.linspace(-1, 6, 17)
-    wanted = weights(asked, x, model.current_bandwidth())
+    wanted = weights(asked, x, 0.05)
     rows = model.attention_weights(asked)
     assert isinstance(rows, np.ndarray)
     np.testing.assert_allclose(rows, wanted, atol=1e-5)
     np.testing.assert_allclose(rows.sum(-1), 1.0, atol=1e-6)
     np.testing.assert_allclose(model.predict(asked, verbose=0), wanted @ y, atol=1e-4)
-    assert len(model.trainable_weights) == 1
-    np.testing.assert_array_equal(model.points[:, 0], x)  # in float64, as they came
-    np.testing.assert_array_equal(model.heights[:, 0], y)
-    assert as_tensor(model.trainable_weights[0].value).shape == ()
-
-
-@pytest.mark.slow
-def test_a_bandwidth_that_is_not_trained_stays_where_it_is():
-    # Warnings are errors here. Keras warns of a model without trainable weights, which this one
-    # means to be.
-    x, y = data()
-    model = NadarayaWatsonRegressor(bandwidth=0.05, trainable_bandwidth=False)
-    loss = model.fit(x, y, epochs=1, verbose=0).history["loss"]
-    np.testing.assert_allclose(model.current_bandwidth(), 0.05, rtol=1e-6)
+    assert model.trainable_weights == [] and len(model.weights) == 3
     # A training point is left out in `fit`, and in nothing else.
-    np.testing.assert_allclose(loss, [left_out_error(x, y, 0.05)], rtol=1e-4)
-    np.testing.assert_allclose(model.predict(x, verbose=0), weights(x, x, 0.05) @ y, atol=1e-3)
     assert np.diagonal(model.attention_weights(x)).min() > 0.1
+    # Points and heights as they came, in float64.
+    np.testing.assert_allclose(model.points[:, 0], x, rtol=ROUNDED)
+    np.testing.assert_allclose(model.heights, y, rtol=ROUNDED)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("batch_size", [7, N])
-def test_batches_and_shuffling_change_no_leave_one_out_error(batch_size):
-    x, y = data()
-    model = NadarayaWatsonRegressor(bandwidth=0.4, trainable_bandwidth=False)
-    (loss,) = model.fit(x, y, epochs=1, batch_size=batch_size, verbose=0).history["loss"]
-    np.testing.assert_allclose(loss, left_out_error(x, y, 0.4), rtol=1e-4)
-    found = model.predict(x, batch_size=batch_size, verbose=0)
-    np.testing.assert_allclose(found, weights(x, x, 0.4) @ y, atol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("dense_path")
-def test_each_dimension_learns_a_bandwidth_of_its_own():
-    x = np.random.default_rng(0).uniform(-1, 1, (101, 2))
-    model = NadarayaWatsonRegressor(bandwidth=[0.5, 0.5])
-    model.compile(keras.optimizers.Adam(0.2), "mean_squared_error")
-    model.fit(x, np.sin(3 * x[:, 0]), epochs=23, verbose=0)
-    telling, empty = model.current_bandwidth()
-    assert telling < 0.4 and empty > 2 * telling
-
-
-@pytest.mark.slow
-def test_validation_points_are_predicted_from_the_training_points():
+def test_other_points_are_predicted_from_the_training_points():
     x, y = data()
     new_x, new_y = data(17, seed=1)
-    model = NadarayaWatsonRegressor(bandwidth=0.5, trainable_bandwidth=False)
-    history = model.fit(x, y, epochs=1, validation_data=(new_x, new_y), verbose=0).history
+    model = fitted(x, y)
     wanted = np.square(weights(new_x, x, 0.5) @ y - new_y).mean()
-    np.testing.assert_allclose(history["val_loss"], [wanted], rtol=1e-4)
     np.testing.assert_allclose(model.evaluate(new_x, new_y, verbose=0), wanted, rtol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("dense_path")
-def test_a_second_training_starts_afresh_and_goes_on_where_asked():
-    x, y = data()
-    model = fitted(x, y, epochs=3)
-    once = model.current_bandwidth()
-    model.fit(x, y, epochs=3, verbose=0)
-    np.testing.assert_allclose(model.current_bandwidth(), once, rtol=1e-6)
-    model.fit(x, y, epochs=3, warm_start=True, verbose=0)
-    assert abs(model.current_bandwidth() - 0.5) > 1.5 * abs(once - 0.5)
+    by_name = model.evaluate(new_x, new_y[:, None], return_dict=True)
+    np.testing.assert_allclose(by_name["loss"], wanted, rtol=1e-4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [31, N])
-@pytest.mark.usefixtures("dense_path")
 def test_a_second_fit_forgets_the_first_points_in_a_file_too(n, tmp_path):
     x, y = data()
-    model = fitted(x, y, trainable_bandwidth=False)
-    model.predict(x, verbose=0)
+    model = fitted(x, y)
+    model.evaluate(x, y)
     new_x, new_y = data(n, seed=1)
-    loss = model.fit(new_x, new_y + 100, epochs=1, verbose=0).history["loss"]
-    np.testing.assert_allclose(loss, [left_out_error(new_x, new_y, 0.5)], rtol=1e-2)
-    found = model.predict(x, verbose=0)
-    np.testing.assert_allclose(found, weights(x, new_x, 0.5) @ new_y + 100, atol=1e-2)
-    # Points, heights, the unit of the bandwidth, and what training makes of it.
-    assert len(model.weights) == 4
-    np.testing.assert_array_equal(loaded_from(tmp_path, model).predict(x, verbose=0), found)
+    loss = model.fit(new_x, new_y + 100).history["loss"]
+    np.testing.assert_allclose(loss, [left_out_error(new_x, new_y, 0.5)], rtol=1e-4)
+    wanted = weights(x, new_x, 0.5) @ new_y + 100
+    found = model.predict(x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    np.testing.assert_allclose(model(x), wanted, rtol=1e-6)
+    error = model.evaluate(x, wanted + 2.0)
+    np.testing.assert_allclose(error, 4.0, rtol=1e-3)
+    assert len(model.weights) == 3
+    np.testing.assert_array_equal(loaded_from(tmp_path, model).predict(x), found)
 
 
 @pytest.mark.slow
@@ -168,13 +107,9 @@ def test_a_saved_model_is_whole_and_can_be_fitted_again(tmp_path, columns):
     loaded = loaded_from(tmp_path, model)
     np.testing.assert_array_equal(loaded.predict(asked, verbose=0), model.predict(asked, verbose=0))
     np.testing.assert_array_equal(loaded.attention_weights(asked), model.attention_weights(asked))
-    before = loaded.current_bandwidth()
-    np.testing.assert_array_equal(before, model.current_bandwidth())
-    losses = loaded.fit(x, y, epochs=3, verbose=0).history["loss"]
-    assert np.isfinite(losses).all() and (loaded.current_bandwidth() != before).all()
-
-
-# The bandwidth that is chosen, and what is predicted with it.
+    np.testing.assert_array_equal(loaded.current_bandwidth(), model.current_bandwidth())
+    loaded.fit(x + 1.0, y)
+    np.testing.assert_allclose(loaded.predict(asked + 1.0), model.predict(asked), rtol=1e-5)
 
 
 def test_predictions_have_the_shape_of_y():
@@ -202,7 +137,7 @@ def test_a_bandwidth_keeps_the_digits_of_float64():
     losses = chosen.fit(x, y).history["loss"]
     wanted = KernelRegression().fit(x, y).current_bandwidth()
     np.testing.assert_allclose(chosen.current_bandwidth(), wanted, rtol=ROUNDED)
-    np.testing.assert_allclose(losses[-1], chosen.leave_one_out().error, rtol=1e-6)
+    np.testing.assert_allclose(losses[-1], chosen.smoother().leave_one_out().error, rtol=1e-6)
 
 
 def test_each_dimension_gets_a_bandwidth_or_all_share_one():
@@ -216,15 +151,12 @@ def test_each_dimension_gets_a_bandwidth_or_all_share_one():
     np.testing.assert_allclose(*(one.current_bandwidth() / spreads), rtol=max(1e-9, ROUNDED))
 
 
-def test_a_second_fit_starts_afresh_and_goes_on_where_asked():
+def test_a_second_fit_starts_afresh():
     x, y = data()
     model, fresh = NadarayaWatsonRegressor(), NadarayaWatsonRegressor()
-    first = model.fit(*data(53, 3)).history["loss"]
-    model.fit(x, y)
-    wanted = fresh.fit(x, y).history["loss"]
+    model.fit(*data(53, 3))
+    assert model.fit(x, y).history["loss"] == fresh.fit(x, y).history["loss"]
     assert model.current_bandwidth() == fresh.current_bandwidth()
-    again = model.fit(x, y, warm_start=True).history["loss"]
-    assert len(again) < len(first) and again[-1] <= wanted[-1] * (1 + 1e-9)
 
 
 @pytest.mark.slow
@@ -250,16 +182,6 @@ def test_a_fitted_model_is_a_layer_of_a_sequential():
     np.testing.assert_allclose(predictions, model.predict(x / 2 - 1), rtol=1e-4)
 
 
-def test_the_error_of_held_out_points_is_the_same_for_a_vector_and_for_one_column():
-    x, y = data()
-    model = NadarayaWatsonRegressor(bandwidth=0.3)
-    for heights in (y[::3], y[::3, None]):
-        held_out = (x[::3] + 0.05, heights)
-        (found,) = model.fit(x, y, validation_data=held_out).history["val_loss"]
-        wanted = np.mean(np.square(model.predict(held_out[0]) - y[::3]))
-        np.testing.assert_allclose(found, wanted)
-
-
 # Far from the data, at its edges, and in any unit.
 
 
@@ -279,9 +201,6 @@ def test_a_point_without_neighbours_is_predicted_as_the_regression_does(empty, c
     x[7] = x[3]  # and points at one place see one another
     model = NadarayaWatsonRegressor("tricube", bandwidth=0.2, empty=empty)
     model.fit(x, y)
-    left_out = model.smoother().leave_one_out().predictions
-    found, _ = model._pool({"index": np.arange(31, dtype="int32")})
-    np.testing.assert_allclose(found, left_out, rtol=1e-5, atol=1e-6)
     away = np.concatenate([x + 0.3, np.full((1, columns), 50.0)])
     assert (model.smoother().effective_neighbours(away) == (empty == "nearest")).any()
     np.testing.assert_allclose(model(away), model.predict(away), rtol=1e-5, atol=1e-6)
@@ -313,14 +232,13 @@ def test_the_model_answers_at_the_edges_what_the_regression_does(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("epochs, scale", [(None, 1e-13), (None, 1e13), (3, 1e-30)])
+@pytest.mark.parametrize("scale", [1e-13, 1e13, 1e-30])
 @pytest.mark.usefixtures("dense_path")
-def test_no_unit_of_x_is_too_small_or_too_great_for_the_layer(tmp_path, epochs, scale):
+def test_no_unit_of_x_is_too_small_or_too_great_for_the_layer(tmp_path, scale):
     x, y = data()
     first, other = (NadarayaWatsonRegressor("epanechnikov") for _ in range(2))
-    first.fit(x, y, epochs=epochs, verbose=0), other.fit(x * scale, y, epochs=epochs, verbose=0)
-    # Keras's loop computes in float32 here and there.
-    h, tolerance = first.current_bandwidth(), 1e-4 if epochs else max(1e-9, ROUNDED)
+    first.fit(x, y), other.fit(x * scale, y)
+    h, tolerance = first.current_bandwidth(), max(1e-9, ROUNDED)
     np.testing.assert_allclose(other.current_bandwidth(), h * scale, rtol=tolerance)
     asked = np.linspace(0, 5, 7)
     wanted = other.predict(asked * scale)
@@ -355,8 +273,8 @@ def floatx_float64():
 def test_floatx_float64_is_no_type_error():
     x, y = data()
     model = NadarayaWatsonRegressor(bandwidth=0.3)
-    model.fit(x, y, epochs=1, verbose=0)
-    wanted = weights(x, x, float(model.current_bandwidth())) @ y
+    model.fit(x, y)
+    wanted = weights(x, x, 0.3) @ y
     np.testing.assert_allclose(model.predict(x), wanted, rtol=1e-6)
     np.testing.assert_allclose(model(x), wanted, rtol=1e-6)
 
@@ -385,7 +303,7 @@ for points, queries in ((2000, 2000), (20_000, 4000)):
     before = peak()
     x, y = rng.uniform(size=points), rng.normal(size=points)
     model = tfattn.NadarayaWatsonRegressor("epanechnikov", bandwidth=1e-4)
-    model.fit(x, y, epochs=0)
+    model.fit(x, y)
     model(rng.uniform(size=queries))
 print(peak() - before)
 """
@@ -402,17 +320,10 @@ def test_a_layer_with_a_compact_kernel_holds_no_array_of_all_pairs():
 
 X = np.linspace(0.0, 1.0, 7)
 REAL = "be an array of real numbers (read a tf.data pipeline or a generator first)"
-NO_WEIGHT = "be None: `tfattn.smoothing.KernelRegression` has weights of points"
 
 
-def fit(x=X, y=X, bandwidth=None, **options):
-    return lambda: NadarayaWatsonRegressor(bandwidth=bandwidth).fit(x, y, verbose=0, **options)
-
-
-def of_a_line():
-    model = NadarayaWatsonRegressor(bandwidth=0.3)
-    model.fit(X, X)
-    return model
+def fit(x=X, y=X, bandwidth=None):
+    return lambda: NadarayaWatsonRegressor(bandwidth=bandwidth).fit(x, y, verbose=0)
 
 
 REFUSED = [
@@ -420,32 +331,22 @@ REFUSED = [
     (
         fit(X[:1], X[:1]),
         "x",
-        "hold at least two points, since each is predicted from the others",
+        "hold at least two points, to leave one out",
         1,
     ),
     (
         fit(bandwidth=[1.0, 2.0]),
         "bandwidth",
-        "be one number, or one a dimension of x, 1",
+        "be one number, or one a column, 1 (λ of a categorical one)",
         "[1.0, 2.0]",
     ),
     (fit(np.where(X == X[2], np.nan, X)), "x", "be finite", "NaN at row 2, column 0"),
     (fit(y=np.where(X == X[2], np.inf, X)), "y", "be finite", "inf at row 2, column 0"),
-    (fit(callbacks=[]), "callbacks", "come with `epochs`: nothing is trained without", "[]"),
-    (fit(sample_weight=X), "sample_weight", NO_WEIGHT, "(7,)"),
-    (fit(sample_weight=X, epochs=2), "sample_weight", NO_WEIGHT, "(7,)"),
-    (fit(validation_data=5), "validation_data", "be (x, y) or (x, y, sample_weight)", 5),
     (
-        lambda: of_a_line().predict(np.ones((3, 2)), verbose=0),
+        lambda: fitted(X, X).predict(np.ones((3, 2)), verbose=0),
         "x",
-        "have the 1 dimensions of the training points",
+        "have the 1 columns of the training points",
         "(3, 2)",
-    ),
-    (
-        lambda: of_a_line().predict(X, batch_sise=3),
-        "batch_sise",
-        "be left out: `predict` has no such argument",
-        3,
     ),
     *(
         [(fit(tf.data.Dataset.from_tensor_slices((X, X)), None), "x", REAL, "_TensorSliceDataset")]
@@ -461,9 +362,9 @@ def test_what_cannot_be_fitted_or_asked_is_refused(act, who, argument, expected,
         act()
 
 
-def test_validation_heights_of_another_number_are_refused():
-    with pytest.raises(ValueError, match="`validation_data` must .*points"):
-        fit(validation_data=(X[:3], X[:4]))()
+def test_the_layer_refuses_other_columns():
+    with pytest.raises(ValueError, match="`inputs` must have the 1 columns of the training points"):
+        fitted(X, X)(np.ones((3, 2)))
 
 
 def test_a_prediction_before_fit_is_refused():

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfattn.kernel_regression import tuned
+
 __all__ = ["Metric", "Points", "Queries", "merged", "one_hot", "sorted_points"]
 
 Array = np.ndarray
-# λ = 0 keeps categories apart; where a query's own has no point, the others still say something.
-_LEAST_WIDTH = 1e-30
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Metric:
         """What the log weight of a pair gains where a category is the same, `(sum of counts,)`;
         and what it has where all differ.
         """
-        width = np.maximum(self.widths, _LEAST_WIDTH)
+        width = np.maximum(self.widths, tuned.LEAST_WIDTH)
         other = np.log(width / np.maximum(counts - 1, 1))
         return np.repeat(np.log1p(-width) - other, counts), float(other.sum())
 

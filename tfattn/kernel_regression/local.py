@@ -4,23 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfattn.smoothing.points import Points, Queries
-from tfattn.smoothing.tiles import Tile
+from tfattn.kernel_regression import tuned
+from tfattn.kernel_regression.points import Points, Queries
+from tfattn.kernel_regression.tiles import Tile
 
 __all__ = ["LocalFit", "fit_tile", "quadratic_weights"]
 
 Array = np.ndarray
-# Where the keys that count are spread along a column by less than 1e-7 of their distance from the
-# query, there is no line to see in it: the fit is constant along it.
-NO_SPREAD = 1e-14
-# Of the correlations of columns, whose eigenvalues sum to their number: below, the keys that count
-# lie in a plane of fewer dimensions, and nothing is known of how heights change away from it: half
-# of the digits of such a number are rounding.
-FLAT = 1e-7
-ILL = 1e-3  # and below, the digits that are lost in differences of moments count
-# A variance that is less of the mean square about a tile's middle has lost half of its digits.
-LOST = 1e-6
-UNSEEN = 2.0**-60  # a share of the greatest of its row: not seen in a float64 sum
 
 
 class LocalFit(NamedTuple):
@@ -74,7 +64,8 @@ def fit_tile(tile: Tile, points: Points, queries: Queries, degree: int) -> Local
     centre, spread, covariance = _moments(tile.share, x, y, mean)
     variance = np.einsum("rdd->rd", spread)
     inverse, least = _inverse(spread, query - centre)
-    lost = (variance <= LOST * np.square(centre)).any(1) | (least < ILL)
+    lost = (variance <= tuned.LOST_VARIANCE * np.square(centre)).any(1)
+    lost |= least < tuned.ILL_CORRELATION
     if lost.any() and len(y):
         again = _moments_about_nearest(tile.share[lost], x, y, mean[lost])
         centre[lost], spread[lost], covariance[lost] = again
@@ -119,7 +110,7 @@ def _moments_about_nearest(
 ) -> tuple[Array, Array, Array]:
     """The same about the nearest key of each row, then their mean, where no digits are lost."""
     greatest = share.max(axis=1, keepdims=True)
-    share = np.where(share > UNSEEN * greatest, share, 0.0)
+    share = np.where(share > tuned.NEGLIGIBLE * greatest, share, 0.0)
     nearest = x[np.argmax(share, axis=1)]
     x = x - nearest[:, None, :]  # (r, k, D)
     centre = np.einsum("rk,rkd->rd", share, x)
@@ -135,11 +126,11 @@ def _inverse(spread: Array, away: Array) -> tuple[Array, Array]:
     which nothing is spread; and the least eigenvalue of its correlations, `(r,)`.
     """
     variance = np.einsum("rdd->rd", spread)
-    seen = variance > NO_SPREAD * np.square(away)
+    seen = variance > tuned.NO_SPREAD * np.square(away)
     deviation = np.sqrt(variance, where=seen, out=np.ones(seen.shape))
     scale = np.where(seen, 1.0 / deviation, 0.0)
     values, vectors = np.linalg.eigh(scale[:, :, None] * spread * scale[:, None, :])
-    known = values > FLAT
+    known = values > tuned.FLAT_CORRELATION
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=known)
     inverse = (vectors * inverse[:, None, :]) @ np.swapaxes(vectors, 1, 2)
     return scale[:, :, None] * inverse * scale[:, None, :], values.min(axis=1)

@@ -10,17 +10,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfattn import _checks
-from tfattn.smoothing import arrays, kernels, left_out, line, near
-from tfattn.smoothing.frame import Frame, has_matrix
-from tfattn.smoothing.local import LocalFit, fit_tile, quadratic_weights
-from tfattn.smoothing.points import Metric, Points, Queries, merged, sorted_points
-from tfattn.smoothing.threads import one_blas_thread
-from tfattn.smoothing.tiles import Tile, tiles
+from tfattn.kernel_regression import arrays, kernels, left_out, line, near, tuned
+from tfattn.kernel_regression.frame import Frame, has_matrix
+from tfattn.kernel_regression.local import LocalFit, fit_tile, quadratic_weights
+from tfattn.kernel_regression.points import Metric, Points, Queries, merged, sorted_points
+from tfattn.kernel_regression.threads import one_blas_thread
+from tfattn.kernel_regression.tiles import Tile, tiles
 
 __all__ = ["Band", "KernelRegression", "LeaveOneOut"]
 
 Array = np.ndarray
-_REPLICAS = 32  # of a bootstrap, smoothed at a time
 
 
 class Band(NamedTuple):
@@ -61,7 +60,7 @@ class KernelRegression:
     are wide enough that this is less.
 
     Args:
-        kernel: a name of `tfattn.smoothing.kernels.names()`, or a `Kernel`.
+        kernel: a name of `tfattn.kernel_regression.kernels.names()`, or a `Kernel`.
         bandwidth: in the units of x, kept as given: a number, one a column, or a matrix H, where
             u = (x − x_i) · H⁻¹. For a categorical column it is λ of Aitchison and Aitken, from 0
             (categories apart) to (c − 1) / c (all alike); beside H they are given as (H, λ).
@@ -76,13 +75,13 @@ class KernelRegression:
         leave_out: what is left out while choosing: "point", or "place": every point with the same
             x. Rows that are in the data twice would else predict one another.
     Attributes:
-        path: after `fit`, a list of the least leave-one-out error so far, a number for each
-            bandwidth that was tried; empty where the bandwidth was given.
+        search_errors: list, after `fit` the least leave-one-out error so far after each bandwidth
+            that was tried; empty where the bandwidth was given.
     Raises:
         ValueError: an argument that is not one of those; a number that is not finite, with its row
             and column; x and y of different lengths.
     Example:
-        >>> from tfattn.smoothing import KernelRegression
+        >>> from tfattn.kernel_regression import KernelRegression
         >>> x = np.linspace(0.0, 5.0, 50)
         >>> model = KernelRegression().fit(x, np.sin(x))
         >>> bool(np.all(np.abs(model.predict(x) - np.sin(x)) < 0.05))
@@ -115,7 +114,7 @@ class KernelRegression:
         self.empty = self._one_of("empty", empty, ("nearest", "mean", "nan"))
         self.leave_out = self._one_of("leave_out", leave_out, ("point", "place"))
         self.points: Points | None = None
-        self.path: list[float] = []
+        self.search_errors: list[float] = []
 
     @one_blas_thread
     def fit(
@@ -170,7 +169,7 @@ class KernelRegression:
         self.points = sorted_points(scaled, codes, heights, weight, counts)
         self.heights = y[self.points.order]
         if self.bandwidth is not None:
-            self.chosen, self.path = self.frame.metric(self._who, self.bandwidth), []
+            self.chosen, self.search_errors = self.frame.metric(self._who, self.bandwidth), []
             return
         seen = self.points
         if self.leave_out == "place":
@@ -178,14 +177,15 @@ class KernelRegression:
         if len(seen) < 2:
             # A single place says nothing about distances.
             columns = len(self.frame.continuous)
-            self.chosen, self.path = Metric(np.eye(columns), 0.5 * (counts - 1) / counts), []
+            self.chosen = Metric(np.eye(columns), 0.5 * (counts - 1) / counts)
+            self.search_errors = []
             return
-        from tfattn.smoothing.bandwidth import choose  # with SciPy, which nothing else here needs
+        from tfattn.kernel_regression.bandwidth import choose  # it imports SciPy
 
         begin = None if start is None else self._start(start)
         choice = choose(self.kernel, seen, self.degree, self.metric, self._sees_nearest, begin)
         self.chosen = choice.metric
-        self.path = [self._squared(error) for error in choice.path]
+        self.search_errors = [self._squared(error) for error in choice.search_errors]
 
     def current_bandwidth(self) -> Array | tuple[Array, Array]:
         """The bandwidth in use, in the units of x, as `bandwidth` takes it: a number, one a column,
@@ -374,8 +374,8 @@ class KernelRegression:
     ) -> tuple[Array, Array]:
         generator = np.random.default_rng(seed)
         drawn = []
-        for start in range(0, replicas, _REPLICAS):
-            count = min(_REPLICAS, replicas - start)
+        for start in range(0, replicas, tuned.REPLICAS):
+            count = min(tuned.REPLICAS, replicas - start)
             signs = generator.choice([-1.0, 1.0], (len(noise), count, 1))
             many = (signs * noise[:, None, :]).reshape(len(noise), -1)
             smooth = self._smooth(dataclasses.replace(self.points, y=many), queries)

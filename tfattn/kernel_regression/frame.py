@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfattn import _checks
-from tfattn.smoothing import arrays
-from tfattn.smoothing.points import Metric, Queries, one_hot
+from tfattn.kernel_regression import arrays
+from tfattn.kernel_regression.points import Metric, Queries, one_hot
 
 __all__ = ["Frame", "has_matrix"]
 

@@ -15,32 +15,15 @@ from typing import NamedTuple
 import numpy as np
 from scipy import ndimage, optimize
 
-from tfattn.smoothing.kernels import Kernel
-from tfattn.smoothing.left_out import leave_one_out
-from tfattn.smoothing.points import Metric, Points
-from tfattn.smoothing.spaces import Space
+from tfattn.kernel_regression import tuned
+from tfattn.kernel_regression.kernels import Kernel
+from tfattn.kernel_regression.left_out import leave_one_out
+from tfattn.kernel_regression.points import Metric, Points
+from tfattn.kernel_regression.spaces import Space
 
 __all__ = ["Choice", "choose", "rules_of_thumb"]
 
 Array = np.ndarray
-GRID = 500  # bandwidths tried on a line, at most
-# Steps of their logarithm: valleys of a few points are many and narrow, of a compact kernel most.
-FINE, MIDDLE, COARSE = 0.04, 0.15, 0.35
-FEW = 50  # points, whose valleys are narrow for every kernel
-SAME = 1e-9  # an error that changes by less of itself does not depend on the bandwidth
-VALLEYS, ALL_VALLEYS = 3, 8  # whose floors are looked for, of many points and of few
-NEAR = 1.1  # times the least error of a grid: a valley above it has no floor below the others
-ROUNDED = 1e-8  # distances that differ by less of themselves are one but for rounding
-STEPPED = 64  # places whose distances are all tried for a kernel without a slope
-SCANNED = 1000  # points of a grid in several columns, at most
-SCAN_PAIRS = 4e6  # of points, that all of such a grid may take
-FEWEST_SCANNED = 100  # no grid of fewer points tells the valleys
-RUNS = 12  # of the optimiser, from the best starts
-FEW_RUNS = 4  # where they are of a sample
-CLOSE = 0.4  # starts with logarithms of bandwidths that differ by less are one
-SCREENED = 1000  # points by which starts are compared where there are many more
-POLISHED = 4  # bandwidths of a compact kernel, or fewer, are polished without a gradient
-COMPACT = 2.3  # how much wider a compact kernel is, for a Gaussian's smoothness
 
 
 class Choice(NamedTuple):
@@ -48,12 +31,12 @@ class Choice(NamedTuple):
 
     Attributes:
         metric: the bandwidths.   error: its leave-one-out error.
-        path: errors on the way there, the first that of Scott's rule.
+        search_errors: the least error so far, after each try; the first is that of Scott's rule.
     """
 
     metric: Metric
     error: float
-    path: list[float]
+    search_errors: list[float]
 
 
 class _Search:
@@ -107,13 +90,13 @@ def choose(
         _on_a_line(search, kernel)
     elif space.free + len(space.counts):
         _in_space(search, kernel, degree)
-        if SCANNED * len(points) ** 2 <= SCAN_PAIRS:  # few, and the way to a better valley is short
+        if tuned.MAX_SCAN * len(points) ** 2 <= tuned.SCAN_PAIRS:
             _walk(search, search.best[1])
     else:
         search(np.zeros(0))
     error, vector = search.best
-    path = np.minimum.accumulate([error for error, _ in search.seen])
-    return Choice(space.metric(vector), error, [float(error) for error in path])
+    least = np.minimum.accumulate([error for error, _ in search.seen])
+    return Choice(space.metric(vector), error, least.tolist())
 
 
 def rules_of_thumb(points: Points, kernel: Kernel) -> tuple[Array, Array]:
@@ -126,7 +109,8 @@ def rules_of_thumb(points: Points, kernel: Kernel) -> tuple[Array, Array]:
     # Where half of the points share a value, their quartiles are one; those of the distinct values
     # are 1 apart.
     middle = np.minimum(np.where(middle > 0, middle, 1.0 / 1.349), deviation)
-    shrink = len(x) ** (-1.0 / (columns + 4)) * (COMPACT if np.isfinite(kernel.support) else 1.0)
+    width = tuned.COMPACT_WIDTH if np.isfinite(kernel.support) else 1.0
+    shrink = len(x) ** (-1.0 / (columns + 4)) * width
     # A column that does not vary says nothing, whatever its bandwidth.
     scott, silverman = (np.where(h > 0, h, 1.0) for h in (1.06 * deviation, 0.9 * middle))
     return scott * shrink, silverman * shrink
@@ -140,11 +124,11 @@ def _on_a_line(search: _Search, kernel: Kernel) -> None:
     places = np.unique(x)
     if len(places) < 2:
         return
-    compact, many = np.isfinite(kernel.support), len(points) > 500
-    if not kernel.smooth and len(places) <= STEPPED:
+    compact, many = np.isfinite(kernel.support), len(points) > tuned.MANY_POINTS
+    if not kernel.smooth and len(places) <= tuned.MAX_STEPPED:
         # The error changes at the distances of places alone.
         distances = np.unique(np.abs(np.subtract.outer(places, places)))[1:] / kernel.support
-        distances = distances[np.diff(distances, prepend=0.0) > ROUNDED * distances]
+        distances = distances[np.diff(distances, prepend=0.0) > tuned.SAME_DISTANCE * distances]
         edges = np.log(np.concatenate([[0.5 * distances[0]], distances, [2.0 * distances[-1]]]))
         for log in 0.5 * (edges[1:] + edges[:-1]):
             search.error(log)
@@ -152,16 +136,19 @@ def _on_a_line(search: _Search, kernel: Kernel) -> None:
     # Below, a compact kernel sees no other place.
     low = np.log(np.diff(places).min()) - (np.log(kernel.support) if compact else 1.5)
     high = np.log(10.0 * search.space.extent)
-    step = COARSE if many else FINE if compact or len(points) <= FEW else MIDDLE
-    grid = np.linspace(low - 0.1, high, min(int((high - low) / step) + 2, GRID))
+    fine = compact or len(points) <= tuned.FEW_POINTS
+    step = tuned.COARSE_STEP if many else tuned.FINE_STEP if fine else tuned.MIDDLE_STEP
+    grid = np.linspace(low - 0.1, high, min(int((high - low) / step) + 2, tuned.MAX_GRID))
     grid = np.unique(np.concatenate([grid, scott, silverman]))
     errors = [search.error(log) for log in grid]
-    while not compact and abs(errors[1] - errors[0]) > SAME * errors[0] and len(grid) < GRID:
+    while not compact and len(grid) < tuned.MAX_GRID:
+        if abs(errors[1] - errors[0]) <= tuned.FLAT_ERROR * errors[0]:
+            break
         grid = np.concatenate([[grid[0] - step], grid])
         errors.insert(0, search.error(grid[0]))
     best = min(errors)
-    valleys = [here for here in _valleys(errors) if errors[here] <= NEAR * best]
-    for here in valleys[: VALLEYS if many else ALL_VALLEYS]:
+    valleys = [here for here in _valleys(errors) if errors[here] <= tuned.NEAR_LEAST * best]
+    for here in valleys[: tuned.MINIMA if many else tuned.MINIMA_OF_FEW]:
         low, high = grid[max(here - 1, 0)], grid[min(here + 1, len(grid) - 1)]
         if here == len(grid) - 1:
             search.error(np.log(search.space.widest))
@@ -215,7 +202,7 @@ def _in_space(search: _Search, kernel: Kernel, degree: int) -> None:
     others.sort(key=lambda pair: pair[0])
     exact = len(scout.points) == len(points)
     found, seen = [], scout.seen
-    runs = RUNS if exact else FEW_RUNS
+    runs = tuned.RUNS if exact else tuned.RUNS_OF_SAMPLE
     for vector in _apart([first[1], *(vector for _, vector in others)])[:runs]:
         scout.seen = []
         _descend(scout, kernel, vector)
@@ -237,9 +224,9 @@ def _scanned(search: _Search) -> list[tuple[float, Array]]:
     """The valleys of a grid over all that is free, as pairs of error and vector."""
     space, x = search.space, search.points.places.x
     free = space.free + len(space.counts)
-    count = min(SCANNED, SCAN_PAIRS / len(search.points) ** 2)
+    count = min(tuned.MAX_SCAN, tuned.SCAN_PAIRS / len(search.points) ** 2)
     size = int(count ** (1.0 / free))
-    if count < FEWEST_SCANNED or size < 3:
+    if count < tuned.MIN_SCAN or size < 3:
         return []
     narrow = np.array([np.diff(np.unique(column)).min(initial=np.inf) for column in x.T])
     narrow = np.log(np.where(np.isfinite(narrow), narrow, 1.0)) - 1.0
@@ -259,7 +246,7 @@ def _apart(vectors: list[Array]) -> list[Array]:
     """Those that are not close to one before them, and would end where it does."""
     chosen: list[Array] = []
     for vector in vectors:
-        if all(np.abs(vector - other).max(initial=0.0) > CLOSE for other in chosen):
+        if all(np.abs(vector - other).max(initial=0.0) > tuned.SAME_START for other in chosen):
             chosen.append(vector)
     return chosen
 
@@ -304,9 +291,9 @@ def _clumps(x: Array) -> Array:
 
 def _some(points: Points) -> Points:
     """At most so many points, at random, the same each time."""
-    if len(points) <= 2 * SCREENED:
+    if len(points) <= 2 * tuned.SAMPLE:
         return points
-    rows = np.sort(np.random.default_rng(0).choice(len(points), SCREENED, replace=False))
+    rows = np.sort(np.random.default_rng(0).choice(len(points), tuned.SAMPLE, replace=False))
     weight = None if points.weight is None else points.weight[rows]
     if weight is not None:
         weight = weight / weight.mean() if weight.max() > 0 else None
@@ -334,7 +321,7 @@ def _descend(search: _Search, kernel: Kernel, vector: Array) -> None:
         return
     if not kernel.smooth:
         _walk(search, vector)
-    elif len(vector) <= POLISHED:
+    elif len(vector) <= tuned.MAX_POLISHED:
         limit = {"maxfev": 60 * len(vector), "xatol": 1e-4, "fatol": 1e-10, "adaptive": True}
         optimize.minimize(search.error, vector, method="Nelder-Mead", bounds=bounds, options=limit)
 

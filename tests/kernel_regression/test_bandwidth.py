@@ -5,8 +5,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from tests.smoothing.data import cauchy, line, plane
-from tfattn.smoothing import KernelRegression
+from tests.kernel_regression.data import cauchy, line, plane
+from tfattn.kernel_regression import KernelRegression
 
 
 def left_out_error(x, y, h):
@@ -52,7 +52,7 @@ def test_two_bandwidths_are_within_a_thousandth_of_the_best(seed):
     x, y = plane(seed)
     model = KernelRegression().fit(x, y)
     wanted = best_in_a_plane(x, y)
-    assert model.path[-1] <= left_out_error(x, y, wanted) * (1 + 1e-9)
+    assert model.search_errors[-1] <= left_out_error(x, y, wanted) * (1 + 1e-9)
     np.testing.assert_allclose(model.current_bandwidth(), wanted, rtol=1e-3)
 
 
@@ -67,7 +67,7 @@ def test_the_minimum_is_never_worse_than_that_of_statsmodels(data, seed, degree)
     theirs = peer.KernelReg(y, x, "c" * columns, kind, bw="cv_ls", rng=0)
     ours = KernelRegression(degree=degree).fit(x, y)
     error = float(np.squeeze(theirs.cv_loo(theirs.bw, theirs.est[kind])))
-    assert ours.path[-1] <= error * (1 + 1e-7)
+    assert ours.search_errors[-1] <= error * (1 + 1e-7)
 
 
 @pytest.mark.parametrize("degree", [0, 1])
@@ -98,7 +98,7 @@ def test_categories_are_those_of_statsmodels_and_their_minimum_is_never_worse():
     theirs = peer.KernelReg(y + code, both, "cu", "lc", bw="cv_ls", rng=0)
     ours = KernelRegression(categorical=[1]).fit(both, y + code)
     error = float(np.squeeze(theirs.cv_loo(theirs.bw, theirs.est["lc"])))
-    assert ours.path[-1] <= error * (1 + 1e-7)
+    assert ours.search_errors[-1] <= error * (1 + 1e-7)
 
 
 @pytest.mark.parametrize("kernel", ["boxcar", "triangular", "tricube", "laplace", cauchy()])
@@ -109,7 +109,7 @@ def test_every_kind_of_kernel_finds_an_error_as_small_as_a_fine_grid(kernel):
     best = min(KernelRegression(kernel, h).fit(x, y).leave_one_out().error for h in grid)
     tolerance = 1e-4 if np.isfinite(model.kernel.support) else 1e-6
     assert model.leave_one_out().error <= best * (1 + tolerance)
-    np.testing.assert_allclose(model.path[-1], model.leave_one_out().error, rtol=1e-9)
+    np.testing.assert_allclose(model.search_errors[-1], model.leave_one_out().error, rtol=1e-9)
 
 
 def uneven(name):
@@ -132,7 +132,7 @@ def test_of_uneven_and_repeated_places_the_bandwidth_is_the_best_there_is(name, 
         y = np.bincount(back, y) / np.bincount(back)
     grid = np.geomspace(0.01, 200, 250)
     best = min(KernelRegression(kernel, h).fit(x, y).leave_one_out().error for h in grid)
-    assert model.path[-1] <= best * (1 + 1e-6)
+    assert model.search_errors[-1] <= best * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("kernel, degree", [("boxcar", 0), ("biweight", 0), ("gaussian", 1)])
@@ -140,7 +140,7 @@ def test_in_a_plane_of_levels_the_bandwidths_are_the_best_there_are(kernel, degr
     rng = np.random.default_rng(1)
     x = np.stack([np.exp(rng.normal(0, 2, 29)), np.round(rng.normal(size=29), 1)], axis=1)
     y = np.log1p(x[:, 0]) + 3 * (x[:, 1] > 0) + rng.normal(0, 0.5, 29)
-    found = KernelRegression(kernel, degree=degree).fit(x, y).path[-1]
+    found = KernelRegression(kernel, degree=degree).fit(x, y).search_errors[-1]
     grid = [(a, b) for a in np.geomspace(0.02, 200, 17) for b in np.geomspace(0.03, 20, 17)]
     models = (KernelRegression(kernel, h, degree=degree).fit(x, y) for h in grid)
     assert found <= min(model.leave_one_out().error for model in models) * (1 + 1e-6)
@@ -153,7 +153,7 @@ def test_each_bandwidth_does_no_worse_than_one_and_a_map_no_worse_than_each(name
     one, each, full = (
         KernelRegression(name, metric=metric).fit(x, y) for metric in ("one", "each", "full")
     )
-    assert full.path[-1] <= each.path[-1] <= one.path[-1]
+    assert full.search_errors[-1] <= each.search_errors[-1] <= one.search_errors[-1]
     assert np.shape(full.current_bandwidth()) == (2, 2)
     np.testing.assert_allclose(
         KernelRegression(name, full.current_bandwidth()).fit(x, y).predict(x), full.predict(x)
@@ -175,7 +175,7 @@ def test_what_a_map_and_categories_use_is_given_and_taken(degree):
     again = KernelRegression(bandwidth=(matrix, widths), degree=degree, categorical=[0])
     again.fit(both, y)
     np.testing.assert_allclose(again.predict(both), model.predict(both), rtol=1e-9)
-    np.testing.assert_allclose(again.leave_one_out().error, model.path[-1], rtol=1e-9)
+    np.testing.assert_allclose(again.leave_one_out().error, model.search_errors[-1], rtol=1e-9)
     for first, second in zip(again.current_bandwidth(), (matrix, widths), strict=True):
         np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-12)
 
@@ -209,7 +209,7 @@ def test_one_point_that_is_far_away_spoils_no_search(data, metric, far):
     found = KernelRegression(metric=metric).fit(x, y)
     wanted = KernelRegression(bandwidth=alone.current_bandwidth()).fit(x, y).leave_one_out()
     # One for all is in units of the spreads, which one point more changes a little.
-    assert found.path[-1] <= wanted.error * (1 + {"one": 1e-3}.get(metric, 1e-6))
+    assert found.search_errors[-1] <= wanted.error * (1 + {"one": 1e-3}.get(metric, 1e-6))
 
 
 def test_a_column_that_says_nothing_is_smoothed_over():
@@ -246,19 +246,19 @@ def test_a_start_is_gone_on_from():
     best = KernelRegression().fit(x, y)
     again = KernelRegression().fit(x, y, start=best.current_bandwidth() * 1.3)
     np.testing.assert_allclose(again.current_bandwidth(), best.current_bandwidth(), rtol=1e-3)
-    assert len(again.path) < len(best.path)
+    assert len(again.search_errors) < len(best.search_errors)
 
 
 @pytest.mark.parametrize("data, metric", [(line, "each"), (plane, "full")])
-def test_the_path_goes_down_from_scotts_rule_to_the_error_of_what_was_chosen(data, metric):
+def test_search_errors_fall_from_scotts_rule_to_the_error_of_what_was_chosen(data, metric):
     x, y = data()
     columns = x.reshape(len(y), -1).shape[1]
     model = KernelRegression(metric=metric).fit(x, y)
     scott = 1.06 * np.std(x, axis=0) * len(y) ** (-1 / (columns + 4))
     first = KernelRegression(bandwidth=scott).fit(x, y).leave_one_out().error
-    np.testing.assert_allclose(model.path[0], first, rtol=1e-9)
-    np.testing.assert_allclose(model.path[-1], model.leave_one_out().error, rtol=1e-9)
-    assert (np.diff(model.path) <= 0).all() and len(model.path) > 20
+    np.testing.assert_allclose(model.search_errors[0], first, rtol=1e-9)
+    np.testing.assert_allclose(model.search_errors[-1], model.leave_one_out().error, rtol=1e-9)
+    assert (np.diff(model.search_errors) <= 0).all() and len(model.search_errors) > 20
 
 
 @pytest.mark.slow

@@ -4,15 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfattn.smoothing.left_out import LeftOut
-from tfattn.smoothing.points import Metric
+from tfattn.kernel_regression import tuned
+from tfattn.kernel_regression.left_out import LeftOut
+from tfattn.kernel_regression.points import Metric
 
 __all__ = ["Space"]
 
 Array = np.ndarray
-WIDEST = 1e4  # bandwidth in half ranges of the data: it tells no two points from one another
-NARROWEST = 1e-9  # in scaled units
-_LOGIT = 16.0  # λ comes no nearer than 1e-7 to its ends
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Space:
     @property
     def widest(self) -> float:
         """Of the bandwidths, in scaled units."""
-        return WIDEST * self.extent
+        return tuned.WIDEST * self.extent
 
     @property
     def free(self) -> int:
@@ -52,10 +50,10 @@ class Space:
 
     @property
     def bounds(self) -> list[tuple[float, float]]:
-        logs = (np.log(NARROWEST), np.log(self.widest))
+        logs = (np.log(tuned.NARROWEST), np.log(self.widest))
         diagonal = [logs] * min(self.free, self.columns)
-        rest = [(-1.0 / NARROWEST, 1.0 / NARROWEST)] * (self.free - len(diagonal))
-        return diagonal + rest + [(-_LOGIT, _LOGIT)] * len(self.counts)
+        rest = [(-1.0 / tuned.NARROWEST, 1.0 / tuned.NARROWEST)] * (self.free - len(diagonal))
+        return diagonal + rest + [(-tuned.MAX_LOGIT, tuned.MAX_LOGIT)] * len(self.counts)
 
     def vector(self, bandwidth: Array, widths: Array) -> Array:
         """From a bandwidth a column, and each λ."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfattn.smoothing import kernels
+from tfattn.kernel_regression import kernels
 
 
 def line(seed=0, n=50):

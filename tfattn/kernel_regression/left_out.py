@@ -5,16 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfattn.smoothing import line
-from tfattn.smoothing.kernels import Kernel
-from tfattn.smoothing.local import LocalFit, fit_tile
-from tfattn.smoothing.points import Metric, Points
-from tfattn.smoothing.tiles import Tile, tiles
+from tfattn.kernel_regression import line, tuned
+from tfattn.kernel_regression.kernels import Kernel
+from tfattn.kernel_regression.local import LocalFit, fit_tile
+from tfattn.kernel_regression.points import Metric, Points
+from tfattn.kernel_regression.tiles import Tile, shares, tiles, windows
 
-__all__ = ["LeftOut", "leave_one_out", "predictions"]
+__all__ = ["LeftOut", "leave_one_out", "of_few", "predictions"]
 
 Array = np.ndarray
-FAR = 1e3  # in bandwidths
 
 
 class LeftOut(NamedTuple):
@@ -73,7 +72,12 @@ def leave_one_out(
         error += float(importance[good] @ np.square(errors).sum(1))
         if gradient:
             by_map[0, 0] -= importance[good] @ np.sum(errors * fast.change[good], axis=1)
-    far = np.ptp(points.places.x @ metric.map, axis=0).max(initial=0.0) > FAR
+    elif not gradient and degree == 0 and points.is_line and np.isinf(kernel.support):
+        value = of_few(kernel, metric, points)
+        if value is not None:
+            error += float(importance @ np.square(value - points.y).sum(1))
+            rows = rows[:0]
+    far = np.ptp(points.places.x @ metric.map, axis=0).max(initial=0.0) > tuned.FAR
     for tile, fit in _fits(kernel, metric, points, degree, rows, nearest, gradient):
         here = rows[tile.rows]
         errors = fit.value - points.y[here]
@@ -83,12 +87,33 @@ def leave_one_out(
             pull *= fit.equivalent()
             pull[tile.empty] = 0.0
             if points.is_line:  # where a tile has neighbours alone, sorted
-                far = tile.key_u[-1, 0] - tile.key_u[0, 0] > FAR
+                far = tile.key_u[-1, 0] - tile.key_u[0, 0] > tuned.FAR
             differing += _of_differing(points, here, tile.keys, pull * tile.share)
             by_map += _outer_differences(pull * tile.slope, tile.query_u, tile.key_u, far)
     shares = metric.widths * (1.0 - metric.widths)
     by_width = np.divide(differing, shares, out=np.zeros_like(differing), where=shares > 0)
     return LeftOut(error, by_map, by_width)
+
+
+def of_few(kernel: Kernel, metric: Metric, points: Points) -> Array | None:
+    """`(N, V)`, each point of a line from the few others that it sees; None where they are many."""
+    u, rows = points.places.x[:, 0] * abs(metric.map[0, 0]), np.arange(len(points))
+    first, last = windows(kernel, u, u, points.fall(tuned.NEGLIGIBLE), rows, nearest=False)
+    most = int(max((rows - first).max(), (last - 1 - rows).max()))
+    if most > tuned.FEW_KEYS:
+        return None
+    away = np.delete(np.arange(-most, most + 1), most)
+    value, step = np.empty(points.y.shape), tuned.LINE_TILE_PAIRS // len(away)
+    for start in range(0, len(rows), step):
+        here = rows[start : start + step]
+        keys = here[:, None] + away  # (r, k)
+        outside = (keys < 0) | (keys >= len(rows))
+        keys[outside] = 0
+        squared = np.square(u[keys] - u[here, None])
+        squared[outside] = np.inf
+        share, _, _ = shares(kernel, squared, None, points, keys)
+        value[here] = np.einsum("rk,rkv->rv", share, points.y[keys])
+    return value
 
 
 def _fits(

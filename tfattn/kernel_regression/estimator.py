@@ -1,6 +1,6 @@
-"""Kernel regression as an estimator of scikit-learn: `tfattn.sklearn.NadarayaWatsonRegressor`.
+"""Kernel regression as an estimator of scikit-learn, for pipelines, searches, cross-validation.
 
-In pipelines, searches and cross-validation. Needs scikit-learn: `pip install "tfattn[sklearn]"`.
+Needs scikit-learn: `pip install "tfattn[sklearn]"`.
 """
 
 import datetime
@@ -12,17 +12,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tfattn import _checks, _optional
-from tfattn.smoothing import Band, KernelRegression, LeaveOneOut, arrays
+from tfattn.kernel_regression import arrays
+from tfattn.kernel_regression.regression import Band, KernelRegression, LeaveOneOut
 
-_optional.find("sklearn", "sklearn", "tfattn.sklearn")
+WHO = "KernelRegressor"
+_optional.find("sklearn", "sklearn", WHO)
 
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin  # noqa: E402
 from sklearn.utils import check_array, check_X_y  # noqa: E402
 from sklearn.utils.validation import check_is_fitted, validate_data  # noqa: E402
 
-__all__ = ["NadarayaWatsonRegressor"]
+__all__ = ["KernelRegressor"]
 
-WHO = "NadarayaWatsonRegressor"
 _NO_NUMBERS = (
     str,
     bytes,
@@ -44,11 +45,11 @@ class _Regression(KernelRegression):
         return self._shaped(np.sqrt(self._scaled_variance(x)) * self.y_scale)
 
 
-class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Nadaraya–Watson or local linear regression that chooses its own bandwidth.
 
     `fit` finds the bandwidth of the least leave-one-out error, to convergence; see
-    `tfattn.smoothing.KernelRegression`, which it stands on. Columns of a data frame that are of a
+    `KernelRegression`, which does the work. Columns of a data frame that are of a
     categorical dtype are weighed by Aitchison and Aitken's kernel.
 
     Args:
@@ -68,9 +69,9 @@ class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         ValueError: as `KernelRegression`, and as scikit-learn's own checks; a category that is
             missing; words in a column that is not categorical.
     Example:
-        >>> from tfattn.sklearn import NadarayaWatsonRegressor
+        >>> from tfattn.kernel_regression import KernelRegressor
         >>> X = np.linspace(0.0, 5.0, 50)[:, None]
-        >>> estimator = NadarayaWatsonRegressor(degree=1).fit(X, np.sin(X[:, 0]))
+        >>> estimator = KernelRegressor(degree=1).fit(X, np.sin(X[:, 0]))
         >>> print(estimator.predict([[1.0], [2.0]]).round(2))
         [0.84 0.91]
     """
@@ -95,7 +96,7 @@ class NadarayaWatsonRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> "NadarayaWatsonRegressor":
+    ) -> "KernelRegressor":
         """Keeps the points and, if none was given, chooses the bandwidth."""
         columns = self._categorical_columns(X)
         categories: dict[int, np.ndarray] = dict.fromkeys(columns)

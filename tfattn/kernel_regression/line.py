@@ -16,21 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfattn.smoothing.kernels import Kernel
-from tfattn.smoothing.points import Metric, Points
+from tfattn.kernel_regression import tuned
+from tfattn.kernel_regression.kernels import Kernel
+from tfattn.kernel_regression.points import Metric, Points
 
 __all__ = ["LineFit", "fit_line", "pays", "sums"]
 
 Array = np.ndarray
-TERMS = 14
-BOX = 0.5  # in bandwidths
-SEEN = 9.0  # in bandwidths: beyond, a key has less than 1e-15 of one at TRUSTED
-TRUSTED = 3.0
-_ROWS = 2**13  # evaluated at a time
-# What sums over boxes take, for a point and for a box, in times of a pair of `tiles`.
-POINT, BOXFUL = 40.0, 3000.0
-# Below this share of (Σ w)², the determinant of a local line has lost half of its digits.
-_FLAT = 1e-7
 
 
 def pays(kernel: Kernel, metric: Metric, points: Points, queries: int) -> bool:
@@ -39,22 +31,22 @@ def pays(kernel: Kernel, metric: Metric, points: Points, queries: int) -> bool:
         return False
     u = points.places.x[:, 0] * abs(metric.map[0, 0])
     spread = float(u[-1] - u[0])
-    window = min(1.0, 2.0 * SEEN / max(spread, 1e-300)) * len(points)
-    boxes = spread / BOX
-    return queries * window > POINT * (len(points) + queries) + BOXFUL * boxes
+    window = min(1.0, 2.0 * tuned.REACH / max(spread, 1e-300)) * len(points)
+    boxes = spread / tuned.BOX
+    return queries * window > tuned.POINT_COST * (len(points) + queries) + tuned.BOX_COST * boxes
 
 
 @functools.cache
 def _between_boxes(power: int) -> Array:
     """`(D, P, P)`: for each distance of two boxes, from one's moments to the other's terms."""
-    places = np.cos(np.pi * (np.arange(TERMS) + 0.5) / TERMS)
-    terms = np.cos(np.outer(np.arange(TERMS), np.arccos(places)))  # T_a(places)
-    to_terms = 2.0 / TERMS * terms
+    places = np.cos(np.pi * (np.arange(tuned.TERMS) + 0.5) / tuned.TERMS)
+    terms = np.cos(np.outer(np.arange(tuned.TERMS), np.arccos(places)))  # T_a(places)
+    to_terms = 2.0 / tuned.TERMS * terms
     to_terms[0] /= 2.0
-    most = int(np.ceil(SEEN / BOX))
+    most = int(np.ceil(tuned.REACH / tuned.BOX))
     result = []
     for distance in range(-most, most + 1):
-        difference = BOX * distance + 0.5 * BOX * (places[None, :] - places[:, None])
+        difference = tuned.BOX * distance + 0.5 * tuned.BOX * (places[None, :] - places[:, None])
         kernel = difference**power * np.exp(-0.5 * difference**2)
         result.append(to_terms @ kernel @ to_terms.T)
     return np.stack(result)
@@ -62,11 +54,11 @@ def _between_boxes(power: int) -> Array:
 
 def _terms(u: Array, origin: float) -> tuple[Array, Array]:
     """(the box of each place, `(N, P)` Chebyshev polynomials of where it is in its box)."""
-    box = np.clip(np.floor((u - origin) / BOX), -1e9, 1e9)
-    place = ((u - origin) / BOX - box) * 2.0 - 1.0
-    terms = np.empty((len(u), TERMS))
+    box = np.clip(np.floor((u - origin) / tuned.BOX), -1e9, 1e9)
+    place = ((u - origin) / tuned.BOX - box) * 2.0 - 1.0
+    terms = np.empty((len(u), tuned.TERMS))
     terms[:, 0], terms[:, 1] = 1.0, place
-    for a in range(2, TERMS):
+    for a in range(2, tuned.TERMS):
         terms[:, a] = 2.0 * place * terms[:, a - 1] - terms[:, a - 2]
     return box.astype(int), terms
 
@@ -82,24 +74,25 @@ def sums(key: Array, channels: Array, query: Array, powers: int) -> Array:
     box, terms = _terms(key, origin)
     starts = np.flatnonzero(np.diff(box, prepend=-1))
     # Queries may lie a little outside of the keys.
-    most, margin = int(np.ceil(SEEN / BOX)), int(np.ceil(TRUSTED / BOX)) + 1
+    most = int(np.ceil(tuned.REACH / tuned.BOX))
+    margin = int(np.ceil(tuned.TRUSTED / tuned.BOX)) + 1
     count = int(box[-1]) + 1 + 2 * margin
-    moments = np.zeros((count + 2 * most, TERMS, width))
+    moments = np.zeros((count + 2 * most, tuned.TERMS, width))
     weighted = (terms[:, :, None] * channels[:, None, :]).reshape(len(key), -1)
     moments[box[starts] + most + margin] = np.add.reduceat(weighted, starts).reshape(
-        -1, TERMS, width
+        -1, tuned.TERMS, width
     )
     moments = moments.transpose(1, 0, 2)  # (P, boxes, V)
-    local = np.zeros((powers * TERMS, count, width))
+    local = np.zeros((powers * tuned.TERMS, count, width))
     between = np.concatenate([_between_boxes(power) for power in range(powers)], axis=1)
     for distance, matrix in enumerate(between):
-        near = np.ascontiguousarray(moments[:, distance : distance + count]).reshape(TERMS, -1)
-        local += (matrix @ near).reshape(local.shape)
-    local = local.reshape(powers, TERMS, count, width).transpose(2, 1, 0, 3)
-    local = np.ascontiguousarray(local).reshape(count, TERMS, powers * width)
+        near = np.ascontiguousarray(moments[:, distance : distance + count])
+        local += (matrix @ near.reshape(tuned.TERMS, -1)).reshape(local.shape)
+    local = local.reshape(powers, tuned.TERMS, count, width).transpose(2, 1, 0, 3)
+    local = np.ascontiguousarray(local).reshape(count, tuned.TERMS, powers * width)
     result = np.empty((len(query), powers * width))
-    for start in range(0, len(query), _ROWS):
-        rows = slice(start, start + _ROWS)
+    for start in range(0, len(query), tuned.BOX_ROWS):
+        rows = slice(start, start + tuned.BOX_ROWS)
         box, terms = _terms(query[rows], origin)
         box += margin
         outside = (box < 0) | (box >= count)  # far from every key, and not trusted
@@ -141,7 +134,7 @@ def fit_line(
     if left_out is not None:
         total[0] -= channels[left_out]  # at a distance of 0, where the kernel is 1
     # As much as one key of the greatest weight has there: of less, digits are lost in the sums.
-    good = total[0, :, 0] >= 0.999 * np.exp(-0.5 * TRUSTED**2) * weight.max()
+    good = total[0, :, 0] >= 0.999 * np.exp(-0.5 * tuned.TRUSTED**2) * weight.max()
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         value, slope, changed, flat = (_constant, _line)[degree](total, change)
     good &= ~flat & np.isfinite(value).all(1)
@@ -165,4 +158,4 @@ def _line(total: Array, change: bool) -> tuple[Array, Array, Array | None, Array
         second = heights[2] - value * weight[2] - slope * weight[3]
         third = heights[3] - value * weight[3] - slope * weight[4]
         changed = (weight[2] * second - weight[1] * third) / determinant
-    return value, slope, changed, (determinant <= _FLAT * weight[0] ** 2)[:, 0]
+    return value, slope, changed, (determinant <= tuned.FLAT_DETERMINANT * weight[0] ** 2)[:, 0]

@@ -42,7 +42,7 @@ class Kernel:
     Raises:
         ValueError: an attribute is none of these; a kernel with an end has no `value`.
     Example:
-        >>> from tfattn.smoothing import KernelRegression
+        >>> from tfattn.kernel_regression import KernelRegression
         >>> log, slope = lambda s: -np.log1p(s), lambda s, k: -k / (1.0 + s)
         >>> cauchy = Kernel("cauchy", np.inf, log, value=None, slope=slope)
         >>> model = KernelRegression(cauchy, bandwidth=1.0).fit([0.0, 1.0], [0.0, 3.0])
@@ -189,13 +189,13 @@ def names() -> list[str]:
     return sorted(_BY_NAME)
 
 
-def get(kernel: str | Kernel, who: str = "smoothing.kernels.get") -> Kernel:
+def get(kernel: str | Kernel, who: str = "kernel_regression.kernels.get") -> Kernel:
     """The kernel of that name, or the `Kernel` itself.
 
     Raises:
         ValueError: no kernel has that name.
     Example:
-        >>> from tfattn.smoothing import kernels
+        >>> from tfattn.kernel_regression import kernels
         >>> kernels.get("epanechnikov").support
         1.0
     """
@@ -218,7 +218,7 @@ def aitchison_aitken(same: Array, width: float, categories: int) -> Array:
     Raises:
         ValueError: an argument that is none of these.
     Example:
-        >>> from tfattn.smoothing import kernels
+        >>> from tfattn.kernel_regression import kernels
         >>> print(kernels.aitchison_aitken(np.array([True, False]), 0.2, 3))
         [0.8 0.1]
     """

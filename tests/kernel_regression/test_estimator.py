@@ -9,25 +9,24 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from tests.helpers.refusals import message
-from tests.smoothing.data import line, plane
-from tfattn.sklearn import NadarayaWatsonRegressor
-from tfattn.smoothing import KernelRegression
+from tests.kernel_regression.data import line, plane
+from tfattn.kernel_regression import KernelRegression, KernelRegressor
 
 pandas = pytest.importorskip("pandas")
 
-WHO = "NadarayaWatsonRegressor"
+WHO = "KernelRegressor"
 # All checks with a given bandwidth, and those that hang on the search with one that is chosen.
 OF_THE_SEARCH = ("check_fit_idempotent", "check_fit2d", "check_sample_weight_equivalence")
 CHECKS = [
-    *estimator_checks_generator(NadarayaWatsonRegressor(bandwidth=0.5)),
+    *estimator_checks_generator(KernelRegressor(bandwidth=0.5)),
     *(
         (estimator, check)
-        for estimator, check in estimator_checks_generator(NadarayaWatsonRegressor())
+        for estimator, check in estimator_checks_generator(KernelRegressor())
         if check.func.__name__.startswith(OF_THE_SEARCH)
     ),
     *(
         (estimator, check)
-        for estimator, check in estimator_checks_generator(NadarayaWatsonRegressor(degree=1))
+        for estimator, check in estimator_checks_generator(KernelRegressor(degree=1))
         if check.func.__name__.startswith("check_sample_weight_equivalence")
     ),
 ]
@@ -41,7 +40,7 @@ def test_scikit_learn_finds_nothing_to_complain_about(estimator, check):
 
 def test_it_predicts_what_the_regression_does():
     x, y = plane()
-    estimator = NadarayaWatsonRegressor().fit(x, y)
+    estimator = KernelRegressor().fit(x, y)
     plain = KernelRegression().fit(x, y)
     # Rows in another order are summed otherwise, and a minimum is known to half of the digits.
     np.testing.assert_allclose(estimator.predict(x), plain.predict(x), rtol=1e-6, atol=1e-7)
@@ -54,11 +53,11 @@ def test_it_predicts_what_the_regression_does():
 @pytest.mark.slow
 def test_it_stands_in_a_pipeline_and_is_searched_over():
     x, y = plane(n=80)
-    pipeline = make_pipeline(StandardScaler(), NadarayaWatsonRegressor())
+    pipeline = make_pipeline(StandardScaler(), KernelRegressor())
     grid = {"nadarayawatsonregressor__degree": [0, 1]}
     search = GridSearchCV(pipeline, grid, cv=3).fit(x, y)
     assert search.best_score_ > 0.4
-    assert cross_val_score(clone(NadarayaWatsonRegressor(bandwidth=0.3)), x, y, cv=3).mean() > 0.3
+    assert cross_val_score(clone(KernelRegressor(bandwidth=0.3)), x, y, cv=3).mean() > 0.3
 
 
 @pytest.mark.slow
@@ -68,13 +67,13 @@ def test_a_data_frame_gives_its_names_and_its_categories():
     x = rng.uniform(0, 1, 120)
     y = np.sin(6 * x) + 2.0 * (colour == "red") + rng.normal(0, 0.1, 120)
     frame = pandas.DataFrame({"x": x, "colour": pandas.Categorical(colour)})
-    estimator = NadarayaWatsonRegressor(degree=1).fit(frame, y)
+    estimator = KernelRegressor(degree=1).fit(frame, y)
     assert list(estimator.feature_names_in_) == ["x", "colour"]
     assert estimator.score(frame, y) > 0.95 and estimator.bandwidth_[1] < 0.1
     asked = pandas.DataFrame({"x": [0.5, 0.5, 0.5], "colour": ["red", "blue", "mauve"]})
     red, blue, unknown = estimator.predict(asked)
     assert red - blue > 1.5 and blue < unknown < red
-    named = NadarayaWatsonRegressor(degree=1, categorical=["colour"])
+    named = KernelRegressor(degree=1, categorical=["colour"])
     words = frame.assign(colour=colour)
     np.testing.assert_allclose(named.fit(words, y).predict(words), estimator.predict(frame))
 
@@ -94,10 +93,10 @@ def test_a_category_that_is_missing_is_named_with_its_row_and_column(missing, sh
     pattern = f"^{message(WHO, 'X', WHOLE, 'SHOWN')} at row 2, column 'colour'$"
     pattern = pattern.replace("SHOWN", shown)
     with pytest.raises(ValueError, match=pattern):
-        NadarayaWatsonRegressor(categorical=["colour"]).fit(broken, np.arange(4.0))
+        KernelRegressor(categorical=["colour"]).fit(broken, np.arange(4.0))
     with pytest.raises(ValueError, match=pattern.replace("'colour'", "1")):
-        NadarayaWatsonRegressor(categorical=[1]).fit(np.asarray(broken, object), np.arange(4.0))
-    estimator = NadarayaWatsonRegressor(categorical=["colour"])
+        KernelRegressor(categorical=[1]).fit(np.asarray(broken, object), np.arange(4.0))
+    estimator = KernelRegressor(categorical=["colour"])
     estimator.fit(frame_of(COLOURS), np.arange(4.0))
     with pytest.raises(ValueError, match=pattern):
         estimator.predict(broken)
@@ -120,7 +119,7 @@ DATES = FRAME.assign(colour=pandas.date_range("2020-01-01", periods=4))
 )
 def test_what_is_no_number_is_named_with_its_row_and_column(categorical, X, expected, shown):
     with pytest.raises(ValueError, match=f"^{WHO}: `X` must {expected}. Received: X={shown}$"):
-        NadarayaWatsonRegressor(categorical=categorical).fit(X, np.arange(4.0))
+        KernelRegressor(categorical=categorical).fit(X, np.arange(4.0))
 
 
 # By dtype, eight values of two levels; True where they are categories without being named.
@@ -165,7 +164,7 @@ def test_a_frame_of_any_dtypes_is_fitted_and_predicts(second):
         for categorical in ([], list(frame)) if not named else (named, list(frame)):
             by_dtype = categorical == named and all(KINDS[k][1] is not None for k in kinds)
             bandwidth = [0.0 if column in categorical else 0.05 for column in frame]
-            estimator = NadarayaWatsonRegressor(
+            estimator = KernelRegressor(
                 bandwidth=bandwidth, categorical="from_dtype" if by_dtype else categorical
             )
             found = estimator.fit(frame, y).predict(frame.iloc[::-1])
@@ -189,12 +188,12 @@ def test_what_is_no_number_beside_categories_is_named_too(column, expected, show
     frame = pandas.DataFrame({"x": column, "colour": pandas.Categorical(COLOURS)})
     for mixed in (frame, frame[["x"]]):
         with pytest.raises(ValueError, match=f"{expected}. Received: X={shown}, column 'x'$"):
-            NadarayaWatsonRegressor().fit(mixed, np.arange(4.0))
+            KernelRegressor().fit(mixed, np.arange(4.0))
 
 
 def test_ids_with_more_digits_than_floats_are_kept_apart():
     ids = pandas.array([2**60, 2**60 + 1] * 2, "Int64")
-    estimator = NadarayaWatsonRegressor(categorical=["id"], bandwidth=[0.0])
+    estimator = KernelRegressor(categorical=["id"], bandwidth=[0.0])
     frame = pandas.DataFrame({"id": ids})
     found = estimator.fit(frame, [1.0, 2.0] * 2).predict(frame)
     np.testing.assert_allclose(found, [1.0, 2.0] * 2)
@@ -203,7 +202,7 @@ def test_ids_with_more_digits_than_floats_are_kept_apart():
 def test_categories_of_numbers_and_words_together_are_kept_apart():
     values = [1, "a", True, 2.5, "b", "a"]  # True is the number 1
     frame = frame_of(np.array(values, object))
-    estimator = NadarayaWatsonRegressor(categorical=["colour"], bandwidth=[9.0, 0.0])
+    estimator = KernelRegressor(categorical=["colour"], bandwidth=[9.0, 0.0])
     y = np.array([1.0, 3.0, 5.0, 8.0, 9.0, 7.0])
     np.testing.assert_allclose(
         estimator.fit(frame, y).predict(frame), [3.0, 5.0, 3.0, 8.0, 9.0, 5.0], atol=0.05
@@ -215,10 +214,10 @@ def test_what_the_regression_refuses_is_said_of_the_estimator():
     x, y = plane()
     for options in ({"bandwidth": -1.0}, {"degree": 3}, {"kernel": "gauss"}):
         with pytest.raises(ValueError, match=f"^{WHO}: `{next(iter(options))}` must "):
-            NadarayaWatsonRegressor(**options).fit(x, y)
+            KernelRegressor(**options).fit(x, y)
     with pytest.raises(ValueError, match=f"^{WHO}: `sample_weight` must be at least zero"):
-        NadarayaWatsonRegressor().fit(x, y, sample_weight=-np.ones(60))
-    estimator = NadarayaWatsonRegressor(bandwidth=0.5).fit(x, y)
+        KernelRegressor().fit(x, y, sample_weight=-np.ones(60))
+    estimator = KernelRegressor(bandwidth=0.5).fit(x, y)
     with pytest.raises(ValueError, match=f"^{WHO}: `X` must be finite. Received: X=inf at row 0"):
         estimator.predict([[np.inf, 0.0]])
     with pytest.raises(ValueError, match=f"^{WHO}: `return_std` must be True or False"):
@@ -230,13 +229,13 @@ def test_what_the_regression_refuses_is_said_of_the_estimator():
 def test_categories_are_refused_without_targets_or_with_too_few():
     for y in (None, np.arange(3.0)):
         with pytest.raises(ValueError, match="y|inconsistent numbers of samples"):
-            NadarayaWatsonRegressor(categorical=["colour"]).fit(frame_of(COLOURS), y)
+            KernelRegressor(categorical=["colour"]).fit(frame_of(COLOURS), y)
 
 
 def test_a_refused_fit_leaves_the_one_before_and_any_fit_the_callers_array():
     table, y = np.asarray(FRAME, object), np.arange(4.0)
     before = table.tolist()
-    estimator = NadarayaWatsonRegressor(categorical=[1]).fit(table, y)
+    estimator = KernelRegressor(categorical=[1]).fit(table, y)
     predictions = estimator.predict(table)
     with pytest.raises(ValueError, match="`X` must"):
         estimator.fit(np.asarray(FRAME.assign(colour=None), object), y)
@@ -248,7 +247,7 @@ def test_a_refused_fit_leaves_the_one_before_and_any_fit_the_callers_array():
 def test_variance_neighbours_and_weights_are_those_of_the_regression(outputs):
     x, y = plane()
     y = y if outputs == 1 else np.column_stack([y, 3 * y])
-    estimator = NadarayaWatsonRegressor(bandwidth=0.4).fit(x, y)
+    estimator = KernelRegressor(bandwidth=0.4).fit(x, y)
     plain, asked = KernelRegression(bandwidth=0.4).fit(x, y), x[:7] + 0.1
     for name in ("variance", "effective_neighbours", "weights"):
         np.testing.assert_allclose(getattr(estimator, name)(asked), getattr(plain, name)(asked))
@@ -261,19 +260,17 @@ def test_variance_neighbours_and_weights_are_those_of_the_regression(outputs):
 def test_the_standard_deviation_is_that_of_new_points():
     x, y = line(seed=1, n=400)
     new_x, new_y = line(seed=2, n=2000)
-    value, deviation = (
-        NadarayaWatsonRegressor().fit(x[:, None], y).predict(new_x[:, None], return_std=True)
-    )
+    value, deviation = KernelRegressor().fit(x[:, None], y).predict(new_x[:, None], return_std=True)
     assert 0.93 < np.mean(np.abs(new_y - value) < 1.96 * deviation) < 0.97
-    far = NadarayaWatsonRegressor("boxcar", bandwidth=0.5, empty="nan").fit(x[:, None], y)
+    far = KernelRegressor("boxcar", bandwidth=0.5, empty="nan").fit(x[:, None], y)
     assert np.isnan(far.predict([[99.0]], return_std=True)).all()
 
 
 def test_a_map_beside_categories_is_given_as_it_was_found():
     frame = frame_of(["red", "blue", "red", "green"] * 9).assign(z=np.arange(36.0) ** 2)
     y = np.sin(np.arange(36.0))
-    found = NadarayaWatsonRegressor(metric="full", categorical=["colour"]).fit(frame, y)
-    again = NadarayaWatsonRegressor(bandwidth=found.bandwidth_, categorical=["colour"])
+    found = KernelRegressor(metric="full", categorical=["colour"]).fit(frame, y)
+    again = KernelRegressor(bandwidth=found.bandwidth_, categorical=["colour"])
     np.testing.assert_allclose(clone(again).fit(frame, y).predict(frame), found.predict(frame))
 
 
@@ -290,15 +287,15 @@ def test_a_map_beside_categories_is_given_as_it_was_found():
     ],
 )
 def test_categories_that_are_no_columns_are_refused(categorical, expected):
-    pattern = f"^NadarayaWatsonRegressor: `categorical` must {expected}. Received: categorical="
+    pattern = f"^KernelRegressor: `categorical` must {expected}. Received: categorical="
     with pytest.raises(ValueError, match=pattern):
-        NadarayaWatsonRegressor(categorical=categorical).fit(*plane())
+        KernelRegressor(categorical=categorical).fit(*plane())
 
 
 def test_the_index_of_a_category_is_as_good_as_its_dtype():
     x, y = plane()
     both = np.column_stack([x[:, 0], x[:, 1] > 0])
-    estimator = NadarayaWatsonRegressor(categorical=np.array([1])).fit(both, y)
+    estimator = KernelRegressor(categorical=np.array([1])).fit(both, y)
     plain = KernelRegression(categorical=[1]).fit(both, y)
     np.testing.assert_allclose(estimator.predict(both), plain.predict(both), rtol=1e-6)
 
@@ -306,6 +303,6 @@ def test_the_index_of_a_category_is_as_good_as_its_dtype():
 def test_weights_count_as_rows():
     x, y = line()
     weight = np.random.default_rng(0).integers(0, 4, 50)
-    weighted = NadarayaWatsonRegressor().fit(x[:, None], y, sample_weight=weight)
-    repeated = NadarayaWatsonRegressor().fit(np.repeat(x, weight)[:, None], np.repeat(y, weight))
+    weighted = KernelRegressor().fit(x[:, None], y, sample_weight=weight)
+    repeated = KernelRegressor().fit(np.repeat(x, weight)[:, None], np.repeat(y, weight))
     np.testing.assert_allclose(weighted.predict(x[:, None]), repeated.predict(x[:, None]))

@@ -11,27 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfattn.smoothing.kernels import Kernel
-from tfattn.smoothing.points import Metric, Points, Queries
+from tfattn.kernel_regression import tuned
+from tfattn.kernel_regression.kernels import Kernel
+from tfattn.kernel_regression.points import Metric, Points, Queries
 
-__all__ = ["Squares", "Tile", "mapped", "nearest_distances", "tiles"]
+__all__ = ["Squares", "Tile", "mapped", "nearest_distances", "shares", "tiles", "windows"]
 
 Array = np.ndarray
-THREADED = 2**21  # pairs from which on threads pay
-MOST_THREADS = 8
-FAR = 1e5  # squared, in bandwidths: up to there a product keeps 11 digits of a distance
-UNDERFLOW = -500.0  # of a logarithm: from there on weights would lose digits
-# Below, the exponential is no normal number, and takes ten times as long. What is raised to here is
-# 1e-87 of its row's greatest weight at most.
-LOWEST = -700.0
-UNSEEN = 2.0**-60  # of the weight of the nearest key: not seen in a float64 sum
-LEAST = 64  # keys that a tile on a line may have more than one of its queries sees
-# Multiplications of a product, up to which OpenBLAS keeps to the thread that asks. Threads of its
-# own wait for ours, and on a busy machine for one another.
-ALONE = 2**18
-FEWEST = 2**13  # pairs of a tile in several columns
-# And of one on a line: 0.5 MiB an array, so that a few of them stay in the cache.
-PAIRS = 2**16
 
 
 class Tile(NamedTuple):
@@ -82,7 +68,7 @@ def tiles(
         if left_out is not None:
             squared[np.arange(len(squared)), left_out[rows] - keys.start] = np.inf
         logs = _category_logs(metric, points, queries, rows, keys)
-        share, slope, empty = _shares(kernel, squared, logs, points, keys, slopes, nearest)
+        share, slope, empty = shares(kernel, squared, logs, points, keys, slopes, nearest)
         return Tile(rows, keys, share, slope, empty, query_u[rows], key_u[keys])
 
     places = _slices(kernel, points, query_u, key_u, left_out, nearest)
@@ -92,12 +78,12 @@ def tiles(
 
 def mapped(function: Callable, items: Iterable, pairs: int) -> Iterator:
     """As `map`, in threads where there are many pairs."""
-    return map(function, items) if pairs < THREADED else _ahead(function, items)
+    return map(function, items) if pairs < tuned.THREADED_PAIRS else _ahead(function, items)
 
 
 def _ahead(function: Callable, items: Iterable) -> Iterator:
     """As `map`, a few items ahead in threads: NumPy lets go of the interpreter in long loops."""
-    workers = min(_cores(), MOST_THREADS)
+    workers = min(_cores(), tuned.MAX_THREADS)
     if workers == 1:
         yield from map(function, items)
         return
@@ -134,7 +120,7 @@ class Squares:
         width = query.shape[1]
         # |q|² + |k|² − 2 q·k is one product, and loses digits where places are many bandwidths away
         # from the middle.
-        near = max(query_norms.max(initial=0.0), key_norms.max(initial=0.0)) < FAR
+        near = max(query_norms.max(initial=0.0), key_norms.max(initial=0.0)) < tuned.FAR_SQUARED
         self.by_product = near and (width > 4 or (width > 1 and not exact))
         if self.by_product:
             self.left = np.concatenate([query, query_norms, np.ones_like(query_norms)], axis=1)
@@ -161,14 +147,14 @@ def _category_logs(
     return (queries.hot[rows] * gain) @ points.places.hot[keys].T + base
 
 
-def _shares(
+def shares(
     kernel: Kernel,
     squared: Array,
     logs: Array | None,
     points: Points,
-    keys: slice,
-    slopes: bool,
-    nearest: bool,
+    keys: slice | Array,
+    slopes: bool = False,
+    nearest: bool = False,
 ) -> tuple[Array, Array | None, Array]:
     """Weights whose rows sum to 1, their slopes, and which rows are empty."""
     if np.isinf(kernel.support):
@@ -178,10 +164,10 @@ def _shares(
         if points.weight is not None:  # before the greatest is looked for: one may be tiny
             weight += np.log(points.weight[keys])
         greatest = weight.max(axis=1)
-        far = (greatest < UNDERFLOW) & np.isfinite(greatest)
+        far = (greatest < tuned.UNDERFLOW) & np.isfinite(greatest)
         if far.any():  # relative to the greatest of its row no weight underflows that would count
             weight[far] -= greatest[far, None]
-        np.maximum(weight, LOWEST, out=weight)
+        np.maximum(weight, tuned.LOWEST_LOG, out=weight)
         np.exp(weight, out=weight)
         weight[np.isneginf(greatest)] = 0.0  # a row that sees nothing
         slope = kernel.slope(squared, weight) if slopes else None
@@ -227,24 +213,26 @@ def _slices(
     """Pairs of slices: some rows, and every key that they see."""
     count, keys, width = len(query_u), len(points), query_u.shape[1]
     if not points.is_line:
-        step = max(1, max(FEWEST, ALONE // max(width + 2, width**2)) // max(keys, 1))
+        pairs = max(tuned.TILE_PAIRS, tuned.BLAS_PRODUCT // max(width + 2, width**2))
+        step = max(1, pairs // max(keys, 1))
         for start in range(0, count, step):
             yield slice(start, min(start + step, count)), slice(0, keys)
         return
-    fall = points.fall(UNSEEN)
-    first, last = _windows(kernel, query_u[:, 0], key_u[:, 0], fall, left_out, nearest)
+    fall = points.fall(tuned.NEGLIGIBLE)
+    first, last = windows(kernel, query_u[:, 0], key_u[:, 0], fall, left_out, nearest)
     start = 0
     while start < count:
         # So many rows that what they see together is little more than what one of them sees.
         width = max(int(last[start] - first[start]), 1)
-        stop = int(np.searchsorted(first, first[start] + max(width // 4, LEAST), side="right"))
-        stop = min(max(stop, start + 1), start + max(1, PAIRS // width), count)
+        farthest = first[start] + max(width // 4, tuned.EXTRA_KEYS)
+        stop = int(np.searchsorted(first, farthest, side="right"))
+        stop = min(max(stop, start + 1), start + max(1, tuned.LINE_TILE_PAIRS // width), count)
         low, high = int(first[start:stop].min()), int(last[start:stop].max())
         yield slice(start, stop), slice(low, high)
         start = stop
 
 
-def _windows(
+def windows(
     kernel: Kernel,
     query: Array,
     key: Array,

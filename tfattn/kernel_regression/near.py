@@ -10,15 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfattn.smoothing.kernels import Kernel
-from tfattn.smoothing.points import Metric, Points, Queries
-from tfattn.smoothing.tiles import ALONE, FEWEST, LOWEST, Squares, mapped
+from tfattn.kernel_regression import tuned
+from tfattn.kernel_regression.kernels import Kernel
+from tfattn.kernel_regression.points import Metric, Points, Queries
+from tfattn.kernel_regression.tiles import Squares, mapped
 
 __all__ = ["NearFit", "fit_near", "pays"]
 
 Array = np.ndarray
-LEAST = 2**16  # pairs
-UNSEEN = 1e-24  # of a weight at distance 0: keys farther away are left out, if that can be
 _DIGITS = 2.0**53
 
 
@@ -32,7 +31,7 @@ class NearFit(NamedTuple):
 def pays(points: Points, queries: Queries) -> bool:
     """Whether there are so many pairs that sorting is worth it."""
     plane = points.places.x.shape[1] > 1 and points.places.hot is None
-    return plane and len(points) * len(queries) >= LEAST
+    return plane and len(points) * len(queries) >= tuned.SORTED_PAIRS
 
 
 def fit_near(kernel: Kernel, metric: Metric, points: Points, queries: Queries) -> NearFit:
@@ -52,14 +51,14 @@ def fit_near(kernel: Kernel, metric: Metric, points: Points, queries: Queries) -
         squared = squares(*place)
         if np.isinf(kernel.support):
             weights = kernel.log(squared)
-            np.maximum(weights, LOWEST, out=weights)
+            np.maximum(weights, tuned.LOWEST_LOG, out=weights)
             np.exp(weights, out=weights)
         else:
             weights = kernel.value(squared)
         return place[0], weights @ channels[place[1]]
 
     total = np.empty((len(query), channels.shape[1]))
-    pairs = max(FEWEST, ALONE // max(query.shape[1] + 2, channels.shape[1]))
+    pairs = max(tuned.TILE_PAIRS, tuned.BLAS_PRODUCT // max(query.shape[1] + 2, channels.shape[1]))
     for here, found in mapped(sums, _places(first, last, pairs), len(query) * len(key)):
         total[here] = found
     good = total[:, 0] > rest
@@ -72,9 +71,9 @@ def _reach(kernel: Kernel, weight: float) -> tuple[float, float]:
     """(how far keys are seen, the least sum of weights to which the others add no digit)."""
     if np.isfinite(kernel.support):
         return kernel.support * (1.0 + 1e-9), 0.0
-    reach = float(kernel.seen(np.zeros(()), -np.log(UNSEEN)))
-    # Of keys that are seen, no logarithm is below LOWEST.
-    log = LOWEST if np.isinf(reach) else kernel.log(np.square(reach))
+    reach = float(kernel.seen(np.zeros(()), -np.log(tuned.NEGLIGIBLE_NEAR)))
+    # Of keys that are seen, no logarithm is below LOWEST_LOG.
+    log = tuned.LOWEST_LOG if np.isinf(reach) else kernel.log(np.square(reach))
     return reach, weight * float(np.exp(log)) * _DIGITS
 
 

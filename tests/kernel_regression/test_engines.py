@@ -1,0 +1,209 @@
+"""The engines of kernel regression: sums over boxes, near keys and threads, against all pairs."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+import threadpoolctl
+
+from tests import reference
+from tests.kernel_regression.data import cauchy, line, plane
+from tfattn.kernel_regression import (
+    KernelRegression,
+    kernels,
+    left_out,
+    near,
+    threads,
+    tiles,
+    tuned,
+)
+from tfattn.kernel_regression import line as line_sums
+
+
+@pytest.fixture
+def by_boxes(monkeypatch):
+    """Sums over boxes on a line wherever there are more than 100 queries, or as is set, but where a
+    search tries bandwidths of so many boxes that they would fill the memory.
+    """
+
+    def choose(least=100):
+        def pays(kernel, metric, points, queries):
+            return queries > least and np.ptp(points.places.x) * metric.map[0, 0] < 1e5
+
+        monkeypatch.setattr(line_sums, "pays", pays)
+
+    choose()
+    return choose
+
+
+# Sums over boxes, and over the keys that are near, against those over all pairs.
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("bandwidth", [0.003, 0.3, 30.0])
+def test_sums_over_boxes_are_those_over_pairs(bandwidth, degree, by_boxes):
+    # Queries in gaps and beyond the ends, and boxes where pairs would be quicker too.
+    x, y = line(n=3001)
+    x, y = np.delete(x, slice(500, 900)), np.delete(y, slice(500, 900))
+    queries = np.linspace(-2, 7, 401)
+    model = KernelRegression(bandwidth=bandwidth, degree=degree).fit(x, y)
+    found = model.predict(np.concatenate([queries, np.linspace(0, 5, 5000)]))[: len(queries)]
+    away = queries[:, None] - x
+    if degree == 0:
+        logs = -((away / bandwidth) ** 2) / 2
+        w = np.exp(logs - logs.max(1, keepdims=True))
+        wanted = (w / w.sum(1, keepdims=True)) @ y
+        np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    else:
+        alone = np.array([model.predict(q)[0] for q in queries[:, None]])
+        inside = np.abs(away).min(1) < 3 * bandwidth
+        np.testing.assert_allclose(found[inside], alone[inside], rtol=1e-7)
+
+
+@pytest.mark.parametrize("degree", [0, 1])
+def test_sums_over_boxes_see_heavy_keys_beside_tiny_ones(degree, by_boxes):
+    x, y = line(n=801)
+    weight = np.where((x > 1) & (x < 2), 1e-60, 1.0)
+    model = KernelRegression(bandwidth=0.05, degree=degree).fit(x, y, sample_weight=weight)
+    queries = np.linspace(0, 5, 901)
+    wanted = reference.kernel_regression(
+        queries[:, None], x[:, None], y, 0.05, "gaussian", degree, weight=weight
+    )
+    # In the middle of the gap a line goes by the few keys at its ends.
+    tolerance = {0: 1e-9, 1: 1e-4}[degree]
+    np.testing.assert_allclose(model.predict(queries), wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("degree", [0, 1])
+def test_leaving_out_by_sums_over_boxes_is_leaving_out_by_pairs(degree, by_boxes):
+    x, y = line(n=241)
+    model = KernelRegression(bandwidth=0.2, degree=degree).fit(x, y)
+    summed = model.leave_one_out().predictions
+    chosen = KernelRegression(degree=degree).fit(x, y).current_bandwidth()
+    by_boxes(least=np.inf)
+    by_pairs = model.leave_one_out().predictions
+    assert (summed != by_pairs).any()
+    np.testing.assert_allclose(summed, by_pairs, rtol=1e-8)
+    again = KernelRegression(degree=degree).fit(x, y).current_bandwidth()
+    np.testing.assert_allclose(chosen, again, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", kernels.names())
+def test_means_of_near_keys_are_those_of_all_keys(name, monkeypatch):
+    # Queries among the points, beyond them, and so far away that only log space tells them.
+    rng = np.random.default_rng(0)
+    x, y = rng.uniform(-1, 1, (601, 2)), rng.normal(size=(601, 2))
+    queries = np.concatenate([rng.uniform(-1.2, 1.2, (301, 2)), [[9.0, 9.0], [-1e6, 0.5]]])
+    weight = rng.uniform(0.5, 2, 601)
+    for bandwidth in (0.005, 0.05, 50.0):
+        model = KernelRegression(name, [bandwidth, 0.7 * bandwidth])
+        model.fit(x, y, sample_weight=weight)
+        assert near.pays(model.points, model.points.places)
+        found = model.predict(queries)
+        with monkeypatch.context() as patch:
+            patch.setattr(near, "pays", lambda points, queries: False)
+            wanted = model.predict(queries)
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["cauchy", "gaussian"])  # a name is no promise
+def test_a_kernel_of_ones_own_is_seen_as_far_as_it_reaches(name, monkeypatch):
+    monkeypatch.setitem(reference.KERNELS, name, lambda u: 1.0 / (1.0 + u**2))
+    for columns, degree in ((1, 0), (2, 0), (2, 1)):
+        rng = np.random.default_rng(0)
+        # So narrow that most of each sum lies a hundred bandwidths away.
+        x, y = rng.uniform(0, 5, (701, columns)), rng.normal(size=701)
+        queries = rng.uniform(-1, 6, (101, columns))
+        model = KernelRegression(cauchy(name), bandwidth=0.001, degree=degree).fit(x, y)
+        wanted = reference.kernel_regression(queries, x, y, 0.001, name, degree)
+        np.testing.assert_allclose(model.predict(queries), wanted, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplace", "logistic"])
+def test_a_near_key_of_a_tiny_weight_hides_no_heavy_one(name):
+    x, y, weight = np.array([0.0, 20.0]), np.array([1.0, 3.0]), np.array([1e-220, 1.0])
+    for columns in (1, 2):
+        places = np.tile(x[:, None], (1, columns))
+        model = KernelRegression(name, bandwidth=1.0).fit(places, y, sample_weight=weight)
+        # log K(20) is −200 or −20 (in a plane −400 or −28), and that of the weight −506.
+        np.testing.assert_allclose(model.predict(np.zeros((1, columns))), [3.0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "laplace"])
+def test_errors_of_a_few_neighbours_are_those_of_tiles(name):
+    x, y = line(n=211)
+    x, y = np.append(x, [x[3], x[3], 1e3, -40.0]), np.append(y, [1.0, 2.0, 3.0, 4.0])
+    weight = np.random.default_rng(0).uniform(0.01, 9.0, len(x))
+    for bandwidth in (1e-7, 1e-3, 5e-3):
+        model = KernelRegression(name, bandwidth).fit(x, y, weight)
+        of_few = left_out.of_few(model.kernel, model.chosen, model.points)
+        by_tiles = left_out.predictions(model.kernel, model.chosen, model.points, 0, nearest=True)
+        np.testing.assert_allclose(of_few, by_tiles, rtol=1e-9, atol=1e-12)
+    model = KernelRegression(name, 1.0).fit(x, y, weight)
+    assert left_out.of_few(model.kernel, model.chosen, model.points) is None
+
+
+# Threads.
+
+
+def _tile(number):
+    if number == 5:
+        raise MemoryError("of a tile")
+    return number
+
+
+def test_tiles_in_threads_come_in_order_and_an_error_comes_out_and_leaves_no_thread(monkeypatch):
+    monkeypatch.setattr(tiles, "_cores", lambda: 3)
+    before = threading.active_count()
+    assert list(tiles.mapped(_tile, [3, 1, 2] * 9, tuned.THREADED_PAIRS)) == [3, 1, 2] * 9
+    found = tiles.mapped(_tile, range(20), tuned.THREADED_PAIRS)
+    assert [next(found) for _ in range(5)] == list(range(5))
+    with pytest.raises(MemoryError, match="of a tile"):
+        next(found)
+    assert threading.active_count() == before
+    abandoned = tiles.mapped(_tile, range(3), tuned.THREADED_PAIRS)
+    next(abandoned)
+    abandoned.close()
+    assert threading.active_count() == before
+
+
+def test_blas_has_one_thread_in_a_call_and_as_many_as_before_after_calls_that_overlap():
+    def counts():
+        found = threadpoolctl.threadpool_info()
+        return [one["num_threads"] for one in found if one["user_api"] == "blas"]
+
+    before, seen, both = counts(), [], threading.Barrier(2)
+
+    @threads.one_blas_thread
+    def call(first):
+        both.wait()
+        seen.append(counts())
+        if first:
+            return
+        other.join()  # the first has ended, and this one has not
+        seen.append(counts())
+
+    other = threading.Thread(target=call, args=(True,))
+    other.start()
+    call(False)
+    assert counts() == before and len(seen) == 3
+    assert all(set(found) == {1} for found in seen)
+    with pytest.raises(ValueError, match="`x` must be finite"):
+        KernelRegression().fit([np.nan, 1.0], [1.0, 2.0])
+    assert counts() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX's: the child asks it nothing
+def test_a_fork_after_a_prediction_in_threads_predicts_too(monkeypatch):
+    monkeypatch.setattr(tuned, "THREADED_PAIRS", 1)
+    x, y = plane(n=600)
+    model = KernelRegression(bandwidth=0.3).fit(x, y)
+    wanted = model.predict(x)
+    child = os.fork()
+    if not child:
+        os._exit(int(not np.array_equal(model.predict(x), wanted)))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

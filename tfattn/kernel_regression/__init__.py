@@ -1,0 +1,29 @@
+"""Kernel regression that chooses its bandwidth.
+
+`KernelRegression` is local constant or local linear regression in NumPy, float64, whose `fit`
+chooses bandwidths to convergence. `KernelRegressor` is the same as an estimator of scikit-learn
+(extra `sklearn`), `NadarayaWatsonRegressor` as a Keras model.
+"""
+
+from typing import Any
+
+from tfattn.kernel_regression import kernels
+from tfattn.kernel_regression.keras_model import NadarayaWatsonRegressor
+from tfattn.kernel_regression.regression import Band, KernelRegression, LeaveOneOut
+
+__all__ = [
+    "Band",
+    "KernelRegression",
+    "KernelRegressor",
+    "LeaveOneOut",
+    "NadarayaWatsonRegressor",
+    "kernels",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "KernelRegressor":  # when it is used: the others do without scikit-learn
+        from tfattn.kernel_regression.estimator import KernelRegressor
+
+        return KernelRegressor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
