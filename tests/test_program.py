@@ -29,7 +29,8 @@ sys.meta_path.insert(0, Interrupt)
         ("sacrebleu", "score", "\nstopped\n"),  # which the command imports when it runs
     ],
 )
-def test_an_interrupt_is_a_status_and_no_traceback(name, command, said, tmp_path):
+def test_an_interrupt_is_a_status_and_no_traceback(name, command, said, tmp_path, monkeypatch):
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     (tmp_path / "sitecustomize.py").write_text(INTERRUPT)
     path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     arguments = ("-m", "tfattn.translator", command)
