@@ -124,7 +124,7 @@ print(f"Five steps: w 1 -> {float(w):.1f}, bandwidth {1 / float(w):.3f}. Error {
 
 # %%
 # The learned curve follows the points more closely than that of bandwidth 1, noise included: see
-# its bumps. It pays all the same, since a bandwidth of 1 pulls the curve towards the mean.
+# its bumps. It pays all the same, since a bandwidth of 1 pulls the curve toward the mean.
 figure = tfattn.plot.regression_fit(
     x_train,
     y_train,

@@ -84,8 +84,8 @@ band = model.bands(asked, level=0.95)
 covered = float(np.mean((band.low <= truth) & (truth <= band.high)))
 left_out = model.leave_one_out()
 print(f"The band holds the truth at {covered:.0%} of the places; r2, left out: {left_out.r2:.2f}")
-neighbours = model.effective_neighbours(asked)
-print(f"Effective neighbours: {neighbours.min():.1f} to {neighbours.max():.1f}")
+neighbors = model.effective_neighbors(asked)
+print(f"Effective neighbors: {neighbors.min():.1f} to {neighbors.max():.1f}")
 figure = tfattn.plot.regression_fit(
     x, y, asked, {"fit": band.value}, truth, bands={"95% band": (band.low, band.high)}
 )
@@ -122,14 +122,14 @@ figure
 # -------------
 # Of 442 people with diabetes: the body mass index, a blood value (the logarithm of triglycerides),
 # and how far the disease went in a year. The estimator stands in scikit-learn's cross-validation
-# beside a plane and the mean of twenty neighbours. r² is the share of the variance that a model
+# beside a plane and the mean of twenty neighbors. r² is the share of the variance that a model
 # explains in people whom it has not seen.
 X, disease = load_diabetes(return_X_y=True, scaled=False)
 X = X[:, [2, 8]]
 estimators = {
     "local linear": KernelRegressor(degree=1),
     "a plane": LinearRegression(),
-    "20 neighbours": KNeighborsRegressor(20),
+    "20 neighbors": KNeighborsRegressor(20),
 }
 folds = KFold(10, shuffle=True, random_state=options.seed)
 r2 = {name: cross_val_score(one, X, disease, cv=folds) for name, one in estimators.items()}
@@ -153,7 +153,7 @@ figure
 # %%
 # Where there are people, the contours are nearly straight and evenly spaced: a plane is a good
 # model here, and kernel regression comes close to it without being told. In the empty corners the
-# contours bend as they like; ``effective_neighbours`` would say so.
+# contours bend as they like; ``effective_neighbors`` would say so.
 
 # %%
 # More points

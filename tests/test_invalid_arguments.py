@@ -564,7 +564,7 @@ TABLE = [
             (
                 "kernel_regression.KernelRegression",
                 smooth,
-                ("predict", "derivative", "weights", "effective_neighbours", "variance"),
+                ("predict", "derivative", "weights", "effective_neighbors", "variance"),
             ),
         )
         for method in methods

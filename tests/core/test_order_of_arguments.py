@@ -48,7 +48,7 @@ def test_lengths_as_the_fourth_argument_are_told_from_a_mask(name):
 
 def test_attend_takes_a_key_by_its_name_alone():
     with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
-        tfattn.attend(QUERY, KEY, key=VALUE)
+        tfattn.attend(QUERY, KEY, VALUE)
 
 
 @each

@@ -132,7 +132,7 @@ def test_a_near_key_of_a_tiny_weight_hides_no_heavy_one(name):
 
 
 @pytest.mark.parametrize("name", ["gaussian", "laplace"])
-def test_errors_of_a_few_neighbours_are_those_of_tiles(name):
+def test_errors_of_a_few_neighbors_are_those_of_tiles(name):
     x, y = line(n=211)
     x, y = np.append(x, [x[3], x[3], 1e3, -40.0]), np.append(y, [1.0, 2.0, 3.0, 4.0])
     weight = np.random.default_rng(0).uniform(0.01, 9.0, len(x))

@@ -63,26 +63,26 @@ def test_it_stands_in_a_pipeline_and_is_searched_over():
 @pytest.mark.slow
 def test_a_data_frame_gives_its_names_and_its_categories():
     rng = np.random.default_rng(0)
-    colour = rng.choice(["red", "green", "blue"], 120)
+    color = rng.choice(["red", "green", "blue"], 120)
     x = rng.uniform(0, 1, 120)
-    y = np.sin(6 * x) + 2.0 * (colour == "red") + rng.normal(0, 0.1, 120)
-    frame = pandas.DataFrame({"x": x, "colour": pandas.Categorical(colour)})
+    y = np.sin(6 * x) + 2.0 * (color == "red") + rng.normal(0, 0.1, 120)
+    frame = pandas.DataFrame({"x": x, "color": pandas.Categorical(color)})
     estimator = KernelRegressor(degree=1).fit(frame, y)
-    assert list(estimator.feature_names_in_) == ["x", "colour"]
+    assert list(estimator.feature_names_in_) == ["x", "color"]
     assert estimator.score(frame, y) > 0.95 and estimator.bandwidth_[1] < 0.1
-    asked = pandas.DataFrame({"x": [0.5, 0.5, 0.5], "colour": ["red", "blue", "mauve"]})
+    asked = pandas.DataFrame({"x": [0.5, 0.5, 0.5], "color": ["red", "blue", "mauve"]})
     red, blue, unknown = estimator.predict(asked)
     assert red - blue > 1.5 and blue < unknown < red
-    named = KernelRegressor(degree=1, categorical=["colour"])
-    words = frame.assign(colour=colour)
+    named = KernelRegressor(degree=1, categorical=["color"])
+    words = frame.assign(color=color)
     np.testing.assert_allclose(named.fit(words, y).predict(words), estimator.predict(frame))
 
 
-def frame_of(colour):
-    return pandas.DataFrame({"x": np.linspace(0.0, 1.0, len(colour)), "colour": colour})
+def frame_of(color):
+    return pandas.DataFrame({"x": np.linspace(0.0, 1.0, len(color)), "color": color})
 
 
-COLOURS = ["red", "blue", "red", "green"]
+COLORS = ["red", "blue", "red", "green"]
 WHOLE = "hold words or numbers in categorical columns, and none missing"
 NUMBERS = "hold numbers where a column is not categorical"
 
@@ -90,30 +90,30 @@ NUMBERS = "hold numbers where a column is not categorical"
 @pytest.mark.parametrize("missing, shown", [(None, "(None|nan)"), (np.nan, "nan"), (np.inf, "inf")])
 def test_a_category_that_is_missing_is_named_with_its_row_and_column(missing, shown):
     broken = frame_of(["red", "blue", missing, "green"])
-    pattern = f"^{message(WHO, 'X', WHOLE, 'SHOWN')} at row 2, column 'colour'$"
+    pattern = f"^{message(WHO, 'X', WHOLE, 'SHOWN')} at row 2, column 'color'$"
     pattern = pattern.replace("SHOWN", shown)
     with pytest.raises(ValueError, match=pattern):
-        KernelRegressor(categorical=["colour"]).fit(broken, np.arange(4.0))
-    with pytest.raises(ValueError, match=pattern.replace("'colour'", "1")):
+        KernelRegressor(categorical=["color"]).fit(broken, np.arange(4.0))
+    with pytest.raises(ValueError, match=pattern.replace("'color'", "1")):
         KernelRegressor(categorical=[1]).fit(np.asarray(broken, object), np.arange(4.0))
-    estimator = KernelRegressor(categorical=["colour"])
-    estimator.fit(frame_of(COLOURS), np.arange(4.0))
+    estimator = KernelRegressor(categorical=["color"])
+    estimator.fit(frame_of(COLORS), np.arange(4.0))
     with pytest.raises(ValueError, match=pattern):
         estimator.predict(broken)
 
 
-FRAME = frame_of(COLOURS)
-DATES = FRAME.assign(colour=pandas.date_range("2020-01-01", periods=4))
+FRAME = frame_of(COLORS)
+DATES = FRAME.assign(color=pandas.date_range("2020-01-01", periods=4))
 
 
 @pytest.mark.parametrize(
     "categorical, X, expected, shown",
     [
         ("from_dtype", FRAME[["x"]].replace(0.0, np.nan), "be finite", "NaN at row 0, column 'x'"),
-        ("from_dtype", FRAME, NUMBERS, "'red' at row 0, column 'colour'"),
+        ("from_dtype", FRAME, NUMBERS, "'red' at row 0, column 'color'"),
         ("from_dtype", np.asarray(FRAME, object), NUMBERS, "'red' at row 0, column 1"),
-        (["shop"], FRAME.assign(shop=1.0), NUMBERS, "'red' at row 0, column 'colour'"),
-        ("from_dtype", DATES, NUMBERS, ".* at row 0, column 'colour'"),
+        (["shop"], FRAME.assign(shop=1.0), NUMBERS, "'red' at row 0, column 'color'"),
+        ("from_dtype", DATES, NUMBERS, ".* at row 0, column 'color'"),
         ("from_dtype", np.array([["2020-01-01"]] * 4, "M8[D]"), NUMBERS, ".* at row 0, column 0"),
     ],
 )
@@ -185,7 +185,7 @@ def test_a_frame_of_any_dtypes_is_fitted_and_predicts(second):
     ],
 )
 def test_what_is_no_number_beside_categories_is_named_too(column, expected, shown):
-    frame = pandas.DataFrame({"x": column, "colour": pandas.Categorical(COLOURS)})
+    frame = pandas.DataFrame({"x": column, "color": pandas.Categorical(COLORS)})
     for mixed in (frame, frame[["x"]]):
         with pytest.raises(ValueError, match=f"{expected}. Received: X={shown}, column 'x'$"):
             KernelRegressor().fit(mixed, np.arange(4.0))
@@ -202,7 +202,7 @@ def test_ids_with_more_digits_than_floats_are_kept_apart():
 def test_categories_of_numbers_and_words_together_are_kept_apart():
     values = [1, "a", True, 2.5, "b", "a"]  # True is the number 1
     frame = frame_of(np.array(values, object))
-    estimator = KernelRegressor(categorical=["colour"], bandwidth=[9.0, 0.0])
+    estimator = KernelRegressor(categorical=["color"], bandwidth=[9.0, 0.0])
     y = np.array([1.0, 3.0, 5.0, 8.0, 9.0, 7.0])
     np.testing.assert_allclose(
         estimator.fit(frame, y).predict(frame), [3.0, 5.0, 3.0, 8.0, 9.0, 5.0], atol=0.05
@@ -229,7 +229,7 @@ def test_what_the_regression_refuses_is_said_of_the_estimator():
 def test_categories_are_refused_without_targets_or_with_too_few():
     for y in (None, np.arange(3.0)):
         with pytest.raises(ValueError, match="y|inconsistent numbers of samples"):
-            KernelRegressor(categorical=["colour"]).fit(frame_of(COLOURS), y)
+            KernelRegressor(categorical=["color"]).fit(frame_of(COLORS), y)
 
 
 def test_a_refused_fit_leaves_the_one_before_and_any_fit_the_callers_array():
@@ -238,18 +238,18 @@ def test_a_refused_fit_leaves_the_one_before_and_any_fit_the_callers_array():
     estimator = KernelRegressor(categorical=[1]).fit(table, y)
     predictions = estimator.predict(table)
     with pytest.raises(ValueError, match="`X` must"):
-        estimator.fit(np.asarray(FRAME.assign(colour=None), object), y)
+        estimator.fit(np.asarray(FRAME.assign(color=None), object), y)
     np.testing.assert_array_equal(estimator.predict(table), predictions)
     assert table.tolist() == before
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
-def test_variance_neighbours_and_weights_are_those_of_the_regression(outputs):
+def test_variance_neighbors_and_weights_are_those_of_the_regression(outputs):
     x, y = plane()
     y = y if outputs == 1 else np.column_stack([y, 3 * y])
     estimator = KernelRegressor(bandwidth=0.4).fit(x, y)
     plain, asked = KernelRegression(bandwidth=0.4).fit(x, y), x[:7] + 0.1
-    for name in ("variance", "effective_neighbours", "weights"):
+    for name in ("variance", "effective_neighbors", "weights"):
         np.testing.assert_allclose(getattr(estimator, name)(asked), getattr(plain, name)(asked))
     value, deviation = estimator.predict(asked, return_std=True)
     np.testing.assert_array_equal(value, estimator.predict(asked))
@@ -269,8 +269,8 @@ def test_the_standard_deviation_is_that_of_new_points():
 def test_a_map_beside_categories_is_given_as_it_was_found():
     frame = frame_of(["red", "blue", "red", "green"] * 9).assign(z=np.arange(36.0) ** 2)
     y = np.sin(np.arange(36.0))
-    found = KernelRegressor(metric="full", categorical=["colour"]).fit(frame, y)
-    again = KernelRegressor(bandwidth=found.bandwidth_, categorical=["colour"])
+    found = KernelRegressor(metric="full", categorical=["color"]).fit(frame, y)
+    again = KernelRegressor(bandwidth=found.bandwidth_, categorical=["color"])
     np.testing.assert_allclose(clone(again).fit(frame, y).predict(frame), found.predict(frame))
 
 
@@ -283,7 +283,7 @@ def test_a_map_beside_categories_is_given_as_it_was_found():
         ([2], "hold indices of the 2 columns of X"),
         ([-1], "hold indices of the 2 columns of X"),
         ([True], "hold indices of the 2 columns of X"),
-        (["colour"], r"name columns of X, of \[\]"),
+        (["color"], r"name columns of X, of \[\]"),
     ],
 )
 def test_categories_that_are_no_columns_are_refused(categorical, expected):

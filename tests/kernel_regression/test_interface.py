@@ -75,12 +75,12 @@ def test_float32_lists_and_no_queries_are_taken_as_they_are():
         assert model.derivative(np.zeros(shape)).shape == (0, 1)
 
 
-def test_weights_whose_query_sees_all_alike_have_all_as_neighbours():
+def test_weights_whose_query_sees_all_alike_have_all_as_neighbors():
     x, y = line()
     model = KernelRegression(bandwidth=1e6).fit(x, y)
-    np.testing.assert_allclose(model.effective_neighbours([2.0]), 50.0)
+    np.testing.assert_allclose(model.effective_neighbors([2.0]), 50.0)
     narrow = KernelRegression(bandwidth=1e-6).fit(x, y)
-    np.testing.assert_allclose(narrow.effective_neighbours(x[:3]), 1.0)
+    np.testing.assert_allclose(narrow.effective_neighbors(x[:3]), 1.0)
 
 
 def test_several_outputs_are_smoothed_alike():

@@ -195,14 +195,14 @@ def test_predictions_far_from_the_data_are_finite():
 
 @pytest.mark.parametrize("empty, columns", [("nearest", 1), ("mean", 2), ("nan", 1)])
 @pytest.mark.usefixtures("dense_path")
-def test_a_point_without_neighbours_is_predicted_as_the_regression_does(empty, columns):
+def test_a_point_without_neighbors_is_predicted_as_the_regression_does(empty, columns):
     rng = np.random.default_rng(0)
     x, y = rng.uniform(0, 9, (31, columns)), rng.normal(size=(31, 2))
     x[7] = x[3]  # and points at one place see one another
     model = NadarayaWatsonRegressor("tricube", bandwidth=0.2, empty=empty)
     model.fit(x, y)
     away = np.concatenate([x + 0.3, np.full((1, columns), 50.0)])
-    assert (model.smoother().effective_neighbours(away) == (empty == "nearest")).any()
+    assert (model.smoother().effective_neighbors(away) == (empty == "nearest")).any()
     np.testing.assert_allclose(model(away), model.predict(away), rtol=1e-5, atol=1e-6)
 
 

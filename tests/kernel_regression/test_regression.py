@@ -230,7 +230,7 @@ def test_far_queries_get_the_nearest_value_and_never_a_silent_0(name):
 @pytest.mark.parametrize("degree", [0, 1])
 @pytest.mark.parametrize("columns", [1, 2])
 @pytest.mark.parametrize("empty, wanted", [("nearest", 5.0), ("mean", 3.0), ("nan", np.nan)])
-def test_a_query_without_neighbours_gets_what_was_chosen(empty, wanted, columns, degree):
+def test_a_query_without_neighbors_gets_what_was_chosen(empty, wanted, columns, degree):
     x = np.repeat(np.linspace(0.0, 1.0, 9)[:, None], columns, axis=1)
     y = np.linspace(1.0, 5.0, 9)
     model = KernelRegression("epanechnikov", 0.5, degree=degree, empty=empty).fit(x, y)
@@ -240,7 +240,7 @@ def test_a_query_without_neighbours_gets_what_was_chosen(empty, wanted, columns,
     slope = np.full((1, columns), np.nan if empty == "nan" else 0.0)
     np.testing.assert_array_equal(model.derivative(far), slope)
     assert model.weights(far).sum() == (empty == "nearest")
-    np.testing.assert_allclose(model.effective_neighbours(far), [float(empty == "nearest")])
+    np.testing.assert_allclose(model.effective_neighbors(far), [float(empty == "nearest")])
     for method in ("robust", "asymptotic", "bootstrap"):
         band = model.bands(far, method=method, replicas=5, seed=0)
         assert np.isnan(band.low[0]) == np.isnan(band.high[0]) == (empty != "nearest")

@@ -58,7 +58,7 @@ def reals(who: str, argument: str, value: ArrayLike, expected: str) -> Array:
 
 def _floats(value: ArrayLike, refused: str = "cSUMm") -> Array:
     """As float64, without the kinds of dtype that NumPy would cast to it: half of a complex number,
-    words as they are spelt, dates as counts of a unit that nobody named.
+    words as they are spelled, dates as counts of a unit that nobody named.
     """
     array = np.asarray(value)
     kinds = {array.dtype.kind}

@@ -5,7 +5,7 @@ gradient their floors. In more dimensions a quasi-Newton method goes down from r
 wider and narrower ones, from some where one column is left out, and from the valleys of a grid.
 
 Source: leave-one-out, Wasserman, All of Nonparametric Statistics, 5.3; starts, Scott 1992;
-Silverman 1986, 3.4.2; the optimiser is SciPy's L-BFGS-B (Byrd, Lu, Nocedal, Zhu 1995).
+Silverman 1986, 3.4.2; the optimizer is SciPy's L-BFGS-B (Byrd, Lu, Nocedal, Zhu 1995).
 """
 
 import dataclasses

@@ -127,9 +127,9 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         value = self.regression_.predict(X)
         if not return_std:
             return value
-        neighbours = self.regression_.effective_neighbours(X)
-        # Without a neighbour the value is said by `empty`, and has no weights.
-        own = np.divide(1.0, neighbours, out=np.zeros_like(neighbours), where=neighbours > 0)
+        neighbors = self.regression_.effective_neighbors(X)
+        # Without a neighbor the value is said by `empty`, and has no weights.
+        own = np.divide(1.0, neighbors, out=np.zeros_like(neighbors), where=neighbors > 0)
         return value, (self.regression_.deviation(X).T * np.sqrt(1.0 + own)).T
 
     def bands(self, X: ArrayLike, level: float = 0.95, **options: Any) -> Band:
@@ -144,9 +144,9 @@ class KernelRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Of y about the curve, see `KernelRegression.variance`."""
         return self.regression_.variance(self._checked(X))
 
-    def effective_neighbours(self, X: ArrayLike) -> np.ndarray:
-        """How many points each prediction rests on, see `KernelRegression.effective_neighbours`."""
-        return self.regression_.effective_neighbours(self._checked(X))
+    def effective_neighbors(self, X: ArrayLike) -> np.ndarray:
+        """How many points each prediction rests on, see `KernelRegression.effective_neighbors`."""
+        return self.regression_.effective_neighbors(self._checked(X))
 
     def weights(self, X: ArrayLike) -> np.ndarray:
         """`(M, N)`, how much each training point counts, see `KernelRegression.weights`."""

@@ -22,7 +22,7 @@ class Frame:
 
     Attributes:
         continuous, categorical: `(D,)` and `(K,)`, indices of columns.
-        centre, spread: `(D,)`, of the continuous ones: the median, and the distance of the
+        center, spread: `(D,)`, of the continuous ones: the median, and the distance of the
             quartiles, of their distinct values. Few points far away change neither, and a weight of
             2 what a row that is there twice does. Of even values the spread is the half range.
         categories: for each categorical column its values, sorted.
@@ -30,7 +30,7 @@ class Frame:
 
     continuous: Array
     categorical: Array
-    centre: Array
+    center: Array
     spread: Array
     categories: list[Array]
 
@@ -39,19 +39,19 @@ class Frame:
         """The frame of the points x."""
         chosen = np.asarray(sorted(categorical), int)
         continuous = np.setdiff1d(np.arange(x.shape[1]), chosen)
-        centre, spread = np.zeros(len(continuous)), np.ones(len(continuous))
+        center, spread = np.zeros(len(continuous)), np.ones(len(continuous))
         for column, index in enumerate(continuous):
             values = np.unique(x[:, index])
             # Of quarters: the difference of two great numbers could overflow.
             low, middle, high = np.percentile(0.25 * values, [25, 50, 75])
-            centre[column] = 4.0 * middle
+            center[column] = 4.0 * middle
             if len(values) > 1:
                 # What lies far outside has a square all the same.
                 least = 1e-30 * values[-1] - 1e-30 * values[0]
                 spread[column] = 4.0 * np.clip(
                     high - low, max(least, _FINITE.tiny), 0.25 * _FINITE.max
                 )
-        return cls(continuous, chosen, centre, spread, [np.unique(x[:, k]) for k in chosen])
+        return cls(continuous, chosen, center, spread, [np.unique(x[:, k]) for k in chosen])
 
     @property
     def counts(self) -> Array:
@@ -64,7 +64,7 @@ class Frame:
     def scaled(self, x: Array) -> Array:
         """The continuous columns, `(N, D)`."""
         # Of halves, for the same reason.
-        return (0.5 * x[:, self.continuous] - 0.5 * self.centre) / (0.5 * self.spread)
+        return (0.5 * x[:, self.continuous] - 0.5 * self.center) / (0.5 * self.spread)
 
     def codes(self, x: Array) -> Array:
         """`(N, K)` int, −1 for a category that no point has."""

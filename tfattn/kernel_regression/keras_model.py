@@ -208,7 +208,7 @@ class NadarayaWatsonRegressor(keras.Model):
         return output[:, 0] if len(self.heights.shape) == 1 else output
 
     def _of_empty(self, query: Tensor, key: Tensor) -> Tensor:
-        """What a query without neighbours gets, `(M, V)` or `(1, V)`."""
+        """What a query without neighbors gets, `(M, V)` or `(1, V)`."""
         heights = ops.reshape(self.heights, (key.shape[0], -1))
         if self.empty != "nearest":
             mean = ops.mean(heights, axis=0, keepdims=True)

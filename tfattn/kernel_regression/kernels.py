@@ -33,7 +33,7 @@ class Kernel:
         value: from s to K. Not asked of a kernel without end, whose K may underflow.
         slope: from s and K to dK/ds; 0 where K is. Without end, K comes times any number, and the
             slope is asked for times the same number.
-        smooth: whether the slope tells an optimiser where to go: False for the boxcar.
+        smooth: whether the slope tells an optimizer where to go: False for the boxcar.
         pointed: whether K has a point at 0, where the last digits of a distance count.
         reach: of a kernel without end, from a distance and a number to a distance that is not less,
             from which on log K is below that at the first by that number. Defaults to None: not
@@ -127,7 +127,7 @@ def _tanh_slope(s: Array, k: Array) -> Array:
 
 def _boxcar() -> Kernel:
     # A key at the very edge is seen, wherever rounding puts it: of even places that are a bandwidth
-    # apart all see their neighbours.
+    # apart all see their neighbors.
     edge = 1.0 + 1e-9
 
     def value(s: Array) -> Array:

@@ -56,7 +56,7 @@ def leave_one_out(
 
     Args:
         degree: 0 for local constants, 1 for local lines.
-        nearest: whether a point without neighbours is predicted by the nearest other one, else by
+        nearest: whether a point without neighbors is predicted by the nearest other one, else by
             the mean of the others.
         gradient: whether it is wanted; else it is 0, and the error takes about half of the time.
     """
@@ -86,7 +86,7 @@ def leave_one_out(
             pull = fit.residuals_times(2.0 * importance[here, None] * errors, points.y[tile.keys])
             pull *= fit.equivalent()
             pull[tile.empty] = 0.0
-            if points.is_line:  # where a tile has neighbours alone, sorted
+            if points.is_line:  # where a tile has neighbors alone, sorted
                 far = tile.key_u[-1, 0] - tile.key_u[0, 0] > tuned.FAR
             differing += _of_differing(points, here, tile.keys, pull * tile.share)
             by_map += _outer_differences(pull * tile.slope, tile.query_u, tile.key_u, far)

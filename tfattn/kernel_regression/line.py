@@ -8,7 +8,7 @@ A query that sees less than a key 3 bandwidths away would weigh gets no digits t
 sums, and is left to `tiles`, which work in log space.
 
 Source: the idea is that of Greengard, Strain 1991, "The fast Gauss transform"; with Chebyshev
-polynomials for Hermite's, between neighbouring boxes alone.
+polynomials for Hermite's, between neighboring boxes alone.
 """
 
 import functools

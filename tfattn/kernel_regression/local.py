@@ -20,15 +20,15 @@ class LocalFit(NamedTuple):
         value: `(r, V)`, at the query.
         mean: `(r, V)`, of the heights that count: `value` itself where the fit is constant.
         slope: `(r, D, V)`, of the local line, in scaled units.
-        centre: `(r, D)`, the weighted mean of the keys.
-        lean: `(r, D)`: key x has the equivalent weight share · (1 + (x − centre) · lean).
+        center: `(r, D)`, the weighted mean of the keys.
+        lean: `(r, D)`: key x has the equivalent weight share · (1 + (x − center) · lean).
         x: `(k, D)`, the keys.   All but the first two are None where the fit is constant.
     """
 
     value: Array
     mean: Array
     slope: Array | None = None
-    centre: Array | None = None
+    center: Array | None = None
     lean: Array | None = None
     x: Array | None = None
 
@@ -37,7 +37,7 @@ class LocalFit(NamedTuple):
         if self.lean is None:
             return 1.0
         factor = self.lean @ self.x.T
-        factor += 1.0 - np.sum(self.centre * self.lean, axis=1)[:, None]
+        factor += 1.0 - np.sum(self.center * self.lean, axis=1)[:, None]
         return factor
 
     def residuals_times(self, errors: Array, y: Array) -> Array:
@@ -47,7 +47,7 @@ class LocalFit(NamedTuple):
         if self.slope is not None:
             along = np.einsum("rdv,rv->rd", self.slope, errors)
             product -= along @ self.x.T
-            product += np.sum(along * self.centre, axis=1)[:, None]
+            product += np.sum(along * self.center, axis=1)[:, None]
         return product
 
 
@@ -61,20 +61,20 @@ def fit_tile(tile: Tile, points: Points, queries: Queries, degree: int) -> Local
     # About the middle of most rows: on a line, digits would be lost far from the origin.
     middle = np.median(query, axis=0)
     x, query = points.places.x[tile.keys] - middle, query - middle
-    centre, spread, covariance = _moments(tile.share, x, y, mean)
+    center, spread, covariance = _moments(tile.share, x, y, mean)
     variance = np.einsum("rdd->rd", spread)
-    inverse, least = _inverse(spread, query - centre)
-    lost = (variance <= tuned.LOST_VARIANCE * np.square(centre)).any(1)
+    inverse, least = _inverse(spread, query - center)
+    lost = (variance <= tuned.LOST_VARIANCE * np.square(center)).any(1)
     lost |= least < tuned.ILL_CORRELATION
     if lost.any() and len(y):
         again = _moments_about_nearest(tile.share[lost], x, y, mean[lost])
-        centre[lost], spread[lost], covariance[lost] = again
-        inverse[lost], _ = _inverse(spread[lost], query[lost] - centre[lost])
-    away = query - centre
+        center[lost], spread[lost], covariance[lost] = again
+        inverse[lost], _ = _inverse(spread[lost], query[lost] - center[lost])
+    away = query - center
     slope = inverse @ covariance
     lean = np.einsum("rde,re->rd", inverse, away)
     value = mean + np.einsum("rd,rdv->rv", away, slope)
-    return LocalFit(value, mean, slope, centre, lean, x)
+    return LocalFit(value, mean, slope, center, lean, x)
 
 
 def quadratic_weights(tile: Tile) -> Array:
@@ -82,11 +82,11 @@ def quadratic_weights(tile: Tile) -> Array:
     away = tile.key_u - tile.query_u[:, None, :]  # (r, k, D)
     first, second = np.triu_indices(away.shape[2])
     terms = np.concatenate([away, away[..., first] * away[..., second]], axis=2)  # 0 at the query
-    centre = np.einsum("rk,rkf->rf", tile.share, terms)
-    terms -= centre[:, None, :]
+    center = np.einsum("rk,rkf->rf", tile.share, terms)
+    terms -= center[:, None, :]
     spread = np.swapaxes(tile.share[:, :, None] * terms, 1, 2) @ terms
-    inverse, _ = _inverse(spread, centre)
-    lean = -np.einsum("rfg,rg->rf", inverse, centre)
+    inverse, _ = _inverse(spread, center)
+    lean = -np.einsum("rfg,rg->rf", inverse, center)
     return tile.share * (1.0 + np.einsum("rkf,rf->rk", terms, lean))
 
 
@@ -95,14 +95,14 @@ def _moments(share: Array, x: Array, y: Array, mean: Array) -> tuple[Array, Arra
     `(r, D, V)`.
     """
     width = x.shape[1]
-    centre = share @ x
+    center = share @ x
     squares = (x[:, :, None] * x[:, None, :]).reshape(len(x), width * width)
     spread = (share @ squares).reshape(len(share), width, width)
-    spread -= centre[:, :, None] * centre[:, None, :]
+    spread -= center[:, :, None] * center[:, None, :]
     products = (x[:, :, None] * y[:, None, :]).reshape(len(x), width * y.shape[1])
     covariance = (share @ products).reshape(len(share), width, y.shape[1])
-    covariance -= centre[:, :, None] * mean[:, None, :]
-    return centre, spread, covariance
+    covariance -= center[:, :, None] * mean[:, None, :]
+    return center, spread, covariance
 
 
 def _moments_about_nearest(
@@ -113,12 +113,12 @@ def _moments_about_nearest(
     share = np.where(share > tuned.NEGLIGIBLE * greatest, share, 0.0)
     nearest = x[np.argmax(share, axis=1)]
     x = x - nearest[:, None, :]  # (r, k, D)
-    centre = np.einsum("rk,rkd->rd", share, x)
-    x -= centre[:, None, :]
+    center = np.einsum("rk,rkd->rd", share, x)
+    x -= center[:, None, :]
     weighted = np.swapaxes(share[:, :, None] * x, 1, 2)  # (r, D, k)
     spread = weighted @ x
     covariance = weighted @ y - weighted.sum(axis=2)[:, :, None] * mean[:, None, :]
-    return centre + nearest, spread, covariance
+    return center + nearest, spread, covariance
 
 
 def _inverse(spread: Array, away: Array) -> tuple[Array, Array]:

@@ -161,10 +161,10 @@ class KernelRegression:
             x, y, weight = x[self.kept], y[self.kept], weight[self.kept]
         self.frame = Frame.of(x, self._categorical_columns(x))
         # One scale for all outputs: the error stays the mean of squares that it is named after.
-        self.y_centre = 0.5 * y.min(axis=0) + 0.5 * y.max(axis=0)
+        self.y_center = 0.5 * y.min(axis=0) + 0.5 * y.max(axis=0)
         self.y_scale = float((0.5 * y.max(axis=0) - 0.5 * y.min(axis=0)).max()) or 1.0
         scaled, codes = self.frame.scaled(x), self.frame.codes(x)
-        heights = (y - self.y_centre) / self.y_scale
+        heights = (y - self.y_center) / self.y_scale
         counts = self.frame.counts
         self.points = sorted_points(scaled, codes, heights, weight, counts)
         self.heights = y[self.points.order]
@@ -208,7 +208,7 @@ class KernelRegression:
         """The slope of the prediction along each continuous column, `(M, D, V)` or `(M, D)`.
 
         Of a local constant it is the derivative of the formula; of a local line, its slope. Where a
-        query has no neighbour it is that of what `empty` says: 0, or NaN.
+        query has no neighbor it is that of what `empty` says: 0, or NaN.
         """
         queries, back = self._queries(x)
         columns = len(self.frame.continuous)
@@ -230,7 +230,7 @@ class KernelRegression:
     def weights(self, x: ArrayLike) -> Array:
         """`(M, N)`: how much each training height counts in each prediction. Rows sum to 1.
 
-        Those of a local line may be negative. A row is 0 where a query has no neighbour and
+        Those of a local line may be negative. A row is 0 where a query has no neighbor and
         `empty` is not "nearest". This array is as large as all pairs.
         """
         queries, back = self._queries(x)
@@ -242,9 +242,9 @@ class KernelRegression:
         return whole[back]
 
     @one_blas_thread
-    def effective_neighbours(self, x: ArrayLike) -> Array:
+    def effective_neighbors(self, x: ArrayLike) -> Array:
         """`(M,)`: 1 / Σ weights², how many points with equal weights would say as much; 0 where a
-        query has no neighbour and `empty` is not "nearest".
+        query has no neighbor and `empty` is not "nearest".
         """
         queries, back = self._queries(x)
         squares = self._squared_weights(queries)[back]
@@ -301,7 +301,7 @@ class KernelRegression:
     ) -> Band:
         """A band at each x, that holds the mean curve with that probability.
 
-        Pointwise, and of the curve, not of new points. NaN where a query has no neighbour and
+        Pointwise, and of the curve, not of new points. NaN where a query has no neighbor and
         `empty` is not "nearest".
 
         Args:
@@ -343,14 +343,14 @@ class KernelRegression:
         from scipy import special
 
         points = self.points
-        value, squares, neighbours = self._quadratic(queries)
+        value, squares, neighbors = self._quadratic(queries)
         noise = np.zeros(points.y.shape)
         if len(points) > 1:
             others, added, _ = self._quadratic(points.places, np.arange(len(points)))
             noise = (points.y - others) / np.sqrt(1.0 + added)
         variance = self._smooth(dataclasses.replace(points, y=noise**2), queries, 0)
-        # The variance is itself a mean, of as many points as are neighbours.
-        step = special.stdtrit(neighbours, 0.5 + level / 2) * np.sqrt(variance * squares)
+        # The variance is itself a mean, of as many points as are neighbors.
+        step = special.stdtrit(neighbors, 0.5 + level / 2) * np.sqrt(variance * squares)
         step[squares[:, 0] == 0] = np.nan
         return tuple(self._in_units(value + side * step) for side in (-1, 1))
 
@@ -359,15 +359,15 @@ class KernelRegression:
         weights² of the local constant `(M, 1)`.
         """
         points, count, sees = self.points, len(queries), self._sees_nearest
-        value, squares, neighbours = np.empty((count, points.y.shape[1])), *np.ones((2, count, 1))
+        value, squares, neighbors = np.empty((count, points.y.shape[1])), *np.ones((2, count, 1))
         for tile in tiles(self.kernel, self.chosen, points, queries, left, nearest=sees):
             weights = quadratic_weights(tile)
             value[tile.rows] = weights @ points.y[tile.keys]
             squares[tile.rows] = np.square(weights).sum(axis=1, keepdims=True)
             shares = np.square(tile.share).sum(axis=1, keepdims=True)
-            np.divide(1.0, shares, where=shares > 0, out=neighbours[tile.rows])
+            np.divide(1.0, shares, where=shares > 0, out=neighbors[tile.rows])
             value[tile.rows][squares[tile.rows, 0] == 0] = points.mean()
-        return value, squares, neighbours
+        return value, squares, neighbors
 
     def _bootstrap(
         self, queries: Queries, noise: Array, level: float, replicas: int, seed: int | None
@@ -498,7 +498,7 @@ class KernelRegression:
             return value * np.float64(self.y_scale) * self.y_scale
 
     def _in_units(self, value: Array) -> Array:
-        return value * self.y_scale + self.y_centre
+        return value * self.y_scale + self.y_center
 
     def _shaped(self, value: Array) -> Array:
         return value[:, 0] if self.is_flat else value

@@ -1,4 +1,4 @@
-"""Bandwidths as a vector of free numbers, for an optimiser, and back."""
+"""Bandwidths as a vector of free numbers, for an optimizer, and back."""
 
 from dataclasses import dataclass
 

@@ -28,7 +28,7 @@ class Tile(NamedTuple):
         share: `(r, k)`, weights whose rows sum to 1, or to 0 where no key is seen.
         slope: `(r, k)`, what `share` · total changes with the squared distance, over that total;
             None where it was not asked for.
-        empty: `(r,)` bool, the rows whose queries have no neighbour within the support.
+        empty: `(r,)` bool, the rows whose queries have no neighbor within the support.
         query_u, key_u: `(r, D)` and `(k, D)`, both sides in bandwidths.
     """
 
@@ -56,7 +56,7 @@ def tiles(
         queries: on a line, sorted.
         left_out: `(N,)` int, a point that each query does not see, and whose place it has.
         slopes: whether tiles have them.
-        nearest: whether a query without neighbours sees the nearest point (points, where several
+        nearest: whether a query without neighbors sees the nearest point (points, where several
             are as near). Otherwise its row is 0.
     """
     query_u, key_u = queries.x @ metric.map, points.places.x @ metric.map

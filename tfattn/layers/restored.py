@@ -40,17 +40,15 @@ class RestoredParts:
         layer.build = build_and_restore
         return layer
 
-    def __init__(
-        self,
-        trainable_parts: dict | None = None,
-        quantized_parts: list | None = None,
-        **kwargs: Any,
-    ):
+    def __init__(self, **kwargs: Any):
+        # Configs alone have these: a layer without a constructor of its own has no such arguments.
+        trainable_parts = kwargs.pop("trainable_parts", {})
+        quantized_parts = kwargs.pop(_NOTE, [])
         super().__init__(**{**kwargs, "dtype": _with_names(kwargs.get("dtype"))})
-        # Of a config: the parts that are frozen or not, other than the layer that they are in.
-        self._trainable_parts = tuple((trainable_parts or {}).items())
+        # The parts that are frozen or not, other than the layer that they are in.
+        self._trainable_parts = tuple(trainable_parts.items())
         self._made_frozen = not self.trainable  # and all parts with it, whenever they are made
-        self._quantized_parts = tuple(quantized_parts or ())
+        self._quantized_parts = tuple(quantized_parts)
 
     def get_config(self) -> dict[str, Any]:
         config, flags = super().get_config(), dict(self._trainable_parts)
