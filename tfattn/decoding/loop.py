@@ -143,7 +143,7 @@ def _choose(
     token, rows, own = search.choose(logits, position, found, width)
     found = found.of_rows(rows)
     ended = ops.logical_or(found.ended, ops.logical_or(found.stuck, found.broken))
-    token = ops.where(ended, search.padding_id, token)
+    token = ops.where(ended, search.padding_id, ops.cast(token, "int32"))
     here = ops.arange(ops.shape(found.tokens)[1], dtype="int32") == position + 1
     tokens = ops.where(here, token[:, None], found.tokens)
     ended = ops.logical_or(ended, search.ends(token, position, found))

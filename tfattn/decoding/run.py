@@ -53,11 +53,10 @@ class Key(NamedTuple):
 
     def made(self, tables: tuple[dict[str, Tensor], ...]) -> Any:
         """The search, with its tensors, its settings, and rules that have theirs."""
-        of_search, *of_rules = self.forms
-        ids = dict(zip(Ids._fields, self.settings, strict=False))
-        pairs = zip(of_rules, tables[1:], strict=True)
-        rules = tuple(form.filled(table, **ids) for form, table in pairs)
-        return of_search.filled(tables[0], rules=rules, **self.settings._asdict())
+        pairs, settings = zip(self.forms, tables, strict=True), self.settings._asdict()
+        search, *rules = (form.filled(table, **settings) for form, table in pairs)
+        search.rules = tuple(rules)
+        return search
 
 
 class Progress(NamedTuple):
@@ -100,9 +99,9 @@ class Run:
         forms = tuple(map(Form.of, (search, *search.rules)))
         self.key = Key(forms, settings)
         self.tables = tuple(each.arrays() for each in (search, *search.rules))
-        begin = ops.full((batch_size, 1), ids.begin_id, dtype="int32")
+        first = ops.full((batch_size, 1), ids.begin_id, dtype="int32")
         rest = ops.full((batch_size, self.length), ids.padding_id, dtype="int32")
-        tokens = ops.concatenate([begin, rest], axis=1)
+        tokens = ops.concatenate([first, rest], axis=1)
         limits = ops.convert_to_tensor(limits, dtype="int32")
         limits = ops.broadcast_to(limits, ops.shape(tokens)[:1])
         self.state = checked_state(who, state, tokens.shape[0], self.length)

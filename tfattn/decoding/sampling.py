@@ -114,7 +114,7 @@ class Sampling(Search):
         token = ops.sum(ops.cast(sums <= drawn, "int32"), axis=-1)  # (B,)
         if ids is not None:
             token = ops.take_along_axis(ids, token[:, None], axis=-1)[:, 0]
-        return ops.cast(token, "int32"), None, found.own
+        return token, None, found.own
 
     def keep(self, p: Tensor) -> Tensor:
         """`p` with 0 for what is not to be drawn; for subclasses.

@@ -171,7 +171,7 @@ class Search(Configurable):
             found: what is decided so far; `found.own` has what the search keeps of each row.
             width: rows of a sentence now.
         Returns:
-            (int32 `(R,)`, int32 `(R,)` or None where each row comes from itself, dict).
+            (integers `(R,)`, int32 `(R,)` or None where each row comes from itself, dict).
         """
         raise NotImplementedError
 
