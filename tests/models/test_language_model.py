@@ -135,9 +135,11 @@ def test_a_step_leaves_the_prompt_as_the_same_object():
 
 
 SEARCHES = {
-    "greedy": tfattn.GreedySearch(),
-    "beam": lambda *of, **ids: tfattn.BeamSearch(num_beams=3)(*of, **ids).tokens[:, 0],
-    "sample": lambda *of, **ids: tfattn.Sampling(temperature=0.01, top_k=2, seed=5)(*of, **ids),
+    "greedy": tfattn.GreedySearch,
+    "beam": lambda **options: (
+        lambda *of: tfattn.BeamSearch(num_beams=3, **options)(*of).tokens[:, 0]
+    ),
+    "sample": functools.partial(tfattn.Sampling, temperature=0.01, top_k=2, seed=5),
 }
 
 
@@ -145,11 +147,11 @@ SEARCHES = {
 @pytest.mark.parametrize("name", ["beam", "sample"])
 def test_prompts_of_several_lengths_are_each_gone_on_from_as_if_alone(name):
     model, prompts = small(num_layers=1), texts()
-    written = numpy(SEARCHES[name](model.step, model.encode(prompts, L), B, L))
+    written = numpy(SEARCHES[name]()(model.step, model.encode(prompts, L), B, L))
     assert len(np.unique(written, axis=0)) == B
     np.testing.assert_array_equal(written[:, :T][prompts != 0], prompts[prompts != 0])
     for row in range(B):
-        alone = SEARCHES[name](model.step, model.encode(prompts[row : row + 1], L), 1, L)
+        alone = SEARCHES[name]()(model.step, model.encode(prompts[row : row + 1], L), 1, L)
         np.testing.assert_array_equal(alone[0], written[row])
 
 
@@ -159,7 +161,7 @@ def test_rules_see_a_prompt_and_leave_it_as_it_is(name):
     model, prompts = small(num_layers=1), texts()
     prompts[1] = 5, 6, 5, 6, 5, 6, 7
     own = [tfattn.rules.NoRepeatNgrams(2), tfattn.rules.ForbiddenTokens([7])]
-    written = numpy(SEARCHES[name](model.step, model.encode(prompts, L), B, L, rules=own))
+    written = numpy(SEARCHES[name](rules=own)(model.step, model.encode(prompts, L), B, L))
     np.testing.assert_array_equal(written[:, :T][prompts != 0], prompts[prompts != 0])
     for row, prompt in zip(written.tolist(), prompts, strict=True):
         count = np.count_nonzero(prompt)
@@ -187,8 +189,8 @@ def test_what_is_written_begins_with_the_prompt(search, kind):
             run = functools.partial(tfattn.GreedySearch().stream, model.step, max_length=8)
             written = [[*run(model.encode(prompts[row : row + 1], 8))] for row in range(2)]
         else:
-            written = numpy(SEARCHES[search](model.step, model.encode(prompts, 8), 2, 8)).tolist()
-            again = numpy(SEARCHES[search](model.step, model.encode(alone, 8), 2, 8)).tolist()
+            written = numpy(SEARCHES[search]()(model.step, model.encode(prompts, 8), 2, 8)).tolist()
+            again = numpy(SEARCHES[search]()(model.step, model.encode(alone, 8), 2, 8)).tolist()
             assert written == again
     for row, prompt in zip(written, known, strict=True):
         assert row[: len(prompt)] == prompt and len([token for token in row if token]) > len(prompt)
