@@ -40,22 +40,23 @@ def test_a_hull_is_the_least_range_around_both(ends):
         assert keys(ranges.hull(*given)) == set(range(min(wanted), max(wanted) + 1))
 
 
-def test_the_longer_of_two_is_one_of_them(ends):
+def test_the_longer_range_is_either_range(ends):
     for (first, second), given in pairs(ends):
         found = keys(ranges.longer(*given))
         assert found in (keys(first), keys(second))
         assert len(found) == max(len(keys(first)), len(keys(second)))
 
 
-def test_what_is_left_over_is_the_least_range_around_the_rest(ends):
+def test_the_complement_is_the_least_range_around_the_rest(ends):
     for taken in EVERY:
         rest = set(range(S)) - keys(taken)
         wanted = set(range(min(rest), max(rest) + 1)) if rest else set()
-        assert keys(ranges.left_over(ends(taken), S)) == wanted
+        assert keys(ranges.complement(ends(taken), S)) == wanted
 
 
-def test_of_ints_come_ints():
+def test_ranges_of_ints_are_ints():
     results = [
         operation((0, 2), (1, 3)) for operation in (ranges.overlap, ranges.hull, ranges.longer)
     ]
-    assert all(type(x) is int for result in [*results, ranges.left_over((0, 2), 3)] for x in result)
+    results.append(ranges.complement((0, 2), 3))
+    assert all(type(x) is int for result in results for x in result)

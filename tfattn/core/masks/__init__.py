@@ -1,8 +1,8 @@
 """Masks as objects: which query may attend to which key.
 
-True means *may attend*. A mask object is a rule over positions and not an array. The engine asks it
-about any rectangle of the T × S matrix of query–key pairs, and never needs the whole matrix at
-once. Masks join with `&` (and), `|` (or) and `~` (not):
+True means *may attend*. A mask object is a rule over positions and not an array. The engine
+evaluates it on rectangles of the T × S matrix of query–key pairs, and never needs the whole matrix
+at once. Masks combine with `&` (and), `|` (or) and `~` (not):
 
     >>> from tfattn import masks
     >>> local = masks.causal() & masks.window(2)

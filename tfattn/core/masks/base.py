@@ -1,4 +1,4 @@
-"""What all masks share."""
+"""The base class of masks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +14,7 @@ from tfattn.core.rule import Rule, registered_in
 
 __all__ = ["OPERATORS", "Mask", "refuse_symbols", "registered", "saved"]
 
-# What `&`, `|` and `~` make, by symbol. `joins` enters it: what they make is a mask in its turn, so
-# that this file cannot import that one.
+# The functions of `&`, `|` and `~`, filled in by `joins` to avoid a circular import.
 OPERATORS: dict[str, Callable[..., "Mask"]] = {}
 
 
@@ -25,17 +24,17 @@ class Mask(Rule):
     A mask is a class with the method `on`. If its constructor has arguments, it also needs
     `get_config` and `flatten`. That is enough for every path.
 
-    The other methods are optional hooks. They make a mask faster: by them blocks are skipped, or
-    computed without a mask. **A hook describes the `on` of its own class or of a base class.** A
-    subclass that defines `on` and no hooks does not use the inherited ones, and is still exact. For
-    this, hooks are called through `tfattn.core.masks.hooks` alone, which looks at which class
-    defines what. A mask without a hook gets the answer that is written here.
+    The other methods are optional hooks. They make a mask faster: blocks are skipped, or computed
+    without a mask. **A hook describes the `on` of its own class or of a base class.** A subclass
+    that defines `on` and no hooks does not use the inherited hooks, and is still exact. For this,
+    hooks are called through `tfattn.core.masks.hooks` alone, which compares the classes that define
+    them. A mask without a hook uses the default of this class.
 
     Attributes:
         is_relative: Hook. Whether `on` gives `(t, s)` and depends on nothing but the distance
             `grid.key_positions() - grid.query_positions()`. One block then serves for all blocks on
-            a diagonal. Such a mask is asked about positions beyond the matrix too, and must answer
-            by distance there.
+            a diagonal. Such a mask is evaluated at positions beyond the matrix too, and must depend
+            on the distance there.
     Example: every second key, counted from the query.
         >>> class EverySecond(masks.Mask):
         ...     def on(self, grid):
@@ -53,14 +52,14 @@ class Mask(Rule):
 
         A mask that holds an array cuts this rectangle out of it with `grid.batch_of`,
         `grid.rows_of` and `grid.columns_of`. On the dense path the rectangle is the whole matrix,
-        and they return the array as it is. So a mask that forgets them is right on the dense path
-        and wrong on the blockwise one, which asks for some rows of the batch at a time.
+        and these methods return the array as it is. So a mask that forgets them is right on the
+        dense path and wrong on the streamed path, which takes some rows of the batch at a time.
         """
         raise NotImplementedError
 
     def key_bounds(self, grid: Grid) -> Range:
-        """Hook. Bounds `(low, high)` on what the queries of `grid` see: every key outside them is
-        hidden from all these queries, and is skipped.
+        """Hook. Bounds `(low, high)` on the keys that the queries of `grid` see: every key outside
+        the bounds is hidden from all these queries, and is skipped.
 
         Integers, or scalar integer tensors where they are not known before the graph runs.
         """
@@ -74,29 +73,29 @@ class Mask(Rule):
 
     def max_keys(self, grid: Grid) -> int:
         """Hook. An upper bound on the number of keys that the queries of `grid` see, known before a
-        graph runs. For a mask that sees fewer keys than its `key_bounds`, or whose bounds are
-        tensors. Called only where the number of keys is an int.
+        graph runs. For masks that leave fewer keys than their `key_bounds`, or have tensors as
+        bounds. Called only where the number of keys is an int.
         """
         return grid.num_keys
 
     def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
         """Hook. For a mask with holes between its `key_bounds`: which blocks of `columns` keys have
-        a key that some query of `grid` sees, bool `(⌈S / columns⌉,)`. The others are skipped.
-        None where only the bounds tell. The answer may hold too many blocks, never too few.
+        a key that some query of `grid` sees, bool `(⌈S / columns⌉,)`. The other blocks are skipped.
+        None where only the bounds are known. The result may name too many blocks, never too few.
         """
         return None
 
     def seen_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         """Hook. The keys that some query may see: bool, broadcastable to `(B, S)`; None where the
-        mask cannot tell cheaply.
+        mask cannot compute them cheaply.
 
-        A key that no query may see is padding. The answer may hold too many keys, never too few.
+        A key that no query may see is padding. The result may name too many keys, never too few.
         """
         return None
 
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         """Hook. The keys that every query may see: bool, broadcastable to `(B, S)`; None where none
-        is known. The answer may hold too few keys, never too many.
+        is known. The result may name too few keys, never too many.
         """
         return None
 
@@ -130,8 +129,8 @@ def saved(value: int | Tensor) -> int | list:
 
 
 def refuse_symbols(who: str, argument: str, *arrays: Tensor) -> None:
-    """A functional model finds its symbolic tensors among the arguments of its layers, and not
-    inside of an object.
+    """Raises for symbolic tensors, which a functional model finds in a layer's arguments but not
+    inside an object.
     """
     for array in arrays:
         if isinstance(array, keras.KerasTensor):

@@ -1,4 +1,4 @@
-"""A plan of blocks: which blocks of pairs are seen at all."""
+"""A plan of blocks: the blocks of pairs that are visible at all."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -25,13 +25,12 @@ class blocks(Mask):
 
         may attend = plan[⌊query / size⌋, ⌊key / size⌋]
 
-    The plan is T/size × S/size and is computed once. On the streamed path blocks that it leaves out
-    are skipped, those between two that it names too: a block of the path is skipped where all of
-    its parts are left out.
+    The plan is T/size × S/size and is computed once. The streamed path skips a block of its own
+    where the plan leaves out every part of it, also between two visible blocks.
 
     Args:
         plan: bool `(T/size, S/size)`, `(B, T/size, S/size)` or `(B, H, T/size, S/size)`, rounded
-            up, with 1 where the batch or the heads repeat. `masks.plan` makes one of any mask.
+            up, with 1 where the batch or the heads repeat. `masks.plan` makes it from any mask.
         size: Positive int, queries and keys of a block.
     Raises:
         ValueError: `plan` is not boolean, its rank is not 2, 3 or 4, or its size does not fit the
@@ -66,7 +65,7 @@ class blocks(Mask):
     def on(self, grid: Grid) -> Tensor:
         if 0 in self.plan.shape[-2:]:  # no queries or no keys
             return ops.zeros((1, 1), "bool")
-        # Not beyond the matrix, where the plan has no blocks.
+        # The grid may reach beyond the matrix, where the plan has no blocks.
         queries = ops.minimum(grid.query_rows()[:, 0], grid.num_queries - 1)
         keys = ops.minimum(grid.key_positions()[0], grid.num_keys - 1)
         seen = ops.take(self._of_batch(grid), queries // self.size, axis=-2)  # (..., t, S/size)
@@ -80,7 +79,7 @@ class blocks(Mask):
 
     def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
         row = ops.cast(self._row(grid, ops.any), "int32")
-        before = ops.pad(ops.cumsum(row), [[1, 0]])  # named blocks before each block of the plan
+        before = ops.pad(ops.cumsum(row), [[1, 0]])  # visible blocks before each block of the plan
         starts = ops.arange(-(-grid.num_keys // columns), dtype="int32") * columns
         first = starts // self.size
         end = ops.minimum((starts + columns - 1) // self.size + 1, ops.shape(row)[0])
@@ -99,8 +98,8 @@ class blocks(Mask):
         return ops.take(seen, ops.arange(num_keys, dtype="int32") // self.size, axis=1)  # (B, S)
 
     def _row(self, grid: Grid, reduce):
-        """Of each block of keys whether some or all of the plan is True, over the queries of the
-        grid, its rows of the batch, and the heads.
+        """Whether some (`ops.any`) or all (`ops.all`) of the plan is True in each block of keys,
+        over the grid's queries and rows of the batch, and over the heads.
         """
         plan = self._of_batch(grid)
         at = ops.arange(ops.shape(plan)[-2], dtype="int32")
@@ -127,12 +126,12 @@ class blocks(Mask):
 
 
 def plan(mask: Any, num_queries: int, num_keys: int, size: int) -> Tensor:
-    """The blocks in which a mask lets some query see some key: the plan for `masks.blocks`.
+    """The blocks of a mask in which some query sees some key: the plan for `masks.blocks`.
 
-    Joined with it the mask is the same, and the streamed path skips what the plan leaves out. It
-    pays where a mask has holes that its own bounds do not tell, as a window and a prefix have
-    between them, and where it serves many calls: it asks for every pair once, for `size` queries at
-    a time.
+    The mask joined with its plan is the same mask, and the streamed path skips the blocks that the
+    plan leaves out. A plan pays where a mask has holes between its bounds, as a window joined with
+    a prefix has, and where it serves many calls: it evaluates every pair once, `size` queries at a
+    time.
 
     Args:
         mask: a mask object, or a bool array `(T, S)`, `(B, T, S)` or `(B, H, T, S)`.

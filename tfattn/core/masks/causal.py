@@ -1,4 +1,4 @@
-"""A query sees nothing after itself."""
+"""A query sees no key after its own position."""
 
 from collections.abc import Hashable
 
@@ -36,7 +36,7 @@ class causal(Mask):
     def full_bounds(self, grid: Grid) -> Range:
         return 0, grid.first_position() + 1
 
-    # No `seen_keys`: the last query sees them all.
+    # No `seen_keys`: the last query sees all keys.
     def common_keys(self, num_queries: Size, num_keys: Size) -> Tensor | None:
         return by_distance(self, num_queries, num_keys, every=True)
 

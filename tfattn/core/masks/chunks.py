@@ -34,7 +34,7 @@ class chunks(Mask):
          [0 0 1 1]]
 
     Source: Child et al. 2019, arXiv:1904.10509, section 4.3, the first half of the fixed pattern;
-    Llama 4 has it in three of four layers.
+    Llama 4 uses this mask in three of four layers.
     """
 
     def __init__(self, size: int):
@@ -48,7 +48,7 @@ class chunks(Mask):
         return first * self.size, (last + 1) * self.size
 
     def full_bounds(self, grid: Grid) -> Range:
-        # The chunk of all queries; of queries in several chunks this is empty.
+        # The chunk of all queries; empty where the queries lie in several chunks.
         first, last = grid.first_position() // self.size, grid.last_position() // self.size
         return last * self.size, (first + 1) * self.size
 
@@ -74,11 +74,11 @@ class chunk_ends(Mask):
         may attend = position of the key mod size ≥ size − count
 
     `causal() & (chunks(size) | chunk_ends(size, count))` is the fixed pattern of Sparse
-    Transformers: the last tokens of a chunk can sum it up for those that come later.
+    Transformers: the last tokens of a chunk can summarize it for later tokens.
 
     Args:
         size: Positive int, tokens of a chunk. Chunks begin at position 0.
-        count: Positive int, how many keys of each chunk; at most `size`.
+        count: Positive int, the number of keys of each chunk; at most `size`.
     Raises:
         ValueError: `size` or `count` is not a positive integer, or `count` is above `size`.
     Example:

@@ -44,8 +44,8 @@ class explicit(Mask):
     def on(self, grid: Grid) -> Tensor:
         return grid.columns_of(grid.rows_of(self._rows_of_the_batch(grid), -2), -1)
 
-    # One row for all queries is the padding of the keys: cheap to look at, and worth it. Of more
-    # rows these hooks say what `Mask` says.
+    # One row for all queries is the padding of the keys, and cheap to reduce. Arrays with more rows
+    # use the defaults of `Mask`.
     def key_bounds(self, grid: Grid) -> Range:
         if self.mask.shape[-2] != 1:
             return super().key_bounds(grid)
@@ -57,7 +57,7 @@ class explicit(Mask):
         return ranges.first_run(self._row(grid, ops.all))
 
     def _row(self, grid: Grid, reduce):
-        """Which keys some or all rows of the batch and heads see, `(S,)`."""
+        """The keys that some (`ops.any`) or all (`ops.all`) rows of `mask` show, `(S,)`."""
         mask = self._rows_of_the_batch(grid)
         keys = reduce(mask, axis=tuple(range(len(mask.shape) - 1)))  # (S,) or (1,)
         return ops.broadcast_to(keys, (grid.num_keys,))

@@ -1,4 +1,4 @@
-"""Rectangles of the T × S matrix of pairs: what a mask or a bias is asked about."""
+"""Rectangles of the T × S matrix of pairs, on which masks and biases are evaluated."""
 
 from typing import NamedTuple
 
@@ -14,20 +14,20 @@ class Grid(NamedTuple):
 
         position of query t = offset + t        position of key s = s
 
-    The rectangle may reach beyond the matrix: what a rule answers there is not used.
+    The rectangle may reach beyond the matrix: values of a rule there are not used.
 
     Args:
         num_queries, num_keys: T and S, the sides of the whole matrix.
-        query_start, key_start: where the rectangle begins.
+        query_start, key_start: first row and column of the rectangle.
         queries, keys: t and s, its rows and columns.
-        batch_start, batch: the rows of the batch that it is taken for, `batch` of them from
-            `batch_start` on. Defaults to all of them.
+        batch_start, batch: the rows of the batch, `batch` of them from `batch_start` on. Defaults
+            to all of them.
         aligned: whether each start is a multiple of its side.
-        offset: position of query 0 on the keys' axis. Defaults to S − T: the last query meets the
-            last key, as decoding at the end of a cache needs. Inside a longer cache it is the
-            number of tokens before the queries.
-        head_start, heads: the heads that a bias is asked for, `heads` of them from `head_start` on.
-            Defaults to all of them.
+        offset: position of query 0 on the keys' axis. Defaults to S − T: the last query has the
+            position of the last key, as decoding at the end of a cache needs. Inside a longer cache
+            it is the number of tokens before the queries.
+        head_start, heads: the heads of a bias, `heads` of them from `head_start` on. Defaults to
+            all of them.
     """
 
     num_queries: Size
@@ -78,7 +78,7 @@ class Grid(NamedTuple):
         return tensor if self.batch is None else self._cut(tensor, 0, self.batch_start, self.batch)
 
     def heads_of(self, tensor: Tensor, axis: int) -> Tensor:
-        """Cuts this rectangle's heads out of `tensor`, unless `axis` repeats one."""
+        """Cuts this rectangle's heads out of `tensor`, unless `axis` has size 1."""
         if self.heads is None:
             return tensor
         return self._cut(tensor, axis, self.head_start, self.heads)
@@ -101,12 +101,12 @@ class Grid(NamedTuple):
         if total == 1 or (known and total == size and (self.aligned or _is_zero(start))):
             return tensor
         if not known:
-            last = ops.shape(tensor)[axis] - 1  # an axis that turns out to have one row repeats it
+            last = ops.shape(tensor)[axis] - 1  # an axis that has size 1 at run time repeats
             return ops.take(
                 tensor, ops.minimum(ops.arange(size, dtype="int32") + start, last), axis=axis
             )
-        # A slice is quicker than a gather, along the last axis by much. Where it would reach beyond
-        # the tensor it is taken further up, and rolled back to its place.
+        # A slice is faster than a gather, above all along the last axis. A slice that would reach
+        # beyond the tensor starts earlier, and is rolled back to its place.
         inside = ops.minimum(start, total - size)
         starts = [inside if at == axis else 0 for at in range(len(tensor.shape))]
         shape = [size if at == axis else length for at, length in enumerate(ops.shape(tensor))]

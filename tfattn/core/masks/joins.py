@@ -1,4 +1,4 @@
-"""Masks made of masks: `&`, `|`, `~`, and `every`."""
+"""Masks combined from masks: `&`, `|`, `~`, and `every`."""
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
@@ -71,7 +71,7 @@ class _Both(_Pair):
         return ranges.overlap(*self._of_both(hooks.full_bounds, grid))
 
     def max_keys(self, grid: Grid) -> int:
-        # Each side by itself: padding, whose bounds are tensors, does not make a window wider.
+        # Each side by itself, since the joined bounds are tensors where one side is padding.
         return min(self._of_both(hooks.max_keys, grid))
 
     def seen_blocks(self, grid: Grid, columns: Size) -> Tensor | None:
@@ -129,10 +129,10 @@ class _Not(Mask):
         return ops.logical_not(self.inner.on(grid))
 
     def key_bounds(self, grid: Grid) -> Range:
-        return ranges.left_over(hooks.full_bounds(self.inner, grid), grid.num_keys)
+        return ranges.complement(hooks.full_bounds(self.inner, grid), grid.num_keys)
 
     def full_bounds(self, grid: Grid) -> Range:
-        """The longer of the two ranges outside of what the inner mask lets in."""
+        """The longer of the two ranges outside the inner mask's bounds."""
         low, high = hooks.key_bounds(self.inner, grid)
         return ranges.longer((0, low), (high, grid.num_keys))
 
@@ -152,12 +152,12 @@ class _Not(Mask):
 
 
 def as_mask(mask: Any) -> Mask:
-    """A mask object of a mask object or of a bool array."""
+    """A mask object from a mask object or a bool array."""
     return mask if isinstance(mask, Mask) else explicit(mask)
 
 
 def seen_by_any(parts: Sequence[Mask], grid: Grid, columns: Size) -> Tensor | None:
-    """The hook `seen_blocks` of masks that are joined by OR; None where none of them has one."""
+    """The hook `seen_blocks` of masks joined by OR; None where no mask has the hook."""
     found = [hooks.seen_blocks(part, grid, columns) for part in parts]
     if all(blocks is None for blocks in found):
         return None
@@ -170,14 +170,14 @@ def seen_by_any(parts: Sequence[Mask], grid: Grid, columns: Size) -> Tensor | No
 
 
 def _known(join: Callable, left, right):
-    """The sides that are known, joined."""
+    """The known sides, joined; None where neither is known."""
     if left is None or right is None:
         return right if left is None else left
     return join(left, right)
 
 
 def if_both(join: Callable, left: Any, right: Any) -> Any:
-    """Both sides, joined; None where one is not known."""
+    """Both sides, joined; None where a side is unknown."""
     return None if left is None or right is None else join(left, right)
 
 

@@ -1,4 +1,4 @@
-"""The keys that some query sees, or every one, without the square of pairs."""
+"""The keys that some query or every query sees, without the T × S pairs."""
 
 from typing import Any
 
@@ -12,13 +12,12 @@ __all__ = ["by_distance", "in_range", "no_more_keys"]
 
 
 def by_distance(mask: Any, num_queries: Size, num_keys: Size, every: bool = False) -> Tensor:
-    """Of a mask that asks for nothing but the distance: bool `(1, S)`, the keys that some query
-    sees, or every one.
+    """The keys that some query, or every query, sees under a relative mask: bool `(1, S)`.
 
-    Key s is as far from the T queries as T neighbors in the row of all T + S − 1 distances, so
-    that the sums along this row tell how many of them see it.
+    The distances of key s to the T queries are T neighbors in the row of all T + S − 1 distances,
+    so differences of cumulative sums along the row count the queries that see the key.
     """
-    # One distance more than that, since there may be neither queries nor keys.
+    # T + S distances, since T and S may both be 0.
     row = Grid(num_queries, num_keys, num_queries - 1, 0, 1, num_queries + num_keys)
     seen = ops.cast(mask.on(row)[0], "int32")  # by distances from −(S − 1) to T
     before = ops.pad(ops.cumsum(seen), [[1, 0]])  # (T + S + 1,)
@@ -33,8 +32,8 @@ def in_range(keys: Range, num_keys: Size) -> Tensor:
 
 
 def no_more_keys(num_queries: Size, num_keys: Size) -> bool:
-    """Whether it is known that there are no more keys than queries: each then meets a query at its
-    own position.
+    """Whether there are known to be no more keys than queries: each key then shares its position
+    with a query.
     """
     known = isinstance(num_queries, int) and isinstance(num_keys, int)
     return known and num_keys <= num_queries

@@ -1,4 +1,4 @@
-"""The first keys of each row are real, the others padding."""
+"""The first keys of each row are real, the other keys padding."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -18,7 +18,7 @@ __all__ = ["padding"]
 
 @registered
 class padding(Mask):
-    """The first `valid_lens` keys are real, the others padding.
+    """The first `valid_lens` keys are real, the other keys padding.
 
         may attend = position of the key < valid_lens
 
@@ -67,7 +67,7 @@ class padding(Mask):
     def _first_keys(self, of_row, of_none: Size, num_keys: Size):
         if len(self.valid_lens.shape) == 1:
             lengths = self.valid_lens[:, None]  # (B, 1)
-        else:  # (B, 1); without queries Keras has (1, 1) on PyTorch
+        else:  # (B, 1); on PyTorch Keras returns (1, 1) without queries
             lengths = of_row(self.valid_lens, of_none, axis=1)
         return ops.arange(num_keys, dtype="int32") < lengths  # (B, S)
 

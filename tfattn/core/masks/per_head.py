@@ -1,4 +1,4 @@
-"""Heads with masks of their own."""
+"""A separate mask for each head."""
 
 from collections.abc import Hashable, Sequence
 from functools import reduce
@@ -21,21 +21,21 @@ __all__ = ["per_head"]
 
 @registered
 class per_head(Mask):
-    """Each head, or group of heads, has a mask of its own.
+    """Each head, or group of heads, has its own mask.
 
         may attend in head h = rules[group of h] lets the query see the key
 
-    On the streamed path a block is skipped where no head sees any of it: with a window in one head
-    and none in another, no time is saved, and memory stays linear.
+    The streamed path skips a block where no head sees any of its pairs: a window in one head saves
+    no time beside a head without a window; memory stays linear.
 
     Args:
         rules: a sequence of mask objects, or bool arrays `(T, S)` or `(B, T, S)`.
-        heads: a sequence of positive ints, how many heads each rule is for, in order. Defaults to
+        heads: a sequence of positive ints, the number of heads for each rule, in order. Defaults to
             one head each.
     Raises:
         ValueError: there is no rule; `heads` has another length, or holds no positive integers; the
             scores have another number of heads, or none.
-    Example: two heads with a window, and one that sees everything before.
+    Example: two heads with a window, and one head that sees all earlier keys.
         >>> mask = masks.per_head([masks.window(2), masks.prefix(3)], heads=[2, 1])
         >>> mask = mask & masks.causal()
         >>> print(np.asarray(mask.dense(3, 3)).astype(int)[0, 1:])
@@ -72,7 +72,7 @@ class per_head(Mask):
 
     def on(self, grid: Grid) -> Tensor:
         seen = [_with_heads(rule.on(grid)) for rule in self.rules]
-        # What repeats in one rule has a size in another.
+        # An axis of size 1 in one rule may have its full size in another.
         shape = ops.shape(reduce(ops.logical_or, seen))  # (1 or B, 1, 1 or t, 1 or s)
         by_rule = [
             ops.repeat(ops.broadcast_to(one, shape), count, axis=1)
@@ -80,7 +80,7 @@ class per_head(Mask):
         ]
         return ops.concatenate(by_rule, axis=1)  # (1 or B, H, 1 or t, 1 or s)
 
-    # What is said of all heads: the widest bounds, and what is full in each.
+    # Over all heads: the widest bounds, and the keys that every head sees.
     def key_bounds(self, grid: Grid) -> Range:
         return reduce(ranges.hull, self._of_all(hooks.key_bounds, grid))
 

@@ -1,6 +1,6 @@
 """Ranges of keys `(low, high)`, low ≤ key < high. Each end is an int or a scalar tensor.
 
-What is computed from ints is an int, and so is known before a graph runs.
+Ends computed from ints are ints, and so known before a graph runs.
 """
 
 import numbers
@@ -12,12 +12,12 @@ from tfattn._types import Size, Tensor
 __all__ = [
     "Range",
     "around",
+    "complement",
     "ends",
     "first_run",
     "greatest",
     "hull",
     "least",
-    "left_over",
     "longer",
     "overlap",
 ]
@@ -26,35 +26,35 @@ Range = tuple[Size, Size]
 
 
 def ends(bounds: Range) -> Range:
-    """A range as anyone's mask gives it: NumPy's integers become ints, and tensors int32."""
+    """A range with NumPy's integers as ints, and tensors in int32."""
     return tuple(
         int(end) if isinstance(end, numbers.Integral) else ops.cast(end, "int32") for end in bounds
     )
 
 
 def greatest(counts: Tensor, of_none: int = 0, axis: int | None = None) -> Tensor:
-    """The greatest of some integers, with the axis that it goes over; `of_none` where there are
-    none, as in an empty batch.
+    """The greatest integer over `axis`, which stays; `of_none` where there are no integers, as in
+    an empty batch.
     """
-    # By the least: on PyTorch Keras compares the greatest with an `initial` that is on the CPU.
-    # −1 − n turns int32 round without an overflow.
+    # A negated minimum: on PyTorch `ops.max` compares with an `initial` on the CPU. −1 − n reverses
+    # the order of int32 without an overflow.
     return -1 - least(-1 - counts, -1 - of_none, axis)
 
 
 def least(counts: Tensor, of_none: Size, axis: int | None = None) -> Tensor:
-    """The least, likewise."""
+    """The least integer, likewise."""
     return ops.min(counts, axis=axis, keepdims=axis is not None, initial=of_none)
 
 
 def around(seen: Tensor) -> Range:
-    """The least range with all keys that are True in `(S,)`; empty if there is none."""
+    """The shortest range with all keys that are True in `(S,)`; empty if no key is."""
     num_keys, keys = _counted(seen)
     low = least(ops.where(seen, keys, num_keys), num_keys)
     return low, greatest(ops.where(seen, keys + 1, 0))
 
 
 def first_run(seen: Tensor) -> Range:
-    """The first range of keys that are True in `(S,)`; empty if there is none."""
+    """The first range of keys that are True in `(S,)`; empty if no key is."""
     num_keys, keys = _counted(seen)
     low = least(ops.where(seen, keys, num_keys), num_keys)
     after = ops.where(ops.logical_or(seen, keys < low), num_keys, keys)
@@ -77,15 +77,13 @@ def hull(first: Range, second: Range) -> Range:
 
 
 def longer(first: Range, second: Range) -> Range:
-    """The range of more keys."""
+    """The range with more keys."""
     shorter = first[1] - first[0] < second[1] - second[0]
     return tuple(_choose(shorter, b, a) for a, b in zip(first, second, strict=True))
 
 
-def left_over(taken: Range, keys: Size) -> Range:
-    """What a range that begins at the first of so many keys, or ends at the last, leaves over;
-    elsewhere all of them.
-    """
+def complement(taken: Range, keys: Size) -> Range:
+    """The complement of a range at the beginning or at the end of the keys; else all keys."""
     low, high = taken
     at_start, at_end = _both(low <= 0, high > low), _both(high >= keys, high > low)
     return _choose(at_start, high, 0), _choose(at_end, low, keys)

@@ -1,4 +1,4 @@
-"""Sequences packed into one row stay apart."""
+"""Sequences packed into one row do not attend to each other."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -15,14 +15,14 @@ from tfattn.core.masks.ranges import Range
 
 __all__ = ["positions_in_segments", "segments"]
 
-_NONE = 2**31 - 1  # above every id, and behind every token
+_NONE = 2**31 - 1  # above every id and position
 
 
 def positions_in_segments(ids: Tensor) -> Tensor:
-    """The position of each token in its own segment: it counts from 0 wherever the id changes.
+    """The position of each token in its own segment: counted from 0 wherever the id changes.
 
-    A positional encoding that takes them (`positions=`) encodes a packed row as it would each of
-    its documents alone. Rotations and biases that depend on distances alone need no such thing.
+    A positional encoding with these positions (`positions=`) encodes a packed row as it would each
+    document alone. Rotations and biases that depend on distance alone do not need them.
 
     Args:
         ids: integers `(B, T)`, the segment of each token; a segment is a run of one id.
@@ -36,7 +36,7 @@ def positions_in_segments(ids: Tensor) -> Tensor:
     """
     ids = pairs.checked_int("masks.positions_in_segments", "ids", ids)
     _checks.rank("masks.positions_in_segments", "ids", ids.shape, (2,), "(B, T)")
-    tokens = ops.cumsum(ops.ones_like(ids), axis=1) - 1  # of symbolic lengths too
+    tokens = ops.cumsum(ops.ones_like(ids), axis=1) - 1  # works for symbolic lengths
     begins = ops.logical_or(ids != ops.roll(ids, 1, axis=1), tokens == 0)
     starts = ops.sort(ops.where(begins, tokens, _NONE), axis=1)  # where the n-th run begins
     run = ops.cumsum(ops.cast(begins, "int32"), axis=1) - 1
@@ -51,8 +51,8 @@ class segments(Mask):
 
     With this mask, several short sequences that are packed into one row do not attend to each
     other. `causal() & segments(ids)` is the mask of documents packed for a language model. Where
-    ids rise along the row, blocks of other segments are skipped. Positions that are added to the
-    inputs have to begin anew with each segment, by `positions_in_segments`.
+    ids rise along the row, blocks of other segments are skipped. Positional encodings added to the
+    inputs need `positions_in_segments`, to restart in each segment.
 
     Args:
         query_segments: integers `(B, T)`, the segment of each query.
@@ -97,8 +97,8 @@ class segments(Mask):
         of_key = ops.expand_dims(grid.columns_of(grid.batch_of(self.key_segments), 1), 1)
         return of_query == of_key  # (B, t, s)
 
-    # Documents that are packed one after the other have rising ids, and a block of queries sees few
-    # of them. Ids in any other order have bounds that are right, and wider.
+    # Documents packed one after the other have rising ids, and a block of queries sees few of them.
+    # The bounds hold for ids in any order, but are wider.
     def key_bounds(self, grid: Grid) -> Range:
         seen = ops.any(self._within(grid), axis=0)
         return ranges.around(ops.broadcast_to(seen, (grid.num_keys,)))
@@ -121,7 +121,7 @@ class segments(Mask):
         return ops.logical_and(of_key >= low, of_key <= high)
 
     def _of_one(self, grid: Grid):
-        """The keys of the id that all queries have, `(B, S)`."""
+        """The keys with the one id that all queries have, `(B, S)`."""
         low, high, of_key = self._ids_of(grid)
         return ops.logical_and(of_key == low, low == high)
 

@@ -1,4 +1,4 @@
-"""A query sees every so many keys, counted from itself."""
+"""A query sees the keys at multiples of a step, counted from its own position."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -18,13 +18,13 @@ class strided(Mask):
 
         may attend = (position of the key − position of the query) mod step == 0
 
-    Joined with others it is
+    Joined with other masks it is
 
-    - a dilated window, with n keys on each side, the query's own included:
+    - a dilated window of n keys on each side, including the query's own position:
       `window(n * step) & strided(step)`;
     - the strided pattern of Sparse Transformers: `causal() & (window(step) | strided(step))`.
 
-    By itself it lets no block be skipped: the streamed path is short of memory, and not of time.
+    By itself it lets no block be skipped: the streamed path saves memory, but no time.
 
     Args:
         step: Positive int, in tokens; 1 hides nothing.

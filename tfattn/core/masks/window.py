@@ -1,4 +1,4 @@
-"""A query sees its neighbourhood."""
+"""A query sees the keys near its own position."""
 
 from collections.abc import Hashable
 from typing import Any
