@@ -1,8 +1,8 @@
-"""Biases as objects: what is added to the scores before the softmax.
+"""Biases as objects: numbers added to the scores before the softmax.
 
-Like a mask object, a bias object is asked for any rectangle of the T × S matrix of query–key pairs,
-so that the engine never needs the whole matrix at once. Biases add up, with each other and with
-arrays:
+Like a mask object, a bias object is evaluated on any rectangle of the T × S matrix of query–key
+pairs, so that the engine never needs the whole matrix at once. Biases can be added to each other
+and to arrays:
 
     >>> from tfattn import biases
     >>> bias = biases.alibi(2) + np.zeros((3, 3))
@@ -17,6 +17,6 @@ from tfattn.core.biases.base import Bias
 from tfattn.core.biases.explicit import checked as checked
 from tfattn.core.biases.explicit import explicit
 from tfattn.core.biases.relative import relative
-from tfattn.core.biases.sums import _Sum as _Sum  # so that `+` is there
+from tfattn.core.biases.sums import _Sum as _Sum  # defines `+`
 
 __all__ = ["Bias", "alibi", "explicit", "relative"]

@@ -16,15 +16,15 @@ __all__ = ["alibi"]
 
 @registered
 class alibi(Bias):
-    """Attention with linear biases: the score of a pair falls with the distance between the two.
+    """Attention with linear biases: the score of a pair falls with its distance.
 
         bias[h] = −slope[h] · |position of the query − position of the key|
 
     If H is a power of two, head h (from 1 to H) has the slope 2^(−8h/H). Otherwise let P be the
-    greatest power of two below H: the first P heads have the slopes of P heads, and the others take
-    every second slope of 2P heads, from the first on.
+    greatest power of two below H: the first P heads have the slopes of P heads, and the other heads
+    take every second slope of 2P heads, from the first on.
 
-    No parameter is learned. Computed in float32.
+    There are no learned parameters. The bias is computed in float32.
 
     Args:
         num_heads: Positive int, H.
@@ -59,7 +59,7 @@ class alibi(Bias):
         slopes = grid.heads_of(ops.convert_to_tensor(self.slopes(), "float32"), 0)  # (h,)
         distance = ops.cast(ops.abs(distances(grid)), "float32")  # (t + s − 1,)
         bias = along_diagonals(-slopes[:, None] * distance, grid.queries, grid.keys)  # (h, t, s)
-        return bias[0] if self.num_heads == 1 else bias[None]  # one head: without heads too
+        return bias[0] if self.num_heads == 1 else bias[None]  # (t, s) also fits scores of rank 3
 
     def slopes(self) -> list[float]:
         """The slope of each head."""

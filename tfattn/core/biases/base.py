@@ -1,4 +1,4 @@
-"""What all biases share."""
+"""The base class of biases."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,31 +9,30 @@ from tfattn.core.rule import Rule, registered_in
 
 __all__ = ["OPERATORS", "Bias", "registered"]
 
-# What `+` makes. `sums` enters it: what it makes is a bias in its turn, so that this file cannot
-# import that one.
+# The function of `+`, filled in by `sums` to avoid a circular import.
 OPERATORS: dict[str, Callable[..., "Bias"]] = {}
 
 
 class Bias(Rule):
-    """What is added to the scores before the softmax, for any rectangle of the T × S matrix.
+    """Numbers added to the scores before the softmax, for any rectangle of the T × S matrix.
 
         weights = softmax over keys of (score(query, key) + on(grid, *parameters()))
 
     A bias is a class with the method `on`. If its constructor has arguments, it also needs
     `get_config` and `flatten`. If it has tensors that get gradients, it also needs `parameters`.
 
-    What `tfattn.attend` relies on:
+    `tfattn.attend` relies on the following:
 
     - It calls `on(grid, *parameters)` with as many tensors as `parameters()` returns, of the same
-      shapes and dtypes, and in that order. They may be other tensors than those that the object
-      holds (symbolic ones, in a traced function), so `on` computes from its arguments.
-    - `on` is a pure function of the grid, of those arguments and of what the object holds. It is
+      shapes and dtypes, and in that order. They may be other tensors than the object's own
+      (symbolic tensors, in a traced function), so `on` computes from its arguments.
+    - `on` is a pure function of the grid, of these arguments and of the object's state. It is
       called once per block, in any order, inside loops and traced functions, and again for the
       backward pass. It builds nothing of size T × S.
     - It returns floats, of rank 2 `(t, s)`, 3 `(B, t, s)` or 4 `(B, H, t, s)`, with size 1 where it
       repeats. `attend` casts them to the dtype of the scores.
-    - A rectangle may reach beyond the matrix. What a bias returns there is added to scores that are
-      thrown away, and must be finite.
+    - A rectangle may reach beyond the matrix. Its bias there is added to scores that are discarded,
+      and must be finite.
     - The gradient of a parameter is added up block by block: the vjp of `on(grid, *parameters)`
       with the gradient of that block's scores, summed over the axes where the bias repeats and cast
       to its dtype. So a bias needs no code for gradients where `on` is made of differentiable
@@ -44,9 +43,8 @@ class Bias(Rule):
     Attributes:
         differs_by_head: whether the bias may differ from head to head. `on` then returns four axes,
             and the second has size H. Where it is False, heads can be computed separately.
-        splits_by_head: whether `on` gives the heads that the grid asks for, which it cuts out of
-            what it holds with `grid.heads_of`. Then too heads can be computed separately, and
-            blocks need less memory.
+        splits_by_head: whether `on` returns the heads of the grid alone, cut out of its tensors by
+            `grid.heads_of`. Then too heads can be computed separately, and blocks need less memory.
     Example: a penalty on keys that come after the query.
         >>> class Later(biases.Bias):
         ...     def on(self, grid):
@@ -63,19 +61,19 @@ class Bias(Rule):
     def on(self, grid: Grid, *parameters: Tensor) -> Tensor:
         """The bias of the pairs of `grid`: float, broadcastable to `(B, t, s)` or `(B, H, t, s)`.
 
-        A bias that holds an array cuts this rectangle's part out of it with `grid.batch_of`,
-        `grid.rows_of` and `grid.columns_of`, and these heads with `grid.heads_of`.
+        A bias that holds an array cuts this rectangle out of it with `grid.batch_of`,
+        `grid.rows_of` and `grid.columns_of`, and the heads with `grid.heads_of`.
         """
         raise NotImplementedError
 
     def is_flat(self, grid: Grid) -> bool | Tensor:
-        """Whether the bias is known to be one number a head on all of `grid`, in each row of the
-        batch: a bool, or a scalar bool tensor. Then the engine asks for one pair instead.
+        """Whether the bias is known to be one number per head and row of the batch on all of
+        `grid`: a bool, or a scalar bool tensor. Then the engine evaluates a single pair.
         """
         return False
 
     def parameters(self) -> tuple[Tensor, ...]:
-        """The tensors that get gradients; or variables, which are read once per call."""
+        """The tensors, or variables read once per call, that get gradients."""
         return ()
 
     def dense(self, num_queries: Size, num_keys: Size) -> Tensor:

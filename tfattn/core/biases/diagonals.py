@@ -1,7 +1,7 @@
-"""Biases that depend on distance alone: one number a diagonal of the rectangle, and not one a pair.
+"""Biases that depend on distance alone: one number per diagonal of the rectangle.
 
-A rectangle of t × s pairs has t + s − 1 diagonals. What is looked up or computed is computed for
-these, and copied to the pairs; of a gradient the sum over each diagonal is left.
+A rectangle of t × s pairs has t + s − 1 diagonals. The bias is computed once per diagonal and
+copied to the pairs; its gradient is summed over each diagonal.
 """
 
 from keras import ops
@@ -13,29 +13,29 @@ __all__ = ["along_diagonals", "distances"]
 
 
 def distances(grid: Grid) -> Tensor:
-    """Position of the key less that of the query on each diagonal, `(t + s − 1,)`, from the lower
-    left corner to the upper right one.
+    """Position of the key less position of the query on each diagonal, `(t + s − 1,)`, from the
+    lower left corner to the upper right corner.
     """
     lowest = grid.key_start - grid.last_position()
-    count = _some(grid.queries) + _some(grid.keys) - 1
+    count = _at_least_one(grid.queries) + _at_least_one(grid.keys) - 1
     return ops.arange(count, dtype="int32") + lowest
 
 
 def along_diagonals(numbers: Tensor, queries: Size, keys: Size) -> Tensor:
-    """`(H, t + s − 1)`, a number a diagonal, to `(H, t, s)`.
+    """`(H, t + s − 1)`, a number per diagonal, to `(H, t, s)`.
 
-    By copies of the whole: of rows of t + s numbers, read on as rows of t + s − 1, each begins one
-    number earlier than the one above it. A gather of each pair takes four times as long, and its
-    gradient ten times; so does the gradient of `x[:, :n]`, but not that of `ops.slice`.
+    Copies of t + s numbers are reshaped to rows of t + s − 1, so that each row starts one number
+    earlier than the row above. A gather of each pair takes four times as long, and its gradient ten
+    times, as does the gradient of `x[:, :n]`, but not of `ops.slice`.
     """
     if not all(isinstance(size, int) or ops.is_tensor(size) for size in (queries, keys)):
-        # JAX's unknown sizes, of which only shapes are computed, cannot be sliced by.
+        # JAX's unknown sizes, in computations of shapes, cannot be sizes of a slice.
         places = ops.arange(keys)[None] - ops.arange(queries)[:, None] + queries - 1
         return ops.take(numbers, places, axis=1)
     wanted = queries, keys
-    queries, keys = _some(queries), _some(keys)
+    queries, keys = _at_least_one(queries), _at_least_one(keys)
     heads, length = numbers.shape[0], queries + keys
-    # Row 0 first; then a number that no pair gets; then what stands left of it in the rows below.
+    # Row 0 first, then an unused number, then the numbers left of row 0 in the rows below.
     ring = ops.concatenate(
         [numbers[:, queries - 1 :], numbers[:, :1], numbers[:, : queries - 1]], axis=-1
     )
@@ -46,6 +46,6 @@ def along_diagonals(numbers: Tensor, queries: Size, keys: Size) -> Tensor:
     return ops.slice(rows, (0, 0, 0), (heads, *wanted))
 
 
-def _some(size: Size) -> Size:
-    """At least one: the diagonals of no pairs are those of one."""
+def _at_least_one(size: Size) -> Size:
+    """An empty rectangle is computed like a rectangle of one row or column."""
     return ops.maximum(size, 1) if ops.is_tensor(size) else max(size, 1)

@@ -21,11 +21,11 @@ __all__ = ["checked", "explicit"]
 class explicit(Bias):
     """An array as a bias.
 
-    The array is the one parameter of this bias, and gets a gradient.
+    The array is the only parameter of this bias, and gets a gradient.
 
     Args:
-        bias: numbers `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it repeats; or a
-            variable of them.
+        bias: tensor or variable of numbers `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with 1 where it
+            repeats.
     Raises:
         ValueError: `bias` is boolean, or its rank is not 2, 3 or 4.
     Example:
@@ -69,8 +69,8 @@ class explicit(Bias):
 
 
 def checked(who: str, bias: Any, scores_shape: Sequence[int | None]) -> Bias | None:
-    """A bias object of what a caller gives as `bias`, if it fits scores of that static shape; None
-    where only shapes are asked for, of sizes that the bias's arrays need not have.
+    """`bias` as a bias object, if it fits scores of this static shape; None where only shapes are
+    computed, whose sizes the bias's arrays need not have.
     """
     scores_shape = symbolic.known_sizes(scores_shape)
     if isinstance(bias, Mask):

@@ -1,4 +1,4 @@
-"""A learned number for each distance, distances far away in common buckets."""
+"""A learned number for each distance; large distances share buckets."""
 
 import bisect
 import functools
@@ -25,31 +25,28 @@ class relative(Bias):
 
         bias[h] = table[bucket(position of the key − position of the query), h]
 
-    Of n buckets the first half has one for each distance 0, 1, … n/2 − 1; in the other half they
-    widen by a constant factor up to `max_distance`, and the last one has all distances beyond. With
-    `bidirectional` the keys after the query have n/2 buckets of their own, and those before it the
-    other n/2; without, keys after the query are in bucket 0, which a causal mask hides but for the
-    query's own place.
+    Of n buckets the first half holds one distance each, 0, 1, … n/2 − 1; the other buckets widen by
+    a constant factor up to `max_distance`, and the last bucket has all distances beyond. With
+    `bidirectional` keys after the query have n/2 buckets, and keys before it the other n/2;
+    without, keys after the query share bucket 0, and a causal mask hides them.
 
-    Its one parameter is the table, which gets a gradient.
+    The table is the only parameter of this bias, and gets a gradient.
 
     Args:
-        table: float `(num_buckets, H)`, or with 1 for H where all heads share it; or a variable of
-            that.
-        bidirectional: whether keys after the query have buckets of their own.
-        max_distance: positive int, tokens: from there on all distances are in one bucket.
+        table: float tensor or variable `(num_buckets, H)`, or `(num_buckets, 1)` for all heads.
+        bidirectional: whether keys after the query have separate buckets.
+        max_distance: positive int, in tokens: all distances from here on share one bucket.
     Raises:
         ValueError: the table is not of rank 2; its buckets are too few, or odd in number though
-            `bidirectional`; `max_distance` is within the buckets of one distance each; the scores
-            have another number of heads.
+            `bidirectional`; `max_distance` lies in a bucket of a single distance; the scores have
+            another number of heads.
     Example:
         >>> table = np.arange(4.0)[:, None]  # four buckets, one head
         >>> bias = biases.relative(table, bidirectional=False, max_distance=5)
         >>> print(np.asarray(bias.dense(1, 7)))
         [[3. 3. 3. 2. 2. 1. 0.]]
 
-    Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1; the buckets are those of the authors'
-        code.
+    Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1; buckets as in the authors' code.
     """
 
     def __init__(self, table: Tensor, bidirectional: bool = True, max_distance: int = 128):
@@ -92,7 +89,7 @@ class relative(Bias):
         return bias[0] if num_heads == 1 else bias[None]
 
     def is_flat(self, grid: Grid) -> bool | Tensor:
-        """Where all keys are `max_distance` before all queries, or all as far after them."""
+        """Whether all keys are at least `max_distance` before, or after, all queries."""
         after = grid.key_start - grid.last_position()
         before = grid.first_position() - (grid.key_start + grid.keys - 1)
         # Without `bidirectional` all keys after the query are in one bucket.
@@ -114,14 +111,14 @@ class relative(Bias):
 def check_buckets(
     who: str, argument: str, num_buckets: int | None, bidirectional: bool, max_distance: int
 ) -> None:
-    """Raises where there are not so many buckets, or none of more than one distance."""
+    """Raises unless this number of buckets is possible, and some bucket has several distances."""
     sides = 2 if bidirectional else 1
     if num_buckets is None or num_buckets < 2 * sides or num_buckets % sides:
         expected = "be an even number of at least 4" if bidirectional else "be at least 2"
-        _checks.fail(who, argument, f"{expected}, one a bucket", num_buckets)
+        _checks.fail(who, argument, f"{expected}, one per bucket", num_buckets)
     exact = num_buckets // sides // 2
     if max_distance <= exact:
-        expected = f"be above {exact}, the distances that have a bucket each"
+        expected = f"be above {exact}, the number of distances with their own bucket"
         _checks.fail(who, "max_distance", expected, max_distance)
 
 
@@ -129,8 +126,8 @@ def check_buckets(
 def buckets(num_buckets: int, bidirectional: bool, max_distance: int) -> np.ndarray:
     """The bucket of each distance from −max_distance to max_distance, int32.
 
-    In whole numbers: logarithms put a distance that begins a bucket into the one before it, or not,
-    as they happen to be rounded.
+    Computed in integers: rounded logarithms may put the first distance of a bucket into the bucket
+    before.
     """
     of_a_side = num_buckets // 2 if bidirectional else num_buckets
     exact = of_a_side // 2
@@ -146,5 +143,5 @@ def buckets(num_buckets: int, bidirectional: bool, max_distance: int) -> np.ndar
     ]
     before = [d if d < exact else exact + bisect.bisect_right(starts, d) for d in distances]
     after = [d + of_a_side if d else 0 for d in before] if bidirectional else [0] * len(before)
-    # The query's own place is that of distance 0, on either side.
+    # Distance 0 is the last entry of `before[::-1]`, so `after` starts at distance 1.
     return np.array([*before[::-1], *after[1:]], "int32")

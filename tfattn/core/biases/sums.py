@@ -16,12 +16,12 @@ __all__: list[str] = []
 
 @registered
 class _Sum(Bias):
-    """Two biases, which have the parameters of the first and then those of the second."""
+    """The sum of two biases, with the parameters of the left, then of the right bias."""
 
     def __init__(self, left, right, of_left=None):
         self.left = left
         self.right = right
-        # Counted once: `on` is asked where gradients are taken, and no variable may be read there.
+        # Counted once: `on` runs inside gradients, where no variable may be read.
         self.of_left = len(left.parameters()) if of_left is None else of_left
 
     @property
