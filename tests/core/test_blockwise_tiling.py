@@ -288,7 +288,7 @@ def test_the_gradient_of_an_additive_block_comes_in_strips_that_add_up_to_the_wh
         for shape in ((2, 61, 3), (2, 7, 3), (heads, 3), (2, 61, 7))
     )
     left = left * size  # at 60 times beyond what has an exponential, and so in the other branch
-    of_left, of_right, of_weight = additive._by_either(
+    of_left, of_right, of_weight = additive._with_sigmoid(
         additive._vjp_by_strips, left, right, weight, gradient
     )
     assert (

@@ -206,7 +206,11 @@ def test_what_pytorch_cannot_export_is_one_sentence_that_says_how(monkeypatch):
     monkeypatch.setattr(keras.Model, "export", failing)
     model = tfattn.CausalLM(13, num_layers=1, width=6, num_heads=2, hidden_dim=5)
     for backend, error, said in (
-        ("torch", ValueError, "^export: `format` must be one that Keras writes .* on PyTorch; for"),
+        (
+            "torch",
+            ValueError,
+            "^export: `format` must be a format that Keras can export on PyTorch; for",
+        ),
         ("jax", AttributeError, "^'tuple' object has no"),
     ):
         monkeypatch.setattr(keras.backend, "backend", lambda backend=backend: backend)

@@ -192,8 +192,8 @@ def test_another_device_than_a_cpu_has_sizes_of_its_own(monkeypatch):
     here = both_ways(*problem(5), masks.causal(), block=None)
     assert_close(here, both_ways(*problem(5), masks.causal(), "dense"))
     query = keras.ops.zeros((1, 8, 2**14, 1))
-    squares = scan._Squares.of(query, query, score_functions.dot_product, None)
-    assert (squares.t, squares.s) == (2048, 2048)
+    tiling = scan._Tiling.of(query, query, score_functions.dot_product, None)
+    assert (tiling.t, tiling.s) == (2048, 2048)
 
 
 needs_jax = pytest.mark.skipif(BACKEND != "jax", reason="about JAX's compiler")

@@ -1,4 +1,4 @@
-"""The ways to compute attention: each gives the same result from the same arguments."""
+"""The implementations of attention, all with the same result for the same arguments."""
 
-# The Keras backends that have a streamed path.
+# The Keras backends with a streamed path.
 STREAMING_BACKENDS = ("jax", "tensorflow", "torch")

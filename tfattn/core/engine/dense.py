@@ -13,7 +13,7 @@ __all__ = ["run"]
 
 
 def run(call: AttentionCall, drop=None) -> Tensor | tuple[Tensor, ...]:
-    """What `core.attend` returns; `drop` is the function that drops weights, if not Keras's."""
+    """The result of `core.attend`; `drop` is the function that drops weights, if not Keras's."""
     query, key, value = call.query, call.key, call.value
     lengths, visible = call.lengths, None
     if call.mask is not None:
@@ -25,8 +25,7 @@ def run(call: AttentionCall, drop=None) -> Tensor | tuple[Tensor, ...]:
 
         query, key, value, *_ = guard(query, key, value, sees)
     scores = call.score(query, key, *call.parameters)  # (..., T, S)
-    # float32 or wider until the weights are there: half precision has too few digits for an
-    # exponent.
+    # float32 or wider up to the weights: half precision has too few digits for an exponent.
     scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
     if call.bias is not None:
         bias = ops.cast(call.bias.dense(*lengths), scores.dtype)

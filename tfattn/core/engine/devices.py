@@ -1,4 +1,4 @@
-"""What computes: a CPU, or something with memory and threads of its own."""
+"""The device of a computation: the CPU or an accelerator."""
 
 import functools
 from typing import Any
@@ -11,9 +11,7 @@ __all__ = ["chosen", "kind"]
 
 
 def kind(tensor: Tensor) -> str:
-    """The device that computes with a tensor: "cpu", or a backend's name of another, such as "gpu"
-    or "cuda".
-    """
+    """The device of a tensor: "cpu", or a backend's name of an accelerator, as "gpu" or "cuda"."""
     if keras.backend.backend() == "torch":
         return tensor.device.type
     return _first_device()
@@ -21,7 +19,7 @@ def kind(tensor: Tensor) -> str:
 
 @functools.cache
 def _first_device() -> str:
-    # A tensor of a graph has no device yet: JAX and TensorFlow take this one.
+    # A tensor of a graph has no device yet: JAX and TensorFlow will use the first device.
     return keras.distribution.list_devices()[0].partition(":")[0].lower()
 
 

@@ -1,6 +1,4 @@
-"""Which implementation computes a call: the one place that asks for backend, sizes, scope and
-device.
-"""
+"""The choice of an implementation, by backend, sizes, scope and device; made here alone."""
 
 import math
 
@@ -18,10 +16,10 @@ __all__ = ["run", "streams"]
 
 
 def run(call: AttentionCall) -> Tensor | tuple[Tensor, ...]:
-    """What `core.attend` returns, by the implementation that suits the call.
+    """The result of `core.attend`, by the implementation that suits the call.
 
     Raises:
-        ValueError: the call's path is one that it cannot take.
+        ValueError: the call's path is not available for it.
     """
     by_blocks = streams(call)
     if by_blocks is False:
@@ -32,8 +30,8 @@ def run(call: AttentionCall) -> Tensor | tuple[Tensor, ...]:
         return scan.run(call, by_kernel=fused.takes(call))
     from tfattn.core.engine.tensorflow import run as tensorflow
 
-    # Drawn once, before the choice: a generator that each branch moved on would be left with the
-    # state of one of them.
+    # Drawn once, before the choice: a generator advanced in each branch would keep the state of one
+    # branch.
     dropout = tensorflow.drawn(call)
     if by_blocks is True:
         return tensorflow.run(call, dropout)
@@ -45,12 +43,12 @@ def run(call: AttentionCall) -> Tensor | tuple[Tensor, ...]:
 
 
 def streams(call: AttentionCall) -> bool | Tensor:
-    """Whether a call goes block by block: a bool, or a bool tensor where only the run can tell."""
+    """Whether a call streams: a bool, or a bool tensor where sizes are unknown until run time."""
     able = keras.backend.backend() in STREAMING_BACKENDS
     able = able and not call.return_weights and call.normalizer is None
     path = call.path
     if path == "streamed" and not able:
-        expected = "be 'dense' with this backend, or where the weights are wanted"
+        expected = "be 'dense' with this backend, or where the weights are returned"
         if call.normalizer is not None:
             expected = "be 'dense' with a `normalizer`, which needs all scores of a query at once"
         _checks.fail("attend", "path", expected, path)
@@ -72,12 +70,12 @@ def streams(call: AttentionCall) -> bool | Tensor:
 
 
 def _is_abstract(call):
-    """Whether only shapes are asked for, of sizes that are not known."""
+    """Whether only shapes are computed, from unknown sizes."""
     query, key = call.query, call.key
     if isinstance(query, keras.KerasTensor):
         return True
-    # Keras has JAX trace such sizes as symbols, and PyTorch tensors that have no numbers. The
-    # number of rows may be a symbol.
+    # Keras traces unknown sizes as symbols on JAX, and uses tensors without numbers on PyTorch. The
+    # batch size may be a symbol.
     if keras.backend.backend() == "jax":
         return not all(isinstance(size, int) for size in (*query.shape[1:], *key.shape[1:]))
     return keras.backend.backend() == "torch" and query.device.type == "meta"
@@ -102,13 +100,13 @@ def _is_long(call, least):
     known = [length for length in lengths if isinstance(length, int)]
     if known and min(known) < least.tokens:
         return False
-    # A batch of unknown size is seldom a single row.
+    # An unknown batch size is seldom 1.
     rows = batch if len(known) < 2 or isinstance(batch, int) else sizes.UNKNOWN_BATCH
     numbers, in_all = 1, least.scores
     facts = facts_of(call.score)
     if not facts.is_product and facts.cap is None:
         numbers, in_all = width, least.wide_numbers
-    # Floats, since the product of tensors of sizes would overflow 32 bits where it matters most.
+    # As floats, since the product of large sizes would overflow int32.
     pairs = _product(*lengths, numbers)
     return (pairs >= least.pairs) & (_product(pairs, rows, *heads) >= in_all)
 

@@ -1,11 +1,11 @@
 """A backend's own attention kernel, where mask, bias and score allow: PyTorch's
 `scaled_dot_product_attention`, and cuDNN's through `jax.nn.dot_product_attention`.
 
-Neither holds the T × S scores, forward or backward. Both know dot products, and of masks here the
-causal one of as many queries as keys: a mask as an array would be as large as the scores. cuDNN has
-padding and windows too, and PyTorch's FlexAttention any rule, but on a GPU alone: what is taken
-here stays what a CPU can test. Other calls go by `scan`, and so do second derivatives on
-PyTorch, whose kernel has none. cuDNN's has none either, and says so.
+Neither holds the T × S scores, forward or backward. Both support dot products without a mask or
+with a causal mask over as many queries as keys: a mask as an array would be as large as the scores.
+cuDNN has padding and windows too, and PyTorch's FlexAttention any rule, but on GPUs only, and only
+calls that a CPU can test are handed over. Other calls use `scan`, and so do second derivatives on
+PyTorch, whose kernel has none. cuDNN's has none either, and raises.
 """
 
 import functools
@@ -24,14 +24,14 @@ __all__ = ["run", "takes"]
 
 
 def takes(call: AttentionCall) -> bool:
-    """Whether the backend has a kernel for a call."""
+    """Whether a kernel of the backend supports the call."""
     query, value, key, mask = call.query, call.value, call.key, call.mask
     if call.bias is not None or call.dropout or call.return_log_sum_exp or call.rank != 4:
         return False
     plain = mask is None or (type(mask) is causal and query.shape[-2] == key.shape[-2])
     if not (plain and facts_of(call.score).is_product):
         return False
-    # Without them PyTorch falls back to a program that holds the scores, and cuDNN refuses.
+    # Otherwise PyTorch falls back to an implementation that holds the scores, and cuDNN raises.
     alike = query.shape[-1] == value.shape[-1] and query.dtype == key.dtype == value.dtype
     return alike and _KERNELS.get(keras.backend.backend(), _no_kernel)(query, value, key, mask)
 
@@ -42,13 +42,12 @@ def run(
     key: Tensor,
     score: Callable,
     mask: Mask | None,
-    again: Callable[..., Tensor],
+    recompute: Callable[..., Tensor],
 ) -> Tensor:
-    """Output `(B, H, T, Dv)`, of operands as `core.guard` leaves them.
+    """Output `(B, H, T, Dv)`, from operands guarded by `core.guard`.
 
     Args:
-        again: function of query, key and value to the same output, which can be differentiated
-            twice.
+        recompute: function of query, key and value to the same output, differentiable twice.
     """
     scale = query.shape[-1] ** -0.5 if facts_of(score).is_scaled else 1.0
     options = {"is_causal": mask is not None, "scale": scale}
@@ -56,7 +55,8 @@ def run(
         import torch
 
         function = torch.nn.functional.scaled_dot_product_attention
-        # Where a token's numbers lie apart it falls back to a program that holds the scores.
+        # With a last axis that is not contiguous it falls back to an implementation that holds the
+        # scores.
         operands = query, key, value
         query, key, value = (x if x.stride(-1) == 1 else x.contiguous() for x in operands)
         grouped = query.shape[1] != key.shape[1]
@@ -64,37 +64,37 @@ def run(
         is_differentiated = torch.is_grad_enabled() and output.requires_grad
         if not is_differentiated or torch.compiler.is_compiling():
             return output
-        return _differentiable_twice().apply(output, again, query, key, value)
+        return _differentiable_twice().apply(output, recompute, query, key, value)
     return _by_jax(query, value, key, "cudnn", **options)
 
 
 @functools.cache
 def _differentiable_twice() -> Any:
-    """PyTorch's function of (output, again, query, key, value) to the same output.
+    """PyTorch's function of (output, recompute, query, key, value) to the same output.
 
-    A gradient that is itself to be differentiated is taken of `again`, and any other of the kernel.
+    A gradient with `create_graph` differentiates `recompute`, any other gradient the kernel.
     """
     import torch
 
     class DifferentiableTwice(torch.autograd.Function):
         @staticmethod
-        def forward(output, again, query, key, value):
+        def forward(output, recompute, query, key, value):
             return output.view_as(output)
 
         @staticmethod
         def setup_context(ctx, inputs, output):
-            _, ctx.again, *operands = inputs
+            _, ctx.recompute, *operands = inputs
             ctx.save_for_backward(*operands)
 
         @staticmethod
         def backward(ctx, gradient):
             if not torch.is_grad_enabled():
                 return gradient, None, None, None, None
-            # Views, since one of the operands may be computed from another.
+            # Views, since an operand may be computed from another operand.
             operands = [x.view_as(x) for x in ctx.saved_tensors]
             wanted = [x for x in operands if x.requires_grad]
             found = iter(
-                torch.autograd.grad(ctx.again(*operands), wanted, gradient, create_graph=True)
+                torch.autograd.grad(ctx.recompute(*operands), wanted, gradient, create_graph=True)
             )
             return None, None, *(next(found) if x.requires_grad else None for x in operands)
 
@@ -112,14 +112,14 @@ def _by_jax(query, value, key, implementation, **options):
 def _torch_kernel(query, value, key, mask):
     from torch.autograd import forward_ad
 
-    # It has no derivative in forward mode.
+    # The kernel has no derivative in forward mode.
     if any(forward_ad.unpack_dual(x).tangent is not None for x in (query, value, key)):
         return False
     if devices.kind(query) != "cuda":
         return devices.kind(query) == "cpu"
     from torch.backends import cuda
 
-    # Its kernels differ in the GPUs, dtypes and widths that they take.
+    # The kernels differ in the GPUs, dtypes and widths that they support.
     grouped = query.shape[1] != key.shape[1]
     call = cuda.SDPAParams(query, key, value, None, 0.0, mask is not None, grouped)
     return cuda.can_use_flash_attention(call) or cuda.can_use_efficient_attention(call)
@@ -128,7 +128,7 @@ def _torch_kernel(query, value, key, mask):
 def _jax_kernel(query, value, key, mask):
     import jax
 
-    # cuDNN's takes 16 bits and widths in steps of 8; the other implementation holds the scores.
+    # cuDNN supports 16 bits and widths divisible by 8; JAX's other implementation holds the scores.
     width = query.shape[-1]
     fits = query.dtype.itemsize == 2 and width % 8 == 0 and width <= 128
     return fits and jax.default_backend() == "gpu" and _cudnn_takes(query.dtype.name, width)
@@ -136,7 +136,7 @@ def _jax_kernel(query, value, key, mask):
 
 @functools.cache
 def _cudnn_takes(dtype, width):
-    """Whether cuDNN is there, and has a kernel for this GPU: a small step is compiled to see."""
+    """Whether cuDNN has a kernel for this GPU, found by compiling a small gradient step."""
     import jax
 
     def total(*operands):

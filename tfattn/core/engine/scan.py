@@ -1,12 +1,12 @@
 """Exact attention in linear memory on JAX and PyTorch, for any score, mask and bias.
 
-The T × S scores are cut into blocks, of t queries and s keys. Each row of blocks goes over the keys
-with an online softmax, and the backend differentiates it. `keras.remat` has it keep no more than
-what goes into a row, and into a block, and compute the rest again on the way back (gradient
+The T × S scores are cut into blocks of t queries and s keys. An online softmax runs over the keys
+of each row of blocks, and the backend differentiates it. With `keras.remat` the backend keeps only
+the inputs of each row and block, and computes the rest again in the backward pass (gradient
 checkpointing). Blocks that the mask hides are skipped. On JAX calls of one kind share a compiled
-function: a loop is compiled each time that its body is another function.
+function, since a loop is compiled again for each new body.
 
-TensorFlow has `engine.tensorflow`, where both passes are written out.
+TensorFlow has `engine.tensorflow`, with both passes written out.
 
 Source: Rabe, Staats 2021, arXiv:2112.05682 (the algorithm and its checkpoints); Milakov,
 Gimelshein 2018, arXiv:1805.02867 (the online softmax).
@@ -36,17 +36,17 @@ __all__ = ["run"]
 def run(
     call: AttentionCall, by_kernel: bool = False, block: tuple[int, int] | None = None
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """What `core.attend` returns, of at least one query and one key.
+    """The result of `core.attend`, for at least one query and one key.
 
     Args:
-        by_kernel: whether the backend's own kernel takes the call, see `fused`.
-        block: `(t, s)`, where others than the measured sizes are wanted.
+        by_kernel: whether the backend's own kernel computes the call, see `fused`.
+        block: `(t, s)`, in place of the measured sizes.
     """
     bias = call.bias
     mask_arrays, mask = trees.flatten(call.mask)
     bias_arrays, of_bias = trees.flatten(bias)
     kind = _Kind(
-        _Squares.of(call.query, call.key, call.score, block),
+        _Tiling.of(call.query, call.key, call.score, block),
         call.rank,
         call.score,
         mask,
@@ -60,7 +60,7 @@ def run(
         [ops.convert_to_tensor(x) for x in call.parameters],
         mask_arrays,
         bias_arrays,
-        # Read once: a variable is not for a loop to read.
+        # Read once, since a loop must not read variables.
         [] if bias is None else [ops.convert_to_tensor(x) for x in bias.parameters()],
         _drawn(call.seed) if call.dropout else None,
     )
@@ -77,16 +77,16 @@ class _Tensors(NamedTuple):
     mask: list
     bias: list
     learned: list  # the parameters of the bias
-    drawn: Any  # what the noise of dropout is drawn from, or None
+    drawn: Any  # random words that seed the dropout, or None
 
 
 class _Kind(NamedTuple):
-    """What a call holds besides its tensors; hashable."""
+    """The fields of a call besides its tensors; hashable."""
 
-    squares: "_Squares"
+    tiling: "_Tiling"
     rank: int
     score: Callable[..., Tensor]
-    mask: trees.Structure  # taken apart, as is the bias
+    mask: trees.Structure
     bias: trees.Structure
     dropout: float
     return_log_sum_exp: bool
@@ -94,7 +94,7 @@ class _Kind(NamedTuple):
 
     @property
     def is_shareable(self):
-        """Whether two calls of one kind do the same: not where an own object may differ."""
+        """Whether calls of this kind differ in their tensors alone: not with a custom object."""
         return facts_of(self.score).is_pure and all(map(trees.is_shareable, (self.mask, self.bias)))
 
 
@@ -106,14 +106,14 @@ def _compiled(kind):
 
 
 def _computed(kind, tensors):
-    """What `run` returns, of the tensors of a call."""
+    """The result of `run`, from the tensors of a call."""
     query, key, value = tensors.operands
     given = value.dtype
     of_sums = keras.backend.result_type(query.dtype, key.dtype, "float32")
     wide = keras.backend.result_type(query.dtype, key.dtype, value.dtype, "float32")
     mask = trees.unflatten(kind.mask, tensors.mask)
     call = _Call(
-        kind.squares,
+        kind.tiling,
         kind.rank,
         kind.score,
         tensors.parameters,
@@ -131,23 +131,23 @@ def _computed(kind, tensors):
     if mask is not None:
         query, key, value, *_ = guard(query, key, value, lambda broken: _sees(call, query, broken))
     if kind.by_kernel:
-        options = {"again": lambda *operands: by_blocks(*operands)[0]}
+        options = {"recompute": lambda *operands: by_blocks(*operands)[0]}
         return fused.run(query, value, key, kind.score, mask, **options)
     output, sums = by_blocks(query, key, value)
     if mask is not None and keras.backend.backend() == "torch":
-        output = _differentiable(output, query, key, value)
+        output = _connected(output, query, key, value)
     return (output, ops.cast(sums, of_sums)) if kind.return_log_sum_exp else output
 
 
-def _differentiable(output, *operands):
-    """The output, with gradients of zero where the mask hides all: it would be a constant there."""
+def _connected(output, *operands):
+    """The output, with zero gradients where the mask hides all keys: it is a constant there."""
     nothing = ops.zeros((1,), "bool")
     zeros = [ops.where(nothing, ops.reshape(x, (-1,))[:1], 0.0) for x in operands]
     return output + ops.cast(ops.sum(ops.concatenate(zeros)), output.dtype)
 
 
-class _Squares(NamedTuple):
-    """How the matrix is cut."""
+class _Tiling(NamedTuple):
+    """The matrix and the sizes of its blocks."""
 
     queries: int  # T
     keys: int  # S
@@ -166,7 +166,7 @@ class _Squares(NamedTuple):
         side = min(max(side, limits.least), limits.most)
         sides = block or (side, side)
         lengths = query.shape[-2], key.shape[-2]
-        # Spread evenly, so that as little as can be is padding.
+        # Spread evenly, for as little padding as possible.
         even = [-(-n // -(-n // most)) for n, most in zip(lengths, sides, strict=True)]
         return cls(*lengths, *even)
 
@@ -190,9 +190,9 @@ class _Squares(NamedTuple):
 
 
 class _Call(NamedTuple):
-    """What a block needs besides its operands."""
+    """The arguments of a block besides its operands."""
 
-    squares: _Squares
+    tiling: _Tiling
     rank: int
     score: Callable[..., Tensor]
     parameters: list
@@ -205,10 +205,10 @@ class _Call(NamedTuple):
 
 def _rows(call, query, key, value):
     """Output `(..., T, Dv)`, and the log of the sums `(..., T)`."""
-    squares, width = call.squares, value.shape[-1]
-    # Values are divided by the number of keys before they are summed up: a sum of numbers near the
-    # largest float overflows where their mean does not.
-    blocks = _parts((squares.split_keys(key), squares.split_keys(value / squares.keys)))
+    tiling, width = call.tiling, value.shape[-1]
+    # Values are divided by the number of keys before the sum: a sum of numbers near the largest
+    # float overflows where their mean does not.
+    blocks = _parts((tiling.split_keys(key), tiling.split_keys(value / tiling.keys)))
 
     @keras.remat
     def row(i, query):
@@ -222,7 +222,7 @@ def _rows(call, query, key, value):
 
         zero = ops.zeros_like(query[..., :1])  # (..., t, 1)
         start = (ops.repeat(zero, width, axis=-1), zero + softmax.least(zero), zero)
-        (pooled, row_max, row_sum), _ = _each(squares.columns, over_keys, start, blocks)
+        (pooled, row_max, row_sum), _ = _each(tiling.columns, over_keys, start, blocks)
         nothing = ops.equal(row_sum, 0)
         row_sum = ops.where(nothing, 1.0, row_sum)
         sums = ops.where(nothing, -float("inf"), row_max + ops.log(row_sum))
@@ -231,9 +231,9 @@ def _rows(call, query, key, value):
     def over_queries(state, i, query):
         return state, row(i, query)
 
-    _, found = _each(squares.rows, over_queries, (), _parts(squares.split_queries(query)))
-    output, sums = (_merge(x, squares.queries) for x in found)
-    return output * float(squares.keys), sums[..., 0]
+    _, found = _each(tiling.rows, over_queries, (), _parts(tiling.split_queries(query)))
+    output, sums = (_merge(x, tiling.queries) for x in found)
+    return output * float(tiling.keys), sums[..., 0]
 
 
 def _with_block(call, state, query, i, j, key, value):
@@ -242,16 +242,16 @@ def _with_block(call, state, query, i, j, key, value):
     @keras.remat
     def function(pooled, row_max, row_sum, query, key, value):
         scores, visible = _scores(call, query, key, i, j)  # (..., t, s)
-        # The result does not depend on the maximum, so that no derivative goes through it.
+        # The result does not depend on the maximum, so the maximum needs no derivative.
         new_max = ops.maximum(row_max, ops.max(scores, axis=-1, keepdims=True))
         new_max = ops.stop_gradient(new_max)
         rescale = ops.exp(row_max - new_max)
         weights = ops.exp(scores - new_max)
-        if visible is not None:  # exp(0) of a row that has seen nothing yet is no weight
+        if visible is not None:  # a row without a visible key so far has exp(0) here
             weights = ops.where(visible, weights, 0.0)
         row_sum = row_sum * rescale + ops.sum(weights, axis=-1, keepdims=True)
         if call.dropout:
-            seed = _seed_of(call.drawn, i * call.squares.columns + j)
+            seed = _seed_of(call.drawn, i * call.tiling.columns + j)
             weights = keras.random.dropout(weights, call.dropout, seed=seed)
         return pooled * rescale + products.matmul(weights, value), new_max, row_sum
 
@@ -259,13 +259,13 @@ def _with_block(call, state, query, i, j, key, value):
 
 
 def _scores(call, query, key, i, j):
-    """Scores of a block, and which of them are visible: bool, or None for all."""
-    grid, visible = call.squares.grid(i, j), None
+    """Scores of a block, and the visible pairs: bool, or None where all are visible."""
+    grid, visible = call.tiling.grid(i, j), None
     scores = ops.cast(call.score(query, key, *call.parameters), query.dtype)
     if call.mask is not None:
         visible = pairs.with_heads(call.mask.on(grid), call.rank)
-    if call.squares.columns * call.squares.s != call.squares.keys:
-        inside = grid.key_positions() < call.squares.keys
+    if call.tiling.columns * call.tiling.s != call.tiling.keys:
+        inside = grid.key_positions() < call.tiling.keys
         visible = inside if visible is None else ops.logical_and(visible, inside)
     if call.bias is not None:
         bias = call.bias.on(grid, *call.bias_parameters)
@@ -277,50 +277,50 @@ def _scores(call, query, key, i, j):
 
 
 def _seen_in_row(call, i):
-    """Function of j: whether some query of row i may see some key of block j, as far as is told."""
+    """Function of j: whether some query of row i may see some key of block j, by the hooks."""
     if call.mask is None:
         return lambda j: True
-    squares = call.squares
-    grid = squares.grid(i, 0)._replace(keys=squares.keys)
+    tiling = call.tiling
+    grid = tiling.grid(i, 0)._replace(keys=tiling.keys)
     low, high = hooks.key_bounds(call.mask, grid)
-    blocks = hooks.seen_blocks(call.mask, grid, squares.s)
+    blocks = hooks.seen_blocks(call.mask, grid, tiling.s)
 
     def is_seen(j):
-        seen = (j * squares.s < high) & ((j + 1) * squares.s > low)
+        seen = (j * tiling.s < high) & ((j + 1) * tiling.s > low)
         return seen if blocks is None else seen & ops.take(blocks, j)
 
     return is_seen
 
 
 def _sees(call, query, broken):
-    """Which queries may see one of the `broken` keys `(B, S)` or `(B, 1, S)`: `(..., T, 1)`."""
-    squares = call.squares
+    """The queries that may see a `broken` key `(B, S)` or `(B, 1, S)`: bool `(..., T, 1)`."""
+    tiling = call.tiling
 
     def rows():
         def over_queries(state, i, _):
             def over_keys(found, j, broken):
-                grid = squares.grid(i, j)
+                grid = tiling.grid(i, j)
                 visible = pairs.with_heads(call.mask.on(grid), call.rank)
-                # A rule answers anything beyond the matrix, where padding repeats the last key.
-                visible = ops.logical_and(visible, grid.key_positions() < squares.keys)
+                # Padding beyond the matrix repeats the last key, and the mask is arbitrary there.
+                visible = ops.logical_and(visible, grid.key_positions() < tiling.keys)
                 some = ops.logical_and(visible, ops.swapaxes(broken, -1, -2))  # (..., t, s)
                 return ops.logical_or(found, ops.any(some, axis=-1, keepdims=True)), ()
 
-            return state, _each(squares.columns, over_keys, nothing, blocks)[0]
+            return state, _each(tiling.columns, over_keys, nothing, blocks)[0]
 
-        blocks = _parts(squares.split_keys(broken[..., None]))  # (blocks, ..., s, 1)
-        return _merge(_each(squares.rows, over_queries, (), ())[1], squares.queries)
+        blocks = _parts(tiling.split_keys(broken[..., None]))  # (blocks, ..., s, 1)
+        return _merge(_each(tiling.rows, over_queries, (), ())[1], tiling.queries)
 
-    nothing = ops.zeros((*query.shape[:-2], squares.t, 1), "bool")
+    nothing = ops.zeros((*query.shape[:-2], tiling.t, 1), "bool")
     none = ops.zeros((*query.shape[:-1], 1), "bool")
-    # As a rule nothing is broken, and no block has to be asked for.
+    # Usually no key is broken, and the mask is not evaluated.
     return ops.cond(ops.any(broken), rows, lambda: none)
 
 
 def _parts(xs):
-    """What `_each` takes of tensors `(count, ...)`.
+    """Tensors `(count, ...)` in the form that `_each` takes.
 
-    On PyTorch lists, made once: the gradient of `xs[n]` is a tensor of zeros as large as `xs`.
+    On PyTorch unstacked once, since the gradient of each `xs[n]` is as large as `xs`.
     """
     if keras.backend.backend() == "jax":
         return xs
@@ -328,16 +328,16 @@ def _parts(xs):
 
 
 class _Parts:
-    """No list, which `keras.tree` would look into."""
+    """The parts of a tensor. Not a list, which `keras.tree` would flatten."""
 
     def __init__(self, x):
         self.of = ops.unstack(x)
 
 
 def _each(count, body, state, xs):
-    """`body(state, n, xs[n])` for each n: the last state, and what else it gives, stacked.
+    """Calls `body(state, n, xs[n])` for each n; returns the last state and the stacked outputs.
 
-    Traced once on JAX. On PyTorch a loop, in which n is an int.
+    Traced once on JAX; on PyTorch a Python loop in which n is an int.
 
     Args:
         xs: from `_parts`.
@@ -361,7 +361,7 @@ def _if(condition, yes, no):
 
 def _split(x, blocks, size):
     """`(..., N, D)` as blocks `(blocks, ..., size, D)`, padded with copies of the last token: a
-    score of one's own may have no value, or no slope, at zero.
+    custom score may have no value, or no slope, at zero.
     """
     more = blocks * size - x.shape[-2]
     if more:
@@ -371,20 +371,20 @@ def _split(x, blocks, size):
 
 
 def _merge(x, length):
-    """And back, without the padding."""
+    """The inverse of `_split`, without the padding."""
     x = ops.moveaxis(x, 0, -3)  # (..., blocks, size, D)
     x = ops.reshape(x, (*x.shape[:-3], x.shape[-3] * x.shape[-2], x.shape[-1]))
     return x[..., :length, :]
 
 
 def _drawn(seed):
-    """Two words of the caller's generator, which the noise of all blocks is drawn from."""
+    """Two random words of the caller's generator, from which every block's seed is derived."""
     words = keras.random.randint((2,), 0, 2**31 - 1, dtype="int32", seed=seed)
     return words if keras.backend.backend() == "jax" else [int(word) for word in words]
 
 
 def _seed_of(drawn, number):
-    """The seed of a block, for `keras.random`: the same each time that the block is computed."""
+    """The seed of a block for `keras.random`, the same whenever the block is computed."""
     if keras.backend.backend() == "jax":
         import jax
 

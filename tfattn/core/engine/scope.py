@@ -12,37 +12,36 @@ from tfattn.core.engine import STREAMING_BACKENDS
 
 __all__ = ["path", "wanted"]
 
-# The paths of the scopes that are open here, the innermost last. A tuple, so that a scope holds
-# nothing itself: one object can be entered in several threads, and again within itself.
+# The paths of the open scopes, the innermost last. Scopes hold no state themselves, so that one
+# object can be entered in several threads, and again within itself.
 _open: contextvars.ContextVar[tuple[str | None, ...]] = contextvars.ContextVar(
     "tfattn.path", default=()
 )
 
 
 def path(path: str | None) -> contextlib.ContextDecorator:
-    """A scope in which all attention takes one path: for files that can hold but one.
+    """A scope in which all attention takes one path, for export formats that hold a single path.
 
         with tfattn.path("dense"):
             model.export("model.onnx", format="onnx")
 
-    What is called in the scope takes this path, inside of layers and models too, where it names
-    none itself, as `attend(path=...)` and `MultiHeadAttention(flash_attention=...)` do. The inner
-    scope counts. It is also a decorator of functions.
+    Every call in the scope takes this path, inside layers and models too, unless the call sets its
+    own by `attend(path=...)` or `MultiHeadAttention(flash_attention=...)`. The innermost scope
+    applies. A scope is also a decorator of functions.
 
-    A call takes its path when it runs, or when it is traced: a `tf.function` that was traced
-    before, as `model.fit` and `model.predict` keep theirs, stays as it is, and one that was traced
-    in the scope stays so after it. The scope is seen by its own thread and not by others, which
-    `tf.distribute.MirroredStrategy` trains in.
+    A call takes its path when it runs or is traced: a `tf.function` traced before the scope, as
+    `model.fit` and `model.predict` keep theirs, does not change, and a function traced in the scope
+    keeps its path afterwards. The scope applies to its own thread, and not to the threads in which
+    `tf.distribute.MirroredStrategy` trains.
 
     Args:
-        path: "dense", which holds all scores at once and is made of plain operations; "streamed",
-            block by block, except where weights are returned; or None, by size, as it is without a
-            scope.
+        path: "dense", which holds all scores at once and consists of plain operations; "streamed",
+            block by block, except where weights are returned; or None, by size, as without a scope.
     Returns:
-        A context manager, which is entered any number of times, within itself too.
+        A context manager that can be entered any number of times, within itself too.
     Raises:
-        ValueError: `path` is none of these, or is "streamed" with a backend that has only the
-            dense one.
+        ValueError: `path` is not one of these, or is "streamed" with a backend that has only the
+            dense path.
     Example:
         >>> tokens = np.ones((1, 7, 4), "float32")
         >>> with tfattn.path("streamed"):
@@ -69,17 +68,17 @@ class _Scope(contextlib.ContextDecorator):
 
 
 def wanted() -> str | None:
-    """The path of the innermost scope that is open here; None without one."""
+    """The path of the innermost open scope; None without a scope."""
     return (_open.get() or (None,))[-1]
 
 
 @contextlib.contextmanager
 def of_export(format: str) -> Iterator[None]:
-    """The scope of a model's export: a SavedModel may hold both paths, other formats the dense one,
-    unless a scope is open that names another.
+    """The scope of a model's export: a SavedModel may hold both paths, other formats the dense path
+    unless an open scope sets another.
 
     Raises:
-        ValueError: the exporters of PyTorch, which fail in many ways, failed.
+        ValueError: an exporter of PyTorch failed; they raise many kinds of errors.
     """
     with path(wanted() or (None if format == "tf_saved_model" else "dense")):
         try:
@@ -88,7 +87,7 @@ def of_export(format: str) -> Iterator[None]:
             if keras.backend.backend() != "torch" or isinstance(error, ImportError | OSError):
                 raise
             expected = (
-                "be one that Keras writes of this model on PyTorch; for the others save it, and "
+                "be a format that Keras can export on PyTorch; for others save the model, and "
                 'load it with KERAS_BACKEND="tensorflow" and load_model(path, compile=False)'
             )
             _checks.fail("export", "format", expected, format)
@@ -96,7 +95,7 @@ def of_export(format: str) -> Iterator[None]:
 
 def checked(who: str, path: Any) -> str | None:
     """The name of a path, or None."""
-    # Not by `in` alone, which compares: an array would be compared element by element.
+    # Not by `in` alone, which would compare an array element by element.
     if path is not None and not (isinstance(path, str) and path in ("dense", "streamed")):
         _checks.fail(who, "path", "be None, 'dense' or 'streamed'", path)
     return path

@@ -2,12 +2,12 @@
 
 The T × S matrix of scores is never held. It is cut into blocks (`tiling`); the forward pass goes
 over the blocks of a row (`passes`) with an online softmax (`online_softmax`), and the backward pass
-computes each block anew. Blocks that the mask hides are skipped, and full ones are not masked
-(`visible_keys`). A window has passes of its own (`local`). `differentiation` puts both passes
-together; `attend` is the entry point.
+computes each block again. Blocks that the mask hides are skipped, and full blocks are not masked
+(`visible_keys`). Windows have separate passes (`local`). `differentiation` joins both passes into
+one function with a custom gradient; `run` is the entry point.
 
 Source: Rabe, Staats 2021, arXiv:2112.05682; Dao et al. 2022, arXiv:2205.14135 (FlashAttention).
 Here in matrix products large enough for a CPU, and for any score function.
 
-For TensorFlow. Of `core` this package, and `fused`, alone import a backend, when they are used.
+Only this package, `fused` and `scan` import a backend within `core`, and only when they are used.
 """

@@ -15,19 +15,18 @@ __all__ = ["Additive"]
 
 
 class Additive(AnyScore):
-    """weight · tanh(query + key), compiled, so that the tanh of a block's pairs and units is never
-    all in memory.
+    """weight · tanh(query + key), compiled, so that the tanh of a block is never held as a whole.
 
         tanh(q + k) = 1 − 2 r,        r = 1 / (1 + exp(2q) · exp(2k))
 
-    The exponentials are taken once per token of a block, and a pair costs a product and a
-    reciprocal. They overflow for operands far beyond any trained layer's; a block with such a token
-    takes r = sigmoid(−2 (q + k)) instead.
+    The exponentials are computed once per token of a block, and a pair costs a product and a
+    reciprocal. They overflow for operands far beyond a trained layer's; a block with such a token
+    uses r = sigmoid(−2 (q + k)) instead.
 
-    XLA runs such a kernel on one core. So a block is cut into strips of queries, and TensorFlow
-    runs them side by side: on the way forward, where nothing of that size is held, as many as there
-    are cores; on the way back, where a kernel holds the r or the slope of its strip, eight. Of a
-    block's numbers an eighth is in memory then for each core at work.
+    XLA runs a kernel on one core. So a block is cut into strips of queries, which TensorFlow runs
+    in parallel: as many strips as cores in the forward pass, which holds no r; eight in the
+    backward pass, where a kernel holds the r or the slope of its strip, an eighth of the block per
+    core.
     """
 
     def __init__(self):
@@ -40,7 +39,7 @@ class Additive(AnyScore):
         self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
     ):
         query, key, weight = _matrices(tiling, query, key, *parameters)
-        scores = _by_either(_scores_by_strips, query, key, weight)
+        scores = _with_sigmoid(_scores_by_strips, query, key, weight)
         return tf.reshape(scores, [tiling.chunk, tiling.groups, -1, tiling.columns])
 
     def vjp(
@@ -53,7 +52,7 @@ class Additive(AnyScore):
     ):
         left, right, weight = _matrices(tiling, query, key, *parameters)
         gradient = tf.reshape(gradient, [-1, tiling.rows, tiling.columns])  # (N, t, s)
-        grad_left, grad_right, grad_weight = _by_either(
+        grad_left, grad_right, grad_weight = _with_sigmoid(
             _vjp_by_strips, left, right, weight, gradient
         )
         grad_right = tf.reshape(
@@ -77,8 +76,8 @@ def _matrices(tiling: Tiling, query: tf.Tensor, key: tf.Tensor, weight: tf.Tenso
 
 
 def _strips(x: tf.Tensor, count: int):
-    """So many parts of nearly the same size; fewer where it is known that they would have less than
-    8 rows.
+    """Cuts x into `count` strips of nearly equal size; into fewer where a strip would have fewer
+    than 8 rows, if these are known.
     """
     rows = size(x, 1)
     if isinstance(rows, int):
@@ -88,19 +87,17 @@ def _strips(x: tf.Tensor, count: int):
 
 
 def _cores():
-    """The cores that this process may use, where the system tells; a container has often fewer than
-    the machine.
-    """
+    """The cores that this process may use: in a container often fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _is_moderate(left: tf.Tensor, right: tf.Tensor):
-    """Whether no exponential overflows, and no product of two is 0 · inf."""
+    """Whether no exponential overflows, and no product of two exponentials is 0 · inf."""
     return (tf.reduce_max(tf.abs(left)) < 40.0) & (tf.reduce_max(tf.abs(right)) < 40.0)
 
 
-def _by_either(strips: Callable, left: tf.Tensor, right: tf.Tensor, *more):
-    """`strips` of the exponentials, or of the operands where these are too large for it."""
+def _with_sigmoid(strips: Callable, left: tf.Tensor, right: tf.Tensor, *more):
+    """Calls `strips` with the exponentials, or with the operands where exponentials overflow."""
     return tf.cond(
         _is_moderate(left, right),
         lambda: strips(_sigmoid_of_exponentials, tf.exp(2 * left), tf.exp(2 * right), *more),
@@ -132,8 +129,8 @@ def _vjp_by_strips(
         strict=True,
     ):
         arguments = (sigmoid, strip, right, weight, grad_strip)
-        # Two kernels, one after the other: one for all would hold r and the slope at once, and two
-        # at a time would too.
+        # Two kernels in sequence: a single kernel, or two in parallel, would hold r and the slope
+        # at once.
         grad_operands = _compiled_operand_vjp(*arguments)
         with tf.control_dependencies(grad_operands):
             grad_weight.append(_compiled_weight_vjp(*arguments))
@@ -150,8 +147,8 @@ def _compiled_scores(sigmoid: Callable, left: tf.Tensor, right: tf.Tensor, weigh
         sums = tf.matmul(tf.reshape(r, [-1, units]), weight, transpose_b=True)
     else:
         sums = tf.matmul(tf.reshape(r, [-1, heads, shape[1] * shape[2], units]), weight[..., None])
-    # (N, 1, 1): what it is with every tanh at 1
-    whole = _each_matrix(tf.reduce_sum(weight, 1), left)
+    # (N, 1, 1): the score with every tanh at 1
+    whole = _per_matrix(tf.reduce_sum(weight, 1), left)
     return whole - 2 * tf.reshape(sums, shape[:3])  # (N, t, s)
 
 
@@ -162,7 +159,7 @@ def _compiled_operand_vjp(
     r = sigmoid(left, right)  # (N, t, s, U)
     # The slope of tanh is 4 (r − r²).
     slope = gradient[..., None] * (r - tf.square(r))
-    weight = 4 * _each_matrix(weight, left)[:, 0]  # (N, 1, U)
+    weight = 4 * _per_matrix(weight, left)[:, 0]  # (N, 1, U)
     return weight * tf.reduce_sum(slope, 2), weight * tf.reduce_sum(slope, 1)
 
 
@@ -176,9 +173,9 @@ def _compiled_weight_vjp(
     return tf.reduce_sum(tf.reshape(grad_weight, [-1, *weight.shape]), 0)  # (1 or H, U)
 
 
-def _each_matrix(of_heads, like: tf.Tensor):
-    """`(1 or H, ...)` to `(N, 1, 1, ...)`, N = c·H: the head's own for each of the N matrices."""
+def _per_matrix(by_head, like: tf.Tensor):
+    """`(1 or H, ...)` to `(N, 1, 1, ...)`, N = c·H: each head's part repeated for its matrices."""
     repeated = tf.tile(
-        of_heads, [like.shape[0] // of_heads.shape[0]] + [1] * (len(of_heads.shape) - 1)
+        by_head, [like.shape[0] // by_head.shape[0]] + [1] * (len(by_head.shape) - 1)
     )
     return repeated[:, None, None]

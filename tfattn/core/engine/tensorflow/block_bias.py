@@ -1,4 +1,4 @@
-"""A bias of one block of pairs, and its gradients."""
+"""The bias of one block of pairs, and its gradients."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,7 +15,7 @@ __all__ = ["AnyBias", "ArrayBias", "BlockBias"]
 
 
 class AnyBias:
-    """A bias object as it is, differentiated block by block."""
+    """Any bias object, differentiated block by block."""
 
     def __init__(self, bias: Bias, parameters: Sequence[tf.Tensor], tiling: Tiling):
         self.bias = bias
@@ -35,7 +35,7 @@ class AnyBias:
         return pairs.with_heads(tf.cast(bias, dtype), 4)  # broadcastable to (c, H, t, s)
 
     def _of_grid(self, function: Callable, grid: Grid):
-        """`function` of the grid, or of one pair of it, where all pairs have the same bias."""
+        """`function` of the grid, or of a single pair where all pairs have the same bias."""
         flat = self.bias.is_flat(grid)
         one = grid._replace(queries=1, keys=1)
         if isinstance(flat, bool):
@@ -43,7 +43,7 @@ class AnyBias:
         return tf.cond(flat, lambda: function(one), lambda: function(grid))
 
     def zeros(self, dtype: tf.DType):
-        """The gradients of the parameters, for `add_gradient` to add to."""
+        """Zero gradients of the parameters, to which `add_gradient` adds."""
         return [tf.zeros_like(x) for x in self.parameters]
 
     def add_gradient(self, sums: list, grad_scores: tf.Tensor, m: Size, i: Size, j: Size):
@@ -58,7 +58,8 @@ class AnyBias:
                 scores = tf.zeros_like(grad_scores) + self._on(grid, grad_scores.dtype)
             zero = tf.UnconnectedGradients.ZERO
             found = tape.gradient(scores, learned, grad_scores, zero)
-            return [tf.convert_to_tensor(x) for x in found]  # of a gather: `tf.IndexedSlices`
+            # The gradient of a gather is `tf.IndexedSlices`.
+            return [tf.convert_to_tensor(x) for x in found]
 
         found = iter(self._of_grid(gradients, self.tiling.grid(m, i, j)))
         return [x + next(found) if x.dtype.is_floating else x for x in sums]
@@ -70,7 +71,7 @@ class AnyBias:
 class ArrayBias:
     """An array `(B or 1, H or 1, T or 1, S or 1)`, by the blocks of a `Tiling`.
 
-    Its gradient has blocks of its own, of which each pass of a block adds to one: where the array
+    The gradient is held in blocks, and each block of scores adds to one of them: where the array
     repeats, its gradient is a sum.
     """
 
@@ -80,14 +81,14 @@ class ArrayBias:
 
     @staticmethod
     def expanded(bias: tf.Tensor, query: tf.Tensor, key: tf.Tensor):
-        """`bias` of 2 to 4 axes as one of 4, whose sizes are 1 or known to be the matrix's."""
+        """`bias` with 2 to 4 axes as an array with 4, whose sizes are 1 or the matrix's."""
         if len(bias.shape) == 2:
             bias = bias[None]
         if len(bias.shape) == 3:
             bias = bias[:, None]
         if None not in bias.shape:
             return bias
-        # A size that is not known yet may turn out to be 1, and its gradient needs to know.
+        # An unknown size may be 1 at run time, but the gradient needs to know the sizes of 1.
         wanted = (*(size(query, axis) for axis in range(3)), size(key, 2))
         known = zip(tf.unstack(tf.shape(bias)), bias.shape, wanted, strict=True)
         return _broadcast(bias, [full if static is None else now for now, static, full in known])
@@ -100,7 +101,7 @@ class ArrayBias:
         return self.tiling.by_group(by_head + tf.cast(bias, scores.dtype))
 
     def zeros(self, dtype: tf.DType):
-        """Blocks of a gradient, for `add_gradient` to add to."""
+        """Blocks of a zero gradient, to which `add_gradient` adds."""
         tiling = self.tiling
         full = (tiling.chunk, tiling.heads, tiling.rows, tiling.columns)
         shape = [1 if now == 1 else block for now, block in zip(self.bias.shape, full, strict=True)]
@@ -119,7 +120,7 @@ class ArrayBias:
         return add(blocks, place, tf.reduce_sum(grad_scores, repeats, keepdims=True))
 
     def gradients(self, blocks: tf.TensorArray):
-        """The gradient of the whole array, out of its blocks."""
+        """The gradient of the whole array, joined from its blocks."""
         blocks = blocks.stack()  # (blocks, c or 1, H or 1, t or 1, s or 1)
         chunks, rows, columns = self._counts()
         c, heads, t, s = (size(blocks, axis) for axis in range(1, 5))
@@ -141,8 +142,8 @@ BlockBias = AnyBias | ArrayBias
 
 
 def _broadcast(x: tf.Tensor, shape):
-    """`tf.broadcast_to`, whose own gradient asks for the shape that was given: unknown to XLA by
-    then.
+    """`tf.broadcast_to` with another gradient: TensorFlow's needs `shape`, unknown to XLA in the
+    backward pass.
     """
 
     @custom_gradient

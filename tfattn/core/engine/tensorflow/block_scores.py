@@ -1,12 +1,12 @@
-"""Scores of one block of pairs and their gradients.
+"""Scores of one block of pairs, and their gradients.
 
-Each class here is the block form of a score function, one of `core.scores` or any other. `scores`
-gives a block; `shifted_scores` gives it less a number for each query, from what `shifted_query` and
-`shifted_keys` have made of the operands; `vjp` carries the gradient of a block back to its
-operands. Blocks of queries are `(c, G, R, X)`; of keys `(c, G, s, X)`; of scores `(c, G, R, s)`.
+Each class here is the block form of a score function of `core.scores` or of any other score.
+`scores` computes a block; `shifted_scores` subtracts a number for each query from it, given the
+operands of `shifted_query` and `shifted_keys`; `vjp` carries the gradient of a block back to its
+operands. Blocks of queries are `(c, G, R, X)`, of keys `(c, G, s, X)`, of scores `(c, G, R, s)`.
 
-Each says how it is tiled, too: `work`, the numbers that it holds for each pair, and
-`block_numbers(bounds)`, how many of them a block of all heads may have.
+Each class also sets its tiling: `work`, the numbers that it holds for each pair, and
+`block_numbers(bounds)`, the most numbers in a block of all heads.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ __all__ = [
 def append_shift(left: tf.Tensor, shift: tf.Tensor):
     """`left` `(..., R, D)`, whose product with `append_ones(right)` is left · rightᵀ − shift.
 
-    One column more in a matrix product costs less than a pass over the block that comes out.
+    One more column in a matrix product costs less than a pass over the resulting block.
     """
     return tf.concat([left, -shift], -1)
 
@@ -42,7 +42,7 @@ def append_ones(right: tf.Tensor):
 
 
 class _ShiftedAfter:
-    """The shift of a block form whose scores are no plain product: taken off each score."""
+    """Subtracts the shift from each score, for scores that are no plain product."""
 
     def shifted_query(self, query: tf.Tensor, shift: tf.Tensor):
         return query, shift
@@ -58,7 +58,7 @@ class _ShiftedAfter:
 
 
 class Product:
-    """A product of the operands; the scale moves to the queries, once per token."""
+    """A product of the operands; the scale multiplies the queries, once per token."""
 
     def __init__(self, scaled: bool):
         self.scaled = scaled
@@ -100,7 +100,7 @@ class Product:
 
 
 class CappedProduct(_ShiftedAfter, Product):
-    """cap · tanh(product / cap); 1/cap moves to the queries too."""
+    """cap · tanh(product / cap); 1/cap multiplies the queries too."""
 
     def __init__(self, scaled: bool, cap: float):
         super().__init__(scaled)
@@ -127,7 +127,7 @@ class CappedProduct(_ShiftedAfter, Product):
 
 
 class AnyScore(_ShiftedAfter):
-    """A score function as it is, differentiated block by block."""
+    """Any score function, differentiated block by block."""
 
     def __init__(self, score: Callable[..., tf.Tensor], rank: int):
         _refuse_captured(score)
@@ -135,7 +135,7 @@ class AnyScore(_ShiftedAfter):
         self.rank = rank
 
     def work(self, query: tf.Tensor):
-        # What a score holds for each pair is not known; the width of its operands is a fair guess.
+        # The memory of a score per pair is unknown; the width of its operands is a fair guess.
         return query.shape[-1] or 64
 
     def block_numbers(self, bounds: sizes.Blocks) -> int:
@@ -173,7 +173,7 @@ BlockScore = Product | AnyScore
 
 
 def _refuse_captured(score: Callable[..., tf.Tensor]):
-    """Raises where a score closes over a float tensor, which the custom gradient would pass by."""
+    """Raises where a score closes over a float tensor, which would get no custom gradient."""
     names = getattr(getattr(score, "__code__", None), "co_freevars", ())
     cells = getattr(score, "__closure__", None) or ()
     for name, cell in zip(names, cells, strict=False):

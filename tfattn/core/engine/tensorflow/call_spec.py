@@ -1,8 +1,8 @@
-"""A call as its tensors and the rest.
+"""A call, split into its tensors and a spec without tensors.
 
-A tensor that hangs on a mask or a dropout is an argument like the operands then: functions that are
-traced once can be called with another one, and a gradient finds it in any graph. Those of a mask of
-one's own stay where they are.
+The tensors of a mask or a dropout become arguments like the operands: functions traced once can be
+called with other tensors, which get gradients in any graph. A custom mask that defines no `flatten`
+keeps its tensors.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ __all__ = ["Call", "CallSpec"]
 
 
 class Call(NamedTuple):
-    """What a pass works with, made of the tensors of a call."""
+    """A call restored from its tensors."""
 
     query: tf.Tensor
     key: tf.Tensor
@@ -35,18 +35,18 @@ class Call(NamedTuple):
 
 
 class CallSpec(NamedTuple):
-    """What a call holds besides its tensors; hashable."""
+    """The fields of a call besides its tensors; hashable."""
 
     score: Callable[..., tf.Tensor]
     rank: int
     block: Block
     by_head: bool  # whether heads must be computed together
     num_parameters: int
-    bias: trees.Structure  # taken apart, as is the mask
+    bias: trees.Structure
     num_bias_parameters: int
     mask: trees.Structure
     rate: float | None  # of dropout, or None
-    log_sum_exp: bool  # whether it is wanted beside the output
+    log_sum_exp: bool  # whether it is returned beside the output
 
     @classmethod
     def of(
@@ -57,10 +57,11 @@ class CallSpec(NamedTuple):
         block: Block,
         by_head: bool,
     ):
-        """The spec, and the tensors: those that have gradients, then those of mask and dropout.
+        """The spec, and the tensors: first the differentiable tensors, then those of mask and
+        dropout.
 
         Args:
-            rank: of the operands as they were given; those of `call` have heads.
+            rank: the rank of the user's operands; the operands of `call` have heads.
         """
         bias_parameters = () if call.bias is None else call.bias.parameters()
         bias_arrays, bias = trees.flatten(call.bias)
@@ -93,7 +94,7 @@ class CallSpec(NamedTuple):
 
     @property
     def is_shareable(self):
-        """Whether two calls of one spec do the same: not where an own object may differ."""
+        """Whether calls of this spec differ in their tensors alone: not with a custom object."""
         return facts_of(self.score).is_pure and all(map(trees.is_shareable, (self.mask, self.bias)))
 
     def call(self, tensors):

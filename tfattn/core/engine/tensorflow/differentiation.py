@@ -1,6 +1,4 @@
-"""The two passes as one function with a gradient of its own, to be differentiated any number of
-times.
-"""
+"""Both passes as one function with a custom gradient, differentiable any number of times."""
 
 from collections.abc import Callable, Sequence
 
@@ -25,18 +23,17 @@ from tfattn.core.scores import facts_of
 
 __all__ = ["Differentiated", "compiled"]
 
-# Spec and shapes of a call to its traced functions, the oldest first.
+# From spec and shapes of a call to its traced functions, the oldest first.
 _shared = {}
 
 
 class Differentiated:
     """The output, and perhaps the log of the sums, as a list: a function of the tensors of a
-    `CallSpec`, unseen by the tapes of the caller.
+    `CallSpec`, not recorded by the caller's tapes.
 
-    `tf.custom_gradient` lets the tapes record what happens inside, and so hold every block; two of
-    them, one within the other, have a graph build the gradients of every loop. Nothing that comes
-    from `tf.stop_gradient` is recorded. What no tape has seen cannot be differentiated a second
-    time, so that second derivatives do both passes again, recorded.
+    Inside `tf.custom_gradient` the caller's tapes record every operation, and so hold every block;
+    nested, they make a graph build the gradients of every loop. Operations on results of
+    `tf.stop_gradient` are not recorded. So second derivatives run both passes again, recorded.
     """
 
     def __init__(self, spec: CallSpec, shared: bool = False):
@@ -44,9 +41,9 @@ class Differentiated:
         self.shared = shared
 
     def __call__(self, *tensors):
-        if is_pushed_forward(tensors):  # forward mode goes through the operations themselves
+        if is_pushed_forward(tensors):  # forward mode differentiates the operations themselves
             return _forward(self.spec, *tensors)[0]
-        forward, backward, pulled_back = self._functions(tensors)
+        forward, backward, backward_vjp = self._functions(tensors)
         num_differentiable = self.spec.num_differentiable
 
         @custom_gradient
@@ -56,15 +53,15 @@ class Differentiated:
             @custom_gradient
             def vjp(*inputs):
                 def second_vjp(*grads):
-                    found = iter(pulled_back(inputs, list(grads)))
+                    found = iter(backward_vjp(inputs, list(grads)))
                     return [next(found) if x.dtype.is_floating else None for x in inputs]
 
                 return backward(saved, *map(tf.stop_gradient, inputs)), second_vjp
 
             def gradients(*grad_outputs: tf.Tensor):
-                # Of a gather the gradient is `tf.IndexedSlices`. And each a tensor of the graph
-                # that this gradient is in: of those of the graph before, the gradient of a branch
-                # knows nothing when it is differentiated in its turn.
+                # The gradient of a gather is `tf.IndexedSlices`. Each input becomes a tensor of
+                # the gradient's own graph: the gradient of a branch has no second derivative by
+                # tensors of the forward graph.
                 inputs = [tf.identity(tf.convert_to_tensor(x)) for x in (*grad_outputs, *tensors)]
                 grads = [*vjp(*inputs), *[None] * (len(tensors) - num_differentiable)]
                 both = zip(tensors, grads, strict=True)
@@ -73,17 +70,17 @@ class Differentiated:
             return outputs, gradients
 
         try:
-            # Tensors of this graph: what a function captures belongs to the graph outside.
+            # Copies in this graph, since captured tensors belong to the outer graph.
             return function(*map(tf.identity, tensors))
         except TypeError as error:
             if "variables" not in str(error):
                 raise
-            expected = "get their variables from `parameters`: read within, they have no gradient"
+            expected = "get their variables from `parameters`: read inside, they have no gradient"
             _checks.fail("attend", "score and bias", expected, self.spec.score)
 
     def _functions(self, tensors):
-        """Both passes and the vjp of the second; traced once for all calls of this kind where they
-        do the same.
+        """Both passes and the vjp of the backward pass; traced once for all calls of this kind, if
+        the spec is shareable.
         """
         spec = self.spec
 
@@ -93,46 +90,46 @@ class Differentiated:
         def backward(saved: tuple, *tensors):
             return _backward(spec, saved, *tensors)
 
-        def pulled_back(inputs: Sequence[tf.Tensor], grads: Sequence[tf.Tensor]):
-            # Each a tensor of its own: of one that came twice, as query and as key, a tape knows
-            # but the sum.
+        def backward_vjp(inputs: Sequence[tf.Tensor], grads: Sequence[tf.Tensor]):
+            # Copies, since a tape would sum the gradients of a tensor that is both query and key.
             inputs = [tf.identity(x) for x in inputs]
             sources = [x for x in inputs if x.dtype.is_floating]
             zero = tf.UnconnectedGradients.ZERO
 
-            def first():
+            def first_derivatives():
                 _, saved = _forward(spec, *inputs[spec.num_outputs :])
                 return _backward(spec, saved, *inputs)
 
             if not tf.executing_eagerly():
-                # Not by a tape, which sees nothing where a graph is built for forward mode.
-                return tf.gradients(first(), sources, grads, unconnected_gradients=zero)
+                # Not by a tape, which records nothing where a graph is built for forward mode.
+                found = first_derivatives()
+                return tf.gradients(found, sources, grads, unconnected_gradients=zero)
             with tf.GradientTape() as tape:
                 tape.watch(sources)
-                found = first()
+                found = first_derivatives()
             return tape.gradient(found, sources, grads, zero)
 
-        functions = forward, backward, pulled_back
+        functions = forward, backward, backward_vjp
         if not self.shared:
             return functions
         if not spec.is_shareable:
-            # A graph differentiates the branches of a choice several times over; a call, once.
-            return forward, backward, lambda *inputs: compiled(pulled_back)(*inputs)
+            # Inlined in a branch of a choice, it would be differentiated several times.
+            return forward, backward, lambda *inputs: compiled(backward_vjp)(*inputs)
         kind = (spec, *((x.dtype, tuple(x.shape)) for x in tensors))
         if kind not in _shared:
             while len(_shared) >= sizes.SHARED_CALLS:
-                del _shared[next(iter(_shared))]  # the oldest; who calls it keeps it
+                del _shared[next(iter(_shared))]  # the oldest; its callers keep a reference
             _shared[kind] = tuple(map(compiled, functions))
         return _shared[kind]
 
 
 def compiled(function: Callable):
-    # Inlined, what many call would be optimized once for each call.
+    # Inlined, a shared function would be optimized once for each call.
     return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})
 
 
 def _forward(spec: CallSpec, *tensors):
-    """The outputs, and what the backward pass needs of this one."""
+    """The outputs, and the tensors that the backward pass needs."""
     call, passes, tiling = _passes(spec, tensors)
     guarded = _guarded(call, tiling)
     output, sums, softmax = passes.forward(*guarded[:3])
@@ -141,17 +138,17 @@ def _forward(spec: CallSpec, *tensors):
 
 
 def _backward(spec: CallSpec, saved: tuple, *inputs):
-    """The gradients of those tensors that have one; `inputs` are those of the outputs, and the
-    tensors.
+    """The gradients of the differentiable tensors; `inputs` are the gradients of the outputs, then
+    the tensors.
     """
     grad_output, *rest = inputs
     _, passes, _ = _passes(spec, inputs[spec.num_outputs :])
     (query, key, value, *guarded), (output, *sums), softmax = saved
-    # Σ_keys weight · ∂weight, which the softmax's gradient subtracts.
+    # Σ_keys weight · ∂weight, subtracted in the gradient of the softmax.
     delta = tf.reduce_sum(grad_output * output, -1, keepdims=True)  # (B, H, T, 1)
     if spec.log_sum_exp:
-        # A score moves the log of its row's sum by its weight. A row of −inf has no weights, and
-        # its gradient may be anything.
+        # The derivative of the log of the sum by a score is the weight. A row of −inf has no
+        # weights, and its gradient is arbitrary.
         of_sums = tf.where(tf.equal(sums[0], HIDDEN), tf.zeros_like(delta), rest[0])
         delta -= of_sums
     grads = passes.backward(query, key, value, softmax, grad_output, delta)
@@ -161,9 +158,8 @@ def _backward(spec: CallSpec, saved: tuple, *inputs):
 def _passes(spec: CallSpec, tensors):
     """The passes of a call.
 
-    Each pass tiles the matrix anew, from the shapes of its own arguments: sizes that one function
-    has found are unknown to XLA in another. Both find the same, since an argument has the same
-    static shape in both.
+    Each pass computes the tiling from the shapes of its own arguments, since XLA does not know
+    sizes computed in another function. Both tilings are equal, since the static shapes are.
     """
     call = spec.call(tensors)
     facts = facts_of(spec.score)
@@ -195,12 +191,11 @@ def _passes(spec: CallSpec, tensors):
 
 
 def _guarded(call: Call, tiling: Tiling):
-    """`core.guard` on the operands, and whether there was nothing to replace."""
+    """The operands after `core.guard`, and whether all tokens were finite."""
     query, key, value = call.query, call.key, call.value
     if call.mask is None:
         return query, key, value
-    # One sum of squares tells that all is well, as it nearly always is: nothing broken, nothing
-    # that overflows.
+    # A finite sum of squares proves the tokens finite, without a test of each.
     clean = tf.math.is_finite(tf.nn.l2_loss(key) + tf.nn.l2_loss(value))
     nothing = tf.zeros_like(query[..., :1], tf.bool), tf.ones_like(key[..., :1], tf.bool)
     guarded = tf.cond(
@@ -212,7 +207,7 @@ def _guarded(call: Call, tiling: Tiling):
 
 
 def _unguarded(guarded, grad_query, grad_key, grad_value, *rest):
-    """The gradients of the operands as they were: none of what was replaced."""
+    """The gradients of the operands before `_guarded`: zero where it replaced a token."""
     if guarded:
         poisoned, kept, clean = guarded
         zero = tf.zeros([], grad_key.dtype)
@@ -229,8 +224,8 @@ def _unguarded(guarded, grad_query, grad_key, grad_value, *rest):
 
 
 def _sees(call: Call, tiling: Tiling, broken: tf.Tensor):
-    """Which queries may see one of the `broken` `(B, 1, S)` keys: `(B, H, T, 1)`, row by row of
-    blocks.
+    """The queries that may see a `broken` `(B, 1, S)` key: `(B, H, T, 1)`, one row of blocks at a
+    time.
     """
     heads, blocks = tiling.heads * tiling.head_steps, tiling.query_blocks
     chunks = tiling.batch // tiling.chunk

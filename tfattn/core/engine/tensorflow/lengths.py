@@ -1,4 +1,4 @@
-"""Whether the arrays of a mask are as long as the matrix, checked when the graph runs."""
+"""A check at run time that the arrays of a mask fit the matrix."""
 
 import tensorflow as tf
 
@@ -11,15 +11,14 @@ __all__ = ["check_lengths"]
 
 
 def check_lengths(mask: Mask, query: tf.Tensor, key: tf.Tensor):
-    """The mask on one pair of each row of the batch, once all that it holds is as long as it must
-    be.
+    """The mask on one pair of each row of the batch, after a check of the lengths of its arrays.
 
-    Asked once, before the loops: a block would take the rows of an array that is too short or too
-    long as they come.
+    Called once, before the loops: a block would silently cut its rows out of an array that is too
+    short or too long.
 
     Raises:
-        ValueError: an array of a wrong length that is known. Of one that the run alone can tell,
-            an assertion in the graph.
+        ValueError: an array has a wrong length. A length unknown until run time is asserted in the
+            graph.
     """
     batch, queries, keys = size(query, 0), size(query, 2), size(key, 2)
     return tf.convert_to_tensor(mask.on(_OnePair(queries, keys, 0, 0, 1, 1, 0, batch)))

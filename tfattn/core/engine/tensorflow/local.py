@@ -1,14 +1,14 @@
-"""Local attention: a mask that leaves a narrow band along the diagonal, in chunks.
+"""Local attention: chunked attention under a mask that leaves a narrow band along the diagonal.
 
-Under a window a block of queries sees its few neighboring blocks of keys and no others, and under
-a relative mask all blocks see the same pattern. So a run of neighboring blocks of queries, each
-beside a copy of the keys that it sees, is one batched product:
+Under a window a block of queries sees a few neighboring blocks of keys, and under a relative mask
+all blocks see the same pattern. So a run of neighboring blocks of queries, each with a copy of the
+keys that it sees, is one batched product:
 
     queries    4      5      6
     keys     3 4 5  4 5 6  5 6 7
 
-Here every key that a query sees is at hand at once, and the softmax is the plain one. The backward
-pass computes the weights of a run again.
+All keys that a query sees are in one block, so the softmax is the plain softmax. The backward pass
+computes the weights of a run again.
 
 Source: Beltagy, Peters, Cohan 2020, arXiv:2004.05150, section 3.1 and appendix A.
 """
@@ -30,9 +30,8 @@ __all__ = ["LocalPasses"]
 class LocalPasses:
     """The forward and the backward pass, for a `Product` score and a mask that is relative.
 
-    Shapes: N = B · G matrices, each with R/t = H/G heads that share it; n runs of r blocks of
-    t queries; a block sees `count` blocks of t keys, the first of them `first` blocks further on
-    than itself.
+    Shapes: N = B · G matrices, each shared by R/t = H/G heads; n runs of r blocks of t queries; a
+    block sees `count` blocks of t keys, starting `first` blocks after its own position.
     """
 
     def __init__(
@@ -71,13 +70,12 @@ class LocalPasses:
         block: Block = None,
         log_sum_exp: bool = False,
     ):
-        """These passes where the mask leaves a narrow band, known before the graph runs; else None.
+        """The passes where the mask leaves a narrow band, known before the graph runs; else None.
 
         Args:
             query: `(B, H, T, X)`.   key: `(B, G, S, X)`.
-            block: `(t, s)`, where the caller wants other sizes than the measured ones; there are
-                no such passes where they differ.
-            log_sum_exp: whether `forward` gives the log of the sums too.
+            block: `(t, s)`, in place of the measured sizes; None is returned where t and s differ.
+            log_sum_exp: whether `forward` returns the log of the sums too.
         """
         queries, keys = size(query, 2), size(key, 2)
         most, few = sizes.LOCAL_MAX_KEYS, sizes.LOCAL_FEW_KEYS
@@ -103,7 +101,7 @@ class LocalPasses:
         if not firsts:
             return None
         first, count = min(firsts), max(ends) - min(firsts)
-        # Where most queries see nothing, the plain passes skip them.
+        # Where most queries see no key, the plain passes skip more.
         if count * blocks > sizes.LOCAL_MAX_WASTE * left:
             return None
         repeats = query.shape[1] // key.shape[1]
@@ -112,8 +110,8 @@ class LocalPasses:
         return cls(score, mask, dropout, lengths, side, first, count, most_scores, log_sum_exp)
 
     def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
-        """The output `(B, H, T, Dv)`, and the log of the sums `(B, H, T, 1)` where it is wanted,
-        else None; nothing is kept for `backward`.
+        """The output `(B, H, T, Dv)`, the log of the sums `(B, H, T, 1)` or None, and nothing to
+        keep for `backward`.
         """
         runs = self._runs(query, key, value)
 
@@ -158,8 +156,8 @@ class LocalPasses:
         )
 
     def _attend(self, n: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
-        """A run: queries `(R/t, r·t, X)` over keys `((r + count − 1)·t, X)`, `(R/t, r·t, Dv)`; and
-        the log of the sums, `(R/t, r·t, 1)`, where it is wanted.
+        """The output `(R/t, r·t, Dv)` of a run, from queries `(R/t, r·t, X)` and keys
+        `((r + count − 1)·t, X)`; with `log_sum_exp` also the log of the sums, `(R/t, r·t, 1)`.
         """
         query = self._blocks(query * self.score.scale(query))
         weights, sees, row_max = self._weights(n, query, self._neighbors(key))
@@ -169,13 +167,13 @@ class LocalPasses:
         output = tf.matmul(kept, self._neighbors(value))
         found = [self._merged(tf.where(sees, output, 0.0))]
         if self.log_sum_exp:
-            # The weight of the greatest score is 1 over the sum, less that score.
+            # The greatest weight is exp(row_max − log of the sum).
             sums = row_max - tf.math.log(tf.reduce_max(weights, -1, keepdims=True))
             found.append(self._merged(tf.where(sees, sums, tf.constant(HIDDEN, sums.dtype))))
         return found
 
     def _gradients(self, n: Size, query, key, value, grad_output, delta):
-        """Of a run's queries, keys and values, in their shapes."""
+        """Gradients of a run's queries, keys and values, in their shapes."""
         scale = self.score.scale(query)
         query = self._blocks(query * scale)
         key, value = self._neighbors(key), self._neighbors(value)
@@ -198,11 +196,11 @@ class LocalPasses:
         )
 
     def _weights(self, n: Size, query: tf.Tensor, key: tf.Tensor):
-        """The weights `(r, R, count·t)` of a run's blocks, which queries `(r, R, 1)` see a key, and
-        their greatest scores `(r, R, 1)` where these are wanted.
+        """The weights `(r, R, count·t)` of a run's blocks, the queries that see a key, bool
+        `(r, R, 1)`, and with `log_sum_exp` the greatest scores `(r, R, 1)`.
 
-        Those that see none have weights all the same, of scores that are all 0: finite, so that
-        nothing else needs to be known of them than that their output is 0.
+        Queries without visible keys get the finite weights of scores of 0, and the caller sets
+        their output to 0.
         """
         run, side, count, repeats = self.run, self.side, self.count, self.repeats
         visible = self.visible & self._inside(n)  # (r, 1, t, count·t)
@@ -219,7 +217,7 @@ class LocalPasses:
         return weights, sees, row_max
 
     def _blocks(self, x: tf.Tensor):
-        """A run's queries `(R/t, r·t, X)` as blocks `(r, R, X)`; `_merged` is the way back."""
+        """A run's queries `(R/t, r·t, X)` as blocks `(r, R, X)`; `_merged` is the inverse."""
         x = tf.reshape(x, [self.repeats, self.run, self.side, x.shape[-1]])
         x = tf.transpose(x, [1, 0, 2, 3])
         return tf.reshape(x, [self.run, self.repeats * self.side, x.shape[-1]])
@@ -230,19 +228,19 @@ class LocalPasses:
         return tf.reshape(x, [self.repeats, self.run * self.side, x.shape[-1]])
 
     def _neighbors(self, x: tf.Tensor):
-        """The keys `(r, count·t, X)` that each block of a run sees, of `((r + count − 1)·t, X)`."""
+        """The keys `(r, count·t, X)` of each block of a run, from `((r + count − 1)·t, X)`."""
         blocks = tf.reshape(x, [self.run + self.count - 1, self.side, x.shape[-1]])
         return tf.concat([blocks[j : j + self.run] for j in range(self.count)], 1)
 
     def _overlapped(self, x: tf.Tensor):
-        """The sum over blocks of what `_neighbors` copied: `(r, count·t, X)` back to its shape."""
+        """The transpose of `_neighbors`: `(r, count·t, X)`, summed over the copies."""
         blocks = tf.reshape(x, [self.run, self.count, self.side, x.shape[-1]])
         after = self.count - 1
         parts = [tf.pad(blocks[:, j], [[j, after - j], [0, 0], [0, 0]]) for j in range(self.count)]
         return tf.reshape(tf.add_n(parts), [(self.run + after) * self.side, x.shape[-1]])
 
     def _inside(self, n: Size):
-        """Which of them lie within the sequence, `(r, 1, 1, count·t)`."""
+        """Whether each key of `_neighbors` lies within the sequence, `(r, 1, 1, count·t)`."""
         block = n % self.runs * self.run + tf.range(self.run) + self.first
         keys = block[:, None] * self.side + tf.range(self.count * self.side)
         return ((keys >= 0) & (keys < self.keys))[:, None, None]
@@ -252,7 +250,7 @@ class LocalPasses:
 
 
 class _Runs:
-    """Operands cut into runs, and gradients put together again; the n-th is of matrix n // runs."""
+    """Operands cut into runs, and gradients merged; run n belongs to matrix n // runs."""
 
     def __init__(self, passes, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
         self.passes = passes
@@ -295,7 +293,7 @@ class _Runs:
         return x[:, :, : passes.queries]
 
     def _split_keys(self, x: tf.Tensor):
-        """`(B, G, S, X)` to `(N, (runs·r + count − 1)·t, X)`, from the first that a query sees."""
+        """`(B, G, S, X)` to `(N, (runs·r + count − 1)·t, X)`, from the first visible key on."""
         passes = self.passes
         total = (passes.runs * passes.run + passes.count - 1) * passes.side
         start = passes.first * passes.side
@@ -306,11 +304,11 @@ class _Runs:
         return tf.pad(x, [[0, 0], [before, total - before - x.shape[1]], [0, 0]])
 
     def merge_keys(self, x: tf.Tensor, like: tf.Tensor):
-        """The sum of what the runs have, `(N·runs, (r + count − 1)·t, X)`, as `(B, G, S, X)`."""
+        """The sum over the runs `(N·runs, (r + count − 1)·t, X)`, as `(B, G, S, X)`."""
         passes = self.passes
         own, width = passes.run * passes.side, x.shape[-1]
         x = tf.reshape(x, [-1, passes.runs, (passes.run + passes.count - 1) * passes.side, width])
-        # What reaches beyond a run is the beginning of the next one: it is never longer than it.
+        # Keys beyond a run are the beginning of the next run, and never longer than it.
         beyond = tf.pad(x[:, :, own:], [[0, 0], [1, 0], [0, 2 * own - x.shape[2]], [0, 0]])
         x = tf.pad(x[:, :, :own], [[0, 0], [0, 1], [0, 0], [0, 0]]) + beyond
         x = tf.reshape(x, [-1, (passes.runs + 1) * own, width])

@@ -1,4 +1,4 @@
-"""Sizes that may be known, loops whose state keeps its shape, and arrays of sums."""
+"""Static or dynamic sizes, loops with states of constant shape, and arrays of sums."""
 
 import tensorflow as tf
 
@@ -7,12 +7,12 @@ __all__ = ["Block", "Size", "add", "ceil", "loop", "same", "size", "zeros"]
 # Known before the graph runs, or a scalar tensor.
 Size = int | tf.Tensor
 
-# `(t, s)`, queries and keys of a block, where the caller wants other sizes than the measured ones.
+# `(t, s)`, queries and keys of a block, in place of the measured sizes.
 Block = tuple[int, int] | None
 
 
 def size(x: tf.Tensor, axis: int) -> Size:
-    """The static size where it is known, otherwise a scalar tensor."""
+    """The size of an axis: static where it is known, otherwise a scalar tensor."""
     return tf.shape(x)[axis] if x.shape[axis] is None else x.shape[axis]
 
 
@@ -26,7 +26,7 @@ def same(a: Size, b: Size) -> bool:
 
 
 def loop(start, stop, body, *state, at_once: int = 1):
-    """`state` after body(i, *state) for each i from start to stop, at most so many at once."""
+    """`state` after body(i, *state) for each i from start to stop, `at_once` in parallel."""
 
     def step(i: Size, state):
         after = tuple(body(i, *state))
@@ -46,7 +46,7 @@ def _keep_shape(before, after):
 
 
 def zeros(x: tf.Tensor):
-    """An array of zeros, one for each of the first axis of x, to be added to."""
+    """An array of zeros in the shape of x, an element per entry of its first axis."""
     array = tf.TensorArray(x.dtype, size(x, 0), element_shape=x.shape[1:], clear_after_read=False)
     return array.unstack(tf.zeros_like(x))
 

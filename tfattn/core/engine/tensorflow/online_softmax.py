@@ -5,9 +5,9 @@
     row_sum'  = row_sum · rescale + Σ exp(score − row_max')
     pooled'   = pooled · rescale  + Σ exp(score − row_max') · value
 
-At the end output = pooled / row_sum, and exp(score − row_max) / row_sum is a weight, by which the
-backward pass finds it again. The log of the sum of all exp(score) is row_max + log(row_sum). A
-score of −inf, which a hidden key has, weighs exactly 0.
+At the end output = pooled / row_sum. The backward pass computes each weight again as
+exp(score − row_max) / row_sum. The log of the sum of all exp(score) is row_max + log(row_sum). A
+hidden key has a score of −inf and a weight of exactly 0.
 
 Source: Milakov, Gimelshein 2018, arXiv:1805.02867; Rabe, Staats 2021, arXiv:2112.05682; Dao et al.
 2022, arXiv:2205.14135.
@@ -23,8 +23,8 @@ __all__ = ["HIDDEN", "OnlineSoftmax", "log_of_sums"]
 # The score of a key under the mask.
 HIDDEN = -float("inf")
 
-# The maximum of a query that sees no key: exp(score − 1e30) is 0, and no product makes a NaN of it.
-# No round number, so that it is never the greatest score of a query that sees one.
+# row_max of a query without visible keys: exp(score − 1e30) is 0, and no product turns it into NaN.
+# Not a round number, so that no real score equals it.
 _BEYOND_ANY_SCORE = 1.2345e30
 
 
@@ -34,8 +34,8 @@ class OnlineSoftmax:
     """
 
     def __init__(self, num_keys: Size, dropout: BlockDropout | None = None):
-        # Values are divided by the number of keys before they are summed up: a sum of numbers near
-        # the largest float overflows where their mean does not.
+        # Values are divided by the number of keys before the sum: a sum of numbers near the
+        # largest float overflows where their mean does not.
         self.num_keys = num_keys
         self.dropout = dropout
 
@@ -44,7 +44,7 @@ class OnlineSoftmax:
 
     def start(self, query: tf.Tensor, width: int):
         zero = tf.zeros_like(query[..., :1])  # (c, G, R, 1)
-        # The lowest number and not −inf: −inf − (−inf) is NaN.
+        # The least number and not −inf, since −inf − (−inf) is NaN.
         return zero * tf.zeros([width], zero.dtype), zero + zero.dtype.min, zero
 
     def update(
@@ -56,9 +56,9 @@ class OnlineSoftmax:
         values: tf.Tensor,
         block_number: Size,
     ):
-        """The state with a block's scores `(c, G, R, s)` and prepared values `(c, G, s, Dv)`."""
+        """The state after a block of scores `(c, G, R, s)` and prepared values `(c, G, s, Dv)`."""
         new_max = tf.maximum(row_max, tf.reduce_max(scores, -1, keepdims=True))
-        # The result does not depend on the maximum, so that no derivative goes through it.
+        # The result does not depend on the maximum, so the maximum needs no derivative.
         new_max = tf.stop_gradient(new_max)
         rescale = tf.exp(row_max - new_max)
         weights = tf.exp(scores - new_max)
@@ -67,7 +67,7 @@ class OnlineSoftmax:
         return pooled, new_max, row_sum * rescale + _row_sums(weights)
 
     def result(self, pooled: tf.Tensor, row_max: tf.Tensor, row_sum: tf.Tensor):
-        """(output, row_max, row_sum); an output of 0 and weights of 0 where no key was seen."""
+        """(output, row_max, row_sum); output and weights are 0 where no key is visible."""
         nothing = tf.equal(row_sum, 0)
         row_sum = tf.where(nothing, tf.ones_like(row_sum), row_sum)
         row_max = tf.where(nothing, tf.constant(_BEYOND_ANY_SCORE, row_max.dtype), row_max)
@@ -78,9 +78,9 @@ class OnlineSoftmax:
 
 
 def log_of_sums(row_max: tf.Tensor, row_sum: tf.Tensor):
-    """log Σ exp(score) of each row of a `result`; −inf where no key was seen.
+    """log Σ exp(score) of each row of a `result`; −inf where no key is visible.
 
-    For numbers only: row_max has no derivative here.
+    Not differentiable, since row_max has no derivative.
     """
     nothing = tf.equal(row_max, tf.constant(_BEYOND_ANY_SCORE, row_max.dtype))
     return tf.where(nothing, tf.constant(HIDDEN, row_max.dtype), row_max + tf.math.log(row_sum))

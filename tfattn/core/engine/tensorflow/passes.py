@@ -1,9 +1,8 @@
 """The forward and the backward pass over the blocks of the matrix.
 
-Both go over the steps of a `Tiling`, in each over its blocks of queries, and for each of these over
-the blocks of keys that the mask leaves. Two steps are under way at a time, so that one keeps the
-cores busy while the other waits; all else is serial: no more than the blocks of two steps are
-in memory at once. Shape letters are those of `tiling`.
+Both loop over the steps of a `Tiling`, over the blocks of queries of a step, and over the visible
+blocks of keys. Two steps run at a time, so that one keeps the cores busy while the other waits; the
+inner loops are serial, so memory holds the blocks of two steps. Shape letters are from `tiling`.
 
 The backward pass computes every block again. With weight = exp(score − row_max) / row_sum,
 
@@ -34,13 +33,13 @@ __all__ = ["BlockwisePasses"]
 
 
 class BlockwisePasses:
-    """What both passes need besides the operands.
+    """The forward and the backward pass, with their arguments besides the operands.
 
     Args:
         tiling: a `Tiling`.   score: a block form of `block_scores`.   mask: a mask object, or None.
         bias: a block form of `block_bias`, or None.   dropout: a `BlockDropout`, or None.
         parameters: the tensors that the score needs besides its operands.
-        log_sum_exp: whether `forward` gives the log of the sums too.
+        log_sum_exp: whether `forward` returns the log of the sums too.
     """
 
     def __init__(
@@ -62,8 +61,8 @@ class BlockwisePasses:
         self.log_sum_exp = log_sum_exp
 
     def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
-        """The output `(B, H, T, Dv)`, the log of the sums `(B, H, T, 1)` where it is wanted, else
-        None, and row_max and row_sum for `backward`.
+        """The output `(B, H, T, Dv)`, the log of the sums `(B, H, T, 1)` or None, and row_max and
+        row_sum for `backward`.
         """
         tiling, steps = self.tiling, self.tiling.steps
         operands = [tiling.split_steps(x) for x in (query, key, value)]
@@ -80,7 +79,7 @@ class BlockwisePasses:
         sums = None
         if self.log_sum_exp:
             sums = tiling.merge_steps(tiling.merge_rows(log_of_sums(*softmax)), query)
-        # Both of softmax (steps, blocks, c, G, R, 1).
+        # row_max and row_sum: (steps, blocks, c, G, R, 1).
         return tiling.merge_steps(output, query), sums, softmax
 
     def _blocks(self, m: Size, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
@@ -121,7 +120,7 @@ class BlockwisePasses:
         blocks, steps = self.tiling.query_blocks, self.tiling.steps
         shapes = [[*queries.shape[1:-1], width] for width in (values.shape[-1], 1, 1)]
         arrays = [tf.TensorArray(queries.dtype, blocks, element_shape=shape) for shape in shapes]
-        # Blocks of queries take the place of steps where there is one step alone.
+        # With a single step, blocks of queries run in parallel instead.
         at_once = sizes.STEPS_AT_ONCE if isinstance(steps, int) and steps == 1 else 1
         return [array.stack() for array in loop(0, blocks, over_queries, *arrays, at_once=at_once)]
 
@@ -134,10 +133,10 @@ class BlockwisePasses:
         grad_output: tf.Tensor,
         delta: tf.Tensor,
     ):
-        """Gradients of query, key, value, of the bias's parameters, and of the score's.
+        """Gradients of query, key, value, the bias's parameters and the score's parameters.
 
         Args:
-            delta: `(B, H, T, 1)`, what is subtracted of ∂output · value in the gradient of a score.
+            delta: `(B, H, T, 1)`, subtracted from ∂output · value in the gradient of a score.
         """
         tiling, steps = self.tiling, self.tiling.steps
         operands = [tiling.split_steps(x) for x in (query, key, value)]
@@ -192,7 +191,7 @@ class BlockwisePasses:
 
         def over_queries(i: Size, grad_queries, *state):
             query, visible = queries[i], VisibleKeys.of(self.mask, self.tiling, m, i)
-            # Tokens are fewer than pairs: they are what is divided by row_sum.
+            # Divided per token and not per pair, since tokens are fewer.
             grad_output, delta = grad_outputs[i] / row_sum[i], deltas[i] / row_sum[i]
             shifted_query = self.score.shifted_query(query, row_max[i])
             shifted_output = append_shift(grad_output, delta)
@@ -203,7 +202,7 @@ class BlockwisePasses:
                     scores = self.score.shifted_scores(
                         self.tiling, shifted_query, shifted_keys[j], self.parameters
                     )
-                else:  # in the forward pass's order: beside a large bias another rounds otherwise
+                else:  # in the order of the forward pass: with a large bias the order matters
                     scores = self.score.scores(self.tiling, query, keys[j], self.parameters)
                     scores = self.bias.added(scores, m, i, j) - row_max[i]
                 weights = tf.exp(self._masked(scores, m, i, j, visible))  # times row_sum
@@ -253,7 +252,7 @@ class BlockwisePasses:
         return grad_queries.stack(), grad_keys.stack(), grad_values.stack(), *sums
 
     def _masked(self, scores: tf.Tensor, m: Size, i: Size, j: Size, visible: VisibleKeys):
-        """Scores with `HIDDEN` where the mask hides a key, or where there is only padding."""
+        """Scores with `HIDDEN` for keys under the mask and for padding."""
         tiling = self.tiling
         if self.mask is None and not tiling.padded:
             return scores
@@ -275,5 +274,5 @@ class BlockwisePasses:
         return tf.cond(full, lambda: scores, partial)
 
     def _number(self, m: Size, i: Size, j: Size):
-        """Counts the blocks of all steps, by which each has a dropout of its own."""
+        """The index of a block among the blocks of all steps, which seeds its dropout."""
         return (m * self.tiling.query_blocks + i) * self.tiling.key_blocks + j

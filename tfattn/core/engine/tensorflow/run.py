@@ -23,21 +23,19 @@ def run(
     block: Block = None,
     shared: bool = False,
 ):
-    """What `core.attend` returns.
+    """The result of `core.attend`.
 
-    A score's gradient is weight · (∂weight − Σ weight · ∂weight), and the sum is added up in
-    another order than its parts: where both are equal, a float32's rounding is left, and the slope
-    of the score multiplies it. At the edge of a kernel's support, where that slope has no bound,
-    the dense path is the more exact one.
+    A score's gradient is weight · (∂weight − Σ weight · ∂weight), and ∂weight and the sum round
+    differently: where they are equal, the slope of the score multiplies the rounding error. At the
+    edge of a kernel's support the slope is unbounded, and the dense path is more exact.
 
     Args:
-        dropout: what `drawn` gives of the call.
-        block: `(t, s)`, the queries and keys of a block, where others than the measured sizes are
-            wanted.
-        shared: whether all calls of one kind and shape call the same two functions, traced once.
-            For graphs that hold this path beside the dense one, where a layer would pay a second of
-            tracing for what it may never run. What may hold anything is not shared: a score or mask
-            of one's own, and a score that is made anew for each layer, as a kernel's is.
+        dropout: the result of `drawn` for the call.
+        block: `(t, s)`, the queries and keys of a block, in place of the measured sizes.
+        shared: whether all calls of one kind and shape use the same functions, traced once. For
+            graphs that hold both paths, where each layer would pay a second of tracing for a path
+            that may never run. Custom scores and masks are not shared, nor are scores built for
+            each layer, such as a kernel's.
     """
     given = call.query, call.key, call.value
     dtypes = [keras.backend.standardize_dtype(x.dtype) for x in given]
@@ -66,16 +64,16 @@ def run(
 
 
 def choose(streams: tf.Tensor, dense: Callable, streamed: Callable):
-    """What one of two functions without arguments gives, as the bool tensor `streams` tells.
+    """The result of `streamed()` if the bool tensor `streams` is True, otherwise of `dense()`.
 
-    By `tf.switch_case`: of a choice that the sizes make XLA compiles the branch that is taken, and
-    of a `tf.cond` both, to whose gradients sizes then come as numbers that only the run knows. The
-    streamed branch is a function's call, since TensorFlow restores a saved `tf.custom_gradient`
-    within a function, and fails with it directly in a branch.
+    By `tf.switch_case`: where sizes decide, XLA compiles only the branch that runs. Of a `tf.cond`
+    it compiles both branches, and their gradients get sizes unknown until run time. The streamed
+    branch calls a function, since TensorFlow restores a saved `tf.custom_gradient` within a
+    function, but not directly in a branch.
     """
     return tf.switch_case(tf.cast(streams, tf.int32), [dense, lambda: compiled(streamed)()])
 
 
 def drawn(call: AttentionCall) -> BlockDropout | None:
-    """The dropout of a call, with its random numbers; None where nothing is dropped."""
+    """The dropout of a call, with its random key; None without dropout."""
     return BlockDropout.draw(call.dropout, call.seed) if call.dropout else None

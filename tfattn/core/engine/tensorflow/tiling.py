@@ -1,13 +1,13 @@
-"""How the B × H squares of T × S pairs are tiled.
+"""The tiling of the B × H matrices of T × S pairs.
 
-A step takes some rows of the batch, or some heads of one row, and its tokens are cut into blocks.
-Lengths that a block does not divide are padded: padded keys are hidden by the passes, and padded
-queries are cut off again. Shape letters of this package:
+A step computes some rows of the batch, or some heads of a single row, and its tokens are cut into
+blocks. Lengths that a block does not divide are padded: the passes hide padded keys, and cut padded
+queries off. Shape letters of this package:
 
-    c  rows of the batch in a step      m  counts steps
-    G  key heads in a step              i  blocks of queries, of t queries each
-    H  query heads in a step            j  blocks of keys, of s keys each
-    R  = H/G · t, rows of a block: the heads that share a key head lie below each other
+    c  rows of the batch in a step      m  index of a step
+    G  key heads in a step              i  index of a block of t queries
+    H  query heads in a step            j  index of a block of s keys
+    R  = H/G · t, rows of a block: heads that share a key head are stacked
 """
 
 from math import isqrt
@@ -24,13 +24,13 @@ __all__ = ["Tiling", "is_narrow"]
 
 
 class Tiling(NamedTuple):
-    """The matrix and its blocks. Sizes are ints where they are known, scalar tensors elsewhere."""
+    """The matrix and its blocks. Known sizes are ints, unknown sizes scalar tensors."""
 
     batch: Size  # B
     queries: Size  # T
     keys: Size  # S
     chunk: int  # c
-    head_steps: int  # steps that share a chunk, each with heads of its own
+    head_steps: int  # steps per chunk, each with other heads
     heads: int  # H
     groups: int  # G, divides H
     rows: Size  # t
@@ -49,10 +49,10 @@ class Tiling(NamedTuple):
         """Tiles the matrix of `query` `(B, H, T, X)` and `key` `(B, G, S, X)`.
 
         Args:
-            score: a block form of `block_scores`, which says how many numbers a block may have.
-            mask: a mask object or None; a narrow one gets narrow blocks, of which it fills more.
-            block: `(t, s)`, where the caller wants other sizes than the measured ones.
-            heads_independent: whether a head may be computed without the others.
+            score: a block form of `block_scores`, which limits the numbers in a block.
+            mask: a mask object or None; a narrow mask gets narrow blocks, and so wastes less.
+            block: `(t, s)`, in place of the measured sizes.
+            heads_independent: whether a head may be computed without the other heads.
         """
         batch, heads, queries = (size(query, axis) for axis in range(3))
         groups, keys = size(key, 1), size(key, 2)
@@ -64,7 +64,7 @@ class Tiling(NamedTuple):
             rows = _power_of_2(max(sizes.MIN_BLOCK_QUERIES, rows))
             most = block or (rows, columns)
             rows, columns = _even(queries, most[0]), _even(keys, most[1])
-            # Several heads where one alone is less than a block.
+            # Several heads where a single head is less than a block.
             sides = zip((rows, columns), most, strict=True)
             rows_now, columns_now = (x if isinstance(x, int) else longest for x, longest in sides)
             limit = most[0] * most[1]
@@ -106,9 +106,7 @@ class Tiling(NamedTuple):
         return not same(self.key_blocks * self.columns, self.keys)
 
     def grid(self, m: Size, i: Size, j: Size):
-        """The pairs of step m, its i-th queries and j-th keys, as masks and biases are asked about
-        them.
-        """
+        """The grid of step m, queries i and keys j, for masks and biases."""
         return masks.Grid(
             self.queries,
             self.keys,
@@ -124,24 +122,24 @@ class Tiling(NamedTuple):
         )
 
     def query_grid(self, m: Size, i: Size):
-        """The i-th queries of step m and all keys."""
+        """The grid of step m, queries i and all keys."""
         return self.grid(m, i, 0)._replace(key_start=0, keys=self.keys)
 
     def split_steps(self, x: tf.Tensor):
-        """`(B, H or G, T or S, D)` to `(steps, c·H or c·G, T or S, D)`: the same memory."""
+        """`(B, H or G, T or S, D)` to `(steps, c·H or c·G, T or S, D)`, without a copy."""
         matrices = self.chunk * (size(x, 1) // self.head_steps)
         return tf.reshape(x, [self.steps, matrices, size(x, 2), size(x, 3)])
 
     def merge_steps(self, x: tf.Tensor, like: tf.Tensor):
-        """And back, with the heads and tokens of `like`."""
+        """The inverse of `split_steps`, with the heads and tokens of `like`."""
         return tf.reshape(x, [self.batch, size(like, 1), size(like, 2), size(x, 3)])
 
     def split_queries(self, x: tf.Tensor, copies: bool = False):
         """A step's queries `(c·H, T, D)` as blocks `(blocks, c, G, R, D)`.
 
-        Padded with zeros, or with `copies` of the last token: a score of one's own may have no
-        value or no slope at zero, and a NaN in the padding would reach real tokens through the
-        sums of their gradients.
+        Padded with zeros, or with `copies` of the last token: a custom score may have no value or
+        no slope at zero, and a NaN in the padding would reach real tokens through the sums of their
+        gradients.
         """
         rows = self.heads // self.groups * self.rows
         return self._split(x, self.queries, self.rows, (self.groups, rows), copies)
@@ -155,7 +153,7 @@ class Tiling(NamedTuple):
         return self._merge(x, self.heads, self.queries, self.rows)
 
     def merge_rows(self, x: tf.Tensor):
-        """One number a row, of all steps: `(steps, blocks, c, G, R, 1)` as `(steps, c·H, T, 1)`."""
+        """One number per row, `(steps, blocks, c, G, R, 1)` as `(steps, c·H, T, 1)`."""
         shape = [self.steps, self.query_blocks, self.chunk * self.heads, self.rows]
         x = tf.transpose(tf.reshape(x, shape), [0, 2, 1, 3])
         x = tf.reshape(x, [self.steps, shape[2], self.query_blocks * self.rows, 1])
@@ -166,13 +164,13 @@ class Tiling(NamedTuple):
         return self._merge(x, self.groups, self.keys, self.columns)
 
     def by_head(self, scores: tf.Tensor):
-        """Scores `(c, G, R, s)` as masks and biases have them, `(c, H, t, s)`: the same memory."""
+        """Scores `(c, G, R, s)` in the shape of masks and biases, `(c, H, t, s)`; no copy."""
         if self.heads == self.groups:
             return scores
         return tf.reshape(scores, [self.chunk, self.heads, self.rows, size(scores, 3)])
 
     def by_group(self, scores: tf.Tensor):
-        """And back."""
+        """The inverse of `by_head`."""
         if self.heads == self.groups:
             return scores
         rows = self.heads // self.groups * self.rows
@@ -201,13 +199,13 @@ def _even(length, block: Size):
     if isinstance(length, int):
         return max(1, ceil(length, max(1, ceil(length, block))))
     spread = ceil(length, tf.maximum(1, ceil(length, block)))
-    # In steps, so that the run-time lengths of a corpus make a few shapes of blocks: XLA compiles
-    # each of them anew.
+    # In steps of 64, so that the lengths of a corpus make few shapes of blocks: XLA compiles once
+    # per shape.
     return tf.minimum(block, tf.maximum(1, ceil(spread, 64)) * 64)
 
 
 def _divisor(of, most):
-    """The largest divisor up to `most`, at least 1; 1 where `of` is not known."""
+    """The largest divisor up to `most`, at least 1; 1 where `of` is unknown."""
     if not isinstance(of, int):
         return 1
     return max((d for d in range(1, min(of, most) + 1) if of % d == 0), default=1)
@@ -218,10 +216,10 @@ def _power_of_2(most):
 
 
 def is_narrow(mask: Mask | None, queries: Size, keys, most):
-    """Whether a query in the middle is known to see fewer than `most` keys and half of all."""
+    """Whether a query in the middle is known to see fewer than `most` keys and half of all keys."""
     if mask is None or not all(isinstance(length, int) and length for length in (queries, keys)):
         return False
-    middle = queries - (min(queries, keys) + 1) // 2  # of those that stand among the keys
+    middle = queries - (min(queries, keys) + 1) // 2  # of the queries at positions of keys
     return hooks.max_keys(mask, masks.Grid(queries, keys, middle, 0, 1, keys)) < min(
         most, keys // 2
     )

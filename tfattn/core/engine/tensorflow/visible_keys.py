@@ -1,4 +1,4 @@
-"""What a mask leaves of a row of blocks: which blocks of keys are skipped, and which are full."""
+"""The visible blocks of keys in a row of blocks, and the full blocks among them."""
 
 from typing import NamedTuple
 
@@ -12,23 +12,21 @@ __all__ = ["VisibleKeys"]
 
 
 class VisibleKeys(NamedTuple):
-    """What a block of queries can see: the blocks of keys `at(n)`, for n from `first` to before
-    `end`.
+    """The blocks of keys that a block of queries sees: `at(n)`, for `first` ≤ n < `end`.
 
-    A block is full where all its pairs are visible, and partial where the mask has to be asked for
-    each pair.
+    A block is full where all its pairs are visible, and partial where the mask must be evaluated.
     """
 
     first: Size
     end: Size
-    full_low: Size  # all queries of the block see the keys from here
-    full_high: Size  # to before here
+    full_low: Size  # all queries of the block see the keys full_low ≤ key < full_high
+    full_high: Size
     columns: Size  # keys in a block
-    order: tf.Tensor | None = None  # the blocks that are left, where there are holes between them
+    order: tf.Tensor | None = None  # the visible blocks, where there are holes between them
 
     @classmethod
     def of(cls, mask: Mask | None, tiling: Tiling, m: Size, i: Size) -> "VisibleKeys":
-        """Those of the i-th queries of step m; ints where the mask tells by ints."""
+        """The visible blocks of queries i of step m; ints where the mask's bounds are ints."""
         columns, keys = tiling.columns, tiling.keys
         if mask is None:
             return cls(0, tiling.key_blocks, 0, keys, columns)
@@ -44,11 +42,11 @@ class VisibleKeys(NamedTuple):
         return cls(0, tf.reduce_sum(tf.cast(seen, tf.int32)), *full, columns, order)
 
     def at(self, n: Size) -> Size:
-        """The n-th block of keys: with no holes, block n of the row."""
+        """The n-th visible block of keys; without holes, block n of the row."""
         return n if self.order is None else self.order[n]
 
     def is_full(self, j: Size) -> bool | tf.Tensor:
-        """Whether the j-th block of keys is full: a bool where that is known, or a bool tensor."""
+        """Whether block j of keys is full: a bool where this is known, else a bool tensor."""
         low, high = self.full_low, self.full_high
         if isinstance(low, int) and isinstance(high, int):
             if high <= low:
