@@ -43,18 +43,18 @@ def attend(
     key or value that is not finite becomes NaN.
 
     There are two paths to the same result. The dense path holds all T × S scores. The streamed path
-    goes block by block. It holds a few blocks of scores at a time, skips those that the mask hides,
-    and computes them again in the backward pass, so memory grows with T + S. Under a causal mask or
-    a window it is also faster; without a mask it takes about as long. On PyTorch, and on a GPU with
-    JAX, it is the backend's own kernel where this has the mask and the score.
+    holds a few blocks of scores at a time, skips blocks that the mask hides, and computes the
+    others again in the backward pass, so memory grows with T + S. Under a causal mask or a window
+    it is also faster; without a mask it takes about as long. On PyTorch, and on a GPU with JAX, it
+    is the backend's own kernel where this supports the mask and the score.
 
     On a CPU `attend` streams by default where T and S are at least 64, T · S is at least 512², and
     B · H · T · S is at least 2²³. For a score other than a dot product, T · S times the width of
     the operands is at least 512², and B · H · T · S times that width at least 2²⁴. Where PyTorch's
-    kernel takes the call, 512² pairs are enough. On other devices the numbers are larger:
-    T · S 1024², and 2²⁷ or 2²⁸ in all; a backend's own kernel takes all it can. It never streams
-    where the weights are returned. On TensorFlow, a graph whose lengths are not known yet holds
-    both paths, and chooses when it runs; JAX and PyTorch know them when they run.
+    kernel supports the call, 512² pairs are enough. On other devices the numbers are larger:
+    T · S 1024², and 2²⁷ or 2²⁸ in all; a backend's own kernel takes all it supports. Where the
+    weights are returned, `attend` never streams. On TensorFlow, a graph of unknown lengths holds
+    both paths, and chooses when it runs; on JAX and PyTorch the lengths are known by then.
 
     Args:
         query: float `(B, T, Dq)`, or `(B, H, T, Dq)` with H heads.
@@ -64,8 +64,8 @@ def attend(
         score: function of query, key and `parameters` to scores before softmax, `(B, T, S)` or
             `(B, H, T, S)`: one of `tfattn.core.scores`, or your own.
         parameters: the tensors that the score needs besides its operands. When streamed on
-            TensorFlow, a tensor that the score closes over instead would get no gradient; it is
-            refused where it is found. JAX and PyTorch differentiate by it.
+            TensorFlow, a tensor that the score closes over instead would get no gradient, and
+            raises where it is found. JAX and PyTorch differentiate by it.
         mask: a mask object of `tfattn.masks`, or a bool array `(T, S)`, `(B, T, S)` or
             `(B, H, T, S)`; True = may attend.
         bias: float, added to the scores, broadcastable to them; or a bias object of
@@ -79,9 +79,9 @@ def attend(
         return_log_sum_exp: whether to return the log of the sum of the exponentials too, by which
             `merge_attentions` joins calls over parts of the keys, and `normalizers.add_sinks` adds
             a sink.
-        normalizer: function of scores and visible pairs to weights that takes the place of the
-            softmax: one of `tfattn.normalizers`, or your own. On the dense path alone, since it
-            sees all scores of a query at once.
+        normalizer: function of scores and visible pairs to weights that replaces the softmax: one
+            of `tfattn.normalizers`, or your own. Dense path only, since it needs all scores of a
+            query at once.
     Returns:
         `(B, T, Dv)` or `(B, H, T, Dv)`; on request also, in this order:
         the weights after softmax, before dropout, `(B, T, S)` or `(B, H, T, S)`;
@@ -124,7 +124,7 @@ def attend(
     if seen is not None:
         value, key = zero_hidden(value, seen), zero_hidden(key, seen)
     if normalizer is not None and return_log_sum_exp:
-        expected = "be None where `return_log_sum_exp` is wanted, which is the softmax's"
+        expected = "be None with `return_log_sum_exp`, which only the softmax has"
         _checks.fail("attend", "normalizer", expected, normalizer)
     call = AttentionCall(
         query=query,

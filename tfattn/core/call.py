@@ -1,4 +1,4 @@
-"""A call of attention: what every implementation is given."""
+"""A call of attention: the arguments of every implementation."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -19,13 +19,13 @@ __all__ = ["AttentionCall"]
 class AttentionCall:
     """The arguments of `attend`, valid by construction.
 
-    `attend` makes one of what a user passes, once it is checked, and a layer of what it has checked
-    and projected. No implementation checks them again.
+    `attend` builds a call from checked arguments, and a layer from checked and projected tensors.
+    No implementation checks them again.
 
     Attributes:
         query, value, key: float tensors `(B, T, D)` or `(B, H, T, D)`, with S and perhaps fewer
-            heads for value and key. A token that the mask hides from every query is 0, or what a
-            layer's weights make of 0.
+            heads for value and key. A token that the mask hides from every query is 0, or a layer's
+            projection of 0.
         mask, bias: objects of `core.masks` and `core.biases`, or None.
     """
 

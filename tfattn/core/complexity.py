@@ -1,4 +1,4 @@
-"""What a layer over a sequence costs: self-attention, recurrence and convolution side by side."""
+"""The cost of a layer over a sequence: self-attention, recurrence and convolution side by side."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,11 @@ __all__ = ["LayerComplexity", "complexity"]
 
 
 class LayerComplexity(NamedTuple):
-    """What one layer costs over a sequence, as leading terms.
+    """The cost of one layer over a sequence, as leading terms.
 
     Attributes:
         operations: multiplications.
-        sequential_steps: steps that have to wait for one another.
+        sequential_steps: steps that cannot run in parallel.
         longest_path: layers or steps that a signal passes between the two tokens farthest apart.
     """
 

@@ -13,7 +13,7 @@ __all__ = ["floating", "given_floats", "given_parameter", "given_tensor"]
 
 
 def given_tensor(who: str, argument: str, value: Any, letters: str) -> Tensor:
-    """What a caller gave as numbers, nested lists of them too, as a tensor of shape `letters`."""
+    """Numbers, or nested lists of numbers, as a tensor of shape `letters`."""
     if not isinstance(value, list | tuple | numbers.Number):
         _checks.array(who, argument, value, letters, booleans=True)
     if isinstance(value, keras.KerasTensor):
@@ -27,13 +27,13 @@ def given_tensor(who: str, argument: str, value: Any, letters: str) -> Tensor:
 
 
 def given_parameter(who: str, argument: str, value: Any, letters: str) -> Tensor | keras.Variable:
-    """The same, but for a variable: it stays one, so that what is traced later sees it read."""
+    """Like `given_tensor`, but a variable stays a variable, to be read when a graph is traced."""
     tensor = given_tensor(who, argument, value, letters)
     return value if isinstance(value, keras.Variable) else tensor
 
 
 def given_floats(who: str, argument: str, value: Any, letters: str) -> Tensor:
-    """The same in floats. Booleans are refused: they are masks, and no numbers to compute with."""
+    """Like `given_tensor`, as floats. Booleans raise: they are masks and not numbers."""
     tensor = given_tensor(who, argument, value, letters)
     _checks.array(who, argument, tensor, letters)
     return floating(tensor)
@@ -44,7 +44,7 @@ def floating(x: Any, dtype: str | None = None) -> Tensor:
     x = x if isinstance(x, keras.KerasTensor) else ops.convert_to_tensor(x)
     read = getattr(x, "value", None)
     if callable(read):
-        # TensorFlow's variable: Keras takes it for a tensor, though it has not all that one has.
+        # Keras takes TensorFlow's variable for a tensor, though it lacks some of its attributes.
         x = read()
     if "float" in keras.backend.standardize_dtype(x.dtype):
         return x

@@ -1,11 +1,11 @@
-"""What keeps NaN and infinities under a mask where they are.
+"""NaN and infinities under a mask reach no output and no gradient.
 
-A weight of exactly 0 hides nothing from a product, nor from the product's gradient: 0 · NaN is NaN.
-So the rule, which every path and every layer follows, is about tokens, before they are multiplied:
+A weight of exactly 0 does not hide a value in a product, nor in its gradient: 0 · NaN is NaN. So
+every path and every layer replaces tokens before they are multiplied:
 
     1. a token that no query may see becomes zeros;
-    2. of the others, one that is not finite becomes zeros too, and each query that may see it
-       becomes NaN, as it would without a mask.
+    2. a visible token that is not finite becomes zeros too, and each query that may see it becomes
+       NaN, as it would without a mask.
 """
 
 import functools
@@ -20,7 +20,7 @@ __all__ = ["Guarded", "guard", "put_back", "set_aside", "zero_broken_padding", "
 def zero_hidden(tokens: Any, seen: Any) -> Any:
     """Rule 1: `tokens` `(B, S, D)` or `(B, G, S, D)`, with zeros where `seen` `(B, S)` is False.
 
-    Zeros also for what is finite: even a finite number may overflow in a gradient.
+    Finite tokens become zeros too, since a finite number may overflow in a gradient.
     """
     # `expand_dims` for masks, here and elsewhere: LiteRT has no slice of bools that adds an axis.
     seen = ops.expand_dims(seen, (1, 3) if len(tokens.shape) == 4 else -1)
@@ -30,33 +30,34 @@ def zero_hidden(tokens: Any, seen: Any) -> Any:
 def zero_broken_padding(tokens: Any, mask: Any) -> Any:
     """Padding of queries `(B, T, D)` that is not finite becomes zeros; the rest stays as it is.
 
-    Nobody reads what is computed from it, but its gradients would spread.
+    Its outputs are not used, but its gradients would spread.
     """
     mask = ops.expand_dims(ops.cast(mask, "bool"), -1)  # (B, T, 1)
     return ops.where(ops.logical_or(mask, ops.isfinite(tokens)), tokens, 0.0)
 
 
 def set_aside(*tokens: Any) -> tuple[Any, ...]:
-    """Keys and values before a layer's weights multiply them, whose gradients would become NaN.
+    """Zeros in place of keys and values that are not finite, which would make the gradients of a
+    layer's projections NaN.
 
     Args:
         tokens: `(B, S, D)` or `(B, G, S, D)`.
     Returns:
-        The tokens, with zeros where one of them is not finite, and where all are, for `put_back`.
+        The tokens, with zeros where any of them is not finite, and the bool `kept` for `put_back`.
     """
     kept = functools.reduce(ops.logical_and, [_finite(x) for x in tokens])
     return *(ops.where(kept, x, 0.0) for x in tokens), kept
 
 
 def put_back(kept: Any, *tokens: Any) -> tuple[Any, ...]:
-    """What became of those tokens, perhaps in heads, with NaN where they were set aside."""
+    """The projected tokens, perhaps split into heads, with NaN where they were set aside."""
     heads = len(tokens[0].shape) - len(kept.shape)
     kept = ops.expand_dims(kept, 1) if heads else kept
     return tuple(ops.where(kept, x, float("nan")) for x in tokens)
 
 
 class Guarded(NamedTuple):
-    """Operands after rule 2, and where they were replaced."""
+    """Operands after rule 2, and the places where they were replaced."""
 
     query: Any
     key: Any

@@ -1,13 +1,13 @@
 """Smoothing kernels in log space.
 
-A kernel says how much a key counts at a given distance. Each function here takes the squared
-distance in bandwidths, u² = ‖(query − key) / bandwidth‖², and returns log K(u) up to a constant.
-The softmax over keys turns that into the weights of Nadaraya and Watson. In log space a query far
-from every key still gets finite weights that sum to 1. A kernel of compact support returns −inf
-outside its support, which is the same as a masked pair.
+A kernel weighs a key by its distance. Each function here takes the squared distance in bandwidths,
+u² = ‖(query − key) / bandwidth‖², and returns log K(u) up to a constant. The softmax over keys
+turns log K into the weights of Nadaraya and Watson. In log space a query far from every key still
+gets finite weights that sum to 1. A kernel of compact support returns −inf outside its support, as
+a masked pair has.
 
 To add a kernel, write one more function with `@_named`. Users may also pass a function instead of a
-name. `support` tells from which distance on a kernel is 0.
+name. `support` is the distance from which on a kernel is 0.
 
 Source: Nadaraya 1964; Watson 1964; Epanechnikov 1969; Cleveland 1979 for the tricube; Silverman,
 Density Estimation, 1986, table 3.1; Wasserman, All of Nonparametric Statistics, 4.2. D2L calls the
@@ -43,7 +43,7 @@ __all__ = [
 Kernel = Callable[[Tensor], Tensor]  # from u² to log K(u)
 
 _BY_NAME: dict[str, Kernel] = {}
-_ENDLESS = {"gaussian", "laplace", "logistic"}
+_UNBOUNDED = {"gaussian", "laplace", "logistic"}
 
 
 def _named(kernel: Kernel) -> Kernel:
@@ -61,12 +61,12 @@ def _named(kernel: Kernel) -> Kernel:
 
 def _inside(squared: Tensor, log_kernel: Tensor) -> Tensor:
     """`log_kernel` where u < 1, −inf elsewhere; NaN distances stay NaN."""
-    # `>=` is False for NaN: a broken input shows, and does not pass for a distant one.
+    # `>=` is False for NaN, which therefore stays NaN.
     return ops.where(squared >= 1.0, -float("inf"), log_kernel)
 
 
 def _root(squared: Tensor) -> Tensor:
-    """u, and 1e-6 where it is less: at 0 the root has an infinite slope."""
+    """u, at least 1e-6: the root has an infinite slope at 0."""
     return ops.sqrt(ops.maximum(squared, 1e-12))
 
 
@@ -91,7 +91,7 @@ def triangular(squared: Tensor) -> Tensor:
 @_named
 def epanechnikov(squared: Tensor) -> Tensor:
     """Epanechnikov: K = 1 − u² for u < 1, else 0."""
-    # Not `log1p`, which ONNX lacks: of a score the absolute error counts, and that is as small.
+    # Not `log1p`, which ONNX lacks: the absolute error of a score counts, and it is as small here.
     return _inside(squared, ops.log(1.0 - ops.minimum(squared, 1.0 - 1e-6)))
 
 
@@ -112,7 +112,7 @@ def tricube(squared: Tensor) -> Tensor:
 def cosine(squared: Tensor) -> Tensor:
     """Cosine: K = cos(π u / 2) for u < 1, else 0."""
     u = ops.minimum(_root(squared), 1.0 - 1e-6)
-    # The sine of what is left to the edge keeps its digits, and is above 0, in half precision too.
+    # The sine of the distance to the edge keeps its digits and stays above 0 in half precision.
     return _inside(squared, ops.log(ops.sin(0.5 * math.pi * ops.maximum(1.0 - u, 1e-6))))
 
 
@@ -130,9 +130,9 @@ def logistic(squared: Tensor) -> Tensor:
 
 
 def support(kernel: str | Kernel) -> float | None:
-    """The distance in bandwidths from which on a kernel is 0: 1.0, or inf where it never is.
+    """The distance in bandwidths from which on a kernel is 0: 1.0, or inf for unbounded support.
 
-    None for a function of the user's own, which does not say.
+    None for a user's function, since its support is unknown.
 
     Raises:
         ValueError: no kernel has that name.
@@ -143,11 +143,11 @@ def support(kernel: str | Kernel) -> float | None:
     name = getattr(get(kernel, "kernels.support"), "__name__", None)
     if _BY_NAME.get(name) is not get(kernel):
         return None
-    return float("inf") if name in _ENDLESS else 1.0
+    return float("inf") if name in _UNBOUNDED else 1.0
 
 
 def names() -> list[str]:
-    """The names that `get` knows."""
+    """The names that `get` accepts."""
     return sorted(_BY_NAME)
 
 
@@ -182,7 +182,7 @@ def serialize(kernel: str | Kernel) -> str | dict:
 
 
 def with_kernel(config: dict) -> dict:
-    """A layer's config, whose kernel is made again from what `serialize` wrote."""
+    """A layer's config, with the kernel restored from the form that `serialize` wrote."""
     kernel = config.get("kernel")
     if not isinstance(kernel, dict):
         return config

@@ -15,22 +15,23 @@ __all__ = ["merge_attentions"]
 
 
 def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tuple[Tensor, Tensor]:
-    """Joins attentions of the same queries over different keys, as if all had been in one call.
+    """Joins attentions of the same queries over different keys into attention over all the keys.
 
         log_sum_exp = log Σ_i exp(log_sum_exp_i)
         output      = Σ_i exp(log_sum_exp_i − log_sum_exp) · output_i
 
-    Exact, in the output and in every gradient. So keys may lie on several machines, or come one
-    part after the other. A part in which a query sees nothing adds nothing to it. What
-    goes by position, as causal masks, windows and ALiBi do, counts the keys of each call from 0:
-    pass the part's columns of an array instead.
+    The output and every gradient are exact, so keys may be spread over machines, or come one part
+    after the other. A part in which a query sees no key adds nothing to its output. Causal masks,
+    windows and ALiBi go by position, and count the keys of each call from 0: pass the part's
+    columns of an array instead.
 
     Args:
-        outputs: what `attend` gave for each part, each `(B, T, Dv)` or `(B, H, T, Dv)`.
-        log_sum_exps: what it gave with `return_log_sum_exp`, each `(B, T)` or `(B, H, T)`.
+        outputs: the output of `attend` for each part, `(B, T, Dv)` or `(B, H, T, Dv)`.
+        log_sum_exps: the log of the sums of `attend` for each part, by `return_log_sum_exp`,
+            `(B, T)` or `(B, H, T)`.
     Returns:
-        (output, log_sum_exp) of all keys, in the shapes and dtypes of the parts; the log is in
-        float32 or wider. It can be merged again.
+        (output, log_sum_exp) over all keys, in the shapes and dtypes of the parts; the log is in
+        float32 or wider. Both can be merged again.
     Raises:
         ValueError: there is no part, not one log for each output, or shapes differ.
     Example:
@@ -61,7 +62,7 @@ def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tup
             pairs = zip(tensor.shape, shape, strict=True)
             if any(None not in pair and pair[0] != pair[1] for pair in pairs):
                 _checks.fail(who, name, f"have one shape, here {shape}", tuple(tensor.shape))
-    # A softmax over the parts: each is as a key whose score is its log.
+    # A softmax over the parts, each like one key with its log of the sum as the score.
     dtype = outputs[0].dtype
     wide = keras.backend.result_type(*(x.dtype for x in sums), "float32")
     parts = ops.stack([ops.cast(x, wide) for x in sums], axis=-1)  # (..., T, parts)

@@ -1,12 +1,12 @@
-"""What turns scores into weights, other than the softmax.
+"""Functions that turn scores into weights, other than the softmax.
 
-`sparsemax` and the function of `top_k` take its place: `attend(..., normalizer=sparsemax)`. They
-need all scores of a query at once, so they are computed on the dense path. `add_sinks` follows
-after a softmax, on either path.
+`sparsemax` and the function of `top_k` replace the softmax: `attend(..., normalizer=sparsemax)`.
+They need all scores of a query at once, so they run on the dense path. `add_sinks` follows after a
+softmax, on either path.
 
-A normalizer of one's own is a function of the scores `(..., T, S)`, in float32 or wider, and of a
-bool tensor that broadcasts to them, True where a query may see a key, or None where it sees all. It
-gives the weights: 0 where a key is hidden, and so 0 in a whole row that sees none.
+A custom normalizer is a function of the scores `(..., T, S)`, in float32 or wider, and of a bool
+tensor that broadcasts to them, True where a query may see a key, or None where it sees all keys. It
+returns the weights: 0 where a key is hidden, and so 0 in a whole row without visible keys.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,13 @@ __all__ = ["add_sinks", "sparsemax", "top_k"]
 
 
 def sparsemax(scores: Any, visible: Any = None) -> Tensor:
-    """The point of the simplex that is nearest to the scores: many weights are exactly 0.
+    """The point of the simplex nearest to the scores: many weights are exactly 0.
 
         weights = max(score − τ, 0)        with τ such that the row sums to 1
 
-    A key more than 1 below the greatest score has no weight. A row that lets no key in becomes all
-    zeros. What is hidden, NaN too, reaches neither the weights nor a gradient; a score of −inf is
-    hidden.
+    A key more than 1 below the greatest score has no weight. A row without visible keys becomes all
+    zeros. Hidden scores, even NaN, reach neither the weights nor a gradient; a score of −inf counts
+    as hidden.
 
     Args:
         scores: float `(..., T, S)`.
@@ -45,9 +45,9 @@ def sparsemax(scores: Any, visible: Any = None) -> Tensor:
     3.15 gives rows that do not sum to 1.)
     """
     scores, visible, dtype = _wide("normalizers.sparsemax", scores, visible)
-    if scores.shape[-1] == 0:  # no key: what follows has no gradient then
+    if scores.shape[-1] == 0:  # no key: the operations below would have no gradient
         return ops.cast(scores, dtype)
-    # No key 2 below the greatest is in the result.
+    # A key 2 below the greatest has no weight.
     scores = ops.maximum(softmax.shifted(scores, visible)[0], -2.0)
     scores = ops.where(visible, scores, -2.0)
     ordered = -ops.sort(-scores, axis=-1)
@@ -69,7 +69,7 @@ def top_k(k: int) -> Callable[..., Tensor]:
     Args:
         k: positive int.
     Returns:
-        Function of scores `(..., T, S)` and of the visible pairs to weights, as `sparsemax` is.
+        Function of scores `(..., T, S)` and of the visible pairs to weights, like `sparsemax`.
     Raises:
         ValueError: `k` is no positive int.
     Example:
@@ -89,8 +89,8 @@ def top_k(k: int) -> Callable[..., Tensor]:
         else:  # on JAX an unknown size is no tensor, and only shapes are computed
             most = ops.minimum(k, keys) if ops.is_tensor(keys) else 1
         least = ops.top_k(ops.stop_gradient(shown), most)[0][..., -1:]
-        # NaN is not less than anything: it stays, so that it shows. TensorFlow would make `a >= b`
-        # of `not a < b`.
+        # NaN is less than no number, and stays visible. TensorFlow would turn `not a < b` into
+        # `a >= b`.
         kept = ops.where(scores < least, False, visible)
         scores, _ = softmax.shifted(scores, kept)
         return ops.cast(softmax.normalize(scores, kept), dtype)
@@ -104,23 +104,23 @@ def add_sinks(output: Any, log_sum_exp: Any, sinks: Any) -> tuple[Tensor, Tensor
         weights'     = weights · sigmoid(log_sum_exp − sink)
         log_sum_exp' = log(exp(log_sum_exp) + exp(sink))
 
-    A query that finds nothing may so give its weight to nothing, instead of to some key. One with
-    nothing to attend to has an output of 0, and the sink for its log.
+    A query without a matching key may thus give its weight to the sink instead of to some key. A
+    query without visible keys has an output of 0 and the sink as its log_sum_exp.
 
     Args:
         output: float `(B, T, Dv)` or `(B, H, T, Dv)`, of `attend`; or its weights.
         log_sum_exp: float `(B, T)` or `(B, H, T)`, of `attend` with `return_log_sum_exp`.
-        sinks: a number, or `(H,)`, one a head.
+        sinks: a number, or `(H,)`, one per head.
     Returns:
         (output, log_sum_exp) with the sink.
-    Example: with a sink at the score of three keys a quarter of the weight is gone.
+    Example: a sink with the score of each of three keys takes a quarter of the weight.
         >>> query, value = np.zeros((1, 1, 2), "float32"), np.ones((1, 3, 2), "float32")
         >>> pooled = attend(query, value, return_log_sum_exp=True)
         >>> print(np.asarray(normalizers.add_sinks(*pooled, sinks=0.0)[0]).round(2))
         [[[0.75 0.75]]]
 
     Source: Xiao et al. 2023, arXiv:2309.17453, section 3.3 (a sink of 0, and learned ones); OpenAI
-    2025, arXiv:2508.10925, section 2 (a learned number a head).
+    2025, arXiv:2508.10925, section 2 (a learned number per head).
     """
     who = "normalizers.add_sinks"
     output = given_floats(who, "output", output, "(B, T, Dv) or (B, H, T, Dv)")
@@ -147,13 +147,13 @@ def add_sinks(output: Any, log_sum_exp: Any, sinks: Any) -> tuple[Tensor, Tensor
 
 
 def sink_scale(log_sum_exp: Tensor, sinks: Any) -> Tensor:
-    """What a sink leaves of the weights of a row: `(B, T)` or `(B, H, T)`."""
+    """The share of a row's weights that a sink leaves to the keys: `(B, T)` or `(B, H, T)`."""
     sinks = _by_head(sinks, log_sum_exp)
     return ops.sigmoid(_above_nothing(log_sum_exp) - _above_nothing(sinks))
 
 
 def _above_nothing(logs):
-    """Logs of sums, where that of nothing, −inf, is the least number: −inf − −inf is NaN."""
+    """Logs of sums, with the least number for −inf, since −inf − −inf is NaN."""
     logs = ops.cast(logs, keras.backend.result_type(logs.dtype, "float32"))
     return ops.maximum(logs, softmax.LOWEST)
 
@@ -164,8 +164,8 @@ def _by_head(sinks, log_sum_exp):
 
 
 def _wide(who, scores, visible):
-    """Scores in float32 or wider, what is visible as a bool tensor, and the dtype of the scores. A
-    score of −inf is not visible.
+    """Scores in float32 or wider, the visible pairs as a bool tensor, and the dtype of the scores.
+    A score of −inf is not visible.
     """
     scores = given_floats(who, "scores", scores, "(..., T, S)")
     if len(scores.shape) < 2:

@@ -11,31 +11,31 @@ from tfattn.core.floats import given_tensor
 
 _FLOAT_HINT = "a float that is added to the scores, such as 0 and -1e9, goes into `bias`"
 
-# The shapes that cover all pairs, by the rank of the scores.
+# The shapes of an array over all pairs, by the rank of the scores.
 SQUARES = {3: "(T, S) or (B, T, S)", 4: "(T, S), (B, T, S) or (B, H, T, S)"}
 
 
 def checked_bool(
     who: str, argument: str, value: Any, hint: str = _FLOAT_HINT, letters: str = SQUARES[4]
 ) -> Tensor:
-    """`value` as a bool tensor, if it is boolean or holds integers 0 and 1; `hint` is for floats.
+    """`value` as a bool tensor, if it is boolean or holds only 0 and 1; floats raise with `hint`.
 
-    Inside of a graph no numbers can be seen: whatever is not 0 is True there.
+    In a graph numbers cannot be checked: all but 0 become True there.
     """
     value = given_tensor(who, argument, value, letters)
     dtype = keras.backend.standardize_dtype(value.dtype)
     if "int" not in dtype:
         _checks.boolean_dtype(who, argument, dtype, hint)
         return value
-    for number in _seen(value):
+    for number in _extremes(value):
         if number not in (0, 1):
             expected = "be boolean, or hold 0 and 1, with 1 where attention is allowed"
             _checks.fail(who, argument, expected, int(number))
     return ops.not_equal(value, 0)
 
 
-def _seen(value: Tensor) -> list:
-    """The least and the greatest of the numbers, where there are any to be seen."""
+def _extremes(value: Tensor) -> list:
+    """The least and the greatest number; none of a symbolic or an empty tensor."""
     if isinstance(value, keras.KerasTensor):
         return []
     try:

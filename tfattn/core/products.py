@@ -16,8 +16,8 @@ def matmul(left: Tensor, right: Tensor) -> Tensor:
 
     Args:
         left: `(..., T, X)`, with heads `(B, H, T, X)`.
-        right: `(..., X, Y)`, with heads `(B, G, X, Y)`; G divides H, and head h of `left` meets
-            head h // (H // G).
+        right: `(..., X, Y)`, with heads `(B, G, X, Y)`; G divides H, and head h of `left` is
+            multiplied by head h // (H // G).
     Returns:
         `(..., T, Y)`.
     """
@@ -46,8 +46,8 @@ def _heads(tensor: Tensor) -> int | None:
 def matmul_by_head(tensor: Tensor, matrices: Tensor) -> Tensor:
     """Tokens `(B, H, T, D)` times the matrix of their head, of `(H, D, N)`: `(B, H, T, N)`.
 
-    One head makes a flat product: repeated over a batch beside an axis of 1, TensorFlow's oneDNN
-    reads a matrix beyond its end (tensorflow#117700).
+    One head makes a flat product: TensorFlow's oneDNN reads beyond the end of a matrix that it
+    broadcasts over a batch beside an axis of 1 (tensorflow#117700).
     """
     if matrices.shape[0] == 1:
         return matmul_shared(tensor, matrices[0])
@@ -57,8 +57,8 @@ def matmul_by_head(tensor: Tensor, matrices: Tensor) -> Tensor:
 def matmul_shared(tensor: Tensor, matrix: Tensor) -> Tensor:
     """Every token of `(..., D)` times one `(D, N)` matrix, as one flat product.
 
-    TensorFlow makes a batched product of rank 3 by rank 2, and its gradient holds a copy of the
-    matrix for each row of the batch. The flat product does the same work in one piece.
+    TensorFlow computes rank 3 by rank 2 as a batched product, and its gradient holds a copy of the
+    matrix for each row of the batch.
     """
     flat = ops.reshape(tensor, (-1, tensor.shape[-1]))  # (B·T, D)
     product = ops.matmul(flat, matrix)  # (B·T, N)

@@ -1,4 +1,4 @@
-"""What masks and biases have in common: they are rules, asked about any rectangle of the pairs."""
+"""The base of masks and biases: rules that are evaluated on any rectangle of the pairs."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ __all__ = ["Rule", "registered_in"]
 
 
 class Rule:
-    """An object that is asked, checked, saved, and taken apart for functions that are traced once.
+    """An object that is evaluated, checked, saved, and flattened for functions traced once.
 
     If the constructor has arguments, the class has `get_config`, and `flatten`.
     """
@@ -22,20 +22,20 @@ class Rule:
         """
 
     def flatten(self) -> tuple[tuple["Tensor | Rule", ...], Hashable]:
-        """`(children, static)`: the tensors and rules inside, and a tuple of what else the object
-        is made of; see `tfattn.core.trees`.
+        """`(children, static)`: the tensors and rules inside, and a tuple of the other constructor
+        arguments; see `tfattn.core.trees`.
 
-        It speaks for its own class alone, no subclass. An object whose class defines none stays
-        whole: as exact, but functions that were traced for one are not called for another.
+        The method applies to its own class and to no subclass. An object whose class defines none
+        is not flattened: its results are as exact, but a function traced for it is not shared.
         """
         raise NotImplementedError
 
     @classmethod
     def unflatten(cls, static: Hashable, children: Sequence["Tensor | Rule"]) -> "Rule":
-        """The object again of what `flatten` gave, or of other tensors of the same shapes, symbolic
-        ones too.
+        """The object restored from the result of `flatten`, or from other tensors of the same
+        shapes, symbolic tensors too.
 
-        Calls the constructor with the children, and then what is static.
+        Calls the constructor with `children`, then `static`.
         """
         return cls(*children, *static)
 
@@ -45,7 +45,7 @@ class Rule:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Rule":
-        """The object again of its config."""
+        """The object restored from its config."""
         return cls(**{k: keras.saving.deserialize_keras_object(v) for k, v in config.items()})
 
     # NumPy would otherwise apply `&` or `+` element by element to an object array.
@@ -55,10 +55,10 @@ class Rule:
 Class = TypeVar("Class", bound=type[Rule])
 
 
-def registered_in(room: str) -> Callable[[Class], Class]:
-    """Class decorator: saved files name the class `tfattn>room.<class name>`."""
+def registered_in(module: str) -> Callable[[Class], Class]:
+    """Class decorator: saved files name the class `tfattn>module.<class name>`."""
 
     def registered(cls: Class) -> Class:
-        return keras.saving.register_keras_serializable("tfattn", f"{room}.{cls.__name__}")(cls)
+        return keras.saving.register_keras_serializable("tfattn", f"{module}.{cls.__name__}")(cls)
 
     return registered

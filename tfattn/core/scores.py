@@ -1,9 +1,8 @@
 """Pairwise score functions: how well each query matches each key, before the softmax.
 
 Each is a pure function of two operands, `(..., T, X)` and `(..., S, X)`, and of a few parameter
-tensors, and returns `(..., T, S)`. What is needed once per token (projections, scaling) is done
-before, by the `prepare` of a score layer. What is here runs once per pair, on all pairs at once or
-on a block of them.
+tensors, and returns `(..., T, S)`. A score layer computes the per-token part (projections, scaling)
+before, in its `prepare`. The functions here run once per pair, on all pairs or on a block of them.
 """
 
 import functools
@@ -29,15 +28,15 @@ __all__ = [
 
 
 class Facts(NamedTuple):
-    """What is known about a score function, for speed. It is the function's attribute `facts`.
+    """Properties of a score function that speed it up. They are the function's attribute `facts`.
 
     Attributes:
         always_finite: finite operands never give −inf, which would hide a key.
         is_product: the score is a dot product of the operands, and holds one number for each pair.
-        is_scaled: that product is divided by √D.
-        cap: the score is cap · tanh(product / cap), of such a product.
-        heads_independent: a head may be computed without knowing which one it is.
-        is_pure: two calls with the same arguments do the same, and nothing is closed over.
+        is_scaled: the product is divided by √D.
+        cap: the score is cap · tanh(product / cap).
+        heads_independent: the score of a head does not depend on the head's index.
+        is_pure: the score depends on its arguments alone, and closes over nothing.
     """
 
     always_finite: bool = False
@@ -49,7 +48,7 @@ class Facts(NamedTuple):
 
 
 def facts_of(score: Callable[..., Any]) -> Facts:
-    """The facts that stand on a score function; of one without any, nothing is known."""
+    """The attribute `facts` of a score function, or the defaults."""
     return getattr(score, "facts", Facts())
 
 
@@ -78,7 +77,7 @@ def additive(query: Tensor, key: Tensor, weight: Tensor) -> Tensor:
 
     Args:
         query: `(..., T, U)`, already projected.   key: `(..., S, U)`, already projected.
-        weight: `(U, 1)`, or `(H, U, 1)` with one column a head.
+        weight: `(U, 1)`, or `(H, U, 1)` with one column per head.
     Returns:
         Scores `(..., T, S)`.
     """
@@ -98,8 +97,8 @@ additive.facts = Facts(always_finite=True, is_pure=True)
 def log_kernel(kernel: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
     """A kernel's score function: log K(‖query − key‖²), operands already divided by the bandwidth.
 
-    The differences are taken one by one. |q|² − 2 q·k + |k|² is quicker for wide keys, but loses
-    every digit for points far from the origin, which is where regression data likes to lie.
+    The differences are computed pair by pair. |q|² − 2 q·k + |k|² is faster for wide keys, but
+    loses every digit for points far from the origin, as regression data often has.
 
     Args:
         kernel: function from squared distances to log weights, see `tfattn.kernels`.
@@ -115,7 +114,7 @@ def log_kernel(kernel: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor],
     return log_weights
 
 
-@functools.lru_cache(64)  # layers of one kind share one function, and so what is traced of it
+@functools.lru_cache(64)  # equal layers share one function, and so its traced graphs
 def soft_capped(score: Callable[..., Tensor], cap: float) -> Callable[..., Tensor]:
     """cap · tanh(score / cap), between −cap and cap (Gemma Team 2024, arXiv:2408.00118, section 2).
 
@@ -130,7 +129,7 @@ def soft_capped(score: Callable[..., Tensor], cap: float) -> Callable[..., Tenso
 
     def capped(query: Tensor, key: Tensor, *parameters: Tensor) -> Tensor:
         scores = score(query, key, *parameters)
-        # Few digits of half precision are left near the cap.
+        # Half precision has few digits near the cap.
         scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
         found = cap * ops.tanh(scores / cap)
         if facts.always_finite:
@@ -145,13 +144,12 @@ def soft_capped(score: Callable[..., Tensor], cap: float) -> Callable[..., Tenso
 def _broadcast_pairs(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, tuple]:
     """Query `(N, T, 1, X)` and key `(N, 1, S, X)`, and the shape of the scores.
 
-    Batch and heads fold into N: TensorFlow's kernels for tensors of five axes are slow where they
-    exist at all.
+    Batch and heads fold into N, since TensorFlow's kernels for five axes are slow or missing.
     """
     key = products.repeat_heads(key, query)
     *outer, rows, width = ops.shape(query)
     columns = ops.shape(key)[-2]
-    count = math.prod(outer)  # not −1, which nothing tells where there are no tokens
+    count = math.prod(outer)  # not −1, which is ambiguous where there are no tokens
     left = ops.reshape(query, (count, rows, 1, width))
     right = ops.reshape(key, (count, 1, columns, width))
     return left, right, (*outer, rows, columns)

@@ -58,8 +58,8 @@ def masked_softmax(scores: Any, valid_lens: Any = None, mask: Any = None) -> Ten
 def rule_of(
     who: str, shape: Shape, mask: Any = None, valid_lens: Any = None, name: str = "mask"
 ) -> masks.Mask | None:
-    """One mask object of `mask` and `valid_lens`, checked against the shape of the scores; None
-    where only shapes are asked for, of sizes that the mask's arrays need not have.
+    """`mask` and `valid_lens` as one mask object, checked against the shape of the scores; None
+    where only shapes are computed, whose sizes the mask's arrays need not have.
     """
     lengths, shape = None, symbolic.known_sizes(shape)
     if valid_lens is not None:
@@ -81,21 +81,21 @@ def rule_of(
 def normalize(scores: Tensor, visible: Tensor | None = None) -> Tensor:
     """Softmax over keys under a bool tensor that broadcasts to the scores.
 
-    Without `visible` no score may be −inf, and with it the greatest of a row not near −3e38.
+    Without `visible` no score may be −inf; with it no row's greatest score may be near −3e38.
     """
     dtype = keras.backend.standardize_dtype(scores.dtype)
     scores = ops.cast(scores, keras.backend.result_type(dtype, "float32"))
     if visible is None:
         return ops.cast(_softmax(scores), dtype)
-    # What is hidden gets a finite score, since a row of −inf has no softmax. Beside a visible key
-    # its weight rounds to exactly 0; a row without one is multiplied by 0.
+    # Hidden keys get a finite score, since a row of −inf has no softmax. Beside a visible key their
+    # weights round to exactly 0; a row without visible keys is multiplied by 0.
     some = ops.cast(ops.any(visible, axis=-1, keepdims=True), scores.dtype)
     weights = _softmax(ops.where(visible, scores, LOWEST)) * some
     return ops.cast(weights, dtype)
 
 
 def log_sum_exp(scores: Tensor, visible: Tensor | None = None) -> Tensor:
-    """Natural log of the sum over keys of exp(scores), `(..., T)`: −inf for a row that sees none.
+    """Natural log of the sum over keys of exp(scores), `(..., T)`; −inf without a visible key.
 
     As in `normalize`, no score may be −inf without `visible`. The gradient is the weights of
     `normalize`.
@@ -107,7 +107,7 @@ def log_sum_exp(scores: Tensor, visible: Tensor | None = None) -> Tensor:
 
 
 def not_hidden(scores: Tensor, visible: Tensor | None = None) -> Tensor:
-    """`visible` without the pairs whose score is −inf. NaN stays visible, so that it shows."""
+    """`visible` without the pairs whose score is −inf. NaN stays visible, as it must show."""
     finite = ops.not_equal(scores, -float("inf"))
     return finite if visible is None else ops.logical_and(visible, finite)
 
@@ -118,28 +118,27 @@ def least(scores: Tensor) -> float:
 
 
 def shifted(scores: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores less the greatest visible one of their row, so that no bias is as low as what is
-    hidden; and that one, `(..., T, 1)`. No softmax depends on it.
+    """Scores less the greatest visible score of their row, so that no bias is as low as a hidden
+    score; and the greatest scores, `(..., T, 1)`. The softmax does not depend on the shift.
     """
     lowest, scores = least(scores), bounded(scores)
     shown = ops.where(visible, scores, lowest)
-    # By the least, for ONNX's converter makes a pooling of a maximum, and that knows no float64.
+    # A negated minimum: ONNX's converter turns a maximum into a pooling without float64.
     largest = -ops.min(-shown, axis=-1, keepdims=True, initial=-lowest)
     largest = ops.stop_gradient(largest)
     return bounded(scores - largest), largest
 
 
 def bounded(scores: Tensor) -> Tensor:
-    """Scores, −inf as the least number, for those that `not_hidden` has taken out.
+    """Scores with the least number for −inf, which `not_hidden` has marked as hidden.
 
-    A choice drops what it does not take, −inf too; the one that ONNX's converter makes of it is a
-    sum of products, where 0 · −inf is NaN.
+    ONNX's converter turns `where` into a sum of products, and 0 · −inf is NaN.
     """
     return ops.maximum(scores, least(scores))
 
 
 def _softmax(scores: Tensor) -> Tensor:
     if scores.shape[-1] == 1:
-        # A single key gets all the weight. Keras warns of an axis of one. NaN stays NaN.
+        # A single key gets all the weight. Keras warns about an axis of size 1. NaN stays NaN.
         return ops.exp(scores - scores)
     return ops.softmax(scores, axis=-1)

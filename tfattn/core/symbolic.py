@@ -1,4 +1,4 @@
-"""Shapes that are asked for before there are numbers."""
+"""Shapes that are computed before there are numbers."""
 
 import contextlib
 import contextvars
@@ -20,29 +20,29 @@ __all__ = [
     "shape_of",
 ]
 
-# Whether what a layer is asked about has unknown sizes only in its first axis, the batch.
+# Whether the arguments of the layer have unknown sizes in the batch axis only.
 _lengths_are_known: contextvars.ContextVar[bool] = contextvars.ContextVar(
     "tfattn.lengths_are_known", default=False
 )
 
 
 def only_shapes_are_asked_for() -> bool:
-    """Whether this call is made to find the shapes of a functional model, with stand-ins that need
-    not have the sizes of what a mask holds.
+    """Whether this call computes the shapes of a functional model, from placeholders that need not
+    have the sizes of the mask's arrays.
 
-    On PyTorch they have some size, and what is unknown is what two sizes tell apart. On JAX they
-    have expressions for sizes. TensorFlow has unknown sizes of its own.
+    On PyTorch Keras runs the layer with two made-up sizes, and sizes that differ are unknown. On
+    JAX sizes are expressions. TensorFlow's own tensors have unknown sizes.
     """
     if keras.backend.backend() == "tensorflow":
         return False
     scope = keras.SymbolicScope()
-    with scope:  # it notes the one around it
+    with scope:  # sets `original_scope`
         return scope.original_scope is not None
 
 
 @contextlib.contextmanager
 def asking_for(arguments: Any) -> Iterator[None]:
-    """A scope in which a layer is asked for the shapes of those symbolic arguments."""
+    """A scope in which a layer computes the shapes for these symbolic arguments."""
     shapes = [x.shape for x in keras.tree.flatten(arguments) if isinstance(x, keras.KerasTensor)]
     token = _lengths_are_known.set(all(None not in shape[1:] for shape in shapes))
     try:
@@ -58,14 +58,14 @@ def shape_of(tensor: Any) -> Shape:
 
 
 def known_size(size: Any) -> int | None:
-    """A length, or None where it may be an expression, or made up."""
+    """A length, or None where it may be an expression or made up."""
     if keras.backend.backend() == "torch" and only_shapes_are_asked_for():
         return size if _lengths_are_known.get() else None
     return size if isinstance(size, int) else None
 
 
 def check_batch(who: str, argument: str, shape: Shape, other_name: str, other: Shape) -> None:
-    """Raises where two shapes begin with batch sizes that are known, and not the same."""
+    """Raises where two shapes have known and different batch sizes."""
     if shape[0] != other[0]:
         shape, other = ((_known_batch(x), *x[1:]) for x in (shape, other))
         _checks.same_batch(who, argument, shape, other_name, other)
@@ -77,7 +77,7 @@ def _known_batch(shape: Sequence[Any]) -> int | None:
 
 
 def known_sizes(shape: Sequence[Any]) -> tuple[int | None, ...]:
-    """The shape `(B, T, S)` or `(B, H, T, S)` of scores, whose heads are known at all times."""
+    """The known sizes of scores `(B, T, S)` or `(B, H, T, S)`; H is always known."""
     batch = _known_batch(shape)
     heads = tuple(shape[1:2]) if len(shape) == 4 else ()
     return (batch, *heads, *map(known_size, shape[-2:]))

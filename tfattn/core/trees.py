@@ -1,8 +1,8 @@
-"""Objects that hold tensors, taken apart and put together again, as JAX's pytrees are.
+"""Objects that hold tensors, flattened and restored like JAX's pytrees.
 
-What is computed of tensors alone can be traced once and called for many masks, and a gradient finds
-a tensor that is an argument in any graph. So a mask or a bias comes apart into its tensors and a
-structure without any, which can be hashed and compared.
+A function of tensors alone is traced once and called for many masks, and its arguments get
+gradients in any graph. So a mask or a bias is flattened into its tensors and a structure without
+tensors, which can be hashed and compared.
 
     >>> from tfattn import masks
     >>> from tfattn.core import trees
@@ -12,11 +12,10 @@ structure without any, which can be hashed and compared.
     >>> print(tuple(trees.unflatten(structure, tensors).dense(1, 3).shape))
     (2, 1, 3)
 
-A class takes part by two methods. `flatten()` gives `(children, static)`: the tensors and the
-objects inside, and what else the object is made of, as something hashable. The class method
-`unflatten(static, children)` makes the object again of what came out. As in JAX they speak for
-their own class and no subclass, which may hold more: an object whose class defines no `flatten`
-itself stays whole.
+A class defines two methods. `flatten()` returns `(children, static)`: the tensors and objects
+inside, and all other state as a hashable. The class method `unflatten(static, children)` restores
+the object. As in JAX they apply to their own class and to no subclass, which may hold more: an
+object whose class defines no `flatten` itself is not flattened.
 """
 
 from collections.abc import Hashable, Iterable
@@ -30,25 +29,25 @@ __all__ = ["Leaf", "Node", "Structure", "flatten", "is_shareable", "unflatten"]
 
 
 class Leaf:
-    """Where a tensor was: the class itself stands for it."""
+    """The place of a tensor; the class itself is the marker."""
 
 
 class Node(NamedTuple):
-    """An object that came apart."""
+    """A flattened object."""
 
     kind: type
     static: Hashable
     children: tuple["Structure", ...]
 
 
-Structure = Any  # a Node, Leaf, or an object that stays whole
+Structure = Any  # a Node, Leaf, or an object that is not flattened
 
 
 def flatten(tree: object) -> tuple[list[Tensor], Structure]:
-    """The tensors of an object, and the structure that is left of it."""
+    """The tensors of an object, and its structure."""
     if ops.is_tensor(tree):
         return [tree], Leaf
-    # NumPy's arrays have a `flatten` too, of another kind.
+    # NumPy's arrays have a `flatten` with another meaning.
     if "flatten" not in vars(type(tree)) or not hasattr(type(tree), "unflatten"):
         return [], tree
     children, static = tree.flatten()
@@ -58,7 +57,7 @@ def flatten(tree: object) -> tuple[list[Tensor], Structure]:
 
 
 def unflatten(structure: Structure, tensors: Iterable[Tensor]) -> Any:
-    """The object again, of as many `tensors` as came out of it; of an iterator the others stay."""
+    """The object restored from its `tensors`; further tensors of an iterator are not consumed."""
     tensors = iter(tensors)
     if structure is Leaf:
         return next(tensors)
@@ -69,8 +68,8 @@ def unflatten(structure: Structure, tensors: Iterable[Tensor]) -> Any:
 
 
 def is_shareable(structure: Structure) -> bool:
-    """Whether objects of equal structures do the same with the same tensors: not where one stays
-    whole, since it may hold anything, nor where what is static cannot be compared by its hash.
+    """Whether objects of equal structure behave alike with the same tensors: not where an object is
+    not flattened, since it may hold any state, nor where `static` cannot be hashed.
     """
     if isinstance(structure, Node):
         try:
