@@ -231,7 +231,7 @@ def test_bad_arguments_are_refused(change, message):
 
 
 def test_score_layer_and_function_agree():
-    layer = keras.layers.Identity()  # a layer may be used inside of a caller's own score
+    layer = keras.layers.Identity()  # a custom score may use a layer
     rng = np.random.default_rng(0)
     query, value = draw(rng, B, T, D), draw(rng, B, S, D)
 
@@ -267,7 +267,7 @@ def test_variables_are_taken_for_what_they_hold_and_have_gradients(variable, pat
     assert all(np.any(numpy(gradient)) for gradient in gradients)
 
 
-# Rules as a user writes them, outside of the package, with what users have: NumPy's arrays.
+# Custom rules outside the package, which hold NumPy arrays.
 
 
 class Table(masks.Mask):
@@ -296,7 +296,7 @@ class StaticTable(Table):
 
 
 class WholeTable(Table):
-    """Stays whole: `flatten` speaks for its own class."""
+    """Not flattened: the inherited `flatten` applies to its own class."""
 
 
 class Every(masks.Mask):

@@ -23,7 +23,7 @@ ARRAYS = {
 
 TABLE = draw(size=(6, H)).astype("float32")
 
-# A bias, and what it is: broadcastable to (B, H, T, S).
+# A bias, and its expected array, broadcastable to (B, H, T, S).
 BIASES = {
     "alibi": (biases.alibi(H), reference.alibi(H, T, S)),
     "relative": (biases.relative(TABLE, max_distance=4), reference.relative(TABLE, T, S, 4)),
@@ -118,7 +118,7 @@ def test_blocks_of_a_bias_are_cut_out_of_the_whole(name, start, sides, known):
     bias, expected = BIASES[name]
     begin = start if known else [as_tensor(x, "int32") for x in start]
     block = spread(bias.on(masks.Grid(T, S, *begin, *sides), *bias.parameters()), *sides)
-    assert np.isfinite(block).all()  # beyond the square too
+    assert np.isfinite(block).all()  # beyond the matrix too
     inside = spread(expected)[..., start[0] : start[0] + sides[0], start[1] : start[1] + sides[1]]
     np.testing.assert_allclose(
         block[..., : inside.shape[2], : inside.shape[3]], inside, rtol=1e-5, atol=1e-6
@@ -155,7 +155,7 @@ def test_heads_are_split_where_all_parts_of_a_sum_can_split_them():
 def test_where_a_bias_is_flat_one_pair_is_all_of_them(name):
     bias, length, seen = BIASES[name][0], 13, set()
     far = {"relative": 4, "relative, one side": 5, "relative, one head": 4}.get(name, length)
-    after = 0 if "one side" in name else far  # keys after the query are in one bucket then
+    after = 0 if "one side" in name else far  # on one side, keys after the query share a bucket
     for i in range(0, length, 2):
         for j in range(0, length, 3):
             begin = (i, j) if j % 2 else (as_tensor(i), as_tensor(j))
@@ -248,7 +248,7 @@ def test_attention_gives_a_bias_its_gradient(path):
     x = [as_tensor(x, "float32") for x in (query, value, key)]
     (expected,) = reference.slopes(functional, array)
     held = keras.Variable(array, dtype="float32")
-    bias = biases.alibi(H) + biases.explicit(held)  # made before the gradient is asked for
+    bias = biases.alibi(H) + biases.explicit(held)  # built before the gradient
     _, (gradient,) = both_ways(
         lambda: attend(*x[:2], key=x[2], bias=bias, path=path), (), upstream, [held]
     )
@@ -261,7 +261,7 @@ def test_attention_gives_a_variable_of_tensorflow_its_gradient(path):
     rng = np.random.default_rng(11)
     x = [as_tensor(rng.normal(size=(1, H, n, 2)), "float32") for n in (T, S, S)]
     variable = tf.Variable(rng.normal(size=(1, H, 1, S)), dtype="float32")
-    bias = biases.explicit(variable)  # made before the tape
+    bias = biases.explicit(variable)  # built before the tape
     found = []
     for learned in (bias, variable):
         with tf.GradientTape() as tape:
@@ -299,7 +299,7 @@ def test_a_bias_comes_apart_and_together_again_in_a_graph(name):
 
 def test_a_bias_of_ones_own_stays_whole_and_joins_the_others():
     class Recent(biases.Bias):
-        """A learned number a token of distance."""
+        """A learned number per token of distance."""
 
         def __init__(self, slope):
             self.slope = slope
@@ -316,7 +316,7 @@ def test_a_bias_of_ones_own_stays_whole_and_joins_the_others():
     distance = np.arange(S) - np.arange(S - T, S)[:, None]
     again = trees.unflatten(structure, tensors)
     np.testing.assert_allclose(again.dense(T, S), 0.25 * distance + ARRAYS[B, T, S], rtol=1e-5)
-    # `on` computes of what it is given
+    # `on` computes from its arguments
     other = again.on(masks.Grid.whole(T, S), 2 * slope, ops.zeros((1, 1, 1)))
     np.testing.assert_allclose(other[0], 0.5 * distance)
 

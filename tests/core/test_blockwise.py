@@ -1,4 +1,4 @@
-"""The blockwise path, TensorFlow's own: where the run tells sizes, what it refuses, and memory."""
+"""The streamed path of TensorFlow: sizes known at run time only, invalid calls, and memory."""
 
 import textwrap
 
@@ -196,7 +196,7 @@ def test_the_gradient_of_some_rows_alone():
     assert_close(gradients("streamed"), gradients("dense"))
 
 
-# Made of an array whose sizes are known at run time alone.
+# Built from an array whose sizes are known at run time only.
 RUN_TIME_MASKS = {
     "joined": (
         lambda array: ~(masks.explicit(array) & masks.causal()),
@@ -238,7 +238,7 @@ def test_a_mask_of_the_wrong_run_time_length_is_refused(kind):
 
 
 class Rows(masks.Mask):
-    """A rule of one's own, which does not say what shape its array must have."""
+    """A custom rule that does not check the shape of its array."""
 
     def __init__(self, array):
         self.array = array
@@ -259,7 +259,7 @@ def test_an_array_of_the_wrong_length_in_a_mask_of_ones_own_is_refused():
 
 
 class InNumpy(masks.Mask):
-    """A rule of one's own that answers with arrays and numbers of NumPy, and bounds of 64 bits."""
+    """A custom rule that returns NumPy arrays and numbers, and bounds of 64 bits."""
 
     def __init__(self, wrap):
         self.wrap = wrap

@@ -1,4 +1,4 @@
-"""Local attention, whose blocks of queries come in runs: the same as the dense path in all."""
+"""Local attention, with blocks of queries in runs, against the dense path."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ MASKS = {
 
 
 class Beyond(masks.Mask):
-    """Keys that come later, and by more than a block."""
+    """Keys more than a block after the query."""
 
     is_relative = True
 
@@ -45,7 +45,7 @@ def by_blocks(mask, *arguments, path="streamed", block=None, **options):
 
 
 def by_the_dense_path(mask, *arguments, **options):
-    """The same of the dense path, which is told no more than which pairs may attend."""
+    """The same by the dense path, from the array of visible pairs alone."""
     seen = masks.explicit(mask.dense(arguments[0].shape[2], arguments[1].shape[2]))
     return by_blocks(seen, *arguments, path="dense", **options)
 
@@ -58,14 +58,14 @@ def local_of(mask, query, key, block=None):
 
 
 def run_of(monkeypatch, most_scores):
-    """A run of local attention's blocks has at most so many scores."""
+    """Limits the scores in a run of blocks."""
     bounds = sizes.BLOCKS["cpu"]._replace(local_scores=most_scores)
     monkeypatch.setitem(sizes.BLOCKS, "cpu", bounds)
 
 
 @pytest.fixture
 def short_runs(monkeypatch):
-    """Runs as short as they can be: as long as what a block sees beyond its own."""
+    """The shortest runs: as long as the keys that a block sees beyond itself."""
     run_of(monkeypatch, 1)
 
 

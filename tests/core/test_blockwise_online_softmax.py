@@ -1,4 +1,4 @@
-"""The online softmax, and scores, exponentials and values of any size in the passes that use it."""
+"""The online softmax, and the passes with scores, exponentials and values of any size."""
 
 import functools
 
@@ -78,7 +78,7 @@ def test_a_row_with_nothing_gives_zero_and_its_weights_come_back_as_zero(splits)
     scores[:, :, 1] = HIDDEN
     output, row_max, row_sum = pooled(scores, values, splits)
     assert np.all(output[:, :, 1] == 0) and np.all(row_sum[:, :, 1] == 1)
-    # whatever the score, and not only by −inf
+    # for any score, not only −inf
     for score in (0.0, 1e29, HIDDEN):
         assert np.all(np.exp(score - row_max[:, :, 1]) == 0)
     assert np.isfinite(row_max).all()
@@ -122,14 +122,14 @@ RULES = {
 
 
 def of_tokens(found):
-    """Without the gradients of what `moved` has put there: sums of large numbers that cancel."""
+    """Without the gradients of the features of `moved`: sums of large numbers that cancel."""
     output, query, key, *rest = found
     return [output, query[..., :-1], key[..., :-1], *rest]
 
 
 @functools.cache
 def compiled(rule, **options):
-    """Both ways of a dot product, for any scores."""
+    """Both passes of a dot product, for any scores."""
     score = score_functions.dot_product
     return tf.function(lambda arguments: both_ways(score, arguments, RULES[rule], **options))
 

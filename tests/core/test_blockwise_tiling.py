@@ -1,4 +1,4 @@
-"""How the square is tiled, which of its blocks it computes, and how a block is cut."""
+"""The tiling of the matrix, its computed blocks, and the strips of a block."""
 
 import itertools
 
@@ -34,7 +34,7 @@ def test_run_time_lengths_fall_into_few_block_sizes():
 
     for length in range(512, 1024, 7):
         sizes.append(tuple(map(int, block(tf.zeros((2, length, 256))))))
-    # XLA compiles an additive score's kernels once more for each.
+    # XLA compiles the kernels of an additive score once per shape.
     assert len(set(sizes)) <= 4
     assert block.experimental_get_tracing_count() == 1
 
@@ -153,7 +153,7 @@ def test_what_is_broken_reaches_those_who_see_it_side_by_side(shape):
 
 
 def test_blocks_are_larger_where_no_cpu_computes(monkeypatch):
-    """A GPU has threads for more, and no cache to stay in."""
+    """A GPU has more threads, and no cache to fit into."""
     query = tf.zeros((16, 8, 8192, 16))
     scores = (
         block_scores.Product(True),

@@ -1,4 +1,4 @@
-"""Which blocks of keys a mask leaves of a row, which of them are full, and what a mask is asked."""
+"""The visible and the full blocks of keys in a row, and the evaluations of a mask."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def tiled(queries, keys, mask, block, batch=1):
 
 
 def whole_of(mask, tiling):
-    """The whole square as `(B or 1, H or 1, T, S)`."""
+    """The whole mask as `(B or 1, H or 1, T, S)`."""
     seen = np.asarray(mask.dense(tiling.queries, tiling.keys))
     seen = seen if seen.ndim == 4 else seen.reshape((-1, 1, *seen.shape[-2:]))
     return np.broadcast_to(seen, (*seen.shape[:2], tiling.queries, tiling.keys))

@@ -1,4 +1,4 @@
-"""Which path `attend` takes, before a graph runs or in it, and what the layers of a graph share."""
+"""The path that `attend` takes, before a graph runs or in it, and functions shared by layers."""
 
 import keras
 import numpy as np
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.tensorflow
 
 @pytest.fixture(autouse=True)
 def made(monkeypatch):
-    """The shared functions that a test makes; it begins with none."""
+    """The shared functions that a test traces, starting with none."""
     functions, compiled = [], differentiation.compiled
 
     def noted(function):

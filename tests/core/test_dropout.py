@@ -1,4 +1,4 @@
-"""Dropout from few random bits, against what Keras's promises."""
+"""Dropout from few random bits, against the guarantees of Keras's dropout."""
 
 import keras
 import numpy as np

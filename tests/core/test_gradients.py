@@ -1,4 +1,4 @@
-"""A graph, and what is computed in it, can go when nobody needs it any more."""
+"""A graph and its tensors can be freed once no object refers to them."""
 
 import gc
 import pathlib

@@ -1,4 +1,4 @@
-"""The guard: what is broken and hidden becomes zeros, and who may see it becomes NaN."""
+"""The guard: hidden and broken tokens become zeros, and queries that may see them NaN."""
 
 import numpy as np
 import pytest

@@ -97,7 +97,7 @@ def test_get_gives_back_a_function():
 
 @keras.saving.register_keras_serializable("test_kernels")
 def quartic(squared):
-    """A kernel of a user's own."""
+    """A custom kernel."""
     return keras.ops.where(
         squared >= 1.0, -float("inf"), 2 * keras.ops.log1p(-keras.ops.minimum(squared, 0.999999))
     )

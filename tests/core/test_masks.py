@@ -90,7 +90,7 @@ RULES = {
     ),
 }
 
-# A mask and what it lets in, joined with a causal one.
+# A mask and its visible pairs, joined with a causal mask.
 JOINS = {
     "it alone": (lambda mask: mask, lambda seen, causal: seen),
     "not it": (lambda mask: ~mask, lambda seen, causal: ~seen),
@@ -174,7 +174,7 @@ def test_positions_line_up_at_the_end():
     np.testing.assert_array_equal(dense(masks.window(1), 5, 5), np.eye(5, dtype=bool))
 
 
-# as files hold them that were saved when all masks stood in one module
+# as in files saved when all masks were in one module
 SAVED = [
     ("causal", {}, reference.causal(T, S)),
     ("window", {"size": 2}, reference.window(2, T, S)),
@@ -247,7 +247,7 @@ def test_hooks_tell_the_truth_about_the_mask(name, join):
         np.testing.assert_array_equal(beyond[1:, 1:], beyond[:-1, :-1])
 
 
-# Masks that tell exactly which keys no query sees, and which every query sees.
+# Masks with exact hooks for the keys that no query sees, and that every query sees.
 EXACT = {
     "causal": masks.causal(),
     "not causal": ~masks.causal(),
@@ -319,7 +319,7 @@ def test_hooks_skip_what_they_can():
 
 
 class Second(masks.causal):
-    """Every second key of a causal mask's, and no hook of its own."""
+    """Every second key of a causal mask, without its own hooks."""
 
     def on(self, grid):
         return super().on(grid) & (grid.key_positions() % 2 == 0)
@@ -361,7 +361,7 @@ HOOKS = hooks.__all__
 
 
 def asked_of(source):
-    """What has a hook asked of it, but `hooks` and `super()`."""
+    """The calls of hooks in the source, except through `hooks` and `super()`."""
     return [
         ast.unparse(node)
         for node in ast.walk(ast.parse(source))

@@ -1,4 +1,4 @@
-"""Attention over shards of the keys, merged: as one call over all of them."""
+"""Attention over shards of the keys, merged, against one call over all keys."""
 
 import numpy as np
 import pytest

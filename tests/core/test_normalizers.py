@@ -1,4 +1,4 @@
-"""What turns scores into weights: sinks, sparsemax and the best k, against the oracle."""
+"""Normalizers: sinks, sparsemax and top k, against the oracle."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""The scope `tfattn.path`: who is in it, what it leaves alone, and what it does for an export."""
+"""The scope `tfattn.path`: the calls that it covers, and its effect on an export."""
 
 import threading
 

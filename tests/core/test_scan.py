@@ -1,4 +1,4 @@
-"""The streamed path of JAX and PyTorch: what it holds and compiles, and what a kernel takes."""
+"""The streamed path of JAX and PyTorch: memory, compilation, and calls that a kernel supports."""
 
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def largest_of_jax(run, operands):
 
 
 def sizes_of_torch(run, operands):
-    """How many numbers each operation of the program makes."""
+    """The number of output elements of each operation of the program."""
     from torch.utils import _python_dispatch
 
     class Sizes(_python_dispatch.TorchDispatchMode):
@@ -141,7 +141,7 @@ def test_blocks_that_the_mask_hides_are_not_computed():
 
 
 def losses_of(flash_attention, mode=None, **options):
-    """The losses of a layer's training, which Keras may compute again on the way back."""
+    """The losses of a layer's training, which Keras may recompute in the backward pass."""
     keras.utils.set_random_seed(1)
     tokens = np.random.default_rng(0).normal(size=(4, 11, 6)).astype("float32")
     with keras.RematScope(mode=mode):

@@ -1,4 +1,4 @@
-"""What streams gives what the dense path and the oracle give, on every backend."""
+"""The streamed path against the dense path and the oracle, on every backend."""
 
 import keras
 import numpy as np

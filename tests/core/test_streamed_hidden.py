@@ -1,4 +1,4 @@
-"""What is hidden reaches nothing where attention streams: no output, no gradient, not a bit."""
+"""Hidden tokens change no bit of any output or gradient on the streamed path."""
 
 import numpy as np
 import pytest

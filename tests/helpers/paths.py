@@ -12,7 +12,7 @@ import unittest.mock
 import tfattn
 from tests.helpers.tensors import BACKEND
 
-# What a test is parametrized with, where both paths must agree.
+# Parameters of a test in which both paths must agree.
 PATHS = ["dense", "streamed"]
 
 
@@ -23,7 +23,7 @@ def dense():
 
 @contextlib.contextmanager
 def streamed(block):
-    """A context in which layers go block by block, in blocks of those `(queries, keys)`."""
+    """A context in which layers stream, in blocks of `(queries, keys)`."""
     with blocks_of(block), tfattn.path("streamed"):
         yield
 
