@@ -1,4 +1,4 @@
-"""Problems for the paths, outputs and gradients of either, and covers."""
+"""Problems for both paths, their outputs and gradients, and covering designs of cases."""
 
 import itertools
 from typing import NamedTuple
@@ -19,8 +19,8 @@ B, H, T, S, D, V = 2, 4, 13, 17, 5, 3
 
 UPSTREAM = np.random.default_rng(5).normal(size=(B, H, T, V))
 OF_SUMS = np.random.default_rng(6).normal(size=(B, H, T))  # of the log of the sums
-# One for each block form: products, the compiled additive score, and any other, whose scores may
-# be −∞ and which may have parameters.
+# At least one per block form: products, the compiled additive score, and custom scores, which may
+# be −∞ and may have parameters.
 SCORES = [
     "scaled dot",
     "dot",
@@ -33,7 +33,7 @@ SCORES = [
 
 
 class Case(NamedTuple):
-    """A kind of mask: the arrays that it is made of, which a graph may take as its inputs."""
+    """A kind of mask, and its arrays, which may be inputs of a graph."""
 
     rule: object  # a function of the arrays
     arrays: object = lambda rng: ()
@@ -103,15 +103,15 @@ BIASES = {
 
 
 def call_of(query, value, key=None, **fields):
-    """The call that `attend` would make of tensors, a score and mask and bias objects."""
+    """The call that `attend` would build from tensors, a score and mask and bias objects."""
     return AttentionCall(query=query, value=value, key=value if key is None else key, **fields)
 
 
 def cover(**factors):
-    """Rows of one value a factor, few of them, in which any two values of two factors meet.
+    """Few rows with one value per factor, such that any two values of two factors share a row.
 
-    What is left to meet is met greedily: each row begins with the first pair that has not, and each
-    other factor takes the value that meets most of what the row holds already.
+    The rows are built greedily: each row begins with the first uncovered pair, and each other
+    factor takes the value that covers most pairs with the row.
     """
     pairs_of = [
         itertools.product([(a, x) for x in factors[a]], [(b, y) for y in factors[b]])
@@ -135,13 +135,13 @@ def cover(**factors):
 
 
 def mask_of(name, seed):
-    """A mask of that kind, with arrays of NumPy."""
+    """A mask of this kind, with NumPy arrays."""
     case = MASKS[name]
     return case.rule(*case.arrays(np.random.default_rng(seed)))
 
 
 def cosine(query, key):
-    """A score of one's own, undefined at zero."""
+    """A custom score, undefined at zero."""
     key = ops.repeat(key, query.shape[1] // key.shape[1], axis=1)
     query, key = (x / ops.sqrt(ops.sum(x**2, -1, keepdims=True)) for x in (query, key))
     return ops.matmul(query, ops.swapaxes(key, -1, -2))
@@ -170,7 +170,7 @@ def problem(
 ):
     """(score function, arguments): query, key, value, parameters and bias as one list of tensors.
 
-    `at_edges` lets pairs come as near to the edge of a kernel's support as they like.
+    `at_edges` allows pairs arbitrarily near to the edge of a kernel's support.
     """
     rng = np.random.default_rng(seed)
     function, parameters = scored(score, width, heads[0], rng)
@@ -181,8 +181,7 @@ def problem(
     ]
     if score == "epanechnikov" and not at_edges:
         # On a grid no pair is nearer to the edge of the support than 1 − u² = 1/64. Nearer, the
-        # slope 2u / (1 − u²) has no bound, and multiplies what float32 leaves of a difference that
-        # is 0.
+        # slope 2u / (1 − u²) is unbounded, and multiplies the rounding error of a difference.
         arrays = [np.round(8 * array) / 8 for array in arrays]
     arrays += [rng.normal(size=(B, heads[1], S, V)), *parameters]
     if BIASES[bias]:
@@ -200,8 +199,8 @@ def both_ways(
     upstream=None,
     **options,
 ):
-    """Output, perhaps the log of the sums, and the gradient of each argument for that upstream
-    gradient, or for a fixed one.
+    """Output, perhaps the log of the sums, and the gradient of each argument for `upstream`, or for
+    a fixed upstream gradient.
     """
     if upstream is None:
         heads = slice(arguments[0].shape[1]) if len(arguments[0].shape) == 4 else 0
@@ -236,7 +235,7 @@ def connected(gradients, arguments):
 
 
 def second(function, arguments, mask=None, path="streamed", block=(7, 9)):
-    """Gradients of the sum of squares of all gradients, whose upstream gradient has one too."""
+    """Second derivatives: gradients of the sum of squares of all gradients."""
 
     def total(*arguments):
         def output(query, key, value, *parameters):
@@ -275,7 +274,7 @@ def operands_of(shape, widths=(6, 5), dtype="float32", seed=1):
 
 
 class Earlier(masks.Mask):
-    """Keys from so many before the query, or after it, back to the first."""
+    """The first key to the key `by` positions before the query; after it where `by` < 0."""
 
     is_relative = True
 
@@ -293,9 +292,7 @@ class Earlier(masks.Mask):
 
 
 class OfTheSquare(masks.Mask):
-    """A window whose open bounds are those of the queries in the square, and wider than of what
-    lies beyond.
-    """
+    """A window whose `full_bounds` use the queries within the matrix only."""
 
     is_relative = True
 
@@ -310,8 +307,8 @@ class OfTheSquare(masks.Mask):
 
 
 def moved(query, key, by):
-    """Queries and keys of one more feature, whose product moves all scores of a query by `by`: a
-    softmax does not change, its exponentials overflow or vanish.
+    """Queries and keys with one more feature, whose product shifts all scores of a query by `by`:
+    the softmax does not change, its exponentials overflow or vanish.
     """
     by = tf.constant(by, query.dtype)[:, None] + 0 * query[..., :1]
     return [tf.concat([query, by], -1), tf.concat([key, 1 + 0 * key[..., :1]], -1)]

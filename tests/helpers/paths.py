@@ -1,8 +1,8 @@
-"""One of the engine's paths alone, for tests of something else.
+"""A single path of the engine, for tests of other parts.
 
-A graph of unknown lengths holds both, and takes more than twice as long to trace. At the sizes of
-tests the dense one runs. Graphs that hold both are those of the engine's own tests, of the rows
-that `tests/conformance/paths.py` names, and of a Transformer that learns to copy.
+A graph of unknown lengths holds both paths, and takes more than twice as long to trace. At the
+sizes of tests the dense path runs. Both paths are in the graphs of the engine's own tests, of the
+rows in `tests/conformance/paths.py`, and of a Transformer that learns to copy.
 """
 
 import contextlib
@@ -30,8 +30,8 @@ def streamed(block):
 
 @contextlib.contextmanager
 def blocks_of(block):
-    """A context in which what goes block by block has blocks of those `(queries, keys)`; None for
-    the measured ones.
+    """A context in which the streamed path has blocks of `(queries, keys)`; None for the measured
+    sizes.
     """
     module = streaming()
     by_block = functools.partial(module.run, block=block)

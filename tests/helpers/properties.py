@@ -1,5 +1,5 @@
-"""Problems drawn at random, and what must come out of them: for `core/test_properties.py`, where
-hypothesis draws, and for `fuzz.py`, where a generator does.
+"""Random problems and their expected results, for `core/test_properties.py`, where hypothesis
+draws, and for `fuzz.py`, where a generator draws.
 
 A case is made by `choose`, a function from a sequence to one of its members; all its arrays come of
 one seed that is chosen too. So whoever chooses the same has the same case.
@@ -24,7 +24,7 @@ from tfattn.core import scores as score_functions
 Choose = Callable[[Sequence], Any]
 
 SEEDS = range(2**16)
-# How far apart from float64 may lie what is computed, by dtype: relative and absolute.
+# Relative and absolute tolerances against float64, by dtype.
 TOLERANCES = {"float64": 1e-6, "float32": 5e-4, "float16": 4e-2, "bfloat16": 2e-1}
 
 
@@ -57,7 +57,7 @@ def sizes_of(choose: Choose) -> Sizes:
     )
 
 
-# Masks, each with what it lets in, broadcastable to the scores.
+# Masks, each with its visible pairs, broadcastable to the scores.
 
 
 def leaf_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray]:
@@ -127,7 +127,7 @@ def leaf_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray]:
 
 
 def mask_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray | None]:
-    """A mask, or None, and what it lets in."""
+    """A mask or None, and its visible pairs."""
     count = choose([1, 0, 2, 3])
     if not count:
         return None, None
@@ -147,8 +147,8 @@ def mask_of(choose: Choose, sizes: Sizes, rng) -> tuple[Any, np.ndarray | None]:
     return mask, seen
 
 
-# Scores, each with its gradients: (function, parameters, oracle, gradient). The oracle takes query
-# and key of equal heads, and the parameters; the gradient the same and that of the scores.
+# Scores with their gradients: (function, parameters, oracle, gradient). The oracle takes query and
+# key of equal heads, and the parameters; the gradient also the gradient of the scores.
 
 
 def score_of(choose: Choose, sizes: Sizes, rng):
@@ -257,10 +257,10 @@ class Problem(NamedTuple):
     """A call of `attend`."""
 
     sizes: Sizes
-    arrays: list  # query, key, value, parameters of the score, and what the bias is made of
+    arrays: list  # query, key, value, parameters of the score, and the array of the bias
     seen: Any
     options: dict  # of `attend`
-    bias: Callable  # of the last tensor to what `attend` takes
+    bias: Callable  # of the last tensor to the argument `bias` of `attend`
     bias_array: Callable  # of the last array to the bias
     has_tensor: bool
     score: Callable
@@ -273,7 +273,7 @@ class Problem(NamedTuple):
 def problem_of(choose: Choose) -> Problem:
     rng, sizes = np.random.default_rng(choose(SEEDS)), sizes_of(choose)
     dtype = choose(["float32", "float64", "float16", "bfloat16"])
-    if BACKEND != "tensorflow" and dtype == "float64":  # Keras computes in it there alone
+    if BACKEND != "tensorflow" and dtype == "float64":  # Keras has float64 on TensorFlow only
         dtype = "float32"
     function, parameters, score, gradient = score_of(choose, sizes, rng)
     mask, seen = mask_of(choose, sizes, rng)
@@ -296,7 +296,7 @@ def problem_of(choose: Choose) -> Problem:
         *parameters,
     ]
     arrays += [] if tensor is None else [tensor]
-    # Float64 of what the dtype holds: rounding of the inputs is no error.
+    # Inputs rounded to the dtype, as float64: their rounding is no error.
     arrays = [numpy(as_tensor(x, dtype)).astype("float64") for x in arrays]
     while gradient is None and at_an_edge(*arrays[:2], sizes, dtype):
         arrays[0] = numpy(as_tensor(1.03 * arrays[0], dtype)).astype("float64")
@@ -394,7 +394,7 @@ def of_bias(problem, tensor, of_scores):
 
 
 def found(problem: Problem, upstream: np.ndarray):
-    """What `attend` gives for it: the same four."""
+    """The same four results by `attend`."""
     wants = (problem.options["return_weights"], problem.options["return_log_sum_exp"])
 
     def run(query, key, value, *others):
@@ -423,13 +423,13 @@ def found(problem: Problem, upstream: np.ndarray):
 
 
 def poisoned(problem: Problem, choose: Choose) -> Problem:
-    """The same with NaN in keys and values that no query of a row and its heads may see."""
+    """The problem with NaN in keys and values that no query of a row and its heads may see."""
     if problem.seen is None or not choose([False, True]):
         return problem
     seen = np.broadcast_to(problem.seen, problem.sizes.scores).any(axis=-2)
     if problem.sizes.heads:
         seen = seen.any(axis=1)
-    # Where the mask cannot tell cheaply that nobody sees a token, the query is what is asked.
+    # Where the mask has no cheap hook for hidden tokens, the guard tests each query.
     arrays = list(problem.arrays)
     for place in (1, 2):
         hidden = ~(seen[:, None] if problem.sizes.heads else seen)
@@ -438,7 +438,7 @@ def poisoned(problem: Problem, choose: Choose) -> Problem:
 
 
 def check_attend(choose: Choose) -> None:
-    """One case; an AssertionError says what differs."""
+    """Checks one case; an AssertionError shows the difference."""
     problem = problem_of(choose)
     shape = (*problem.sizes.scores[:-1], problem.sizes.value_width)
     upstream = np.random.default_rng(1).normal(size=shape)

@@ -1,4 +1,4 @@
-"""What tests ask of a backend: tensors as NumPy's arrays, gradients, compiled functions.
+"""Backends for tests: tensors as NumPy arrays, gradients, compiled functions.
 
 A test that goes through these runs on TensorFlow, JAX and PyTorch alike. One that is about
 TensorFlow has the marker `tensorflow`, and may use `tf`.
@@ -35,7 +35,7 @@ needs_xla = pytest.mark.skipif(BACKEND == "torch", reason="about XLA, which PyTo
 # `jit_compile` of Keras, or of `compiled`: on TensorFlow XLA, as on JAX at all times.
 JIT = [False, pytest.param(True, marks=needs_xla)]
 FLOAT64 = pytest.param("float64", marks=needs_float64)
-# What a test goes through that takes all of them.
+# Parameters of a test of all float dtypes.
 FLOATS = ["float16", "bfloat16", "float32", *(["float64"] if BACKEND == "tensorflow" else [])]
 
 
@@ -120,7 +120,7 @@ def _by_tensorflow(function, tensors, upstream, variables):
         output, aux = function(*tensors)
     sources = [*tensors, *(variable.value for variable in variables)]
     gradients = tape.gradient(output, sources, _upstream_of(output, upstream))
-    # What is taken out of a table by number has `tf.IndexedSlices` for a gradient.
+    # The gradient of a gather is `tf.IndexedSlices`.
     return (output, aux), [x if x is None else tf.convert_to_tensor(x) for x in gradients]
 
 
