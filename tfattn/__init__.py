@@ -1,12 +1,12 @@
 """Attention layers for TensorFlow and Keras 3, from kernel regression to a Transformer.
 
-All of them compute a weighted mean of the values:
+Each layer computes a weighted mean of the values:
 
     weights = softmax of score(query, key), over the keys that the mask allows
     output  = weights · values
 """
 
-from tfattn import _program  # noqa: F401, before all that needs TensorFlow
+from tfattn import _program  # noqa: F401, before any import of TensorFlow
 
 # isort: split
 from tfattn import convert, data, kernel_regression, plot, training

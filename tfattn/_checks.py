@@ -1,9 +1,9 @@
-"""Every argument check of the collection, with one form of message.
+"""Argument checks of the package; all errors have one form.
 
     who: `argument` must <expected>. Received: argument=<received>
 
-This module imports no tensor library and no other part of tfattn. A check returns the value that
-passed, so that a constructor can write
+This module imports no tensor library, and of tfattn only the types. A check returns the checked
+value, so that a constructor can write
 `self.units = _checks.positive_int("AdditiveScore", "units", units)`.
 """
 
@@ -18,7 +18,7 @@ from tfattn._types import Shape
 def fail(
     who: str, argument: str, expected: str, received: object, error: type[Exception] = ValueError
 ) -> NoReturn:
-    """Raises `error` in the one form; `expected` begins with a verb: "be a positive integer"."""
+    """Raises `error` in this form; `expected` begins with a verb: "be a positive integer"."""
     raise error(f"{who}: `{argument}` must {expected}. Received: {argument}={received!r}")
 
 
@@ -46,7 +46,7 @@ def non_negative_int(who: str, argument: str, value: Any) -> int:
 
 def positive_number(who: str, argument: str, value: Any) -> float:
     """A finite number above 0."""
-    # A chained comparison is False for NaN, which is refused like any other unusable number.
+    # The chained comparison is False for NaN too.
     if not _is_real(value) or not 0 < value < float("inf"):
         fail(who, argument, "be a positive, finite number", value)
     return float(value)
@@ -74,24 +74,24 @@ def probability(who: str, argument: str, value: Any) -> float:
 
 
 def seed(who: str, value: Any, argument: str = "seed") -> int | None:
-    """What a generator of random numbers may begin with: an integer of at least 0, or None."""
+    """A seed of a random number generator: an integer of at least 0, or None."""
     if value is None:
         return None
-    # Backends hold it in 64 bits, one of them for the sign.
+    # Backends hold a seed in a signed 64-bit integer.
     if non_negative_int(who, argument, value) >= 2**63:
         fail(who, argument, "be below 2**63", value)
     return int(value)
 
 
 def boolean(who: str, argument: str, value: Any) -> bool:
-    """True or False, and no number that counts as one."""
+    """True or False; 1 and 0 are refused."""
     if not isinstance(value, bool):
         fail(who, argument, "be True or False", value)
     return value
 
 
 def flag(who: str, argument: str, value: Any) -> None:
-    """What a call takes for yes or no: True or False, 1 or 0, or a tensor of them."""
+    """A flag of a call: True or False, 1 or 0, or a boolean scalar tensor."""
     known = isinstance(value, numbers.Real) and value in (0, 1)
     tensor = hasattr(value, "dtype") and "bool" in str(value.dtype) and not len(value.shape)
     if not known and not tensor:
@@ -100,14 +100,14 @@ def flag(who: str, argument: str, value: Any) -> None:
 
 def path(who: str, argument: str, value: Any) -> str:
     """The path of a file, as a string."""
-    # Not `bytes`, which `os` takes too, and no number, which `open` takes for an open file.
+    # `os.fspath` accepts bytes too, and `open` accepts a number, as a file descriptor.
     if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
         fail(who, argument, "be a path: a string, or a pathlib.Path", value)
     return os.fspath(value)
 
 
 def array(who: str, argument: str, value: Any, letters: str, booleans: bool = False) -> None:
-    """A dense tensor or array, of any backend, that holds numbers; `letters` shows its shapes."""
+    """A dense numeric tensor or array of any backend; messages show its shapes as `letters`."""
     expected = f"be a tensor of numbers, of shape {letters}"
     if hasattr(value, "row_splits") or getattr(value, "ragged", False) is True:
         recipe = "pass `ragged.to_tensor()`, and `valid_lens=ragged.row_lengths()` for the keys"
@@ -134,13 +134,13 @@ def integers(who: str, argument: str, value: Any) -> list[int]:
     """The integers of an iterable: a list, an array or a row of a tensor."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         fail(who, argument, "be a sequence of integers", value)
-    found = list(value)
-    for one in found:
-        # A tensor's entry is no number to Python, but can be an index.
-        is_index = hasattr(one, "__index__") and not len(getattr(one, "shape", ()))
-        if isinstance(one, bool | float) or not is_index:
-            fail(who, argument, "hold integers", one)
-    return [int(one) for one in found]
+    entries = list(value)
+    for entry in entries:
+        # An entry of a tensor is no Python number, but has `__index__`.
+        is_index = hasattr(entry, "__index__") and not len(getattr(entry, "shape", ()))
+        if isinstance(entry, bool | float) or not is_index:
+            fail(who, argument, "hold integers", entry)
+    return [int(entry) for entry in entries]
 
 
 def pairs(who: str, argument: str, value: Any) -> list[tuple[str, str]]:
@@ -158,18 +158,18 @@ def pairs(who: str, argument: str, value: Any) -> list[tuple[str, str]]:
 
 def strings(who: str, argument: str, value: Any) -> list[str]:
     """The strings of a collection, as a list."""
-    # A string is a sequence of strings too, and would pass letter by letter.
+    # A string is an iterable of strings too.
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         fail(who, argument, "be a collection of strings", value)
-    found = list(value)
-    for one in found:
-        if not isinstance(one, str):
-            fail(who, argument, "hold strings", one)
-    return found
+    entries = list(value)
+    for entry in entries:
+        if not isinstance(entry, str):
+            fail(who, argument, "hold strings", entry)
+    return entries
 
 
 def same_width(who: str, argument: str, shape: Shape, other_name: str, other: Shape) -> None:
-    """Two static shapes end with one width where both are known."""
+    """Two static shapes have the same last size, where both sizes are known."""
     if None not in (shape[-1], other[-1]) and shape[-1] != other[-1]:
         fail(who, argument, f"be as wide as `{other_name}`, {other[-1]}", tuple(shape))
 
@@ -181,7 +181,7 @@ def has_width(who: str, argument: str, shape: Shape) -> None:
 
 
 def mapping(who: str, argument: str, value: Any, names: Collection[str] = ()) -> None:
-    """A dict, in which those names are."""
+    """A dict with an entry for each of `names`."""
     if not isinstance(value, Mapping):
         fail(who, argument, "be a dict by name", value)
     for name in names:
@@ -190,20 +190,20 @@ def mapping(who: str, argument: str, value: Any, names: Collection[str] = ()) ->
 
 
 def vocabulary(who: str, argument: str, value: Any) -> None:
-    """What encodes sentences, and has the ids of a vocabulary of `tfattn.data`."""
+    """An object with the methods and ids of a vocabulary of `tfattn.data`."""
     if not callable(getattr(value, "encode", None)) or not hasattr(value, "end_id"):
         fail(who, argument, "be a vocabulary, such as tfattn.data.Vocabulary", value)
 
 
 def divides(who: str, argument: str, divisor: int, whole_name: str, whole: int) -> int:
-    """A divisor without remainder: heads of a width, key heads of query heads."""
+    """A divisor of `whole`, such as the heads of a width."""
     if whole % divisor:
         fail(who, argument, f"divide `{whole_name}`={whole} without remainder", divisor)
     return divisor
 
 
 def rank(who: str, argument: str, shape: Shape, ranks: Collection[int], letters: str) -> Shape:
-    """A static shape with one of `ranks`; `letters` shows the shapes that are taken."""
+    """A static shape whose rank is in `ranks`; the message shows the shapes as `letters`."""
     if len(shape) not in ranks:
         fail(who, argument, f"have shape {letters}", tuple(shape))
     return shape
@@ -217,19 +217,19 @@ def same_size(
     other: int | None,
     things: str = "tokens",
 ) -> None:
-    """Two static sizes agree where both are known."""
+    """Two static sizes are equal, where both are known."""
     if size is not None and other is not None and size != other:
         fail(who, argument, f"have as many {things} as `{other_name}`, which has {other}", size)
 
 
 def same_batch(who: str, argument: str, shape: Shape, other_name: str, other: Shape) -> None:
-    """Two static shapes begin with one batch size where both are known."""
+    """Two static shapes have the same batch size, where both sizes are known."""
     if None not in (shape[0], other[0]) and shape[0] != other[0]:
         fail(who, argument, f"have the batch size of `{other_name}`, {other[0]}", tuple(shape))
 
 
 def broadcasts(who: str, argument: str, shape: Shape, target: Shape, letters: str) -> Shape:
-    """A static shape, aligned at the end, broadcasts to `target` wherever both sizes are known."""
+    """A static shape broadcasts to `target`, as far as both are known."""
     aligned = zip(tuple(shape)[::-1], tuple(target)[::-1], strict=False)
     fits = all(size in (None, 1) or wanted is None or size == wanted for size, wanted in aligned)
     if not fits or len(shape) > len(target):
@@ -239,12 +239,12 @@ def broadcasts(who: str, argument: str, shape: Shape, target: Shape, letters: st
 
 
 def boolean_dtype(who: str, argument: str, dtype: str, instead: str) -> None:
-    """A mask is boolean; `instead` says what else the caller may have wanted."""
+    """A boolean dtype; the message ends with the hint `instead`."""
     if dtype != "bool":
         fail(who, argument, f"be boolean, True where attention is allowed ({instead})", dtype)
 
 
 def integer_dtype(who: str, argument: str, dtype: str) -> None:
-    """Ids and lengths are integers, of any width."""
+    """An integer dtype of any width."""
     if "int" not in dtype:
         fail(who, argument, "hold integers", dtype)

@@ -1,4 +1,4 @@
-"""What models and losses share without importing each other: the factors of the logits."""
+"""Factors of logits, shared by models and losses, which do not import each other."""
 
 import dataclasses
 
@@ -9,25 +9,24 @@ __all__ = ["LogitFactors"]
 
 @dataclasses.dataclass(eq=False)
 class LogitFactors:
-    """Logits `(..., V)` as a product, for a loss that can do without the logits.
+    """Logits `(..., V)` as a product, for a loss that does not need the logits themselves.
 
         logits = tokens · vectorsᵀ + bias
 
-    A model that computes its logits so puts this object on them. It travels on the logits, as
-    Keras's masks do on its tensors, and the first operation on them loses it. A loss that finds it
-    computes from the factors, and notes so: a metric then does the same. Whoever else reads the
-    logits has them computed. Only logits of a TensorFlow graph carry factors: there, what nothing
-    asks for is not computed.
+    A model attaches its factors to its logits as an attribute, as Keras attaches masks to tensors;
+    the result of an operation on the logits has none. A loss that finds factors computes from them
+    and sets `are_used`; metrics then use them too. Only logits of a TensorFlow graph have factors:
+    a graph does not compute logits that no other operation reads.
 
         return LogitFactors(tokens, vectors).on(logits)     # the model
         factors = LogitFactors.of(logits)                   # the loss and the metric; or None
-        factors.are_used = True                             # the loss, where it needs no logits
+        factors.are_used = True                             # the loss, if it uses the factors
 
     Attributes:
         tokens: `(..., W)`.
         vectors: `(V, W)`.
         bias: `(V,)`, or None.
-        are_used: whether a loss has done without the logits.
+        are_used: whether a loss was computed from the factors.
     """
 
     tokens: Tensor
@@ -37,21 +36,21 @@ class LogitFactors:
 
     @staticmethod
     def of(logits: Tensor) -> "LogitFactors | None":
-        """The factors on these logits, or None."""
+        """The factors of these logits, or None."""
         return getattr(logits, "_tfattn_factors", None)
 
     @staticmethod
     def fit_on(logits: Tensor) -> bool:
-        """Whether these logits may never be computed."""
+        """Whether these logits belong to a graph, which can leave them uncomputed."""
         return hasattr(logits, "graph")
 
     def on(self, logits: Tensor) -> Tensor:
-        """The same logits, with these factors on them."""
+        """The same logits, with these factors attached."""
         logits._tfattn_factors = self
         return logits
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Tokens, vectors and, if there is one, bias."""
+        """Tokens, vectors and any bias."""
         factors = self.tokens, self.vectors, self.bias
         return tuple(factor for factor in factors if factor is not None)

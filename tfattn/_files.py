@@ -1,4 +1,4 @@
-"""Files that are never half written: a new file replaces the old one in one step."""
+"""Atomic writes: a file is replaced as a whole or not at all."""
 
 import contextlib
 import os
@@ -10,17 +10,17 @@ __all__ = ["replacing"]
 
 @contextlib.contextmanager
 def replacing(filepath: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """A path to write to; at the end, what was written replaces the file at `filepath`.
+    """A temporary path to write to; at the end its file replaces `filepath`.
 
-    An error, a kill or a full disk in the middle of writing leaves the old file. Whatever the
-    package writes goes through here, or through `convert.folders.whole` if it is a folder. The path
-    lies beside `filepath`, so that both are on one disk, and has its ending, by which Keras tells
-    formats apart.
+    If writing fails, the old file stays. The package writes all its files through this function,
+    and folders through `convert.folders.whole`. The temporary path is in the folder of `filepath`,
+    since a file cannot be moved atomically to another disk, and has the same extension, from which
+    Keras infers the format.
 
     Args:
-        filepath: where the file is, or will be; its folder is there.
+        filepath: the file to write, in an existing folder.
     Returns:
-        A context manager, which gives a `pathlib.Path`.
+        A context manager that yields a `pathlib.Path`.
     Raises:
         FileNotFoundError: nothing was written.
     Example:
@@ -31,12 +31,12 @@ def replacing(filepath: str | os.PathLike) -> Iterator[pathlib.Path]:
         >>> path.read_text()
         'whole'
     """
-    filepath = pathlib.Path(os.path.realpath(filepath))  # what a link names, not the link
+    filepath = pathlib.Path(os.path.realpath(filepath))  # a link's target, not the link
     unfinished = filepath.with_name(f"unfinished.{filepath.name}")
     try:
         yield unfinished
         with open(unfinished, "rb+") as file:
-            os.fsync(file.fileno())  # on disk before the old one is gone
+            os.fsync(file.fileno())  # the new file is on disk before the old one is removed
         os.replace(unfinished, filepath)
     except BaseException:
         unfinished.unlink(missing_ok=True)

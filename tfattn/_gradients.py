@@ -1,4 +1,4 @@
-"""Gradients of one's own, which do not outlive the graph that they belong to."""
+"""Custom gradients that are freed together with their graph."""
 
 import functools
 import weakref
@@ -12,14 +12,13 @@ __all__ = ["custom_gradient", "is_pushed_forward", "is_pushed_through_graph"]
 
 
 def custom_gradient(function: Callable) -> Callable:
-    """`keras.ops.custom_gradient`. On TensorFlow, what it makes goes with the graph it is made in.
+    """`keras.ops.custom_gradient`; on TensorFlow the gradient is freed together with its graph.
 
-    TensorFlow itself keeps the gradient for as long as the process lives, and with it the graph and
-    all of its constants: a program that builds one model after the other would hold them all.
+    TensorFlow's registry holds a custom gradient until the process ends, and so the graph and all
+    its constants: a program that builds many models would run out of memory.
 
     Args:
-        function: of tensors, to (outputs, the function of their gradients), see
-            `keras.ops.custom_gradient`.
+        function: from tensors to (outputs, gradient function), as for `keras.ops.custom_gradient`.
     """
     differentiated = ops.custom_gradient(function)
     if keras.backend.backend() != "tensorflow":
@@ -28,20 +27,19 @@ def custom_gradient(function: Callable) -> Callable:
 
     @tf.autograph.experimental.do_not_convert
     @functools.wraps(function)
-    def within_its_graph(*tensors: Any) -> Any:
+    def with_freed_gradient(*tensors: Any) -> Any:
         outputs = differentiated(*tensors)
         if not tf.executing_eagerly():
-            _give_to_graph(keras.tree.flatten(outputs)[0].op)
+            _move_to_graph(keras.tree.flatten(outputs)[0].op)
         return outputs
 
-    return within_its_graph
+    return with_freed_gradient
 
 
 def is_pushed_forward(tensors: Sequence[Any]) -> bool:
-    """Whether a `tf.autodiff.ForwardAccumulator` pushes a derivative forward through the tensors.
+    """Whether a `tf.autodiff.ForwardAccumulator` has tangents for any of the tensors.
 
-    In a graph it does not ask for a gradient of one's own, but goes through what computes the
-    outputs.
+    In a graph, forward mode ignores custom gradients and differentiates the forward computation.
     """
     from tensorflow.python.eager import forwardprop_util
 
@@ -50,19 +48,19 @@ def is_pushed_forward(tensors: Sequence[Any]) -> bool:
 
 
 def is_pushed_through_graph(tensors: Sequence[Any]) -> bool:
-    """Whether that happens while a graph is built: TensorFlow cannot go through loops there."""
+    """Whether forward mode runs in a graph, where TensorFlow cannot differentiate loops."""
     import tensorflow as tf
 
     return not tf.executing_eagerly() and is_pushed_forward(tensors)
 
 
-def _give_to_graph(operation: Any) -> None:
-    """Has the graph of an operation keep its gradient, in place of TensorFlow's registry."""
+def _move_to_graph(operation: Any) -> None:
+    """Moves an operation's gradient from TensorFlow's registry to the operation's graph."""
     import tensorflow as tf
     from tensorflow.python.framework import ops as framework
 
-    # Its public face adds to the registry, and takes nothing from it. Where a TensorFlow keeps it
-    # in another place, gradients stay there.
+    # The public API of the registry cannot remove entries. If a TensorFlow version has the registry
+    # elsewhere, gradients stay in it.
     registered = getattr(getattr(framework, "gradient_registry", None), "_registry", None)
     name = operation.get_attr("_gradient_op_type").decode()
     if registered is None or name not in registered:
@@ -71,10 +69,10 @@ def _give_to_graph(operation: Any) -> None:
     graph = operation.graph
     graph._tfattn_gradients = getattr(graph, "_tfattn_gradients", {})
     graph._tfattn_gradients[name] = gradient
-    of_graph = weakref.ref(graph)
+    graph_reference = weakref.ref(graph)
 
-    def found(operation: Any, *upstream: Any) -> Any:
-        return of_graph()._tfattn_gradients[name](operation, *upstream)
+    def gradient_in_graph(operation: Any, *upstream: Any) -> Any:
+        return graph_reference()._tfattn_gradients[name](operation, *upstream)
 
     del registered[name]
-    tf.RegisterGradient(name)(found)
+    tf.RegisterGradient(name)(gradient_in_graph)

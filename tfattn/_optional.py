@@ -1,7 +1,4 @@
-"""Packages that only some functions need, imported when first used.
-
-This module imports no other part of tfattn.
-"""
+"""Optional dependencies, imported when first used. This module imports nothing of tfattn."""
 
 import importlib
 from types import ModuleType
@@ -13,9 +10,9 @@ def find(module: str, extra: str, who: str) -> ModuleType:
     Args:
         module: name to import.
         extra: the extra of this package that installs it.
-        who: what needs it.
+        who: the function or class that needs it.
     Raises:
-        ImportError: it is not installed; the message gives the line that installs it.
+        ImportError: it is not installed; the message has the command that installs it.
     """
     try:
         return importlib.import_module(module)

@@ -1,9 +1,9 @@
-"""While Python imports what a program of this package needs, as `python -m tfattn.translator` does,
-nothing is written, and Ctrl-C ends it with the status of an interrupted program.
+"""Quiet imports for programs such as `python -m tfattn.translator`.
 
-Python imports `tfattn` first, and with it TensorFlow, which writes some lines to standard error
-whatever its setting is. People and programs read those of a program, where an error is one line.
-Who has set TF_CPP_MIN_LOG_LEVEL reads all that it lets pass. In any other process nothing is done.
+TensorFlow logs to standard error while it is imported, and a program of this package writes only
+its own messages there. Ctrl-C during the imports ends the program with the status of an interrupted
+program. If TF_CPP_MIN_LOG_LEVEL is set, logs are not suppressed. This module has no effect in other
+processes.
 """
 
 import itertools
@@ -18,13 +18,13 @@ _SETTING = "TF_CPP_MIN_LOG_LEVEL"
 
 
 def imports_are_done() -> None:
-    """From here on Ctrl-C is a `KeyboardInterrupt` again."""
+    """Restores `KeyboardInterrupt` for Ctrl-C."""
     if signal.getsignal(signal.SIGINT) is _stop:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _stop(*_):
-    os._exit(INTERRUPTED)  # an exception would become another one where C++ imports
+    os._exit(INTERRUPTED)  # C++ code that imports would convert an exception
 
 
 def _import_keras():
@@ -33,7 +33,7 @@ def _import_keras():
     os.dup2(nowhere, 2)
     try:
         import keras  # noqa: F401
-    finally:  # an exception is shown as ever
+    finally:  # Python prints an exception to standard error
         os.dup2(kept, 2)
         os.close(kept)
         os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Names for what has no type that all of Keras's backends share."""
+"""Type aliases for which Keras's backends share no type."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,9 +7,9 @@ __all__ = ["Shape", "Size", "Step", "Tensor"]
 
 Tensor = Any  # of any backend
 
-Shape = Sequence[int | None]  # a static shape: None where only the run knows the size
+Shape = Sequence[int | None]  # a static shape: None where a size is unknown until run time
 
-Size = int | Tensor  # a tensor, a scalar of integers, where only the run knows it
+Size = int | Tensor  # an integer scalar tensor where the size is unknown until run time
 
-# The contract of `tfattn.decoding`: (tokens, position, state) to (logits, state).
+# The step function of `tfattn.decoding`: (tokens, position, state) to (logits, state).
 Step = Callable[[Tensor, Tensor, Any], tuple[Tensor, Any]]
