@@ -196,6 +196,6 @@ def test_a_mask_that_an_embedding_makes_reaches_the_attention():
     "attention", [tfattn.MultiHeadAttention(2, 4), tfattn.AdditiveAttention(4)]
 )
 def test_attention_in_a_layer_that_gives_it_one_tensor_names_the_way_out(attention):
-    expected = r"`value` must be given beside `query`.*attention_axes=\(2,\)"
+    expected = r"`value` must be passed; .*attention_axes=\(2,\)"
     with pytest.raises(ValueError, match=expected):
         keras.layers.TimeDistributed(attention)(np.zeros((2, 3, 5, 8), "float32"))

@@ -35,7 +35,7 @@ LENGTHS = "have shape (B,) or (B, T)"
 KEYS = "have as many tokens as `value`, which has 7"
 WIDTH = "be as wide as `query`, 5 (AdditiveScore and BilinearScore take other widths)"
 DIVIDE = "divide `width of the inputs`=5 without remainder"
-NO_MEMORY = "not be given: the block was built without one, and has no cross-attention"
+NO_MEMORY = "be omitted, since the block was built without cross-attention"
 
 
 def refused(*rows):
@@ -94,40 +94,40 @@ def input_of(*shape, dtype="float32"):
     ),
     (
         encoder_block(None),
-        "TransformerEncoderBlock: `num_heads` must be given, or else `attention`",
+        "TransformerEncoderBlock: `num_heads` must be passed, unless `attention` is",
         None,
     ),
     (
         encoder_block(3, attention=heads(2, 3)),
-        "TransformerEncoderBlock: `num_heads` must be 2, as `attention` has it, or not be given",
+        "`num_heads` must match the value of `attention`, 2, or be omitted",
         3,
     ),
     (
         encoder_block(None, attention=heads(dropout=0.2), attention_dropout=0.1),
         "TransformerEncoderBlock: `attention_dropout` must "
-        "be 0.2, as `attention` has it, or not be given",
+        "match the value of `attention`, 0.2, or be omitted",
         0.1,
     ),
     (
         encoder_block(feed_forward=tfattn.PositionwiseFeedForward(7)),
         "TransformerEncoderBlock: `hidden_dim` must "
-        "be 7, as `feed_forward` has it, or not be given",
+        "match the value of `feed_forward`, 7, or be omitted",
         11,
     ),
     (
         encoder_block(feed_forward=keras.layers.Dense(5)),
         "TransformerEncoderBlock: `hidden_dim` must "
-        "be None, as `feed_forward` has it, or not be given",
+        "match the value of `feed_forward`, None, or be omitted",
         11,
     ),
     (
         transformer(num_heads=5, block=BLOCK),
-        "TransformerEncoder: `num_heads` must be 2, as `block` has it, or not be given",
+        "TransformerEncoder: `num_heads` must match the value of `block`, 2, or be omitted",
         5,
     ),
     (
         transformer(dropout=0.1, block=BLOCK),
-        "TransformerEncoder: `dropout` must be 0.0, as `block` has it, or not be given",
+        "TransformerEncoder: `dropout` must match the value of `block`, 0.0, or be omitted",
         0.1,
     ),
     (
@@ -205,7 +205,7 @@ def input_of(*shape, dtype="float32"):
     (
         lambda: heads(positions="rotary"),
         "MultiHeadAttention: `positions` must "
-        "be a HeadPositions layer, or None (what is added to inputs stands before)",
+        "be a HeadPositions layer, or None (add positional encodings to the inputs)",
         "'rotary'",
     ),
 )
@@ -238,12 +238,12 @@ def test_a_bad_argument_is_refused(act, who, argument, expected, received):
     ),
     (
         encoder_block(None, attention=heads(output_shape=13)),
-        "TransformerEncoderBlock: `attention` must give back the width of the inputs, 5",
+        "TransformerEncoderBlock: `attention` must return the width of the inputs, 5",
         13,
     ),
     (
         encoder_block(hidden_dim=None, feed_forward=keras.layers.Dense(13)),
-        "TransformerEncoderBlock: `feed_forward` must give back the width of the inputs, 5",
+        "TransformerEncoderBlock: `feed_forward` must return the width of the inputs, 5",
         13,
     ),
     (
@@ -275,13 +275,13 @@ def test_a_bad_argument_is_refused(act, who, argument, expected, received):
     ),
     (
         lambda: with_memory()(QUERY),
-        "TransformerDecoderBlock: `memory` must be given: the block was built with one",
+        "TransformerDecoderBlock: `memory` must be passed, since the block was built with a memory",
         None,
     ),
     *(
         (
             lambda name=name: without_memory()(QUERY, **{name: "anything"}),
-            f"TransformerDecoderBlock: `{name}` must not be given without `memory`",
+            f"TransformerDecoderBlock: `{name}` must be omitted without `memory`",
             "'anything'",
         )
         for name in ("memory_mask", "memory_attention_mask", "valid_lens")
@@ -293,17 +293,17 @@ def test_a_bad_argument_is_refused(act, who, argument, expected, received):
     ),
     (
         lambda: with_memory().new_cache(max_length=3, batch_size=2),
-        "TransformerDecoderBlock: `memory` must be given: the block was built with one",
+        "TransformerDecoderBlock: `memory` must be passed, since the block was built with a memory",
         None,
     ),
     (
         lambda: without_memory().new_cache(max_length=3),
-        "TransformerDecoderBlock: `batch_size` must be given",
+        "TransformerDecoderBlock: `batch_size` must be passed",
         None,
     ),
     (
         lambda: with_memory().new_cache(VALUE, 3, 2),
-        "TransformerDecoderBlock: `batch_size` must not be given beside `memory`",
+        "TransformerDecoderBlock: `batch_size` must be omitted with `memory`",
         2,
     ),
     (

@@ -505,7 +505,7 @@ def built_heads(key_dim, **options):
         (lambda: tfattn.RotaryPositions(rotary_dim=3), "`rotary_dim` must be even"),
         (
             lambda: built_heads(5),
-            "`key_dim of the attention` must be even: features turn in pairs. Received: .*=5",
+            "`key_dim of the attention` must be even: pairs of features rotate. Received: .*=5",
         ),
         (
             lambda: built_heads(4, rotary_dim=6),

@@ -1,4 +1,4 @@
-"""What a layer is called with, looked at before Keras converts it and builds."""
+"""Checks of call arguments, before Keras converts them and builds the layer."""
 
 import functools
 import inspect
@@ -15,8 +15,8 @@ from tfattn.layers.restored import RestoredParts
 
 __all__ = ["CheckedCall"]
 
-# The shapes of tensors by the names that arguments of calls have in this collection.
-_LETTERS = {
+# Shapes of call arguments, for messages.
+_SHAPES = {
     "query": "(B, T, D)",
     "value": "(B, S, D)",
     "key": "(B, S, D)",
@@ -27,7 +27,7 @@ _LETTERS = {
     "ids": "(B, T), of integers",
 }
 
-# A list of numbers will do for these.
+# Arguments that may also be nested lists of numbers.
 _MASKS = {
     "mask": "(B, T)",
     "inputs_mask": "(B, T)",
@@ -46,14 +46,14 @@ _FLAGS = ("use_causal_mask", "return_attention_scores", "return_state", "trainin
 
 
 class CheckedCall(RestoredParts):
-    """A base beside Keras's layer and model: a call's arguments are checked by their names.
+    """Mixin of layers and models that checks the arguments of a call by their names.
 
-    Keras converts what it is given, and builds, before it comes to `call`, and what is no tensor
-    would fail there, if at all.
+    Keras converts arguments and builds the layer before `call`, and its own errors for an invalid
+    argument are unclear or missing.
     """
 
-    # The axes of this class's tensors, in the order of the arguments: each letter is one size,
-    # and a mask may have 1 instead. Where an argument is not named its axes are not looked at.
+    # The axes of each tensor, in the order of the arguments. Each letter is a size; masks may
+    # have 1 instead. Axes of other arguments are not checked.
     call_axes: dict[str, str] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -62,17 +62,17 @@ class CheckedCall(RestoredParts):
         return super().__call__(*args, **kwargs)
 
     def check_call(self, arguments: dict[str, Any]) -> None:
-        """Raises where an argument cannot be what its name says."""
+        """Raises `ValueError` for an argument that does not fit its name."""
         who, defaults = type(self).__name__, _parameters(type(self))
-        sizes: dict[str, tuple[str, int]] = {}  # by letter, with the argument that had it first
+        sizes: dict[str, tuple[str, int]] = {}  # by letter, with the first argument that has it
         for name, value in arguments.items():
             if value is None and defaults.get(name) is None:
                 continue
             if name in _FLAGS:
                 _checks.flag(who, name, value)
-            elif (name in _LETTERS or name in _MASKS) and not isinstance(value, Rule):
+            elif (name in _SHAPES or name in _MASKS) and not isinstance(value, Rule):
                 axes = self.call_axes.get(name)
-                letters = f"({', '.join(axes)})" if axes else {**_LETTERS, **_MASKS}[name]
+                letters = f"({', '.join(axes)})" if axes else {**_SHAPES, **_MASKS}[name]
                 if name in _MASKS and isinstance(value, list | tuple | numbers.Number):
                     value = _nested(who, name, value, letters)
                 _checks.array(who, name, value, letters, booleans=name in _MASKS)
@@ -95,7 +95,7 @@ def _nested(who: str, name: str, value: Any, letters: str) -> np.ndarray:
 def _check_axes(
     who: str, name: str, shape: Shape, axes: str, letters: str, sizes: dict[str, tuple[str, int]]
 ) -> None:
-    """Raises unless the static shape has those axes, as long as those of the arguments before."""
+    """Raises unless the static shape has these axes, with the sizes of the earlier arguments."""
     _checks.rank(who, name, shape, (len(axes),), letters)
     if name not in _MASKS and axes[-1] in "DE":
         _checks.has_width(who, name, shape)

@@ -11,11 +11,11 @@ __all__ = ["Dropout"]
 
 
 class Dropout(keras.layers.Dropout):
-    """`keras.layers.Dropout`, with 8 random bits for a feature instead of 32.
+    """`keras.layers.Dropout`, with 8 random bits per feature instead of 32.
 
-    Most of a dropout's time goes into its random numbers. From 8 bits the rate is the nearest
-    256th; where that is off by more than a fiftieth, 16 bits serve. The scale is that of the rate
-    that is met, so that the expected sum stays.
+    Random numbers take most of the time of a dropout. 8 bits round the rate to a multiple of 1/256;
+    if the rounding error is above 2 %, 16 bits are used. The scale is computed from the rounded
+    rate, so that the expected output is the input.
 
     Args, Call arguments, Returns: those of `keras.layers.Dropout`.
     """
@@ -24,11 +24,11 @@ class Dropout(keras.layers.Dropout):
         rate = self.rate
         if not training or not 0.0 < rate < 1.0 or self.noise_shape is not None:
             return super().call(inputs, training=training)
-        # A feature is dropped where its number is among the `dropped` lowest of so many bits.
+        # A feature is dropped if its random number is one of the `dropped` lowest.
         bits, dropped, dtype, lowest = 8, round(rate * 256), "uint8", 0
         if abs(dropped / 256 - rate) > min(rate, 1.0 - rate) / 50:
             bits, dropped = 16, min(max(round(rate * 65536), 1), 65535)
-            dtype, lowest = "int16", -(2**15)  # Keras makes uint16 an int32 on PyTorch
+            dtype, lowest = "int16", -(2**15)  # on PyTorch Keras turns uint16 into int32
         shape = ops.shape(inputs)
         count, per_word = math.prod(shape), 32 // bits
         words = keras.random.randint(

@@ -1,21 +1,19 @@
-"""Implicit masks: those that Keras carries on tensors."""
+"""Implicit masks, which Keras attaches to tensors."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
-__all__ = ["CarryMask", "padding_mask"]
+__all__ = ["AttachMask", "padding_mask"]
 
 
-class CarryMask(keras.layers.Layer):
-    """Puts a mask on a tensor. Keras carries the first input's mask on by itself, but not one given
-    as an argument.
-    """
+class AttachMask(keras.layers.Layer):
+    """Attaches a mask to a tensor; Keras itself propagates only the implicit mask of the input."""
 
     def __init__(self, **kwargs):
         super().__init__(autocast=False, **kwargs)
-        self.built = True  # it has nothing to build
+        self.built = True  # no weights
 
     def compute_mask(self, inputs, previous_mask=None):
         return inputs[1]

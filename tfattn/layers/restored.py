@@ -1,6 +1,4 @@
-"""What becomes of the layers inside a layer after it was made: frozen or not, quantized, of which
-dtypes. Files and configs say it.
-"""
+"""Saves changes of sublayers that constructor arguments do not cover: frozen, quantized, dtypes."""
 
 import functools
 import json
@@ -12,17 +10,16 @@ import numpy as np
 
 __all__ = ["RestoredParts"]
 
-# Among the variables of a layer, which Keras numbers.
-_NOTE = "quantized_parts"
+# Entry of a weights file, beside the variables, whose names are numbers.
+_ENTRY = "quantized_parts"
 
 
 class RestoredParts:
-    """Mixin of layers and models that make layers in `build`: a config says which of them are
-    frozen and which are quantized, and what is made from it has them so.
+    """Mixin of layers and models that make sublayers in `build`. Their configs record frozen and
+    quantized sublayers, and `from_config` restores them.
 
-    Keras makes a layer again from the arguments of its constructor, which do not know what became
-    of its parts. Where they were quantized it then finds variables in a file, or in a list of
-    weights, that the layer lacks.
+    Keras restores a layer from its constructor's arguments, which do not contain later changes of
+    sublayers. Without them, the weights of a quantized sublayer do not fit the restored layer.
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "RestoredParts":
@@ -31,119 +28,122 @@ class RestoredParts:
 
         @functools.wraps(build)
         def build_and_restore(*args, **kwargs):
-            before = () if layer._made_frozen else {id(part) for _, part in _paths(layer)}
+            before = () if layer._made_frozen else {id(part) for _, part in _by_path(layer)}
             build(*args, **kwargs)
             layer._freeze_parts(before)
-            _quantize(_inside(layer, recursive=True), layer._quantized_parts)
+            _quantize(_sublayers(layer, recursive=True), layer._quantized_parts)
             layer._quantized_parts = ()
 
         layer.build = build_and_restore
         return layer
 
     def __init__(self, **kwargs: Any):
-        # Configs alone have these: a layer without a constructor of its own has no such arguments.
+        # Only configs have these: a layer without a constructor of its own takes no such arguments.
         trainable_parts = kwargs.pop("trainable_parts", {})
         quantized_parts = kwargs.pop(_NOTE, [])
-        super().__init__(**{**kwargs, "dtype": _with_names(kwargs.get("dtype"))})
-        # The parts that are frozen or not, other than the layer that they are in.
+        super().__init__(**{**kwargs, "dtype": _with_named_default(kwargs.get("dtype"))})
+        # From a config: sublayers whose flag differs from the flag of the layer around them.
         self._trainable_parts = tuple(trainable_parts.items())
-        self._made_frozen = not self.trainable  # and all parts with it, whenever they are made
+        self._made_frozen = not self.trainable  # sublayers made later are frozen too
         self._quantized_parts = tuple(quantized_parts)
 
     def get_config(self) -> dict[str, Any]:
         config, flags = super().get_config(), dict(self._trainable_parts)
         if not self._made_frozen:
-            parts = {"": self, **dict(_paths(self))}
+            parts = {"": self, **dict(_by_path(self))}
             for path, part in parts.items():
                 above = parts[path.rpartition("/")[0]]
                 if part.trainable != above.trainable:
                     flags[path] = part.trainable
-        # With the parts of parts, whose own configs are no part of this one.
-        noted = list(self._quantized_parts) or _notes(_inside(self, recursive=True))
-        changed = {"trainable_parts": flags, _NOTE: noted}
+        # All levels of sublayers, since their own configs are not in this config.
+        records = list(self._quantized_parts) or _records(_sublayers(self, recursive=True))
+        changed = {"trainable_parts": flags, _ENTRY: records}
         return {**config, **{name: parts for name, parts in changed.items() if parts}}
 
     def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)
-        noted = _notes(_inside(self))
-        if noted:
-            store[_NOTE] = np.frombuffer(json.dumps(noted).encode(), "uint8")
+        records = _records(_sublayers(self))
+        if records:
+            store[_ENTRY] = np.frombuffer(json.dumps(records).encode(), "uint8")
 
     def load_own_variables(self, store: Any) -> None:
-        if _NOTE in store.keys():
-            _quantize(_inside(self), json.loads(bytes(np.asarray(store[_NOTE]))))
-            store = {name: store[name] for name in store.keys() if name != _NOTE}
+        if _ENTRY in store.keys():
+            _quantize(_sublayers(self), json.loads(bytes(np.asarray(store[_ENTRY]))))
+            store = {name: store[name] for name in store.keys() if name != _ENTRY}
         super().load_own_variables(store)
 
     def _freeze_parts(self, before: Collection[int]) -> None:
-        """Freezes what is made within a frozen layer: Keras does so to what is there already."""
-        for part, trainable in [(self, self.trainable), *_flags(self, self.trainable, before)]:
+        """Freezes new sublayers of a frozen layer; Keras freezes only existing sublayers.
+
+        Args:
+            before: ids of the sublayers that existed before `build`.
+        """
+        for part, trainable in [
+            (self, self.trainable),
+            *_flags(self, self.trainable, before),
+        ]:
             if not trainable or not part.trainable:
                 part.trainable = trainable
-        parts = dict(_paths(self))
+        parts = dict(_by_path(self))
         for path, trainable in self._trainable_parts:
             if path in parts:
                 parts[path].trainable = trainable
         self._trainable_parts, self._made_frozen = (), False
 
 
-def _inside(layer: keras.layers.Layer, recursive: bool = False) -> list[keras.layers.Layer]:
-    """The layers inside a layer, in the order in which they are made."""
-    # Keras has no public name for it, but for models.
+def _sublayers(layer: keras.layers.Layer, recursive: bool = False) -> list[keras.layers.Layer]:
+    """The sublayers, in the order of their creation."""
+    # Only models have a public method for this.
     return layer._flatten_layers(include_self=False, recursive=recursive)
 
 
-def _paths(layer: keras.layers.Layer, above: str = "") -> Iterator[tuple[str, Any]]:
-    """(Path, layer) of every layer in a layer, each after the one that it is in."""
-    for part in _inside(layer):
+def _by_path(layer: keras.layers.Layer, above: str = "") -> Iterator[tuple[str, Any]]:
+    """(Path, sublayer) pairs at all levels, outer layers first."""
+    for part in _sublayers(layer):
         path = f"{above}/{part.name}" if above else part.name
         yield path, part
-        yield from _paths(part, path)
+        yield from _by_path(part, path)
 
 
 def _flags(
     layer: keras.layers.Layer, trainable: bool, before: Collection[int]
 ) -> Iterator[tuple[Any, bool]]:
-    """(Layer, whether it is to be trained) of every layer in a layer.
-
-    Args:
-        before: the ids of those that were there before their flags could be set.
-    """
-    for part in _inside(layer):
-        wanted = part.trainable and (trainable or id(part) in before)
-        yield part, wanted
-        yield from _flags(part, wanted, before)
+    """(Sublayer, its `trainable` flag) pairs at all levels; see `_freeze_parts` for `before`."""
+    for part in _sublayers(layer):
+        flag = part.trainable and (trainable or id(part) in before)
+        yield part, flag
+        yield from _flags(part, flag, before)
 
 
-def _with_names(dtype: Any) -> Any:
-    """The dtype policy, a `DTypePolicyMap` as one whose default has a name.
+def _with_named_default(dtype: Any) -> Any:
+    """The dtype policy; a `DTypePolicyMap` gets a named default policy.
 
-    Where a map has none, Keras takes the names from the policies in it when it writes them, and a
-    file gives all maps of heads the default.
+    When Keras saves a map without a named default, it removes the names of the policies in the map,
+    and the loaded projections of the heads all have the default policy.
     """
     policies = keras.dtype_policies.get(dtype) if isinstance(dtype, dict) else dtype
     if not isinstance(policies, keras.dtype_policies.DTypePolicyMap):
         return dtype
-    # Copies: the policies of another layer's map lose their names when that layer is saved.
+    # Copies, since saving another layer with the same policies may remove their names.
     named = {path: keras.dtype_policies.get(policies[path].name) for path in policies}
     return keras.dtype_policies.DTypePolicyMap(policies.default_policy.name, named)
 
 
-def _notes(parts: list[keras.layers.Layer]) -> list[dict[str, Any]]:
-    """The place, mode and configuration of each part that is quantized, plain enough for JSON."""
-    noted = []
+def _records(parts: list[keras.layers.Layer]) -> list[dict[str, Any]]:
+    """Index, mode and configuration of each quantized sublayer, as JSON types."""
+    records = []
     for place, part in enumerate(parts):
         if part.quantization_mode is not None:
             config = getattr(part, "quantization_config", None)  # Keras 3.12 has none
             config = keras.saving.serialize_keras_object(config)
-            noted.append({"place": place, "mode": part.quantization_mode, "config": config})
-    return noted
+            records.append({"place": place, "mode": part.quantization_mode, "config": config})
+    return records
 
 
-def _quantize(parts: list[keras.layers.Layer], noted: list[dict[str, Any]]) -> None:
-    for note in noted:
-        part = parts[note["place"]]
+def _quantize(parts: list[keras.layers.Layer], records: list[dict[str, Any]]) -> None:
+    for record in records:
+        part = parts[record["place"]]
         if part.quantization_mode is None:
-            config = keras.saving.deserialize_keras_object(note["config"])
+            config = keras.saving.deserialize_keras_object(record["config"])
             options = {} if config is None else {"config": config}
-            part.quantize(note["mode"], **options)
+            part.quantize(record["mode"], **options)

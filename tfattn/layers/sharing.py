@@ -1,9 +1,9 @@
-"""Parts that layers take as they are, and do not copy, so that two layers may share one.
+"""Sublayers that are passed in and not copied, so that two layers may share one with its weights.
 
-Then they share its weights. But no file of theirs can say so. Each layer's config has a part of its
-own, and Keras writes shared weights once, at the first layer: the others would find none. So a
-layer that shares weights with another is refused when it is saved by its config. A subclassed
-model, whose own code shares the part again, and `.weights.h5` are not concerned.
+A saved model cannot represent this: each layer's config contains the sublayer, and Keras saves
+shared weights once, with the first layer, so the others cannot be loaded. So saving such a layer by
+its config raises an error. Subclassed models, whose own code shares the sublayer again, and
+`.weights.h5` files are not affected.
 """
 
 import weakref
@@ -17,24 +17,22 @@ __all__ = ["build_part", "check_unshared"]
 
 
 def build_part(holder: keras.layers.Layer, part: keras.layers.Layer | None, *shapes: Any) -> None:
-    """Builds a part, unless it is built or None, and notes on it whose it is."""
+    """Builds a sublayer, unless it is built or None, and records `holder` on it."""
     if part is None:
         return
     if not part.built:
         part.build(*shapes)
-    # Weakly: a layer that is gone holds nothing.
+    # Weak references: a deleted layer no longer shares the sublayer.
     vars(part).setdefault("_holders", weakref.WeakSet()).add(holder)
 
 
 def check_unshared(holder: keras.layers.Layer, *arguments: str) -> None:
-    """Raises where another layer has one of these parts too, and it has weights."""
+    """Raises if another layer shares one of these sublayers, and it has weights."""
     for argument in arguments:
         part = getattr(holder, argument, None)
         others = getattr(part, "_holders", ())
         others = sorted(f"`{other.name}`" for other in others if other is not holder)
         if others and part.weights:
-            expected = (
-                f"be this layer's alone to be saved, since it has weights, and "
-                f"{' and '.join(others)} has it too: make one for each"
-            )
+            others = " and ".join(others)
+            expected = f"not be shared with {others} in a model that is saved: create one per layer"
             _checks.fail(type(holder).__name__, argument, expected, part)

@@ -1,4 +1,4 @@
-"""What comes out of a call, before there are numbers."""
+"""Output specs of layers: shapes and dtypes without computation."""
 
 import functools
 import inspect
@@ -15,14 +15,13 @@ __all__ = ["spec_of_call"]
 
 
 def spec_of_call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
-    """`compute_output_spec` as the call itself, traced with symbolic tensors: shapes, dtypes and
-    checks cannot differ from those of a call.
+    """`compute_output_spec` by a trace of the call with symbolic tensors, so that shapes, dtypes
+    and checks are those of the call.
 
-    A layer that is not built has no weights to be traced with, and stays as it is: a copy is built
-    and asked.
+    A layer without weights cannot be traced, so a copy of it is built and traced.
     """
     if not layer.built:
-        state = random.getstate()  # Keras draws the copy's seeds: asking for shapes draws none
+        state = random.getstate()  # Keras draws seeds from it for the copy
         try:
             return copy_of(layer)(*args, **kwargs)
         finally:
@@ -37,8 +36,8 @@ def spec_of_call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
 
 
 class _CallWithRules(keras.Operation):
-    """The call of a layer that has its mask and bias objects already: JAX takes each argument that
-    it is given for an array.
+    """The call of a layer with its mask and bias objects bound, since JAX traces every argument as
+    an array.
     """
 
     def __init__(self, layer: keras.layers.Layer, rules: dict[str, Rule]):

@@ -1,4 +1,4 @@
-"""What the models of token ids share: how they come by their variables."""
+"""Base of the models of token ids: checks, building, export and training."""
 
 from os import PathLike
 from typing import Any
@@ -14,11 +14,10 @@ from tfattn.layers.calls import CheckedCall
 
 
 class TokenModel(CheckedCall, keras.Model):
-    """A model of ids of any batch and lengths.
+    """A model of token ids, for any batch size and lengths.
 
     Attributes:
-        any_shape: of the inputs, as `build` takes it: (source, target), unless a subclass has it
-            otherwise.
+        any_shape: input shapes for `build` without known sizes: (source, target) by default.
     """
 
     any_shape: tuple = ((None, None), (None, None))
@@ -39,7 +38,7 @@ class TokenModel(CheckedCall, keras.Model):
         super().check_call(others)
 
     def given_ids(self, argument: str, ids: Any, letters: str) -> Tensor:
-        """Ids as a tensor, nested lists of them too, if that is what they are."""
+        """Ids, or nested lists of ids, as a tensor of rank 2."""
         who = type(self).__name__
         ids = given_tensor(who, argument, ids, f"{letters}, of integers")
         _checks.array(who, argument, ids, f"{letters}, of integers")
@@ -47,9 +46,7 @@ class TokenModel(CheckedCall, keras.Model):
         return ids
 
     def build_for_any(self) -> None:
-        """Builds the model as a whole, if it is not yet: a step or a search that is compiled must
-        make no weights.
-        """
+        """Builds the model, unless built; compiled steps and searches cannot create weights."""
         if not self.built:
             self.build(self.any_shape)
 
@@ -61,20 +58,20 @@ class TokenModel(CheckedCall, keras.Model):
         input_signature: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """As `keras.Model.export`; the endpoint takes int32 ids of any batch and lengths, unless
-        `input_signature` says otherwise.
+        """`keras.Model.export` with an endpoint for int32 ids of any batch size and lengths, unless
+        `input_signature` is passed.
 
-        All formats but SavedModel get the dense path alone, unless a scope `tfattn.path` is open.
+        Formats other than SavedModel use the dense path only, unless a scope `tfattn.path` is open.
         """
-        if input_signature is None and _is_ours(self.call):
-            input_signature = [self._any_ids()]
+        if input_signature is None and _is_defined_here(self.call):
+            input_signature = [self._any_signature()]
         with scope.of_export(format):
             return super().export(
                 filepath, format, verbose=verbose, input_signature=input_signature, **kwargs
             )
 
-    def _any_ids(self):
-        """What the call takes, as a signature."""
+    def _any_signature(self):
+        """The input signature of a call, for any shape."""
         pair = isinstance(self.any_shape[0], tuple)
         shapes = self.any_shape if pair else (self.any_shape,)
         names = ("source", "target_in") if pair else ("ids",)
@@ -93,7 +90,7 @@ class TokenModel(CheckedCall, keras.Model):
         return super().train_on_batch(*args, **kwargs)
 
     def _refuse_class_weight(self, class_weight: Any) -> None:
-        """Raises for what Keras takes for weights of one-hot rows, whose argmax is a class."""
+        """Raises for class weights, which Keras applies to the argmax of one-hot targets."""
         if class_weight is not None:
             expected = "be None, since targets are ids (B, T): pass sample_weight=weights[targets]"
             _checks.fail(type(self).__name__, "class_weight", expected, class_weight)
@@ -112,27 +109,22 @@ class TokenModel(CheckedCall, keras.Model):
         self.train_function = train_function
 
     def _make_training_variables(self):
-        """Makes weights and the optimizer's variables ahead of a step: one that makes them itself,
-        TensorFlow traces twice.
-
-        Not in a subclass with layers that only its call can build, or with a `build` for other
-        inputs.
+        """Creates all variables before the training step, which TensorFlow would else trace
+        twice. Not for subclasses that define `build`, or have layers that only a call builds.
         """
         if self.optimizer is None or self.optimizer.built:
             return
-        if _is_ours(self.build):
+        if _is_defined_here(self.build):
             self.build_for_any()
             if all(layer.built for layer in self._flatten_layers()):
                 self.optimizer.build(self.trainable_variables)
 
 
-def no_coverage(mask: Tensor) -> Tensor:
-    """float32 `(B, S)`, how much of a source is looked at before the first step: padding is no part
-    of it, and counts as seen.
-    """
+def initial_coverage(mask: Tensor) -> Tensor:
+    """The coverage before the first step, float32 `(B, S)`: 0 for real tokens, 1 for padding."""
     return ops.where(mask, 0.0, 1.0)
 
 
-def _is_ours(method):
-    """Whether a model's method is that of the class here, and not of a subclass elsewhere."""
+def _is_defined_here(method):
+    """Whether a method is defined in this package, and not in a user's subclass."""
     return method.__module__.startswith("tfattn.models.")

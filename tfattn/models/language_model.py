@@ -1,4 +1,4 @@
-"""A causal language model: token ids in, scores over the next token out."""
+"""A causal language model: from token ids to logits of the next token."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ __all__ = ["CausalLM"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class CausalLM(TokenModel):
-    """A decoder-only Transformer, which predicts the next token from those before it.
+    """A decoder-only Transformer, which predicts each token from the earlier tokens.
 
         p(token_t | tokens before t) = softmax(W · decoder(tokens)_{t−1})
 
@@ -34,8 +34,7 @@ class CausalLM(TokenModel):
         vocabulary_size: positive int V, number of ids, padding included.
         num_layers: positive int, number of blocks.
         width, num_heads, hidden_dim, dropout, positions, seed: see `TransformerEncoder`.
-        block: see `TransformerEncoder`; a `TransformerDecoderBlock`. It is built without attention
-            over a memory.
+        block: see `TransformerEncoder`. It is built without cross-attention.
         tie_embeddings: whether the embedding matrix is also the output projection W.
     Call arguments:
         ids: integers `(B, T)`.
@@ -128,32 +127,32 @@ class CausalLM(TokenModel):
         return output.logits(x, self.output_dense, self.decoder.embedding)
 
     def encode(self, prompt: Any, max_length: int | None = None) -> dict:
-        """What a search needs to go on from a prompt: the state of `step`.
+        """The initial state of `step` for a search that continues a prompt.
 
         Args:
             prompt: integers `(B, P)`, the text after the begin token. Rows may differ in length:
-                each is continued after its own last token. Padding is no part of it, on whichever
-                side it stands. `(B, 0)` is an empty prompt. End tokens may stand in it; a row whose
-                last token is one is not continued.
-            max_length: positive int L, the most tokens of a row, the prompt included. The state
-                then has caches for their keys and values, and `step` computes each position once.
-                Without it, every `step` computes all positions again.
+                each is continued after its own last token. Padding on either side is ignored.
+                `(B, 0)` is an empty prompt. A prompt may contain end tokens; a row that ends with
+                an end token is not continued.
+            max_length: positive int L, maximum number of tokens of a row, the prompt included. The
+                state then has caches for keys and values, and `step` computes each position once.
+                Without `max_length`, every `step` computes all positions again.
         Returns:
             dict of tensors with the batch as first axis. With `max_length`, keys and values are
             each a `tfattn.decoding.Past`, and `step` returns `prompt` as the very same object.
         Raises:
             ValueError: `prompt` is not of rank 2, has an id outside the vocabulary, or is longer
-                than `max_length`; `max_length` is no positive int, or beyond the learned positions.
+                than `max_length`; `max_length` is not a positive int, or exceeds the positions.
         """
         self.build_for_any()
         prompt = self.given_ids("prompt", prompt, "(B, P)")
         ids_below("CausalLM", "prompt", prompt, self.vocabulary_size)
         prompt = ops.cast(prompt, "int32")
-        # Padding goes to the end of each row.
+        # Moves padding to the end of each row.
         place = ops.arange(ops.shape(prompt)[1], dtype="int32")
         order = ops.argsort(ops.where(prompt == 0, place + ops.shape(prompt)[1], place), axis=1)
         prompt = ops.take_along_axis(prompt, order, axis=1)
-        # A column of padding behind the last: the place of every position after the prompt.
+        # One more column of padding, which `step` reads at all positions after the prompt.
         state = {"prompt": ops.pad(prompt, [[0, 0], [0, 1]])}  # (B, P + 1)
         if max_length is None:
             return state
@@ -166,7 +165,7 @@ class CausalLM(TokenModel):
         return {**state, "caches": caches}
 
     def step(self, tokens: Any, position: Any, state: dict) -> tuple[Any, dict]:
-        """Scores of the token after `position`, the contract of `tfattn.decoding`.
+        """Logits of the token after `position`: the step function of `tfattn.decoding`.
 
         Inside the prompt, the prompt's next token has probability 1.
 
@@ -174,11 +173,11 @@ class CausalLM(TokenModel):
             tokens: integers `(B, L)`, the begin token and the text so far; tokens after `position`
                 are ignored.
             position: scalar integer. With caches, `step` must have run for all positions before it.
-            state: from `encode`, or from the step before.
+            state: from `encode` or the previous step.
         Returns:
             logits `(B, V)`, and the state.
         Raises:
-            ValueError: there are more tokens than `max_length` in `encode`.
+            ValueError: `tokens` is longer than the `max_length` of `encode`.
         """
         if "caches" in state:
             x, caches = self.decoder.step(tokens, position, state["caches"])
@@ -192,7 +191,7 @@ class CausalLM(TokenModel):
 
     @property
     def max_length(self) -> int | None:
-        """The most tokens that the positions can encode; None if there is no limit."""
+        """The maximum number of positions; None if there is no limit."""
         return self.decoder.max_length
 
     def compute_output_shape(self, ids_shape):

@@ -1,4 +1,4 @@
-"""From a decoder's vectors to scores over the vocabulary."""
+"""Output projection: logits over the vocabulary from a decoder's vectors."""
 
 import keras
 from keras import ops
@@ -10,7 +10,7 @@ from tfattn.core import products
 
 
 def check_shared(who: str, source_vocabulary_size: int, target_vocabulary_size: int) -> None:
-    """Refuses one matrix for two vocabularies."""
+    """Raises unless both vocabularies have one size, as a shared matrix needs."""
     if source_vocabulary_size != target_vocabulary_size:
         same = f"`source_vocabulary_size`={source_vocabulary_size}"
         expected = f"be {same} where embeddings are shared"
@@ -20,30 +20,30 @@ def check_shared(who: str, source_vocabulary_size: int, target_vocabulary_size: 
 def logits(
     x: Tensor, dense: keras.layers.Dense | None, embedding: keras.layers.Embedding
 ) -> Tensor:
-    """`(..., width)` to `(..., V)`: by the layer `dense`, or if it is None, by `embedding`.
+    """`(..., width)` to `(..., V)` by the layer `dense`, or by `embedding` if `dense` is None.
 
-    In float32 with their `LogitFactors` on them, by which `MaskedCrossentropy` does without them.
+    In float32, the logits have `LogitFactors`, from which `MaskedCrossentropy` is computed.
     """
     if dense is None:
         if embedding.quantization_mode is None:
             vectors = embedding.embeddings  # (V, width)
         else:
-            # A quantized matrix holds integers, which mean what a lookup makes of them.
+            # Lookups dequantize the integers of a quantized matrix.
             vectors = embedding(ops.arange(embedding.input_dim))
         vectors, bias = ops.cast(vectors, x.dtype), None
         scores = products.matmul_shared(x, ops.transpose(vectors))
     else:
-        flat = dense(ops.reshape(x, (-1, x.shape[-1])))  # one plain product and not a batched one
+        flat = dense(ops.reshape(x, (-1, x.shape[-1])))  # one flat product instead of a batched one
         scores = ops.reshape(flat, (*ops.shape(x)[:-1], dense.units))
     dtypes = {keras.backend.standardize_dtype(tensor.dtype) for tensor in (x, scores)}
     if not LogitFactors.fit_on(scores) or dtypes != {"float32"}:
         return scores
     if dense is not None:
-        # Only Keras's own layer, and as it comes: another may do something else as well.
+        # Subclasses and changed layers may compute more than a linear map.
         is_linear = dense.activation is keras.activations.linear
         if type(dense) is not keras.layers.Dense or dense.quantization_mode or not is_linear:
             return scores
-        # `cast` reads the variables now. A later reader would meet them after an optimizer's step.
+        # `cast` reads the variables here; a later read could see values after an optimizer's step.
         vectors = ops.transpose(ops.cast(dense.kernel, x.dtype))
         bias = None if dense.bias is None else ops.cast(dense.bias, x.dtype)
     return LogitFactors(x, vectors, bias).on(scores)

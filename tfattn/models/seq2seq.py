@@ -1,4 +1,4 @@
-"""The recurrent translator with attention: token ids in, scores over the next token out."""
+"""A recurrent translation model with attention: from token ids to logits of the next token."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from tfattn.layers.recurrent.encoder import RecurrentEncoder
 from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_cell, state_sizes
 from tfattn.layers.recurrent.stack import word_embedding
 from tfattn.models import output
-from tfattn.models.base import TokenModel, no_coverage
+from tfattn.models.base import TokenModel, initial_coverage
 
 __all__ = ["BahdanauSeq2Seq"]
 
@@ -37,9 +37,9 @@ class BahdanauSeq2Seq(TokenModel):
         units: positive int, features of a state.
         num_layers: positive int, recurrent layers of the encoder, and of the decoder.
         cell, dropout, seed: see `RecurrentEncoder`.
-        bidirectional: whether the encoder reads backwards too.
-        score: see `RecurrentDecoder`; the memory is `units` wide, or twice that where the encoder
-            is bidirectional.
+        bidirectional: whether the encoder also runs backwards.
+        score: see `RecurrentDecoder`; the memory has `units` features, or 2 · `units` if the
+            encoder is bidirectional.
         share_embeddings: whether one matrix serves both embeddings and the output projection;
             source and target must then share one vocabulary.
     Call arguments:
@@ -61,7 +61,7 @@ class BahdanauSeq2Seq(TokenModel):
 
     Source: Bahdanau, Cho, Bengio 2015, arXiv:1409.0473. Differs from it as `RecurrentDecoder` does,
     and in the decoder's initial state: tanh of a linear map of both last states of a bidirectional
-    encoder, where the paper takes the backward one alone.
+    encoder; the paper uses only the backward state.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class BahdanauSeq2Seq(TokenModel):
         source_shape, target_shape = input_shape
         self.encoder.build(source_shape)
         self.decoder.build(target_shape, (*source_shape, self.encoder.output_width))
-        self.bridges = []  # from both last states of the encoder to each initial one of the decoder
+        self.bridges = []  # from both last encoder states to each initial decoder state
         if self.bidirectional:
             sizes = [size for cell in self.decoder.cells for size in state_sizes(cell)]
             for i, size in enumerate(sizes):
@@ -164,7 +164,7 @@ class BahdanauSeq2Seq(TokenModel):
         return self.logits(x)
 
     def _initial_state(self, states: list) -> list:
-        """The decoder's states before its first step, from the encoder's after its last."""
+        """The decoder's initial states from the encoder's last states."""
         if not self.bridges:
             return states
         bridged = zip(self.bridges, keras.tree.flatten(states), strict=True)
@@ -182,20 +182,20 @@ class BahdanauSeq2Seq(TokenModel):
         alignments: bool = False,
         coverage: bool = False,
     ) -> dict[str, Any]:
-        """What decoding needs of the source sentences: the state of `step`.
+        """The initial state of `step` for source sentences.
 
         Args:
             source: integers `(B, S)`.
-            max_length: positive int L, the most tokens to decode. Needed for `alignments` alone.
+            max_length: positive int L, maximum number of tokens, for `alignments` only.
             alignments: whether to keep the attention weights. `state["alignments"]` is then
-                `(B, L, S)`; a step writes those of the token at `position + 1` to row `position`.
-            coverage: whether to keep how much each source token was looked at, for
+                `(B, L, S)`; row `position` has the weights of the token at `position + 1`.
+            coverage: whether to keep the attention to each source token, for
                 `tfattn.rules.CoveragePenalty`. `state["coverage"]` is then float32 `(B, S)`: the
                 attention weights, summed over the steps; 1 for padding.
         Returns:
-            dict of tensors with the batch as first axis, or lists of such.
+            dict of tensors with the batch as first axis, or lists of such tensors.
         Raises:
-            ValueError: `max_length` is not a positive int, or alignments are asked for without it.
+            ValueError: `max_length` is not a positive int, or is missing with `alignments`.
         """
         self.build_for_any()
         who = "BahdanauSeq2Seq"
@@ -215,21 +215,21 @@ class BahdanauSeq2Seq(TokenModel):
             batch, length, _ = ops.shape(memory)
             state["alignments"] = ops.zeros((batch, max_length, length), memory.dtype)
         if _checks.boolean(who, "coverage", coverage):
-            state["coverage"] = no_coverage(mask)
+            state["coverage"] = initial_coverage(mask)
         return state
 
     def step(
         self, tokens: Tensor, position: int | Tensor, state: dict[str, Any]
     ) -> tuple[Tensor, dict[str, Any]]:
-        """Scores of the token after `position`, by the contract of `tfattn.decoding`.
+        """Logits of the token after `position`: the step function of `tfattn.decoding`.
 
         A step costs the same at every position.
 
         Args:
             tokens: integers `(B, L)`, the target so far. Only the token at `position` is read; the
-                state holds what comes from the tokens before it.
+                state represents the earlier tokens.
             position: scalar integer.
-            state: from `encode`, or from the step before.
+            state: from `encode` or the previous step.
         Returns:
             logits `(B, V)`, and the state.
         """
@@ -245,12 +245,12 @@ class BahdanauSeq2Seq(TokenModel):
         )
         state = {**state, "hidden": hidden}
         if "alignments" in state:
-            # Not by `ops.slice_update`, which TensorFlow compiles anew for each number of rows.
+            # Not with `ops.slice_update`, which TensorFlow compiles anew for each number of rows.
             here = ops.arange(ops.shape(state["alignments"])[1], dtype="int32") == position
             state["alignments"] = ops.where(here[:, None], alignments, state["alignments"])
         if "coverage" in state:
-            looked_at = ops.cast(alignments[:, 0], "float32")  # (B, S)
-            state["coverage"] = state["coverage"] + looked_at
+            attention = ops.cast(alignments[:, 0], "float32")  # (B, S)
+            state["coverage"] = state["coverage"] + attention
         return self.logits(x)[:, 0], state
 
     def compute_output_shape(self, input_shape: tuple[Shape, Shape]) -> Shape:

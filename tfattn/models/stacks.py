@@ -1,4 +1,4 @@
-"""The Transformer's encoder and decoder: from token ids to one vector per token."""
+"""Encoder and decoder of a Transformer: from token ids to one vector per token."""
 
 import inspect
 from typing import Any
@@ -11,7 +11,7 @@ from tfattn._past import Past
 from tfattn.core.guard import zero_broken_padding, zero_hidden
 from tfattn.layers.calls import CheckedCall
 from tfattn.layers.configs import (
-    Template,
+    LayerTemplate,
     checked_layer,
     copy_of,
     deserialized,
@@ -32,7 +32,7 @@ __all__ = ["TransformerDecoder", "TransformerEncoder"]
 
 
 class _Stack(CheckedCall, keras.layers.Layer):
-    """Embedding, positions, and blocks one above the other: what encoder and decoder share."""
+    """Base of encoder and decoder: embedding, positions and a stack of blocks."""
 
     block_class: type[TransformerBlock]
 
@@ -60,7 +60,7 @@ class _Stack(CheckedCall, keras.layers.Layer):
         template = self._template(who, block, **given)
         self.num_heads, self.hidden_dim = template.num_heads, template.hidden_dim
         self.dropout = template.dropout
-        self._block = Template(block)
+        self._block = LayerTemplate(block)
         self.embedding = checked_layer(who, "embedding", embedding)
         if embedding is None:
             self.embedding = token_embedding(self.vocabulary_size, self.width, self.dtype_policy)
@@ -71,7 +71,7 @@ class _Stack(CheckedCall, keras.layers.Layer):
         self.positions = checked_layer(who, "positions", positions)
         if isinstance(positions, HeadPositions):
             expected = (
-                "be added to the inputs; those within attention go into "
+                "be a positional encoding of the inputs; for positions within attention pass "
                 "`block=...(attention=MultiHeadAttention(positions=...))`"
             )
             _checks.fail(who, "positions", expected, positions)
@@ -94,14 +94,14 @@ class _Stack(CheckedCall, keras.layers.Layer):
             )
             for i in range(self.num_layers)
         ]
-        # Under pre-norm nothing normalizes the sum that leaves the last block.
+        # The output of a pre-norm block is a sum that is not normalized.
         self.final_norm = None
         if template.norm_first:
             self.final_norm = template.make_norm("final_norm", self.dtype_policy)
             self.final_norm.supports_masking = True  # it normalizes each token by itself
 
     def _template(self, who, block, **given):
-        """The block that all others are copies of. What is given beside one must be the same."""
+        """The block to copy. Explicit sizes must match those of a block that was passed in."""
         if block is None:
             defaults = {"num_heads": 8, "hidden_dim": 2048, "dropout": 0.1}
             own = {name: value for name, value in given.items() if value is not None}
@@ -117,7 +117,7 @@ class _Stack(CheckedCall, keras.layers.Layer):
         for name, value in given.items():
             own = getattr(block, name)
             if value not in (None, own):
-                _checks.fail(who, name, f"be {own}, as `block` has it, or not be given", value)
+                _checks.fail(who, name, f"match the value of `block`, {own}, or be omitted", value)
         if isinstance(block, self.block_class):
             return block
         return self.block_class.from_config(block.get_config())
@@ -138,18 +138,17 @@ class _Stack(CheckedCall, keras.layers.Layer):
             self.final_norm.build(shape)
 
     def embed(self, ids, training, start_index=0):
-        # A layer that asks for no start adds nothing that depends on it.
-        asks = "start_index" in inspect.signature(self.positions.call).parameters
-        start = {"start_index": start_index} if asks else {}
+        takes_start = "start_index" in inspect.signature(self.positions.call).parameters
+        start = {"start_index": start_index} if takes_start else {}
         size = getattr(self.embedding, "input_dim", None)
         if size is not None:
             ids_below(type(self).__name__, "ids", ids, size)
-        x = self.positions(self.embedding(ids), **start)  # (B, T, D), the ids' mask on it
+        x = self.positions(self.embedding(ids), **start)  # (B, T, D), with the ids' mask
         return self.input_dropout(nan_outside(x, ids, size), training=training)
 
     @property
     def max_length(self) -> int | None:
-        """Most tokens that the positions reach, or None where they reach any."""
+        """The maximum number of positions; None if there is no limit."""
         return getattr(self.positions, "max_length", None)
 
     def finish(self, x):
@@ -195,19 +194,19 @@ class TransformerEncoder(_Stack):
             output in training. Defaults to the block's, or to 0.1.
         block: a block that is copied for each layer; each copy has its own weights and seed.
             Defaults to the paper's post-norm block with `num_heads`, `hidden_dim` and `dropout`. A
-            stack of pre-norm blocks ends with one more norm. Either block class will do: an encoder
-            makes each a `TransformerEncoderBlock`, and a decoder each a `TransformerDecoderBlock`,
-            from its config.
+            stack of pre-norm blocks ends with one more norm. Both block classes are accepted: the
+            config is used for a `TransformerEncoderBlock` in an encoder, and for a
+            `TransformerDecoderBlock` in a decoder.
         positions: a positional encoding layer, which also scales the embeddings, such as
             `LearnedPositionalEncoding(max_length, input_scale=width**0.5)`. Defaults to sinusoids
-            with that scale. `keras.layers.Identity()` adds nothing; use it where the attention of
-            the blocks has positions.
+            with that scale. `keras.layers.Identity()` adds nothing; use it if the attention of the
+            blocks has positions.
         embedding: a `keras.layers.Embedding` that another layer of the same model class shares, as
             in `Transformer` (Keras cannot load a functional model in which two layers share one).
             Defaults to a new one.
         seed: int, for the dropouts.
     Call arguments:
-        ids: integers `(B, T)`; id 0 is padding, and no attention looks at it.
+        ids: integers `(B, T)`; id 0 is padding, which is hidden in attention.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of the ids.
@@ -245,14 +244,14 @@ class TransformerEncoder(_Stack):
 class TransformerDecoder(_Stack):
     """A Transformer's decoder: from target ids and the encoder's output to one vector per token.
 
-    A position sees the target up to itself, and the whole memory. Without a memory it is a stack of
-    causal self-attention, as in a language model.
+    A position sees the target up to itself, and the whole memory. Without a memory, the blocks have
+    causal self-attention only, as in a language model.
 
     Args: those of `TransformerEncoder`.
     Call arguments:
         ids: integers `(B, T)`, the target so far; id 0 is padding.
-        memory: float `(B, S, Dm)`, the encoder's output; in every call or in none. Without it in
-            the first call, the blocks are built without attention over a memory.
+        memory: float `(B, S, Dm)`, the encoder's output; in every call or in none. If the first
+            call has no memory, the blocks are built without cross-attention.
         memory_mask: bool `(B, S)`, True = real token. Keras passes the implicit mask of `memory`
             here.
         training: whether dropout is active.
@@ -292,24 +291,26 @@ class TransformerDecoder(_Stack):
     def new_caches(
         self, memory: Any, memory_mask: Any, max_length: int, batch_size: Any = None
     ) -> list[dict]:
-        """What `step` keeps between the positions: a cache for each block.
+        """The caches of `step`, one per block.
 
         Args:
             memory: float `(B, S, Dm)`, or None.   memory_mask: bool `(B, S)`, or None.
-            max_length: positive int L, the most positions that can be stepped over.
-            batch_size: int or scalar integer tensor B, without a memory.
+            max_length: positive int L, maximum number of positions.
+            batch_size: int or scalar integer tensor B, only without a memory.
         Returns:
             a list of the blocks' caches, see `TransformerDecoderBlock.new_cache`, with keys and
             values as a `Past`.
         Raises:
-            ValueError: `max_length` is beyond the learned positions.
+            ValueError: `max_length` exceeds the learned positions.
         """
         if self.max_length is not None and max_length > self.max_length:
-            expected = f"be at most {self.max_length}, which the positions reach"
+            expected = f"be at most {self.max_length}, the number of positions"
             _checks.fail("TransformerDecoder", "max_length", expected, max_length)
         if memory_mask is not None:
             memory = zero_hidden(memory, memory_mask)
-        return [_as_past(block.new_cache(memory, max_length, batch_size)) for block in self.blocks]
+        return [
+            _with_past(block.new_cache(memory, max_length, batch_size)) for block in self.blocks
+        ]
 
     def step(
         self,
@@ -319,45 +320,44 @@ class TransformerDecoder(_Stack):
         memory_mask: Any = None,
         return_attention_scores: bool = False,
     ) -> tuple:
-        """The call for one position, over the cached keys and values of those before.
+        """The call for one position, with cached keys and values of earlier positions.
 
         Args:
             ids: integers `(B, T)`, the target up to `position` and anything after it; T is at most
                 `max_length`.
             position: scalar integer.
-            caches: of `new_caches`, or of the step before; a `Past` may have only the positions up
+            caches: from `new_caches` or the previous step; a `Past` may have only the positions up
                 to `position`.
             memory_mask: bool `(B, S)`, or None.
-            return_attention_scores: whether to return the weights of the last block over the memory
-                too.
+            return_attention_scores: whether to return the last block's weights over the memory too.
         Returns:
             `(B, 1, D)`, and the caches; on request also the weights `(B, H, 1, S)`.
         Raises:
             ValueError: `ids` is longer than the caches.
         """
         position = ops.cast(position, "int32")
-        caches = [_as_tensors(cache) for cache in caches]
+        caches = [_with_tensors(cache) for cache in caches]
         known, given = caches[0]["keys"].shape[2], ids.shape[1]
         at = ops.arange(ops.shape(caches[0]["keys"])[2], dtype="int32")
         if None not in (known, given) and given > known:
             expected = f"have at most the `max_length`={known} positions of its caches"
             _checks.fail("TransformerDecoder", "ids", expected, tuple(ids.shape))
         if known is None or given != known:
-            # Cut, or repeats the last one, which is hidden like all after `position`.
+            # Cut, or padded with the last id, which is hidden like all ids after `position`.
             ids = ops.take(ids, ops.minimum(at, ops.shape(ids)[1] - 1), axis=1)  # (B, L)
         real = padding_mask(ids)
-        bias = _hiding(ops.logical_and(real, at <= position))
-        memory_bias = None if memory_mask is None else _hiding(memory_mask)
+        bias = _hiding_bias(ops.logical_and(real, at <= position))
+        memory_bias = None if memory_mask is None else _hiding_bias(memory_mask)
         here = ops.reshape(position, (1,))
         # (B, 1, D)
         x = self.embed(ops.take(ids, here, axis=1), training=False, start_index=position)
         x = zero_broken_padding(x, ops.take(real, here, axis=1))
         weights = []
         for i, block in enumerate(self.blocks):
-            asked = return_attention_scores and i == len(self.blocks) - 1
-            options = {"return_attention_scores": True} if asked else {}
+            returns_weights = return_attention_scores and i == len(self.blocks) - 1
+            options = {"return_attention_scores": True} if returns_weights else {}
             x, cache, *weights = block.step(x, position, caches[i], bias, memory_bias, **options)
-            caches[i] = _as_past(cache)
+            caches[i] = _with_past(cache)
         return (self.finish(x), caches, *weights)
 
     def compute_output_shape(self, ids_shape, memory_shape=None):
@@ -366,9 +366,7 @@ class TransformerDecoder(_Stack):
 
 @keras.saving.register_keras_serializable("tfattn")
 class TokenNormal(keras.initializers.RandomNormal):
-    """Normal numbers for the tokens, zeros for id 0, the padding: as an answer, padding begins with
-    a score of 0.
-    """
+    """Normal vectors for tokens, zeros for padding (id 0), whose initial logit is then 0."""
 
     def __call__(self, shape, dtype=None):
         table = super().__call__(shape, dtype)
@@ -376,7 +374,7 @@ class TokenNormal(keras.initializers.RandomNormal):
 
 
 def token_embedding(vocabulary_size, width, dtype):
-    """Vectors of length about 1, which the factor √width brings to the size of the sinusoids."""
+    """Vectors of norm about 1; the factor √width scales them to the norm of the sinusoids."""
     return keras.layers.Embedding(
         vocabulary_size,
         width,
@@ -387,14 +385,14 @@ def token_embedding(vocabulary_size, width, dtype):
     )
 
 
-def _as_past(cache):
+def _with_past(cache):
     return {**cache, **{name: Past(cache[name]) for name in ("keys", "values")}}
 
 
-def _as_tensors(cache):
+def _with_tensors(cache):
     return {name: part.tensor if isinstance(part, Past) else part for name, part in cache.items()}
 
 
-def _hiding(mask):
+def _hiding_bias(mask):
     """A bias `(B, 1, S)` that hides keys: 0 where the mask `(B, S)` is True, −inf elsewhere."""
     return ops.where(mask, 0.0, -float("inf"))[:, None]

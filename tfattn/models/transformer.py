@@ -1,4 +1,4 @@
-"""The Transformer: token ids in, scores over the next token out."""
+"""The Transformer: from token ids to logits of the next token."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.layers.configs import Template, checked_layer, deserialized, part_seed, serialized
+from tfattn.layers.configs import LayerTemplate, checked_layer, deserialized, part_seed, serialized
 from tfattn.layers.masks import padding_mask
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models import output
-from tfattn.models.base import TokenModel, no_coverage
+from tfattn.models.base import TokenModel, initial_coverage
 from tfattn.models.stacks import (
     TransformerDecoder,
     TransformerEncoder,
@@ -37,7 +37,7 @@ class Transformer(TokenModel):
         num_layers: positive int, blocks of the encoder, and of the decoder.
         width, num_heads, hidden_dim, dropout, seed: see `TransformerEncoder`.
         block: see `TransformerEncoder`; the decoder's blocks have the same config.
-        positions: see `TransformerEncoder`; encoder and decoder each have a copy.
+        positions: see `TransformerEncoder`; encoder and decoder use copies.
         share_embeddings: whether one matrix serves both embeddings and the output projection, as in
             the paper. Source and target must then share one vocabulary.
     Call arguments:
@@ -65,7 +65,7 @@ class Transformer(TokenModel):
 
     Source: Vaswani et al. 2017, arXiv:1706.03762. Embeddings are normal with standard deviation
     1/√width. Differs from it in two things: the attention's linear maps have biases; and the output
-    projection has weights of its own, unless `share_embeddings` is True.
+    projection has its own weights, unless `share_embeddings` is True.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Transformer(TokenModel):
         )
         self.width = _checks.positive_int(who, "width", width)
         self.share_embeddings = _checks.boolean(who, "share_embeddings", share_embeddings)
-        self._positions = Template(checked_layer(who, "positions", positions))
+        self._positions = LayerTemplate(checked_layer(who, "positions", positions))
         self.seed = _checks.seed(who, seed)
         shared = None
         if share_embeddings:
@@ -152,32 +152,28 @@ class Transformer(TokenModel):
         return self.logits(x)
 
     def logits(self, x: Any) -> Any:
-        """Scores over the vocabulary from the decoder's vectors: `(..., width)` to
-        `(..., vocabulary)`.
-        """
+        """Scores over the vocabulary V from the decoder's vectors: `(..., width)` to `(..., V)`."""
         return output.logits(x, self.output_dense, self.decoder.embedding)
 
     @property
     def max_source_length(self) -> int | None:
-        """The most tokens of a source that the encoder's positions can encode; None if there is
-        no limit.
-        """
+        """The maximum length of a source; None if there is no limit."""
         return self.encoder.max_length
 
     @property
     def max_target_length(self) -> int | None:
-        """The most tokens that the decoder's positions can encode; None if there is no limit."""
+        """The maximum length of a target; None if there is no limit."""
         return self.decoder.max_length
 
     def encode(self, source: Any, max_length: int | None = None, coverage: bool = False) -> dict:
-        """What decoding needs of the source sentences: the state of `step`.
+        """The initial state of `step` for source sentences.
 
         Args:
             source: integers `(B, S)`.
-            max_length: positive int L, the most positions to decode. The state then has caches for
+            max_length: positive int L, maximum number of positions. The state then has caches for
                 the keys and values of the target, and `step` computes each position once. Without
-                it, every `step` computes all positions again.
-            coverage: whether to keep how much each source token was looked at, for
+                `max_length`, every `step` computes all positions again.
+            coverage: whether to keep the attention to each source token, for
                 `tfattn.rules.CoveragePenalty`. `state["coverage"]` is then float32 `(B, S)`: the
                 attention weights of the last block, a mean over its heads, summed over the steps;
                 1 for padding. Needs `max_length`.
@@ -186,8 +182,8 @@ class Transformer(TokenModel):
             values are each a `tfattn.decoding.Past`, and `step` returns all other tensors as the
             very same objects.
         Raises:
-            ValueError: `max_length` is not a positive int, or beyond the learned positions; it is
-                missing where coverage is asked for.
+            ValueError: `max_length` is not a positive int, exceeds the learned positions, or is
+                missing with `coverage`.
         """
         if _checks.boolean("Transformer", "coverage", coverage):
             _checks.positive_int("Transformer", "max_length", max_length)
@@ -200,19 +196,19 @@ class Transformer(TokenModel):
         _checks.positive_int("Transformer", "max_length", max_length)
         caches = self.decoder.new_caches(memory, mask, max_length)
         state = {"caches": caches, "memory_mask": mask}
-        return {**state, "coverage": no_coverage(mask)} if coverage else state
+        return {**state, "coverage": initial_coverage(mask)} if coverage else state
 
     def step(self, tokens: Any, position: Any, state: dict) -> tuple[Any, dict]:
-        """Scores of the token after `position`, the contract of `tfattn.decoding`.
+        """Logits of the token after `position`: the step function of `tfattn.decoding`.
 
         Args:
             tokens: integers `(B, L)`, the target so far; tokens after `position` are ignored.
             position: scalar integer. With caches, `step` must have run for all positions before it.
-            state: from `encode`, or from the step before.
+            state: from `encode` or the previous step.
         Returns:
             logits `(B, V)`, and the state.
         Raises:
-            ValueError: there are more tokens than `max_length` in `encode`.
+            ValueError: `tokens` is longer than the `max_length` of `encode`.
         """
         if "caches" not in state:
             x = self.decoder(
@@ -228,8 +224,8 @@ class Transformer(TokenModel):
         )
         state = {**state, "caches": caches}
         if weights:
-            looked_at = ops.mean(ops.cast(weights[0], "float32"), axis=1)[:, 0]  # (B, S)
-            state["coverage"] = state["coverage"] + looked_at
+            attention = ops.mean(ops.cast(weights[0], "float32"), axis=1)[:, 0]  # (B, S)
+            state["coverage"] = state["coverage"] + attention
         return self.logits(x[:, 0]), state
 
     def compute_output_shape(self, input_shape):

@@ -1,4 +1,4 @@
-"""Attention over chosen axes of inputs of more axes: folded into sequences, and back."""
+"""Folding of inputs with more than one token axis into sequences, and back."""
 
 import math
 import numbers
@@ -15,7 +15,7 @@ __all__ = ["Axes", "checked_axes"]
 
 
 def checked_axes(who: str, attention_axes: Any) -> tuple[int, ...] | None:
-    """The axes as a tuple, if they can be axes of tokens; None of None."""
+    """The axes as a tuple; None for None. Raises unless they can be token axes."""
     if attention_axes is None:
         return None
     given = attention_axes if isinstance(attention_axes, list | tuple) else (attention_axes,)
@@ -29,19 +29,19 @@ def checked_axes(who: str, attention_axes: Any) -> tuple[int, ...] | None:
 
 
 class Axes:
-    """Which axes of `(B, ..., D)` hold the tokens that attend to each other.
+    """The axes A of `(B, ..., D)` whose tokens attend to each other.
 
         (B, F…, A…, D)  →  (B·F, T, D),   T = Π A
 
-    The other axes F fold into the batch. Tokens are numbered row by row, the last of the axes A
-    fastest: that is the order of causal masks, lengths, positions, mask objects and bias objects.
+    The other axes F are folded into the batch. Tokens are numbered row by row, the last of the axes
+    A fastest; causal masks, lengths, positions, mask and bias objects use this order.
 
     Args:
         who: the layer, for errors.
         attention_axes: of `checked_axes`; None for all between the batch and the features.
         query, value, key: their shapes, of one rank; `key` may be None.
     Raises:
-        ValueError: ranks differ, an axis is not there, or sizes differ that must not.
+        ValueError: ranks differ, an axis does not exist, or sizes do not fit each other.
     """
 
     def __init__(
@@ -84,20 +84,20 @@ class Axes:
         valid_lens: Any,
         bias: Any,
     ) -> dict[str, Any]:
-        """The arguments of a call, folded. Mask objects and bias objects stay as they are: what
-        they hold for each row of a batch is for the B·F rows.
+        """The folded arguments of a call. Mask and bias objects are not changed: their entries for
+        rows of a batch are for the B·F rows.
         """
-        of_value = self.fold_padding("value_mask", value_mask, value)
-        of_key = of_value
+        value_padding = self.fold_padding("value_mask", value_mask, value)
+        key_padding = value_padding
         if key_mask is not value_mask:
-            of_key = self.fold_padding("key_mask", key_mask, value)
+            key_padding = self.fold_padding("key_mask", key_mask, value)
         return {
             "query": self.fold(query),
             "value": self.fold(value),
             "key": None if key is None else self.fold(key),
             "query_mask": self.fold_padding("query_mask", query_mask, query),
-            "value_mask": of_value,
-            "key_mask": of_key,
+            "value_mask": value_padding,
+            "key_mask": key_padding,
             "attention_mask": self.fold_pairs("attention_mask", attention_mask, query, value),
             "valid_lens": self.fold_lengths(valid_lens, query),
             "bias": self.fold_pairs("bias", bias, query, value),
@@ -144,8 +144,8 @@ class Axes:
     def fold_pairs(self, name: str, pairs: Any, query: Tensor, key: Tensor) -> Any:
         """A mask or bias as an array, to `(T, S)`, `(B·F, T, S)` or `(B·F, H, T, S)`.
 
-        As in Keras's layer its last axes are those of the queries and of the keys that attend,
-        before them come as many of B, F… as it has, and last of these the heads.
+        As in Keras's layer, the last axes are the axes A of the queries and of the keys; before
+        them any heads, and first as many of B, F… as the array has.
         """
         if pairs is None or isinstance(pairs, Rule):
             return pairs
@@ -169,7 +169,7 @@ class Axes:
         return ops.reshape(spread, (*([1 if repeats else -1] if lead else []), *heads, *square))
 
     def unfold(self, output: Tensor, query: Tensor) -> Tensor:
-        """`(B·F, T, E…)` to the query's axes, with E… for its features."""
+        """`(B·F, T, E…)` to the query's axes, with E… in place of its features."""
         order = (0, *self.folded, *self.attended)
         features = output.shape[2:]
         sizes = self._sizes(query, order[1:])
@@ -178,7 +178,7 @@ class Axes:
         return ops.transpose(output, (*back, *range(len(order), len(output.shape))))
 
     def unfold_weights(self, weights: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """`(B·F, H, T, S)` to `(B, F…, H, A…, A…)`, as Keras's layer gives them."""
+        """`(B·F, H, T, S)` to `(B, F…, H, A…, A…)`, as in Keras's layer."""
         folded = self._sizes(query, self.folded)
         ends = [self._sizes(x, self.attended) for x in (query, key)]
         return ops.reshape(weights, (-1, *folded, weights.shape[1], *ends[0], *ends[1]))

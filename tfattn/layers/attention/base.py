@@ -1,4 +1,4 @@
-"""What every attention layer shares: call arguments, masks and shapes; a layer defines `pool`."""
+"""Base of all attention layers: call arguments, masks and shapes. Subclasses define `pool`."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from tfattn.layers.attention import recording
 from tfattn.layers.attention.normalizers import Normalizer
 from tfattn.layers.attention.scores import Score
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.masks import CarryMask
+from tfattn.layers.masks import AttachMask
 from tfattn.layers.sharing import check_unshared
 from tfattn.layers.specs import spec_of_call
 
@@ -30,8 +30,8 @@ _ORDER = "the order is query, value, key; lengths are passed as `valid_lens=`"
 class AttentionLayer(CheckedCall, keras.layers.Layer):
     """Base of all attention layers.
 
-    The order of call arguments is `(query, value, key)`, as in Keras; many books and papers write
-    query, key, value. So pass them by name. To see the weights, call a layer with
+    The order of call arguments is `(query, value, key)`, as in Keras, not the usual query, key,
+    value. So pass them by name. To see the weights, call a layer with
     `return_attention_scores=True`, or a whole model by `tfattn.attention_weights(model, inputs)`.
 
     Masks are joined by AND; True means *may attend*. Keras passes the implicit masks of tensors as
@@ -46,24 +46,24 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         query: float `(B, T, Dq)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
-        query_mask: bool `(B, T)`, passed on with the output; it hides no key.
+        query_mask: bool `(B, T)`, becomes the mask of the output; it hides no key.
         value_mask: bool `(B, S)`; False hides that value and its key.
         key_mask: bool `(B, S)`; False hides that key and its value.
         attention_mask: bool, or integers 0 and 1, `(T, S)`, `(B, T, S)` or, where the layer has
             heads, `(B, H, T, S)`, with 1 where it repeats; or a mask object of `tfattn.masks`.
-        return_attention_scores: whether to return the weights too. The name is Keras's; what comes
-            back are the weights after the softmax, and not the scores before it.
+        return_attention_scores: whether to return the weights too. The name is Keras's; the result
+            has the weights after the softmax, not the scores before it.
         training: whether dropout is active. Defaults to the model's mode.
-        use_causal_mask: whether a query sees no later key. The last query meets the last key, as
-            decoding needs: with T < S the queries are the last ones, and with T > S the first
-            T − S queries see nothing, and pool to 0.
-        valid_lens: integers: how many keys count, from the first on; `(B,)` one length per row of
+        use_causal_mask: whether a query sees no later key. The last query is aligned with the last
+            key, as decoding needs: with T > S the first T − S queries see no key, and their output
+            is 0.
+        valid_lens: integers, the number of visible first keys: `(B,)` one length per row of
             the batch, or `(B, T)` one length per query.
         bias: float, added to the scores before the softmax, in the shapes of `attention_mask`; or a
             bias object of `tfattn.biases`, such as `tfattn.biases.alibi`.
     Attributes:
-        engine_path: "dense" or "streamed", the path of `tfattn.attend` where no weights are wanted;
-            None leaves it to the sizes.
+        engine_path: "dense" or "streamed", the path of `tfattn.attend` if no weights are returned;
+            None chooses by the sizes.
     Returns:
         The weighted means of the values, `(B, T, ...)`; with `return_attention_scores=True` also
         the weights, whose rows sum to 1, or to 0 where every key is masked.
@@ -79,26 +79,25 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         self.dropout = _checks.probability(type(self).__name__, "dropout", dropout)
         self.seed = _checks.seed(type(self).__name__, seed)
         self.supports_masking = True
-        # What turns scores into weights; None is the softmax. Set by the layers that take one. On
-        # PyTorch an attribute of the class would hide what they set.
+        # None is the softmax. Not a class attribute, which on PyTorch would hide a layer set later.
         self.normalizer: Normalizer | None = None
-        self._carry = CarryMask(name="carry_mask", dtype=self.dtype_policy)
-        # Without dropout there is no generator: its state would be in every saved file.
+        self._attach_mask = AttachMask(name="attach_mask", dtype=self.dtype_policy)
+        # Only with dropout, since saved files contain the generator's state.
         self.seed_generator = keras.random.SeedGenerator(seed) if self.dropout else None
 
     def pool(self, call: AttentionCall) -> tuple[Tensor, Tensor | None]:
-        """The computation of this layer, without checks: projects, and calls `run`.
+        """The computation of this layer without checks: projects, and calls `run`.
 
         Args:
-            call: query, value and key of rank 3 as the layer got them, the mask and bias of the
-                call, its rate of dropout, and whether weights are wanted.
+            call: query, value and key of rank 3 before projection, mask, bias, dropout rate, and
+                `return_weights`.
         Returns:
-            (output, weights); weights are None where they are not wanted.
+            (output, weights); weights are None without `return_weights`.
         """
         raise NotImplementedError
 
     def run(self, call: AttentionCall, score: Score) -> tuple[Tensor, Tensor | None]:
-        """Attention with a score layer: (output, weights), weights None where not wanted."""
+        """Attention with a score layer: (output, weights), as for `pool`."""
         kind, key, kept = type(score), call.key, None
         plain = kind.prepare is Score.prepare and kind.prepare_key is Score.prepare_key
         if call.mask is not None and not plain:
@@ -141,7 +140,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         bias: Tensor | Bias | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         key = value if key is None else key
-        # Not a subclass's, which may fold inputs of more axes before it comes here.
+        # Not `self.check_shapes`: a subclass may have folded inputs with more axes.
         AttentionLayer.check_shapes(self, query.shape, value.shape, key.shape)
         query = floating(query, self.compute_dtype)
         value, key = floating(value, self.compute_dtype), floating(key, self.compute_dtype)
@@ -158,7 +157,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
             lengths = symbolic.shape_of(query)[1], symbolic.shape_of(key)[1]
             seen = hooks.seen_keys(mask, *lengths)
             if seen is not None:
-                # Before the projections, whose gradients a broken token would reach.
+                # Before the projections, so that NaN in a hidden token reaches no gradient.
                 same = value is key
                 value = zero_hidden(value, seen)
                 key = value if same else zero_hidden(key, seen)
@@ -170,13 +169,13 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
                 key=key,
                 mask=mask,
                 bias=bias,
-                # In this order: under `keras.RematScope` JAX has tensors for flags.
+                # In this order: under `keras.RematScope` flags are tensors on JAX.
                 dropout=self.dropout if self.dropout and training else 0.0,
                 return_weights=return_weights,
             )
         )
         if query_mask is not None:
-            output = self._carry((output, query_mask))
+            output = self._attach_mask((output, query_mask))
         if return_weights:
             recording.note(self.path, weights)
         return (output, weights) if return_attention_scores else output
@@ -195,7 +194,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
 
     @property
     def attention_weights(self) -> None:
-        """Not here: a layer keeps nothing of its calls. The error says where weights are found."""
+        """Raises `AttributeError` with the ways to get weights; a layer does not store them."""
         raise AttributeError(
             f"{type(self).__name__}: weights of a call come with `return_attention_scores=True`, "
             "and those of every layer of a model with `tfattn.attention_weights(model, inputs)`"
@@ -204,7 +203,7 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
     if keras.backend.backend() == "torch":
 
         def __getattr__(self, name: str) -> Any:
-            # A module's own would say that there is no such attribute, whatever a property raises.
+            # torch.nn.Module.__getattr__ would replace the property's message.
             if name == "attention_weights":
                 return AttentionLayer.attention_weights.fget(self)
             return super().__getattr__(name)
@@ -219,25 +218,22 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
     def check_shapes(
         self, query_shape: Shape, value_shape: Shape | None, key_shape: Shape | None = None
     ) -> None:
-        """Raises where the shapes of query, value and key do not go together: in `build`, in a
-        call, and where the shape of the output is asked for.
-        """
+        """Raises unless the shapes of query, value and key fit each other."""
         who = type(self).__name__
         if value_shape is None:  # as from `keras.layers.TimeDistributed`
             expected = (
-                "be given beside `query`, which a layer around this one may not do; "
-                "`MultiHeadAttention(..., attention_axes=(2,))` attends within each step of "
-                "(B, N, T, D)"
+                "be passed; under TimeDistributed use `MultiHeadAttention(..., "
+                "attention_axes=(2,))`, which attends within each step of (B, N, T, D)"
             )
             _checks.fail(who, "value", expected, None)
         key_shape = value_shape if key_shape is None else key_shape
-        of_key = "(B, S, D)"
+        key_letters = "(B, S, D)"
         if len(key_shape) in (1, 2):
-            of_key += f" ({_ORDER})"
+            key_letters += f" ({_ORDER})"
         for name, shape, letters in (
             ("query", query_shape, "(B, T, D)"),
             ("value", value_shape, "(B, S, D)"),
-            ("key", key_shape, of_key),
+            ("key", key_shape, key_letters),
         ):
             _checks.rank(who, name, shape, (3,), letters)
             symbolic.check_batch(who, name, shape, "query", query_shape)
@@ -254,27 +250,27 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         use_causal_mask: bool,
     ) -> Mask | None:
         """All masks of the call as one mask object, or None."""
-        of_key, of_value = padding_masks
+        key_padding, value_padding = padding_masks
         found = [masks.causal()] if use_causal_mask else []
         if attention_mask is not None or valid_lens is not None:
             who, shape = type(self).__name__, self.score_shape(query.shape, key.shape)
             found.append(softmax.rule_of(who, shape, attention_mask, valid_lens, "attention_mask"))
-        if of_key is not None:
-            found.append(self._mask_of_keys("key_mask", of_key, key))
-        if of_value is not None and of_value is not of_key:
-            found.append(self._mask_of_keys("value_mask", of_value, key))
+        if key_padding is not None:
+            found.append(self._key_mask("key_mask", key_padding, key))
+        if value_padding is not None and value_padding is not key_padding:
+            found.append(self._key_mask("value_mask", value_padding, key))
         return masks.every(*found)
 
-    def _mask_of_keys(self, name: str, mask: Tensor, key: Tensor) -> Mask:
+    def _key_mask(self, name: str, mask: Tensor, key: Tensor) -> Mask:
         return masks.explicit(ops.expand_dims(self._padding_mask(name, mask, key), 1))  # (B, 1, S)
 
     def _padding_mask(self, name: str, mask: Tensor, tokens: Tensor) -> Tensor:
-        """The mask as a tensor, if it is boolean, or holds 0 and 1, and fits the tokens."""
+        """The mask as a boolean tensor that fits the tokens."""
         who = type(self).__name__
         letters = f"{tuple(tokens.shape[:2])}, one entry a token"
         mask = given_tensor(who, name, mask, letters)
         if name == "query_mask" and len(mask.shape) == 1:
-            letters += f" ({_ORDER})"  # the fourth of arguments without names
+            letters += f" ({_ORDER})"  # probably the fourth positional argument
         _checks.rank(who, name, mask.shape, (2,), letters)
         mask = pairs.checked_bool(who, name, mask, "0 and 1 become a mask with `mask != 0`")
         _checks.broadcasts(who, name, mask.shape, tokens.shape[:2], "of one entry a token")

@@ -26,7 +26,7 @@ from tfattn.layers.sharing import build_part
 
 __all__ = ["MultiHeadAttention"]
 
-# The engine's path by `flash_attention`.
+# Values of `flash_attention` and paths of the engine.
 _PATHS = {None: None, True: "streamed", False: "dense"}
 
 
@@ -38,9 +38,9 @@ class MultiHeadAttention(AttentionLayer):
         output = concat(head_1 … head_H) · W_o
 
     With the default score it computes what `keras.layers.MultiHeadAttention` computes, with the
-    same names, and takes that layer's `get_weights()` and `get_config()`. The maps are
-    `query_dense`, `key_dense`, `value_dense`, `output_dense` and perhaps `gate_dense`: layers of
-    Keras's, with its `enable_lora` and `quantize`.
+    same names, and accepts that layer's `get_weights()` and `get_config()`. The linear maps are the
+    Keras layers `query_dense`, `key_dense`, `value_dense`, `output_dense` and optionally
+    `gate_dense`, with `enable_lora` and `quantize`.
 
     Args:
         num_heads: positive int H, heads of the query.
@@ -50,8 +50,8 @@ class MultiHeadAttention(AttentionLayer):
         use_bias: whether the linear maps have a bias.
         output_shape: positive int, width of the output, or several for an output of more axes.
             Defaults to the query's width.
-        score: a score layer, one attention function for all heads, with weights of its own for each
-            where it has any. Defaults to `DotProductScore()`.
+        score: a score layer for all heads; any weights of it are separate for each head. Defaults
+            to `DotProductScore()`.
         num_key_value_heads: positive int G that divides H: heads of key and value, each shared by
             H/G heads of the query. Defaults to H. 1 is multi-query attention.
         positions: a layer that rotates the heads of queries and keys by their positions, or adds a
@@ -63,7 +63,7 @@ class MultiHeadAttention(AttentionLayer):
         sliding_window: positive int; a query sees keys less than that far away, on both sides, as
             under `tfattn.masks.window`. Defaults to any distance.
         flash_attention: True for the streamed path, which holds no T × S scores, and False for the
-            dense one, see `tfattn.attend`. Defaults to None, which leaves it to the sizes.
+            dense one, see `tfattn.attend`. Defaults to None, which chooses by the sizes.
         use_gate: whether each feature of each head is multiplied by a gate before the output map,
             a sigmoid of a linear map of the query.
         kernel_initializer, kernel_regularizer, kernel_constraint: as in Keras, for the matrices of
@@ -86,9 +86,9 @@ class MultiHeadAttention(AttentionLayer):
             those of the queries that attend and of their keys; leading ones may be left out, and
             the heads. A mask object or bias object with an entry a row has B·F of them.
         valid_lens: integers, `(B,)` one length a row or `(B, T)` one length a query: how many keys
-            are real. With more axes also `(B, F…)` or `(B, F…, T)`, with 1 where it repeats.
-        key_mask, value_mask: bool `(B, S)`, True = real. The masks that Keras carries on tensors,
-            as from an Embedding, arrive here by themselves.
+            are real tokens. With more axes also `(B, F…)` or `(B, F…, T)`, with 1 where it repeats.
+        key_mask, value_mask: bool `(B, S)`, True = real token. Keras passes implicit masks here,
+            such as those of an Embedding.
         use_causal_mask: whether a query sees no later key.
         return_attention_scores: whether to return the weights too.
         bias: float, in the shapes of `attention_mask`, with 1 where it repeats, added to the
@@ -101,8 +101,8 @@ class MultiHeadAttention(AttentionLayer):
         output map). `tfattn.attention_weights` returns the weights of all layers of a model.
     Raises:
         ValueError: a size is not a positive int; heads do not divide; axes are not there; `bias` is
-            for another number of heads; or `flash_attention` is True where nothing can stream: the
-            weights are wanted, or the backend has no such path.
+            for another number of heads; or `flash_attention` is True where the call cannot stream:
+            with returned weights, or on a backend without a streamed path.
     Example:
         >>> tokens = np.ones((2, 7, 16), "float32")
         >>> layer = MultiHeadAttention(num_heads=4, key_dim=4)
@@ -126,9 +126,9 @@ class MultiHeadAttention(AttentionLayer):
 
     Source: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2; shared key heads, Ainslie et al.
     2023, arXiv:2305.13245; gates, Qiu et al. 2025, arXiv:2505.06708. Differs from Keras's layer in
-    `use_causal_mask` and `sliding_window` with T ≠ S, which line up at the end here and at the
-    start there; and in fully masked queries. Before Keras 3.15 also in the first weights, which
-    follow the paper's 2-D matrices here.
+    `use_causal_mask` and `sliding_window` with T ≠ S, which align queries and keys at the end here
+    and at the start there; and in fully masked queries. Before Keras 3.15 also in the initial
+    weights, which follow the paper's 2-D matrices here.
     """
 
     def __init__(
@@ -158,14 +158,14 @@ class MultiHeadAttention(AttentionLayer):
         **kwargs: Any,
     ):
         who = "MultiHeadAttention"
-        # Not the layer's own, which would count the output a second time.
+        # Not the layer's own regularizer, which would count the output a second time.
         self._activity_regularizer = keras_object(
             who,
             "activity_regularizer",
             kwargs.pop("activity_regularizer", None),
         )
         super().__init__(dropout=dropout, seed=seed, **kwargs)
-        self._widths = (None, None, None)  # of query, value and key, once they are known
+        self._widths = (None, None, None)  # of query, value and key, from `build`
         self.num_heads = _checks.positive_int(who, "num_heads", num_heads)
         self.key_dim = _checks.positive_int(who, "key_dim", key_dim)
         value_dim = key_dim if value_dim is None else value_dim
@@ -173,7 +173,7 @@ class MultiHeadAttention(AttentionLayer):
         groups = num_heads if num_key_value_heads is None else num_key_value_heads
         self.num_key_value_heads = _checks.positive_int(who, "num_key_value_heads", groups)
         _checks.divides(who, "num_key_value_heads", groups, "num_heads", num_heads)
-        # Not `self.output_shape`, which Keras's models look for and read as another thing.
+        # Keras models use the name `output_shape` for another attribute.
         self._output_shape = _checked_features(who, output_shape)
         self.attention_axes = checked_axes(who, attention_axes)
         if sliding_window is not None:
@@ -186,7 +186,7 @@ class MultiHeadAttention(AttentionLayer):
         self.use_bias = _checks.boolean(who, "use_bias", use_bias)
         self.score = score_or_default(who, score, self.dtype_policy)
         if positions is not None and not isinstance(positions, HeadPositions):
-            expected = "be a HeadPositions layer, or None (what is added to inputs stands before)"
+            expected = "be a HeadPositions layer, or None (add positional encodings to the inputs)"
             _checks.fail(who, "positions", expected, positions)
         self.positions = positions
         self.normalizer = checked_normalizer(who, normalizer)
@@ -235,7 +235,7 @@ class MultiHeadAttention(AttentionLayer):
             options["kernel_initializer"] = self.output_kernel_initializer
         features = self._features(query_shape)
         self.output_dense = from_heads(features, **named("attention_output"))
-        # In this order, which is that of `get_weights()` in Keras's layer.
+        # In the order of `get_weights()` of Keras's layer.
         query, key, value = ((None, None, s[-1]) for s in (query_shape, key_shape, value_shape))
         self.query_dense.build(query)
         self.key_dense.build(key)
@@ -254,8 +254,8 @@ class MultiHeadAttention(AttentionLayer):
         build_part(self, self.normalizer, scores_shape)
 
     def _policy_of(self, name: str) -> keras.DTypePolicy:
-        """The dtype policy of the map of that name. A `DTypePolicyMap` is looked up here: a map
-        that held it would look at its default when it is quantized or saved.
+        """The dtype policy of a linear map. It is looked up here in a `DTypePolicyMap`: if the map
+        held the `DTypePolicyMap`, Keras would quantize and save it with the default policy.
         """
         policy = self.dtype_policy
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
@@ -271,11 +271,11 @@ class MultiHeadAttention(AttentionLayer):
         self._axes(query_shape, value_shape, key_shape)
 
     def _check_widths(self, **operands: Tensor | None) -> None:
-        """Raises where operands are not as wide as those that the maps were built for."""
+        """Raises if an operand does not have the width for which its map was built."""
         for (name, operand), width in zip(operands.items(), self._widths, strict=True):
             size = None if operand is None else operand.shape[-1]
             if None not in (size, width) and size != width:
-                expected = f"have {width} features, which the layer was built for"
+                expected = f"have {width} features, for which the layer was built"
                 _checks.fail(type(self).__name__, name, expected, tuple(operand.shape))
 
     def _axes(self, query: Shape, value: Shape, key: Shape | None = None) -> Axes:
@@ -331,9 +331,7 @@ class MultiHeadAttention(AttentionLayer):
     def _call_over_axes(
         self, arguments: dict[str, Any], options: dict[str, Any], return_attention_scores: bool
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """The call on inputs of more axes: all of it folded into sequences, and what comes out
-        unfolded.
-        """
+        """The call on inputs with more axes: folds arguments into sequences, unfolds results."""
         query, value, key, query_mask, *_ = arguments.values()
         axes = self._axes(query.shape, value.shape, None if key is None else key.shape)
         wanted = return_attention_scores or recording.active()
@@ -343,7 +341,7 @@ class MultiHeadAttention(AttentionLayer):
         output, weights = result if wanted else (result, None)
         output = axes.unfold(output, query)
         if query_mask is not None:
-            output = self._carry((output, ops.cast(query_mask, "bool")))
+            output = self._attach_mask((output, ops.cast(query_mask, "bool")))
         if not wanted:
             return output
         weights = axes.unfold_weights(weights, query, value)
@@ -351,10 +349,10 @@ class MultiHeadAttention(AttentionLayer):
         return (output, weights) if return_attention_scores else output
 
     def _check_streams(self, return_attention_scores: bool) -> None:
-        """Raises where a layer with `flash_attention=True` cannot stream."""
+        """Raises if the call cannot stream."""
         expected = None
         if return_attention_scores:
-            expected = "be None or False where the weights are wanted: the streamed path has none"
+            expected = "be None or False to return weights: the streamed path has none"
         if self.normalizer is not None and self.normalizer.function is not None:
             expected = "be None or False: this `normalizer` needs all scores of a query at once"
         backend = keras.backend.backend()
@@ -381,9 +379,7 @@ class MultiHeadAttention(AttentionLayer):
     def project_keys(
         self, value: Tensor, key: Tensor | None = None, start: int | Tensor = 0
     ) -> tuple[Tensor, Tensor]:
-        """Keys and values in heads, which do not depend on the query.
-
-        Decoding keeps them between steps.
+        """Keys and values in heads. They do not depend on the query, so decoding caches them.
 
         Args:
             value: float `(B, S, Dv)`.
@@ -415,15 +411,15 @@ class MultiHeadAttention(AttentionLayer):
             mask: a mask object or a bool array, as in `tfattn.attend`.
             bias: a bias object or a float array, as in `tfattn.attend`.
             dropout: probability in [0, 1) of dropping a weight.
-            return_weights: whether weights are wanted.
+            return_weights: whether to return the weights.
             start: position of the first query on the keys' axis, for positions and bias objects:
-                int or scalar integer tensor. Defaults to S − T: the last query meets the last key.
+                int or scalar integer tensor. Defaults to S − T, which aligns the ends.
         Returns:
-            (output, weights), as in a call; weights are None where they are not wanted.
+            (output, weights), as in a call; weights are None without `return_weights`.
         """
         window = self._window()
         if window is not None and start is not None:
-            # The engine lines queries up at the end; these stand elsewhere.
+            # By default the engine aligns the last query with the last key.
             window = window.on(Grid.whole(ops.shape(query)[1], ops.shape(keys)[2], offset=start))
         call = AttentionCall(
             query=query,
@@ -439,7 +435,7 @@ class MultiHeadAttention(AttentionLayer):
     def _attend_heads(
         self, call: AttentionCall, start: int | Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """The rest of a call whose keys and values are in heads, and its window in the mask."""
+        """The rest of a call, with keys and values in heads and the window in the mask."""
         query, bias = call.query, call.bias
         gate = None if self.gate_dense is None else self.gate_dense(query)  # (B, T, H, V)
         query = _heads_first(self.query_dense(query))  # (B, H, T, P)
@@ -451,7 +447,7 @@ class MultiHeadAttention(AttentionLayer):
             if added is not None:
                 bias = added if bias is None else added + bias
         if start is not None and isinstance(bias, Bias):
-            # The engine lines queries up at the end; these stand elsewhere.
+            # By default the engine aligns the last query with the last key.
             bias = bias.on(Grid.whole(num_queries, num_keys, offset=start), *bias.parameters())
         if bias is not None and not isinstance(bias, Bias):
             bias = biases.explicit(bias)
@@ -511,13 +507,13 @@ class MultiHeadAttention(AttentionLayer):
 
 def _heads_first(heads: Tensor) -> Tensor:
     if heads.shape[2] == 1:
-        # Without a copy; and the transpose of one head goes wrong in ONNX's converter.
+        # No copy; besides, ONNX's converter gets the transpose of one head wrong.
         return ops.expand_dims(ops.squeeze(heads, axis=2), 1)
     return ops.swapaxes(heads, 1, 2)  # (B, T, H, P) to (B, H, T, P)
 
 
 def _checked_features(who: str, output_shape: Any) -> int | tuple[int, ...] | None:
-    """`output_shape` as one size or a tuple of several; None of None."""
+    """`output_shape` as one size or a tuple of sizes; None for None."""
     if output_shape is None:
         return None
     if not isinstance(output_shape, list | tuple):

@@ -25,9 +25,9 @@ class NadarayaWatson(NamedAttention):
 
     Computed in log space: a query far from every key still gets finite weights that sum to 1. A
     kernel of compact support (see `tfattn.kernels.support`) gives 0 where no key lies within a
-    bandwidth. A mean lies between the least and the greatest value that it weighs, but for the last
-    digit: a layer's sums may round past an end, so of zeros and ones clip it before √(p · (1 − p)).
-    `tfattn.kernel_regression.KernelRegression` keeps to the range, but for its local lines.
+    bandwidth. Rounding may move an output slightly out of the range of the values: clip means of
+    zeros and ones before √(p · (1 − p)). `tfattn.kernel_regression.KernelRegression` stays in
+    this range, except for local lines.
 
     Args:
         kernel: a name of `tfattn.kernels.names()`, such as "gaussian", or a function from squared
@@ -36,7 +36,7 @@ class NadarayaWatson(NamedAttention):
             and key. D2L's learned parameter w is 1 / bandwidth.
         trainable_bandwidth: whether training changes the bandwidth, which stays positive.
             `current_bandwidth()` returns its value.
-        leave_one_out: whether query i may not attend to key i, so that a training point is
+        leave_one_out: whether key i is hidden from query i, so that each training point is
             predicted from all others. Query and key are then the same points in the same order.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
@@ -79,8 +79,7 @@ class NadarayaWatson(NamedAttention):
         score = KernelScore(
             kernel, bandwidth, trainable_bandwidth, dtype=kwargs.get("dtype"), name="score"
         )
-        # Query and key stay as wide as they come: in half precision, points far from the origin
-        # would fall together.
+        # No cast of query and key: in half precision, points far from the origin would coincide.
         kwargs.setdefault("autocast", False)
         super().__init__(score=score, dropout=dropout, seed=seed, **kwargs)
         self.kernel = kernel
@@ -97,7 +96,7 @@ class NadarayaWatson(NamedAttention):
         if self.leave_one_out:
             queries, keys = call.query.shape[1], call.key.shape[1]
             _checks.same_size("NadarayaWatson", "query", queries, "key", keys)
-            # The window of one token is the diagonal.
+            # A window of one token is the diagonal.
             mask = masks.every(mask, ~masks.window(1))
         value = ops.cast(call.value, self.compute_dtype)
         return super().pool(call.replace(value=value, mask=mask))

@@ -1,4 +1,4 @@
-"""What turns the scores of an attention layer into weights, other than the plain softmax."""
+"""Normalizers: layers that turn scores into weights."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,18 +14,18 @@ __all__ = ["AttentionSinks", "Normalizer", "Sparsemax", "TopKSoftmax"]
 
 
 class Normalizer(keras.layers.Layer):
-    """Base of what turns scores into weights. This class itself is the softmax.
+    """Base of all normalizers, which turn scores into weights. This class itself is the softmax.
 
-    `Attention` and `MultiHeadAttention` take one as `normalizer=`; one object serves one attention.
-    A subclass changes one of two things. With a `function` it takes the place of the softmax, on
-    the dense path, since such a function sees all scores of a query at once. With `row_scale` it
-    scales what the softmax has made of each row, which streams. Weights are made in `build`. It is
-    registered with Keras, as any layer that is to come back from a file.
+    `Attention(normalizer=...)` and `MultiHeadAttention(normalizer=...)` take a normalizer, which
+    belongs to one attention layer. A subclass defines either a `function` that replaces the
+    softmax, on the dense path, since it needs all scores of a query at once; or `row_scale`, which
+    scales the softmax of each row, and streams. Create weights in `build`. Register the subclass
+    with Keras to save it.
 
     Attributes:
-        function: function of scores and visible pairs to weights, as those of
-            `tfattn.normalizers`; or None for the softmax.
-        scales_rows: whether `row_scale` is to be asked.
+        function: function from scores and visible pairs to weights, as in `tfattn.normalizers`; or
+            None for the softmax.
+        scales_rows: whether the subclass defines `row_scale`.
     Example: the square of each score over the sum of all squares.
         >>> class Squares(Normalizer):
         ...     def function(self, scores, visible=None):
@@ -42,26 +42,24 @@ class Normalizer(keras.layers.Layer):
     scales_rows: bool = False
 
     def build(self, scores_shape: Shape) -> None:
-        """Makes the weights, for scores of that shape, `(B, T, S)` or `(B, H, T, S)`."""
+        """Creates the weights for scores `(B, T, S)` or `(B, H, T, S)`."""
 
     def row_scale(self, log_sum_exp: Tensor) -> Tensor:
-        """The factor of each row's weights, from the log of its sum of exponentials; both `(B, T)`
-        or `(B, H, T)`.
-        """
+        """The factor of each row's weights, from its log-sum-exp, `(B, T)` or `(B, H, T)`."""
         raise NotImplementedError
 
 
 @keras.saving.register_keras_serializable("tfattn")
 class AttentionSinks(Normalizer):
-    """A softmax with a sink: a learned number, one a head, joins the sum of each row.
+    """A softmax with a sink: the sum of each row contains a learned term, one per head.
 
         weight = exp(score) / (exp(sink) + Σ_keys exp(score))
 
-    A head that finds nothing for a query may give its weight to the sink, whose value is 0, instead
-    of to some key. The weights of a row sum to less than 1. Streams as the softmax does.
+    If no key fits a query, a head can give weight to the sink, whose value is 0, instead of to some
+    key. The weights of a row sum to less than 1. Streams like the softmax.
 
     Args:
-        initializer: of the sinks. The default, "zeros", begins with one more key of score 0.
+        initializer: of the sinks. The default, "zeros", is like one more key of score 0.
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
     Example:
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, normalizer=AttentionSinks())
@@ -81,7 +79,7 @@ class AttentionSinks(Normalizer):
         self.initializer = keras_object("AttentionSinks", "initializer", initializer)
 
     def build(self, scores_shape: Shape) -> None:
-        # In float32 or wider in every policy, as the sums are.
+        # float32 or wider in every policy, like the sums.
         self.sinks = self.add_weight(
             name="sinks",
             shape=scores_shape[1:2] if len(scores_shape) == 4 else (),
@@ -99,7 +97,7 @@ class AttentionSinks(Normalizer):
 
 @keras.saving.register_keras_serializable("tfattn")
 class Sparsemax(Normalizer):
-    """Weights of which many are exactly 0: the point of the simplex nearest to the scores.
+    """Sparse weights: the point of the simplex nearest to the scores, with many exact zeros.
 
         weights = max(score − τ, 0)        with τ such that the row sums to 1
 
@@ -119,16 +117,16 @@ class Sparsemax(Normalizer):
 
 @keras.saving.register_keras_serializable("tfattn")
 class TopKSoftmax(Normalizer):
-    """The softmax over the k keys that score best for a query; all others have a weight of 0.
+    """The softmax over the k keys with the highest scores; other keys have a weight of 0.
 
-    Keys that score as much as the k-th best stay too. Computed on the dense path: it holds all
+    Keys with the same score as the k-th are included. Computed on the dense path: it holds all
     T × S scores.
 
     Args:
         k: positive int.
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
     Raises:
-        ValueError: `k` is no positive int.
+        ValueError: `k` is not a positive int.
     Example:
         >>> layer = Attention(normalizer=TopKSoftmax(2))
         >>> value = np.array([[[1.0], [3.0], [3.0]]], "float32")
@@ -148,7 +146,7 @@ class TopKSoftmax(Normalizer):
 
 
 def checked_normalizer(who: str, normalizer: Any) -> Normalizer | None:
-    """The normalizer itself, if it is one or None."""
+    """`normalizer`, if it is a `Normalizer` or None."""
     if normalizer is not None and not isinstance(normalizer, Normalizer):
         expected = "be a Normalizer layer, such as tfattn.AttentionSinks(), or None"
         _checks.fail(who, "normalizer", expected, normalizer)

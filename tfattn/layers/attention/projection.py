@@ -8,7 +8,7 @@ from keras import ops
 
 from tfattn._types import Shape, Tensor
 from tfattn.core.symbolic import shape_of
-from tfattn.layers.configs import own_initializer
+from tfattn.layers.configs import copy_initializer
 
 __all__ = ["Projection", "from_heads", "to_heads"]
 
@@ -16,13 +16,13 @@ __all__ = ["Projection", "from_heads", "to_heads"]
 class Projection(keras.layers.EinsumDense):
     """Keras's `EinsumDense` over the last axes, as one flat matrix product.
 
-    Its weights, `enable_lora`, `quantize` and dtype policies are Keras's own. What differs:
+    Its weights, `enable_lora`, `quantize` and dtype policies are those of Keras. Differences:
 
-    - The product. Keras's is a batched one, whose gradient holds a copy of the kernel for each row
-      of the batch: with many short rows a step takes 1.4 times as long.
-    - The first kernel, which is initialized as the matrix that it is. On three axes Keras's
-      initializers take the first for a receptive field before 3.15, and the weights come out too
-      small: by √(D · (H + P) / (D + H·P)), six times at width 512 with 8 heads.
+    - The product. Keras computes a batched product, whose gradient holds a copy of the kernel for
+      each row of the batch: with many short rows a step takes 1.4 times as long.
+    - The kernel is initialized as a matrix. Before 3.15, Keras's initializers take the first of
+      three axes as a receptive field, and the weights are too small by the factor
+      √(D · (H + P) / (D + H·P)): six at width 512 with 8 heads.
 
     Args: those of `keras.layers.EinsumDense`; `output_shape` has None for the axes of tokens.
     """
@@ -31,15 +31,15 @@ class Projection(keras.layers.EinsumDense):
         features = self._features()
         inputs = len(input_shape) + len(features) - 1 - len(self.partial_output_shape)
         if not isinstance(self.kernel_initializer, _AsMatrix):
-            self.kernel_initializer = _AsMatrix(own_initializer(self.kernel_initializer), inputs)
+            self.kernel_initializer = _AsMatrix(copy_initializer(self.kernel_initializer), inputs)
         super().build(input_shape)
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        # Keras casts weights by itself, but for symbolic ones on PyTorch.
+        # Keras casts weights automatically, except symbolic weights on PyTorch.
         kernel, features = ops.cast(self.kernel, self.compute_dtype), self._features()
         taken = len(kernel.shape) - len(features)  # axes of the inputs that the product sums over
         rows, columns = math.prod(kernel.shape[:taken]), math.prod(features)
-        tokens = shape_of(inputs)[:-taken]  # with the batch: of no tokens, −1 could not tell it
+        tokens = shape_of(inputs)[:-taken]  # with the batch: for 0 tokens, −1 would be ambiguous
         matrix = ops.reshape(kernel, (rows, columns))
         flat = ops.matmul(ops.reshape(inputs, (-1, rows)), matrix)  # (B·T, columns)
         output = ops.reshape(flat, (*tokens, *features))
@@ -50,15 +50,15 @@ class Projection(keras.layers.EinsumDense):
     def quantized_call(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if 1 not in self._features()[1:]:
             return super().quantized_call(inputs, *args, **kwargs)
-        # Keras adds a bias `(H, 1)` along the tokens where there are H of them. So each token is
-        # a sequence of its own.
+        # With H tokens, Keras adds a bias `(H, 1)` along the tokens. So each token becomes its own
+        # sequence.
         tokens, rest = ops.shape(inputs)[1], ops.shape(inputs)[2:]
         single = ops.reshape(inputs, (-1, 1, *rest))  # (B·T, 1, ...)
         output = super().quantized_call(single, *args, **kwargs)
         return ops.reshape(output, (-1, tokens, *self._features()))
 
     def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
-        # Keras refuses subclasses, unless it is told not to look.
+        # With a type check, Keras refuses subclasses.
         super().quantize(mode, type_check=False, config=config)
 
     def _features(self) -> Shape:
@@ -66,14 +66,14 @@ class Projection(keras.layers.EinsumDense):
 
 
 def to_heads(num_heads: int, head_dim: int, use_bias: bool = True, **options: Any) -> Projection:
-    """`(B, T, D)` to `(B, T, H, P)`: each head's own linear map, all in one product."""
+    """`(B, T, D)` to `(B, T, H, P)`: the linear maps of all heads, in one product."""
     bias_axes = "de" if use_bias else None
     shape = (None, num_heads, head_dim)
     return Projection("abc,cde->abde", shape, bias_axes=bias_axes, **options)
 
 
 def from_heads(features: Shape, use_bias: bool = True, **options: Any) -> Projection:
-    """`(B, T, H, P)` to `(B, T, *features)`: the heads side by side, then one linear map."""
+    """`(B, T, H, P)` to `(B, T, *features)`: one linear map of the concatenated heads."""
     axes = "efghijklmnopqrstuvwxyz"[: len(features)]
     bias_axes = axes if use_bias else None
     return Projection(f"abcd,cd{axes}->ab{axes}", (None, *features), bias_axes=bias_axes, **options)

@@ -1,4 +1,4 @@
-"""Attention weights out of any model, in one call."""
+"""Attention weights of all layers of a model, from one call."""
 
 import contextlib
 import contextvars
@@ -21,19 +21,19 @@ _recorded = contextvars.ContextVar("tfattn_recorded", default=None)
 def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) -> dict[str, Any]:
     """Runs a model once and returns the attention weights of every layer in it, by path.
 
-    Works on any Keras model or layer with attention layers of this collection inside, also on a
-    loaded one.
+    Works for any Keras model or layer, new or loaded, that contains attention layers of this
+    package.
 
     Args:
         model: a `keras.Model` or layer.
-        *inputs: what the model is called with.
-        **kwargs: what the model is called with, by name. `training` defaults to False.
+        *inputs: positional arguments of the call.
+        **kwargs: keyword arguments of the call. `training` defaults to False.
     Returns:
         dict from a layer's path to its weights, a NumPy array `(B, T, S)` or `(B, H, T, S)`, in the
         order of the calls. Where a layer is called more than once, its later calls are `path:1`,
         `path:2` and so on.
     Raises:
-        ValueError: no attention layer of this collection ran eagerly.
+        ValueError: no attention layer of this package ran eagerly.
     Example:
         >>> layer = DotProductAttention(name="attention")
         >>> query, value = np.ones((1, 2, 4), "float32"), np.ones((1, 3, 4), "float32")
@@ -59,7 +59,7 @@ def attention_weights(model: keras.layers.Layer, *inputs: Any, **kwargs: Any) ->
 
 @contextlib.contextmanager
 def paused() -> Iterator[None]:
-    """What runs within records nothing."""
+    """Suspends recording within the context."""
     token = _recorded.set(None)
     try:
         yield
@@ -73,14 +73,14 @@ def active() -> bool:
 
 
 def note(path: str, weights: Tensor) -> None:
-    """Records the weights of one call of the layer at that path, if anybody asked for them."""
+    """Records the weights of one call of the layer at `path`, if recording is active."""
     recorded = _recorded.get()
     if recorded is None:
         return
     try:
         weights = ops.convert_to_numpy(weights)
     except (NotImplementedError, TypeError):
-        # No numbers to keep: some models are traced once to be built, before they run.
+        # Symbolic weights: some models are traced once to be built, before they run.
         return
     again = sum(1 for known in recorded if known == path or known.startswith(f"{path}:"))
     recorded[f"{path}:{again}" if again else path] = weights

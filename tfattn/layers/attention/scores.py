@@ -1,8 +1,8 @@
-"""Score layers: how well a query matches a key. Any attention layer takes one.
+"""Score layers: how well a query matches a key. Any attention layer takes a score layer.
 
 A score has two parts. `prepare` runs once per token and holds the weights. `pairwise` is a pure
-function that runs once per pair, on all pairs at once or block by block. To add a score, write one
-more subclass of `Score`.
+function that runs once per pair, on all pairs at once or block by block. A new score is a subclass
+of `Score`.
 """
 
 import math
@@ -38,7 +38,7 @@ class Score(CheckedCall, keras.layers.Layer):
     A subclass defines `prepare_query` and `prepare_key`, and sets `pairwise` to a function of
     `tfattn.core.scores` or to its own. `parameters` returns the tensors that this function needs
     besides the operands; a tensor that the function closes over gets no gradient on the streamed
-    path. Where preparing one operand needs the other one, a subclass may define `prepare` instead.
+    path. If preparing an operand needs the other operand, a subclass may define `prepare` instead.
     `RecurrentDecoder` refuses such a score: it prepares the keys once per sentence, and a query at
     each step.
 
@@ -66,7 +66,7 @@ class Score(CheckedCall, keras.layers.Layer):
     same_width: bool = False
 
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
-        """Makes the weights, where the score has any, for operands of those shapes."""
+        """Creates any weights, for operands of these shapes."""
         if self.same_width and query_shape[-1] != key_shape[-1]:
             others = "(AdditiveScore and BilinearScore take other widths)"
             expected = f"be as wide as `query`, {query_shape[-1]} {others}"
@@ -105,7 +105,7 @@ class Score(CheckedCall, keras.layers.Layer):
     def compute_output_shape(self, query_shape: Shape, key_shape: Shape) -> Shape:
         return (*query_shape[:-1], key_shape[-2])
 
-    # Not from the shape alone: some scores are wider than the policy's compute dtype.
+    # Not derived from shapes: some scores are wider than the policy's compute dtype.
     compute_output_spec = spec_of_call
 
 
@@ -152,15 +152,15 @@ class NormalizedDotProductScore(Score):
 
         score = scale · (gain_q · query / rms(query)) · (gain_k · key / rms(key))
 
-    However long queries and keys grow in training, scores do not. With heads, all share the two
-    gains. The norms are taken once a token, so that it streams as a dot product does.
+    Scores stay bounded when the norms of queries and keys grow in training. All heads share the two
+    gains. The norms are computed once per token, so this score streams like a dot product.
 
     Args:
         scale: positive number. Defaults to 1/√D.
         epsilon: positive number, added to the mean square.
     Call arguments, Returns: see `Score`; query and key are of one width D.
     Raises:
-        ValueError: `scale` or `epsilon` is no number above 0; query and key differ in width.
+        ValueError: `scale` or `epsilon` is not above 0; query and key differ in width.
     Example:
         >>> query, key = np.ones((1, 2, 4), "float32"), np.ones((1, 3, 4), "float32")
         >>> print(np.asarray(NormalizedDotProductScore()(5 * query, 7 * key)[0, 0]).round(3))
@@ -205,16 +205,15 @@ class SoftCapScore(Score):
 
         score = cap · tanh(score / cap)
 
-    Before mask and bias. Small scores stay nearly as they are; no score, however large, takes all
-    the weight beyond what 2 · cap of difference gives.
+    The cap is applied before mask and bias. Small scores hardly change; the difference of two
+    scores is at most 2 · cap.
 
     Args:
         cap: positive number.
         score: a score layer. Defaults to `DotProductScore()`.
     Call arguments, Returns: see `Score`.
     Raises:
-        ValueError: `cap` is no number above 0; `score` is no score layer, or one that defines
-            `prepare` as a whole.
+        ValueError: `cap` is not above 0; `score` is not a score layer, or defines `prepare` itself.
     Example:
         >>> query, key = np.full((1, 1, 1), 10.0, "float32"), np.array([[[0.1], [9.0]]], "float32")
         >>> print(np.asarray(SoftCapScore(cap=5.0)(query, key)).round(2))
@@ -265,7 +264,7 @@ class AdditiveScore(Score):
 
         score = w_v · tanh(W_q query + W_k key)
 
-    With heads, each has weights of its own.
+    Each head has its own weights.
 
     Args:
         units: positive int, width U of the hidden layer.
@@ -293,13 +292,13 @@ class AdditiveScore(Score):
         self.score_kernel = _add_matrix(self, "score_kernel", (*query_shape[:-1], self.units), 1)
 
     def prepare_query(self, query: Tensor) -> Tensor:
-        return _times(query, self.query_kernel)
+        return _project(query, self.query_kernel)
 
     def prepare_key(self, key: Tensor) -> Tensor:
-        return _times(key, self.key_kernel)
+        return _project(key, self.key_kernel)
 
     def parameters(self) -> tuple[Tensor, ...]:
-        # Keras casts weights by itself, but for symbolic ones on PyTorch.
+        # Keras casts weights automatically, except symbolic weights on PyTorch.
         return (ops.cast(self.score_kernel, self.compute_dtype),)
 
     def get_config(self) -> dict[str, Any]:
@@ -312,7 +311,7 @@ class BilinearScore(Score):
 
         score = query · W · key
 
-    With heads, each has a matrix of its own.
+    Each head has its own matrix.
 
     Call arguments, Returns: see `Score`.
     Example:
@@ -327,7 +326,7 @@ class BilinearScore(Score):
         self.kernel = _add_matrix(self, "kernel", query_shape, key_shape[-1])
 
     def prepare_query(self, query: Tensor) -> Tensor:
-        return _times(query, self.kernel)
+        return _project(query, self.kernel)
 
 
 @keras.saving.register_keras_serializable("tfattn")
@@ -377,7 +376,7 @@ class CosineScore(Score):
             )
 
     def current_temperature(self) -> Tensor:
-        """The temperature as training has left it: a scalar, or `(H,)`."""
+        """The current temperature: a scalar, or `(H,)`."""
         if not self.trainable_temperature:
             return ops.convert_to_tensor(self.temperature, "float32")
         return ops.exp(self.log_temperature)
@@ -451,9 +450,8 @@ class KernelScore(Score):
         if isinstance(self.bandwidth, list) and len(self.bandwidth) != key_shape[-1]:
             expected = f"be one number, or one a dimension of the keys, {key_shape[-1]}"
             _checks.fail("KernelScore", "bandwidth", expected, self.bandwidth)
-        initial = _before_softplus(self.bandwidth)
-        # Distances are compared in float32 or wider in every policy: a bandwidth of few digits
-        # would bend the curve.
+        initial = _inverse_softplus(self.bandwidth)
+        # float32 or wider in every policy: a rounded bandwidth would change the estimate.
         self.raw_bandwidth = self.add_weight(
             name="raw_bandwidth",
             shape=ops.shape(initial),
@@ -463,13 +461,13 @@ class KernelScore(Score):
         )
 
     def current_bandwidth(self) -> Tensor:
-        """The present bandwidth, after any training: a scalar, or `(D,)`."""
+        """The current bandwidth: a scalar, or `(D,)`."""
         # Far below 0 the softplus rounds to 0 in float32.
         return ops.maximum(ops.softplus(self.raw_bandwidth), 1e-12)
 
     def set_bandwidth(self, bandwidth: float | Sequence[float]) -> None:
-        """Gives the trained weight another value: one bandwidth, or one a dimension as before."""
-        value = _before_softplus(bandwidth)
+        """Sets the bandwidth: one number, or one per dimension if it has several."""
+        value = _inverse_softplus(bandwidth)
         self.raw_bandwidth.assign(ops.broadcast_to(value, self.raw_bandwidth.shape))
 
     def prepare_query(self, query: Tensor) -> Tensor:
@@ -478,7 +476,7 @@ class KernelScore(Score):
         return ops.cast(query, dtype) / ops.cast(bandwidth, dtype)
 
     def prepare_key(self, key: Tensor) -> Tensor:
-        return self.prepare_query(key)  # in bandwidths too
+        return self.prepare_query(key)  # also divided by the bandwidth
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -496,7 +494,7 @@ class KernelScore(Score):
 def checked_smoothing(
     who: str, kernel: str | Callable, bandwidth: float | Sequence[float]
 ) -> tuple[str | Callable, float | list[float]]:
-    """A kernel that is known, and its bandwidth as a positive number or a list of them."""
+    """The kernel, and its bandwidth as a positive number or a list of positive numbers."""
     kernels.get(kernel, who)
     if not isinstance(bandwidth, (list, tuple)) and not getattr(bandwidth, "shape", ()):
         return kernel, _checks.positive_number(who, "bandwidth", bandwidth)
@@ -505,24 +503,24 @@ def checked_smoothing(
     return kernel, [_checks.positive_number(who, "bandwidth", h) for h in bandwidth]
 
 
-def _before_softplus(bandwidth: float | Sequence[float]) -> Tensor:
+def _inverse_softplus(bandwidth: float | Sequence[float]) -> Tensor:
     """The inverse of softplus, log(exp(h) − 1), in a form that does not overflow for a wide h."""
     h = ops.convert_to_tensor(bandwidth, "float32")
     return h + ops.log(-ops.expm1(-h))
 
 
 def _unit(tensor: Tensor) -> Tensor:
-    """Each token over its length, computed in float32 or wider; a token of length 0 stays 0."""
+    """Each token divided by its norm, in float32 or wider; a zero vector stays 0."""
     wide = ops.cast(tensor, keras.backend.result_type(tensor.dtype, "float32"))
     squared = ops.sum(ops.square(wide), axis=-1, keepdims=True)
     return ops.cast(wide * ops.rsqrt(ops.maximum(squared, 1e-12)), tensor.dtype)
 
 
 def _add_matrix(score: Score, name: str, shape: Shape, width: int) -> keras.Variable:
-    """One matrix `(D, width)`, or one per head, `(H, D, width)`, for tokens of that shape.
+    """A matrix `(D, width)`, or one per head, `(H, D, width)`, for tokens of this shape.
 
-    Glorot's bound is written out: on three axes Keras's initializer takes the heads for a receptive
-    field and makes the weights too small.
+    The bound is Glorot's; Keras's initializer would take the heads as a receptive field, and its
+    weights would be too small.
     """
     bound = (6.0 / (shape[-1] + width)) ** 0.5
     heads = shape[1:2] if len(shape) == 4 else ()
@@ -533,8 +531,8 @@ def _add_matrix(score: Score, name: str, shape: Shape, width: int) -> keras.Vari
     )
 
 
-def _times(tensor: Tensor, matrix: Tensor) -> Tensor:
-    """Tokens times the score's one matrix, or each head's tokens times its own."""
+def _project(tensor: Tensor, matrix: Tensor) -> Tensor:
+    """Tokens times a shared matrix, or each head's tokens times its own matrix."""
     is_shared = len(matrix.shape) == 2
     product = products.matmul_shared if is_shared else products.matmul_by_head
     return product(tensor, ops.cast(matrix, tensor.dtype))

@@ -24,26 +24,26 @@ class Attention(AttentionLayer):
         output  = weights · value
 
     Args:
-        score: a score layer, for this layer alone: two can share one with weights, but not be
-            saved by their configs. Defaults to `DotProductScore()`.
+        score: a score layer. Two attention layers can share a score with weights, but cannot be
+            saved by their configs then. Defaults to `DotProductScore()`.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
         normalizer: a layer that turns scores into weights, such as `Sparsemax()`. Defaults to the
             softmax.
-    Call arguments: `(query, value, key)` in Keras's order; pass them by name. Every attention layer
-    has these:
+    Call arguments: `(query, value, key)` in Keras's order; pass them by name. They are common to
+    all attention layers:
         query: float `(B, T, Dq)`.
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
-        query_mask, value_mask, key_mask: bool, `(B, T)` and `(B, S)`, what is real; those that
-            tensors carry come by themselves. The query's hides no key.
+        query_mask, value_mask, key_mask: bool, `(B, T)` and `(B, S)`, True = real token. Keras
+            passes implicit masks here. `query_mask` hides no key.
         attention_mask: bool, or 0 and 1, broadcastable to `(B, T, S)`, or a mask object; True =
             may attend.
-        return_attention_scores: whether to return the weights too. Those of every layer of a model
-            are collected by `tfattn.attention_weights(model, inputs)`.
+        return_attention_scores: whether to return the weights too.
         training: whether dropout is active. Defaults to the model's mode.
-        use_causal_mask: whether a query sees no later key. The last query meets the last key.
-        valid_lens: integers `(B,)` or `(B, T)`: how many keys are real.
+        use_causal_mask: whether a query sees no later key; the last query is aligned with the last
+            key.
+        valid_lens: integers `(B,)` or `(B, T)`, the number of real keys.
         bias: float, broadcastable to `(B, T, S)`, or a bias object such as
             `tfattn.biases.alibi(1)`; added to the scores before the softmax.
     Returns:
@@ -98,14 +98,14 @@ class Attention(AttentionLayer):
 
 
 def checked_score(who: str, score: Any) -> Score | None:
-    """The score itself, if it is a score layer or None."""
+    """`score`, if it is a score layer or None."""
     if score is not None and not isinstance(score, Score):
         _checks.fail(who, "score", "be a score layer, such as tfattn.AdditiveScore(units=8)", score)
     return score
 
 
 def score_or_default(who: str, score: Any, dtype: keras.DTypePolicy) -> Score:
-    """The score layer itself; of None the scaled dot product."""
+    """`score`, if it is a score layer; the scaled dot product for None."""
     return checked_score(who, score) or DotProductScore(dtype=dtype, name="score")
 
 
@@ -193,7 +193,7 @@ class AdditiveAttention(NamedAttention):
         of all layers of a model.
     Raises:
         ValueError: `units` is not a positive int; shapes do not fit.
-    Example: equal keys get equal weights, so the output is the mean of the values that count.
+    Example: equal keys get equal weights, so the output is the mean of the visible values.
         >>> query, key = np.ones((2, 1, 20), "float32"), np.ones((2, 10, 2), "float32")
         >>> value = np.tile(np.arange(40, dtype="float32").reshape(1, 10, 4), (2, 1, 1))
         >>> layer = AdditiveAttention(units=8, dropout=0.1)

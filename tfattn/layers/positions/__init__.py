@@ -1,1 +1,1 @@
-"""Where a token stands: what is added to inputs, what turns heads, what biases scores."""
+"""Positional encodings, rotary positions, and position biases on scores."""

@@ -1,4 +1,4 @@
-"""Positional encodings: attention by itself does not know the order of its tokens."""
+"""Positional encodings: attention itself does not depend on the order of its tokens."""
 
 import numbers
 from typing import Any
@@ -23,7 +23,7 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
     """Adds a vector for each position to scaled inputs; a subclass defines `encode`.
 
     Attributes:
-        max_length: the positions that can be encoded, from 0 on; None where any can.
+        max_length: the number of positions, from 0 on; None if there is no limit.
     """
 
     max_length: int | None = None
@@ -43,7 +43,7 @@ class _PositionalEncoding(CheckedCall, keras.layers.Layer):
     ) -> Tensor:
         who, letters = type(self).__name__, "() or (B,)"
         _checks.rank(who, "inputs", inputs.shape, (3,), "(B, T, D)")
-        # What is not called as a layer, such as `compute_output_spec`, comes uncast.
+        # Keras casts inputs in `__call__` only, not in `compute_output_spec`.
         inputs = ops.cast(inputs, self.compute_dtype) if self.autocast else inputs
         if isinstance(start_index, numbers.Number):
             _checks.non_negative_int(who, "start_index", start_index)
@@ -101,14 +101,14 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
     policy: in bfloat16, the encoding of position 600 would have an error above 1.
 
     Args:
-        input_scale: positive number by which the inputs are multiplied first; the Transformer
-            takes √D. It is an argument here, since `embedding * scale` outside the layer would lose
-            the implicit mask of the embedding.
+        input_scale: positive number by which the inputs are multiplied first, √D in the
+            Transformer. `embedding * scale` outside the layer would lose the implicit mask of the
+            embedding.
         max_wavelength: positive number; wavelengths run from 2π to 2π times this.
     Call arguments:
         inputs: float `(B, T, D)`; odd widths end with a sine.
-        start_index: position of the first token: an int, or an integer tensor `()` or `(B,)`. For
-            decoding step by step.
+        start_index: position of the first token, for decoding step by step: an int, or an integer
+            tensor `()` or `(B,)`.
         positions: integers `(T,)` or `(B, T)`, the position of each token, counted from
             `start_index`. Defaults to 0, 1, 2, ... For documents packed in a row:
             `tfattn.masks.positions_in_segments(ids)`.
@@ -134,7 +134,7 @@ class SinusoidalPositionalEncoding(_PositionalEncoding):
 
     def encode(self, positions: Tensor, width: int) -> Tensor:
         pairs = (width + 1) // 2
-        # In float64 and once, at tracing time: the frequencies are constants of the width.
+        # Constants, computed in float64 at tracing time.
         frequencies = ops.convert_to_tensor(
             self.max_wavelength ** (-2.0 * np.arange(pairs) / width), dtype="float32"
         )
@@ -167,7 +167,7 @@ class LearnedPositionalEncoding(_PositionalEncoding):
         `(B, T, D)`, with the inputs' mask.
     Raises:
         ValueError: the inputs' rank is not 3; a position is known to be `max_length` or more, or
-            below 0. In a graph that does not know it, its vector is NaN.
+            below 0. If the position is unknown in a graph, its vector is NaN.
     Example:
         >>> tuple(LearnedPositionalEncoding(max_length=10)(np.zeros((1, 7, 4), "float32")).shape)
         (1, 7, 4)

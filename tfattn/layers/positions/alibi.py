@@ -1,4 +1,4 @@
-"""ALiBi as the positions of an attention."""
+"""ALiBi as the `positions` of an attention layer."""
 
 from typing import Any
 
@@ -14,14 +14,13 @@ __all__ = ["AlibiPositions"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class AlibiPositions(HeadPositions):
-    """Attention with linear biases: the score of a pair falls with the distance between the two.
+    """Attention with linear biases: scores decrease with the distance of query and key.
 
         score_h(query, key) − slope_h · |position of the query − position of the key|
 
     Each of the H heads has its own slope, from 2^(−8/H) down to 2^(−8) where H is a power of two.
     Nothing is learned, and nothing is added to the inputs, so a model works on longer sequences
-    than it was trained with. No array over all pairs is held. Decoding step by step has the right
-    distances.
+    than it was trained with. No T × S array is held. Decoding step by step uses the same distances.
 
     Args:
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.

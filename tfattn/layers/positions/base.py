@@ -12,14 +12,14 @@ class HeadPositions(keras.layers.Layer):
 
         score(turn(query_t), turn(key_s)) + bias(t, s)
 
-    A subclass defines `turn`, `bias` or both. `MultiHeadAttention(positions=...)` calls them
-    wherever it projects heads: in a call, and in decoding with caches. Weights, if any, are made in
-    `build`. One object serves one attention layer: two may share one that has weights, but are not
-    saved by their configs then. Register the subclass with Keras, as any layer that is to be saved.
+    A subclass defines `turn`, `bias` or both, for `MultiHeadAttention(positions=...)`, in calls and
+    in decoding with caches. Create weights in `build`. Two attention layers can share positions
+    with weights, but cannot be saved by their configs then. Register the subclass with Keras to
+    save it.
 
     Attributes:
-        max_cache_length: most tokens of a cache, where keys must be turned anew beyond that; None
-            where they stay as they are.
+        max_cache_length: maximum length of a cache, if longer sequences change the rotations of
+            earlier keys; None if they do not.
 
     Example: a rotation of two features by one radian per token.
         >>> class Turned(HeadPositions):
@@ -39,7 +39,7 @@ class HeadPositions(keras.layers.Layer):
     max_cache_length: int | None = None
 
     def build(self, query_shape, key_shape):
-        """Makes the weights, for heads of those shapes, `(B, H, T, P)` and `(B, G, S, P)`."""
+        """Creates any weights, for heads `(B, H, T, P)` and `(B, G, S, P)`."""
 
     def turn(self, heads: Any, start: Any) -> Any:
         """The heads, rotated by their positions.
@@ -49,10 +49,10 @@ class HeadPositions(keras.layers.Layer):
             start: position of the first of the T tokens on the keys' axis: int, or a scalar integer
                 tensor.
         Returns:
-            `(B, H, T, P)`, of the same dtype. Compute angles in float32, whatever that dtype is.
+            `(B, H, T, P)`, of the same dtype. Compute angles in float32 for every dtype.
         """
         return heads
 
     def bias(self) -> Any:
-        """A bias object of `tfattn.biases` that is added to the scores, or None."""
+        """A bias object of `tfattn.biases` to add to the scores, or None."""
         return None

@@ -1,4 +1,4 @@
-"""T5's relative position bias as the positions of an attention."""
+"""T5's relative position bias as the `positions` of an attention layer."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tfattn._types import Shape
 from tfattn.core import biases
 from tfattn.core.biases import Bias
 from tfattn.core.biases.relative import check_buckets
-from tfattn.layers.configs import keras_object, own_initializer
+from tfattn.layers.configs import copy_initializer, keras_object
 from tfattn.layers.positions.base import HeadPositions
 
 __all__ = ["RelativePositionBias"]
@@ -17,23 +17,24 @@ __all__ = ["RelativePositionBias"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class RelativePositionBias(HeadPositions):
-    """T5's relative position bias: a number learned for each head and each bucket of distances.
+    """T5's relative position bias: a learned number per head and bucket of distances.
 
         score_h(query, key) + table[bucket(position of the key − position of the query), h]
 
-    Near distances have a bucket each; further away buckets widen, and from `max_distance` on there
-    is one. It is asked block by block and gets its gradient there: nothing of T × S is held.
+    Small distances have a bucket each; buckets of larger distances are wider, and all distances
+    from `max_distance` on share the last bucket. Bias and gradient are computed block by block: no
+    T × S array is held.
 
     Args:
         num_buckets: int of at least 2, or even and at least 4 where `bidirectional`.
-        max_distance: positive int, tokens: from there on all distances are in one bucket.
+        max_distance: positive int, the distance in tokens at which the last bucket begins.
         bidirectional: whether keys after the query have half of the buckets; for decoders, False.
         initializer: of the table. Defaults to a normal of standard deviation 0.02.
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
     Raises:
         ValueError: the buckets are too few, or odd in number though `bidirectional`;
-            `max_distance` is within the buckets of one distance each.
-    Example: in an attention, and in each block of a model.
+            `max_distance` is in a bucket of a single distance.
+    Example: in an attention layer, and in each block of a model.
         >>> positions = RelativePositionBias(bidirectional=False)
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, positions=positions)
         >>> block = TransformerDecoderBlock(hidden_dim=16, attention=attention)
@@ -44,8 +45,8 @@ class RelativePositionBias(HeadPositions):
         (1, 3, 11)
 
     Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1; see `tfattn.biases.relative`. Differs
-    from it in that each layer has a table of its own, where T5's layers share the first one's. T5
-    does not divide scores by √D either: `score=DotProductScore(scale=1.0)`.
+    from it in that each layer has its own table, while T5's layers share the first layer's. T5 does
+    not divide scores by √D either: `score=DotProductScore(scale=1.0)`.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class RelativePositionBias(HeadPositions):
         self.table = self.add_weight(
             name="table",
             shape=(self.num_buckets, query_shape[1]),
-            initializer=own_initializer(self.initializer),
+            initializer=copy_initializer(self.initializer),
             autocast=False,  # float32 in every policy: its gradient is a sum over all blocks
         )
 

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turned by where they stand."""
+"""Rotary positions: rotations of queries and keys by their positions."""
 
 from typing import Any
 
@@ -16,28 +16,27 @@ __all__ = ["RotaryPositions"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class RotaryPositions(HeadPositions):
-    """Rotary positions: features of queries and keys turn in pairs, further at each position.
+    """Rotary positions: pairs of features of queries and keys rotate by angles ∝ position.
 
         turn(x, i)[j]       = x[j] · cos(i · f_j) − x[j + R/2] · sin(i · f_j)
         turn(x, i)[j + R/2] = x[j + R/2] · cos(i · f_j) + x[j] · sin(i · f_j)
         f_j = base^(−2j/R), j from 0 to R/2 − 1
 
-    The product of a turned query and a turned key depends on the distance between the two, and not
-    on where they stand. Nothing is learned or added to the inputs. Angles are computed in float32,
-    in radians, whatever the policy.
+    The product of a rotated query and a rotated key depends on their distance only. Nothing is
+    learned or added to the inputs. Angles are computed in float32 under every dtype policy.
 
     Args:
-        base: number above 1; the slowest pair takes nearly 2π times as many tokens for a turn.
-        rotary_dim: even int R, features that turn, the first ones of each head; the others pass.
+        base: number above 1; the longest period is nearly 2π · base tokens.
+        rotary_dim: even int R: the first R features of each head rotate, the others do not change.
             Defaults to all.
         scaling: one of `tfattn.scalings`, for sequences longer than in training. Defaults to none.
-        interleaved: whether the pairs are neighbors, features 2j and 2j + 1, as in the paper.
-            Defaults to False: features j and j + R/2, as Llama's and KerasHub's weights have them.
+        interleaved: whether pairs are adjacent features, 2j and 2j + 1, as in the paper. Defaults
+            to False: features j and j + R/2, as in the weights of Llama and KerasHub.
         **kwargs: `name`, `dtype` of `keras.layers.Layer`.
     Raises:
-        ValueError: a number is out of its range; the heads have fewer features than turn, or an odd
-            number.
-    Example: in an attention, and in each block of a model.
+        ValueError: a number is out of its range; the heads have fewer than `rotary_dim` features,
+            or an odd number.
+    Example: in an attention layer, and in each block of a model.
         >>> attention = MultiHeadAttention(num_heads=2, key_dim=4, positions=RotaryPositions())
         >>> block = TransformerDecoderBlock(hidden_dim=16, attention=attention)
         >>> nothing_added = keras.layers.Identity()
@@ -85,7 +84,7 @@ class RotaryPositions(HeadPositions):
             _checks.fail("RotaryPositions", "rotary_dim", expected, self.rotary_dim)
 
     def turn(self, heads: Tensor, start: Any) -> Tensor:
-        """Heads as they are at their positions, see `HeadPositions.turn`.
+        """Heads rotated by their positions, see `HeadPositions.turn`.
 
         Args:
             heads: float `(B, H, T, P)`.
@@ -95,15 +94,15 @@ class RotaryPositions(HeadPositions):
         width = total if self.rotary_dim is None else self.rotary_dim
         dtype = keras.backend.result_type(heads.dtype, "float32")
         cos, sin = (ops.cast(x, dtype) for x in self._cos_and_sin(width, tokens, start))
-        turning, passing = heads, []
+        rotating, unchanged = heads, []
         if width < total:
-            turning, *passing = ops.split(heads, [width], axis=-1)
-        turned = self._joined(*_turned(*self._pairs(ops.cast(turning, dtype)), cos, sin))
-        turned = ops.cast(turned, heads.dtype)
-        return ops.concatenate([turned, *passing], axis=-1) if passing else turned
+            rotating, *unchanged = ops.split(heads, [width], axis=-1)
+        rotated = self._unpaired(*_rotated(*self._pairs(ops.cast(rotating, dtype)), cos, sin))
+        rotated = ops.cast(rotated, heads.dtype)
+        return ops.concatenate([rotated, *unchanged], axis=-1) if unchanged else rotated
 
     def _cos_and_sin(self, width: int, tokens: Size, start: Any) -> tuple[Tensor, Tensor]:
-        """Of each token's angles, `(T, R/2)`, or `(B, 1, T, R/2)` with a start for each row."""
+        """Cosines and sines `(T, R/2)` of the angles; `(B, 1, T, R/2)` with a start per row."""
         if not isinstance(start, int):
             start = ops.cast(start, "int32")
         if self.scaling is None:
@@ -112,26 +111,26 @@ class RotaryPositions(HeadPositions):
             length = start + tokens
             frequencies = self.scaling.frequencies(self.base, width, length)
             magnitude = self.scaling.magnitude
-        # Not `[..., None, :]`, of which ONNX's converter makes a slice that takes an axis twice.
+        # Not `[..., None, :]`: ONNX's converter makes an invalid slice of it, with a repeated axis.
         frequencies = ops.expand_dims(
             ops.cast(frequencies, "float32"), -2
         )  # (1, R/2) or (B, 1, R/2)
-        by_row = not isinstance(start, int) and len(start.shape) == 1
-        start = start[:, None] if by_row else start
+        is_per_row = not isinstance(start, int) and len(start.shape) == 1
+        start = start[:, None] if is_per_row else start
         at = ops.cast(ops.arange(tokens, dtype="int32") + start, "float32")  # (T,) or (B, T)
         angles = at[..., None] * frequencies
-        angles = angles[:, None] if by_row else angles
+        angles = angles[:, None] if is_per_row else angles
         return ops.cos(angles) * magnitude, ops.sin(angles) * magnitude
 
     def _pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Two halves `(B, H, T, R/2)`: the first and the second feature of each pair."""
+        """The first and the second feature of each pair, both `(B, H, T, R/2)`."""
         if not self.interleaved:
             return tuple(ops.split(x, 2, axis=-1))
         x = ops.reshape(x, (*ops.shape(x)[:3], x.shape[-1] // 2, 2))
         return x[..., 0], x[..., 1]
 
-    def _joined(self, first: Tensor, second: Tensor) -> Tensor:
-        """And back to `(B, H, T, R)`."""
+    def _unpaired(self, first: Tensor, second: Tensor) -> Tensor:
+        """The inverse of `_pairs`: `(B, H, T, R)`."""
         if not self.interleaved:
             return ops.concatenate([first, second], axis=-1)
         shape = (*ops.shape(first)[:3], 2 * first.shape[-1])
@@ -151,10 +150,10 @@ class RotaryPositions(HeadPositions):
         return cls(**deserialized(config, "scaling"))
 
 
-def _turned(first, second, cos, sin):
+def _rotated(first, second, cos, sin):
     return first * cos - second * sin, second * cos + first * sin
 
 
 def _even(who, argument, value):
     if value % 2:
-        _checks.fail(who, argument, "be even: features turn in pairs", value)
+        _checks.fail(who, argument, "be even: pairs of features rotate", value)

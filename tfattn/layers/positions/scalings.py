@@ -1,13 +1,13 @@
-"""Scalings of rotary positions, for sequences longer than those that a model was trained on.
+"""Scalings of rotary positions, for sequences longer than in training.
 
-Each says how quickly each pair of features turns. A scaling is passed to
+A scaling gives the frequency of each pair of features. It is passed to
 `RotaryPositions(scaling=...)`, and saved with it:
 
     >>> from tfattn import scalings
     >>> print(scalings.linear(2.0).frequencies(base=100.0, width=4, length=5))
     [0.5  0.05]
 
-The next scaling is a class with one method, `frequencies`.
+A new scaling is a class with one method, `frequencies`.
 """
 
 import math
@@ -24,31 +24,31 @@ __all__ = ["Scaling", "dynamic", "linear", "llama3", "yarn"]
 
 
 def plain(base: float, width: int) -> np.ndarray:
-    """Radians a token of each pair of features where nothing is scaled: base^(−2j/width)."""
+    """Unscaled frequencies in radians per token: base^(−2j/width) for pair j."""
     return base ** (-2.0 * np.arange(width // 2) / width)
 
 
 class Scaling:
-    """Base of all scalings: how quickly each pair of features turns.
+    """Base of all scalings: the frequency of each pair of features.
 
-    A subclass defines `frequencies`; one whose constructor has arguments, `get_config` too. It is
-    registered with Keras, as anything is that is to come back from a file.
+    A subclass defines `frequencies`, and `get_config` if its constructor has arguments. Register it
+    with Keras to save it.
 
     Attributes:
-        magnitude: what turned features are multiplied with.
-        max_cache_length: the length up to which keys stay as they were turned, or None where they
-            always do.
+        magnitude: factor of the rotated features.
+        max_cache_length: the length from which on frequencies depend on the length, so that cached
+            keys are not valid; None if they never do.
     """
 
     magnitude: float = 1.0
     max_cache_length: int | None = None
 
     def frequencies(self, base: float, width: int, length: Size) -> np.ndarray | Tensor:
-        """Radians a token of each pair.
+        """Radians per token of each pair.
 
         Args:
             base: positive number, of `RotaryPositions`.
-            width: even int, features that turn.
+            width: even int, number of rotated features.
             length: tokens of the sequence: int, or an integer tensor `()` or `(B,)`.
         Returns:
             `(width/2,)`, or `(B, width/2)` where the rows differ in length.
@@ -56,12 +56,12 @@ class Scaling:
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, plain enough for JSON."""
+        """The constructor's arguments, as JSON types."""
         return {}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "Scaling":
-        """The scaling again of its config."""
+        """A scaling from its config."""
         return cls(**config)
 
 
@@ -71,14 +71,14 @@ def _registered(cls):
 
 @_registered
 class linear(Scaling):
-    """Position interpolation: every pair turns more slowly by one factor.
+    """Position interpolation: all frequencies are divided by one factor.
 
         frequency_j = base^(−2j/D) / factor
 
     Args:
-        factor: positive number: so many times longer than in training a sequence may be.
+        factor: positive number, the length of the longest sequences relative to training.
     Raises:
-        ValueError: `factor` is no positive number.
+        ValueError: `factor` is not a positive number.
     Example:
         >>> positions = RotaryPositions(scaling=scalings.linear(4.0))
 
@@ -97,26 +97,26 @@ class linear(Scaling):
 
 @_registered
 class dynamic(Scaling):
-    """NTK-aware scaling by the length at hand: the longer the sequence, the greater the base.
+    """NTK-aware scaling by the length of the sequence: the base increases with the length.
 
         frequency_j = base'^(−2j/D)
         base'       = base · (factor · length / original_length − factor + 1)^(D / (D − 2))
 
-    Up to `original_length` nothing is scaled. Beyond it every new length turns all keys anew. Keys
-    in a cache stay as they were turned, so a cache beyond `original_length` is refused: without one
-    every step computes all keys, and is right. The length is the number of keys of the call. So
-    what a token sees of those before it depends on how many come after, under a causal mask too.
+    Up to `original_length` nothing is scaled. Beyond it, rotations depend on the length,
+    so cached keys are not valid, and a cache longer than `original_length` raises an error; without
+    a cache every step computes all keys. The length is the number of keys of the call. So weights
+    on earlier tokens depend on the number of later tokens, under a causal mask too.
 
     Args:
         factor: number of at least 1.
         original_length: positive int, tokens of the sequences in training.
     Raises:
-        ValueError: `factor` is below 1; `original_length` is no positive int.
+        ValueError: `factor` is below 1; `original_length` is not a positive int.
     Example:
         >>> positions = RotaryPositions(scaling=scalings.dynamic(2.0, original_length=2048))
 
-    Source: no paper; described by Peng et al. 2023, arXiv:2309.00071, section 3.3, with the factor
-    that transformers has beside the length. In the paper's form `factor` is 1.
+    Source: no paper; described by Peng et al. 2023, arXiv:2309.00071, section 3.3, without `factor`
+    (1), which is from Hugging Face's transformers.
     """
 
     def __init__(self, factor: float, original_length: int):
@@ -129,7 +129,7 @@ class dynamic(Scaling):
         return self.original_length
 
     def frequencies(self, base: float, width: int, length: Size) -> np.ndarray | Tensor:
-        # base'^(−2j/D) in two factors, so that the first is made in float64.
+        # base'^(−2j/D) as two factors, of which the first is computed in float64.
         exponents = -2.0 * np.arange(width // 2) / max(1, width - 2)
         if isinstance(length, int):
             return plain(base, width) * self._growth(max(length, self.original_length)) ** exponents
@@ -147,18 +147,18 @@ class dynamic(Scaling):
 
 @_registered
 class yarn(Scaling):
-    """YaRN: pairs that turn often within the training's length stay, the others slow down.
+    """YaRN: high frequencies do not change, low frequencies are divided by `factor`.
 
         frequency_j = base^(−2j/D) · (1 − ramp_j + ramp_j / factor)
 
-    ramp_j rises from 0, at the pair that turns `beta_fast` times in `original_length` tokens, to 1,
-    at the one that turns `beta_slow` times. Queries and keys are multiplied with
-    `attention_factor`, which makes the softmax sharper.
+    ramp_j rises from 0, at the pair with `beta_fast` periods in `original_length` tokens, to 1, at
+    the pair with `beta_slow` periods. Queries and keys are multiplied by `attention_factor`, which
+    makes the softmax sharper.
 
     Args:
-        factor: number of at least 1: so many times longer than in training a sequence may be.
+        factor: number of at least 1, the length of the longest sequences relative to training.
         original_length: positive int, tokens of the sequences in training.
-        beta_fast, beta_slow: positive numbers of turns, the first the greater.
+        beta_fast, beta_slow: positive numbers of periods, the first the greater.
         attention_factor: positive number. Defaults to 0.1 · ln(factor) + 1.
         truncate: whether the ramp's ends are rounded outwards to whole pairs.
     Raises:
@@ -209,7 +209,7 @@ class yarn(Scaling):
         return plain(base, width) * (1.0 - ramp + ramp / self.factor)
 
     def _pair(self, turns, base, width):
-        """The pair, between two of them too, that turns so often in `original_length` tokens."""
+        """The index, maybe fractional, of the pair with `turns` periods in training."""
         wavelength = self.original_length / turns
         return width * math.log(wavelength / (2.0 * math.pi)) / (2.0 * math.log(base))
 
@@ -220,16 +220,16 @@ class yarn(Scaling):
 
 @_registered
 class llama3(Scaling):
-    """Llama 3.1's scaling: pairs that turn often stay, as in `yarn`, with a ramp over turns.
+    """Llama 3.1's scaling: like `yarn`, with a ramp over the number of periods.
 
         frequency_j = base^(−2j/D) · (kept_j + (1 − kept_j) / factor)
         kept_j      = (turns_j − low_freq_factor) / (high_freq_factor − low_freq_factor), in [0, 1]
 
-    turns_j says how often pair j turns in `original_length` tokens.
+    turns_j is the number of periods of pair j in `original_length` tokens.
 
     Args:
-        factor: positive number: so many times longer than in training a sequence may be.
-        low_freq_factor, high_freq_factor: positive numbers of turns, the second the greater.
+        factor: positive number, the length of the longest sequences relative to training.
+        low_freq_factor, high_freq_factor: positive numbers of periods, the second the greater.
         original_length: positive int, tokens of the sequences in training.
     Raises:
         ValueError: a number is out of its range.
@@ -257,7 +257,7 @@ class llama3(Scaling):
 
     def frequencies(self, base: float, width: int, length: Size) -> np.ndarray:
         unscaled = plain(base, width)
-        turns = self.original_length * unscaled / (2.0 * math.pi)  # within the training's length
+        turns = self.original_length * unscaled / (2.0 * math.pi)  # in training
         low, high = self.low_freq_factor, self.high_freq_factor
         kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
         return unscaled * (kept + (1.0 - kept) / self.factor)

@@ -1,1 +1,1 @@
-"""Recurrent encoders and decoders that attend."""
+"""A recurrent encoder, and a recurrent decoder with attention."""

@@ -1,4 +1,4 @@
-"""A recurrent network that writes a sentence and attends to another one before every word."""
+"""A recurrent decoder that attends to an encoder's output before each token."""
 
 from typing import Any
 
@@ -29,9 +29,9 @@ class RecurrentDecoder(RecurrentStack):
         h_t = cell([embedding(ids_t); c_t], h_{t−1})
         o_t = tanh(W [h_t; c_t; embedding(ids_t)])
 
-    The query h_{t−1} is the top layer's last state. A layer above the first reads the outputs of
-    the layer below it, and not embedding and context. The keys are projected once per sentence. The
-    alignments α are the weights of this attention.
+    The query h_{t−1} is the previous state of the top layer. The inputs of a layer above the first
+    are the outputs of the layer below it, without embedding and context. The keys are projected
+    once per sentence. The alignments α are the weights of this attention.
 
     Args:
         vocabulary_size: positive int, number of target ids, padding included.
@@ -51,8 +51,7 @@ class RecurrentDecoder(RecurrentStack):
         memory: float `(B, S, Dm)`, the encoder's output.
         memory_mask: bool `(B, S)`, True = real token. Keras passes the implicit mask of `memory`
             here.
-        keys: the keys that `prepare` returned; `memory` is then the memory that it returned. By
-            default both are prepared in the call.
+        keys: keys from `prepare`, together with its memory. By default the call prepares both.
         initial_state: a list with one entry per layer, each a list of the cell's states
             `(B, units)`. Defaults to zeros.
         return_attention_scores: whether to return the alignments too.
@@ -104,7 +103,7 @@ class RecurrentDecoder(RecurrentStack):
         if score is None:
             self.score = AdditiveScore(self.units, dtype=self.dtype_policy, name="score")
         elif type(score).prepare is not Score.prepare:
-            reason = "keys are prepared once and queries step by step"
+            reason = "the decoder prepares keys once and a query at each step"
             expected = f"define `prepare_query` and `prepare_key`, since {reason}"
             _checks.fail("RecurrentDecoder", "score", expected, score)
         self.output_dropout = self._make_dropout("output_dropout")
@@ -122,18 +121,18 @@ class RecurrentDecoder(RecurrentStack):
         self.readout.build((None, self.units + memory_width + self.width))
 
     def prepare(self, memory: Tensor, memory_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What is computed once per sentence: the memory with zeros at padding, and the keys.
+        """Memory and keys, computed once per sentence.
 
         Args:
             memory, memory_mask: as in the call.
         Returns:
-            (memory `(B, S, Dm)` with zeros at its padding, keys `(B, S, ...)`).
+            (memory `(B, S, Dm)`, 0 at padding, keys `(B, S, ...)`).
         Raises:
             ValueError: the mask is not boolean, or does not fit the memory.
         """
         memory = ops.cast(memory, self.compute_dtype)
         if memory_mask is not None:
-            # A weight of 0 does not keep padding out of a product's gradient: 0 · NaN is NaN.
+            # Despite a weight of 0, NaN in padding would reach the gradient: 0 · NaN is NaN.
             seen = ops.expand_dims(self._checked_mask(memory_mask, memory), -1)
             memory = ops.where(seen, memory, 0.0)
         return memory, self.score.prepare_key(memory)
@@ -154,7 +153,7 @@ class RecurrentDecoder(RecurrentStack):
         elif memory_mask is not None:
             memory_mask = self._checked_mask(memory_mask, memory)
         embedded = self.embed(ids, training)  # (B, T, width)
-        start = self._start(initial_state, ops.shape(ids)[0])
+        start = self._initial_states(initial_state, ops.shape(ids)[0])
         dropout = self.layer_dropout if training else None
         step = _DecoderStep(self, memory, keys, memory_mask, start, dropout)
         outputs, states = loop(
@@ -177,15 +176,15 @@ class RecurrentDecoder(RecurrentStack):
         return tuple(results) if len(results) > 1 else results[0]
 
     def _read_out(self, vectors: Tensor, embedded: Tensor, training: bool | None) -> Tensor:
-        """`(B, T, units + Dm)` and `(B, T, width)` to the output, in one flat product."""
+        """The output from `(B, T, units + Dm)` and `(B, T, width)`, by one flat product."""
         x = ops.concatenate([vectors, embedded], axis=-1)
         flat = self.readout(ops.reshape(x, (-1, self.readout.kernel.shape[0])))  # (B·T, width)
         return self.output_dropout(ops.reshape(flat, ops.shape(embedded)), training=training)
 
-    def _start(
+    def _initial_states(
         self, initial_state: list[list[Tensor]] | None, batch: int | Tensor
     ) -> list[list[Tensor]]:
-        """The states before the first step, by layer."""
+        """The states before the first step, a list per layer."""
         zeros = [self.zero_states(cell, batch) for cell in self.cells]
         if initial_state is None:
             return zeros
@@ -220,7 +219,7 @@ class RecurrentDecoder(RecurrentStack):
 
 
 class _DecoderStep:
-    """One step of the decoder, for one call: (token, states) to ([h; c; α], states after it)."""
+    """The step function of one call: (token, states) to ([h; c; α], new states)."""
 
     def __init__(
         self,
@@ -237,16 +236,14 @@ class _DecoderStep:
         self.memory, self.keys, self.start = memory, keys, start
         self.visible = None if memory_mask is None else ops.expand_dims(memory_mask, 1)  # (B, 1, S)
         self.units, self.dropout = decoder.units, dropout
-        # Features between layers, each of which dropout keeps or drops.
+        # Number of dropout factors per token, between layers.
         self.dropped = 0
         if dropout is not None and dropout.rate:
             self.dropped = (decoder.num_layers - 1) * decoder.units
 
     def prepare(self, embedded: Tensor) -> Tensor:
-        """What the loop runs over: `(B, T, N)`, the first cell's share of the inputs.
-
-        Where there is dropout between layers, its factors stand before that share. They are drawn
-        at once for all tokens, so that the loop holds no generator's state.
+        """The inputs of the loop, `(B, T, N)`: prepared inputs of the first cell, after any dropout
+        factors. These are drawn for all tokens at once, so that the loop has no random state.
         """
         inputs = self.cells[0].prepare(embedded)  # (B, T, N)
         if not self.dropped:

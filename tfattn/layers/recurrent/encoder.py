@@ -1,4 +1,4 @@
-"""A recurrent network that reads a sentence."""
+"""A recurrent encoder."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,9 +21,9 @@ class RecurrentEncoder(RecurrentStack):
 
         h_s = cell(embedding(ids_s), h_{s−1})
 
-    A bidirectional encoder also reads backwards, and concatenates both vectors. Padding, on either
-    side, changes no state: the last state is that after the last real token (reading backwards,
-    after the first one).
+    A bidirectional encoder also runs backwards, and concatenates both vectors. Padding, on either
+    side, changes no state: the last state is the state after the last real token, or, backwards,
+    after the first.
 
     Args:
         vocabulary_size: positive int, number of ids, padding included.
@@ -31,10 +31,10 @@ class RecurrentEncoder(RecurrentStack):
         units: positive int, features of a state.
         num_layers: positive int, recurrent layers one above the other.
         cell: class of the cells: `keras.layers.GRUCell`, `keras.layers.LSTMCell`, or another class
-            that is made by `cell(units, dtype=..., name=...)`. Register your own class with Keras
-            if the model is to be saved. GRU and LSTM are faster than others: the matrix products of
-            their inputs are computed before the loop.
-        bidirectional: whether each layer has a second cell that reads from the end.
+            with the constructor `cell(units, dtype=..., name=...)`. Register your own class with
+            Keras to save the model. GRU and LSTM are faster than others, since the matrix products
+            of their inputs are computed before the loop.
+        bidirectional: whether each layer has a second cell that runs backwards.
         dropout: probability in [0, 1) on the embeddings and between layers.
         embedding: a `keras.layers.Embedding` that another layer of the same model class shares, as
             in `BahdanauSeq2Seq`. Defaults to a new one.
@@ -102,15 +102,15 @@ class RecurrentEncoder(RecurrentStack):
         for i, forward in enumerate(self.forward_cells):
             if i:
                 x = self.layer_dropout(x, training=training)
-            readings = [self._read(forward, x, mask)]
+            directions = [self._run(forward, x, mask)]
             if self.bidirectional:
-                readings.append(self._read(self.backward_cells[i], x, mask, go_backwards=True))
-            outputs, states = zip(*readings, strict=True)
-            x = _side_by_side(outputs)  # (B, S, units) or (B, S, 2 · units)
-            finals.append([_side_by_side(pair) for pair in zip(*states, strict=True)])
+                directions.append(self._run(self.backward_cells[i], x, mask, go_backwards=True))
+            outputs, states = zip(*directions, strict=True)
+            x = _concatenated(outputs)  # (B, S, units) or (B, S, 2 · units)
+            finals.append([_concatenated(pair) for pair in zip(*states, strict=True)])
         return (x, finals) if return_state else x
 
-    def _read(
+    def _run(
         self, cell: keras.layers.Layer, x: Tensor, mask: Tensor, go_backwards: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
         """One cell over the whole sentence: (outputs, last states)."""
@@ -131,5 +131,5 @@ class RecurrentEncoder(RecurrentStack):
         return {**super().get_config(), "bidirectional": self.bidirectional}
 
 
-def _side_by_side(tensors: Sequence[Tensor]) -> Tensor:
+def _concatenated(tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0] if len(tensors) == 1 else ops.concatenate(tensors, axis=-1)

@@ -1,8 +1,7 @@
 """Recurrence: Keras's cells in two parts, and one loop over time.
 
-Like a score, a cell has two parts. What depends on the token alone (its product with the input
-matrix, and the bias) is one product over all tokens, before the loop. The loop computes what
-depends on the state.
+Like a score, a cell has two parts. The part that depends on tokens only (input matrix and bias) is
+one product over all tokens, before the loop. The loop computes the part that depends on the state.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,19 +17,19 @@ __all__ = ["cell_class", "cell_name", "checked_cell", "loop", "split_cell", "sta
 
 
 class SplitCell:
-    """A cell for the time of one call. This one takes any cell, and does all in its step.
+    """A cell in two parts, for one call. This base class takes any cell and prepares nothing.
 
     Args:
         cell: a built Keras cell.
-        known: int, features of its input that `prepare` is given; the rest of the input arrives at
-            the step.
+        known: int, number of input features that are known before the loop, for `prepare`; the
+            other features are arguments of the step.
     """
 
     def __init__(self, cell: keras.layers.Layer, known: int):
         self.cell = cell
 
     def prepare(self, inputs: Tensor) -> Tensor:
-        """What the known features `(..., known)` give before the loop, `(..., N)`."""
+        """The part before the loop: from known features `(..., known)` to `(..., N)`."""
         return inputs
 
     def step(
@@ -40,7 +39,7 @@ class SplitCell:
 
         Args:
             prepared: `(B, N)`, one token of `prepare`.
-            rest: `(B, D - known)`, or None where all is known.
+            rest: `(B, D - known)`, or None if all features are known.
             states: each `(B, units)`.
         """
         inputs = prepared if rest is None else ops.concatenate([prepared, rest], axis=-1)
@@ -48,12 +47,12 @@ class SplitCell:
 
 
 class _KernelCell(SplitCell):
-    """A cell whose input meets one kernel: its rows for the known features come before the loop."""
+    """A cell with one input kernel, whose rows for known features are applied in `prepare`."""
 
     def __init__(self, cell: keras.layers.Layer, known: int):
         super().__init__(cell, known)
         kernel = ops.convert_to_tensor(cell.kernel)
-        # Sliced once: at each step, the gradient of a slice would be as large as the whole.
+        # Sliced outside of the loop, since the gradient of a slice is as large as the kernel.
         self.known_kernel, self.rest_kernel = kernel[:known], kernel[known:]
         self.recurrent_kernel = ops.convert_to_tensor(cell.recurrent_kernel)
         self.input_bias = ops.convert_to_tensor(cell.bias)
@@ -62,12 +61,12 @@ class _KernelCell(SplitCell):
         return products.matmul_shared(inputs, self.known_kernel) + self.input_bias
 
     def from_input(self, prepared: Tensor, rest: Tensor | None) -> Tensor:
-        """What the whole input gives to the gates."""
+        """The product of the whole input and its kernel, with the bias."""
         return prepared if rest is None else prepared + ops.matmul(rest, self.rest_kernel)
 
 
 class _GRU(_KernelCell):
-    """`keras.layers.GRUCell`, whose reset gate acts after the state's product."""
+    """`keras.layers.GRUCell`, with the reset gate after the recurrent product."""
 
     def __init__(self, cell: keras.layers.Layer, known: int):
         super().__init__(cell, known)
@@ -103,13 +102,13 @@ class _LSTM(_KernelCell):
 
 
 def split_cell(cell: keras.layers.Layer, known: int) -> SplitCell:
-    """The cell in its two parts; one of any other class may compute anything, and stays whole."""
+    """A GRU or LSTM cell in two parts; cells of other classes cannot be split."""
     split = {keras.layers.GRUCell: _GRU, keras.layers.LSTMCell: _LSTM}
     return split.get(type(cell), SplitCell)(cell, known)
 
 
 class _LoopCell:
-    """What `keras.layers.RNN` asks of a cell, around a function that lives for one call."""
+    """The cell interface of `keras.layers.RNN` around the step function of one call."""
 
     def __init__(self, step: Callable, state_size: list[int], compute_dtype: str):
         self.step, self.state_size, self.compute_dtype = step, state_size, compute_dtype
@@ -128,18 +127,17 @@ def loop(
     mask: Tensor | None = None,
     go_backwards: bool = False,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Runs a step over time: in a graph as one compiled loop, for lengths known or not.
+    """Runs a step over time; in a graph, as one compiled loop for any length.
 
     `keras.ops.scan` would be shorter, but on TensorFlow its gradient does not compile under XLA.
 
     Args:
         step: function of `(B, D)` of the inputs and the states to (`(B, N)`, new states).
         inputs: float `(B, T, D)`.
-        states: each `(B, units)`, as they are before the first step.
-        dtype: the policy of the layer that calls.
-        mask: bool `(B, T)`; where it is False the states stay as they were, and the output is 0.
-        go_backwards: whether to begin with the last token; the outputs keep the order of the
-            inputs.
+        states: each `(B, units)`, before the first step.
+        dtype: the policy of the calling layer.
+        mask: bool `(B, T)`; where it is False, the states do not change and the output is 0.
+        go_backwards: whether to begin with the last token; outputs are in the order of the inputs.
     Returns:
         (outputs `(B, T, N)`, states after the last step).
     """
@@ -170,7 +168,7 @@ def state_sizes(cell: keras.layers.Layer) -> list[int]:
 
 
 def checked_cell(who: str, cell: type) -> type[keras.layers.Layer]:
-    """The class, if it is one of cells and no loop over one, as `keras.layers.LSTM` is."""
+    """`cell`, if it is a class of cells, and not of recurrent layers like LSTM."""
     is_layer = isinstance(cell, type) and issubclass(cell, keras.layers.Layer)
     if not is_layer or issubclass(cell, keras.layers.RNN):
         _checks.fail(who, "cell", "be a class of Keras cells, such as keras.layers.LSTMCell", cell)
@@ -178,14 +176,14 @@ def checked_cell(who: str, cell: type) -> type[keras.layers.Layer]:
 
 
 def cell_name(cell: type[keras.layers.Layer]) -> str:
-    """A class as a config holds it: the name in `keras.layers`, or the registered one."""
+    """The name of a cell class in configs: its name in `keras.layers`, or its registered name."""
     return keras.saving.get_registered_name(cell)
 
 
 def cell_class(name: str) -> type[keras.layers.Layer]:
-    """The class of that name."""
+    """The cell class with this name, see `cell_name`."""
     cell = keras.saving.get_registered_object(name) or getattr(keras.layers, name, None)
     if cell is None:
-        expected = "be a cell of keras.layers, or the name under which a class is registered"
+        expected = "be a cell of keras.layers, or the registered name of a class"
         _checks.fail("cell", "name", expected, name)
     return cell

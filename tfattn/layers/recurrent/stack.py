@@ -1,4 +1,4 @@
-"""What recurrent encoder and decoder share: embedding, cells, dropout and config."""
+"""Base of recurrent encoder and decoder: embedding, cells, dropout and config."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ __all__ = ["RecurrentStack", "word_embedding"]
 
 
 class RecurrentStack(CheckedCall, keras.layers.Layer):
-    """Embedding, cells and dropout: what encoder and decoder share. See them for the arguments."""
+    """Embedding, cells and dropout. See `RecurrentEncoder` for the arguments."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
             _checks.fail(type(self).__name__, "ids", "hold at least one token", tuple(shape))
 
     def make_cells(self, name: str, first_width: int, other_width: int) -> list[keras.layers.Layer]:
-        """One built cell a layer; the widths are those of their inputs."""
+        """A built cell per layer, for inputs of these widths."""
         cells = []
         for i in range(self.num_layers):
             cell = self.cell(self.units, dtype=self.dtype_policy, name=f"{name}_{i}")
@@ -70,7 +70,7 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
         return cells
 
     def embed(self, ids: Tensor, training: bool | None) -> Tensor:
-        """Vectors of the ids, `(B, T, width)`, which are exactly 0 at padding."""
+        """Embeddings of the ids, `(B, T, width)`, exactly 0 at padding."""
         size = getattr(self.embedding, "input_dim", None)
         if size is not None:
             ids_below(type(self).__name__, "ids", ids, size)
@@ -85,7 +85,7 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
     def compute_mask(self, ids: Tensor, previous_mask: Tensor | None = None) -> Tensor:
         return padding_mask(ids)
 
-    # Not from the shapes alone: what the call returns depends on what it is asked for.
+    # Not derived from shapes: flags of the call select its results.
     compute_output_spec = spec_of_call
 
     def get_config(self) -> dict:
@@ -110,7 +110,7 @@ class RecurrentStack(CheckedCall, keras.layers.Layer):
 def word_embedding(
     vocabulary_size: int, width: int, dtype: str | keras.DTypePolicy
 ) -> keras.layers.Embedding:
-    """An embedding whose vectors begin with a length of about 1."""
+    """An embedding whose initial vectors have a norm of about 1."""
     return keras.layers.Embedding(
         vocabulary_size,
         width,

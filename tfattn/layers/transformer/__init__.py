@@ -1,1 +1,1 @@
-"""A Transformer's blocks and what they are made of: norms, feed-forward layers."""
+"""Blocks of a Transformer, their norms and feed-forward layers."""

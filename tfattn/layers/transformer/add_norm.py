@@ -6,7 +6,7 @@ import keras
 
 from tfattn import _checks
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.configs import Template, checked_layer, deserialized, serialized
+from tfattn.layers.configs import LayerTemplate, checked_layer, deserialized, serialized
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.transformer.norm import LayerNormalization
 
@@ -32,13 +32,14 @@ class AddNorm(CheckedCall, keras.layers.Layer):
         seed: int, for the dropout.
     Call arguments:
         inputs: float `(B, T, D)`, the inputs of the sublayer.
-        outputs: float `(B, T, D)`, its outputs. Without them the layer only normalizes, as
-            `pre_norm` does.
+        outputs: float `(B, T, D)`, its outputs. Without outputs the layer only normalizes, like
+            `pre_norm`.
         training: whether dropout is active.
     Returns:
         `(B, T, D)`, with the mask of `inputs`.
     Raises:
-        ValueError: the two differ in width; `dropout` is not in [0, 1); `norm` is not a layer.
+        ValueError: the arguments differ in width; `dropout` is not in [0, 1); `norm` is not a
+            layer.
     Example:
         >>> inputs = np.array([[[1.0, 3.0]]], "float32")
         >>> print(np.asarray(AddNorm()(inputs=inputs, outputs=inputs)).round(3))
@@ -65,8 +66,8 @@ class AddNorm(CheckedCall, keras.layers.Layer):
         self.epsilon = _checks.positive_number("AddNorm", "epsilon", epsilon)
         self.seed = _checks.seed(type(self).__name__, seed)
         self.supports_masking = True
-        # The config is the template's: some norms change theirs as they are built.
-        self._norm = Template(checked_layer("AddNorm", "norm", norm))
+        # The config contains the template, since some norms change their config in `build`.
+        self._norm = LayerTemplate(checked_layer("AddNorm", "norm", norm))
         options = {"dtype": self.dtype_policy, "name": "norm"}
         self.norm = self._norm.copy(**options)
         if norm is None:

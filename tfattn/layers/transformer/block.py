@@ -1,4 +1,4 @@
-"""What a Transformer's two blocks share: their arguments, and how their parts are made."""
+"""Base of encoder and decoder blocks: arguments and sublayers."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import keras
 from tfattn import _checks
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.configs import Template, checked_layer, deserialized, part_seed, serialized
+from tfattn.layers.configs import LayerTemplate, checked_layer, deserialized, part_seed, serialized
 from tfattn.layers.specs import spec_of_call
 from tfattn.layers.transformer.add_norm import AddNorm
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
@@ -17,7 +17,7 @@ __all__ = ["TransformerBlock"]
 
 
 class TransformerBlock(CheckedCall, keras.layers.Layer):
-    """Base of both blocks. See `TransformerEncoderBlock`, whose arguments these are.
+    """Base of both blocks. The arguments are those of `TransformerEncoderBlock`.
 
     Attention, feed-forward and norm that are passed in are templates: a block copies them, and a
     stack copies the block.
@@ -45,42 +45,40 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
         if attention is not None:
             self.attention_dropout = attention.dropout
             if attention_dropout not in (0.0, attention.dropout):
-                expected = f"be {attention.dropout}, as `attention` has it, or not be given"
+                expected = f"match the value of `attention`, {attention.dropout}, or be omitted"
                 _checks.fail(who, "attention_dropout", expected, attention_dropout)
         checked_layer(who, "feed_forward", feed_forward)
         self.hidden_dim = _size(who, "hidden_dim", hidden_dim, "feed_forward", feed_forward)
         self.dropout = _checks.probability(who, "dropout", dropout)
         self.norm_first = _checks.boolean(who, "norm_first", norm_first)
-        self._attention = Template(attention)
-        self._feed_forward = Template(feed_forward)
-        self._norm = Template(checked_layer(who, "norm", norm))
-        self.feed_forward = None  # made in `build`, as the others are
+        self._attention = LayerTemplate(attention)
+        self._feed_forward = LayerTemplate(feed_forward)
+        self._norm = LayerTemplate(checked_layer(who, "norm", norm))
+        self.feed_forward = None  # created in `build`, like the other sublayers
         self.seed = _checks.seed(who, seed)
         self.supports_masking = True
 
     @property
     def attention(self) -> MultiHeadAttention | None:
-        """The attention that this block's are copies of, or None."""
+        """A copy of the attention layer that was passed in, or None."""
         return self._attention.layer
 
     @property
     def norm(self) -> keras.layers.Layer | None:
-        """The norm that this block's are copies of, or None."""
+        """A copy of the norm that was passed in, or None."""
         return self._norm.layer
 
     def make_attention(self, name: str, query_shape, value_shape, **changes: Any):
-        """A built attention: a copy of the one passed in, with these changes, or the default one,
-        whose heads part the width of the queries.
+        """A built attention layer: a copy of the layer passed in, with these changes, or a default.
 
-        The default's maps to queries, keys and values begin smaller than Glorot's rule has them, by
-        1/√2: as parts of the one map to all three that they could be. Transformers learn better
-        from there (fairseq, Ott et al. 2019, arXiv:1904.01038).
+        The default's maps to queries, keys and values have 1/√2 of Glorot's standard deviation,
+        with which Transformers learn better (fairseq, Ott et al. 2019, arXiv:1904.01038).
         """
         who, width = type(self).__name__, query_shape[-1]
         _checks.rank(who, "inputs", query_shape, (3,), "(B, T, D)")
         _checks.rank(who, "memory", value_shape, (3,), "(B, S, D)")
         if width is None:
-            _checks.fail(who, "inputs", "have a width that is known", query_shape)
+            _checks.fail(who, "inputs", "have a known width", query_shape)
         options = self._options(name)
         if self.attention is None:
             _checks.divides(who, "num_heads", self.num_heads, "width of the inputs", width)
@@ -116,21 +114,21 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
             layer.build(shape)
             return layer
         layer = self._feed_forward.copy(**options)
-        # Called on symbolic tokens and not only built: a layer without a `build` makes its weights
-        # in its first call, and the width that comes out is known before there are numbers.
+        # A symbolic call instead of `build`: layers without a `build` create their weights in their
+        # first call, and the call gives the output's width.
         tokens = keras.KerasTensor((None, None, shape[-1]), dtype=self.compute_dtype)
         self._check_width("feed_forward", layer(tokens).shape, shape[-1])
         return layer
 
     def make_norm(self, name: str, dtype: Any = None) -> keras.layers.Layer:
-        """An unbuilt norm as this block's, for the end of a stack of pre-norm blocks."""
+        """An unbuilt norm like this block's, for the end of a stack of pre-norm blocks."""
         options = {"name": name, "dtype": self.dtype_policy if dtype is None else dtype}
         return self._norm.copy(**options) or LayerNormalization(epsilon=1e-5, **options)
 
     def compute_output_shape(self, inputs_shape, *other_shapes):
         return tuple(inputs_shape)
 
-    # Not from the shapes alone: returned weights have shapes too.
+    # Not derived from `compute_output_shape`, which does not include returned weights.
     compute_output_spec = spec_of_call
 
     def get_config(self) -> dict:
@@ -157,19 +155,19 @@ class TransformerBlock(CheckedCall, keras.layers.Layer):
     def _check_width(self, argument, shape, width):
         features = tuple(shape[2:])
         if features != (width,):
-            expected = f"give back the width of the inputs, {width}"
+            expected = f"return the width of the inputs, {width}"
             received = features[0] if len(features) == 1 else features
             _checks.fail(type(self).__name__, argument, expected, received)
 
 
 def _size(who, argument, given, part_name, part):
-    """A size that a part passed in has already; one that is given beside it must be the same."""
+    """The size of a layer that was passed in, which an explicit argument must match."""
     if part is not None:
         size = getattr(part, argument, None)
         if given not in (None, size):
-            expected = f"be {size}, as `{part_name}` has it, or not be given"
+            expected = f"match the value of `{part_name}`, {size}, or be omitted"
             _checks.fail(who, argument, expected, given)
         return size
     if given is None:
-        _checks.fail(who, argument, f"be given, or else `{part_name}`", None)
+        _checks.fail(who, argument, f"be passed, unless `{part_name}` is", None)
     return _checks.positive_int(who, argument, given)

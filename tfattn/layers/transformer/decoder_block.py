@@ -7,7 +7,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn.core.guard import zero_broken_padding
-from tfattn.layers.masks import CarryMask
+from tfattn.layers.masks import AttachMask
 from tfattn.layers.transformer.block import TransformerBlock
 
 __all__ = ["TransformerDecoderBlock"]
@@ -34,7 +34,7 @@ class TransformerDecoderBlock(TransformerBlock):
         attention_mask: bool `(T, T)`, `(B, T, T)` or `(B, H, T, T)`, or a mask object, for the
             self-attention.
         memory_attention_mask: the same over the memory, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`.
-        valid_lens: integers `(B,)` or `(B, T)`: how many positions of the memory are real.
+        valid_lens: integers `(B,)` or `(B, T)`, the number of real tokens of the memory.
         use_causal_mask: whether the self-attention sees no later position. Defaults to True.
         return_attention_scores: whether to return the weights of both attentions too.
         training: whether dropout is active.
@@ -43,8 +43,8 @@ class TransformerDecoderBlock(TransformerBlock):
         of the self-attention, `(B, H, T, T)`, and of the attention over the memory, `(B, H, T, S)`.
         `tfattn.attention_weights` returns the weights of all layers of a model.
     Raises:
-        ValueError: as for `TransformerEncoderBlock`; a memory where the block was built without
-            one, or none where it was built with one.
+        ValueError: as for `TransformerEncoderBlock`; `memory` is passed to a block built without a
+            memory, or missing in a block built with a memory.
     Example:
         >>> target, memory = np.ones((2, 3, 8), "float32"), np.ones((2, 5, 8), "float32")
         >>> block = TransformerDecoderBlock(num_heads=2, hidden_dim=16)
@@ -59,7 +59,7 @@ class TransformerDecoderBlock(TransformerBlock):
     call_axes = {"inputs": "BTD", "memory": "BSE", "inputs_mask": "BT", "memory_mask": "BS"}
 
     def build(self, inputs_shape, memory_shape=None):
-        self.carry = CarryMask(name="carry_mask", dtype=self.dtype_policy)
+        self.attach_mask = AttachMask(name="attach_mask", dtype=self.dtype_policy)
         self.self_attention = self.make_attention("self_attention", inputs_shape, inputs_shape)
         self.self_attention_norm = self.make_add_norm("self_attention_norm", inputs_shape)
         self.cross_attention = self.cross_attention_norm = None
@@ -85,7 +85,7 @@ class TransformerDecoderBlock(TransformerBlock):
         training: bool | None = None,
     ):
         self._check_memory(memory)
-        of_memory = {
+        memory_masks = {
             "key_mask": memory_mask,
             "attention_mask": memory_attention_mask,
             "valid_lens": valid_lens,
@@ -108,13 +108,13 @@ class TransformerDecoderBlock(TransformerBlock):
             return pooled(self.self_attention(query=x, value=x, **masks, **options))
 
         def over_memory(x):
-            return pooled(self.cross_attention(query=x, value=memory, **of_memory, **options))
+            return pooled(self.cross_attention(query=x, value=memory, **memory_masks, **options))
 
         if inputs_mask is not None:
             inputs = zero_broken_padding(inputs, inputs_mask)
         output = self._sublayers(inputs, over_target, over_memory, training)
         if inputs_mask is not None:
-            output = self.carry((output, inputs_mask))
+            output = self.attach_mask((output, inputs_mask))
         return (output, *weights) if weights else output
 
     def check_call(self, arguments):
@@ -122,21 +122,21 @@ class TransformerDecoderBlock(TransformerBlock):
             for name in ("memory_mask", "memory_attention_mask", "valid_lens"):
                 if arguments.get(name) is not None:
                     who = type(self).__name__
-                    _checks.fail(who, name, "not be given without `memory`", arguments[name])
+                    _checks.fail(who, name, "be omitted without `memory`", arguments[name])
         super().check_call(arguments)
 
     def _check_memory(self, memory):
         if (memory is None) != (self.cross_attention is None):
             expected = (
-                "be given: the block was built with one"
+                "be passed, since the block was built with a memory"
                 if memory is None
-                else "not be given: the block was built without one, and has no cross-attention"
+                else "be omitted, since the block was built without cross-attention"
             )
             shape = None if memory is None else tuple(memory.shape)
             _checks.fail(type(self).__name__, "memory", expected, shape)
 
     def _sublayers(self, inputs, over_target, over_memory, training):
-        """The sublayers within their residuals; the two attentions are functions of queries."""
+        """All sublayers with their residuals; the attentions are functions of the queries."""
         norm = self.self_attention_norm
         x = norm(inputs, over_target(norm.pre_norm(inputs)), training=training)
         if self.cross_attention is not None:
@@ -146,15 +146,14 @@ class TransformerDecoderBlock(TransformerBlock):
         return norm(x, self.feed_forward(norm.pre_norm(x), training=training), training=training)
 
     def new_cache(self, memory: Any = None, max_length: int | None = None, batch_size: Any = None):
-        """What `step` keeps between the positions: keys and values of the target, zeros at first,
-        and those of the memory.
+        """The cache of `step`: keys and values of the target, initially 0, and of the memory.
 
         Args:
-            memory: float `(B, S, Dm)`, finite where it is hidden; None in a block without one.
-            max_length: positive int L, the most positions that can be stepped over.
+            memory: float `(B, S, Dm)`, finite even where hidden; None in a block without a memory.
+            max_length: positive int L, maximum number of positions.
             batch_size: int or scalar integer tensor B, in a block without a memory.
         Returns:
-            dict of `keys` `(B, G, L, P)` and `values` `(B, G, L, V)`; with a memory also of
+            dict with `keys` `(B, G, L, P)` and `values` `(B, G, L, V)`; with a memory also
             `memory_keys` `(B, G, S, P)` and `memory_values`.
         """
         who = type(self).__name__
@@ -163,10 +162,10 @@ class TransformerDecoderBlock(TransformerBlock):
         positions = getattr(self.self_attention, "positions", None)
         most = None if positions is None else positions.max_cache_length
         if most is not None and max_length > most:
-            expected = f"be at most {most}: beyond that each step turns all keys anew, uncached"
+            expected = f"be at most {most}: the rotations of longer sequences need uncached keys"
             _checks.fail(who, "max_length", expected, max_length)
         if (memory is None) == (batch_size is None):
-            expected = "be given" if memory is None else "not be given beside `memory`"
+            expected = "be passed" if memory is None else "be omitted with `memory`"
             _checks.fail(who, "batch_size", expected, batch_size)
         cache = {}
         if memory is not None:
@@ -192,15 +191,14 @@ class TransformerDecoderBlock(TransformerBlock):
     ) -> tuple:
         """The call for one position, whose keys and values are written into the cache.
 
-        Hidden keys and values must be finite. A bias of −inf then hides them, and no search for NaN
-        under a mask is needed, which would cost more than the attention of one query.
+        Hidden keys and values must be finite, so that a bias of −inf hides them. A mask would need
+        a check for NaN, which costs more than the attention of one query.
 
         Args:
             inputs: float `(B, 1, D)`, the token at `position`.
             position: scalar int32, below the L of `new_cache`.
-            cache: of `new_cache`, or of the step before.
-            bias: float `(B, 1, L)`, 0 where a position of the target may be seen and −inf
-                elsewhere.
+            cache: from `new_cache` or the previous step.
+            bias: float `(B, 1, L)`, 0 at visible positions of the target and −inf elsewhere.
             memory_bias: float `(B, 1, S)`, the same for the memory. Defaults to hiding nothing.
             return_attention_scores: whether to return the weights over the memory too.
         Returns:
@@ -219,10 +217,10 @@ class TransformerDecoderBlock(TransformerBlock):
 
         def over_memory(x):
             keys, values = cache["memory_keys"], cache["memory_values"]
-            output, of_memory = self.cross_attention.attend_projected(
+            output, memory_weights = self.cross_attention.attend_projected(
                 x, keys, values, bias=memory_bias, return_weights=return_attention_scores
             )
-            weights.append(of_memory)
+            weights.append(memory_weights)
             return output
 
         output = self._sublayers(inputs, over_target, over_memory, training=False)
@@ -232,8 +230,8 @@ class TransformerDecoderBlock(TransformerBlock):
 def _written(cache, position, new):
     """A cache `(B, G, L, P)` with `new`, `(B, G, 1, P)`, at `position`.
 
-    Not by `ops.slice_update`, which TensorFlow compiles for each number of rows that it meets.
-    Beyond L it fails on a CPU; under XLA and on a GPU it writes nothing.
+    Not with `ops.slice_update`, which TensorFlow compiles anew for each number of rows. A position
+    beyond L is an error on a CPU, and is ignored under XLA and on a GPU.
     """
     _, _, length, width = ops.shape(cache)
     rows = ops.reshape(cache, (-1, length, width))  # (B·G, L, P)

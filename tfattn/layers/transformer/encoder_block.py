@@ -18,17 +18,17 @@ class TransformerEncoderBlock(TransformerBlock):
         x = add_norm(x, feed_forward(x))
 
     For a standard block, pass `num_heads` and `hidden_dim`. For another attention, feed-forward
-    network or norm, pass a layer. The block copies it for each place where it is needed, with a
-    name, a seed and a dtype of its own; the layer that was passed in is not changed.
+    network or norm, pass a layer. The block uses copies of it, each with its own name, seed and
+    dtype, and does not change the layer itself.
 
     Args:
         num_heads: positive int that divides the width D of the inputs; each head has D / num_heads
-            features. Not together with `attention`, which has its own.
-        hidden_dim: positive int, inner width of the position-wise network. Not together with
-            `feed_forward`, which has its own.
+            features. Omit it if `attention` is passed.
+        hidden_dim: positive int, inner width of the position-wise network. Omit it if
+            `feed_forward` is passed.
         dropout: probability in [0, 1) of dropping a feature of a sublayer's output in training.
-        attention_dropout: probability in [0, 1) of dropping an attention weight in training. Not
-            together with `attention`, which has its own.
+        attention_dropout: probability in [0, 1) of dropping an attention weight in training. Omit
+            it if `attention` is passed.
         norm_first: pre-norm instead of the paper's post-norm. A stack of such blocks needs one more
             norm after the last block.
         attention: a `MultiHeadAttention`, for another score, shared key heads, positions or
@@ -50,8 +50,7 @@ class TransformerEncoderBlock(TransformerBlock):
         `(B, H, T, T)`. `tfattn.attention_weights` returns the weights of all layers of a model.
     Raises:
         ValueError: `num_heads` does not divide the width; a size is not a positive int, or differs
-            from that of the layer that was passed in; a layer returns another width; a mask does
-            not fit.
+            from that of a layer passed in; a layer returns another width; a mask does not fit.
     Example:
         >>> tokens = np.ones((2, 3, 8), "float32")
         >>> tuple(TransformerEncoderBlock(num_heads=2, hidden_dim=16)(tokens).shape)

@@ -8,7 +8,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape
 from tfattn.layers.calls import CheckedCall
-from tfattn.layers.configs import keras_object, own_initializer
+from tfattn.layers.configs import copy_initializer, keras_object
 from tfattn.layers.dropout import Dropout
 
 __all__ = ["PositionwiseFeedForward"]
@@ -63,7 +63,7 @@ class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):
         self.supports_masking = True
 
     def check_inputs(self, input_shape: Shape) -> None:
-        """Raises where tokens of that shape have no width."""
+        """Raises unless tokens of this shape have a width."""
         who = type(self).__name__
         if len(input_shape) < 2:
             _checks.fail(who, "inputs", "have shape (B, T, D)", tuple(input_shape))
@@ -81,7 +81,7 @@ class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):
         )
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        # Flat, so that each map and its gradient is one plain product and not a batched one.
+        # Flat, so that each map and its gradient is a single product, not a batched product.
         rows = ops.reshape(inputs, (-1, inputs.shape[-1]))  # (B·T, D)
         rows = self.inner_dropout(self.inner(rows), training=training)  # (B·T, hidden)
         return ops.reshape(self.outer(rows), (*ops.shape(inputs)[:-1], self.outer.units))
@@ -105,7 +105,7 @@ class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):
             units,
             activation=activation,
             use_bias=use_bias,
-            kernel_initializer=own_initializer(self.kernel_initializer),
+            kernel_initializer=copy_initializer(self.kernel_initializer),
             dtype=self.dtype_policy,
             name=name,
         )

@@ -18,8 +18,8 @@ class GatedFeedForward(PositionwiseFeedForward):
 
         output = (activation(input · W_g) * (input · W_u)) · W_d
 
-    It has three linear maps, and `PositionwiseFeedForward` has two. So with 2/3 of the `hidden_dim`
-    both have the same number of weights.
+    It has three linear maps instead of two: with 2/3 of the `hidden_dim` of a
+    `PositionwiseFeedForward` it has the same number of weights.
 
     Args:
         hidden_dim: positive int, width of the inner layer.
@@ -27,7 +27,7 @@ class GatedFeedForward(PositionwiseFeedForward):
         activation: of the gate, name or function, as in Keras: "silu" makes SwiGLU, "gelu" GEGLU,
             "relu" ReGLU, "sigmoid" GLU.
         dropout: probability in [0, 1) of dropping an inner unit in training.
-        use_bias: whether the three maps have a bias. The paper's have none.
+        use_bias: whether the three maps have a bias; False in the paper.
         kernel_initializer: initializer of the three matrices, as in Keras.
         seed: int, for the dropout.
     Call arguments:

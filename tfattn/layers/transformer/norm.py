@@ -1,4 +1,4 @@
-"""Layer normalization with its gradient written out."""
+"""Layer normalization with an explicit gradient."""
 
 from collections.abc import Callable
 
@@ -17,19 +17,15 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
         output = gamma · h + beta,        h = (x − mean) / √(variance + epsilon)
 
-    TensorFlow has no operation for it on a CPU, and differentiates Keras's composition pass by
-    pass, each through an array as large as the tokens. Written out, with g for gamma times the
-    gradient of the output, the gradient by x needs two more numbers a token, and both are products
-    of tokens with a column:
+    TensorFlow has no layer normalization kernel for CPUs, and differentiates Keras's composition
+    operation by operation, each a pass over all tokens. The explicit gradient, with g for gamma
+    times the gradient of the output, needs two means per token, both products with a column:
 
         (g − mean(g) − h · mean(g · h)) / √(variance + epsilon)
 
-    Second derivatives are right too. Those of Keras's composition are not, since TensorFlow's
-    variance takes the mean for a constant. Other backends fuse what Keras does, so they run Keras's
-    own code; and so does a norm over other axes than the last, or without one of its weights.
-
-    An RMS norm is not here, since `keras.layers.RMSNormalization` is good as it is: it squares in
-    float32, and differentiates right.
+    Second derivatives are correct too; those of Keras's composition are not, since TensorFlow's
+    variance treats the mean as a constant. Other backends fuse Keras's composition, and use it; so
+    does a norm over other axes than the last, or without gamma or beta.
 
     Args, Call arguments, Returns: those of `keras.layers.LayerNormalization`.
 
@@ -45,7 +41,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         )
         if keras.backend.backend() != "tensorflow" or not is_plain:
             return super().call(inputs)
-        # Statistics and sums in float32 or wider, whatever the compute dtype, as Keras has it.
+        # Statistics and sums in float32 or wider under every policy, as in Keras.
         dtype = keras.backend.result_type(inputs.dtype, "float32")
         tensors = (ops.cast(x, dtype) for x in (inputs, self.gamma, self.beta))
         return ops.cast(_normalization(self.epsilon)(*tensors), self.compute_dtype)
