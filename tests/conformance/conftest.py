@@ -1,4 +1,4 @@
-"""Each row's graphs hold the paths that `paths` names."""
+"""Fixture: the graphs of each row have the paths chosen in `paths`."""
 
 import pytest
 

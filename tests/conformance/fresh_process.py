@@ -1,5 +1,4 @@
-"""What the saving tests run in a new process: loads everything in a folder, and writes down what
-comes out.
+"""Program of the saving tests for a new process: loads all models in a folder, writes outputs.
 
 python -m tests.conformance.fresh_process FOLDER
 """
@@ -29,7 +28,7 @@ def from_weights(folder, inputs):
 def from_export(folder, inputs):
     import tensorflow as tf
 
-    loaded = tf.saved_model.load(str(folder / "export"))  # its variables live as long as it does
+    loaded = tf.saved_model.load(str(folder / "export"))  # holds the variables
     return loaded.serve(inputs)
 
 
@@ -51,7 +50,7 @@ def main(root):
                 continue
             try:
                 results = load(folder, inputs)
-            except Exception as error:  # the other formats still have their say
+            except Exception as error:  # so that the other formats are tested too
                 errors[f"{folder.name}/{name}"] = f"{type(error).__name__}: {error}"
                 continue
             for i, result in enumerate(keras.tree.flatten(results)):

@@ -1,11 +1,11 @@
-"""Which of the engine's paths the graphs of this folder hold."""
+"""The engine's paths in the graphs of these tests."""
 
 import contextlib
 
 from tests.helpers import paths
 
-# Both for one row a score, for one kernel that ends, for one block, one model and one mask object;
-# the others trace the path that runs, see `tests.helpers.paths`.
+# Rows whose graphs have both paths: one per score, a kernel of compact support, a block, a model
+# and a mask object. Other graphs have the path that runs, see `tests.helpers.paths`.
 BOTH = {
     "Attention[dot]",
     "Attention[dot] under causal & window",
@@ -22,5 +22,5 @@ BOTH = {
 
 
 def paths_of(row):
-    """A context in which the row's graphs hold both paths, or the one that runs."""
+    """A context in which the row's graphs have both paths, or only the path that runs."""
     return contextlib.nullcontext() if row.name in BOTH else paths.dense()

@@ -1,4 +1,4 @@
-"""The precisions in which the contract of masks holds."""
+"""The dtype policies of the mask tests."""
 
 import keras
 import numpy as np
@@ -7,5 +7,5 @@ POLICIES = ["float32", "mixed_float16", "mixed_bfloat16"]
 
 
 def numbers(tensor):
-    """As NumPy's, which has no bfloat16."""
+    """The array as NumPy's, without bfloat16."""
     return np.asarray(keras.ops.cast(tensor, "float32"))

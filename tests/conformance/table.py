@@ -1,9 +1,8 @@
-"""The conformance table: one row for each public layer and model, and more where a layer has
-several faces.
+"""The conformance table: at least one row for each public layer and model.
 
-Every file in this folder runs over every row, so that a new layer is checked by adding a row. Sizes
-are distinct primes (B 2, T 3, S 7, widths 5, 11, 13), or products of them where heads must part a
-width, so that a swapped axis cannot hide. As in Sonnet's conformance tests.
+All test files in this folder use all rows, so a new layer only needs a new row. Sizes are distinct
+primes (B 2, T 3, S 7, widths 5, 11, 13), or products of primes for widths that heads divide, so
+that swapped axes are found. As in Sonnet's conformance tests.
 """
 
 import functools
@@ -40,7 +39,7 @@ class Tokens(NamedTuple):
         return ids
 
     def shape(self, sizes):
-        """Without the batch."""
+        """The shape without the batch."""
         return (
             (sizes.get(self.length),)
             if self.width is None
@@ -53,7 +52,7 @@ class Tokens(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One layer or model: how to make it, what it takes, what it gives.
+    """One layer or model: constructor, inputs, output shape.
 
     `kind` is "attention" (takes the call arguments of every attention layer), "score", "layer", or
     "model". `output` and `weights` are shapes, letters for sizes that vary. `pair` means that the
@@ -74,9 +73,7 @@ class Row(NamedTuple):
         return type(self.make())
 
     def new(self, seed=0, sizes=SIZES, nudge=True, **options):
-        """The layer, built by a first call. Its weights are moved off their initial values, which
-        zeros would flatter.
-        """
+        """The layer, built by a first call; `nudge` changes initial weights, which may be zeros."""
         keras.utils.set_random_seed(seed)
         layer = self.make(**options)
         self.call(layer, self.arrays(seed, sizes))
@@ -85,9 +82,7 @@ class Row(NamedTuple):
         return layer
 
     def shared(self, dtype="float32"):
-        """One such layer for all tests that leave it as it is, since building takes most of a
-        test's time.
-        """
+        """One layer for all tests that do not change it, to save time."""
         return _shared(self.name, dtype)
 
     def arrays(self, seed=0, sizes=SIZES):
@@ -99,7 +94,7 @@ class Row(NamedTuple):
         return layer(*inputs, **dict(self.options), **options)
 
     def symbols(self, sizes=None, batch=None):
-        """Symbolic inputs, of unknown length unless `sizes` says otherwise."""
+        """Symbolic inputs, of unknown length unless `sizes` is passed."""
         return [
             keras.Input(
                 tokens.shape(sizes or {}), batch_size=batch, dtype=tokens.dtype, name=f"input_{i}"
@@ -115,7 +110,7 @@ class Row(NamedTuple):
         )
 
     def shared_model(self, dtype="float32"):
-        """Such a model around the shared layer, for all tests that leave it as it is."""
+        """A functional model around the shared layer, for tests that do not change it."""
         return _shared_model(self.name, dtype)
 
     def shape(self, letters, sizes=SIZES):
@@ -153,9 +148,7 @@ def _attention(
     query_length="T",
     options=(),
 ):
-    """A row for an attention layer of query, value and key, each of a width of its own where the
-    score takes that.
-    """
+    """A row for an attention layer, with three widths if its score allows."""
     inputs = (Tokens(query_length, query), Tokens("S", value), Tokens("S", key))
     shape = ("B", query_length, output or value)
     return Row(name, make, inputs, shape, "attention", (weights,), options)
@@ -166,12 +159,12 @@ def _score(name, make, query=5, key=5):
 
 
 def _over(score):
-    """`Attention` with a new score at every call."""
+    """A constructor of `Attention` with a new score."""
     return lambda **options: tfattn.Attention(score=score(), **options)
 
 
 def _heads(**arguments):
-    """`MultiHeadAttention` with score, positions and normalizer made anew at every call."""
+    """A constructor of `MultiHeadAttention` with new sublayers."""
 
     def make(**options):
         names = ("score", "positions", "normalizer")
@@ -193,7 +186,7 @@ def _with(cls, **arguments):
 
 
 def _of_parts(block, **arguments):
-    """A block with nothing in it that is there by default, the parts made anew at every call."""
+    """A block without default sublayers; each call makes new sublayers."""
 
     def make(**options):
         parts = {
@@ -612,8 +605,8 @@ WITH_WEIGHTS = tuple(row for row in ROWS if row.weights)
 
 
 class Regressor:
-    """The row of `NadarayaWatsonRegressor`, which is fitted before it is asked, and on points
-    instead of sequences.
+    """The row of `NadarayaWatsonRegressor`, which must be fitted first, and takes points instead of
+    sequences.
     """
 
     name = "NadarayaWatsonRegressor"
@@ -645,12 +638,12 @@ ALL = (*ROWS, Regressor)
 
 @functools.cache
 def first_of_each_class():
-    """One row a class, for what is too slow to do with all."""
+    """One row per class, for slow tests."""
     return {row.cls: row for row in reversed(ALL)}.values()
 
 
 def _masked(name, title, rule):
-    """A row again, with a mask object in its call, as a functional model keeps it."""
+    """A copy of a row with a mask object in its call."""
     row = next(row for row in ROWS if row.name == name)
     return row._replace(
         name=f"{name} under {title}", options=(*row.options, ("attention_mask", rule))
@@ -660,7 +653,7 @@ def _masked(name, title, rule):
 _LOCAL = masks.causal() & masks.window(2)
 _JOINED = masks.prefix(1) | ~masks.window(1) & masks.padding([2, 7])
 
-# What is saved and loaded: every row, and models with mask objects inside.
+# Models for saving tests: every row, and models with mask objects inside.
 SAVED = (
     *ALL,
     _masked("Attention[dot]", "causal & window", _LOCAL),
@@ -670,9 +663,7 @@ SAVED = (
 
 
 def named(rows):
-    """Arguments of `pytest.mark.parametrize` that give each test its row's name; the quick tier
-    takes one row a class.
-    """
+    """Arguments of `pytest.mark.parametrize`, with ids of rows; one row per class is quick."""
     quick = {row.name for row in first_of_each_class()}
     marks = [pytest.mark.quick if row.name in quick else () for row in rows]
     params = zip(rows, marks, strict=True)
@@ -683,13 +674,12 @@ def named(rows):
 
 
 def public_layers():
-    """Every public class that is a layer or a model and can be made."""
+    """All public layers and models, without abstract classes."""
     found = (getattr(tfattn, name) for name in tfattn.__all__)
     layers = [
         thing for thing in found if inspect.isclass(thing) and issubclass(thing, keras.layers.Layer)
     ]
-    # A base for layers of one's own is made by nobody, and checked through its subclasses;
-    # positions within attention and normalizers are checked through the attention that has them.
+    # Positions within attention and normalizers are tested in attention layers.
     return [
         cls
         for cls in layers

@@ -1,4 +1,4 @@
-"""Configs: complete, plain enough for JSON, and enough to make the same layer again."""
+"""Configs: complete, JSON-serializable, and sufficient to restore the layer."""
 
 import inspect
 import json
@@ -8,7 +8,7 @@ import pytest
 
 from tests.conformance.table import ALL, Regressor, named
 
-# Keras's models look for `output_shape` on their layers and read it as another thing.
+# Keras models use the name `output_shape` for another attribute of layers.
 NO_ATTRIBUTE = {("MultiHeadAttention", "output_shape")}
 
 

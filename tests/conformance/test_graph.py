@@ -1,4 +1,4 @@
-"""Under tf.function, XLA and `fit`, every layer does what it does eagerly."""
+"""Every layer computes the same eagerly, under tf.function, under XLA and in `fit`."""
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ from tests.helpers.tensors import BACKEND, as_tensor, both_ways, compiled, numpy
 OTHER_SIZES = {"B": 3, "T": 5, "S": 11}
 
 
-# Under pre-norm the norm is `AddNorm.pre_norm`'s, which has a test of its own at the end.
+# Under pre-norm the norm is `AddNorm.pre_norm`'s, which has its own test at the end.
 TRAINED = tuple(row for row in ROWS if row.name != "AddNorm[pre-norm]")
 OF_A_CLASS = tuple(row for row in ROWS if row in first_of_each_class())
 
@@ -50,7 +50,7 @@ COMPILED = [row for row in TRAINED if row in OF_A_CLASS or row.name.startswith("
 
 
 def outputs_and_gradients(arrays):
-    """Of every compiled row: its output, and the gradients of its float inputs and its weights."""
+    """Output, and gradients of float inputs and weights, of every compiled row."""
     found = {}
     for row in COMPILED:
         layer, inputs = row.shared(), arrays[row.name]
@@ -70,7 +70,7 @@ def outputs_and_gradients(arrays):
 
 @pytest.fixture(scope="module")
 def eager_and_jit():
-    """Compiled together, which takes a fraction of the time of one after the other."""
+    """All rows, compiled together to save time."""
     with paths.dense():
         arrays = {row.name: [as_tensor(x) for x in row.arrays(seed=1)] for row in COMPILED}
         eager = outputs_and_gradients(arrays)
@@ -87,16 +87,14 @@ def test_jit_equals_eager_in_output_and_every_gradient(row, eager_and_jit):
         np.testing.assert_allclose(jit_gradient, gradient, rtol=1e-3, atol=1e-4)
 
 
-# One row a class: compiling more of them together takes long and shows nothing else. Encoder and
-# decoder are fitted inside of the Transformer, and the regressor has a `fit` of its own.
+# One row per class, since compiling more rows takes long. Encoder and decoder are fitted inside of
+# the Transformer, and the regressor has its own `fit`.
 INSIDE = ("TransformerEncoder", "TransformerDecoder", "RecurrentEncoder", "RecurrentDecoder")
 FITTED = tuple(row for row in OF_A_CLASS if row in TRAINED and row.name not in INSIDE)
 
 
 class AllRows(keras.Model):
-    """One row a class in one model, so that `fit` is compiled once for all of them; it gives the
-    sum of their errors.
-    """
+    """One row per class in one model, which returns the sum of errors, to compile `fit` once."""
 
     def __init__(self, layers, **kwargs):
         super().__init__(**kwargs)
@@ -156,8 +154,8 @@ def test_one_step_of_fit_moves_every_trainable_weight_to_a_finite_value(row, fit
         new = numpy(weight.value)
         assert np.isfinite(new).all()
         if id(weight) in trainable:
-            # A constant added to a query's every score changes no softmax: the bias of a dot
-            # product's key cannot move.
+            # The softmax does not depend on a constant added to all scores of a query: the key's
+            # bias has no gradient.
             assert (new != old).any() or weight.path.endswith("key/bias"), (
                 f"{weight.path} got no gradient"
             )

@@ -16,9 +16,7 @@ KEY_MASK = np.arange(SIZES["S"]) < LENGTHS[:, None]  # (B, S)
 
 
 def padded(row, fill=0.0):
-    """Inputs whose padding holds `fill`, and the mask of the queries: the last one of the second
-    row is padding.
-    """
+    """Inputs with `fill` in padding, and the query mask: the second row ends with padding."""
     query, value, key = row.arrays()
     value[~KEY_MASK], key[~KEY_MASK] = fill, fill
     query_mask = np.ones(query.shape[:2], bool)
@@ -123,7 +121,7 @@ def gradients(row, layer, inputs, **options):
 
 
 def empty_output(layer):
-    """What a query with nothing to attend to gives: 0, or the bias of an output map."""
+    """The output of a fully masked query: 0, or the bias of an output map."""
     bias = layer.output_dense.bias if isinstance(layer, tfattn.MultiHeadAttention) else None
     return 0.0 if bias is None else numbers(keras.ops.cast(bias, layer.compute_dtype))
 
@@ -159,7 +157,7 @@ def test_a_batch_that_is_masked_from_end_to_end_has_gradients_of_zero(row, polic
     assert all((gradient == 0).all() for gradient in inputs)
 
 
-# Beside NaN, which no product hides: numbers that overflow where they are squared or summed.
+# NaN, and numbers whose squares or sums overflow.
 GARBAGE = [
     ("float32", np.nan, ATTENTION),
     ("mixed_float16", 6e4, ATTENTION),
@@ -215,8 +213,8 @@ def test_causal_mask_of_fewer_queries_than_keys_lines_up_at_the_end(row):
     visible = np.tri(queries, keys, keys - queries, dtype=bool)
     np.testing.assert_array_equal(np.asarray(weights)[..., ~visible], 0.0)
     if getattr(row.shared().normalizer, "function", None) is not None:
-        return  # fewer keys to choose from: other ones have weights of 0
-    # Where a kernel ends before a key, its weight is 0 without a mask too.
+        return  # with fewer visible keys, other keys have weights of 0
+    # Outside the support of a kernel, weights are 0 without a mask too.
     np.testing.assert_array_equal(
         (np.asarray(weights) > 0)[..., visible], (np.asarray(unmasked) > 0)[..., visible]
     )

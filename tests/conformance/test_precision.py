@@ -1,4 +1,4 @@
-"""Half precision agrees with float32 within its rounding, and gives the compute dtype."""
+"""Half precision equals float32 up to rounding; outputs have the compute dtype."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ def pair(row, policy):
 
 
 def close(mixed, exact, policy):
-    # A few roundings, of numbers as large as the largest one that is summed.
+    # A few rounding errors of the largest summand.
     tolerance = 16 * SPACING[policy] * max(1.0, np.abs(exact).max())
     np.testing.assert_allclose(mixed, exact, rtol=0, atol=tolerance)
 
@@ -39,7 +39,7 @@ def test_half_precision_agrees_with_float32(row, policy):
     assert dtypes <= {"float32"}
     inputs = row.arrays()
     output = row.call(mixed, inputs)
-    # A score is for the softmax, which is computed in float32, and may be that wide already.
+    # Scores may be float32, like the softmax.
     wider = {"float32"} if row.kind == "score" else set()
     assert keras.backend.standardize_dtype(output.dtype) in {mixed.compute_dtype} | wider
     close(numbers(output), numbers(row.call(exact, inputs)), policy)

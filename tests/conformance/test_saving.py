@@ -1,8 +1,8 @@
-"""Every layer and model survives `.keras`, `.weights.h5` and `export`, in a fresh process with no
-custom_objects.
+"""Saved layers and models are restored in a fresh process without custom_objects: `.keras`,
+`.weights.h5`, `export`.
 
-The rows are outputs of two models, so that a file is written and read once: one row a class and the
-mask objects, which are exported too, and the other rows. `fresh_process` loads the files.
+The rows are outputs of two models, to save time: the first has one row per class and the mask
+objects, and is exported too. `fresh_process` loads the files.
 """
 
 import contextlib
@@ -18,13 +18,12 @@ from tests.helpers import paths
 from tests.helpers.processes import printed
 from tests.helpers.tensors import BACKEND, numpy, tf
 
-# Keras 3.15 reads its own variables in a way that NumPy 2.4 is leaving behind; every saved model
-# does.
+# Keras 3.15 reads variables of every saved model in a way deprecated in NumPy 2.4.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 OF_A_CLASS = [row for row in ROWS if row in first_of_each_class()]
 OF_A_CLASS += [row for row in SAVED if row not in ALL]
-# Graphs that hold both paths: a layer alone, and with a mask object.
+# Graphs with both paths: a layer alone, and a layer with a mask object.
 BOTH_PATHS = {"MultiHeadAttention", "Attention[dot] under causal & window"}
 OTHERS = [row for row in ROWS if row not in OF_A_CLASS]
 
@@ -63,9 +62,7 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """What each model gave before it was saved, what it gives in a new process, and the errors
-    there.
-    """
+    """Outputs of each model before saving and in a new process, and the errors there."""
     root = tmp_path_factory.mktemp("saved")
     expected, graph = {}, {}
     for name, group in GROUPS.items():
@@ -88,7 +85,7 @@ def saved(tmp_path_factory):
 
 
 def _of_graph(model, tensors):
-    """As an export computes: the optimizer of a graph of unknown lengths fuses operations."""
+    """Output of a graph with unknown lengths, like an export: its optimizer fuses operations."""
     if not isinstance(tensors, list):
         return [numpy(model(tensors))]
     specs = [tf.TensorSpec(symbol.shape, symbol.dtype) for symbol in model.inputs]

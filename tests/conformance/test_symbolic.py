@@ -1,4 +1,4 @@
-"""Symbolic shapes and dtypes are the eager ones, with T ≠ S and with unknown B, T, S."""
+"""Symbolic shapes and dtypes equal eager ones, for T ≠ S and for unknown B, T, S."""
 
 import random
 
@@ -28,7 +28,7 @@ def test_shapes_and_dtypes_are_promised_before_a_layer_is_built(row):
         assert eager == [(row.shape(each), "float32") for each in letters]
 
         layer = row.make()
-        drawn = random.getstate()  # from which Keras draws the seeds of what comes next
+        drawn = random.getstate()  # Keras draws seeds from it
         assert facts(row.call(layer.compute_output_spec, symbols, **options)) == eager
         assert random.getstate() == drawn
         assert not layer.weights

@@ -1,4 +1,4 @@
-"""A public layer that nobody added to the table fails here."""
+"""Every public layer has a row in the table."""
 
 import inspect
 

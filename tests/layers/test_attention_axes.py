@@ -1,5 +1,5 @@
-"""Attention over axes of images, videos and time series: against Keras's layer, and against
-sequences folded by hand.
+"""Attention over axes of images, videos and time series, compared to Keras's layer and to folded
+sequences.
 """
 
 import keras
@@ -14,7 +14,7 @@ from tfattn import masks
 
 SIZES = {"num_heads": 2, "key_dim": 5, "value_dim": 3}
 IMAGE = draw(2, 3, 5, 11)
-# Axes, and the sizes of query and value between the batch and the features.
+# Axes, and the sizes of the token axes of query and value.
 GRIDS = {
     "all": (None, (3, 5), (7, 2)),
     "columns first": ((2, 1), (3, 5), (7, 2)),
@@ -179,7 +179,7 @@ def test_mask_objects_count_the_rows_of_the_folded_batch():
         output = layer(IMAGE, IMAGE, attention_mask=mask)
         expected = layer(IMAGE, IMAGE, attention_mask=visible)
         np.testing.assert_allclose(output, expected, atol=1e-6)
-    for mask in (*rules(2), *rules(3)):  # of the batch alone, and of the folded axis
+    for mask in (*rules(2), *rules(3)):  # per row, and per row and folded axis
         with pytest.raises(ValueError, match=r"`attention_mask` must have shape.*here \(6,"):
             layer(IMAGE, IMAGE, attention_mask=mask)
 
@@ -241,7 +241,7 @@ def test_an_output_of_several_axes_equals_keras():
         assert ours.get_config()["output_shape"] == tuple(output_shape)
 
 
-# Options, shapes of query and value, and what is refused.
+# Options, shapes of query and value, and the error.
 ROWS = {"attention_axes": 2}
 WRONG = [
     ({"attention_axes": 3}, (2, 3, 5, 11), None, "`attention_axes` must name axes between"),

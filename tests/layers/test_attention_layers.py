@@ -65,7 +65,7 @@ def test_a_mask_of_both_key_and_value_is_looked_at_once(monkeypatch):
     assert len(calls) == 1
 
 
-# A functional model holds what belongs to the rows of a batch.
+# Objects with entries per row, as constants of a functional model.
 OF_TWO_ROWS = {
     "padding": {"attention_mask": tfattn.masks.padding([3, 5])},
     "padding by query": {"attention_mask": tfattn.masks.padding([[1, 2, 7], [0, 4, 3]])},
@@ -87,7 +87,7 @@ def test_a_functional_model_of_unknown_batch_holds_what_belongs_to_rows(name, kn
     inputs = [keras.Input((n if known else None, D)) for n in (T, S)]
     layer = tfattn.MultiHeadAttention(2, 3)
     outputs = layer(*inputs, return_attention_scores=True, **call)
-    assert {x.shape[0] for x in outputs} <= {None, B}  # TensorFlow knows that it can be no other
+    assert {x.shape[0] for x in outputs} <= {None, B}  # TensorFlow infers B from the objects
     assert outputs[0].shape[1:] in {(T if known else None, D), (T, D)}
     model = keras.Model(inputs, outputs)
     query, value = draw(B, T, D), draw(B, S, D, seed=1)
@@ -143,11 +143,11 @@ def test_a_layer_with_alibi_equals_the_layer_with_its_array(tmp_path):
     ):
         for ours, wanted in zip(found, expected, strict=True):
             np.testing.assert_allclose(ours, wanted, atol=1e-6)
-    assert np.abs(layer(*inputs) - expected[0]).max() > 1e-3  # the bias counts
+    assert np.abs(layer(*inputs) - expected[0]).max() > 1e-3  # the bias has an effect
 
 
 SEGMENTS = np.array([[0, 0, 1]])
-JOINS = {  # of three queries and keys; no query may see the last key
+JOINS = {  # for three queries and keys; the last key is hidden from all queries
     "lengths by query": {"use_causal_mask": True, "valid_lens": np.array([[3, 3, 1]])},
     "and not": {"attention_mask": masks.causal() & ~masks.segments(SEGMENTS, SEGMENTS)},
     "not or": {"attention_mask": ~(masks.causal() | masks.padding([[3, 3, 3]]))},

@@ -20,7 +20,7 @@ from tfattn.layers.positions.base import HeadPositions
 
 B, T, S, D = 2, 5, 7, 11
 H, G, P = 4, 2, 6  # heads of queries, heads of keys, width of a head
-BLOCK = (3, 2)  # queries and keys of a block where attention streams: neither divides T or S
+BLOCK = (3, 2)  # queries and keys of a streamed block: no divisors of T and S
 
 BUCKETS, FAR = 8, 5
 
@@ -47,8 +47,8 @@ class Together(HeadPositions):
 
 
 class Kind(NamedTuple):
-    """How to make the positions, and their scores in NumPy: of queries `(B, H, T, P)`, keys
-    `(B, H, S, P)` and the table where there is one.
+    """A constructor of positions, and the scores in NumPy from queries `(B, H, T, P)`, keys
+    `(B, H, S, P)` and any table.
     """
 
     make: Callable
@@ -152,7 +152,7 @@ def expected(kind, layer, query, value, mask, table=None, added=0.0):
     )
 
 
-# Kinds that differ from another one in nothing but the numbers of their score.
+# Kinds that differ from another kind only in the values of their scores.
 VARIANTS = {
     "rotary of neighbors",
     "rotary of some features",
@@ -167,9 +167,9 @@ each_path = pytest.mark.parametrize("path", paths.PATHS)
 
 @pytest.mark.parametrize(("kind", "path"), CASES)
 def test_attention_with_positions_is_the_formula(kind, path):
-    """Over itself under a causal mask, and of fewer queries than keys, which line up at the end.
+    """Causal self-attention, and fewer queries than keys, aligned at the end.
 
-    The dynamic scaling is beyond its training's length with S keys.
+    S keys are longer than the training length of the dynamic scaling.
     """
     tokens, query = draw(B, S, D), draw(B, T, D, seed=1)
     layer = built(attention(kind), tokens.shape, tokens.shape)
@@ -269,7 +269,7 @@ def test_pieces_of_keys_and_single_queries_are_the_call(kind):
     wanted = np.asarray(layer(tokens, tokens, use_causal_mask=True))
     pieces = [layer.project_keys(tokens[:, a:b], start=a) for a, b in ((0, 2), (2, 3), (3, T))]
     keys, values = (np.concatenate(parts, axis=2) for parts in zip(*pieces, strict=True))
-    for t in range(T):  # over all keys, so that only `start` can tell where the query stands
+    for t in range(T):  # over all keys, so that only `start` gives the query's position
         start = t if t % 2 else as_tensor(t)
         seen = np.arange(T)[None, None] <= t
         one, _ = layer.attend_projected(tokens[:, t : t + 1], keys, values, seen, start=start)
@@ -423,12 +423,12 @@ def test_each_row_may_have_a_start_of_its_own(scaling):
             np.testing.assert_allclose(found[row : row + 1], one, atol=1e-5)
 
 
-# A scaling, and what NumPy says of its frequencies by width and base; of 89 tokens.
+# A scaling, and its frequencies in NumPy by width and base, for 89 tokens.
 SCALED = {
     "linear": (scalings.linear(4.0), lambda w, b: reference.frequencies(w, b) / 4.0),
     "dynamic": (
         scalings.dynamic(3.0, 61),
-        # The first pair turns as it did, also where there is no other.
+        # The first frequency does not change, even if it is the only one.
         lambda w, b: [1.0] if w == 2 else reference.dynamic_frequencies(w, b, 3.0, 61, 89),
     ),
     "dynamic, short": (scalings.dynamic(3.0, 97), reference.frequencies),
@@ -477,7 +477,7 @@ def test_a_cache_beyond_the_length_where_keys_turn_anew_is_refused():
     assert "caches" in model.encode(prompt, max_length=5)
     with pytest.raises(ValueError, match="`max_length` must be at most 5: beyond that each step"):
         model.encode(prompt, max_length=6)
-    # Uncached steps compute all keys every time, those of a call over as many tokens.
+    # Uncached steps compute all keys, as a call over as many tokens does.
     tokens = np.random.default_rng(0).integers(4, VOCABULARY, (B, S))
     wanted = np.asarray(model(tokens))
     for position in range(2, S):
@@ -531,8 +531,8 @@ def test_bad_arguments_are_refused(make, message):
         make()
 
 
-# What layers give, and their weights after a step of training, on any backend. JAX takes every
-# argument for an array, unless a layer sees to it that rules are none.
+# Outputs of layers, and their weights after a training step, on any backend. JAX traces every
+# argument as an array, so the layers must keep mask and bias objects out of the trace.
 ON_ANY_BACKEND = """
 import keras, numpy as np
 import tfattn

@@ -116,7 +116,7 @@ def test_a_decoder_block_without_a_memory_is_the_formula_without_its_attention()
     assert block.cross_attention is None and block.cross_attention_norm is None
 
 
-# What an embedding's mask does by itself is in `conformance/test_masks_on_their_way`.
+# `conformance/test_masks_on_their_way` tests the implicit masks of embeddings.
 
 
 def test_the_callers_tensors_keep_their_masks():
@@ -151,8 +151,7 @@ def test_a_mask_over_the_memory_and_one_over_the_target_are_two_arguments():
         return_attention_scores=True,
     )
     for weights, mask in ((own, over_target), (cross, over_memory)):
-        # Exactly 0 where it hides; what is left has weight 1, which a softmax may give as one bit
-        # less.
+        # Exactly 0 at hidden keys; the only visible key has weight 1, up to one bit.
         np.testing.assert_allclose(weights, np.broadcast_to(mask, weights.shape), rtol=2e-7, atol=0)
 
 
@@ -169,7 +168,7 @@ def bounds(block):
     found = {}
     for weight in block.trainable_weights:
         if weight.path.endswith("kernel"):
-            inputs = 2 if "attention_output" in weight.path else 1  # axes of them
+            inputs = 2 if "attention_output" in weight.path else 1  # number of input axes
             rows, columns = (np.prod(x) for x in (weight.shape[:inputs], weight.shape[inputs:]))
             name = "/".join(weight.path.split("/")[1:-1])
             found[name] = np.abs(numpy(weight)).max() / np.sqrt(6 / (rows + columns))
@@ -177,7 +176,7 @@ def bounds(block):
 
 
 def test_linear_maps_begin_as_in_published_transformers():
-    # Glorot's rule; by 1/√2 smaller for query, key and value, which could be one map to all three.
+    # Glorot's bound, times 1/√2 for query, key and value.
     block = tfattn.TransformerDecoderBlock(4, 96)
     block.build((None, None, 64), (None, None, 64))
     for name, bound in bounds(block).items():
@@ -198,7 +197,7 @@ def test_the_parts_passed_in_bring_their_initializers():
     )
 
 
-# Parts that are passed in.
+# Sublayers that are passed in.
 
 
 def parts():
@@ -238,7 +237,7 @@ def test_what_is_passed_in_stays_as_it_is_and_the_block_has_copies(kind):
     for name in names:
         assert not given[name].built and not given[name].weights
         assert given[name].get_config() == before[name]
-    # Templates are no parts of the block.
+    # Templates are not sublayers of the block.
     assert all(layer.built for layer in block._flatten_layers())
     assert block.attention.num_key_value_heads == 1 and not block.attention.built
     assert block.norm.epsilon == 1e-3 and not block.norm.built
@@ -322,6 +321,6 @@ def test_steps_are_the_call(norm_first, memory):
         bias = np.where(np.arange(length) <= t, 0.0, -np.inf)[None, None]
         output, cache = block.step(x[:, t : t + 1], t, cache, bias)
         np.testing.assert_allclose(output[:, 0], wanted[:, t], atol=1e-5)
-    if memory:  # which stands nowhere
+    if memory:  # which has no positions
         assert type(block.self_attention.positions) is tfattn.RotaryPositions
         assert block.cross_attention.positions is None

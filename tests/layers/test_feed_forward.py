@@ -82,7 +82,7 @@ def test_the_inputs_mask_passes_through():
     ids = np.array([[3, 5, 0, 0, 0], [1, 2, 4, 2, 0]])
     x = keras.layers.Embedding(7, D, mask_zero=True)(ids)
     outputs = [network(HIDDEN)(x) for network in NETWORKS]
-    # A norm that says nothing of masks would warn here.
+    # A norm without `supports_masking` would warn here.
     for options in ({}, {"norm": keras.layers.RMSNormalization()}):
         for norm_first in (False, True):
             layer = tfattn.AddNorm(norm_first=norm_first, **options)
@@ -91,7 +91,7 @@ def test_the_inputs_mask_passes_through():
         np.testing.assert_array_equal(output._keras_mask, ids != 0)
 
 
-# A norm, None for the layer's own, and NumPy's.
+# A norm, or None for the default, and the same in NumPy.
 NORMS = {
     "layer": (None, reference.layer_norm),
     "RMS": (
@@ -130,7 +130,7 @@ def test_epsilon_is_added_to_the_variance():
 def test_the_residual_is_never_dropped(norm_first):
     layer, x = tfattn.AddNorm(dropout=0.5, norm_first=norm_first, seed=0), draw(B, T, D) + 10.0
     layer.build(x.shape, x.shape)
-    if norm_first:  # the sublayer's output dropped or doubled, and the residual there once
+    if norm_first:  # the sublayer's output is dropped or doubled, the residual is not
         dropped = numpy(layer(x, np.ones_like(x), training=True) - x)
         np.testing.assert_allclose(np.unique(dropped.round(4)), [0.0, 2.0])
     np.testing.assert_allclose(

@@ -1,7 +1,6 @@
-"""Keras's `MultiHeadAttention`, and ours in its place: the same arguments, weights and numbers; and
-where Keras's is wrong, that this one is right.
+"""`MultiHeadAttention` has the arguments, weights and outputs of Keras's layer, except its bugs.
 
-What its other layers are here is in `convert/test_keras`, over axes in `test_attention_axes`.
+For other layers see `convert/test_keras`, for axes `test_attention_axes`.
 """
 
 import inspect
@@ -57,7 +56,7 @@ def test_equals_keras(form):
 
 
 def test_equals_keras_in_gradients():
-    # On JAX, Keras's own layer fails where values are wider or narrower than keys.
+    # On JAX, Keras's layer fails if keys and values differ in width.
     sizes = {**SIZES, "value_dim": None} if BACKEND == "jax" else SIZES
     gradients = []
     for layer in pair(TOKENS, TOKENS, **sizes):
@@ -116,7 +115,7 @@ KERAS = {
 def test_the_config_of_keras_layer_is_taken_built_or_not(case):
     theirs = keras.layers.MultiHeadAttention(**SIZES, **KERAS[case])
     before = theirs.get_config()
-    # With the weights, for else Keras fails on JAX where values are of another width than keys.
+    # With weights: Keras's fused path on JAX fails if keys and values differ in width.
     expected, _ = theirs(TOKENS, TOKENS, return_attention_scores=True)
     for config in (before, theirs.get_config()):
         ours = tfattn.MultiHeadAttention.from_config(config)
@@ -159,7 +158,7 @@ def test_causal_queries_before_the_first_key_see_nothing():
     np.testing.assert_array_equal(
         np.asarray(output)[:, : S - T], np.broadcast_to(layer.output_dense.bias, (B, S - T, 11))
     )
-    # One key is seen, and a softmax may give 1 as one bit less.
+    # One key is visible; its weight is 1, up to one bit.
     np.testing.assert_allclose(np.asarray(weights)[:, :, S - T, 0], 1, rtol=2e-7)
 
 
@@ -219,7 +218,7 @@ def test_a_sliding_window_moves_with_cached_decoding():
     layer = tfattn.MultiHeadAttention(sliding_window=3, **SIZES)
     wanted = layer(TOKENS, TOKENS, use_causal_mask=True)
     keys, values = layer.project_keys(TOKENS)
-    for t in range(S):  # over a cache with room for all, so that only `start` tells the place
+    for t in range(S):  # over a full-length cache, so that only `start` gives the position
         so_far = np.arange(S)[None, None] <= t
         output, _ = layer.attend_projected(TOKENS[:, t : t + 1], keys, values, so_far, start=t)
         np.testing.assert_allclose(output[:, 0], wanted[:, t], atol=1e-5)
@@ -310,10 +309,10 @@ def test_flash_attention_says_where_it_cannot_stream(monkeypatch):
         layer(TOKENS, TOKENS)
 
 
-# Heads of one feature. Keras adds the bias of a map by `keras.ops.add`, which has a short cut on
-# TensorFlow: a second operand with one axis longer than 1 is taken for a bias over channels, and
-# added along the *second* axis of the first where the sizes agree. So a bias `(H, 1)` goes along
-# the tokens of `(B, T, H, 1)` where T = H.
+# Heads of one feature. Keras adds biases by `keras.ops.add`, which on TensorFlow treats a second
+# operand with a single axis longer than 1 as a channel bias, and adds it along the *second* axis
+# of the first if the sizes are equal. So with T = H, a bias `(H, 1)` is added along the tokens of
+# `(B, T, H, 1)`.
 
 H = 3
 MENDED = (

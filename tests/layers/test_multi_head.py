@@ -1,6 +1,4 @@
-"""MultiHeadAttention against the oracle; what it shares with Keras's layer is in
-`test_keras_arguments`.
-"""
+"""MultiHeadAttention against the oracle; see `test_keras_arguments` for Keras's layer."""
 
 import keras
 import numpy as np

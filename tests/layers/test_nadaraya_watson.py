@@ -79,7 +79,7 @@ def test_a_far_query_still_has_weights_that_sum_to_1():
     )
     np.testing.assert_allclose(np.sum(weights, axis=-1), 1.0, atol=1e-6)
     assert np.isfinite(output).all()
-    # Where the points can still be told apart, the nearest has it all.
+    # As long as the points are distinct, the nearest has all the weight.
     np.testing.assert_allclose(np.asarray(output)[0, [0, 1, 3], 0], [30.0, 10.0, 20.0], rtol=1e-6)
 
 
@@ -173,7 +173,7 @@ def test_a_bandwidth_of_any_size_is_kept():
 
 
 def test_far_from_the_origin_only_the_inputs_own_digits_are_lost():
-    # Steps of 1/64 around 4096 are exact in float32, so that the inputs lose nothing; a point
+    # Steps of 1/64 around 4096 are exact in float32, so the inputs are not rounded; a point
     # divided by its bandwidth is rounded once, by at most 2^-24 of its size.
     grid = np.round(draw(1, S, D) * 64) / 64
     near, value, bandwidth = grid[:, :T], draw(1, S, V, seed=2), 0.3

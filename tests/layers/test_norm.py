@@ -104,7 +104,7 @@ def test_second_derivatives_are_right():
 
 @pytest.mark.parametrize("dtype, tolerance", [("mixed_float16", 4e-3), ("mixed_bfloat16", 3e-2)])
 def test_half_precision_has_its_statistics_in_float32(dtype, tolerance):
-    # Squares of what is left of these overflow in float16, and their mean has two digits in
+    # The squares of the centered tokens overflow in float16; their mean has two digits in
     # bfloat16.
     x, upstream = 4000 + 300 * draw(B, T, D), draw(B, T, D, seed=3)
     here = made(dtype=dtype, shape=(B, T, D))

@@ -57,9 +57,9 @@ def test_one_seed_trains_the_same_model_twice():
     np.testing.assert_array_equal(*outputs)
 
 
-# A broken token is hidden before the projections, whose gradients it would reach.
+# NaN in a hidden token must be removed before the projections, whose gradients it would reach.
 
-# Rules that leave a key unseen where there are more keys than queries: the call, and that key.
+# Masks that hide a key from all queries if there are more keys than queries: call and key.
 UNREACHED = {
     "causal window": ({"attention_mask": masks.window(2), "use_causal_mask": True}, 2),
     "segments": ({"attention_mask": masks.segments([[2, 2, 3]], [[1, 1, 2, 2, 3, 3, 3]])}, 1),
@@ -121,7 +121,7 @@ def test_broken_padding_of_a_block_reaches_no_gradient_and_its_mask_travels_on(n
             assert gradient is not None and np.isfinite(gradient).all()
 
 
-# What is given to layers.
+# Arguments of calls.
 
 
 @pytest.mark.tensorflow
@@ -166,7 +166,7 @@ def test_an_embedding_of_another_width_is_refused():
         tfattn.TransformerEncoder(11, width=8, num_heads=2, embedding=keras.layers.Embedding(11, 6))
 
 
-# Layers that take a part and do not copy it: the argument, the layer, and a part with weights.
+# Layers that do not copy a sublayer: argument, layer, and a sublayer with weights.
 
 
 def heads(**parts):

@@ -33,8 +33,8 @@ def test_sinusoids_equal_the_formula_also_for_odd_widths(width):
 
 
 def test_far_positions_are_as_exact_as_float32_angles():
-    # An angle in float32 carries two roundings, of the frequency and of the product: together at
-    # most its own size times 2^-23. At position 5000 that is 6e-4, and no better is promised.
+    # An angle in float32 has two rounding errors, of the frequency and of the product: together at
+    # most the angle times 2^-23, which is 6e-4 at position 5000.
     error = np.abs(encoded(5001, 13) - sinusoids(range(5001), 13))
     assert np.all(error <= angles(range(5001), 13) * 2.0**-23 + 1e-6)
     assert error[:11].max() < 2e-6
@@ -120,7 +120,7 @@ def test_learned_positions_start_small_and_train():
     _, (gradient,) = both_ways(lambda: layer(inputs), (), upstream, layer.trainable_weights)
     np.testing.assert_allclose(np.std(layer.get_weights()[0]), 0.02, rtol=0.1)
     gradient = numpy(gradient)
-    # each row of the batch once
+    # once per row of the batch
     np.testing.assert_allclose(gradient[:5, 0], 2 * np.arange(1.0, 6.0))
     assert not gradient[5:].any()
 

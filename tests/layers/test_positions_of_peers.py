@@ -67,7 +67,7 @@ def test_heads_turn_as_those_of_keras_hub():
 
 
 def test_alibi_of_a_causal_attention_is_that_of_keras_hub():
-    keras_hub, num_heads = pytest.importorskip("keras_hub"), 6  # no power of two
+    keras_hub, num_heads = pytest.importorskip("keras_hub"), 6  # not a power of two
     scores = np.random.default_rng(2).normal(size=(2, num_heads, 61, 61)).astype("float32")
     hidden = np.where(np.tri(61, dtype=bool), 0.0, -np.inf).astype("float32")
     wanted = keras.ops.softmax(keras.ops.add(keras_hub.layers.AlibiBias()(scores), hidden))

@@ -1,6 +1,4 @@
-"""The maps into and out of heads: Keras's `EinsumDense`, with its LoRA, quantization and dtype
-policies, in files and out of them.
-"""
+"""The linear maps into and out of heads: LoRA, quantization, dtype policies, also after saving."""
 
 import keras
 import numpy as np
@@ -76,7 +74,7 @@ def test_lora_begins_as_nothing_and_trains_alone():
     )
     assert all(
         np.any(numpy(g) != 0) for g in gradients[1::2]
-    )  # of the second factors, which are zeros
+    )  # for the second factors, which are initially 0
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
@@ -191,7 +189,7 @@ def test_weights_that_were_quantized_alone_come_back_so(tmp_path):
     assert again.get_layer("heads").query_dense.inputs_quantizer is None
 
 
-# Dtype policies by the names of the maps
+# Dtype policies by the names of the linear maps
 
 
 def policies_of(layer):
@@ -209,7 +207,7 @@ def test_each_map_has_the_policy_of_its_name(tmp_path):
     layer = model.get_layer("heads")
     names = ["int8_from_float32", "float32", "mixed_bfloat16", "int8_from_float32"]
     assert policies_of(layer) == names
-    # A kernel that begins in int8 is zeros, until one is loaded.
+    # An int8 kernel is zero until weights are loaded.
     assert layer.query_dense.kernel.dtype == "int8"
     assert layer(tokens, tokens).shape == tokens.shape
     for name in ("query_dense", "output_dense"):
@@ -234,7 +232,7 @@ def policies_without_a_default():
 def test_policies_of_a_map_without_a_default_come_back_from_a_file(tmp_path):
     policies = policies_without_a_default()
     model, tokens = model_of(dtype=policies), draw(B, T, D)
-    policies.get_config()  # in which Keras takes their names
+    policies.get_config()  # in which Keras removes the policies' names
     for _ in range(2):
         names = ["mixed_bfloat16", "float32", "float16", "float32"]
         assert policies_of(model.get_layer("heads")) == names

@@ -108,7 +108,7 @@ def test_a_memory_of_padding_alone_gives_zero_alignments_and_finite_outputs(scor
     outputs, alignments, _ = layer(sentences(T), memory, memory_mask=mask, **WHOLE)
     np.testing.assert_array_equal(alignments[1], 0.0)
     assert np.isfinite(outputs).all()
-    # A context of exactly 0: what a memory of zeros would give.
+    # A context of exactly 0, as from a memory of zeros.
     np.testing.assert_allclose(layer(sentences(T), np.zeros_like(memory))[1], outputs[1], atol=1e-6)
 
 
@@ -186,7 +186,7 @@ def test_alignments_are_collected_with_all_other_attention_weights():
     np.testing.assert_array_equal(collected["writer"], alignments)
 
 
-# Both.
+# Encoder and decoder.
 
 
 @pytest.mark.tensorflow
@@ -207,8 +207,7 @@ def test_dropout_between_the_decoders_layers_draws_anew_at_every_token():
     layer = decoder(num_layers=2, dropout=0.5, seed=1)
     layer.input_dropout.rate = layer.output_dropout.rate = 0.0
     for cell in layer.cells:
-        # A state that forgets everything, so that equal tokens give equal outputs unless a mask
-        # comes between.
+        # The state is reset at each step, so that equal tokens have equal outputs, except at masks.
         cell.recurrent_kernel.assign(np.zeros(cell.recurrent_kernel.shape))
         bias = np.zeros((2, 3 * UNITS), "float32")
         bias[0, :UNITS] = -1e4
@@ -232,5 +231,5 @@ def test_half_precision_agrees_with_float32():
     assert {dtype_of(x) for x in keras.tree.flatten(got)} == {half.compute_dtype}
     for a, b in zip(keras.tree.flatten(got), keras.tree.flatten(wanted), strict=True):
         np.testing.assert_allclose(numbers(a), b, atol=0.02)
-    # Outside of a call no policy casts by itself; `prepare` does.
+    # Keras casts by the policy only in a call; `prepare` casts itself.
     assert {dtype_of(x) for x in half.prepare(memory, mask)} == {half.compute_dtype}

@@ -13,7 +13,7 @@ from tests.helpers.tensors import as_tensor, numpy, tf
 
 V, WIDTH, HEADS, HIDDEN = 13, 10, 5, 14
 B, T, L = 3, 7, 11
-BEGIN, END, SEPARATOR, FIRST = 2, 3, 4, 5  # of the strings that are copied
+BEGIN, END, SEPARATOR, FIRST = 2, 3, 4, 5  # ids of the copied strings
 
 
 def small(**options):
@@ -38,7 +38,7 @@ def begun(ids):
     return np.pad(ids, ((0, 0), (1, 0)), constant_values=BEGIN)
 
 
-# What it computes.
+# The call.
 
 
 @pytest.mark.slow
@@ -282,7 +282,7 @@ def test_one_trace_serves_prompts_of_all_lengths():
     assert len(traces) == 1
 
 
-# What it learns: to write a string again, behind the separator.
+# Training: to copy a string after the separator.
 
 
 def copies(rng, count):
@@ -309,7 +309,7 @@ def test_a_model_learns_the_next_token_and_goes_on_right():
     wanted = wanted[wanted[:, 0] == wanted[:, 1]]  # never seen in training
     prompts = wanted.copy()
     prompts[:, 4:] = 0
-    prompts[::2, 4] = wanted[::2, 4]  # every other one has a letter of the copy already
+    prompts[::2, 4] = wanted[::2, 4]  # every second prompt contains the first letter of the copy
     count = len(wanted)
     written = numpy(tfattn.GreedySearch()(model.step, model.encode(prompts, 8), count, 8))
     assert count > 30

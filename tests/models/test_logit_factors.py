@@ -1,6 +1,4 @@
-"""The product that a model's logits carry: which logits carry it, and that nobody computes them
-then.
-"""
+"""Factors of logits: which logits have them, and that logits with factors are not computed."""
 
 import keras
 import numpy as np
@@ -12,7 +10,7 @@ from tests.helpers.small_vocabulary import V, assert_alike, blocks
 from tests.helpers.tensors import tf
 from tfattn._factors import LogitFactors
 
-# Which TensorFlow alone does without its logits.
+# Only TensorFlow leaves logits uncomputed.
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.tensorflow,

@@ -22,7 +22,7 @@ from tfattn import (
     masks,
 )
 
-LENGTHS, WIDTH = ((5, 3, 7), (2, 11, 0)), 6  # two rows of documents, the second ends with padding
+LENGTHS, WIDTH = ((5, 3, 7), (2, 11, 0)), 6  # two rows of documents; the second ends with padding
 T = sum(LENGTHS[0])
 IDS = np.array([np.repeat([1, 2, 3], (5, 3, 7)), np.repeat([4, 5, 0], (2, 11, 2))])
 DRAW = np.random.default_rng(3)
@@ -92,7 +92,7 @@ def test_a_packed_row_equals_its_documents_alone_and_so_do_all_gradients(kind, p
             summed = [x + y for x, y in zip(summed, alone[2], strict=True)]
     for whole, parts in zip(packed[2], summed, strict=True):
         np.testing.assert_allclose(whole, parts, 1e-4, 1e-5)
-    if kind == "sinusoids":  # without positions that begin anew it would be another model
+    if kind == "sinusoids":  # the positions of each document must begin at 0
         other = trained(TOKENS, UPSTREAM, masks.segments(IDS))
         assert np.abs(other[0] - packed[0])[0, 5:].max() > 1e-2
 

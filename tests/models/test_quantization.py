@@ -12,7 +12,7 @@ from tests.helpers.tensors import BACKEND
 from tfattn import BahdanauSeq2Seq, Transformer
 
 pytestmark = [
-    # Keras says so of each layer that stays as it is, of its own Dropout too.
+    # Keras warns for each layer that it cannot quantize, its own Dropout included.
     pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method"),
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
 ]
@@ -45,9 +45,7 @@ def test_words_are_scored_by_the_vectors_that_they_are_looked_up_as(kind, mode):
 
 
 def layers():
-    """A model of all layers with parts. In the last block one part is quantized though it is no
-    layer of this package.
-    """
+    """A model with all layers that have sublayers; the last block has a quantized Keras layer."""
     keras.utils.set_random_seed(1)
     tokens = keras.Input((None, 6))
     block = tfattn.TransformerEncoderBlock(
@@ -72,11 +70,11 @@ FILES = {
 }
 CASES = [("layers", "int8"), ("layers", "int4")]
 CASES += [(name, "int8") for name in FILES if name != "layers"]
-# Reads every file of the folder that it runs in.
+# Loads every file of the working directory.
 READ = """
 import gc, pathlib, keras, numpy as np, tfattn
 from tests.helpers.tensors import numpy
-gc.freeze()  # Keras collects for each layer that it quantizes
+gc.freeze()  # Keras runs the garbage collector for each layer that it quantizes
 outputs = {}
 for path in pathlib.Path().glob("*.keras"):
     inputs = list(np.load(path.with_suffix(".npz")).values())
@@ -98,9 +96,7 @@ def arrays(outputs):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The quantized models, what they gave before they were saved, the folder of their files, and
-    what these give in a new process.
-    """
+    """Quantized models, their outputs before saving, their folder, outputs in a new process."""
     folder, models, expected = tmp_path_factory.mktemp("quantized"), {}, {}
     for case in CASES:
         make, inputs = FILES[case[0]]
@@ -129,7 +125,7 @@ def test_a_quantized_model_comes_back_from_its_files(case, files):
     for i, wanted in enumerate(expected[case]):
         np.testing.assert_array_equal(found[f"{' '.join(case)} {i}"], wanted)
     make, inputs = FILES[case[0]]
-    model = make()  # which its weights quantize
+    model = make()  # loading the weights quantizes it
     model(inputs)
     for _ in range(2):
         model.load_weights(folder / f"{' '.join(case)}.weights.h5")

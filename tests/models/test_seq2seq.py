@@ -179,7 +179,7 @@ def test_steps_write_their_alignments_row_by_row():
 @pytest.mark.slow
 def test_the_alignments_of_beams_come_with_them():
     model, (source, _) = small(), sentences()
-    for weight in model.trainable_weights:  # far from each other, so that the beams part
+    for weight in model.trainable_weights:  # large weights, so that the beams differ
         weight.assign(4 * weight)
     begin, end = 1, 2
     state = model.encode(source, max_length=T, alignments=True)
@@ -193,7 +193,7 @@ def test_the_alignments_of_beams_come_with_them():
     found = tfattn.BeamSearch(**options)(model.step, state, len(source), T)
     tokens = numpy(found.tokens)  # (B, 2, T)
     kept = numpy(found.state["alignments"]).reshape(len(source), 2, T, -1)
-    # not one hypothesis, twice
+    # two different hypotheses
     assert len({tuple(row) for row in tokens.reshape(-1, T)}) > len(source)
     for rank in range(2):
         first = np.full((len(source), 1), begin)
@@ -231,7 +231,7 @@ def test_padding_a_batch_differently_changes_no_real_scores():
     model, (source, target) = shared("lstm, two layers"), sentences()
     wanted = numpy(model((source, target)))
     longer = numpy(model((np.pad(source, ((0, 0), (0, 4))), np.pad(target, ((0, 0), (0, 2))))))
-    # Products of other sizes are summed in another order.
+    # The order of summation depends on the size of the product.
     rounding = {"rtol": 1e-5, "atol": 1e-6}
     np.testing.assert_allclose(longer[:, :T][target != 0], wanted[target != 0], **rounding)
     alone = numpy(model((source[:1, :4], target[:1])))

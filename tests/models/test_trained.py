@@ -55,7 +55,7 @@ def test_a_training_step_is_traced_once(name):
     fit(batch_size=2, epochs=2)
     assert len(traces) == 1
     assert int(model.optimizer.iterations) == 4
-    # and what the optimizer knows stays with it
+    # The optimizer keeps its state.
     fit(batch_size=2)
     assert int(model.optimizer.iterations) == 6
 
@@ -75,7 +75,7 @@ def test_frozen_weights_stay_as_they_are(name):
         if not np.array_equal(numpy(weight), old)
     }
     assert moved and not moved & frozen
-    # Iterations, the rate, and one momentum for each weight that learns.
+    # Iterations, learning rate, and a momentum for each trainable weight.
     assert len(model.optimizer.variables) == 2 + len(model.trainable_variables)
 
 

@@ -174,8 +174,7 @@ def test_shared_embeddings_learn_from_all_three_places():
     table = model.encoder.embedding.embeddings
     start, step = numpy(table), 0.005
     gradient = numpy(both_ways(loss, (), variables=[table])[1][0])
-    # Row 4 is a source token's, row 6 a target token's and an answer's, row 9 only one of the
-    # softmax.
+    # Id 4 is in the source, id 6 in the target and the labels, id 9 only in the softmax.
     for row in (4, 6, 9):
         direction = np.zeros_like(start)
         direction[row] = gradient[row] / np.linalg.norm(gradient[row])
@@ -257,7 +256,7 @@ def test_the_encoder_and_the_decoder_stand_alone():
     source, target = sentences()
     memory = encoder(source)
     np.testing.assert_array_equal(memory._keras_mask, source != 0)
-    # The mask on the memory arrives by itself.
+    # Keras passes the implicit mask of the memory.
     by_hand = decoder(target, ops.copy(memory), memory_mask=source != 0)
     np.testing.assert_array_equal(decoder(target, memory), by_hand)
     assert np.any(decoder(target, ops.copy(memory)) != by_hand)

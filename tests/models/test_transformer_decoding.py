@@ -1,6 +1,4 @@
-"""The Transformer step by step: the cached step computes what the whole decoder computes over all
-tokens.
-"""
+"""Decoding step by step: cached steps equal a call of the decoder over all tokens."""
 
 import keras
 import numpy as np
@@ -16,9 +14,7 @@ B, S, T, L = 3, 7, 5, 6  # one position of the caches stays empty
 
 
 def small(**options):
-    """A Transformer with weights that no initializer gives: norms and biases are not 1 and 0
-    either.
-    """
+    """A Transformer with random weights, gains and biases."""
     sizes = {
         "num_layers": 1,
         "width": WIDTH,
@@ -44,9 +40,7 @@ def with_score(score=None, normalizer=None):
 
 
 def sentences(seed=0):
-    """Source ids with padding at their ends, the last one nothing else; target ids with id 0 in all
-    sorts of places.
-    """
+    """Source ids with padding at the end, the last row padding only; target ids with scattered 0s."""
     rng = np.random.default_rng(seed)
     source, target = rng.integers(1, SOURCE, (B, S)), rng.integers(1, TARGET, (B, T))
     source[0, 4:], source[2] = 0, 0
@@ -73,7 +67,7 @@ OPTIONS = {
     "learned cosine": {"block": with_score(tfattn.CosineScore(trainable_temperature=True))},
     "sinks": {"block": with_score(normalizer=tfattn.AttentionSinks())},
     "top k": {"block": with_score(normalizer=tfattn.TopKSoftmax(2))},
-    # may leave a query without keys
+    # may hide all keys from a query
     "boxcar": {"block": with_score(tfattn.KernelScore("boxcar", bandwidth=2.0))},
     "learned": {"positions": tfattn.LearnedPositionalEncoding(S, input_scale=WIDTH**0.5)},
 }
@@ -155,7 +149,7 @@ def test_a_step_changes_its_position_of_keys_and_values_and_hands_back_all_else_
     model, (source, target), head = small(num_layers=2), sentences(), WIDTH // HEADS
     state = model.encode(source, max_length=L)
     assert set(state) == {"caches", "memory_mask"} and len(state["caches"]) == 2
-    for cache in state["caches"]:  # the memory once projected, and room for the target
+    for cache in state["caches"]:  # the projected memory, and the target's positions
         assert set(cache) == {"keys", "values", "memory_keys", "memory_values"}
         assert all(isinstance(cache[name], tfattn.decoding.Past) for name in ("keys", "values"))
         for name in ("memory_keys", "memory_values"):
@@ -166,7 +160,7 @@ def test_a_step_changes_its_position_of_keys_and_values_and_hands_back_all_else_
     assert before.keys() == after.keys() and {path[2] for path in changed} == {"keys", "values"}
     for path in changed:
         assert tuple(before[path].shape) == (B, HEADS, L, head)
-        assert not np.any(before[path])  # the state that was given is as it was
+        assert not np.any(before[path])  # the state passed in is unchanged
         written = np.any(np.asarray(after[path]) != 0, axis=(0, 1, 3))
         assert written.tolist() == [at == 2 for at in range(L)]
     state = model.encode(source)
