@@ -26,7 +26,7 @@ sys.meta_path.insert(0, Interrupt)
     [
         ("keras", "--help", ""),
         ("tfattn.translator.run", "--help", ""),
-        ("sacrebleu", "score", "\nstopped\n"),  # which the command imports when it runs
+        ("sacrebleu", "score", "\nInterrupted.\n"),  # which the command imports when it runs
     ],
 )
 def test_an_interrupt_is_a_status_and_no_traceback(name, command, said, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The command line in this process: another would spend its time on importing TensorFlow."""
+"""Runs commands in this process, which has already imported TensorFlow."""
 
 import json
 
@@ -8,7 +8,7 @@ from tfattn.training.integrity import with_checksum
 from tfattn.translator.__main__ import main
 from tfattn.translator.presets import Preset
 
-# Of the two models that whose step takes a third of the other's time to trace, as small as it gets.
+# The recurrent model, with the smallest sizes, is the fastest to trace.
 TOY = ("--model", "bahdanau", "--pairs", 300, "--sentences", 20, "--out", "here/and/there")
 OUT = TOY[-2:]
 SMALL = Preset(
@@ -17,7 +17,7 @@ SMALL = Preset(
 
 
 def status(*arguments):
-    """The status that a process of these arguments ends with."""
+    """The exit status of a command."""
     return main([str(argument) for argument in arguments])
 
 
@@ -26,14 +26,14 @@ def translator(*arguments):
 
 
 def result(output):
-    """The numbers of a run's last line."""
+    """The JSON in the last line of a run's output."""
     label, _, numbers = output.strip().splitlines()[-1].partition(" ")
     assert label == "result:"
     return json.loads(numbers)
 
 
 def write_corpus(folder, pairs, parts):
-    """Files of some parts, all of the same pairs, in `folder`."""
+    """Writes files of these parts, all with the same pairs, to `folder`."""
     for part in parts:
         for place, language in enumerate(("en", "de")):
             lines = "".join(pair[place] + "\n" for pair in pairs)
@@ -41,6 +41,6 @@ def write_corpus(folder, pairs, parts):
 
 
 def write_weights(path):
-    """A file of weights, of none."""
+    """Writes a file of weights without any weight."""
     h5py.File(path, "w").close()
     path.write_bytes(with_checksum(path.read_bytes()))

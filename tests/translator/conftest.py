@@ -1,4 +1,4 @@
-"""A preset of no size, a call of the command line that ends, and a folder that a run left."""
+"""Fixtures: a small preset, a command that fails, and the folder of a finished run."""
 
 import contextlib
 import io
@@ -27,7 +27,7 @@ def new_preset():
 
 @pytest.fixture
 def refused(monkeypatch, capsys):
-    """Function from arguments to the one line that a command ends with, of status 1."""
+    """Function from arguments to the one-line error of a command that exits with status 1."""
 
     def of(*arguments, folder):
         monkeypatch.chdir(folder)
@@ -44,7 +44,7 @@ def refused(monkeypatch, capsys):
 
 @pytest.fixture
 def ended(monkeypatch):
-    """Function from arguments to the status that the reader of arguments ends with."""
+    """Function from arguments to the exit status of the parser."""
 
     def of(*arguments, folder):
         monkeypatch.chdir(folder)
@@ -56,7 +56,7 @@ def ended(monkeypatch):
 
 
 class Trained(NamedTuple):
-    """A folder in which `out` is that of a run of one epoch, and what it has printed."""
+    """A folder with `out`, the folder of a run of one epoch, and the run's output."""
 
     folder: object
     output: str
@@ -79,7 +79,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def loaded(trained):
-    """Model and vocabularies of that run, for tests that may share what is compiled of them."""
+    """Model and vocabularies of that run; tests share the compiled functions."""
     return Folder(trained.out).load_model()
 
 
@@ -92,7 +92,7 @@ def folder(trained, tmp_path, monkeypatch):
 
 @pytest.fixture
 def out(folder, loaded, monkeypatch):
-    """The run in such a copy, its model loaded already; the process is in the copy."""
+    """The run in such a copy, with its model already loaded; the copy is the working directory."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(Folder, "load_model", lambda folder: loaded)
     return folder / "here" / "and" / "there"

@@ -1,4 +1,4 @@
-"""The commands: what they say of themselves, and what they refuse before anything is done."""
+"""The commands: their help, and invalid arguments refused before any work."""
 
 import argparse
 import re
@@ -39,7 +39,7 @@ def test_the_help_of_a_command_has_commands_to_copy(command, ended, tmp_path, ca
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_what_is_not_given_is_the_presets(model):
+def test_missing_options_come_from_the_preset(model):
     toy = parse(["train", "--model", model])
     tiny = parse(["train", "--model", model, "--data", "corpus"])
     for options, name in ((toy, "toy"), (tiny, "tiny")):
@@ -52,7 +52,7 @@ def test_what_is_not_given_is_the_presets(model):
     assert (given.subwords, given.tokens, given.sentences) == (0, 7, 1)
 
 
-def test_settings_of_a_search_that_are_not_given_have_their_defaults():
+def test_missing_search_options_have_defaults():
     for command in ("train", "score", "translate"):
         assert parse([command]).length_penalty == 1.0
         for given in (0.2, 0.0):
@@ -71,7 +71,7 @@ def test_each_format_has_a_writer_and_a_place():
 @pytest.mark.parametrize(
     "model, name", [(model, name) for model in MODELS for name in PRESETS[model]]
 )
-def test_a_preset_gives_its_model_sizes_that_it_takes(model, name):
+def test_a_preset_has_valid_sizes_for_its_model(model, name):
     preset = PRESETS[model][name]
     made = MODELS[model](11, share_embeddings=bool(preset.subwords), **preset.sizes)
     assert preset.sizes.items() <= made.get_config().items()
@@ -102,38 +102,38 @@ NEEDS_BEAM = "--length-penalty needs --beam K with K above 1"
         ("translate --no-repeat-ngrams 0", "--no-repeat-ngrams: must be an integer of at least 1"),
         ("train --score test", "--score needs --data"),
         ("train --model bahdanau --preset tiny-simcut", "--model bahdanau has no --preset tiny-s"),
-        ("translate --sample --beam 2", "--sample and --beam are two searches: name one"),
+        ("translate --sample --beam 2", "--sample cannot be combined with --beam"),
         ("translate --temperature 0.5", "--temperature needs --sample"),
         ("translate --seed 0", "--seed needs --sample"),
         ("translate --length-penalty 1.0", NEEDS_BEAM),
         ("score --beam 1 --length-penalty 0.2", NEEDS_BEAM),
         ("train --length-penalty 0.2", NEEDS_BEAM),
-        ("translate --stream --raw", "--raw needs whole sentences"),
+        ("translate --stream --raw", "--raw cannot be combined with --stream"),
         ("export", "the following arguments are required: --to"),
         ("export --to pickle", "argument --to: invalid choice: 'pickle'"),
         ("export --to onnx --quantization int8", "--quantization needs --to ctranslate2"),
         ("--translate", "the following arguments are required: command"),
     ],
 )
-def test_wrong_arguments_are_refused_by_name_and_have_a_status_of_their_own(
+def test_invalid_arguments_are_named_and_exit_with_status_2(
     ended, tmp_path, capsys, arguments, said
 ):
     assert ended(*arguments.split(), folder=tmp_path) == 2
     assert said in capsys.readouterr().err
 
 
-def test_what_is_missing_is_named(refused, tmp_path):
+def test_missing_files_are_named(refused, tmp_path):
     nowhere = ("--data", tmp_path / "nowhere")
     assert "train.en" in refused("train", *nowhere, folder=tmp_path)
     for command in (["translate"], ["export", "--to", "onnx"], ["score", *nowhere]):
-        said = "val.en" if command[0] == "score" else "train first, or name its folder with --out"
+        said = "val.en" if command[0] == "score" else "Train first, or use --out"
         assert said in refused(*command, folder=tmp_path)
-    assert "name the files to score with --data" in refused("score", folder=tmp_path)
-    assert "lines.en is not there" in refused("translate", "lines.en", folder=tmp_path)
+    assert "Use --data to choose the files to score." in refused("score", folder=tmp_path)
+    assert "lines.en: no such file" in refused("translate", "lines.en", folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_scored_at_the_end_is_looked_for_at_the_start(refused, tmp_path):
+def test_files_to_score_are_checked_before_the_training(refused, tmp_path):
     for part in ("train", "val"):
         for language in ("en", "de"):
             (tmp_path / f"{part}.{language}").write_text("a b\n" * 30)
@@ -145,20 +145,20 @@ def test_what_is_scored_at_the_end_is_looked_for_at_the_start(refused, tmp_path)
     "command, more",
     [
         ("translate", ""),
-        ("train", "; what was trained up to the last whole epoch goes on with --resume"),
+        ("train", " Run again with --resume to continue after the last completed epoch."),
     ],
 )
-def test_who_stops_it_reads_how_to_go_on(monkeypatch, capsys, command, more):
+def test_an_interruption_prints_how_to_continue(monkeypatch, capsys, command, more):
     def stop(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("tfattn.translator.lines.translate", stop)
     monkeypatch.setattr("tfattn.translator.__main__.Run", stop)
     assert status(command) == 130
-    assert capsys.readouterr().err == f"\nstopped{more}\n"
+    assert capsys.readouterr().err == f"\nInterrupted.{more}\n"
 
 
-def test_a_reader_that_has_enough_is_no_error(monkeypatch, capsys, tmp_path):
+def test_a_closed_pipe_is_not_an_error(monkeypatch, capsys, tmp_path):
     def enough(*_):
         raise BrokenPipeError
 

@@ -35,7 +35,7 @@ def test_files_are_read_by_the_endings_of_their_languages_and_packed_ones_first(
 
 
 @pytest.mark.parametrize("folder, kept", [(None, ["a", "b"]), ("corpus", ["b"])])
-def test_of_files_words_that_occur_once_are_unknown(folder, kept):
+def test_words_that_occur_once_in_files_are_unknown(folder, kept):
     options = options_of(data=folder)
     source, target = corpus.new_vocabularies(options, [("b a", "c"), ("b", "c")])
     assert sorted(source.words[4:]) == kept and target.words[4:] == ("c",)

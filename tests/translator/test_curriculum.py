@@ -1,4 +1,4 @@
-"""Phases, what is learned from in them, and the rate."""
+"""Training phases, their batches and losses, and the learning rate."""
 
 import types
 
@@ -16,7 +16,7 @@ SENTENCES = [sentence for pair in PAIRS for sentence in pair]
 
 
 @pytest.mark.parametrize("cooldown, start", [(0, None), (2, 17), (9, 0)])
-def test_the_rate_goes_down_to_zero_in_the_last_epochs(new_preset, cooldown, start):
+def test_the_rate_decays_to_zero_in_the_last_epochs(new_preset, cooldown, start):
     rate = curriculum.learning_rate(new_preset(peak=0.01, warmup=3, cooldown=cooldown), UPDATES)
     plain = tfattn.InverseSquareRootSchedule(0.01, 3)
     factors = np.array([float(rate(step)) / float(plain(step)) for step in range(29)])
@@ -98,6 +98,6 @@ def test_each_kind_has_its_batches_and_its_loss(phases_of, kind):
 
 
 @pytest.mark.slow
-def test_whole_words_are_not_cut(phases_of):
+def test_word_vocabularies_have_no_bpe_dropout(phases_of):
     phases = phases_of(data.Vocabulary.from_sentences(SENTENCES), 4)
     assert len(phases) == 2 and len({len(phase.batches) for phase in phases}) == 1

@@ -21,18 +21,18 @@ from tfattn.translator.folder import Folder
 def test_a_saved_model_gives_what_the_model_gives(out, loaded, capsys):
     import tensorflow as tf
 
-    assert not loaded[0].compiled  # an optimizer of PyTorch's would be found there alone
+    assert not loaded[0].compiled  # the optimizer of a PyTorch run exists on that backend only
     translator("export", "--to", "saved_model", *OUT)
     assert capsys.readouterr().out == "saved_model: here/and/there/saved_model\n"
     served = tf.saved_model.load(out / "saved_model")
     ids = np.array([[4, 5, 6, 3]], "int32")
     np.testing.assert_allclose(served.serve((ids, ids)), loaded[0]((ids, ids)), atol=1e-5)
     assert status("export", "--to", "saved_model", *OUT) == 1
-    assert "saved_model is there already: --into names another path" in capsys.readouterr().err
+    assert "saved_model already exists. Use --into to choose another" in capsys.readouterr().err
 
 
 class Exported:
-    """Stands in for a model; notes what it is exported as."""
+    """A stub of a model; records the format of its export."""
 
     def export(self, path, format="tf_saved_model", verbose=True):
         assert not verbose
@@ -50,7 +50,7 @@ class Exported:
         ("ctranslate2", ["--quantization", "int8"], "ctranslate2 int8"),
     ],
 )
-def test_each_format_has_its_place_in_the_run_or_where_it_is_named(
+def test_a_format_is_written_to_the_run_or_to_a_given_path(
     format, more, wanted, monkeypatch, tmp_path, capsys
 ):
     model, words = Exported(), [data.Vocabulary(["a"]), data.Vocabulary(["b"])]
@@ -75,7 +75,7 @@ def test_each_format_has_its_place_in_the_run_or_where_it_is_named(
         assert (written / "file" if written.is_dir() else written).read_text() == wanted
 
 
-def test_what_is_not_installed_is_named(monkeypatch, tmp_path, refused):
+def test_a_missing_package_is_named(monkeypatch, tmp_path, refused):
     def to_onnx(model, vocabularies, folder):
         raise ImportError('to_onnx needs onnx: pip install "tfattn[export]"')
 
@@ -85,7 +85,7 @@ def test_what_is_not_installed_is_named(monkeypatch, tmp_path, refused):
     assert said == 'error: to_onnx needs onnx: pip install "tfattn[export]"'
 
 
-def test_a_recurrent_model_has_no_litert_file_from_here(monkeypatch, refused, tmp_path):
+def test_a_recurrent_model_is_not_exported_to_litert(monkeypatch, refused, tmp_path):
     model = tfattn.BahdanauSeq2Seq(5, width=2, units=2)
     monkeypatch.setattr(Folder, "load_model", lambda folder: (model, []))
     said = refused("export", "--to", "litert", *OUT, folder=tmp_path)
@@ -93,13 +93,13 @@ def test_a_recurrent_model_has_no_litert_file_from_here(monkeypatch, refused, tm
     assert not list(tmp_path.rglob("model.tflite"))
 
 
-# Folders that somebody has tampered with: each is one sentence, in every command that loads them.
+# Damaged folders: every command that loads them reports one sentence.
 
 COMMANDS = [("translate", *OUT), ("score", *OUT), ("export", "--to", "saved_model", *OUT)]
 
 
 def forget(out):
-    """As if the record knew nothing of files."""
+    """Removes the fingerprints from the record."""
     record = Folder(out).read_record()
     kept = {name: record[name] for name in ("settings", "data", "sentences")}
     (out / "run.json").write_text(json.dumps(kept))
@@ -140,19 +140,19 @@ def no_translator(out):
 
 
 TAMPERED = {
-    changed_byte: r"model\.keras is not the file that the training wrote: it was damaged, or",
+    changed_byte: r"model\.keras was damaged or replaced after its training",
     other_target_words: "the vocabularies in .* are not those that its model was trained with",
-    words_of_another_size: r"model\.keras is of other vocabularies .* it takes \d+ and \d+ entries",
+    words_of_another_size: r"model\.keras expects vocabularies of \d+ and \d+ entries",
     no_vocabulary: r"`path` must name an existing file.*source\.vocabulary",
-    damaged_record: r"run\.json is damaged",
+    damaged_record: r"run\.json cannot be read",
     cut_off: r"model\.keras cannot be loaded as a model",
-    no_translator: r"model\.keras holds a Sequential, which does not translate",
+    no_translator: r"model\.keras contains a Sequential, which does not translate",
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tamper", TAMPERED, ids=lambda tamper: tamper.__name__)
-def test_a_folder_that_was_tampered_with_is_one_sentence(tamper, refused, folder):
+def test_a_damaged_folder_is_reported_in_one_sentence(tamper, refused, folder):
     tamper(folder / "here" / "and" / "there")
     for command in COMMANDS if tamper is changed_byte else COMMANDS[:1]:
         said = refused(*command, folder=folder)
@@ -160,15 +160,15 @@ def test_a_folder_that_was_tampered_with_is_one_sentence(tamper, refused, folder
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_its_own_vocabularies_alone(refused, folder):
+def test_a_run_is_resumed_only_with_its_own_vocabularies(refused, folder):
     other_target_words(folder / "here" / "and" / "there")
     said = refused("train", *TOY, "--epochs", 2, "--resume", folder=folder)
     assert "are not those that its run was trained with" in said
 
 
 @pytest.mark.slow
-def test_a_model_of_which_the_record_says_nothing_is_taken(folder, capsys):
+def test_a_model_without_a_recorded_fingerprint_is_accepted(folder, capsys):
     out = folder / "here" / "and" / "there"
     forget(out)
     Folder(out).load_model()
-    assert "note: no record in" in capsys.readouterr().err
+    assert "has no record of the vocabularies that its" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What a run leaves in `--out`: the record, and vocabularies that belong to their run or model."""
+"""The folder of a run: its lock, its record, and the vocabularies of a run or a model."""
 
 import pytest
 
@@ -16,8 +16,8 @@ def test_one_training_at_a_time_writes_to_a_folder(tmp_path, refused):
     with locking(Folder(out).backup):
         said = refused("train", *TOY, folder=tmp_path)
     assert said == (
-        "error: another training writes to here/and/there: wait for its end, or name another "
-        "folder with --out"
+        "error: another training writes to here/and/there. Wait for its end, or use --out to "
+        "choose another folder."
     )
     assert [each.name for each in out.iterdir()] == ["backup.npz.lock"]
     late = Folder(tmp_path / "new")
@@ -27,7 +27,7 @@ def test_one_training_at_a_time_writes_to_a_folder(tmp_path, refused):
         late.take(new=True)
 
 
-def test_a_folder_may_be_a_link_to_one_that_is_to_come_and_no_file(tmp_path, refused):
+def test_a_folder_may_be_a_dangling_link_but_not_a_file(tmp_path, refused):
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "new" / "run")
     for folder in (Folder(link), Folder(link / "below")):
@@ -39,10 +39,10 @@ def test_a_folder_may_be_a_link_to_one_that_is_to_come_and_no_file(tmp_path, ref
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for name in ("file", "loop"):
         said = refused("train", "--out", name, folder=tmp_path)
-        assert said == f"error: {name} is no folder: --out names another path"
+        assert said == f"error: {name} is not a folder. Use --out to choose another path."
 
 
-def test_what_is_added_to_the_record_joins_what_is_there(tmp_path):
+def test_new_entries_are_added_to_the_record(tmp_path):
     folder = Folder(tmp_path)
     assert folder.read_record() == {}
     folder.add_to_record(run=["a"])
@@ -63,22 +63,22 @@ def test_what_is_added_to_the_record_joins_what_is_there(tmp_path):
 def test_a_damaged_record_of_a_run_is_named(tmp_path, damaged):
     folder = Folder(tmp_path)
     folder.record.write_text(damaged)
-    with pytest.raises(ValueError, match=r"run\.json is damaged.* delete this file to go on"):
+    with pytest.raises(ValueError, match=r"run\.json cannot be read\. Delete it to continue"):
         folder.read_record()
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """One with two vocabularies."""
+    """A folder with two vocabularies."""
     folder = Folder(tmp_path)
     folder.save_vocabularies(WORDS)
     return folder
 
 
 @pytest.mark.parametrize("owner", ["run", "model"])
-def test_vocabularies_without_a_record_are_said_to_have_none(folder, capsys, owner):
+def test_vocabularies_without_a_record_print_a_note(folder, capsys, owner):
     folder.load_vocabularies(owner)
-    said = f"tells which vocabularies its {owner} was trained with"
+    said = f"has no record of the vocabularies that its {owner} was trained with"
     assert said in capsys.readouterr().err
     folder.add_to_record(**{owner: vocabulary_fingerprints(WORDS)})
     found = folder.load_vocabularies(owner)
@@ -95,7 +95,7 @@ SPLIT_OTHERWISE = data.Vocabulary(["b", "c"], tokenizer=data.Characters())
     [
         ("run", OF_THE_SAME_SIZE, vocabulary_fingerprints),
         ("model", SPLIT_OTHERWISE, vocabulary_fingerprints),
-        # A record may tell of the words alone.
+        # Older records have fingerprints of the words alone.
         ("run", OF_THE_SAME_SIZE, lambda words: [fingerprint(each.words) for each in words]),
     ],
 )
@@ -109,7 +109,7 @@ def test_other_vocabularies_are_refused(folder, capsys, owner, other, by):
 
 
 def test_subwords_of_other_scores_are_refused(tmp_path):
-    """Scores choose among the ways to cut a word."""
+    """Scores determine the segmentation of a word."""
     try:
         from sentencepiece import sentencepiece_model_pb2 as proto
     except ImportError:

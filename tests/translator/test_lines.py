@@ -27,7 +27,7 @@ class Typed(io.TextIOWrapper):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The batches of lines that a stand-in for a model, which writes capital letters, was asked."""
+    """The batches of lines passed to a stub of a model, which writes capital letters."""
     found = []
 
     def translate(model, sentences, words, search, progress, max_length):
@@ -56,7 +56,7 @@ def written(monkeypatch):
 
 
 @pytest.mark.parametrize("terminal, at_once", [(True, [1, 1, 1]), (False, [2, 1])])
-def test_lines_are_answered_one_by_one_where_somebody_types_them(
+def test_lines_from_a_terminal_are_translated_one_by_one(
     monkeypatch, asked, written, terminal, at_once
 ):
     monkeypatch.setattr(lines, "AT_ONCE", 2)
@@ -64,13 +64,13 @@ def test_lines_are_answered_one_by_one_where_somebody_types_them(
     assert [len(sentences) for sentences in asked] == at_once
 
 
-@pytest.mark.parametrize("raw, split", [([], ", tokens split by spaces"), (["--raw"], "")])
-def test_who_types_is_told_how(asked, written, capsys, raw, split):
+@pytest.mark.parametrize("raw, split", [([], ", tokens separated by spaces"), (["--raw"], "")])
+def test_a_terminal_shows_instructions(asked, written, capsys, raw, split):
     written(*raw, text="a\n", terminal=True)
-    assert capsys.readouterr().err == f"One sentence a line{split}; end with Ctrl-D.\n"
+    assert capsys.readouterr().err == f"One sentence per line{split}; end with Ctrl-D.\n"
 
 
-def test_translations_may_be_as_long_as_max_length_says(monkeypatch, written):
+def test_max_length_limits_translations(monkeypatch, written):
     limits = []
 
     def translate(*arguments):
@@ -102,12 +102,12 @@ def test_a_file_is_read_line_by_line_as_the_files_of_a_training_are(asked, writt
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with a name")
 def test_a_pipe_with_a_name_is_a_file(asked, written, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    write = (tmp_path / "pipe").write_text  # which waits for who reads
+    write = (tmp_path / "pipe").write_text  # blocks until a reader opens the pipe
     threading.Thread(target=write, args=("a\nb\n",), daemon=True).start()
     assert written(tmp_path / "pipe") == ["A", "B", ""]
 
 
-def test_an_error_names_the_line_that_it_is_about(monkeypatch, capsys, tmp_path):
+def test_an_error_names_its_line(monkeypatch, capsys, tmp_path):
     def translate(model, sentences, *_):
         if "c" in sentences:
             raise ValueError("translate: `sentences[0]` must not be c; see sentences[0].")
@@ -132,7 +132,7 @@ def test_a_damaged_file_is_refused_in_one_line(monkeypatch, asked, refused, tmp_
     path = tmp_path / "lines.gz"
     path.write_bytes(DAMAGED[damage])
     said = refused("translate", path, folder=tmp_path)
-    assert said == f"error: {path} holds damaged gzip data"
+    assert said == f"error: {path} contains damaged gzip data"
 
 
 def test_raw_text_of_a_language_without_spaces_is_refused(refused, monkeypatch, tmp_path):
@@ -140,7 +140,7 @@ def test_raw_text_of_a_language_without_spaces_is_refused(refused, monkeypatch, 
     monkeypatch.setattr(Folder, "load_model", lambda folder: (None, SPLIT))
     monkeypatch.setattr(Folder, "read_record", lambda _: {"settings": {"languages": ["en", "zh"]}})
     said = refused("translate", "--raw", folder=tmp_path)
-    begin = "error: --raw, which is for text in the form of Moses: Moses: `language` must be"
+    begin = "error: --raw: Moses: `language` must be"
     assert said.startswith(begin)
 
 
@@ -184,7 +184,7 @@ def test_pieces_are_written_as_they_come(monkeypatch, written):
 
 @pytest.mark.slow
 def test_a_process_writes_translations_and_one_line_of_an_error(folder, monkeypatch):
-    """In a process that is really new: importing TensorFlow writes nothing."""
+    """In a new process, to cover the output of importing TensorFlow."""
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL", raising=False)
     text = "she is tired .\n\na zebra ☃ \udcff sings " + "and sings " * 60 + ".\n我喜欢黑猫。\n"
     command = ("-m", "tfattn.translator", "translate", "--stream", *OUT)
@@ -197,7 +197,7 @@ def test_a_process_writes_translations_and_one_line_of_an_error(folder, monkeypa
 
 
 @pytest.mark.slow
-def test_samples_hang_on_their_seed_and_on_their_line(out, capsys):
+def test_samples_depend_on_seed_and_line(out, capsys):
     (out / "lines").write_text("she is tired .\n" * 5)
 
     def drawn(*options):

@@ -1,4 +1,4 @@
-"""Whether a model looked at the words that change places."""
+"""Attention to reordered words."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def test_swaps_are_found_where_the_heaviest_word_is_the_true_one(monkeypatch, sh
     left = iter(pairs)
 
     def attention_weights(model, inputs):
-        """Two heads: one looks at the true word, or beside it, the other always at the first. And
+        """Two heads: one attends to the aligned word or its neighbor, the other to the first. And
         another layer, which looks at none.
         """
         source, target_in = inputs
@@ -33,7 +33,7 @@ def test_swaps_are_found_where_the_heaviest_word_is_the_true_one(monkeypatch, sh
 
     monkeypatch.setattr(report, "attention_weights", attention_weights)
     assert report.swaps_found(None, pairs, words) == share
-    assert next(left, None) is None  # all of them were asked about
+    assert next(left, None) is None  # all batches were used
 
 
 def test_sentences_without_swaps_have_no_share_of_them(monkeypatch):

@@ -1,4 +1,4 @@
-"""What a run refuses to go on with, and where one that goes on ends."""
+"""Checks of a resumed run, and its number of epochs."""
 
 import types
 from pathlib import Path
@@ -35,47 +35,45 @@ def options_of(**entries):
 @pytest.mark.parametrize(
     "resume, given, done, wanted, noted",
     [
-        (False, None, 0, 50, False),  # of the preset, whatever an earlier run in the folder had
+        (False, None, 0, 50, False),  # the preset's, also after an earlier run in the folder
         (True, None, 9, 20, False),
         (True, 30, 15, 30, False),
-        (True, 30, 16, 30, True),  # the rate has begun to go down
+        (True, 30, 16, 30, True),  # the cooldown has started
         (True, 20, 18, 20, False),
         (True, 18, 13, 18, False),
-        (True, 18, 14, 18, True),  # and would have by now
-        (True, 10, 14, 10, False),  # nothing is left to train
+        (True, 18, 14, 18, True),  # the cooldown would have started by now
+        (True, 10, 14, 10, False),  # training is complete
     ],
 )
-def test_a_resumed_run_ends_where_it_was_to_end(
+def test_a_resumed_run_keeps_its_number_of_epochs(
     begun, new_preset, capsys, resume, given, done, wanted, noted
 ):
     begun.add_to_record(epochs=20)
     options = options_of(resume=resume, epochs=given)
     assert chosen_epochs(options, new_preset(cooldown=5), begun, done) == wanted
-    assert ("note: the run was to end after 20 epochs" in capsys.readouterr().err) == noted
+    assert ("note: the run was planned for 20 epochs" in capsys.readouterr().err) == noted
 
 
 @pytest.mark.parametrize("done, wanted", [(9, 12), (12, 20), (15, 20)])
-def test_what_asks_for_a_score_alone_does_not_change_where_a_run_ends(
-    begun, new_preset, done, wanted
-):
+def test_a_request_for_a_score_does_not_change_the_recorded_epochs(begun, new_preset, done, wanted):
     begun.add_to_record(epochs=20)
     record_run(options_of(epochs=12), new_preset(), begun, done, "", WORDS)
     assert begun.read_record()["epochs"] == wanted
 
 
-def test_a_preset_that_stands_for_something_else_by_now_is_refused(folder, new_preset):
+def test_a_preset_with_changed_settings_is_refused(folder, new_preset):
     curriculum = (("plain", 2), ("bpe_dropout", 4))
     preset = new_preset(peak=0.5, curriculum=curriculum)
     record_run(options_of(epochs=12), preset, folder, 0, "", WORDS)
     write_weights(folder.best_weights)
     check_run(options_of(), preset._replace(epochs=7, tokens=9, subwords=3), folder, 1, "")
-    said = "--preset None: the run in .* was begun when that stood for something else"
+    said = "--preset None: the run in .* was started with different settings for this preset"
     for other in (preset._replace(peak=0.25), preset._replace(curriculum=())):
         with pytest.raises(ValueError, match=said):
             check_run(options_of(), other, folder, 1, "")
 
 
-def test_another_preset_goes_on_where_all_epochs_behind_were_the_same_by_it(folder, new_preset):
+def test_another_preset_resumes_a_run_with_equal_completed_epochs(folder, new_preset):
     first = new_preset(curriculum=(("plain", 2), ("bpe_dropout", 4)), epochs=6)
     record_run(options_of(preset="first", epochs=6), first, folder, 0, "", WORDS)
     write_weights(folder.best_weights)
@@ -91,7 +89,7 @@ def test_another_preset_goes_on_where_all_epochs_behind_were_the_same_by_it(fold
         (longer._replace(curriculum=(("plain", 3), ("bpe_dropout", 4))), 3),
         (longer._replace(peak=0.25), 1),
     ]:
-        said = "^--preset: the run in .* was begun with first, and not with longer"
+        said = "^--preset: the run in .* was started with first, not with longer"
         with pytest.raises(ValueError, match=said):
             check_run(asked, other, folder, done, "")
     options = options_of(preset="longer", epochs=9)
@@ -107,7 +105,7 @@ def test_another_setting_is_refused_by_the_name_of_its_option(folder, new_preset
     ours, theirs = values.get(name, ("ours", "theirs"))
     record_run(options_of(epochs=2, **{name: ours}), new_preset(), folder, 0, "", WORDS)
     check_run(options_of(**{name: ours}), new_preset(), folder, 0, "")
-    with pytest.raises(ValueError, match=f"^--{name}: the run in .* was begun with .*, and not"):
+    with pytest.raises(ValueError, match=f"^--{name}: the run in .* was started with .*, not"):
         check_run(options_of(**{name: theirs}), new_preset(), folder, 0, "")
 
 
@@ -115,12 +113,12 @@ def test_other_sentences_are_refused_wherever_they_lie(begun, new_preset):
     check_run(options_of(), new_preset(), begun, 1, fingerprint(iter(["a b", "c"])))
     for others in (["a b c"], ["a b", "d"], ["a b", "c", ""]):
         with pytest.raises(
-            ValueError, match="the sentences are not those that the run in .* was begun with"
+            ValueError, match="the sentences differ from those that the run in .* was started with"
         ):
             check_run(options_of(), new_preset(), begun, 1, fingerprint(others))
 
 
-def test_best_weights_that_are_gone_or_damaged_are_named_before_a_run_goes_on(begun, new_preset):
+def test_missing_or_damaged_best_weights_are_named(begun, new_preset):
     sentences = fingerprint(["a b", "c"])
     check_run(options_of(), new_preset(), begun, 1, sentences)
     whole = begun.best_weights.read_bytes()
@@ -131,12 +129,12 @@ def test_best_weights_that_are_gone_or_damaged_are_named_before_a_run_goes_on(be
             check_run(options_of(), new_preset(), begun, 1, sentences)
     begun.best_weights.unlink()
     check_run(options_of(), new_preset(), begun, 0, sentences)
-    said = r"best\.weights\.h5 is not there: a run cannot be ended without its best"
+    said = r"best\.weights\.h5 is missing\. A run cannot be completed without its best"
     with pytest.raises(OSError, match=said):
         check_run(options_of(), new_preset(), begun, 1, sentences)
 
 
-def test_the_record_tells_where_the_sentences_lie(begun, new_preset, tmp_path, monkeypatch):
+def test_the_record_has_the_path_of_the_sentences(begun, new_preset, tmp_path, monkeypatch):
     assert begun.read_record()["data"] is None
     monkeypatch.chdir(tmp_path)
     record_run(options_of(epochs=12, data=Path("corpus")), new_preset(), begun, 0, "", WORDS)
@@ -144,18 +142,22 @@ def test_the_record_tells_where_the_sentences_lie(begun, new_preset, tmp_path, m
 
 
 def test_a_new_run_writes_over_no_run_and_no_model(begun, new_preset):
-    with pytest.raises(ValueError, match="holds a run of 3 epochs: --resume goes on with it"):
+    with pytest.raises(
+        ValueError, match=r"already contains a run \(3 epochs\)\. Use --resume to continue it"
+    ):
         check_run(options_of(resume=False), new_preset(), begun, 3, "")
     check_run(options_of(resume=False), new_preset(), begun, 0, "")
     begun.model.touch()
-    with pytest.raises(ValueError, match="holds a model: --out names another folder"):
+    with pytest.raises(
+        ValueError, match=r"already contains a model\. Use --out to choose another folder"
+    ):
         check_run(options_of(resume=False), new_preset(), begun, 0, "")
 
 
 @pytest.mark.parametrize("resume", [True, False])
-def test_a_resumed_run_that_is_not_there_is_said_to_be_new(folder, new_preset, capsys, resume):
+def test_resuming_without_a_run_starts_a_new_run(folder, new_preset, capsys, resume):
     check_run(options_of(resume=resume), new_preset(), folder, 0, "")
-    assert ("holds no run to go on with; a new one begins" in capsys.readouterr().err) == resume
+    assert ("contains no run to resume; starting a new run" in capsys.readouterr().err) == resume
 
 
 @pytest.mark.parametrize("done", [0, 1])

@@ -1,4 +1,4 @@
-"""A run, what it leaves, and how it goes on."""
+"""A run: its output, its files, and a resumed run."""
 
 import types
 
@@ -27,7 +27,7 @@ def test_a_run_shows_what_it_has_done(trained, loaded):
     assert numbers["scored"] == "val" and numbers["sentences"] == 20
     assert numbers["epochs"] == numbers["best_epoch"] == 1
     assert 0 < numbers["training_seconds"] < numbers["seconds"]
-    assert "270 pairs to learn from, 30 held out" in trained.output
+    assert "270 training pairs, 30 held out" in trained.output
     before = float(trained.output.split("validation loss before training ")[1].split()[0])
     assert numbers["val_loss"] < before
     for line in ("  source     ", "  model      ", "  reference  "):
@@ -42,9 +42,9 @@ def test_a_run_shows_what_it_has_done(trained, loaded):
 def test_a_run_is_kept_and_resumed(trained, folder, refused, capsys):
     train = ("train", *TOY)
     said = refused(*train, "--epochs", 1, folder=folder)  # finished, and kept all the same
-    assert "holds a run of 1 epochs: --resume goes on with it" in said
+    assert "already contains a run (1 epochs). Use --resume to continue it" in said
     said = refused(*train, "--epochs", 2, "--resume", "--tokens", 512, folder=folder)
-    assert "--tokens: the run in here/and/there was begun with 768, and not with 512" in said
+    assert "--tokens: the run in here/and/there was started with 768, not with 512" in said
     translator(*train, "--epochs", 2, "--resume")
     resumed, before = capsys.readouterr().out, result(trained.output)
     numbers = result(resumed)
@@ -61,10 +61,10 @@ def test_a_transformer_learns_from_files_in_subwords(tmp_path, new_preset, monke
     monkeypatch.chdir(tmp_path)
     sizes = {"num_layers": 1, "width": 8, "num_heads": 2, "hidden_dim": 16}
     preset = new_preset(sizes=sizes, tokens=512, subwords=60, epochs=1)
-    monkeypatch.setitem(PRESETS["transformer"], "tiny", preset)  # which is taken for files
+    monkeypatch.setitem(PRESETS["transformer"], "tiny", preset)  # the default preset for files
     translator("train", "--data", tmp_path, "--sentences", 5, "--score", "test")
     output = capsys.readouterr().out
-    assert "40 pairs to learn from, 40 held out" in output
+    assert "40 training pairs, 40 held out" in output
     numbers = result(output)
     assert numbers["scored"] == "test" and numbers["sentences"] == 5
     assert "aligned_swaps" not in numbers
@@ -72,7 +72,7 @@ def test_a_transformer_learns_from_files_in_subwords(tmp_path, new_preset, monke
 
 
 def word_by_word(source_size, target_size, share_embeddings, seed, dropout):
-    """A model that guesses the next word from the last one: traced in no time."""
+    """A model that predicts each word from the previous word: fast to trace."""
     source, target_in = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
     tokens = keras.layers.Embedding(target_size, 5)(target_in)
     tokens = keras.layers.Dropout(dropout, seed=seed)(tokens)
@@ -81,7 +81,7 @@ def word_by_word(source_size, target_size, share_embeddings, seed, dropout):
 
 @pytest.fixture
 def run_of(tmp_path, new_preset, monkeypatch):
-    """Function from pairs to learn from and to validate with, and options, to the `Run` of a model
+    """Function from training pairs and to validate with, and options, to the `Run` of a model
     of few weights.
     """
 
@@ -100,7 +100,7 @@ def run_of(tmp_path, new_preset, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_training_goes_through_its_phases_and_on_with_them(run_of, tmp_path, monkeypatch):
+def test_a_resumed_training_continues_its_phases(run_of, tmp_path, monkeypatch):
     monkeypatch.setattr(translating, "translate", lambda model, sources, words: list(sources))
     curriculum = (("plain", 1), ("bpe_dropout", 2), ("simcut", 5))
     assert {kind for kind, _ in curriculum} == KINDS.keys()
@@ -121,17 +121,15 @@ def test_a_training_goes_through_its_phases_and_on_with_them(run_of, tmp_path, m
         np.testing.assert_array_equal(resumed[name], whole[name])
 
 
-def test_a_full_disk_is_one_line_and_a_fault_of_the_package_is_a_traceback(
-    tmp_path, monkeypatch, refused
-):
+def test_a_full_disk_prints_one_line_and_a_bug_a_traceback(tmp_path, monkeypatch, refused):
     def fit():
         raise error
 
     monkeypatch.setattr("tfattn.translator.__main__.Run", lambda _: types.SimpleNamespace(fit=fit))
     error = OSError(28, "No space left on device")
     assert refused("train", folder=tmp_path) == (
-        "error: [Errno 28] No space left on device; what was trained up to the last whole epoch "
-        "goes on with --resume"
+        "error: [Errno 28] No space left on device. Run again with --resume to continue after the "
+        "last completed epoch."
     )
     error = ValueError("a fault")
     with pytest.raises(ValueError, match="a fault"):
@@ -154,11 +152,11 @@ def test_a_long_line_to_validate_with_needs_no_option(run_of, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_goes_on_takes_the_words_that_it_was_begun_with(run_of, tmp_path, monkeypatch):
+def test_a_resumed_run_keeps_its_vocabularies(run_of, tmp_path, monkeypatch):
     options = ("--tokens", 64, "--out", tmp_path / "out")
     begun = run_of(PAIRS, PAIRS, *options)
     write_weights(begun.folder.best_weights)
-    begun.folder.add_to_record(sentences="others")  # only the words are asked for
+    begun.folder.add_to_record(sentences="others")  # only vocabularies are checked
     monkeypatch.setattr("tfattn.translator.resume.check_run", lambda *_: None)
     done = types.SimpleNamespace(epoch=1, history={})
     monkeypatch.setattr("tfattn.training.Backup", lambda path: done)

@@ -1,4 +1,4 @@
-"""Scores of trained models: of one, of several, and of what they learned from."""
+"""Scores of one or several trained models, on files and on the grammar."""
 
 import argparse
 import json
@@ -41,7 +41,7 @@ def test_one_run_has_a_row(echoes, capsys):
     assert result(output) == {"beam": 5, "length_penalty": 1.0, "runs": runs}
 
 
-def test_the_result_tells_what_was_asked_of_the_search(echoes, capsys, monkeypatch):
+def test_the_result_contains_the_search_options(echoes, capsys, monkeypatch):
     monkeypatch.setattr(translating, "translate", lambda model, sentences, *_, **__: [sentences[0]])
     asked = {"no_repeat_ngrams": 3, "max_length": 20, "sentences": 1}
     options = [word for name, n in asked.items() for word in (f"--{name.replace('_', '-')}", n)]
@@ -65,7 +65,7 @@ def test_several_runs_have_a_mean_and_a_standard_deviation(echoes, capsys):
     assert [float(number) for _, number in rows] == shown
 
 
-def test_a_part_that_is_not_there_is_missed_before_anything_is_translated(echoes, capsys):
+def test_a_missing_part_is_reported_before_any_translation(echoes, capsys):
     assert status("score", "--out", *echoes, "--parts", "val", "tset") == 1
     shown = capsys.readouterr()
     assert "tset.en" in shown.err and shown.out == ""
@@ -90,18 +90,18 @@ def asked(**entries):
     return argparse.Namespace(**{**nothing, **entries})
 
 
-def test_a_run_of_the_grammar_is_scored_by_what_it_held_out(tmp_path):
+def test_a_run_of_the_grammar_is_scored_on_its_held_out_sentences(tmp_path):
     folder, validation = toy_run(tmp_path / "run")
     assert scoring._parts(folder, asked()) == {"val": validation}
     assert scoring._parts(folder, asked(sentences=2)) == {"val": validation[:2]}
     with pytest.raises(ValueError, match="--parts test: the model in .* learned from the grammar"):
         scoring._parts(folder, asked(parts=["val", "test"]))
     folder.add_to_record(sentences="others")
-    with pytest.raises(ValueError, match="the grammar is not the one that the run in .* learned"):
+    with pytest.raises(ValueError, match="the grammar has changed since the run in .* was trained"):
         scoring._parts(folder, asked())
 
 
-def test_files_of_another_folder_are_scored_where_it_is_named(tmp_path):
+def test_data_selects_another_folder_to_score(tmp_path):
     folder, _ = toy_run(tmp_path / "run")
     write_corpus(tmp_path, PAIRS, ["val"])
     assert scoring._parts(folder, asked(data=tmp_path)) == {"val": PAIRS}

@@ -1,4 +1,4 @@
-"""Which search an option stands for."""
+"""From options to searches."""
 
 import types
 
@@ -29,7 +29,7 @@ def test_rules_come_in_the_order_of_their_options(options):
     assert [rule.length for rule in found] == [5]
 
 
-def test_sampling_goes_on_from_batch_to_batch():
+def test_batches_have_different_samples():
     options = types.SimpleNamespace(beam=1, sample=True, temperature=0.5, seed=3)
     found = translating.search(options)
     assert type(found) is Sampling and found.temperature == 0.5

@@ -1,4 +1,4 @@
-"""What `python -m tfattn.translator` does, and with which status it ends."""
+"""The commands of `python -m tfattn.translator` and their exit status."""
 
 import contextlib
 import os
@@ -15,49 +15,50 @@ from tfattn.translator.run import Run
 
 __all__ = ["main"]
 
-FAILED = 1  # argparse ends with 2 where the arguments are wrong
+FAILED = 1  # argparse exits with 2 for invalid arguments
 
 
-class Refused(Exception):
-    """What a user can mend, in words."""
+class UserError(Exception):
+    """An error the user can fix; shown without a traceback."""
 
 
 @contextlib.contextmanager
-def _mendable(kinds=(ImportError, OSError, ValueError), hint: str = "") -> Iterator[None]:
-    """Around what a user can mend; errors of other kinds keep their traceback."""
+def _user_errors(kinds=(ImportError, OSError, ValueError), hint: str = "") -> Iterator[None]:
+    """Converts errors of these `kinds` to `UserError`; other errors keep their traceback."""
     try:
         yield
     except BrokenPipeError:
         raise
     except kinds as error:
-        raise Refused(" ".join(str(error).split()) + hint) from None
+        message = " ".join(str(error).split())
+        raise UserError(f"{message.rstrip('.')}.{hint}" if hint else message) from None
 
 
-KEPT = "; what was trained up to the last whole epoch goes on with --resume"
+CONTINUE = " Run again with --resume to continue after the last completed epoch."
 
 
 def _train(options):
     keras.utils.set_random_seed(options.seed)
-    with _mendable():
+    with _user_errors():
         run = Run(options)
-    with _mendable(OSError, hint=KEPT):  # such as a full disk
-        with _mendable(NotFiniteError):
+    with _user_errors(OSError, hint=CONTINUE):  # such as a full disk
+        with _user_errors(NotFiniteError):
             trained = run.fit()
         report.show(run, *trained)
 
 
 def _score(options):
-    with _mendable():
+    with _user_errors():
         scoring.score(options)
 
 
 def _translate(options):
-    with _mendable():
+    with _user_errors():
         lines.translate(options)
 
 
 def _export(options):
-    with _mendable():
+    with _user_errors():
         exporting.export(options)
 
 
@@ -65,31 +66,31 @@ COMMANDS = {"train": _train, "score": _score, "translate": _translate, "export":
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns the status of the process. Defaults to this process's arguments."""
+    """Runs a command and returns its exit status; `arguments` defaults to `sys.argv[1:]`."""
     options = parse(arguments)
     try:
         imports_are_done()
         COMMANDS[options.command](options)
-        with _mendable():
+        with _user_errors():
             sys.stdout.flush()
-    except Refused as error:
+    except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         try:
             sys.stdout.flush()
-        except OSError:  # the disk that standard output goes to is full
+        except OSError:  # the disk behind standard output is full
             _drop_output()
         return FAILED
     except KeyboardInterrupt:
-        print("\nstopped" + (KEPT if options.command == "train" else ""), file=sys.stderr)
+        print("\nInterrupted." + (CONTINUE if options.command == "train" else ""), file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # who reads has enough
+    except BrokenPipeError:  # the reader closed the pipe
         _drop_output()
         return FAILED
     return 0
 
 
 def _drop_output():
-    """Leaves nothing to write at the end of the process, where it would fail once more."""
+    """Redirects standard output to the null device, so that the flush at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -11,7 +11,7 @@ from tfattn.translator.presets import MODELS, PRESETS
 __all__ = ["EXPORTS", "parse", "parser"]
 
 PROGRAM = "python -m tfattn.translator"
-# From a format to where it lies in the run's folder.
+# From a format to its path in the run's folder.
 EXPORTS = {
     "saved_model": "saved_model",
     "onnx": "onnx",
@@ -21,34 +21,34 @@ EXPORTS = {
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int16", "float16")
 
 DESCRIPTION = """
-Trains models that translate, scores them, translates with them, and exports them.
+Trains, scores, applies and exports translation models.
 
-Each command works on the folder of a run, --out DIR, which keeps the model and its vocabularies.
+Each command works on the folder of a run, --out DIR, with the model and its vocabularies.
 """
 
 TRAIN = """
-Trains a model that translates, and scores it.
+Trains a translation model and scores it.
 
-Without --data it learns English to French from a small grammar, in which adjectives change sides,
-articles agree and negation wraps the verb; that takes a few minutes on two cores. With --data DIR
-it learns from files: one sentence a line, tokens split by spaces, line n of train.en translated by
-line n of train.de.
+Without --data, the model learns English to French from sentences of a small grammar, in which
+adjectives change sides, articles agree and negation wraps the verb; the training takes a few
+minutes on two cores. With --data DIR it learns from files with one sentence per line and tokens
+separated by spaces; line n of train.de translates line n of train.en.
 
-The folder --out keeps the model, its vocabularies, two pictures, and after each epoch all that the
-run needs to go on. A run can be stopped at any time.
+The folder --out receives the model, its vocabularies, two figures and, after each epoch, a backup.
+A run can be interrupted at any time and continued with --resume.
 """
 TRAIN_EXAMPLES = """
 examples:
-  learn from files, and score the sentences of test_2016.en and test_2016.de with five beams:
+  train on files, and score test_2016.en and test_2016.de with five beams:
     {program} train --data corpus --beam 5 --score test_2016 --out out/en-de
-  go on with that run after it was stopped:
+  continue that run after an interruption:
     {program} train --data corpus --beam 5 --score test_2016 --out out/en-de --resume
 """
 
 SCORE = """
-Scores trained models by BLEU: those in one or more folders, on one or more parts of a corpus.
+Scores the trained models in one or more folders by BLEU, on one or more parts of a corpus.
 
-Of several runs, as with several seeds, it also tells the mean and the standard deviation.
+For several runs, as with several seeds, prints their mean and standard deviation too.
 """
 SCORE_EXAMPLES = """
 example:
@@ -56,7 +56,7 @@ example:
 """
 
 TRANSLATE = """
-Translates lines of a file or of standard input, and writes as many to standard output.
+Translates each line of a file or of standard input, and writes it to standard output.
 """
 TRANSLATE_EXAMPLES = """
 examples:
@@ -65,7 +65,7 @@ examples:
 """
 
 EXPORT = """
-Writes the model of a run in a format that other programs run.
+Exports the model of a run to a format of other programs.
 """
 EXPORT_EXAMPLES = """
 example:
@@ -101,40 +101,40 @@ def _train(command):
         type=_seed,
         default=0,
         metavar="N",
-        help="seed of everything random (default: %(default)s)",
+        help="random seed (default: %(default)s)",
     )
 
-    corpus = command.add_argument_group("what to learn from")
+    corpus = command.add_argument_group("training data")
     corpus.add_argument(
         "--data",
         type=Path,
         metavar="DIR",
-        help="folder with train.en, train.de, val.en, val.de, plain or packed (.gz)",
+        help="folder with train.en, train.de, val.en, val.de, plain or compressed (.gz)",
     )
     corpus.add_argument(
         "--languages",
         nargs=2,
         default=("en", "de"),
         metavar=("SOURCE", "TARGET"),
-        help="endings of the files in --data (default: en de)",
+        help="file name extensions in --data (default: en de)",
     )
     corpus.add_argument(
         "--pairs",
         type=_positive_int,
         default=14_000,
         metavar="N",
-        help="without --data: sentence pairs to draw from the grammar, of which a tenth is held "
-        "out (default: %(default)s)",
+        help="without --data: sentence pairs to draw from the grammar, including the held-out "
+        "tenth (default: %(default)s)",
     )
     corpus.add_argument(
         "--subwords",
         type=_count,
         metavar="N",
-        help="entries of one vocabulary of subwords for both languages; 0 takes whole words "
+        help="size of a subword vocabulary shared by both languages; 0 for word vocabularies "
         "(default: the preset's)",
     )
 
-    train = command.add_argument_group("the model and its training")
+    train = command.add_argument_group("model and training")
     train.add_argument(
         "--model",
         choices=MODELS,
@@ -144,44 +144,44 @@ def _train(command):
     train.add_argument(
         "--preset",
         choices=PRESETS["transformer"],
-        help="size of the model, and how it is trained: toy for the grammar; tiny for some ten "
-        "thousand pairs; tiny-simcut, a Transformer's, the same and 20 epochs with SimCut, of "
-        "twice the time, or by --resume these alone for a run of tiny; base, the sizes of the "
-        "papers (default: toy, or tiny with --data)",
+        help="model size and training settings: toy for the grammar; tiny for about ten thousand "
+        "pairs; tiny-simcut (Transformer only) adds 20 epochs with SimCut at twice the time, "
+        "also to a resumed run of tiny; base for the sizes of the papers (default: toy, or tiny "
+        "with --data)",
     )
     train.add_argument(
         "--epochs",
         type=_positive_int,
         metavar="N",
-        help="passes over the sentence pairs; a preset whose learning rate goes down to zero "
-        "reaches it with the last of them (default: the preset's)",
+        help="passes over the sentence pairs; a preset with a cooldown ends at a learning rate of "
+        "zero (default: the preset's)",
     )
     train.add_argument(
         "--tokens",
         type=_positive_int,
         metavar="N",
-        help="most tokens of a batch on its longer side, padding included; take less where "
-        "memory is short (default: the preset's)",
+        help="maximum number of tokens on the longer side of a batch, including padding; decrease "
+        "it to save memory (default: the preset's)",
     )
     train.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the run in --out after its last whole epoch",
+        help="continue the run in --out after its last completed epoch",
     )
 
     score = command.add_argument_group("scoring")
     score.add_argument(
         "--score",
         metavar="PART",
-        help="with --data: files to score at the end, such as test_2016 for test_2016.en and "
-        "test_2016.de (default: val)",
+        help="with --data: files to score after the training, such as test_2016 for test_2016.en "
+        "and test_2016.de (default: val)",
     )
     score.add_argument(
         "--sentences",
         type=_positive_int,
         metavar="N",
-        help="score the first N sentences only, in training too (default: all, or 1000 of the "
-        "grammar's)",
+        help="score the first N sentences only, during training too (default: all, or 1000 for the "
+        "grammar)",
     )
     _beams(score)
 
@@ -199,24 +199,24 @@ def _score(command):
         "--data",
         type=Path,
         metavar="DIR",
-        help="folder of the files (default: that of the training)",
+        help="folder of the files (default: the folder used for training)",
     )
     command.add_argument(
         "--parts",
         nargs="+",
         default=["val"],
         metavar="PART",
-        help="files to score, such as test_2016 for test_2016.en and test_2016.de; of a model of "
-        "the grammar val alone, its held-out sentences (default: val)",
+        help="files to score, such as test_2016 for test_2016.en and test_2016.de; for a model of "
+        "the grammar only val, its held-out sentences (default: val)",
     )
     command.add_argument(
         "--sentences",
         type=_positive_int,
         metavar="N",
-        help="score the first N sentences of each part only (default: all, or 1000 of the "
-        "grammar's)",
+        help="score the first N sentences of each part only (default: all, or 1000 for the "
+        "grammar)",
     )
-    search = command.add_argument_group("the search")
+    search = command.add_argument_group("search")
     _beams(search)
     _rules(search)
 
@@ -227,58 +227,58 @@ def _translate(command):
         type=Path,
         nargs="?",
         metavar="FILE",
-        help="text to translate, a sentence a line; plain, or packed by gzip (default: standard "
-        "input)",
+        help="text to translate, one sentence per line; plain or compressed by gzip (default: "
+        "standard input)",
     )
     _out(command, "folder of the run")
     command.add_argument(
         "--raw",
         action="store_true",
-        help="take text as people write it, and write such text: punctuation is split off in the "
-        "way of Moses and put back; needs sacremoses",
+        help="read and write plain text: tokenize it, and detokenize the translation, as Moses "
+        "does; needs sacremoses",
     )
     command.add_argument(
         "--stream",
         action="store_true",
-        help="write each translation while it is found, as far as it is certain",
+        help="write each translation during the search, as far as it is final",
     )
-    search = command.add_argument_group("the search")
+    search = command.add_argument_group("search")
     _beams(search)
     _rules(search)
     sampling = command.add_argument_group("sampling")
     sampling.add_argument(
         "--sample",
         action="store_true",
-        help="draw each word by its probability, instead of a search for the best",
+        help="draw each token by its probability instead of searching for the best translation",
     )
     sampling.add_argument(
         "--temperature",
         type=_positive_number,
         metavar="T",
-        help="with --sample: below 1 likely words are drawn more often (default: 1.0)",
+        help="with --sample: below 1, likely tokens are drawn more often (default: 1.0)",
     )
     sampling.add_argument(
         "--seed",
         type=_seed,
         metavar="N",
-        help="with --sample: another one draws other words (default: 0)",
+        help="random seed for --sample (default: 0)",
     )
 
 
 def _export(command):
-    command.add_argument("--to", choices=EXPORTS, required=True, help="the format")
+    command.add_argument("--to", choices=EXPORTS, required=True, help="export format")
     _out(command, "folder of the run")
     command.add_argument(
         "--into",
         type=Path,
         metavar="PATH",
-        help="where to write (default: in --out, " + ", ".join(sorted(set(EXPORTS.values()))) + ")",
+        help="path to write (default: in --out, " + ", ".join(sorted(set(EXPORTS.values()))) + ")",
     )
     command.add_argument(
         "--quantization",
         choices=QUANTIZATIONS,
         metavar="TYPE",
-        help=f"of ctranslate2's weights: {', '.join(QUANTIZATIONS)} (default: none)",
+        help=f"weight type for ctranslate2: {', '.join(QUANTIZATIONS)} (default: none)",
     )
 
 
@@ -301,15 +301,15 @@ def _beams(group):
         type=_positive_int,
         default=1,
         metavar="K",
-        help="keep the K best beginnings of a translation at each step; 1 takes the likeliest word "
+        help="number of beams: hypotheses kept at each step; 1 is greedy search "
         "(default: %(default)s)",
     )
     group.add_argument(
         "--length-penalty",
         type=_non_negative_number,
         metavar="P",
-        help="how much --beam likes long translations: 0 ranks by the sum of their tokens' log "
-        "probabilities, 1 by the mean (default: 1.0)",
+        help="exponent of length normalization with --beam: 0 ranks by the sum of the tokens' log "
+        "probabilities, 1 by their mean (default: 1.0)",
     )
 
 
@@ -318,39 +318,39 @@ def _rules(group):
         "--no-repeat-ngrams",
         type=_positive_int,
         metavar="N",
-        help="write no N tokens in a row twice (default: repeat as it comes)",
+        help="never repeat an n-gram of this size (default: off)",
     )
     group.add_argument(
         "--repetition-penalty",
         type=_at_least_one,
         metavar="X",
-        help="make tokens that are written already less likely: their scores are divided by X, or "
-        "multiplied where negative; 1 changes nothing (default: 1)",
+        help="divide the scores of tokens already written by X, or multiply them if negative; 1 "
+        "changes nothing (default: 1)",
     )
     group.add_argument(
         "--min-length",
         type=_positive_int,
         metavar="N",
-        help="write at least N tokens (default: as many as it likes)",
+        help="write at least N tokens (default: no minimum)",
     )
     group.add_argument(
         "--max-length",
         type=_positive_int,
         metavar="N",
-        help="write at most N tokens (default: 8 more than one and a half times those of the line)",
+        help="write at most N tokens (default: 8 plus 1.5 times the tokens of the line)",
     )
 
 
 COMMANDS = {
-    "train": ("train a model, and score it", TRAIN, TRAIN_EXAMPLES, _train),
+    "train": ("train a model and score it", TRAIN, TRAIN_EXAMPLES, _train),
     "score": ("score trained models by BLEU", SCORE, SCORE_EXAMPLES, _score),
     "translate": ("translate lines of text", TRANSLATE, TRANSLATE_EXAMPLES, _translate),
-    "export": ("write a model for other programs", EXPORT, EXPORT_EXAMPLES, _export),
+    "export": ("export a model to other formats", EXPORT, EXPORT_EXAMPLES, _export),
 }
 
 
 def _seed(text):
-    expected = "an integer of at least 0 and below 2**32"  # as random generators take it
+    expected = "an integer of at least 0 and below 2**32"  # the range of random generators' seeds
     return _number(text, int, lambda value: 0 <= value < 2**32, expected)
 
 
@@ -378,7 +378,7 @@ INFINITY = float("inf")
 
 
 def _number(text, kind, fits, expected):
-    """The number that a text writes; argparse would name the function where it writes none."""
+    """Parses a number; for a ValueError, argparse's own message would name this function."""
     with contextlib.suppress(ValueError):
         value = kind(text)
         if fits(value):
@@ -387,7 +387,7 @@ def _number(text, kind, fits, expected):
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options, those that depend on others filled in. Defaults to this process's arguments."""
+    """Parses the options and their dependent defaults; `arguments` defaults to `sys.argv[1:]`."""
     arguments_parser = parser()
     options = arguments_parser.parse_args(arguments)
     if options.command == "train":
@@ -409,11 +409,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
             elif not options.sample:
                 arguments_parser.error(f"--{setting} needs --sample")
         if options.sample and options.beam > 1:
-            arguments_parser.error("--sample and --beam are two searches: name one")
+            arguments_parser.error("--sample cannot be combined with --beam")
         if options.stream and options.raw:
-            arguments_parser.error(
-                "--raw needs whole sentences, and --stream writes pieces of them"
-            )
+            arguments_parser.error("--raw cannot be combined with --stream")
     if options.command != "export":
         if options.length_penalty is None:
             options.length_penalty = 1.0

@@ -18,20 +18,18 @@ def training_and_validation(options: argparse.Namespace) -> tuple[Pairs, Pairs]:
 
 
 def read(options: argparse.Namespace, part: str) -> Pairs:
-    """The pairs of `part.en` and `part.de`, or of the languages that were asked for; a file may be
-    packed.
-    """
+    """The sentence pairs of `part` in both languages, from plain or compressed files."""
 
     def path(language):
-        packed = options.data / f"{part}.{language}.gz"
-        return packed if packed.exists() else options.data / f"{part}.{language}"
+        compressed = options.data / f"{part}.{language}.gz"
+        return compressed if compressed.exists() else options.data / f"{part}.{language}"
 
     source, target = options.languages
     return data.read_parallel(path(source), path(target))
 
 
 def new_vocabularies(options: argparse.Namespace, train: Pairs) -> list[Words]:
-    """Source and target, of whole words or, twice the same, of subwords."""
+    """Two word vocabularies, or one shared subword vocabulary twice."""
     if not options.subwords:
         min_count = 2 if options.data else 1
         return [

@@ -1,7 +1,7 @@
-"""Which batches are used in which epochs, and at which learning rate.
+"""Training phases, with their batches and losses, and the learning rate.
 
-A model learns fastest from plain batches. Then some epochs with BPE dropout or SimCut
-reduce overfitting. Words are whole again at the end, while the learning rate decays.
+A model learns fastest from plain batches. Later epochs with BPE dropout or SimCut reduce
+overfitting. The last epochs, with a decaying learning rate, use plain batches again.
 """
 
 import argparse
@@ -17,25 +17,25 @@ from tfattn.translator.presets import Preset
 
 __all__ = ["KINDS", "MAX_LENGTH", "Phase", "count_too_long", "learning_rate", "phases"]
 
-MAX_LENGTH = 100  # tokens of a training sentence, its begin or end included
+MAX_LENGTH = 100  # tokens of a training sentence, including its begin or end token
 
 
 class Phase(NamedTuple):
-    """Some epochs of a training, and what is learned from in them: a `tf.data.Dataset`."""
+    """Consecutive epochs that share their batches (a `tf.data.Dataset`) and their loss."""
 
     batches: object
     counter: data.EpochCounter
     epochs: range
-    loss: Callable  # from the label smoothing to a loss
+    loss: Callable  # from label smoothing to a loss
 
 
 class Kind(NamedTuple):
-    """What is learned from.
+    """A kind of training phase.
 
     Attributes:
-        words: function from both vocabularies to those that batches are made with.
-        batches: function from the batches, both vocabularies and a seed to those of the phase.
-        loss: function from the label smoothing to the loss.
+        words: function from both vocabularies to the encoders used for the batches.
+        batches: function from plain batches, both vocabularies and a seed to the phase's batches.
+        loss: function from label smoothing to a loss.
     """
 
     words: Callable
@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 def phases(
     preset: Preset, train: Pairs, words: list[Words], options: argparse.Namespace
 ) -> list[Phase]:
-    """The phases of a training of `options.epochs` epochs; `words` has both vocabularies."""
+    """The phases of `options.epochs` epochs; `words` has both vocabularies."""
     found, begin = [], 0
     for kind, end in (*preset.curriculum, ("plain", options.epochs)):
         epochs = range(begin, min(end, options.epochs))
@@ -85,20 +85,20 @@ def _simcut(batches, words, seed):
     return data.simcut_batches(batches, *words, seed=seed)
 
 
-# An epoch of SimCut has as many updates as a plain one, of twice the rows.
+# An epoch of SimCut has as many updates as a plain epoch, each with twice the rows.
 KINDS = {
     "plain": Kind(_same, _plain, training.MaskedCrossentropy),
     "bpe_dropout": Kind(_bpe_dropout, _plain, training.MaskedCrossentropy),
-    # The paper's weight is 3. A model of few parameters then learns less than without.
+    # With the paper's weight of 3, a small model learns less than without SimCut.
     "simcut": Kind(_same, _simcut, functools.partial(training.SimCutCrossentropy, weight=1.0)),
 }
 
 
 def count_too_long(train: Pairs, words: list[Words]) -> int:
-    """How many pairs no phase learns from."""
+    """The number of pairs that are too long for training."""
 
     def is_long(side, line):
-        # Letters are quicker to count than tokens, of which there is at most one more.
+        # Fast path: a line has at most one token more than letters.
         return len(line) + 1 >= MAX_LENGTH and len(side.encode(line)) >= MAX_LENGTH
 
     return sum(any(map(is_long, words, pair)) for pair in train)
@@ -107,7 +107,7 @@ def count_too_long(train: Pairs, words: list[Words]) -> int:
 def learning_rate(
     preset: Preset, updates: list[int]
 ) -> keras.optimizers.schedules.LearningRateSchedule:
-    """The learning rate of a run; `updates` has the number of them in each epoch."""
+    """The learning rate schedule; `updates` has the number of updates in each epoch."""
     schedule = training.InverseSquareRootSchedule(preset.peak, preset.warmup)
     if not preset.cooldown:
         return schedule

@@ -1,4 +1,4 @@
-"""The model of a run in formats that other programs run."""
+"""Export of a run's model to the formats of other programs."""
 
 import argparse
 import os
@@ -19,17 +19,17 @@ __all__ = ["export"]
 
 
 def export(options: argparse.Namespace) -> None:
-    """Writes the model, and prints where it lies.
+    """Exports the model and prints the path.
 
     Raises:
-        ImportError, OSError, ValueError: what a user can mend.
+        ImportError, OSError, ValueError: an error the user can fix.
     """
     folder = Folder(options.out)
     path = options.into or folder.path / EXPORTS[options.to]
     if path.exists():
-        raise ValueError(f"{path} is there already: --into names another path")
+        raise ValueError(f"{path} already exists. Use --into to choose another path.")
     model, words = folder.load_model()
-    target = Path(os.path.realpath(path))  # a link may name what is to come
+    target = Path(os.path.realpath(path))  # a link's target may not exist yet
     target.parent.mkdir(parents=True, exist_ok=True)
     WRITERS[options.to](model, words, target, options)
     print(f"{options.to}: {path}")
@@ -52,7 +52,7 @@ def _litert(model, words, path, options):
     if isinstance(model, BahdanauSeq2Seq):
         raise ValueError(
             "--to litert: a recurrent model needs a known batch and source length; "
-            "docs/save-export-serve.md shows how to write it from Python"
+            "docs/save-export-serve.md shows the export from Python"
         )
     with replacing(path) as unfinished:
         model.export(unfinished, format="litert", verbose=False)

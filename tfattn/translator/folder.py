@@ -1,4 +1,4 @@
-"""The files that a run keeps in `--out`."""
+"""The files of a run in `--out`."""
 
 import contextlib
 import hashlib
@@ -22,7 +22,7 @@ __all__ = ["Folder", "fingerprint"]
 
 
 class Folder:
-    """Where each file lies, and the record `run.json`: what run and model were made of."""
+    """Paths of a run's files, and `run.json`, the record of its settings and fingerprints."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -34,26 +34,26 @@ class Folder:
         self._lock = None
 
     def take(self, new: bool = False) -> None:
-        """Has no other training write here until this process ends. A folder that is not there is
-        left to a call with `new`, which makes it.
+        """Locks the folder against other trainings until this process ends. A missing folder is
+        created with `new`, and ignored without.
 
         Raises:
-            ValueError: another training writes here; the path names no folder.
+            ValueError: another training has the lock; the path is not a folder.
         """
         if self._lock is not None:
             return
-        path = os.path.realpath(self.path)  # a link may name a folder that is to come
+        path = os.path.realpath(self.path)  # a link's target may not exist yet
         try:
             if new:
                 os.makedirs(path)
             if os.path.isdir(path):
                 self._lock = lock(self.backup)
             elif os.path.lexists(path):
-                raise ValueError(f"{self.path} is no folder: --out names another path")
+                raise ValueError(f"{self.path} is not a folder. Use --out to choose another path.")
         except (FileExistsError, filelock.Timeout):
             raise ValueError(
-                f"another training writes to {self.path}: wait for its end, or name another folder "
-                "with --out"
+                f"another training writes to {self.path}. Wait for its end, or use --out to choose "
+                "another folder."
             ) from None
 
     def read_record(self) -> dict:
@@ -64,8 +64,8 @@ class Folder:
             if _is_record(found):
                 return found
         raise ValueError(
-            f"{self.record} is damaged: what its run was begun with cannot be told; delete this "
-            "file to go on unchecked, or name another folder with --out"
+            f"{self.record} cannot be read. Delete it to continue without checking the settings, "
+            "or use --out to choose another folder."
         )
 
     def add_to_record(self, **entries) -> None:
@@ -74,12 +74,12 @@ class Folder:
             unfinished.write_text(json.dumps(record, indent=1), encoding="utf-8")
 
     def check_best_weights(self) -> None:
-        """Raises an OSError where the best weights of a run are gone or damaged."""
-        is_there = self.best_weights.exists()
-        if not is_there or not has_checksum(self.best_weights):
+        """Raises an OSError if the best weights of a run are missing or damaged."""
+        exists = self.best_weights.exists()
+        if not exists or not has_checksum(self.best_weights):
             raise OSError(
-                f"{self.best_weights} is {'damaged' if is_there else 'not there'}: a run cannot be "
-                "ended without its best weights; --out names another folder"
+                f"{self.best_weights} is {'damaged' if exists else 'missing'}. A run cannot be "
+                "completed without its best weights. Use --out to choose another folder."
             )
 
     def save_vocabularies(self, words: list[Words]) -> None:
@@ -87,18 +87,16 @@ class Folder:
             vocabulary.save(path)
 
     def load_vocabularies(self, owner: str) -> list[Words]:
-        """Source and target; refuses others than those that the `owner`, "run" or "model", was
-        trained with.
-        """
+        """Source and target, checked against the record of the `owner`, "run" or "model"."""
         words = [data.load_vocabulary(path) for path in self.vocabularies]
         trained_with = self.read_record().get(owner)
         if trained_with is None:
             print(
-                f"note: no record in {self.path} tells which vocabularies its {owner} was trained "
+                f"note: {self.path} has no record of the vocabularies that its {owner} was trained "
                 "with",
                 file=sys.stderr,
             )
-        # A record may tell of the words alone.
+        # Older records have fingerprints of the words alone.
         elif trained_with not in (
             [_file_fingerprint(path) for path in self.vocabularies],
             [fingerprint(each.words) for each in words],
@@ -109,7 +107,7 @@ class Folder:
         return words
 
     def save_model(self, model: keras.Model, words: list[Words]) -> None:
-        """Keeps the model, and in the record how its file and its vocabularies are told apart."""
+        """Saves the model, and records the fingerprints of its file and vocabularies."""
         with replacing(self.model) as unfinished:
             model.save(unfinished)
         self.add_to_record(
@@ -120,22 +118,22 @@ class Folder:
         """The model, and the vocabularies that it was trained with.
 
         Raises:
-            FileNotFoundError: there is no model.
-            ValueError: it was changed after its training, cannot be loaded or does not translate;
-                its vocabularies are others.
+            FileNotFoundError: the folder has no model.
+            ValueError: the model was changed after its training, cannot be loaded, does not
+                translate, or was trained with other vocabularies.
         """
         if not self.model.exists():
             raise FileNotFoundError(
-                f"{self.model} is not there: train first, or name its folder with --out"
+                f"{self.model} does not exist. Train first, or use --out to choose its folder."
             )
         words = self.load_vocabularies("model")
         if self.read_record().get("model_file") not in (None, _file_fingerprint(self.model)):
             raise ValueError(
-                f"{self.model} is not the file that the training wrote: it was damaged, or another "
-                f'took its place; delete "model_file" in {self.record} to use it all the same'
+                f"{self.model} was damaged or replaced after its training. "
+                f'Delete "model_file" in {self.record} to use it nevertheless.'
             )
         try:
-            # Not compiled: an optimizer of PyTorch's is found on that backend alone.
+            # Not compiled: the optimizer of a PyTorch run exists on that backend only.
             model = keras.models.load_model(self.model, compile=False)
         except Exception as error:  # a damaged file raises errors of any kind
             first = (str(error).strip().splitlines() or [""])[0][:200]
@@ -144,18 +142,18 @@ class Folder:
             ) from None
         if not callable(getattr(model, "encode", None)) or not hasattr(model, "step"):
             raise ValueError(
-                f"{self.model} holds a {type(model).__name__}, which does not translate"
+                f"{self.model} contains a {type(model).__name__}, which does not translate"
             )
         sizes = [getattr(model, f"{side}_vocabulary_size", None) for side in ("source", "target")]
         if sizes != [len(vocabulary) for vocabulary in words]:
             raise ValueError(
-                f"{self.model} is of other vocabularies than those beside it: it takes {sizes[0]} "
-                f"and {sizes[1]} entries, they have {len(words[0])} and {len(words[1])}"
+                f"{self.model} expects vocabularies of {sizes[0]} and {sizes[1]} entries; the "
+                f"vocabularies in its folder have {len(words[0])} and {len(words[1])}"
             )
         return model, words
 
 
-# What a record may hold, and of what kind that is.
+# The entries of a record and their types.
 _ENTRIES = {
     "settings": dict,
     "stands_for": dict,
@@ -176,7 +174,7 @@ def _is_record(found: Any) -> bool:
     languages = settings.get("languages", ["en", "de"])
     if not _fits(settings, _SETTINGS) or [type(each) for each in languages] != [str, str]:
         return False
-    # The grammar's sentences are made again, from these.
+    # The sentences of the grammar are generated again, from these entries.
     from_grammar = "data" in found and found["data"] is None
     return not from_grammar or {"pairs", "seed"} <= set(settings) and "sentences" in found
 
@@ -190,7 +188,7 @@ def fingerprint(lines: Iterable[str]) -> str:
 
 
 def vocabulary_fingerprints(words: list[Words]) -> list[str]:
-    """Those of the files that hold them, which differ with a tokenizer or scores too."""
+    """Fingerprints of the vocabularies' files, which also contain tokenizers and scores."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "vocabulary")
         found = []

@@ -1,4 +1,4 @@
-"""Lines to translate: a file or standard input to standard output, with a trained model."""
+"""Translates the lines of a file or of standard input with a trained model."""
 
 import argparse
 import contextlib
@@ -22,24 +22,24 @@ from tfattn.translator.folder import Folder
 
 __all__ = ["translate", "translate_lines"]
 
-AT_ONCE = 1000  # lines that are translated before the first of them is written
+AT_ONCE = 1000  # lines that are translated together, before any is written
 
 
 def translate(options: argparse.Namespace) -> None:
-    """Translates all lines, in the way that the options name.
+    """Translates all lines with the search selected by the options.
 
     Raises:
-        ImportError, OSError, ValueError: what a user can mend.
+        ImportError, OSError, ValueError: an error the user can fix.
     """
     folder = Folder(options.out)
     if options.file is not None and (not options.file.exists() or options.file.is_dir()):
-        raise FileNotFoundError(f"{options.file} is not there, or is no file")
+        raise FileNotFoundError(f"{options.file}: no such file")
     model, words = folder.load_model()
     with _opened(options.file) as text:
         before, after = _moses(folder, words) if options.raw else (str, str)
         if text.isatty():
-            split = "" if options.raw else ", tokens split by spaces"
-            print(f"One sentence a line{split}; end with Ctrl-D.", file=sys.stderr)
+            split = "" if options.raw else ", tokens separated by spaces"
+            print(f"One sentence per line{split}; end with Ctrl-D.", file=sys.stderr)
         sys.stdout.reconfigure(errors="replace")
         search = translating.search(options)
         if options.stream:
@@ -57,10 +57,10 @@ def translate_lines(
     before: Callable[[str], str] = str,
     after: Callable[[str], str] = str,
 ) -> None:
-    """One line at a time from a terminal, a thousand at a time from a file.
+    """Translates lines from a terminal one at a time, from a file in batches of 1000.
 
     Args:
-        before, after: what becomes of a line, and of its translation.
+        before, after: functions applied to each line and to each translation.
     """
     at_once = 1 if text.isatty() else AT_ONCE
     progress = not text.isatty() and not sys.stdout.isatty() and translating.bar()
@@ -80,7 +80,7 @@ def stream_lines(
     search: Search,
     max_length: int | None = None,
 ) -> None:
-    """One line after the other, each in pieces as they are found."""
+    """Translates line by line and writes pieces of each translation as soon as they are final."""
     from tfattn.decoding import translate_stream
 
     for done, line in enumerate(_stripped(text)):
@@ -93,7 +93,7 @@ def stream_lines(
 
 @contextlib.contextmanager
 def _numbered(done: int, count: int) -> Iterator[None]:
-    """Says of an error in which of the lines it is, `done` of which are behind."""
+    """Adds line numbers to an error in one of `count` lines that follow `done` earlier lines."""
     try:
         yield
     except ValueError as error:
@@ -105,15 +105,15 @@ def _numbered(done: int, count: int) -> Iterator[None]:
         raise ValueError(f"{where}: {re.sub(_PLACE, of_all, str(error))}") from None
 
 
-_PLACE = r"`?sentences\[(\d+)\]`?"  # in the errors of `translate`
+_PLACE = r"`?sentences\[(\d+)\]`?"  # in error messages of `translate`
 
 
 def _stripped(text: Iterable[str]) -> Iterator[str]:
     return (line.strip() for line in text)
 
 
-# A file may begin with a byte order mark. One broken byte is no reason to lose the other lines. A
-# lone "\r" ends no line, as in `data.read_parallel`.
+# A file may begin with a byte order mark. Invalid bytes are replaced, to keep the other lines. A
+# lone "\r" does not end a line, as in `data.read_parallel`.
 _READING = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
 
 
@@ -129,11 +129,11 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
             try:
                 yield text
             except (gzip.BadGzipFile, EOFError, zlib.error):
-                raise ValueError(f"{path} holds damaged gzip data") from None
+                raise ValueError(f"{path} contains damaged gzip data") from None
 
 
 def _moses(folder: Folder, words: list[Words]) -> tuple[Callable, Callable]:
-    """From raw text to the form of the vocabularies, and from that of the target to raw text."""
+    """Functions from plain text to the source's tokens, and from target tokens to plain text."""
     record = folder.read_record()
     languages = record.get("settings", {}).get("languages", ("en", "de"))
     if record.get("data", "") is None:
@@ -144,7 +144,7 @@ def _moses(folder: Folder, words: list[Words]) -> tuple[Callable, Callable]:
             for language, side in zip(languages, words, strict=True)
         )
     except ValueError as error:
-        raise ValueError(f"--raw, which is for text in the form of Moses: {error}") from None
+        raise ValueError(f"--raw: {error}") from None
     return (
         lambda line: " ".join(source(line)),
         lambda translated: target.join(translated.split()),

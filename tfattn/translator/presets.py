@@ -1,4 +1,4 @@
-"""Sizes of the models, and how each is trained."""
+"""Model sizes and training settings."""
 
 from typing import NamedTuple
 
@@ -11,18 +11,18 @@ MODELS = {"transformer": Transformer, "bahdanau": BahdanauSeq2Seq}
 
 
 class Preset(NamedTuple):
-    """One size of a model, and how it is trained.
+    """The size of a model and its training settings.
 
     Attributes:
-        sizes: what the model is called with, beside the sizes of its vocabularies.
-        subwords: entries of a joint vocabulary of subwords; 0 stands for whole words.
-        tokens: of a batch, on its longer side.
-        epochs: of the training.
-        peak: the highest learning rate, reached after `warmup` updates.
-        ema_window: updates that the averaged weights stand for.
-        cooldown: epochs at the end in which the rate goes down to zero.
-        curriculum: pairs of one of `curriculum.KINDS` and the epoch that ends it, one after
-            another; after the last of them all is "plain".
+        sizes: arguments of the model besides its vocabulary sizes.
+        subwords: size of a shared subword vocabulary; 0 for word vocabularies.
+        tokens: maximum number of tokens on the longer side of a batch.
+        epochs: number of epochs.
+        peak: maximum learning rate, reached after `warmup` updates.
+        ema_window: updates over which the averaged weights extend.
+        cooldown: epochs at the end, during which the learning rate decays to zero.
+        curriculum: consecutive phases, as pairs of a key of `curriculum.KINDS` and the epoch at
+            the phase's end; the epochs after the last phase are "plain".
     """
 
     sizes: dict
@@ -62,7 +62,7 @@ PRESETS = {
             ema_window=100,
         ),
         "tiny": _TINY,
-        # Goes on with a run of "tiny", or is a run of its own.
+        # Resumes a run of "tiny", or starts a new run.
         "tiny-simcut": _TINY._replace(
             epochs=_TINY.epochs + 20,
             curriculum=(*_TINY.curriculum, ("plain", _TINY.epochs), ("simcut", _TINY.epochs + 20)),
@@ -98,7 +98,7 @@ PRESETS = {
             ema_window=500,
             cooldown=6,
         ),
-        # The paper's sizes: embeddings of 620, states of 1000.
+        # The sizes of Bahdanau et al.: embeddings of 620, states of 1000.
         "base": Preset(
             {"dropout": 0.2},
             subwords=32_000,

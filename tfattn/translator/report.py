@@ -1,4 +1,4 @@
-"""Scores, translations and pictures of a trained model."""
+"""Scores, translations and figures of a trained model."""
 
 import json
 
@@ -15,11 +15,11 @@ __all__ = ["show", "swaps_found"]
 
 
 def show(run, model: keras.Model, history: dict) -> None:
-    """Prints scores and a few translations, and draws where the model looked and what it learned.
+    """Prints scores and a few translations, and draws attention weights and the loss curve.
 
     Args:
         run: the `Run` that trained the model.
-        history: that of all its epochs.
+        history: the logs of all epochs.
     """
     options, folder = run.options, run.folder
     sources, references = zip(*run.scored[: options.sentences], strict=True)
@@ -31,7 +31,6 @@ def show(run, model: keras.Model, history: dict) -> None:
     shown = list(zip(sources, hypotheses, references, strict=True))[:5]
     for source, hypothesis, reference in shown:
         print(f"  source     {source}\n  model      {hypothesis}\n  reference  {reference}\n")
-    # The longest of the five has the most to show.
     source, hypothesis, _ = max(shown, key=lambda sentences: len(sentences[0]))
     figure = _attention_figure(model, source, hypothesis, run.words)
     figures = {"attention.png": figure, "loss.png": plot.loss_curve(history)}
@@ -40,7 +39,7 @@ def show(run, model: keras.Model, history: dict) -> None:
             figure.savefig(unfinished, dpi=150)
     print(f"figures and model: {folder.path}")
 
-    best = int(np.argmax(history["val_bleu"]))  # the first of equals, which is the one that is kept
+    best = int(np.argmax(history["val_bleu"]))  # the earliest epoch, as in `BestWeights`
     exact = np.mean([h == r for h, r in zip(hypotheses, references, strict=True)])
     swaps = {} if options.data else {"aligned_swaps": swaps_found(model, run.scored, run.words)}
     result = {
@@ -54,17 +53,17 @@ def show(run, model: keras.Model, history: dict) -> None:
         **swaps,
         "parameters": model.count_params(),
         "epochs": len(history["loss"]),
-        "training_seconds": round(sum(history["seconds"]), 1),  # of all epochs
-        "seconds": round(seconds, 1),  # of all of it
+        "training_seconds": round(sum(history["seconds"]), 1),  # sum over all epochs
+        "seconds": round(seconds, 1),  # including validation, scores and figures
     }
-    print("result:", json.dumps(result))  # one line, for people and for programs
+    print("result:", json.dumps(result))  # one line, easy to parse
 
 
 def swaps_found(
     model: keras.Model, pairs: Pairs, words: list[Words], batch_size: int = 100
 ) -> float | None:
-    """Share of the words of toy sentences that change places for which the heaviest source word is
-    the true one, best head; None where no word changes places.
+    """Fraction of reordered words in toy sentences whose largest attention weight is on the
+    aligned source word, for the best head; None if no word is reordered.
     """
     found = []
     for start in range(0, len(pairs), batch_size):
@@ -79,7 +78,7 @@ def swaps_found(
 
 
 def _source_attention(model, pairs, words):
-    """The decoder's attention over the source, that of its last block: `(B, H, T, S)`."""
+    """Cross-attention weights of the decoder's last block: `(B, H, T, S)`."""
     source_words, target_words = words
     source = _padded([[*source_words.encode(s), source_words.end_id] for s, _ in pairs])
     target_in = _padded([[target_words.begin_id, *target_words.encode(t)] for _, t in pairs])
@@ -95,7 +94,7 @@ def _padded(rows):
 
 
 def _attention_figure(model, source, hypothesis, words):
-    """Where each written token looked in the source."""
+    """Attention weights of each target token over the source."""
     source_words, target_words = words
     weights = _source_attention(model, [(source, hypothesis)], words)[0]  # (H, T, S)
     titles = [f"head {h + 1}" for h in range(len(weights))] if len(weights) > 1 else ["alignment"]

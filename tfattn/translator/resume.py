@@ -1,4 +1,4 @@
-"""Which settings a run was begun with, and whether it can be resumed with those of now."""
+"""Compares the settings of an earlier run with the current settings, before it is resumed."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from tfattn.translator.presets import Preset
 
 __all__ = ["check_run", "chosen_epochs", "record_run"]
 
-# Who goes on with a run must ask for the same.
+# A resumed run must have the same values of these settings.
 SETTINGS = (
     *("model", "preset", "seed", "languages"),
     *("pairs", "subwords", "tokens", "sentences"),
@@ -18,11 +18,10 @@ SETTINGS = (
 
 
 def chosen_epochs(options: argparse.Namespace, preset: Preset, folder: Folder, done: int) -> int:
-    """`--epochs`; else those that the run which goes on was to have by this preset; else those of
-    the preset.
+    """`--epochs`, or the number recorded for a resumed run with this preset, or the preset's.
 
     Args:
-        done: epochs that lie behind the run.
+        done: completed epochs of the run.
     """
     record = folder.read_record() if options.resume else {}
     earlier = record.get("epochs")
@@ -31,8 +30,8 @@ def chosen_epochs(options: argparse.Namespace, preset: Preset, folder: Folder, d
     if earlier and preset.cooldown and done < epochs != earlier:
         if done > min(earlier, epochs) - preset.cooldown:
             print(
-                f"note: the run was to end after {earlier} epochs; with {epochs} its rate, of "
-                "whose way down a part lies behind it, makes a jump",
+                f"note: the run was planned for {earlier} epochs; with {epochs}, the learning rate "
+                "will jump: the cooldown had already started",
                 file=sys.stderr,
             )
     return epochs
@@ -41,50 +40,52 @@ def chosen_epochs(options: argparse.Namespace, preset: Preset, folder: Folder, d
 def check_run(
     options: argparse.Namespace, preset: Preset, folder: Folder, done: int, sentences: str
 ) -> None:
-    """Refuses to write over a run or a model, and to go on with one that was made otherwise or of
-    which a part is gone. Another preset may go on with a run whose epochs were the same by it.
+    """Raises if a new run would overwrite a run or a model, or if a resumed run is damaged or had
+    other settings. Another preset may resume a run if the completed epochs are equal under both.
 
     Args:
-        done: epochs that lie behind the run.
-        sentences: their `fingerprint`.
+        done: completed epochs of the run.
+        sentences: `fingerprint` of the sentences.
     """
     if not options.resume:
         if done:
             raise ValueError(
-                f"{folder.path} holds a run of {done} epochs: --resume goes on with it, or scores "
-                "it where --epochs is reached; --out names another folder"
+                f"{folder.path} already contains a run ({done} epochs). Use --resume to continue "
+                "it or --out to choose another folder."
             )
-        if folder.model.exists():  # which would lose its vocabularies
-            raise ValueError(f"{folder.path} holds a model: --out names another folder")
+        if folder.model.exists():  # a new run would overwrite its vocabularies
+            raise ValueError(
+                f"{folder.path} already contains a model. Use --out to choose another folder."
+            )
         return
     record = folder.read_record()
     if not record and not done:
-        print(f"note: {folder.path} holds no run to go on with; a new one begins", file=sys.stderr)
+        print(f"note: {folder.path} contains no run to resume; starting a new run", file=sys.stderr)
     if done:
         folder.check_best_weights()
     earlier = record.get("settings", {})
-    recipe, begun_with = _recipe(preset), record.get("stands_for", _recipe(preset))
-    goes_on = (
+    recipe, started_with = _recipe(preset), record.get("stands_for", _recipe(preset))
+    continues = (
         0 < done
         and earlier.get("preset", options.preset) != options.preset
-        and (_behind(recipe, done) == _behind(begun_with, done))
+        and (_completed(recipe, done) == _completed(started_with, done))
     )
     for name, value in _settings(options).items():
-        if name == "preset" and goes_on:
+        if name == "preset" and continues:
             continue
         if name in earlier and earlier[name] != value:
             raise ValueError(
-                f"--{name}: the run in {folder.path} was begun with {earlier[name]}, and not with "
+                f"--{name}: the run in {folder.path} was started with {earlier[name]}, not with "
                 f"{value}"
             )
     if record.get("sentences", sentences) != sentences:
         raise ValueError(
-            f"the sentences are not those that the run in {folder.path} was begun with"
+            f"the sentences differ from those that the run in {folder.path} was started with"
         )
-    if begun_with != recipe and not goes_on:
+    if started_with != recipe and not continues:
         raise ValueError(
-            f"--preset {options.preset}: the run in {folder.path} was begun when that stood for "
-            f"something else, {begun_with}, and not {recipe}"
+            f"--preset {options.preset}: the run in {folder.path} was started with different "
+            f"settings for this preset: {started_with}, not {recipe}"
         )
 
 
@@ -96,9 +97,7 @@ def record_run(
     sentences: str,
     words: list[Words],
 ) -> None:
-    """Keeps what the run is made of. An `--epochs` that is reached already asks for a score, and
-    changes nothing.
-    """
+    """Records the settings of the run. An already completed `--epochs` only requests a score."""
     folder.take(new=True)
     if not done:
         folder.save_vocabularies(words)
@@ -121,17 +120,17 @@ def _settings(options):
 
 
 def _recipe(preset):
-    """What a preset's name stands for, but for what options may say otherwise."""
+    """The preset's settings that no option overrides."""
     found = {
         name: value
         for name, value in preset._asdict().items()
         if name not in ("subwords", "tokens", "epochs")
     }
-    return json.loads(json.dumps(found))  # as the file gives it back
+    return json.loads(json.dumps(found))  # with the types of the JSON file
 
 
-def _behind(recipe, done):
-    """The recipe, with the kind of each epoch that lies behind in place of its curriculum."""
+def _completed(recipe, done):
+    """The recipe, with the kinds of the `done` epochs in place of the curriculum."""
     kinds = []
     for kind, end in recipe["curriculum"]:
         kinds += [kind] * (end - len(kinds))

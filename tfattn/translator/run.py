@@ -1,4 +1,4 @@
-"""The training: started or resumed, validated by BLEU, and ended with the best weights."""
+"""The training: starts or resumes a run, validates by BLEU and loads the best weights."""
 
 import argparse
 import sys
@@ -20,14 +20,14 @@ class Run:
     """One training, from its options to its model.
 
     Args:
-        options: as `arguments.parse` reads them; `epochs` becomes the number that is trained.
+        options: result of `arguments.parse`; `epochs` is set to the number of epochs to train.
     Raises:
-        ImportError, OSError, ValueError: what a user can mend; nothing is written then.
+        ImportError, OSError, ValueError: an error the user can fix; nothing has been written.
     """
 
     def __init__(self, options: argparse.Namespace):
         self._began = time.perf_counter()
-        # What is missing for pictures and scores is missed now, and not after the training.
+        # Fail early if matplotlib or sacrebleu is missing.
         plot.loss_curve([0.0])
         training.corpus_bleu(["a"], ["a"])
         self.options, self.preset = options, PRESETS[options.model][options.preset]
@@ -35,7 +35,7 @@ class Run:
         self.folder.take()
         self.backup = training.Backup(self.folder.backup)
         done = self.backup.epoch
-        self._seconds_before = sum(self.backup.history.get("seconds", []))  # of earlier lives
+        self._seconds_before = sum(self.backup.history.get("seconds", []))  # before --resume
         self.train, self.validation = corpus.training_and_validation(options)
         self.scored = corpus.read(options, options.score) if options.score else self.validation
         sentences = fingerprint(line for pair in (*self.train, *self.validation) for line in pair)
@@ -50,22 +50,22 @@ class Run:
 
     @property
     def seconds(self) -> float:
-        """What the run took up to now; of a life before `--resume`, its whole epochs."""
+        """Elapsed seconds, including completed epochs before `--resume`."""
         return self._seconds_before + time.perf_counter() - self._began
 
     def fit(self) -> tuple[keras.Model, dict]:
-        """The model with its best weights, saved, and the history of all epochs."""
+        """Trains and saves the model; returns it with its best weights, and the full history."""
         source_words, target_words = self.words
         learned = len(self.train) - curriculum.count_too_long(self.train, self.words)
         print(
-            f"{learned} pairs to learn from, {len(self.validation)} held out; "
+            f"{learned} training pairs, {len(self.validation)} held out; "
             f"vocabulary {len(source_words)}"
             + ("" if self.options.subwords else f" + {len(target_words)} words")
         )
         model = self._compiled_model()
         before = model.evaluate(self.held_out, verbose=0, return_dict=True)["loss"]
         print(f"{model.count_params():,} parameters; validation loss before training {before:.4f}")
-        callbacks = [self._judge(), _Clock(), self.backup]
+        callbacks = [self._validation_callbacks(), _Clock(), self.backup]
         learns_by = training.MaskedCrossentropy
         for phase in self.phases:
             if self.backup.epoch < phase.epochs.stop or phase is self.phases[-1]:
@@ -77,8 +77,8 @@ class Run:
                     validation_data=self.held_out,
                     epochs=phase.epochs.stop,
                     initial_epoch=self.backup.epoch,
-                    shuffle=False,  # the batches shuffle themselves
-                    verbose=1 if sys.stdout.isatty() else 2,  # a bar, or a line an epoch
+                    shuffle=False,  # `token_batches` shuffles
+                    verbose=1 if sys.stdout.isatty() else 2,  # a progress bar, or a line per epoch
                     callbacks=[phase.counter, *callbacks],
                 ).history
         self.folder.check_best_weights()
@@ -89,7 +89,7 @@ class Run:
         return model, history
 
     def _batches(self):
-        """The phases of the training, and the batches of the validation loss."""
+        """The training phases, and the batches for the validation loss."""
         tokens = self.options.tokens
         try:
             phases = curriculum.phases(self.preset, self.train, self.words, self.options)
@@ -97,8 +97,8 @@ class Run:
             raise ValueError(
                 f"--tokens {tokens}, lines of at most {curriculum.MAX_LENGTH} tokens: {error}"
             ) from None
-        # No line of these is left out, however long; a row has a mark more, and is padded to a
-        # multiple of four.
+        # Validation keeps every line: a row has one special token more than its line, and is
+        # padded to a multiple of four.
         longest = max(
             len(side.encode(line))
             for pair in self.validation
@@ -126,8 +126,8 @@ class Run:
         )
         return _compile(model, optimizer, training.MaskedCrossentropy)
 
-    def _judge(self):
-        """BLEU of the averaged weights, and the best of them kept."""
+    def _validation_callbacks(self):
+        """Callbacks that score the averaged weights by BLEU and save the best."""
         sources, references = zip(*self.validation[: self.options.sentences], strict=True)
         return training.AveragedWeights(
             [
@@ -145,18 +145,18 @@ class Run:
 
 
 def _compile(model, optimizer, loss):
-    """The model, which learns by this kind of loss from here on; an optimizer keeps its state."""
+    """Compiles the model with this class of loss; the optimizer keeps its state."""
     model.compile(
         optimizer=optimizer,
         loss=loss(label_smoothing=0.1),
         metrics=[training.MaskedAccuracy(name="accuracy")],
-        jit_compile=False,  # which would compile each shape of a batch anew
+        jit_compile=False,  # XLA would compile each batch shape
     )
     return model
 
 
 class _Clock(keras.callbacks.Callback):
-    """Notes what each epoch took, the judging of it among it."""
+    """Logs the seconds of each epoch, including its validation."""
 
     def on_epoch_begin(self, epoch, logs=None):
         self.began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""BLEU of trained models: a row a run, a column a part of a corpus."""
+"""A table of BLEU with a row per run and a column per part of a corpus."""
 
 import argparse
 import json
@@ -17,13 +17,13 @@ GRAMMAR_SENTENCES = 1000
 
 
 def score(options: argparse.Namespace) -> None:
-    """Prints a table, with mean and standard deviation of several runs, and a line of JSON.
+    """Prints a table, the mean and standard deviation of several runs, and a line of JSON.
 
     Raises:
-        ImportError, OSError, ValueError: what a user can mend.
+        ImportError, OSError, ValueError: an error the user can fix.
     """
-    training.corpus_bleu(["a"], ["a"])  # what is missing is missed before anything is translated
-    # Read first: a part that is not there is missed now.
+    training.corpus_bleu(["a"], ["a"])  # fail early if sacrebleu is missing
+    # Read all parts first, to fail before the first translation if a file is missing.
     runs = [(Folder(out), _parts(Folder(out), options)) for out in dict.fromkeys(options.out)]
     width = max(len(str(out)) for out in (*options.out, DEVIATION))
     columns = list(dict.fromkeys(options.parts))
@@ -39,7 +39,7 @@ def score(options: argparse.Namespace) -> None:
                 part: round(summary(run[part] for run in found.values()), 2) for part in columns
             }
             _print_row(name, result[name], width)
-    print("result:", json.dumps(result))  # one line, for programs
+    print("result:", json.dumps(result))  # one line, easy to parse
 
 
 DEVIATION = "standard deviation"
@@ -52,8 +52,8 @@ def _parts(folder: Folder, options: argparse.Namespace) -> dict[str, Pairs]:
     path = options.data or record.get("data")
     if path is None and "data" not in record:
         raise ValueError(
-            f"no record in {folder.path} tells what its model learned from: name the files to "
-            "score with --data"
+            f"{folder.path} has no record of its training data. Use --data to choose the files to "
+            "score."
         )
     if path is None:
         return {part: _held_out(folder, record, part, options.sentences) for part in options.parts}
@@ -62,17 +62,17 @@ def _parts(folder: Folder, options: argparse.Namespace) -> dict[str, Pairs]:
 
 
 def _held_out(folder, record, part, sentences):
-    """What a run of the grammar has not learned from."""
+    """The held-out sentences of a run of the grammar."""
     if part != "val":
         raise ValueError(
-            f"--parts {part}: the model in {folder.path} learned from the grammar; name the files "
-            "to score with --data"
+            f"--parts {part}: the model in {folder.path} learned from the grammar. Use --data to "
+            "choose the files to score."
         )
     settings = record["settings"]
     toy = data.toy_translation(settings["pairs"], seed=settings["seed"])
     train, validation = data.split_pairs(toy, seed=settings["seed"])
     if fingerprint(line for pair in (*train, *validation) for line in pair) != record["sentences"]:
-        raise ValueError(f"the grammar is not the one that the run in {folder.path} learned from")
+        raise ValueError(f"the grammar has changed since the run in {folder.path} was trained")
     return validation[: sentences or GRAMMAR_SENTENCES]
 
 

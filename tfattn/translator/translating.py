@@ -1,4 +1,4 @@
-"""Translation with the search that the options of a command name."""
+"""Translation with the search selected by the options."""
 
 import argparse
 import contextlib
@@ -14,11 +14,11 @@ __all__ = ["bar", "search", "settings", "translate"]
 
 
 def search(options: argparse.Namespace) -> Search:
-    """The search that the options of a command name."""
+    """The search selected by the options of a command."""
     given = {name: getattr(options, option, None) for option, name in RULES.items()}
     own = [getattr(rules, name)(n) for name, n in given.items() if n is not None]
     if getattr(options, "sample", False):
-        # A generator goes on from batch to batch: equal lines get words of their own.
+        # The generator's state advances with each batch, so that equal lines get different samples.
         seed = keras.random.SeedGenerator(options.seed)
         return Sampling(temperature=options.temperature, seed=seed, rules=own)
     if options.beam == 1:
@@ -26,7 +26,7 @@ def search(options: argparse.Namespace) -> Search:
     return BeamSearch(options.beam, options.length_penalty, rules=own)
 
 
-# From an option to the rule of `tfattn.decoding.rules` that takes its number.
+# From an option to the class in `tfattn.decoding.rules`.
 RULES = {
     "no_repeat_ngrams": "NoRepeatNgrams",
     "repetition_penalty": "RepetitionPenalty",
@@ -35,10 +35,10 @@ RULES = {
 
 
 def settings(options: argparse.Namespace) -> dict[str, object]:
-    """What `search` and `translate` do by these options, but for what nobody asked for."""
+    """The options given for `search` and `translate`, without those left at their defaults."""
     found = {"beam": options.beam, "length_penalty": options.length_penalty}
-    asked = {name: getattr(options, name, None) for name in (*RULES, "max_length", "sentences")}
-    return found | {name: value for name, value in asked.items() if value is not None}
+    given = {name: getattr(options, name, None) for name in (*RULES, "max_length", "sentences")}
+    return found | {name: value for name, value in given.items() if value is not None}
 
 
 def translate(
@@ -49,7 +49,7 @@ def translate(
     progress: bool = False,
     max_length: int | None = None,
 ) -> list[str]:
-    """The translations; a progress bar goes to standard error."""
+    """The translations; the progress bar is written to standard error."""
     with contextlib.redirect_stdout(sys.stderr) if progress else contextlib.nullcontext():
         return translation.translate(
             model,
@@ -63,5 +63,5 @@ def translate(
 
 
 def bar() -> bool:
-    """Whether somebody sees a progress bar."""
+    """Whether to show a progress bar: standard error is a terminal."""
     return sys.stderr.isatty()
