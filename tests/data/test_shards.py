@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.tensors import BACKEND, as_tensor, tf
 from tfattn import data
-from tfattn.training.simcut import are_twins
+from tfattn.training.simcut import has_duplicated_rows
 
 ROWS, LENGTH = 7, 3
 IDS = np.arange(1, ROWS * LENGTH + 1, dtype="int32").reshape(ROWS, LENGTH)
@@ -133,7 +133,7 @@ def batch_of_five(kind):
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_shards", "row_multiple"), [(3, 1), (2, 4)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_that_come_twice_are_twins_over_all_shards(kind, num_shards, row_multiple):
+def test_paired_rows_stay_paired_over_all_shards(kind, num_shards, row_multiple):
     def doubled():
         batches = repeated(batch_of_five(kind))
         return batches if kind == "PyDataset" else batches.prefetch(1)
@@ -145,7 +145,7 @@ def test_rows_that_come_twice_are_twins_over_all_shards(kind, num_shards, row_mu
     (source, _), target = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *shards)
     [((whole, _), targets)] = batches_of(doubled())
     half = len(target) // 2
-    assert are_twins(as_tensor(target)) and half % (num_shards * row_multiple) == 0
+    assert has_duplicated_rows(as_tensor(target)) and half % (num_shards * row_multiple) == 0
     for rows, wanted in ((source, whole), (target, targets)):
         for part, copy in zip(np.split(rows, 2), np.split(wanted, 2), strict=True):
             np.testing.assert_array_equal(part[:5], copy)
@@ -155,7 +155,7 @@ def test_rows_that_come_twice_are_twins_over_all_shards(kind, num_shards, row_mu
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_one_process_are_not_repeated(kind):
     shards = data.shard_batches(batch_of_five(kind), 2, 0)
-    with pytest.raises(ValueError, match="must be whole: repeat the rows first, then `shard_batch"):
+    with pytest.raises(ValueError, match="must not be sharded yet: call `shard_batches` last"):
         repeated(shards if kind == "PyDataset" else shards.take(1))
 
 

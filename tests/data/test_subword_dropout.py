@@ -152,7 +152,7 @@ def test_it_stands_where_its_vocabulary_stands():
 def test_a_vocabulary_of_another_make_is_refused(options):
     learned = {"model_type": "bpe", "normalization_rule_name": "identity", **SPECIAL_IDS, **options}
     words = SubwordVocabulary(learned_by_sentencepiece(SENTENCES, **learned))
-    said = "SubwordDropout: `vocabulary` must be of byte pairs, joined within words"
+    said = "SubwordDropout: `vocabulary` must be a BPE model without normalization"
     with pytest.raises(ValueError, match=said):
         SubwordDropout(words)
 
@@ -228,11 +228,11 @@ def test_pairs_that_would_be_too_long_are_cut_as_without_dropout(options):
 
 
 def test_chance_needs_a_seed_and_an_encoding_in_each_epoch():
-    said = "token_batches: `shuffle_seed` must be given where words are cut by chance"
+    said = "token_batches: `shuffle_seed` must be given with a SubwordDropout"
     with pytest.raises(ValueError, match=said):
         by_tokens(shuffle_seed=None)
     for side in ("source_vocabulary", "target_vocabulary"):
         vocabularies = {"source_vocabulary": WORDS, "target_vocabulary": WORDS, side: DRAWN}
-        said = f"translation_batches: `{side}` must encode alike in each epoch"
+        said = f"translation_batches: `{side}` must be the same in each epoch"
         with pytest.raises(ValueError, match=said):
             translation_batches(PAIRS, batch_size=8, **vocabularies)

@@ -96,7 +96,7 @@ def test_a_function_splits_and_spaces_or_its_join_put_sentences_together():
 @pytest.mark.parametrize("make", [Vocabulary, Vocabulary.from_sentences])
 def test_what_is_no_tokenizer_is_refused(make):
     for wrong, said in (
-        (Characters, "be called with a sentence and return its words"),
+        (Characters, "be a function from a sentence to its words"),
         (lambda sentence, language: [], "take a sentence"),
         (lambda sentence: sentence, "return a list of strings"),
         (lambda sentence: [1], "return a list of strings"),
@@ -130,7 +130,9 @@ def test_a_tokenizer_of_the_package_comes_back_from_the_file(tmp_path, tokenizer
     for found in loaded:
         assert found.words == words.words and found.tokenizer == tokenizer
         assert found.encode(text) == words.encode(text)
-    with pytest.raises(ValueError, match="`tokenizer` must be left out, for the file says which"):
+    with pytest.raises(
+        ValueError, match="`tokenizer` must be omitted, or equal the tokenizer in the file"
+    ):
         load_vocabulary(path, tokenizer=vowels)
 
 
@@ -139,11 +141,11 @@ def test_a_tokenizer_of_the_package_comes_back_from_the_file(tmp_path, tokenizer
     [(vowels, r"\.vowels"), (Pairs(), r"\.Pairs"), (functools.partial(vowels), r"partial")],
     ids=["function", "object", "partial"],
 )
-def test_a_function_of_ones_own_is_named_by_the_file_and_given_again(tmp_path, tokenizer, name):
+def test_a_custom_function_is_named_by_the_file_and_passed_again(tmp_path, tokenizer, name):
     path = tmp_path / "words.json"
     words = Vocabulary.from_sentences(["banana"], tokenizer=tokenizer)
     words.save(path)
-    said = f"`path` must be read with the function that the vocabulary was made with, .*{name}, wh"
+    said = f"`path` must be loaded with the vocabulary's own tokenizer, .*{name}, which"
     for load in (Vocabulary.load, load_vocabulary):
         with pytest.raises(ValueError, match=said):
             load(path)
@@ -159,7 +161,7 @@ def test_a_file_with_a_tokenizer_of_another_kind_is_refused_and_subwords_take_no
         with pytest.raises(ValueError, match=said):
             Vocabulary.load(path)
     SubwordVocabulary.from_sentences(["a b"], 9).save(path)
-    said = "`tokenizer` must be left out, for the file holds subw"
+    said = "`tokenizer` must be omitted for a file of subwords"
     with pytest.raises(ValueError, match=said):
         load_vocabulary(path, tokenizer=Characters())
 
@@ -281,7 +283,7 @@ def test_translate_takes_raw_text_and_gives_proper_text(sentences, words):
 def test_moses_is_for_a_language_with_spaces_named_by_its_code():
     for language, said in (
         *(("zh", "of a language with spaces"), ("ja", "of a language"), ("th", "of a language")),
-        *(("English", "the code of a language"), ("EN", "the code"), ("", "the code")),
+        *(("English", "a language code"), ("EN", "a language code"), ("", "a language code")),
     ):
         with pytest.raises(ValueError, match=f"Moses: `language` must be {said}"):
             Moses(language)

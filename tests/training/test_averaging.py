@@ -91,7 +91,7 @@ def test_stopped_early_a_model_is_left_with_its_last_average_or_the_best(restore
 
 
 @pytest.mark.slow
-def test_an_error_in_a_callback_leaves_the_weights_of_training_in_the_model():
+def test_an_error_in_a_callback_restores_the_weights():
     def fail(epoch, logs):
         raise KeyError("nothing")
 
@@ -130,10 +130,10 @@ def test_after_an_interrupted_validation_training_goes_on_from_its_weights_or_fr
     assert_equal(begun[0], wanted)
 
 
-def test_before_training_there_is_no_average_to_judge():
+def test_before_training_there_is_no_average():
     built = new_model()
     built.optimizer.build(built.trainable_variables)  # its averages are zeros
-    said = "AveragedWeights: `optimizer` must have an average, which begins with `fit`"
+    said = "AveragedWeights: `optimizer` must have an average, which exists after the first update"
     for model in (new_model(), built):
         with pytest.raises(ValueError, match=said):
             model.evaluate(*HELD_OUT, callbacks=[training.AveragedWeights()], verbose=0)

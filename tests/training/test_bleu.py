@@ -52,7 +52,7 @@ def test_bleu_joins_the_logs_of_each_epoch_and_the_callbacks_behind_it_monitor_i
 
 
 @pytest.mark.slow
-def test_between_two_translations_the_last_value_stands_and_the_last_epoch_is_judged():
+def test_the_last_value_is_repeated_and_the_last_epoch_is_scored():
     translate, asked = scripted(0.6, 0.8, 1.0, 0.4)
     scored = training.ValidationBleu(translate, REFERENCES, REFERENCES, every=3, name="bleu")
     history = fit(new_model("sgd"), [scored], epochs=8).history
@@ -96,12 +96,12 @@ BLEU = {"translate": print, "sources": REFERENCES, "references": REFERENCES}
         ),
     ],
 )
-def test_one_translation_a_reference_is_wanted(call, arguments, said):
+def test_each_reference_needs_a_translation(call, arguments, said):
     with pytest.raises(ValueError, match=f"{call.__name__}: {said}"):
         call(**arguments)
 
 
-def test_a_missing_sacrebleu_is_missed_before_training(monkeypatch):
+def test_a_missing_sacrebleu_is_reported_before_training(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(
         ImportError, match=r'ValidationBleu needs sacrebleu: pip install "tfattn\[text\]"'

@@ -15,7 +15,7 @@ from tfattn._files import replacing
 from tfattn.training.integrity import lock
 
 
-def test_what_could_not_be_written_whole_leaves_the_old_file(tmp_path):
+def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "file.txt"
     with replacing(path) as beside:
         beside.write_text("old")
@@ -155,7 +155,7 @@ def test_a_log_that_is_not_there_is_named(tmp_path):
         keep.on_epoch_end(0, {"loss": 1.0})
 
 
-def test_a_run_that_goes_on_refuses_best_weights_that_were_damaged(tmp_path):
+def test_a_resumed_run_refuses_damaged_best_weights(tmp_path):
     path = tmp_path / "best.weights.h5"
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     keep = training.BestWeights(path, "loss")
@@ -167,7 +167,7 @@ def test_a_run_that_goes_on_refuses_best_weights_that_were_damaged(tmp_path):
     for content in (whole[:kernel] + bytes(2) + whole[kernel + 2 :], whole[:-2], whole[:9], b""):
         path.write_bytes(content)
         training.BestWeights(path, "loss")  # a new run, which will write over it
-        with pytest.raises(ValueError, match="BestWeights: `filepath` must be a whole file that"):
+        with pytest.raises(ValueError, match="BestWeights: `filepath` must be an intact file of"):
             training.BestWeights(path, "loss", best=1.0)
 
 

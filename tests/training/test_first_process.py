@@ -11,7 +11,7 @@ from tfattn.training import processes
 
 
 @pytest.mark.slow
-def test_alone_its_callbacks_hear_and_see_what_others_do_and_add_to_the_logs():
+def test_a_single_process_runs_its_callbacks_like_others():
     heard_inside, heard_outside, seen, direct, model = [], [], Weights(), Weights(), new_model()
     inside, outside = listening(heard_inside), listening(heard_outside)
     told = keras.callbacks.LambdaCallback(
@@ -28,7 +28,7 @@ def test_alone_its_callbacks_hear_and_see_what_others_do_and_add_to_the_logs():
 
 
 @pytest.mark.parametrize("who", [training.FirstProcess, training.AveragedWeights])
-def test_what_counts_batches_or_writes_by_itself_is_refused(who):
+def test_callbacks_of_batches_and_backups_are_refused(who):
     for callback, said in (
         (training.Backup("run.backup"), "not hold `Backup`: pass it to `fit` beside this"),
         (
@@ -100,7 +100,7 @@ def as_another_process(sent, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [None, b"abcdefg"])
-def test_what_the_first_process_makes_is_made_there_alone(content, sent, monkeypatch):
+def test_only_the_first_process_computes(content, sent, monkeypatch):
     assert processes.by_first("me", lambda: content) == content
     arrays = as_another_process(sent, monkeypatch)
     assert processes.by_first("me", lambda: _raise(AssertionError)) == content
@@ -122,14 +122,14 @@ def test_an_error_of_the_first_process_is_raised_in_all(sent, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["on_train_begin", "on_epoch_begin", "on_train_end"])
-def test_a_callback_that_fails_is_told_to_all(method, sent):
+def test_an_error_of_a_callback_is_raised_in_all(method, sent):
     failing = keras.callbacks.LambdaCallback(**{method: lambda *arguments: 1 / 0})
     once = training.FirstProcess([failing])
     with pytest.raises(RuntimeError, match="^FirstProcess: the first process failed with ZeroDiv"):
         getattr(once, method)(*([0] if "epoch" in method else []))
 
 
-def test_a_backup_that_cannot_be_read_is_told_to_all(sent, tmp_path):
+def test_an_error_of_reading_a_backup_is_raised_in_all(sent, tmp_path):
     with pytest.raises(RuntimeError, match="^Backup: the first process failed with IsADirectoryE"):
         training.Backup(tmp_path)
 

@@ -32,7 +32,7 @@ def mesh():
     return keras.distribution.DeviceMesh((2, 3), ("rows", "parts"), devices=devices)
 
 
-def test_gates_of_heads_and_of_networks_are_split_as_what_they_multiply():
+def test_gates_are_split_like_their_factors():
     layout = training.transformer_layout(mesh(), axis="parts")
     for gate, like in (("self_attention/gate", "value"), ("feed_forward/gate", "inner")):
         peer = gate.replace("gate", like)

@@ -196,7 +196,7 @@ RUNS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
-def test_weights_optimizer_and_seeds_go_on_bit_for_bit(tmp_path, name):
+def test_weights_optimizer_and_seeds_are_resumed_bit_for_bit(tmp_path, name):
     optimizer, dtype, judges = RUNS[name]
     (model, whole), (resumed, history) = whole_and_resumed(
         tmp_path, lambda: seeded(optimizer(), dtype), *judges
@@ -210,7 +210,7 @@ def test_weights_optimizer_and_seeds_go_on_bit_for_bit(tmp_path, name):
 
 
 @pytest.mark.slow
-def test_the_history_of_a_resumed_run_is_that_of_all_its_lives(tmp_path):
+def test_the_history_of_a_resumed_run_is_complete(tmp_path):
     sentence = "a b c d e f g h i j k l m"
 
     def unsure():
@@ -309,7 +309,7 @@ DAMAGES = {
 def test_a_damaged_file_is_refused_with_a_sentence(tmp_path, damage):
     path = tmp_path / "run.backup"
     path.write_bytes(damage(whole_run(2)[2]))
-    said = "Backup: `filepath` must be a whole file that `Backup` wrote; delete it to"
+    said = "Backup: `filepath` must be an intact file of `Backup`; delete it to"
     with pytest.raises(ValueError, match=said):
         training.Backup(path)
 
@@ -338,7 +338,7 @@ def test_the_backup_of_another_model_or_optimizer_is_refused(tmp_path):
 def test_a_file_that_another_run_has_written_to_since_is_refused(tmp_path, epochs):
     stale = backup_of(tmp_path / "run.backup", epochs)
     other = backup_of(tmp_path / "run.backup", 4)
-    said = f"Backup: `filepath` must be as it was read, {epochs} epochs.*Received: filepath='4 ep"
+    said = f"Backup: `filepath` must still have {epochs} epochs.*Received: filepath='4 ep"
     with pytest.raises(ValueError, match=said):
         fit(seeded(), stale, 5)
     assert other.epoch == training.Backup(tmp_path / "run.backup").epoch == 4
@@ -376,7 +376,7 @@ def test_one_process_at_a_time_trains_with_a_file(tmp_path):
             assert not is_locked
 
     with locking(path):
-        said = "Backup: `filepath` must be trained with by one process at a time"
+        said = "Backup: `filepath` must not be in use by another process's training"
         with pytest.raises(ValueError, match=said):
             fit(seeded(), training.Backup(path), 1)
         assert not path.exists()

@@ -1,6 +1,4 @@
-"""SimCut: cross-entropy, how far the predictions for twins differ, and batches whose rows come
-twice.
-"""
+"""SimCut: cross-entropy, divergence of paired predictions, and batches with duplicated rows."""
 
 import keras
 import numpy as np
@@ -14,15 +12,15 @@ from tests.helpers.tensors import as_tensor, both_ways, compiled, numpy, tf
 from tfattn import data
 from tfattn._factors import LogitFactors
 from tfattn.training import SimCutCrossentropy
-from tfattn.training.losses import _has_its_sum
+from tfattn.training.losses import _sum_fits_call
 
 pytestmark = pytest.mark.usefixtures("dense_path")
 
-B, T, V = 3, 5, 7  # a half of a batch
+B, T, V = 3, 5, 7  # half of a batch
 
 
 def case():
-    """Targets `(2B, T)` that come twice, some of them padding, and logits."""
+    """Duplicated targets `(2B, T)`, some of them padding, and logits."""
     generator = np.random.default_rng(0)
     ids = generator.integers(1, V, size=(B, T))
     ids[0, 3:] = 0
@@ -46,7 +44,7 @@ def oracle(ids, logits, weight, smoothing):
 
 
 @pytest.mark.parametrize("weight, smoothing", [(5.0, 0.1), (1.0, 0.0)])
-def test_it_is_the_formula(weight, smoothing):
+def test_the_loss_is_the_formula(weight, smoothing):
     ids, logits = case()
     tokens = oracle(ids, logits, weight, smoothing)
     mean = tokens.sum() / np.count_nonzero(ids)
@@ -81,7 +79,7 @@ MODES = {
 @pytest.mark.parametrize(
     "mode", ["eager", pytest.param("unknown sizes", marks=pytest.mark.tensorflow), "xla"]
 )
-def test_both_predictions_learn_in_every_mode_and_rows_without_twins_as_ever(mode):
+def test_paired_predictions_learn_in_every_mode_and_other_rows_have_the_plain_loss(mode):
     ids, logits = case()
     weights = np.random.default_rng(1).uniform(size=ids.shape)
     loss, plain = SimCutCrossentropy(3.0, 0.1), tfattn.MaskedCrossentropy(0.1)
@@ -113,7 +111,7 @@ def test_both_predictions_learn_in_every_mode_and_rows_without_twins_as_ever(mod
             np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-8)
 
 
-def test_one_other_target_makes_no_twins():
+def test_rows_with_one_different_target_are_not_paired():
     ids, logits = case()
     ids[-1, -1] = ids[-1, -1] % (V - 1) + 1
     found = compiled(SimCutCrossentropy(5.0, 0.1).__call__)(ids, logits)
@@ -183,8 +181,8 @@ def test_a_subclass_with_a_loss_of_its_own_takes_the_logits():
     class Named(SimCutCrossentropy):
         pass
 
-    assert [_has_its_sum(cls) for cls in (SimCutCrossentropy, Named, Own)] == [True, True, False]
-    assert _has_its_sum(tfattn.MaskedCrossentropy)
+    assert [_sum_fits_call(cls) for cls in (SimCutCrossentropy, Named, Own)] == [True, True, False]
+    assert _sum_fits_call(tfattn.MaskedCrossentropy)
 
 
 # Batches.
@@ -206,7 +204,7 @@ def test_a_dataset_of_another_structure_is_refused():
 
 
 @pytest.mark.slow
-def test_of_simcut_the_second_half_has_cut_tokens_at_their_rate_and_no_cut_mark():
+def test_the_second_half_has_cut_tokens_at_their_rate_and_no_special_token_is_cut():
     cut, words = 0, 0
     for ((source, target_in), out), ((sources, targets_in), outs) in zip(
         batches_of(), data.simcut_batches(batches_of(), *WORDS, rate=0.1), strict=True

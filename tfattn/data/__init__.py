@@ -8,15 +8,14 @@
     batches = data.translation_batches(train, english, french, batch_size=64, shuffle_seed=0)
 
 Sentences are a list of `(source, target)` pairs of strings, from the toy grammar or from files. A
-`Vocabulary` has whole words, a `SubwordVocabulary` parts of words; both have the same methods.
-`Characters` and `Moses` split sentences for a `Vocabulary`, and so may a function of your own.
-`token_batches` puts sentences of similar length together. With a `SubwordDropout` it applies BPE
-dropout, differently in each epoch. `simcut_batches` repeats each pair with some tokens cut, for
-SimCut. `shard_batches` gives a process its rows of each batch.
+`Vocabulary` contains words, a `SubwordVocabulary` subwords; both have the same methods.
+`Characters`, `Moses` or your own function can tokenize sentences for a `Vocabulary`.
+`token_batches` groups sentences of similar length, and applies BPE dropout with a
+`SubwordDropout`. `simcut_batches` duplicates each pair with some tokens cut, for SimCut.
+`shard_batches` selects the rows of one process.
 
-Batches are a `tf.data.Dataset`, or on another backend than TensorFlow's a `keras.utils.PyDataset`;
-either way the same batches. TensorFlow is imported only when it makes them, and sentencepiece only
-for subwords.
+Batches are a `tf.data.Dataset`, or a `keras.utils.PyDataset` with the same batches on the JAX and
+PyTorch backends. TensorFlow is imported only for the former, and sentencepiece only for subwords.
 """
 
 from tfattn.data.batches import token_batches, translation_batches

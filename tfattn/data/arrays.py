@@ -1,4 +1,4 @@
-"""Batches as NumPy's arrays, in the form that `fit` takes on every backend."""
+"""Batches of NumPy arrays, for `fit` on every backend."""
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -12,19 +12,19 @@ from tfattn.data.epochs import EpochCounter
 __all__ = ["ArrayBatches", "gathered", "mapped", "mapped_whole"]
 
 FlatSides = Sequence[tuple[np.ndarray, np.ndarray]]  # ids of all rows in one array, lengths of rows
-BatchAt = Callable[[int], Any]  # from the place of a batch in an epoch to the batch
+BatchAt = Callable[[int], Any]  # from the index of a batch in an epoch to the batch
 
 
 class ArrayBatches(keras.utils.PyDataset):
-    """Batches of arrays, made anew for each pass over them.
+    """Batches of arrays, computed for each pass.
 
-    `for batch in batches` is a pass, and so is an epoch of `fit`. A pass that ends after one of
-    several batches counts as none: so Keras looks at a batch before it trains.
+    `for batch in batches` is a pass, and so is an epoch of `fit`. A pass that ends after the first
+    of several batches is not counted, since Keras inspects one batch before the training.
 
     Args:
-        num_batches: How many, the same in each pass.
-        of_epoch: Function from the number of an epoch to its batches.
-        counter: Gives the number of the epoch when a pass begins.
+        num_batches: number of batches of each pass.
+        of_epoch: function from the number of an epoch to its batches.
+        counter: counter of epochs, called at the beginning of a pass.
     """
 
     def __init__(self, num_batches: int, of_epoch: Callable[[int], BatchAt], counter: EpochCounter):
@@ -60,7 +60,7 @@ class ArrayBatches(keras.utils.PyDataset):
 
 
 class _Mapped(keras.utils.PyDataset):
-    """Batches, each with `change` of it."""
+    """`change` applied to each batch."""
 
     def __init__(self, batches: keras.utils.PyDataset, change: Callable):
         super().__init__(
@@ -81,7 +81,7 @@ class _Mapped(keras.utils.PyDataset):
         return self._change(self._batches[index])
 
     def __iter__(self) -> Iterator[Any]:
-        # Not by index, which would be the same epoch each time that is gone through.
+        # An iteration by index would repeat one epoch.
         return map(self._change, self._batches)
 
     as_numpy_iterator = __iter__
@@ -94,7 +94,7 @@ class _Mapped(keras.utils.PyDataset):
 
 
 def mapped(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDataset:
-    """The same batches, with `change` of each of their arrays."""
+    """The batches, with `change` applied to each array."""
 
     def of_array(array):
         return None if array is None else change(array)  # Keras's sample weights may be None
@@ -103,12 +103,12 @@ def mapped(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDa
 
 
 def mapped_whole(batches: keras.utils.PyDataset, change: Callable) -> keras.utils.PyDataset:
-    """As many batches, each with `change` of it as a whole."""
+    """The batches, with `change` applied to each batch."""
     return _Mapped(batches, change)
 
 
 def gathered(flat_sides: FlatSides, rows: Sequence[np.ndarray], length_multiple: int) -> BatchAt:
-    """The batches of those rows of `flat_sides`: ((source, target_in), target_out)."""
+    """The batches with these rows of `flat_sides`: ((source, target_in), target_out)."""
     sides = [(ids, np.cumsum(lengths) - lengths, lengths) for ids, lengths in flat_sides]
 
     def batch_at(index):
@@ -125,7 +125,7 @@ def gathered(flat_sides: FlatSides, rows: Sequence[np.ndarray], length_multiple:
 def _padded(
     ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, length_multiple: int
 ) -> np.ndarray:
-    """The rows that begin there, `(B, T)`, padded with 0."""
+    """The rows with these starts and lengths, `(B, T)`, padded with 0."""
     width = -(-int(lengths.max()) // length_multiple) * length_multiple
     columns = np.arange(width)
     is_real = columns < lengths[:, None]

@@ -1,4 +1,4 @@
-"""Sentence pairs as padded batches of ids, in the form that `fit` takes."""
+"""Sentence pairs as padded batches of ids, for `fit`."""
 
 import functools
 import itertools
@@ -31,9 +31,9 @@ def translation_batches(
     shuffle_seed: int | None = None,
     length_multiple: int = 8,
 ) -> Dataset:
-    """Makes batches of sentence pairs, for training with teacher forcing.
+    """Creates batches of sentence pairs, for training with teacher forcing.
 
-    An element is `((source, target_in), target_out)`. For the pair ("a cat", "un chat") its rows
+    An element is `((source, target_in), target_out)`. For the pair ("a cat", "un chat") the rows
     are
 
         source      a    cat   <eos>
@@ -41,34 +41,30 @@ def translation_batches(
         target_out  un   chat  <eos>
 
     so that `target_out[t]` is the token that follows `target_in[: t + 1]`. With a `shuffle_seed`
-    the batches shuffle themselves. Pass `shuffle=False` to `model.fit`.
+    each epoch is shuffled; pass `shuffle=False` to `model.fit`.
 
-    The batches are a `tf.data.Dataset`. On another backend than TensorFlow's they are a
-    `keras.utils.PyDataset` of NumPy arrays, made without TensorFlow: the same batches in the same
-    order.
+    The batches are a `tf.data.Dataset` on the TensorFlow backend. On the others they are a
+    `keras.utils.PyDataset` of NumPy arrays, without TensorFlow: the same batches in the same order.
 
     Args:
-        pairs: Iterable of `(source, target)` strings.
+        pairs: iterable of `(source, target)` strings.
         source_vocabulary: `Vocabulary` of the source side.
         target_vocabulary: `Vocabulary` of the target side.
-        batch_size: Positive int, B; one batch holds what is left, the last if nothing is shuffled.
-        max_length: Positive int, the most ids in a row, its begin or end included. A pair with a
-            longer row on either side is left out. Defaults to None, which keeps all.
-        shuffle_seed: Non-negative int. Each epoch has its own order, which depends only on this and
-            on how many passes came before. Defaults to None, which keeps the order of `pairs`, as
-            evaluation needs it.
-        length_multiple: Positive int. The rows of a batch are padded with 0 to the length of the
-            longest, rounded up to a multiple of this. So there are few shapes; XLA compiles once
-            for each. Defaults to 8.
-
+        batch_size: positive int, B; one batch, the last without shuffling, may be smaller.
+        max_length: positive int, the maximum length of a row, including its begin or end. A pair
+            with a longer row on either side is left out. Defaults to None, which keeps all pairs.
+        shuffle_seed: non-negative int. The order of an epoch depends only on this seed and on the
+            number of earlier passes. Defaults to None, which keeps the order of `pairs`, as needed
+            for evaluation.
+        length_multiple: positive int. The rows of a batch are padded with 0 to the longest length,
+            rounded up to a multiple of this number, to limit the number of shapes: XLA compiles
+            each shape once. Defaults to 8.
     Returns:
-        A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`. Its elements hold
+        A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`, with elements of
         int32 arrays, source `(B, S)`, target_in `(B, T)` and target_out `(B, T)`.
-
     Raises:
         ValueError: a size is not a positive int; `pairs` holds something else; no pair is left to
             batch; `shuffle_seed` is not an int from 0 to 2⁶³ − 1.
-
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat")]
         >>> english = Vocabulary.from_sentences(source for source, _ in pairs)
@@ -88,7 +84,7 @@ def translation_batches(
     vocabularies = (source_vocabulary, target_vocabulary)
     for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
         if isinstance(vocabulary, SubwordDropout):
-            expected = "encode alike in each epoch: `token_batches` takes a SubwordDropout"
+            expected = "be the same in each epoch: a SubwordDropout needs `token_batches`"
             _checks.fail(who, f"{side}_vocabulary", expected, vocabulary)
     _, ids = _encode(who, pairs, vocabularies, max_length)
     plan = Plan.in_order(len(ids[0]), batch_size)
@@ -106,48 +102,46 @@ def token_batches(
     length_multiple: int = 4,
     epoch_counter: EpochCounter | None = None,
 ) -> Dataset:
-    """Makes batches for teacher forcing, of pairs of similar length.
+    """Creates batches of pairs of similar length, for training with teacher forcing.
 
-    Elements are those of `translation_batches`, and come in the same ways. A batch has as many rows
-    as `tokens_per_batch` allows on its longer side: B · max(S, T) <= tokens_per_batch, padding
-    included.
+    Elements and datasets are as in `translation_batches`. A batch has as many rows as
+    `tokens_per_batch` allows on its longer side: B · max(S, T) <= tokens_per_batch, including
+    padding.
 
     Pairs are ordered by their padded lengths, longest first, and split into batches once. Each
-    epoch then exchanges pairs whose two padded lengths are equal, and shuffles the batches. So a
-    pair meets other pairs in each epoch, while the number and the shapes of the batches stay the
-    same: the progress bar is right, and XLA compiles nothing after the first epoch.
+    epoch then permutes pairs whose two padded lengths are equal, and shuffles the batches. The
+    number and the shapes of the batches are the same in each epoch: the progress bar is correct,
+    and XLA compiles no new shape after the first epoch.
 
-    With a `SubwordDropout` each epoch splits words in other ways, so that lengths and shapes
-    differ. The number of batches stays the same, 1% above what the first epoch needs. A pair that
-    would become too long for `max_length` or for a batch is encoded without dropout. So is a whole
-    epoch that would need more batches.
+    With a `SubwordDropout` each epoch splits words differently, so that lengths and shapes differ.
+    The number of batches stays the same, 1% above the number for the first epoch. A pair that would
+    exceed `max_length` or a batch is encoded without dropout, and so is an entire epoch that would
+    need more batches.
 
     Args:
-        pairs: Iterable of `(source, target)` strings.
-        source_vocabulary: `Vocabulary` of the source side, or another with its methods; or a
+        pairs: iterable of `(source, target)` strings.
+        source_vocabulary: `Vocabulary` of the source side, an object with the same methods, or a
             `SubwordDropout`.
-        target_vocabulary: The same for the target side.
-        tokens_per_batch: Positive int, the most ids in a batch, padding included, on either side.
-        max_length: Positive int, the most ids in a row, its begin or end included. A pair with a
-            longer row on either side is left out. Defaults to None, which keeps all.
-        shuffle_seed: Non-negative int. The order of an epoch, and its BPE dropout, depend only on
-            this and on the epoch's number, and not on the backend. Defaults to None, which gives
-            the longest pairs first, always in the same order.
-        length_multiple: Positive int. Lengths are padded with 0 to a multiple of this. A larger one
-            gives fewer shapes and more pairs that an epoch may exchange; a smaller one pads less.
+        target_vocabulary: the same for the target side.
+        tokens_per_batch: positive int, the maximum number of ids on either side of a batch,
+            including padding.
+        max_length: positive int, the maximum length of a row, including its begin or end. A pair
+            with a longer row on either side is left out. Defaults to None, which keeps all pairs.
+        shuffle_seed: non-negative int. The order of an epoch and its BPE dropout depend only on
+            this seed and on the epoch's number, not on the backend. Defaults to None: a fixed order
+            with the longest pairs first.
+        length_multiple: positive int. Lengths are padded with 0 to a multiple of this number. A
+            larger number gives fewer shapes and more permutations, a smaller number less padding.
             Defaults to 4.
-        epoch_counter: `EpochCounter` that gives the epoch's number when a pass over the dataset
-            begins. Defaults to None, which counts the passes from 0.
-
+        epoch_counter: `EpochCounter` for the epoch's number at the beginning of a pass. Defaults to
+            None, which counts the passes from 0.
     Returns:
-        A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`. Its elements hold
+        A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`, with elements of
         int32 arrays, source `(B, S)`, target_in `(B, T)` and target_out `(B, T)`.
-
     Raises:
         ValueError: a size is not a positive int; `pairs` holds something else; no pair is left to
             batch; a pair is longer than `tokens_per_batch`; `shuffle_seed` is not an int from 0 to
             2⁶³ − 1, or None beside a `SubwordDropout`.
-
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat"), ("a dog", "un chien")]
         >>> english = Vocabulary.from_sentences(source for source, _ in pairs)
@@ -166,7 +160,7 @@ def token_batches(
     vocabularies = (source_vocabulary, target_vocabulary)
     redrawn = any(isinstance(vocabulary, SubwordDropout) for vocabulary in vocabularies)
     if redrawn and shuffle_seed is None:
-        _checks.fail(who, "shuffle_seed", "be given where words are cut by chance", shuffle_seed)
+        _checks.fail(who, "shuffle_seed", "be given with a SubwordDropout", shuffle_seed)
     sentences, ids = _encode(who, pairs, vocabularies, max_length)
     make_plan = functools.partial(
         Plan.for_rows, tokens_per_batch=tokens_per_batch, length_multiple=length_multiple
@@ -199,7 +193,7 @@ def _encode(
     vocabularies: Vocabularies,
     max_length: int | None,
 ) -> tuple[list[Sequence[str]], Sides]:
-    """(sentences, ids) of the pairs that are not too long, each with one list for either side."""
+    """Sentences and ids of the pairs within `max_length`, each as (source, target)."""
     for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
         _checks.vocabulary(who, f"{side}_vocabulary", vocabulary)
     checked = _checks.pairs(who, "pairs", pairs)
@@ -225,9 +219,9 @@ def _redraw(
     seed: int,
     epoch: int,
 ) -> Sides:
-    """The ids with BPE dropout of an epoch.
+    """The ids of an epoch with BPE dropout.
 
-    A pair keeps its `ids` where the new ones, with their begin or end, are longer than `longest`.
+    A pair keeps its `ids` if the new rows, including begin or end, are longer than `longest`.
     """
     sides = list(ids)
     for side, vocabulary in enumerate(vocabularies):
@@ -248,7 +242,7 @@ def _epochs(
     counter: EpochCounter,
     length_multiple: int,
 ) -> Dataset:
-    """The batches of a plan, in another order for each pass where there is a seed."""
+    """The batches of a plan, shuffled for each pass if there is a seed."""
     if keras.backend.backend() != "tensorflow":
         return ArrayBatches(
             len(plan.starts),
@@ -270,17 +264,16 @@ def _redrawn_epochs(
     counter: EpochCounter,
     length_multiple: int,
 ) -> Dataset:
-    """Batches whose every pass has the ids that `redraw` gives for its epoch.
+    """Batches with the ids of `redraw` for each epoch.
 
-    `ids` and `plan` are those without dropout. `fit` takes the number of batches of the first epoch
-    for that of all, and schedules are made from it. So each epoch has as many: a hundredth more
-    than the first one needs.
+    `ids` and `plan` are without dropout. `fit` and schedules assume an equal number of batches in
+    each epoch: 1% above the number for the first epoch.
     """
     first = len(make_plan(redraw(0)).starts)
     num_batches = min(max(len(plan.starts), first + -(-first // 100)), len(ids[0]))
 
     def drawn(epoch):
-        """(flat sides, plan) of an epoch."""
+        """Flat sides and plan of an epoch."""
         drawn_ids = redraw(int(epoch))
         drawn_plan = make_plan(drawn_ids)
         if len(drawn_plan.starts) > num_batches:
@@ -312,7 +305,7 @@ def _redrawn_epochs(
 
 
 def _flat_sides(ids: Sides, vocabularies: Vocabularies) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Source, target_in and target_out, each as (ids of all rows in one array, lengths of rows)."""
+    """Source, target_in and target_out, each as (concatenated ids, lengths of rows)."""
     source, target = vocabularies
     sides = (
         [[*row, source.end_id] for row in ids[0]],
@@ -331,7 +324,7 @@ def _flat_sides(ids: Sides, vocabularies: Vocabularies) -> list[tuple[np.ndarray
 def _gather(
     flat_sides: Sequence[tuple[Tensor, Tensor]], rows: Dataset, length_multiple: int
 ) -> Dataset:
-    """The batches of `flat_sides` whose row numbers are the elements of `rows`."""
+    """The batches with the rows of `flat_sides` that are numbered in `rows`."""
     import tensorflow as tf
 
     sides = [tf.RaggedTensor.from_row_lengths(*side, validate=False) for side in flat_sides]
@@ -344,6 +337,5 @@ def _gather(
         source, target_in, target_out = (padded(side, indices) for side in sides)
         return (source, target_in), target_out
 
-    # Row numbers are shuffled and batched, and whole batches gathered: much faster than sentences
-    # that pass through the pipeline one by one.
+    # Gathering batches by row numbers is much faster than a pipeline of single sentences.
     return rows.map(batch, num_parallel_calls=_AUTOTUNE)

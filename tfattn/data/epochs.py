@@ -1,4 +1,4 @@
-"""The batches of an epoch as row numbers: which pairs go together, and in which order."""
+"""The batches of an epoch as row numbers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ Dataset = Any  # a tf.data.Dataset or a keras.utils.PyDataset: TensorFlow is imp
 
 
 class EpochCounter(keras.callbacks.Callback):
-    """Counts epochs for `token_batches`, also in a run that was killed and resumed.
+    """Counts epochs for `token_batches`, also in a resumed run.
 
         counter, backup = data.EpochCounter(), training.Backup("run.backup")
         batches = data.token_batches(..., shuffle_seed=0, epoch_counter=counter)
@@ -28,18 +28,16 @@ class EpochCounter(keras.callbacks.Callback):
             callbacks=[counter, ..., backup],
         )
 
-    Each pass over a dataset counts as one epoch. As a callback of `fit` the counter takes the
-    number of the epoch from `fit` instead. So a run that `training.Backup` resumes in its fifth
-    epoch gets the fifth epoch's order, and reading the dataset between epochs changes nothing. Each
-    dataset needs its own counter. An epoch of `fit` must be a whole pass: with `steps_per_epoch`,
-    the two numbers would differ.
+    Each pass over a dataset counts as one epoch. As a callback of `fit` the counter uses `fit`'s
+    number of the epoch instead. A run that `training.Backup` resumes in its fifth epoch then has
+    the fifth epoch's order, and other passes between epochs have no effect. Each dataset needs its
+    own counter. An epoch of `fit` must be a full pass: with `steps_per_epoch`, the two numbers
+    would differ.
 
     Args:
-        epoch: Int of at least 0, the number of the first epoch. Defaults to 0.
-
+        epoch: int of at least 0, the number of the first epoch. Defaults to 0.
     Raises:
         ValueError: `epoch` is not an int of at least 0.
-
     Example:
         >>> counter = EpochCounter(epoch=4)
         >>> print(int(counter.count()), int(counter.count()))
@@ -67,7 +65,7 @@ class EpochCounter(keras.callbacks.Callback):
             self._next.assign(epoch)
 
     def count(self) -> Tensor:
-        """The number of the epoch that begins now, a scalar int64; each call adds one to it."""
+        """Returns the number of the current epoch, a scalar int64, and advances to the next."""
         if isinstance(self._next, np.ndarray):
             self._next += 1
             return self._next - 1
@@ -75,13 +73,13 @@ class EpochCounter(keras.callbacks.Callback):
 
 
 class Plan(NamedTuple):
-    """How pairs of similar length fill the batches of `token_batches`.
+    """An assignment of pairs to batches.
 
     Attributes:
-        order: `(N,)`, the numbers of the rows, longest first.
-        groups: `(N,)`, the group of each place in `order`. Rows whose two padded lengths are equal
-            are one group, and may change places.
-        starts: `(batches,)`, where in `order` each batch begins.
+        order: `(N,)`, the row numbers, longest row first.
+        groups: `(N,)`, the group of each row in `order`. Rows of a group, with equal padded
+            lengths on both sides, may be permuted.
+        starts: `(batches,)`, the index in `order` of each batch's first row.
     """
 
     order: np.ndarray | Tensor
@@ -95,12 +93,12 @@ class Plan(NamedTuple):
         tokens_per_batch: int,
         length_multiple: int,
     ) -> "Plan":
-        """The plan for the rows of two sides, given without their begin or end.
+        """The plan for the rows of two sides, without begin or end.
 
         Raises:
-            ValueError: a row alone is too long.
+            ValueError: a single row is too long.
         """
-        lengths = np.array(  # (2, N), in multiples, begin or end included
+        lengths = np.array(  # (2, N), in multiples, including begin or end
             [[-(-(len(row) + 1) // length_multiple) for row in side] for side in sides]
         )
         longer = lengths.max(axis=0)
@@ -113,7 +111,7 @@ class Plan(NamedTuple):
         order = np.lexsort((lengths[0] - lengths[1], -longer))
         changes = np.any(lengths[:, order[1:]] != lengths[:, order[:-1]], axis=0)
         groups = np.concatenate([[0.0], np.cumsum(changes)])
-        # Rows get shorter, so the first row of a batch gives its width.
+        # The first row of a batch is the longest, and determines its width.
         widths, starts = longer[order] * length_multiple, [0]
         while (end := starts[-1] + tokens_per_batch // widths[starts[-1]]) < len(widths):
             starts.append(int(end))
@@ -121,12 +119,12 @@ class Plan(NamedTuple):
 
     @classmethod
     def in_order(cls, num_rows: int, batch_size: int) -> "Plan":
-        """Rows as they come, any of which may change places with any other."""
+        """Rows in their order, all in one group."""
         starts = np.arange(0, num_rows, batch_size)
         return cls(np.arange(num_rows), np.zeros(num_rows), starts)
 
     def split_into(self, num_batches: int) -> "Plan":
-        """The same plan in at least `num_batches` batches: the largest is halved until it is."""
+        """The plan with at least `num_batches` batches, by halving the largest batches."""
         starts = list(self.starts)
         while len(starts) < num_batches:
             sizes = np.diff([*starts, len(self.order)])
@@ -135,16 +133,15 @@ class Plan(NamedTuple):
         return self._replace(starts=np.array(starts))
 
     def rows(self, seed: int | None, epoch: int) -> list[np.ndarray]:
-        """The row numbers of each batch: in the order of the plan, or shuffled for an epoch.
+        """The row numbers of each batch, in the order of the plan or shuffled for an epoch.
 
-        Rows are exchanged within their groups, and batches come in another order. `dataset` has the
-        same ones.
+        Shuffling permutes the rows within groups, and the batches. `dataset` is identical.
         """
         if seed is None:
             return np.split(self.order, self.starts[1:])
         num_rows, num_batches = len(self.order), len(self.starts)
         noise = uniform(seed, epoch, num_rows + num_batches)
-        # Noise below 1 leaves no group. Stable, as TensorFlow's sort is.
+        # Noise below 1 permutes rows only within groups. Stable, like TensorFlow's sort.
         places = np.argsort(self.groups + noise[:num_rows], kind="stable")
         batches = np.split(self.order[places], self.starts[1:])
         return [batches[i] for i in np.argsort(noise[num_rows:], kind="stable")]
@@ -171,7 +168,7 @@ class Plan(NamedTuple):
 def per_epoch(
     make_dataset: Callable[[Tensor], Dataset], counter: EpochCounter, num_batches: int
 ) -> Dataset:
-    """A dataset of `num_batches` whose every pass is `make_dataset` of the epoch's number."""
+    """A dataset of `num_batches` batches: each pass calls `make_dataset` with its epoch."""
     import tensorflow as tf
 
     passes = tf.data.Dataset.range(1).flat_map(lambda _: make_dataset(counter.count()))

@@ -17,22 +17,19 @@ def read_parallel(
 ) -> list[tuple[str, str]]:
     r"""Reads two UTF-8 text files whose lines are translations of each other.
 
-    Each file may be plain or compressed with gzip, which is detected from its content. A line ends
-    only at "\n" or "\r\n": other characters that Unicode counts as line ends stay in the sentence,
-    so that the lines of both files keep their numbers. Empty lines are kept, for the same reason.
+    Each file may be plain or compressed with gzip, as detected from its content. A line ends only
+    at "\n" or "\r\n": other line separators of Unicode stay in the sentence, so that the lines of
+    both files keep their numbers. Empty lines are kept, for the same reason.
 
     Args:
-        source_path: Path of the file to translate from.
-        target_path: Path of the file to translate to.
-
+        source_path: path of the source file.
+        target_path: path of the target file.
     Returns:
         A list of `(source, target)` strings, one pair per line, without line ends.
-
     Raises:
         FileNotFoundError: one of the files does not exist.
         ValueError: the files differ in their number of lines, or one of them is empty, not UTF-8,
             or damaged gzip data.
-
     Example:
         >>> import pathlib, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -52,11 +49,11 @@ def read_parallel(
 
 def _read_lines(argument: str, path: str | os.PathLike) -> list[str]:
     lines = _read_bytes(argument, path).split(b"\n")
-    if lines[-1] == b"":  # what follows the last line end is no line
+    if lines[-1] == b"":  # the last line ends with "\n"
         lines.pop()
     if not lines:
         _checks.fail("read_parallel", argument, "name a file with at least one line", str(path))
-    lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)  # some editors write one; no word has it
+    lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)  # a byte order mark of an editor
     sentences = []
     for number, line in enumerate(lines, start=1):
         try:

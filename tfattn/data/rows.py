@@ -1,40 +1,40 @@
-"""What is known of the rows of batches: how often they come, and whether all are there."""
+"""Metadata of batches: copies per row, and whether the batches are shards."""
 
 from typing import Any
 
 from tfattn import _checks
 from tfattn.data.epochs import Dataset
 
-__all__ = ["check_whole", "copies_of", "marked"]
+__all__ = ["check_not_sharded", "copies_of", "with_metadata"]
 
 
-def marked(batches: Dataset, **about: Any) -> Dataset:
-    """The same batches, of which `copies` or `is_shard` is known.
+def with_metadata(batches: Dataset, **metadata: Any) -> Dataset:
+    """Sets metadata of the batches.
 
     Args:
-        copies: how often the rows of a batch are in it, one copy after the other.
-        is_shard: whether a batch has no more than the rows of one process.
+        copies: number of consecutive copies of the rows in each batch.
+        is_shard: whether the batches contain the rows of one process only.
     """
-    for name, value in about.items():
+    for name, value in metadata.items():
         setattr(batches, name, value)
     return batches
 
 
 def copies_of(batches: Dataset) -> int:
-    """How often the rows of a batch are in it."""
-    return _known(batches, "copies", 1)
+    """The number of copies of the rows in each batch."""
+    return _metadata(batches, "copies", 1)
 
 
-def check_whole(who: str, batches: Dataset) -> None:
-    """Raises where rows are to be repeated that `shard_batches` has taken already."""
-    if _known(batches, "is_shard", False):
-        expected = "be whole: repeat the rows first, then `shard_batches`"
+def check_not_sharded(who: str, batches: Dataset) -> None:
+    """Raises if the batches come from `shard_batches`, which must come last."""
+    if _metadata(batches, "is_shard", False):
+        expected = "not be sharded yet: call `shard_batches` last"
         _checks.fail(who, "batches", expected, batches)
 
 
-def _known(batches: Dataset, name: str, otherwise: Any) -> Any:
-    """What is known of them, or of what they are made of: `prefetch` makes another dataset."""
+def _metadata(batches: Dataset, name: str, default: Any) -> Any:
+    """Metadata of the batches or of their input datasets, since `prefetch` drops attributes."""
     if hasattr(batches, name):
         return getattr(batches, name)
-    inputs = getattr(batches, "_inputs", tuple)()  # those of a tf.data.Dataset
-    return max((_known(each, name, otherwise) for each in inputs), default=otherwise)
+    inputs = getattr(batches, "_inputs", tuple)()  # of a tf.data.Dataset
+    return max((_metadata(each, name, default) for each in inputs), default=default)

@@ -1,4 +1,4 @@
-"""Batches for SimCut: each row twice, the second time with some of its tokens cut."""
+"""Batches for SimCut: duplicated rows, with some tokens of the copies cut."""
 
 import functools
 import operator
@@ -12,7 +12,7 @@ from tfattn._types import Tensor
 from tfattn.data.arrays import mapped_whole
 from tfattn.data.epochs import Dataset
 from tfattn.data.noise import uniform
-from tfattn.data.rows import check_whole, marked
+from tfattn.data.rows import check_not_sharded, with_metadata
 from tfattn.data.subwords import SubwordVocabulary
 from tfattn.data.vocabulary import Vocabulary
 
@@ -28,28 +28,24 @@ def simcut_batches(
     rate: float = 0.05,
     seed: int = 0,
 ) -> Dataset:
-    """Repeats the rows of each batch with some input tokens cut, for `training.SimCutCrossentropy`.
+    """Duplicates the rows of each batch with some tokens cut, for `training.SimCutCrossentropy`.
 
-    A cut token becomes the unknown token, on both sides of the input; the targets stay. Padding,
-    begin and end are never cut. What is cut follows from the seed and from the ids of the batch. So
-    it differs from epoch to epoch where batches are shuffled, and is the same again in a run that
-    is resumed.
+    The unknown token replaces a cut token, on both sides of the input; the targets stay. Padding,
+    begin and end are never cut. The seed and the ids of the batch determine the cut tokens, which
+    therefore differ between epochs of shuffled batches, and are the same in a resumed run.
 
     Args:
         batches: `tf.data.Dataset` or `keras.utils.PyDataset` of `((source, target_in),
             target_out)`, such as those of `token_batches`.
-        source_vocabulary, target_vocabulary: those that the ids belong to.
-        rate: Number in [0, 1), the probability of a token to be cut. Defaults to 0.05.
-        seed: Int of at least 0.
-
+        source_vocabulary, target_vocabulary: the vocabularies of the ids.
+        rate: number in [0, 1), the probability of cutting a token. Defaults to 0.05.
+        seed: int of at least 0.
     Returns:
-        As many batches of the same kind. A batch of B rows becomes one of 2 · B rows, of which the
-        second half repeats the first, with tokens cut.
-
+        A dataset of the same type and cardinality, with 2 · B rows per batch of B rows: the second
+        half repeats the first, with tokens cut.
     Raises:
-        ValueError: `batches` is something else, or comes from `shard_batches`, which is called
-            last; `rate` is not in [0, 1); `seed` is not an int of at least 0.
-
+        ValueError: `batches` is of another type, or comes from `shard_batches`, which must be
+            called last; `rate` is not in [0, 1); `seed` is not an int of at least 0.
     Example:
         >>> words, pairs = Vocabulary(["a", "b"]), [("a b a a", "b b")]
         >>> batches = tfattn.data.token_batches(pairs, words, words, 8, length_multiple=1)
@@ -59,8 +55,8 @@ def simcut_batches(
         [[4 5 4 4 3]
          [4 5 1 1 3]]
 
-    Source: Gao, He, Wu, Wang 2022 ("Bi-SimCut"), arXiv:2206.02368, section 3. There a cut token has
-    a vector of zeros; here it has that of the unknown token, which is learned.
+    Source: Gao, He, Wu, Wang 2022 ("Bi-SimCut"), arXiv:2206.02368, section 3, where a cut token has
+    a vector of zeros; here it has the learned vector of the unknown token.
     """
     who = "simcut_batches"
     vocabularies = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
@@ -71,18 +67,18 @@ def simcut_batches(
     _checks.seed(who, seed)
     words = list(vocabularies.values())
     if isinstance(batches, keras.utils.PyDataset):
-        check_whole(who, batches)
+        check_not_sharded(who, batches)
         cut = functools.partial(_with_cut_arrays, words=words, rate=rate, seed=seed)
-        return marked(mapped_whole(batches, cut), copies=2)
+        return with_metadata(mapped_whole(batches, cut), copies=2)
     expected = "be batches of ((source, target_in), target_out), such as those of token_batches"
     if not _is_pair_of_pair(getattr(batches, "element_spec", None)):
         _checks.fail(who, "batches", expected, batches)
-    check_whole(who, batches)
+    check_not_sharded(who, batches)
     doubled = batches.map(
         lambda sides, target_out: _with_cut_tensors(sides, target_out, words, rate, seed),
         num_parallel_calls=_AUTOTUNE,
     )
-    return marked(doubled, copies=2)
+    return with_metadata(doubled, copies=2)
 
 
 def _is_pair_of_pair(batch):
@@ -97,8 +93,8 @@ def _with_cut_arrays(batch, words, rate, seed):
     sides, target_out = batch
     flat = [side.reshape(-1) for side in sides]
     ids = np.concatenate(flat).astype("int64")
-    mark = int(np.sum(ids * np.arange(1, len(ids) + 1)))
-    noise = np.split(uniform(seed, mark, len(ids)), [len(flat[0])])
+    checksum = int(np.sum(ids * np.arange(1, len(ids) + 1)))
+    noise = np.split(uniform(seed, checksum, len(ids)), [len(flat[0])])
     cut = [
         _cut(side, drawn, own, rate, np.where)
         for side, drawn, own in zip(flat, noise, words, strict=True)
@@ -111,14 +107,14 @@ def _with_cut_arrays(batch, words, rate, seed):
 
 
 def _with_cut_tensors(sides, target_out, words, rate, seed):
-    """The same in TensorFlow, to the last number."""
+    """`_with_cut_arrays` in TensorFlow, with identical results."""
     import tensorflow as tf
 
     flat = [tf.reshape(side, [-1]) for side in sides]
     ids = tf.cast(tf.concat(flat, axis=0), tf.int64)
-    mark = tf.reduce_sum(ids * tf.range(1, tf.size(ids, out_type=tf.int64) + 1))
+    checksum = tf.reduce_sum(ids * tf.range(1, tf.size(ids, out_type=tf.int64) + 1))
     noise = tf.random.stateless_uniform(
-        [tf.size(ids)], tf.stack((seed, mark)), dtype=tf.float64, alg="philox"
+        [tf.size(ids)], tf.stack((seed, checksum)), dtype=tf.float64, alg="philox"
     )
     cut = [
         _cut(side, drawn, own, rate, tf.where)
@@ -136,7 +132,7 @@ def _with_cut_tensors(sides, target_out, words, rate, seed):
 def _cut(
     ids: Tensor, noise: Tensor, words: Vocabulary, rate: float, where: Callable[..., Tensor]
 ) -> Tensor:
-    """The ids with the unknown one where noise is below the rate, but for marks."""
-    marks = (words.padding_id, words.begin_id, words.end_id)
-    is_cut = functools.reduce(operator.and_, [ids != mark for mark in marks], noise < rate)
+    """Replaces ids by the unknown id where noise is below the rate, except special ids."""
+    special = (words.padding_id, words.begin_id, words.end_id)
+    is_cut = functools.reduce(operator.and_, [ids != each for each in special], noise < rate)
     return where(is_cut, words.unknown_id, ids)

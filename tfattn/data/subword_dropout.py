@@ -1,4 +1,4 @@
-"""BPE dropout: words are split into other subwords each time they are read."""
+"""BPE dropout: random splits of words into subwords."""
 
 import itertools
 from collections.abc import Iterable
@@ -11,32 +11,30 @@ from tfattn.data.tokenizers import SPACE
 
 __all__ = ["SubwordDropout"]
 
-# Words, and text that normalizers change.
+# Plain words, and text that normalizers would change.
 _PROBES = ["", "a b a b", "in the house", "ﬁne ｌｏｗ Ａ²", "e\u0301 …"]
 
-_NO_MERGE = np.iinfo(np.int32).max  # the rank of two parts that do not merge
+_NO_MERGE = np.iinfo(np.int32).max  # the rank of a pair that cannot be merged
 
 
 class SubwordDropout:
     """BPE dropout: merges of subwords are skipped at random, differently in each epoch.
 
-    In a small corpus many subwords occur only a few times, and a word is always split in the same
-    way. With BPE dropout, each word also trains the subwords that it shares with other words. Rows
-    become longer, and training takes more epochs.
+    In a small corpus many subwords are rare, and BPE always splits a word in the same way. With BPE
+    dropout, each word also trains the subwords that it shares with other words. Rows become longer,
+    and training takes more epochs.
 
     Pass it to `token_batches` in place of its vocabulary; the ids are the same. `encode`, `decode`,
-    `words` and `len` are those of the vocabulary, without dropout, as evaluation and translation
-    need them. `token_batches` calls `draw` in each epoch.
+    `words` and `len` are the vocabulary's, without dropout, as needed for evaluation and
+    translation. `token_batches` calls `draw` in each epoch.
 
     Args:
-        vocabulary: `SubwordVocabulary`, whose ids these are.
-        rate: Number in [0, 1), the probability of skipping a possible merge at each step. 0 gives
+        vocabulary: `SubwordVocabulary` of the ids.
+        rate: number in [0, 1), the probability of skipping a possible merge at each step. 0 gives
             the same ids as the vocabulary's `encode`. Defaults to 0.1.
-
     Raises:
         ValueError: `vocabulary` is not a `SubwordVocabulary`, or its model differs from those of
             `from_sentences`: it is not a BPE model, or it normalizes text; `rate` is not in [0, 1).
-
     Example:
         >>> sentences = ["low lower lowest", "new newer newest"]
         >>> words = SubwordVocabulary.from_sentences(sentences, size=100)
@@ -65,25 +63,23 @@ class SubwordDropout:
         within_words = not any(SPACE in part[1:] for part in self._ids)
         plain = [vocabulary.encode(text) for text in _PROBES]
         if not (within_words and is_byte_pair(vocabulary) and self._draw(_PROBES, 0.0, 0) == plain):
-            expected = "be of byte pairs, joined within words of a text as it is"
+            expected = "be a BPE model without normalization and without merges across spaces"
             _checks.fail(who, "vocabulary", expected, vocabulary)
 
     def __len__(self) -> int:
         return len(self.words)
 
     def draw(self, sentences: Iterable[str], seed: int) -> list[list[int]]:
-        """The ids of the parts of sentences, with dropout, without begin or end.
+        """The ids of sentences' subwords, with dropout, without begin or end.
 
         Args:
-            sentences: Iterable of str.
-            seed: Int of at least 0. The same sentences and seed give the same ids.
-
+            sentences: iterable of str.
+            seed: int of at least 0. The same sentences and seed give the same ids.
         Returns:
-            A list of lists of int. Each decodes to the same text as the ids of `encode`.
-
+            A list of lists of int; each list decodes to the same text as the ids of `encode`.
         Raises:
-            ValueError: `sentences` is a single string, or holds anything but strings; `seed` is not
-                an int of at least 0.
+            ValueError: `sentences` is a single string, or contains anything but strings; `seed` is
+                not an int of at least 0.
         """
         who = "SubwordDropout.draw"
         sentences = _checks.strings(who, "sentences", sentences)
@@ -92,7 +88,7 @@ class SubwordDropout:
     def _draw(self, sentences: list[str], rate: float, seed: int) -> list[list[int]]:
         generator = np.random.default_rng(seed)
         lines = [plain_text(sentence).split() for sentence in sentences]
-        numbers = {}  # of each different word
+        numbers = {}  # of distinct words
         words = np.array(
             [numbers.setdefault(word, len(numbers)) for line in lines for word in line],
             dtype=np.int64,
@@ -102,12 +98,12 @@ class SubwordDropout:
         ]
         sizes = np.array([len(ids) for ids in letters], dtype=np.int64)
         counts, drawn = np.zeros(len(words), dtype=np.int64), []
-        for size in np.unique(sizes):  # words of one length at a time, as rows of a matrix
+        for size in np.unique(sizes):  # words of equal length, as rows of a matrix
             alike = np.flatnonzero(sizes == size)
             rows = np.flatnonzero(sizes[words] == size)
             table = np.array([letters[number] for number in alike], dtype=np.int32)
             parts = self._merge(table[np.searchsorted(alike, words[rows])], rate, generator)
-            # Of a run of unknown letters the first alone has an id, as in `encode`.
+            # Consecutive unknown letters have a single id, as in `encode`.
             repeated = np.zeros(parts.shape, dtype=bool)
             repeated[:, 1:] = (parts[:, 1:] == self.unknown_id) & (parts[:, :-1] == self.unknown_id)
             kept = (parts >= 0) & ~repeated
@@ -121,9 +117,9 @@ class SubwordDropout:
         return [flat[start:end].tolist() for start, end in itertools.pairwise(ends)]
 
     def _merges(self) -> tuple[np.ndarray, np.ndarray]:
-        """(pairs, merged): which two parts make a third.
+        """Pairs of parts, and the result of merging each pair.
 
-        A pair is the number `left · len(vocabulary) + right`; they are in order.
+        A pair is the number `left · len(vocabulary) + right`; pairs are sorted.
         """
         size = len(self)
         merges = sorted(
@@ -136,17 +132,17 @@ class SubwordDropout:
         return np.array(pairs, dtype=np.int64), np.array(merged, dtype=np.int32)
 
     def _merge(self, parts: np.ndarray, rate: float, generator: np.random.Generator) -> np.ndarray:
-        """The parts of words `(N, L)`, given as rows of letters; -1 fills up."""
+        """The parts of words `(N, L)`, given as rows of letters, padded with -1."""
         merged_parts = np.full_like(parts, -1)
-        rows = np.arange(len(parts))  # of the words that still change
+        rows = np.arange(len(parts))  # words with possible merges
         while len(rows):
             pairs = parts[:, :-1].astype(np.int64) * len(self) + parts[:, 1:]
             pairs[parts[:, 1:] < 0] = -1
             places = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
-            # Ids are ranks: merges that were learned first come first.
+            # Ids are ranks, in the order in which merges were learned.
             ranks = np.where(self._pairs[places] == pairs, self._merged[places], _NO_MERGE)
             ranks[generator.random(ranks.shape, dtype=np.float32) < rate] = _NO_MERGE
-            # One more column, for a word of one part has no pair.
+            # An extra column, since a word of one part has no pair.
             ranks = np.pad(ranks, [(0, 0), (0, 1)], constant_values=_NO_MERGE)
             first = ranks.argmin(axis=1)[:, None]
             least = np.take_along_axis(ranks, first, axis=1)
@@ -154,6 +150,6 @@ class SubwordDropout:
             merged_parts[rows[done], : parts.shape[1]] = parts[done]
             parts, first, least, rows = parts[~done], first[~done], least[~done], rows[~done]
             np.put_along_axis(parts, first, least, axis=1)
-            columns = np.arange(parts.shape[1] - 1)  # what follows moves up
+            columns = np.arange(parts.shape[1] - 1)  # shifts the remaining parts to the left
             parts = np.take_along_axis(parts, columns + (columns > first), axis=1)
         return merged_parts

@@ -1,4 +1,4 @@
-"""A vocabulary of parts of words, by sentencepiece: sentences to integer ids and back."""
+"""A subword vocabulary by sentencepiece."""
 
 import contextlib
 import io
@@ -20,34 +20,30 @@ _SPECIAL_IDS = (
     Vocabulary.end_id,
 )
 
-# The two characters that sentencepiece keeps for itself, and NUL, which it does not take. Text has
-# "_" and a space instead.
+# sentencepiece reserves two characters and rejects NUL; text gets "_" and a space instead.
 _RESERVED = str.maketrans("▁▅\0", "__ ")
 
 
 class SubwordVocabulary:
-    """Parts of words as integer ids, by byte-pair encoding (BPE).
+    """A vocabulary of subwords, by byte-pair encoding (BPE).
 
-    Frequent words stay whole. No word is unknown; only characters that were not in the sentences of
-    `from_sentences` are. It has the same methods as a `Vocabulary`, and the same ids 0 to 3 for
-    padding, unknown, begin and end. Text never becomes one of the ids 0, 2 and 3: "<eos>" in a
-    sentence becomes subwords like "<" and "eos", or unknown.
+    Frequent words are single entries. Only characters that do not occur in the sentences of
+    `from_sentences` are unknown. Methods are as in `Vocabulary`, as are the ids 0 to 3 for padding,
+    unknown, begin and end. No text is encoded as id 0, 2 or 3: "<eos>" in a sentence becomes
+    subwords like "<" and "eos", or unknown.
 
-    A joint vocabulary is made from the sentences of both languages. If both sides of a model use
-    it, they can share their embeddings.
+    Learn a joint vocabulary from the sentences of both languages to share the embeddings of both
+    sides of a model.
 
     Args:
-        model: Bytes, a serialized sentencepiece model whose padding, unknown, begin and end are ids
+        model: bytes, a serialized sentencepiece model whose padding, unknown, begin and end are ids
             0 to 3. See also `from_sentences` and `load`.
-
     Attributes:
-        words: Tuple of str, every entry in the order of the ids, so that `words[i]` is how id `i`
-            is written. "▁" stands where a word begins.
-
+        words: tuple of str, all entries in the order of their ids. "▁" marks the beginning of a
+            word.
     Raises:
-        ValueError: `model` is something else.
+        ValueError: `model` is not such a model.
         ImportError: sentencepiece is not installed.
-
     Example:
         >>> sentences = ["low lower lowest", "new newer newest"]
         >>> vocabulary = SubwordVocabulary.from_sentences(sentences, size=100)
@@ -58,7 +54,7 @@ class SubwordVocabulary:
         'newest slow'
 
     Source: Sennrich, Haddow, Birch 2016, arXiv:1508.07909, algorithm 1; Kudo, Richardson 2018,
-    arXiv:1808.06226. Here each word begins with "▁"; in the first paper each word ends with a mark.
+    arXiv:1808.06226. Here a "▁" begins each word; in the first paper a mark ends it.
     """
 
     padding_id, unknown_id, begin_id, end_id = _SPECIAL_IDS
@@ -66,7 +62,7 @@ class SubwordVocabulary:
     def __init__(self, model: bytes):
         sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
         processor, ids = None, None
-        if isinstance(model, bytes) and model:  # sentencepiece 0.1 crashes on an empty one
+        if isinstance(model, bytes) and model:  # sentencepiece 0.1 crashes on empty bytes
             with contextlib.suppress(RuntimeError):
                 processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         if processor is not None:
@@ -84,24 +80,20 @@ class SubwordVocabulary:
     def from_sentences(cls, sentences: Iterable[str], size: int) -> "SubwordVocabulary":
         """Learns a vocabulary from sentences, by merging the most frequent pairs of neighbors.
 
-        Nothing is normalized but white space, and a subword ends only at white space, so that
-        "&apos;s" or "t-shirt" may become one subword. Every character gets an id, but nothing is
-        learned from special words such as "<eos>" in the text. The same sentences give the same
-        ids.
+        Only white space is normalized, and only white space ends a subword: "&apos;s" or "t-shirt"
+        may become one subword. Every character gets an id, but special words such as "<eos>" in the
+        text are ignored. The same sentences give the same ids.
 
         Args:
-            sentences: Iterable of str; for a joint vocabulary, of both languages.
-            size: Positive int, the greatest `len` of the result, its four special entries included.
+            sentences: iterable of str; for a joint vocabulary, of both languages.
+            size: positive int, the maximum `len` of the result, including its four special entries.
                 The result is smaller if the sentences have no more pairs to merge.
-
         Returns:
             A `SubwordVocabulary`.
-
         Raises:
             ValueError: `sentences` is a single string or holds no words; `size` is too small for
                 the characters.
             ImportError: sentencepiece is not installed.
-
         Example:
             >>> SubwordVocabulary.from_sentences(["a b"], size=10_000).words[4:]
             ('▁a', '▁b', '▁', 'a', 'b')
@@ -117,7 +109,7 @@ class SubwordVocabulary:
             _checks.fail(who, "size", expected, size)
         try:
             return cls(_train(lines, size, "".join(sorted(characters))))
-        except RuntimeError:  # sentencepiece found nothing to learn from
+        except RuntimeError:  # sentencepiece found no words
             return _checks.fail(who, "sentences", "hold some words", lines[:3])
 
     def __len__(self) -> int:
@@ -127,16 +119,13 @@ class SubwordVocabulary:
         """The ids of a sentence's subwords, without begin or end.
 
         Args:
-            sentence: Str, words separated by white space. The characters "▁" and "▅", which
-                sentencepiece keeps for itself, are read as "_", and NUL as a space.
-
+            sentence: str, words separated by white space. The reserved characters "▁" and "▅" are
+                read as "_", and NUL as a space.
         Returns:
-            A list of int; `unknown_id` for a run of characters that are not in the vocabulary.
-
+            A list of int, with one `unknown_id` for consecutive unknown characters.
         Raises:
-            ValueError: no letter is in the vocabulary, and the sentence is of a script without
+            ValueError: no letter of the sentence is in the vocabulary, and its script has no
                 spaces, such as Chinese.
-
         Example:
             >>> SubwordVocabulary.from_sentences(["a b"], size=9).encode("a ab ☃")
             [4, 4, 8, 6, 1]
@@ -147,25 +136,22 @@ class SubwordVocabulary:
             known = (self.words[index] for index in ids if index != self.unknown_id)
             if not any(map(str.isalnum, "".join(known))):
                 if tokenizers.is_whole_sentence(sentence.split(), ()):
-                    expected = "have letters that the vocabulary was learned from"
+                    expected = "have letters of the vocabulary"
                     _checks.fail(who, "sentence", expected, sentence)
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The sentence that some ids stand for.
+        """Converts ids to a sentence.
 
-        It is the sentence that `encode` read, except for white space and unknown characters. Reads
-        up to the first end, and leaves out padding and begin.
+        Inverts `encode`, except for white space and unknown characters. Stops at the first end, and
+        skips padding and begin.
 
         Args:
-            ids: Iterable of int: a list, an array or a row of a tensor.
-
+            ids: iterable of int: a list, an array or a row of a tensor.
         Returns:
-            The words, separated by single spaces; unknown characters read "<unk>".
-
+            The words, separated by single spaces, with "<unk>" for unknown characters.
         Raises:
             ValueError: an id lies outside the vocabulary.
-
         Example:
             >>> vocabulary = SubwordVocabulary.from_sentences(["a b"], size=9)
             >>> vocabulary.decode([2, 4, 6, 1, 4, 8, 3, 5, 0])
@@ -180,18 +166,17 @@ class SubwordVocabulary:
                 break
             if index not in (self.padding_id, self.begin_id):
                 word = self.words[index]
-                # Such a piece, of a model by sentencepiece itself, reads "<0xE7>".
+                # Models trained by sentencepiece may have byte pieces, such as "<0xE7>".
                 is_byte = self._processor.is_byte(index)
                 parts.append(bytes([int(word[1:-1], 16)]) if is_byte else word.encode())
         text = b"".join(parts).decode(errors="replace")
         return " ".join(text.replace(SPACE, " ").split())
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the vocabulary to a file that `load` reads: a model in sentencepiece's own format.
+        """Saves the vocabulary as a sentencepiece model, for `load`.
 
         Args:
-            path: Where to write; a file that is there is replaced.
-
+            path: path of the file; an existing file is replaced.
         Example:
             >>> import os, tempfile
             >>> with tempfile.TemporaryDirectory() as folder:
@@ -206,18 +191,16 @@ class SubwordVocabulary:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "SubwordVocabulary":
-        """Reads a vocabulary that `save` wrote; see there for an example.
+        """Loads a vocabulary from a file of `save`; see there for an example.
 
         Args:
-            path: The file. A model that sentencepiece itself wrote will do where its padding,
-                unknown, begin and end are ids 0 to 3.
-
+            path: path of the file, or of any sentencepiece model whose padding, unknown, begin and
+                end are ids 0 to 3.
         Returns:
             A `SubwordVocabulary` with the same ids.
-
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: the file holds something else.
+            FileNotFoundError: the file does not exist.
+            ValueError: the file has another format.
             ImportError: sentencepiece is not installed.
         """
         content = _read("SubwordVocabulary.load", path)
@@ -231,22 +214,19 @@ class SubwordVocabulary:
 def load_vocabulary(
     path: str | os.PathLike, tokenizer: Tokenizer | None = None
 ) -> Vocabulary | SubwordVocabulary:
-    """Reads a vocabulary of either kind, whole words or parts of words.
+    """Loads a `Vocabulary` or a `SubwordVocabulary` from a file.
 
     Args:
-        path: A file that `Vocabulary.save` or `SubwordVocabulary.save` wrote.
-        tokenizer: The function of your own that a `Vocabulary` was made with, which no file can
-            hold. Defaults to None: a file says by itself whether it has `Characters`, `Moses` or
-            white space.
-
+        path: file of `Vocabulary.save` or `SubwordVocabulary.save`.
+        tokenizer: your own tokenizer function of a `Vocabulary`, which files do not contain.
+            Defaults to None, for `Characters`, `Moses` or white space, which are recorded in the
+            file.
     Returns:
         A `Vocabulary` or a `SubwordVocabulary`.
-
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file holds something else; it needs a `tokenizer`, or another one.
-        ImportError: it holds parts of words, and sentencepiece is not installed.
-
+        FileNotFoundError: the file does not exist.
+        ValueError: the file has another format, or needs another `tokenizer`.
+        ImportError: the file contains subwords, and sentencepiece is not installed.
     Example:
         >>> import os, tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -261,7 +241,7 @@ def load_vocabulary(
     if content.lstrip().startswith(b"{"):
         kind, content = Vocabulary, read_words(who, path, tokenizer, expected)
     elif tokenizer is not None:
-        _checks.fail(who, "tokenizer", "be left out, for the file holds subwords", tokenizer)
+        _checks.fail(who, "tokenizer", "be omitted for a file of subwords", tokenizer)
     else:
         kind, content = SubwordVocabulary, (content,)
     try:
@@ -271,21 +251,21 @@ def load_vocabulary(
 
 
 def is_byte_pair(vocabulary: SubwordVocabulary) -> bool:
-    """Whether the ids are the order of merges, as in BPE, and not one of likelihood."""
+    """Whether ids are in the order of merges, as in BPE, instead of likelihoods."""
     ids = range(len(_SPECIAL_IDS), len(vocabulary))
     scores = [vocabulary._processor.get_score(index) for index in ids]
     return scores == [-float(rank) for rank in range(len(scores))]
 
 
 def plain_text(sentence: str) -> str:
-    """The sentence with single spaces, in characters that sentencepiece takes."""
+    """The sentence with single spaces, and without characters that sentencepiece rejects."""
     sentence = sentence.translate(_RESERVED)
-    # Half of a surrogate pair, as a terminal of another encoding may pass in, becomes "?".
+    # An unpaired surrogate, as from a terminal of another encoding, becomes "?".
     return " ".join(sentence.encode("utf-8", "replace").decode("utf-8").split())
 
 
 def _train(lines: list[str], size: int, characters: str) -> bytes:
-    """A sentencepiece model of byte pairs, learned from `lines`, which has those characters."""
+    """Trains a BPE model of sentencepiece on `lines`, with all these characters."""
     sentencepiece = _optional.find("sentencepiece", "text", "SubwordVocabulary")
     model = io.BytesIO()
     pad_piece, unk_piece, bos_piece, eos_piece = Vocabulary([]).words
@@ -294,12 +274,12 @@ def _train(lines: list[str], size: int, characters: str) -> bytes:
         model_writer=model,
         model_type="bpe",
         vocab_size=size,
-        hard_vocab_limit=False,  # a small corpus has fewer parts than were asked for
+        hard_vocab_limit=False,  # a small corpus may have fewer subwords
         character_coverage=1.0,
-        required_chars=characters,  # those too that occur in special words alone
+        required_chars=characters,  # includes characters that occur only in special words
         normalization_rule_name="identity",
         split_by_unicode_script=False,
-        # In bytes, to leave out none; sentencepiece takes no less than 10.
+        # In bytes, to include all lines; the minimum is 10.
         max_sentence_length=max(10, 4 * max(map(len, lines), default=1)),
         pad_id=Vocabulary.padding_id,
         unk_id=Vocabulary.unknown_id,

@@ -1,7 +1,7 @@
-"""Sentences into words and back, where white space alone does not split them.
+"""Tokenizers, from a sentence to words and back.
 
-A tokenizer is called with a sentence and returns a list of its words. Its method `join` makes a
-sentence of words again; a function without one has its words joined by spaces.
+A tokenizer is a function from a sentence to a list of words. Its optional method `join` is the
+inverse; without it, words are joined by spaces.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ __all__ = ["Characters", "Moses"]
 
 Tokenizer = Callable[[str], list[str]]
 
-SPACE = "▁"  # how sentencepiece writes a space
+SPACE = "▁"  # sentencepiece's symbol for a space
 
 # Languages that are written without spaces between words.
 _UNSPACED_LANGUAGES = (
@@ -30,17 +30,17 @@ _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
-_SENTENCE_LETTERS = 4  # that many letters without a space may be a word, and more likely are not
-_WORD_LETTERS = 8  # no language has so many in a word on average
-_STRAY = 0.01  # so many of a corpus may be of another language
+_SENTENCE_LETTERS = 4  # this many letters without a space are more likely a sentence than a word
+_WORD_LETTERS = 8  # above the average length of words in any language
+_STRAY = 0.01  # tolerated fraction of lines in another language
 
 
 @dataclasses.dataclass(frozen=True)
 class Characters:
-    """Each character is a word: for Chinese, Japanese, Thai and whatever has no spaces.
+    """Splits text into characters, for Chinese, Japanese, Thai and other scripts without spaces.
 
-    A space between words is a word "▁". Other white space counts as a space, and the character "▁"
-    in a text is read as "_".
+    A space becomes the word "▁", like any other white space. The character "▁" in a text is read as
+    "_".
 
     Example:
         >>> characters = Characters()
@@ -58,30 +58,28 @@ class Characters:
         return list(" ".join(sentence.replace(SPACE, "_").split()).replace(" ", SPACE))
 
     def join(self, words: Iterable[str]) -> str:
-        """The sentence that has these characters."""
+        """The sentence of these characters."""
         joined = "".join(_checks.strings("Characters.join", "words", words))
         return " ".join(joined.replace(SPACE, " ").split())
 
 
 @dataclasses.dataclass(frozen=True)
 class Moses:
-    """Raw text into the form of Moses and back, by sacremoses.
+    """The Moses tokenizer and detokenizer, by sacremoses.
 
-    Punctuation is normalized and split off, and "&", "'" and their like are escaped, as in Moses's
-    `normalize-punctuation.perl` and `tokenizer.perl`. Public corpora of translations often have
-    this form. `join` puts a sentence together again.
+    Punctuation is normalized and separated, and characters such as "&" and "'" are escaped, as by
+    `normalize-punctuation.perl` and `tokenizer.perl` of Moses. Many public parallel corpora have
+    this format. `join` detokenizes.
 
     Args:
-        language: Str, its code, such as "en" or "de". One that sacremoses does not know is split
-            like English.
-        lowercase: Whether to write all letters small. `join` then begins a sentence with a capital
-            letter. The other capitals are lost: train on text that has them, where it matters.
-
+        language: str, a language code such as "en" or "de". Languages unknown to sacremoses are
+            tokenized like English.
+        lowercase: whether to convert the text to lower case. `join` then capitalizes only the first
+            letter of a sentence.
     Raises:
-        ValueError: `language` is no code, or of a language without spaces, for which Moses is not
-            made: `Characters` or a `SubwordVocabulary` is. `lowercase` is not True or False.
+        ValueError: `language` is not a language code, or the code of a language without spaces,
+            which needs `Characters` or a `SubwordVocabulary`; `lowercase` is not True or False.
         ImportError: sacremoses is not installed.
-
     Example:
         >>> moses = Moses("en", lowercase=True)
         >>> moses("A man, in the kid's hat.")
@@ -101,26 +99,26 @@ class Moses:
     def __post_init__(self):
         language = self.language
         if not isinstance(language, str) or not re.fullmatch("[a-z]{2,3}", language):
-            _checks.fail("Moses", "language", 'be the code of a language, such as "en"', language)
+            _checks.fail("Moses", "language", 'be a language code such as "en"', language)
         if language in _UNSPACED_LANGUAGES:
             expected = (
-                "be of a language with spaces between words; for this one take Characters() or a "
-                "SubwordVocabulary"
+                "be a language with spaces between words; use Characters() or a SubwordVocabulary "
+                "for this one"
             )
             _checks.fail("Moses", "language", expected, language)
         _checks.boolean("Moses", "lowercase", self.lowercase)
         _tools(language)
 
     def __call__(self, sentence: str) -> list[str]:
-        """The words of raw text, as a list."""
+        """The words of a text, as a list."""
         text = _checks.string("Moses", "sentence", sentence)
         normalizer, tokenizer, _, _ = _tools(self.language)
-        # Lower case comes first, as in the scripts of the corpora.
+        # Lower case comes first, as in the scripts of public corpora.
         text = normalizer.normalize(text.lower() if self.lowercase else text)
         return tokenizer.tokenize(text, escape=True)
 
     def join(self, words: Iterable[str]) -> str:
-        """The text that has these words."""
+        """The text of these words."""
         words = _checks.strings("Moses.join", "words", words)
         _, _, detokenizer, detruecaser = _tools(self.language)
         if self.lowercase and words:
@@ -140,11 +138,11 @@ def _tools(language: str) -> tuple:
 
 
 def checked(who: str, tokenizer: Tokenizer | None) -> Tokenizer | None:
-    """A tokenizer that has passed a trial, or None."""
+    """Checks a tokenizer by a trial call; None is valid too."""
     if tokenizer is None:
         return None
     if not callable(tokenizer) or isinstance(tokenizer, type):
-        expected = "be called with a sentence and return its words, such as Characters(), or None"
+        expected = "be a function from a sentence to its words, such as Characters(), or None"
         _checks.fail(who, "tokenizer", expected, tokenizer)
     if not _takes_one(tokenizer):
         _checks.fail(who, "tokenizer", "take a sentence", tokenizer)
@@ -153,10 +151,10 @@ def checked(who: str, tokenizer: Tokenizer | None) -> Tokenizer | None:
 
 
 def _takes_one(tokenizer: Tokenizer) -> bool:
-    """Whether its signature takes one argument; an error of a call may be of its own body."""
+    """Whether its signature accepts one argument; a trial call could raise from the body."""
     try:
         signature = inspect.signature(tokenizer)
-    except (TypeError, ValueError):  # some that are written in C tell none
+    except (TypeError, ValueError):  # some C functions have no signature
         return True
     try:
         signature.bind("a sentence")
@@ -181,7 +179,7 @@ def join(tokenizer: Tokenizer | None, words: Sequence[str]) -> str:
 
 
 def to_json(tokenizer: Tokenizer) -> dict[str, Any] | str:
-    """What a file keeps of a tokenizer: all of one of this package, else its name alone."""
+    """The settings of a tokenizer of this package, or the name of any other."""
     for name, kind in _KINDS.items():
         if type(tokenizer) is kind:
             return {"name": name, **dataclasses.asdict(tokenizer)}
@@ -192,17 +190,17 @@ def to_json(tokenizer: Tokenizer) -> dict[str, Any] | str:
 
 
 def from_json(who: str, path: str, saved: Any, given: Tokenizer | None) -> Tokenizer | None:
-    """The tokenizer of the file at `path`, from what `to_json` made, and from what a caller gave.
+    """The tokenizer of a file, from the result of `to_json` and the argument of a caller.
 
     Raises:
-        TypeError: it is nothing that `to_json` makes.
-        ValueError: the caller must give another one.
+        TypeError: `saved` is not a result of `to_json`.
+        ValueError: the argument does not fit the file.
     """
     if isinstance(saved, str):
         if given is None:
             expected = (
-                f"be read with the function that the vocabulary was made with, {saved}, which a "
-                "file cannot hold: tfattn.data.load_vocabulary(path, tokenizer=...)"
+                f"be loaded with the vocabulary's own tokenizer, {saved}, which is not in the "
+                "file: tfattn.data.load_vocabulary(path, tokenizer=...)"
             )
             _checks.fail(who, "path", expected, path)
         return given
@@ -214,7 +212,7 @@ def from_json(who: str, path: str, saved: Any, given: Tokenizer | None) -> Token
         name = settings.pop("name", None)
         found = str.split if name == "str.split" else _KINDS.get(name, _unknown)(**settings)
     if given is not None and not (callable(given) and given == found):
-        expected = f"be left out, for the file says which it is: {found}"
+        expected = f"be omitted, or equal the tokenizer in the file, {found}"
         _checks.fail(who, "tokenizer", expected, given)
     return found
 
@@ -227,9 +225,7 @@ _KINDS = {"Characters": Characters, "Moses": Moses}
 
 
 def lacks_spaces(sentences: Iterable[str]) -> str | None:
-    """A sentence of a script without spaces between words, where most in such a script are like it;
-    None where there are few of them.
-    """
+    """A sentence without spaces between words, if most sentences of such scripts have none."""
     found, with_spaces, count = [], 0, 0
     for count, sentence in enumerate(sentences, 1):  # noqa: B007
         words, letters = len(sentence.split()), len(_UNSPACED.findall(sentence))
@@ -237,18 +233,18 @@ def lacks_spaces(sentences: Iterable[str]) -> str | None:
             found.append(sentence)
         elif letters:
             with_spaces += 1
-    # A line that strayed into a corpus of another language is no reason to refuse it.
+    # A corpus may contain a few lines of another language.
     return found[0] if len(found) > max(with_spaces, _STRAY * count) else None
 
 
 def is_whole_sentence(unknown: Iterable[str], known: Iterable[str]) -> bool:
-    """Whether one of the unknown words is rather a sentence, of a script without spaces.
+    """Whether an unknown word is more likely a sentence of a script without spaces.
 
-    Beside known words of such a script it is a word, however long: this text has spaces. Beside
-    those of other scripts it must be longer to be a sentence.
+    In a text with known words of such a script, which thus has spaces, it is a word of any length.
+    In a text with known words of other scripts, a sentence has a higher minimum length.
     """
-    beside = "".join(known)
-    if _UNSPACED.search(beside):
+    text = "".join(known)
+    if _UNSPACED.search(text):
         return False
-    least = _WORD_LETTERS if any(map(str.isalnum, beside)) else _SENTENCE_LETTERS
+    least = _WORD_LETTERS if any(map(str.isalnum, text)) else _SENTENCE_LETTERS
     return any(len(_UNSPACED.findall(word)) >= least for word in unknown)

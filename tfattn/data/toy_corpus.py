@@ -1,8 +1,7 @@
-"""A toy corpus, English to French, that needs attention.
+"""A toy corpus, English to French, that requires attention.
 
-A word-by-word dictionary does not solve it: adjectives change sides, articles and adjectives agree
-with a noun that stands elsewhere, negation wraps the verb. A small Transformer does, within
-minutes.
+Word-by-word translation fails: adjectives change sides, articles and adjectives agree with a noun
+elsewhere, negation wraps the verb. A small Transformer learns it within minutes.
 """
 
 import random
@@ -35,25 +34,22 @@ _T = TypeVar("_T")
 
 
 def toy_translation(num_pairs: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Draws different sentences of a toy grammar with their French translations.
+    """Draws distinct sentences of a toy grammar with their French translations.
 
-    All is lower case, and single spaces separate the words and the full stop, so `str.split` is the
-    tokeniser. An elided French word is a separate word that keeps its apostrophe: "l' oiseau",
-    "n' entend pas", "j' attends", "d' images". An English sentence has exactly one translation
-    ("you" is always "vous", "they" always "ils"), and no two English sentences share one. English
-    sentences have 3 to 15 words and French ones 3 to 13, the full stop included.
+    Text is in lower case, and single spaces separate the words and the full stop, so that
+    `str.split` tokenizes it. An elided French word is a separate word with its apostrophe:
+    "l' oiseau", "n' entend pas", "j' attends", "d' images". English sentences and their
+    translations are in one-to-one correspondence ("you" is always "vous", "they" always "ils").
+    English sentences have 3 to 15 words, French sentences 3 to 13, including the full stop.
 
     Args:
-        num_pairs: Positive int, how many pairs to draw, out of over a hundred million.
-        seed: Int; the same seed gives the same pairs on every platform. Defaults to 0.
-
+        num_pairs: positive int, the number of pairs to draw, of over a hundred million.
+        seed: int; the same seed gives the same pairs on every platform. Defaults to 0.
     Returns:
-        A list of `num_pairs` tuples `(english, french)`, no two alike.
-
+        A list of `num_pairs` distinct tuples `(english, french)`.
     Raises:
         ValueError: `num_pairs` is not a positive int, or exceeds the grammar's size; `seed` is not
             an int.
-
     Example:
         >>> for source, target in toy_translation(3, seed=0):
         ...     print(source, "|", target)
@@ -85,18 +81,14 @@ def split_pairs(
     pairs; otherwise it may have fewer.
 
     Args:
-        pairs: Sequence of `(source, target)` strings.
-        fraction: Float in (0, 1), the share of the pairs to hold out. Defaults to 0.1.
-        seed: Int; the same seed gives the same split on every platform. Defaults to 0.
-
+        pairs: sequence of `(source, target)` strings.
+        fraction: float in (0, 1), the fraction of pairs to hold out. Defaults to 0.1.
+        seed: int; the same seed gives the same split on every platform. Defaults to 0.
     Returns:
-        `(train, held_out)`: two lists of pairs, each in the order of `pairs`, which together hold
-        every pair.
-
+        `(train, held_out)`: two lists of pairs in the order of `pairs`.
     Raises:
         ValueError: `fraction` is not between 0 and 1; `seed` is not an int; one of the two parts
             would be empty.
-
     Example:
         >>> train, held_out = split_pairs(toy_translation(50), fraction=0.2)
         >>> len(train), len(held_out)
@@ -167,7 +159,7 @@ def _predicates(kind: str) -> list[Adjective]:
 
 
 def _grammar_size() -> int:
-    """Counts the sentences that `_draw_sentence` can reach."""
+    """The number of sentences that `_draw_sentence` can draw."""
     subjects = _count_phrases(_LIVING) + len(PRONOUNS)
     objects, places = _count_phrases(NOUNS), _count_phrases(_PLACES)
     predicates = sum(_count_phrases([noun]) * len(_predicates(noun.kind)) for noun in _LIVING)
@@ -197,18 +189,17 @@ def _linked_groups(pairs: Sequence[tuple[str, str]]) -> list[list[int]]:
             index = parent[index]
         return index
 
-    first_seen: dict[tuple[str, str], int] = {}
+    first_index: dict[tuple[str, str], int] = {}
     for index, (source, target) in enumerate(pairs):
         for key in (("source", source), ("target", target)):
-            parent[root(index)] = root(first_seen.setdefault(key, index))
+            parent[root(index)] = root(first_index.setdefault(key, index))
     groups: dict[int, list[int]] = {}
     for index in range(len(pairs)):
         groups.setdefault(root(index), []).append(index)
     return list(groups.values())
 
 
-# `random.Random.random` is the one method whose sequence Python promises to keep for a seed, so
-# every choice in this file is made from it alone.
+# All choices use `random.Random.random`, the only method with a guaranteed sequence for a seed.
 def _pick(options: Sequence[_T], generator: random.Random) -> _T:
     return options[int(generator.random() * len(options))]
 

@@ -1,9 +1,8 @@
-"""Sentence trees of the toy grammar, and how each language says them.
+"""Sentence trees of the toy grammar and their words in each language.
 
-A `Sentence` is one meaning. `english` and `french` each turn it into words, so a pair is a
-translation by construction.
+`english` and `french` express the same `Sentence`, so a pair is a translation by construction.
 
-What French needs beyond a translation word by word:
+French differs from a word-by-word translation by:
 
 - agreement: article and adjective take the noun's gender and number;
 - sides: most adjectives follow the noun, a few common ones precede it;
@@ -11,7 +10,7 @@ What French needs beyond a translation word by word:
 - "des" becomes "de" before an adjective, and after a negated verb the indefinite article of the
   object becomes "de": "ne voit pas de chat";
 - elision before a vowel: "l' oiseau", "n' entend pas", "j' attends", and the forms cet, mon, bel
-  and vieil, which stand before a vowel.
+  and vieil before a vowel.
 """
 
 from typing import NamedTuple
@@ -44,10 +43,10 @@ class NounPhrase(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A subject, a verb, and what completes it.
+    """A subject, a verb and its complement.
 
-    The complement of the copula is an adjective, that of a transitive verb its object, that of an
-    intransitive verb a place with its preposition, or None.
+    The copula has an adjective as its complement, a transitive verb an object, an intransitive verb
+    a place with a preposition, or None.
     """
 
     subject: NounPhrase | Pronoun
@@ -58,7 +57,7 @@ class Sentence(NamedTuple):
 
     @property
     def person(self) -> int:
-        """The place of the subject's form in `Verb.french`."""
+        """The index of the subject's form in `Verb.french`."""
         if isinstance(self.subject, Pronoun):
             return self.subject.person
         return 4 if self.subject.plural else 1
@@ -158,5 +157,5 @@ def _agreed(adjective: Adjective, gender: str, plural: bool, next_word: str = ""
 
 
 def _starts_with_vowel(word: str) -> bool:
-    # The h of every word in the lexicon is mute, so it counts as a vowel.
+    # Every h in the lexicon is mute, and counts as a vowel.
     return word[:1] in tuple("aeiouéêh")

@@ -1,8 +1,7 @@
-"""The words of the toy grammar, English beside French.
+"""The words of the toy grammar in English and French.
 
-Every form is written out: a reader can check it against a dictionary, and no rule of spelling hides
-in the code. `kind` keeps sentences sensible (a book is never tired) and clear of set phrases
-("vieille fille" is a spinster, no old girl).
+All forms are written out, easy to check against a dictionary. `kind` excludes senseless sentences
+(a book is never tired) and set phrases ("vieille fille" is a spinster, not an old girl).
 """
 
 from typing import NamedTuple
@@ -24,7 +23,7 @@ __all__ = [
 
 
 class Noun(NamedTuple):
-    """A noun in both numbers, its French gender, and the kind of thing it names."""
+    """A noun in both numbers, with its French gender and its kind."""
 
     english: str
     english_plural: str
@@ -42,13 +41,13 @@ class Adjective(NamedTuple):
     feminine: str
     masculine_plural: str
     feminine_plural: str
-    kinds: tuple[str, ...]  # the kinds of noun that it describes
+    kinds: tuple[str, ...]  # the kinds of nouns it can describe
     precedes: bool = False  # in French: "petit chat", but "chat noir"
     before_vowel: str = ""  # masculine singular before a vowel: "bel oiseau"
 
 
 class Verb(NamedTuple):
-    """A verb in the present tense, with the particle that English alone needs."""
+    """A verb in the present tense, with its English particle."""
 
     english: str
     english_third: str  # third person singular
@@ -61,7 +60,7 @@ class Pronoun(NamedTuple):
 
     english: str
     french: str
-    person: int  # the place of its form in `Verb.french`
+    person: int  # the index of its form in `Verb.french`
     gender: str
 
 

@@ -7,7 +7,7 @@ from tfattn.data.toy_lexicon import ADJECTIVES, NOUNS
 
 __all__ = ["swapped_words"]
 
-_ADJECTIVES = {  # those that follow their noun in French
+_ADJECTIVES = {  # adjectives that follow their noun in French
     form: adjective.english
     for adjective in ADJECTIVES
     if not adjective.precedes
@@ -26,17 +26,15 @@ _NOUNS = {noun.french: noun.english for noun in NOUNS} | {
 def swapped_words(source: str, target: str) -> list[tuple[int, int]]:
     """The nouns and adjectives of a toy pair whose order is reversed in French.
 
-    They show whether attention finds the word that it translates: in row t of the decoder's
-    attention over the source, a trained model has its largest weight at s.
+    In row t of the decoder's attention over the source, a trained model has its largest weight at
+    s.
 
     Args:
-        source: Str, an English sentence of `toy_translation`.
-        target: Str, its translation, or a model's.
-
+        source: str, an English sentence of `toy_translation`.
+        target: str, its translation, or a model's.
     Returns:
-        A list of `(t, s)`: word t of `target` translates word s of `source`, both counted from 0. A
-        pair of words that `source` has twice is left out.
-
+        A list of `(t, s)`: word t of `target` translates word s of `source`, both counted from 0.
+        Pairs of words that occur twice in `source` are left out.
     Example:
         >>> swapped_words("the black cat sleeps .", "le chat noir dort .")
         [(1, 2), (2, 1)]
@@ -47,7 +45,7 @@ def swapped_words(source: str, target: str) -> list[tuple[int, int]]:
     swaps = []
     for t, (noun, adjective) in enumerate(itertools.pairwise(target.split())):
         translated = _ADJECTIVES.get(adjective), _NOUNS.get(noun)
-        if source_pairs.count(translated) == 1:  # no other words can be meant
+        if source_pairs.count(translated) == 1:  # unambiguous
             s = source_pairs.index(translated)
             swaps += [(t, s + 1), (t + 1, s)]
     return swaps

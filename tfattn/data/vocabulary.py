@@ -1,4 +1,4 @@
-"""A vocabulary of whole words: sentences to integer ids and back."""
+"""A vocabulary of words."""
 
 import collections
 import json
@@ -12,43 +12,39 @@ from tfattn.data.tokenizers import Tokenizer
 
 __all__ = ["Vocabulary"]
 
-_SPECIAL_WORDS = ("<pad>", "<unk>", "<bos>", "<eos>")  # a word's place is its id
+_SPECIAL_WORDS = ("<pad>", "<unk>", "<bos>", "<eos>")  # in the order of their ids
 
 
-# What to do about text that white space does not split.
+# The message for text without spaces.
 _UNSPACED = (
-    "have spaces between words, or the vocabulary a tokenizer: Vocabulary.from_sentences(..., "
-    "tokenizer=tfattn.data.Characters()), or tokenizer=str.split where spaces are right. A "
-    "SubwordVocabulary needs none"
+    "have spaces between words; else pass a tokenizer to Vocabulary.from_sentences, "
+    "tokenizer=tfattn.data.Characters(), or tokenizer=str.split to split at spaces anyway, or use "
+    "a SubwordVocabulary"
 )
 
 
 class Vocabulary:
-    """Whole words as integer ids; they are separated by white space, or by a tokenizer.
+    """A vocabulary of words, which are separated by white space or by a tokenizer.
 
-    Ids 0 to 3 are padding, the unknown word, begin and end; the words follow. If the text itself
-    has a word "<eos>", it is an unknown word.
+    Ids 0 to 3 are padding, the unknown word, begin and end; the words follow. A word "<eos>" in the
+    text is an unknown word.
 
-    Wherever the package takes a vocabulary, you can pass one of your own. It needs `encode`,
-    `decode`, `len`, `save` and `load`, and the four ids `padding_id` (always 0), `unknown_id`,
-    `begin_id` and `end_id`.
+    All functions of the package also accept your own vocabulary class with `encode`, `decode`,
+    `len`, `save` and `load`, and the four ids `padding_id` (always 0), `unknown_id`, `begin_id` and
+    `end_id`.
 
     Args:
-        words: Sequence of different words, without white space, and none like "<eos>" or the other
-            special words. The first gets id 4. See also `from_sentences`.
-        tokenizer: Called with a sentence, returns a list of its words, such as `Characters()`,
-            `Moses("en")` or a function of your own. Its method `join` makes a sentence of words;
-            without one, spaces are put between them. The words may hold white space then.
-            Defaults to None: white space separates words.
-
+        words: sequence of distinct words, without white space and without special words such as
+            "<eos>". The first word gets id 4. See also `from_sentences`.
+        tokenizer: function from a sentence to a list of its words, such as `Characters()`,
+            `Moses("en")` or your own function. Its optional method `join` converts words to a
+            sentence; without it, words are joined by spaces. With a tokenizer, words may contain
+            white space. Defaults to None: white space separates words.
     Attributes:
-        words: Tuple of str, every entry in the order of the ids, so that `words[i]` is how id `i`
-            is written, special ones included.
-
+        words: tuple of str, all entries in the order of their ids, including special words.
     Raises:
-        ValueError: `words` is a single string, or holds a word twice or one that is not allowed;
-            `tokenizer` returns no list of strings.
-
+        ValueError: `words` is a single string, or contains a repeated or invalid word; `tokenizer`
+            does not return a list of strings.
     Example:
         >>> vocabulary = Vocabulary.from_sentences(["a cat sees a bird .", "a bird sings ."])
         >>> len(vocabulary)
@@ -89,27 +85,23 @@ class Vocabulary:
         max_size: int | None = None,
         tokenizer: Tokenizer | None = None,
     ) -> "Vocabulary":
-        """Collects the words of some sentences, the most frequent first.
+        """Collects the words of sentences, the most frequent first.
 
-        Words of equal count stand in the order of their characters, so the same sentences in any
-        order give the same ids.
+        Words of equal count are sorted by their characters, so that the ids do not depend on the
+        order of sentences.
 
         Args:
-            sentences: Iterable of str.
-            min_count: Positive int; words that occur less often are left out, and so are unknown.
-                Defaults to 1.
-            max_size: Int above 4, the greatest `len` of the result, its four special entries
-                included. Defaults to None, which sets no bound.
-            tokenizer: As in `Vocabulary`.
-
+            sentences: iterable of str.
+            min_count: positive int; less frequent words are unknown. Defaults to 1.
+            max_size: int above 4, the maximum `len` of the result, including its four special
+                entries. Defaults to None, for no limit.
+            tokenizer: as in `Vocabulary`.
         Returns:
             A `Vocabulary`.
-
         Raises:
             ValueError: `sentences` is a single string; `min_count` or `max_size` is out of range;
-                without a `tokenizer`, most sentences of a script without spaces between words, such
-                as Chinese, have none. `tokenizer=str.split` takes them all the same.
-
+                there is no `tokenizer`, and most sentences in scripts such as Chinese have no
+                spaces between words. `tokenizer=str.split` accepts them.
         Example:
             >>> Vocabulary.from_sentences(["b a", "a c"], max_size=6).words[4:]
             ('a', 'b')
@@ -143,20 +135,17 @@ class Vocabulary:
     def encode(self, sentence: str) -> list[int]:
         """The ids of a sentence's words, without begin or end.
 
-        Where a model wants them, put them around it:
+        With begin and end:
         `[vocabulary.begin_id, *vocabulary.encode(sentence), vocabulary.end_id]`.
 
         Args:
-            sentence: Str; white space or the tokenizer separates its words.
-
+            sentence: str, words separated by white space or by the tokenizer.
         Returns:
-            A list of int, one per word; `unknown_id` for a word not in the vocabulary, but nothing
-            for a tokenizer's word of white space alone that is not in it.
-
+            A list of int, one per word; `unknown_id` for a word outside the vocabulary. Unknown
+            words of white space, as a tokenizer may return, are skipped.
         Raises:
             ValueError: there is no tokenizer, no word of a script without spaces, such as Chinese,
-                is known, and an unknown one is rather a whole sentence of it.
-
+                is known, and an unknown word is more likely a sentence.
         Example:
             >>> Vocabulary(["a", "cat"]).encode("a cat <eos>")
             [4, 5, 1]
@@ -165,14 +154,14 @@ class Vocabulary:
         sentence = _checks.string(who, "sentence", sentence)
         words = tokenizers.split(who, self.tokenizer, sentence)
         if self.tokenizer is not None:
-            # White space was in none of the sentences then, as in Chinese ones: it only separates.
+            # Unknown white space occurred in no sentence, as in Chinese, and only separates words.
             words = [
                 word
                 for word in words
                 if word in self._ids or not (word.isspace() or word == tokenizers.SPACE)
             ]
         ids = (self._ids.get(word, self.unknown_id) for word in words)
-        # `_ids` has the special entries too, which text must not reach.
+        # `_ids` includes the special entries, which text must not be encoded as.
         ids = [index if index >= len(_SPECIAL_WORDS) else self.unknown_id for index in ids]
         if self.tokenizer is None and self.unknown_id in ids:
             unknown, known = [], []
@@ -183,20 +172,17 @@ class Vocabulary:
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The sentence that some ids stand for.
+        """Converts ids to a sentence.
 
-        Reads up to the first end, and leaves out padding and begin.
+        Stops at the first end, and skips padding and begin.
 
         Args:
-            ids: Iterable of int: a list, an array or a row of a tensor.
-
+            ids: iterable of int: a list, an array or a row of a tensor.
         Returns:
-            The words, separated by single spaces or joined by the tokenizer; an unknown one reads
-            "<unk>".
-
+            The words, separated by single spaces or joined by the tokenizer, with "<unk>" for
+            unknown words.
         Raises:
             ValueError: an id lies outside the vocabulary.
-
         Example:
             >>> Vocabulary(["a", "cat"]).decode([2, 4, 5, 3, 5, 0])
             'a cat'
@@ -213,14 +199,13 @@ class Vocabulary:
         return tokenizers.join(self.tokenizer, words)
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the vocabulary to a JSON file that `load` reads.
+        """Saves the vocabulary as a JSON file, for `load`.
 
-        `Characters` and `Moses` are part of the file. Of a tokenizer of your own the file keeps the
-        name alone: `load_vocabulary(path, tokenizer=...)` must be given it.
+        The file includes `Characters` and `Moses`, but only the name of your own tokenizer, which
+        `load_vocabulary(path, tokenizer=...)` needs.
 
         Args:
-            path: Where to write; a file that is there is replaced.
-
+            path: path of the file; an existing file is replaced.
         Example:
             >>> import os, tempfile
             >>> with tempfile.TemporaryDirectory() as folder:
@@ -233,24 +218,22 @@ class Vocabulary:
         content = {"words": self.words[len(_SPECIAL_WORDS) :]}
         if self.tokenizer is not None:
             content["tokenizer"] = tokenizers.to_json(self.tokenizer)
-        # Half a surrogate pair has no UTF-8: it becomes an escape, which JSON has too.
+        # An unpaired surrogate has no UTF-8 encoding: it is written as an escape, valid in JSON.
         text = json.dumps(content, ensure_ascii=False) + "\n"
         with replacing(path) as unfinished:
             unfinished.write_bytes(text.encode("utf-8", "backslashreplace"))
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "Vocabulary":
-        """Reads a vocabulary that `save` wrote; see there for an example.
+        """Loads a vocabulary from a file of `save`; see there for an example.
 
         Args:
-            path: The file.
-
+            path: path of the file.
         Returns:
-            A `Vocabulary` with the same ids, and the tokenizer that it had.
-
+            A `Vocabulary` with the same ids and tokenizer.
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: the file holds something else, or needs a tokenizer of your own: see
+            FileNotFoundError: the file does not exist.
+            ValueError: the file has another format, or needs your own tokenizer, as in
                 `load_vocabulary`.
         """
         expected = "name a file that `Vocabulary.save` wrote"
@@ -260,7 +243,7 @@ class Vocabulary:
 def read_words(
     who: str, path: str | os.PathLike, tokenizer: Tokenizer | None, expected: str
 ) -> tuple[list, Tokenizer | None]:
-    """The words of a JSON file, and their tokenizer; `expected` says what a file must be."""
+    """The words and tokenizer of a JSON file; `expected` describes the file in errors."""
     path = _checks.path(who, "path", path)
     if not os.path.isfile(path):
         _checks.fail(who, "path", "name an existing file", path, error=FileNotFoundError)
@@ -269,7 +252,7 @@ def read_words(
             content = json.load(file)
             words, saved = content["words"], content.get("tokenizer")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            # Not JSON, of another shape, or nested without end.
+            # Not JSON, of another structure, or nested too deeply.
             words, saved = None, None
     if not isinstance(words, list):
         _checks.fail(who, "path", expected, path)

@@ -1,4 +1,4 @@
-"""Averaged weights in place of the last ones for validation and for saving."""
+"""Averaged weights for validation and for saving."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,29 +17,29 @@ Logs = dict[str, Any] | None
 
 
 class AveragedWeights(keras.callbacks.Callback):
-    """Validates with the averaged weights, and gives them to other callbacks after each epoch.
+    """Validates with the averaged weights, also for other callbacks at the end of each epoch.
 
-    The average is the optimizer's own, over the updates:
+    The optimizer keeps the average over its updates:
 
         average ← ema_momentum · average + (1 − ema_momentum) · weights
 
     so that `ema_momentum=0.999` averages over about a thousand updates. Training continues with the
     weights themselves, bit for bit, also in another `fit` with this callback after one that was
-    interrupted during validation (unless other weights were loaded in between). At its end `fit`
-    leaves the average in the model, as Keras always does.
+    interrupted during validation (unless other weights were loaded in between). At the end of `fit`
+    the model has the average, as always in Keras.
 
-    With `gradient_accumulation_steps=N` Keras updates the average at each batch, N times an update:
-    to average over as many updates then needs the N-th root of the momentum.
+    With `gradient_accumulation_steps=N` Keras updates the average at each batch, N times per
+    update; take the N-th root of the momentum to average over the same number of updates.
 
     Args:
-        callbacks: list of callbacks that see the averaged weights, in this order, such as
+        callbacks: list of callbacks that use the averaged weights, in this order, such as
             `ValidationBleu` before `ModelCheckpoint`. They are called at the beginning and end of
-            training and of epochs, and not of batches. `Backup` must not be among them: it keeps
-            the weights that training continues with. Defaults to none.
+            training and of epochs, not of batches. `Backup` must not be among them: it needs the
+            weights for the rest of the training. Defaults to none.
     Raises:
-        ValueError: `callbacks` is not a list, or holds a `Backup` or a callback that saves by
+        ValueError: `callbacks` is not a list, or contains a `Backup` or a callback that saves by
             batches; in `fit` and `evaluate`, the optimizer keeps no average (`use_ema=True`); in
-            `evaluate`, it has none yet.
+            `evaluate`, the average does not exist yet.
     Example:
         >>> dense = keras.layers.Dense(1, kernel_initializer="zeros")
         >>> model = keras.Sequential([keras.Input((1,)), dense])
@@ -70,11 +70,11 @@ class AveragedWeights(keras.callbacks.Callback):
             if isinstance(callback, Backup):
                 expected = "not hold `Backup`: pass it to `fit` beside this"
                 _checks.fail("AveragedWeights", "callbacks", expected, callback)
-            # Another `save_freq` counts batches, whose end is not passed on.
+            # Another `save_freq` counts batches, which are not passed to these callbacks.
             if getattr(callback, "save_freq", "epoch") != "epoch":
                 expected = "save by epochs, `save_freq='epoch'`"
                 _checks.fail("AveragedWeights", "callbacks", expected, callback.save_freq)
-        # (model, weights, average) while the average stands in the model for its weights
+        # (model, weights, average) while the model has the average
         self._swapped = None
 
     def set_params(self, params: dict[str, Any]) -> None:
@@ -126,11 +126,11 @@ class AveragedWeights(keras.callbacks.Callback):
         self._recover_weights()
         variables, optimizer = self.model.trainable_variables, self.model.optimizer
         if int(ops.convert_to_numpy(_inner_optimizer(self.model).iterations)) == 0:
-            expected = "have an average, which begins with `fit`"
+            expected = "have an average, which exists after the first update"
             _checks.fail("AveragedWeights", "optimizer", expected, optimizer.name)
         weights = _to_arrays(variables)
         optimizer.finalize_variable_values(variables)
-        # Copied: on JAX, model and optimizer would share an array, and a step donates its inputs.
+        # Copied: a training step on JAX donates its inputs, and must not get one array twice.
         average = _to_arrays(variables)
         for variable, array in zip(variables, average, strict=True):
             variable.assign(array)
@@ -144,7 +144,7 @@ class AveragedWeights(keras.callbacks.Callback):
             self._swapped = None
 
     def _recover_weights(self) -> None:
-        """Puts the weights back after an interruption, if the average is still in this model."""
+        """Restores the weights after an interruption if this model still has the average."""
         if self._swapped is not None and self._swapped[0] is self.model:
             pairs = zip(_to_arrays(self.model.trainable_variables), self._swapped[2], strict=True)
             if all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
@@ -153,7 +153,7 @@ class AveragedWeights(keras.callbacks.Callback):
 
 
 def _inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:
-    """The optimizer that updates weights, which may stand within a `LossScaleOptimizer`."""
+    """The optimizer that updates weights, possibly within a `LossScaleOptimizer`."""
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)
 
 

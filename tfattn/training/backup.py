@@ -1,4 +1,4 @@
-"""The whole state of a training run on disk, so that a killed run can be resumed."""
+"""A backup of the state of a training run, to resume it after an interruption."""
 
 import errno
 import io
@@ -21,7 +21,7 @@ from tfattn.training.integrity import lock
 
 __all__ = ["Backup"]
 
-# What reading a damaged file raises, or one of another kind.
+# Errors raised by reading a damaged file or a file of another format.
 _UNREADABLE = (
     *(OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError, NotImplementedError),
     *(zipfile.BadZipFile, zlib.error),
@@ -29,11 +29,11 @@ _UNREADABLE = (
 
 
 class NotFiniteError(ValueError):
-    """A training whose loss is no number."""
+    """The training loss is NaN or infinite."""
 
 
 class Backup(keras.callbacks.Callback):
-    """Writes the whole state of a run after each epoch, from which the next `fit` resumes.
+    """Writes the state of a run after each epoch; the next `fit` resumes from it.
 
         backup, counter = Backup("run.backup"), data.EpochCounter()
         batches = data.token_batches(..., shuffle_seed=0, epoch_counter=counter)
@@ -45,35 +45,33 @@ class Backup(keras.callbacks.Callback):
             callbacks=[counter, ..., backup],
         )
 
-    To resume, run the same program again. A run that was killed, even in the middle of a backup,
-    repeats the unfinished epoch and ends with the same weights as a run that was never killed. For
-    this, the data of an epoch must be the same each time they are read, as with `token_batches` and
-    an `EpochCounter`. A finished run continues if `epochs` is raised. To start from the beginning,
-    delete the file.
+    To resume, run the same program again. A run that was killed, even while it wrote a backup,
+    repeats the unfinished epoch and ends with the same weights as an uninterrupted run, if the data
+    of an epoch are the same each time they are read, as with `token_batches` and an `EpochCounter`.
+    To continue a completed run, increase `epochs`. To start again, delete the file.
 
-    The file holds the weights, the state of the optimizer with its averaged weights, the seeds of
-    dropout, and the logs of every epoch, so that `fit` returns the whole history. A new file
-    replaces the old one in one step. A process that would train with a file while another one does
-    is refused, until the other's `fit` ends or, after an interruption, the other itself; for this,
-    a file that ends with ".lock" stays beside it. Pass this callback last, so that the logs are
-    complete and the best weights of the epoch are on disk. The state of other callbacks is not
-    kept: pass `best=backup.best("val_loss", min)` to `BestWeights`; the patience of `EarlyStopping`
-    starts again. A loss that is not finite ends `fit` at that batch, and the file keeps the epoch
-    before. With the torch backend, torch's own random generator is not kept either; give dropout
-    layers a seed there.
+    The file contains the weights, the state of the optimizer with its averaged weights, the seeds
+    of dropout, and the logs of every epoch, so that `fit` returns the full history. The file is
+    replaced atomically. A lock, a file with the ending ".lock", keeps other processes from training
+    with the same file until `fit` ends or, after an interruption, the process. Pass this callback
+    last, so that the logs are complete and the best weights of the epoch are on disk. The state of
+    other callbacks is not saved: pass `best=backup.best("val_loss", min)` to `BestWeights`; the
+    patience of `EarlyStopping` starts again. If the loss becomes NaN or infinite, `fit` ends at
+    that batch, and the file keeps the previous epoch. With the torch backend, torch's own random
+    generator is not saved either; give dropout layers a seed there.
 
     If the learning rate is a number, it is part of the optimizer's state: the number in the file
     replaces that of the program. A schedule is taken from the program. Before the end of the first
-    epoch there is no file: a model that was interrupted there, for example in a notebook, continues
-    from its present weights.
+    epoch there is no file: a model that was interrupted then, for example in a notebook, continues
+    from its current weights.
 
     Under a `keras.distribution` of several processes each makes a `Backup`, once the distribution
-    is set. The first process writes and reads the file, and gives what it read to the others: they
-    need not see its disk. Where it cannot, as on a full disk, all raise that as a RuntimeError. The
-    number of processes may be another when the run goes on.
+    is set. The first process writes and reads the file, and sends its content to the others, which
+    need no access to the disk. If that fails, as on a full disk, all processes raise a
+    RuntimeError. The number of processes may differ when the run is resumed.
 
-    If a pass over the data is too long to lose, split it. Here an epoch is n batches, on any
-    backend, and those of the finished epochs are left out:
+    If a pass over the data takes too long for one epoch, split it. Here an epoch is n batches, on
+    any backend, and a resumed run skips the batches of completed epochs:
 
         def rest():
             passes = itertools.chain.from_iterable(itertools.repeat(batches))
@@ -81,19 +79,19 @@ class Backup(keras.callbacks.Callback):
 
         model.fit(rest(), steps_per_epoch=n, initial_epoch=backup.epoch, ..., callbacks=[backup])
 
-    No `EpochCounter` is among the callbacks then: passes are not the epochs of `fit`, and count
+    The callbacks then contain no `EpochCounter`: passes differ from the epochs of `fit`, and count
     themselves. With a `tf.data.Dataset`, `batches.repeat().skip(backup.epoch * n)` does the same.
 
     Args:
-        filepath: path of the file, which is read if it exists.
+        filepath: path of the file, read if it exists.
     Attributes:
-        epoch: int, the number of finished epochs; 0 without a file. Pass it as `initial_epoch`.
+        epoch: int, the number of completed epochs; 0 without a file. Pass it as `initial_epoch`.
         history: dict from name to the values of those epochs, as in `keras.callbacks.History`.
     Raises:
-        ValueError: the file is damaged, or belongs to another class of optimizer, or to a model
-            with other shapes; in `fit`, another process trains with it, another run has written to
-            it since it was read, `initial_epoch` is not `epoch`, the loss is NaN or infinite, or on
-            TensorFlow the model is not built (elsewhere `fit` builds it).
+        ValueError: the file is damaged, or was written with another class of optimizer or other
+            shapes; in `fit`, another process trains with the file, another run has written to it,
+            `initial_epoch` is not `epoch`, the loss is NaN or infinite, or on TensorFlow the model
+            is not built (elsewhere `fit` builds it).
     Example:
         >>> import os, tempfile
         >>> path = os.path.join(tempfile.mkdtemp(), "run.backup")
@@ -112,7 +110,7 @@ class Backup(keras.callbacks.Callback):
         from epoch 2
         5
 
-    Differs from `keras.callbacks.BackupAndRestore`, which does not keep the seeds of dropout, can
+    Differs from `keras.callbacks.BackupAndRestore`, which does not save the seeds of dropout, can
     be damaged by a kill while it writes, and resumes the middle of an epoch with the epoch's first
     batch.
     """
@@ -129,12 +127,12 @@ class Backup(keras.callbacks.Callback):
 
     def best(self, name: str, better: Callable[..., Any] = max) -> float | None:
         """The best value so far of the log `name`, or None; `better` is `max` or `min`."""
-        # Without NaN: nothing would be better than it.
+        # `max` and `min` may return a leading NaN.
         values = [value for value in self.history.get(name, []) if value == value]
         return better(values, default=None)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        if not self.model.built:  # the first step would initialize it, after the file was read
+        if not self.model.built:  # the first step would overwrite the restored weights
             expected = "be built before `fit`, by `build` or by a call"
             _checks.fail("Backup", "model", expected, self.model.name)
         processes.by_first("Backup", self._take)
@@ -145,7 +143,7 @@ class Backup(keras.callbacks.Callback):
             self.model.history.history.update(history)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        if self._lock is not None:  # as in the first process alone
+        if self._lock is not None:  # only the first process has a lock
             self._lock.release()
             self._lock = None
 
@@ -164,19 +162,19 @@ class Backup(keras.callbacks.Callback):
             _checks.fail("Backup", "loss", expected, float(loss), NotFiniteError)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self.model.history.epoch[:] = range(epoch)  # with those before the run was resumed
+        self.model.history.epoch[:] = range(epoch)  # includes epochs before the run was resumed
         history = {name: list(values) for name, values in self.history.items()}
         for name, value in (logs or {}).items():
             history.setdefault(name, []).append(np.asarray(value).tolist())
         arrays = {}
         for name, variable in self._variables().items():
             array = processes.to_numpy(variable)
-            # NumPy writes bfloat16 and cannot read it.
+            # NumPy can write bfloat16, but not read it.
             arrays[name] = array.astype("float32") if array.dtype.kind == "V" else array
         content = {"epoch": epoch + 1, "history": history, "optimizer": self._optimizer_class()}
         arrays["logs"] = np.array(json.dumps(content))
         processes.by_first("Backup", lambda: self._write(arrays))
-        # Last: a full disk or an interruption leaves the file of the epoch before.
+        # Last: after a full disk or an interruption, the file has the previous epoch.
         self.epoch, self.history = epoch + 1, history
 
     def _take(self) -> None:
@@ -184,14 +182,14 @@ class Backup(keras.callbacks.Callback):
         try:
             self._lock = self._lock or lock(self.filepath)
         except filelock.Timeout:
-            expected = "be trained with by one process at a time, and another one does"
+            expected = "not be in use by another process's training"
             _checks.fail("Backup", "filepath", expected, str(self.filepath))
 
     def _variables(self) -> dict[str, keras.Variable]:
         optimizer = self.model.optimizer
         if not optimizer.built:
             optimizer.build(self.model.trainable_variables)
-        # `variables` has the seeds too; `weights` has not.
+        # Unlike `weights`, `variables` includes the seeds.
         owners = {"model": self.model.variables, "optimizer": optimizer.variables}
         return {
             f"{owner}/{i}": variable
@@ -200,12 +198,12 @@ class Backup(keras.callbacks.Callback):
         }
 
     def _optimizer_class(self) -> str:
-        """The class that updates weights, which may stand within a `LossScaleOptimizer`."""
+        """The class that updates weights, possibly within a `LossScaleOptimizer`."""
         optimizer = self.model.optimizer
         return type(getattr(optimizer, "inner_optimizer", optimizer)).__name__
 
     def _content(self) -> bytes | None:
-        """The file as the first process finds it, or None. An error of the disk is raised."""
+        """The content of the file in the first process, or None if the file does not exist."""
         path = self.filepath
         return processes.by_first("Backup", lambda: path.read_bytes() if path.exists() else None)
 
@@ -214,7 +212,7 @@ class Backup(keras.callbacks.Callback):
             np.savez(file, **arrays)
 
     def _read(self, content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """(logs, arrays) of the file."""
+        """The logs and arrays of the file."""
         try:
             arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
             logs = json.loads(str(arrays.pop("logs")))
@@ -224,7 +222,7 @@ class Backup(keras.callbacks.Callback):
                 "optimizer": logs["optimizer"],
             }
         except _UNREADABLE as error:
-            expected = f"be a whole file that `Backup` wrote; delete it to start anew ({error})"
+            expected = f"be an intact file of `Backup`; delete it to start again ({error})"
             _checks.fail("Backup", "filepath", expected, str(self.filepath))
         return logs, arrays
 
@@ -232,17 +230,17 @@ class Backup(keras.callbacks.Callback):
         if content is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.filepath))
         variables, (logs, arrays) = self._variables(), self._read(content)
-        if logs["epoch"] != self.epoch:  # `fit` would count these weights as another epoch's
+        if logs["epoch"] != self.epoch:  # `fit` would assign these weights to another epoch
             expected = (
-                f"be as it was read, {self.epoch} epochs; another run has written to it: "
-                "begin this one anew"
+                f"still have {self.epoch} epochs; another run has written to it: start this run "
+                "again"
             )
             _checks.fail("Backup", "filepath", expected, f"{logs['epoch']} epochs")
         shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
         found = {name: array.shape for name, array in arrays.items()}
-        # Shapes alone do not tell Adam's second moments from Adamax's norms.
+        # Adam's second moments and Adamax's norms have the same shapes.
         if shapes != found or logs["optimizer"] != self._optimizer_class():
-            expected = "belong to this model and optimizer; delete it to start anew"
+            expected = "belong to this model and optimizer; delete it to start again"
             _checks.fail("Backup", "filepath", expected, str(self.filepath))
         for name, variable in variables.items():
             variable.assign(arrays[name])

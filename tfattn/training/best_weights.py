@@ -1,4 +1,4 @@
-"""The weights of the best epoch on disk, in a file that is never half written."""
+"""Saves the weights of the best epoch, atomically."""
 
 import numbers
 import os
@@ -16,25 +16,25 @@ __all__ = ["BestWeights"]
 
 
 class BestWeights(keras.callbacks.Callback):
-    """Writes the model's weights at the end of each epoch that is better than all before it.
+    """Saves the model's weights at the end of each epoch that is better than all earlier epochs.
 
         backup = training.Backup("run.backup")
         keep = training.BestWeights("best.weights.h5", best=backup.best("val_loss", min))
         model.fit(..., initial_epoch=backup.epoch, callbacks=[keep, backup])
         model.load_weights("best.weights.h5")
 
-    If the process is killed while it writes, the file still holds the best weights before. It ends
-    with a checksum, and a run that goes on refuses a file that was damaged. Inside
-    `AveragedWeights` it writes the average.
+    If the process is killed while it writes, the file keeps the previous best weights. The file
+    ends with a checksum; a resumed run refuses a damaged file. Inside `AveragedWeights` the
+    callback saves the average.
 
     Args:
-        filepath: where to write; must end with ".weights.h5".
-        monitor: name of the log by which epochs are compared. Defaults to "val_loss".
+        filepath: path of the file; must end with ".weights.h5".
+        monitor: name of the log to compare. Defaults to "val_loss".
         better: `min` or `max`. Defaults to `min`.
         best: the best value before the run was resumed, as `Backup.best` gives it. Defaults to
             None, for a new run.
     Attributes:
-        best: float, the best value so far; None before the first.
+        best: float, the best value so far; None before the first epoch.
     Raises:
         ValueError: `filepath` has another ending, or with `best` names a damaged file; `better` is
             neither `min` nor `max`; in `fit`, the logs have no `monitor`.
@@ -50,7 +50,7 @@ class BestWeights(keras.callbacks.Callback):
         (True, True)
 
     Differs from `keras.callbacks.ModelCheckpoint(save_best_only=True, save_weights_only=True)`,
-    which leaves half a file if it is killed while it writes.
+    which leaves an incomplete file if the process is killed while it writes.
     """
 
     def __init__(
@@ -70,9 +70,7 @@ class BestWeights(keras.callbacks.Callback):
         if best is not None and (isinstance(best, bool) or not isinstance(best, numbers.Real)):
             _checks.fail("BestWeights", "best", "be a number, or None", best)
         if best is not None and self.filepath.exists() and not has_checksum(self.filepath):
-            expected = (
-                "be a whole file that `BestWeights` wrote; pass `best=None` to go on without it"
-            )
+            expected = "be an intact file of `BestWeights`; pass `best=None` to continue without it"
             _checks.fail("BestWeights", "filepath", expected, str(filepath))
         self.monitor, self.better, self.best = monitor, better, best
 
@@ -80,7 +78,7 @@ class BestWeights(keras.callbacks.Callback):
         value = (logs or {}).get(self.monitor)
         if value is None:
             _checks.fail("BestWeights", "monitor", f"be one of {sorted(logs or {})}", self.monitor)
-        # A NaN is never better than a number, and each number is better than it.
+        # A NaN is never better than a number, and any number is better than NaN.
         if self.best is None or (value == value and self.better(self.best, value) != self.best):
             with replacing(self.filepath) as unfinished:
                 unfinished.write_bytes(with_checksum(weights(self.model)))

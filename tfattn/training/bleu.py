@@ -1,4 +1,4 @@
-"""BLEU, by sacrebleu: of two lists of sentences, and of a model while it trains."""
+"""BLEU by sacrebleu, for lists of sentences and for a model during training."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,13 +16,13 @@ def corpus_bleu(hypotheses: Iterable[str], references: Iterable[str]) -> float:
         BLEU = 100 · brevity penalty · geometric mean of the 1- to 4-gram precisions
 
     Args:
-        hypotheses: list of strings, tokens split by spaces; compared as they are (sacrebleu with
-            tokenize "none").
+        hypotheses: list of strings, tokens separated by spaces; compared without further
+            tokenization (sacrebleu with tokenize "none").
         references: list of strings, one per hypothesis.
     Returns:
         float in [0, 100].
     Raises:
-        ValueError: the lists differ in length, are empty, or hold anything but strings.
+        ValueError: the lists differ in length, are empty, or contain anything but strings.
         ImportError: sacrebleu is not installed.
     Example:
         >>> corpus_bleu(["a small cat sleeps ."], ["a small cat sleeps ."])
@@ -35,30 +35,29 @@ def corpus_bleu(hypotheses: Iterable[str], references: Iterable[str]) -> float:
     hypotheses = _checks.strings(who, "hypotheses", hypotheses)
     _check_count(who, "hypotheses", hypotheses, "references", references)
     sacrebleu = _optional.find("sacrebleu", "text", "corpus_bleu")
-    # `force` keeps sacrebleu from warning that the text looks tokenized, which it is.
+    # `force` disables sacrebleu's warning about tokenized text.
     metric = sacrebleu.metrics.BLEU(tokenize="none", force=True)
     return round(metric.corpus_score(hypotheses, [references]).score, 6)
 
 
 class ValidationBleu(keras.callbacks.Callback):
-    """BLEU of the model's translations of held-out sentences, at the end of an epoch.
+    """Adds BLEU of the model's translations of held-out sentences to the logs of an epoch.
 
-    It is added to the epoch's logs. So the progress bar and the history show it, and
-    `ModelCheckpoint` and `EarlyStopping` can monitor it (`mode="max"`): pass this callback before
-    them.
+    The progress bar and the history show it. `ModelCheckpoint` and `EarlyStopping` can monitor it
+    (`mode="max"`) if this callback comes before them.
 
     Args:
         translate: function `translate(model, sources)` that returns the translations, one string
             per source, in order.
         sources: list of sentences in the form that `translate` takes.
-        references: list of strings, one per source, tokens split by spaces, as in `corpus_bleu`.
+        references: list of strings, one per source, tokens separated by spaces.
         every: positive int n: BLEU is computed after the first and the last epoch of `fit`, and
-            after epochs n, 2n, 3n and so on, counted from 1. In between, the last value is
-            repeated, so that callbacks which monitor it always find one. Defaults to 1.
-        name: its name in the logs. Defaults to "val_bleu".
+            after epochs n, 2n, 3n and so on, counted from 1. Other epochs repeat the last value,
+            for callbacks that monitor it. Defaults to 1.
+        name: name in the logs. Defaults to "val_bleu".
     Raises:
         ValueError: `translate` is not callable; `sources` is empty; `references` has another
-            length, or holds anything but strings; `every` is not a positive int.
+            length, or contains anything but strings; `every` is not a positive int.
         ImportError: sacrebleu is not installed.
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
@@ -87,7 +86,7 @@ class ValidationBleu(keras.callbacks.Callback):
         _check_count("ValidationBleu", "references", self.references, "sources", self.sources)
         self.every = _checks.positive_int("ValidationBleu", "every", every)
         self.name = _checks.string("ValidationBleu", "name", name)
-        _optional.find("sacrebleu", "text", "ValidationBleu")  # fails now, not after an epoch
+        _optional.find("sacrebleu", "text", "ValidationBleu")  # fail early
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         earlier = self.model.history.history.get(self.name)

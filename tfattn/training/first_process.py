@@ -1,4 +1,4 @@
-"""Callbacks that one process runs for all."""
+"""Runs callbacks in the first of several processes."""
 
 import json
 from collections.abc import Sequence
@@ -19,30 +19,29 @@ _WHO = "FirstProcess"
 
 
 class FirstProcess(keras.callbacks.Callback):
-    """Runs callbacks in the first process alone, on a copy of the model that is its own.
+    """Runs callbacks in the first process only, on a local copy of the model.
 
         once = training.FirstProcess([training.ValidationBleu(...), training.BestWeights(...)])
         model.fit(..., callbacks=[training.AveragedWeights([once]), backup])
 
-    Under `keras.distribution` every process runs every callback, and whatever it computes with the
-    model is computed by all of them together. A search for translations, a score or a file is
-    wanted once. Here the first process copies the weights at the end of an epoch into a model
-    without a distribution, and the callbacks see that copy. What they add to the logs reaches the
-    logs of all processes, and so does `stop_training`: callbacks that come later, such as
-    `EarlyStopping`, act alike everywhere. Other processes wait for it, and if a callback fails, all
-    of them end with what it said.
+    Under `keras.distribution` every process runs every callback, and all processes take part in
+    each computation with the model. A search for translations, a score or a file is needed once.
+    This callback copies the weights at the end of an epoch into a model without a distribution in
+    the first process, and runs the callbacks on that copy. All processes receive the logs and
+    `stop_training` of the copy, so that later callbacks, such as `EarlyStopping`, act equally in
+    all of them. Other processes wait meanwhile; if a callback fails, all processes raise its error.
 
-    Without a distribution the callbacks see the model itself, as if they stood in its place.
+    Without a distribution the callbacks run on the model itself.
 
     Args:
         callbacks: list of callbacks. They are called at the beginning and end of training and of
-            epochs, and not of batches. The copy is not compiled. `Backup` must not be among them:
-            it finds the first process by itself, and all processes resume from it.
+            epochs, not of batches. The copy is not compiled. `Backup` must not be among them: it
+            selects the first process itself, and all processes resume from its file.
     Raises:
-        ValueError: `callbacks` is not a list, or holds a `Backup` or a callback that saves by
-            batches; in `fit`, the model is not built, or has weights that its config does not make,
-            as those of LoRA.
-        RuntimeError: with several processes, what the first one raised, in all of them.
+        ValueError: `callbacks` is not a list, or contains a `Backup` or a callback that saves by
+            batches; in `fit`, the model is not built, or has weights that are not in its config,
+            such as the weights of LoRA.
+        RuntimeError: with several processes, the error of the first process, in all of them.
     Example:
         >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
@@ -67,7 +66,7 @@ class FirstProcess(keras.callbacks.Callback):
             if getattr(callback, "save_freq", "epoch") != "epoch":
                 expected = "save by epochs, `save_freq='epoch'`"
                 _checks.fail(_WHO, "callbacks", expected, callback.save_freq)
-        self._copy = None  # of the model, where it is distributed
+        self._copy = None  # of a distributed model
 
     def set_params(self, params: dict[str, Any]) -> None:
         super().set_params(params)

@@ -1,4 +1,4 @@
-"""Files of a run: not damaged in silence, and not written by two runs at once."""
+"""Checksums against damaged files, and locks against two runs that write the same files."""
 
 import contextlib
 import hashlib
@@ -11,46 +11,46 @@ import keras
 
 __all__ = ["has_checksum", "lock", "weights", "with_checksum"]
 
-_MARK = b"\nsha256 "  # then the checksum itself, in bytes
+_MARK = b"\nsha256 "  # followed by the checksum in bytes
 
 
 def with_checksum(content: bytes) -> bytes:
-    """The content of a file, and a checksum at its end. Readers of HDF5 stop before it."""
+    """Appends a checksum to the content of a file. Readers of HDF5 ignore it."""
     return content + _MARK + hashlib.sha256(content).digest()
 
 
 def has_checksum(filepath: str | os.PathLike) -> bool:
-    """Whether the file ends with a checksum, and is as it was then."""
+    """Whether the file ends with a valid checksum."""
     content = memoryview(pathlib.Path(filepath).read_bytes())
     size = len(content) - len(_MARK) - hashlib.sha256().digest_size
     return size >= 0 and content[size:] == _MARK + hashlib.sha256(content[:size]).digest()
 
 
 class _Memory(io.BytesIO):
-    """A file in memory, of a name by which Keras writes weights."""
+    """A file in memory, with the name that Keras requires for weights."""
 
     def __str__(self):
         return "memory.weights.h5"
 
 
 def weights(model: keras.Model) -> bytes:
-    """What `model.save_weights` writes. On a full disk HDF5 would end the process by SIGSEGV."""
+    """The bytes of `model.save_weights`. On a full disk HDF5 would crash with SIGSEGV."""
     file = _Memory()
     model.save_weights(file)
     return file.getvalue()
 
 
 def lock(filepath: str | os.PathLike) -> filelock.BaseFileLock:
-    """Has no other process lock the file, until this one ends or calls `release` as often as this.
+    """Locks the file against other processes, until this process ends or calls `release` as often.
 
-    The lock is a file beside it, which stays there; the system releases a lock whose process dies.
+    The lock is a permanent file next to it; the system releases the lock of a dead process.
 
     Raises:
         filelock.Timeout: another process has locked it.
     """
-    # One object a process: a fit that was interrupted, in a notebook say, locks out no later one.
+    # A singleton per process, so that an interrupted `fit` does not block later calls.
     options = {"thread_local": False, "is_singleton": True}
     found = filelock.FileLock(f"{os.path.realpath(filepath)}.lock", timeout=0, **options)
-    with contextlib.suppress(NotImplementedError):  # a disk of a cluster may have no locks
+    with contextlib.suppress(NotImplementedError):  # some cluster file systems have no locks
         found.acquire()
     return found

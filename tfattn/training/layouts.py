@@ -1,4 +1,4 @@
-"""Where each device of a mesh keeps its part of a model's weights."""
+"""Layouts of a model's weights over the devices of a mesh."""
 
 import keras
 
@@ -22,8 +22,8 @@ def transformer_layout(
             ...
 
     For `Transformer`, `CausalLM`, `TransformerEncoder` and `TransformerDecoder`. A device has some
-    of the heads and some of the inner units of each feed-forward network, and computes with no word
-    from the others up to the map that leads out of them, whose products are then added up:
+    of the heads and some of the inner units of each feed-forward network. Communication is needed
+    only after the output map of either, to sum its products over the devices:
 
         query, key, value, gate     (D, H, P)   over the heads
         output of the heads         (H, P, D)   over the heads
@@ -32,21 +32,21 @@ def transformer_layout(
         embeddings                  (V, D)      over the vocabulary
         output projection           (D, V)      over the vocabulary
 
-    with their biases, but for those that are added after the sum. Norms and what is not named here
-    are whole on each device. The optimizer's averages are split as the weights are.
+    and their biases, except biases added after the sum. Norms and all other weights are replicated
+    on each device. The optimizer's averages are split like the weights.
 
     Args:
         device_mesh: `keras.distribution.DeviceMesh`.
         axis: name of the axis of the mesh along which weights are split. Its size must divide the
             heads of queries and of keys, and `hidden_dim`. Defaults to "model".
         shard_vocabulary: whether to split embeddings and the output projection over the
-            vocabulary; the size of the axis must divide it then (`size` of a `SubwordVocabulary`
-            can be chosen so). If False, both are split over their width, and all logits are added
-            up among the devices.
+            vocabulary, whose size the size of the axis must divide (choose the `size` of a
+            `SubwordVocabulary` accordingly). If False, both are split over their width, and all
+            logits are summed over the devices.
     Returns:
-        A `keras.distribution.LayoutMap`, to which more can be added.
+        A `keras.distribution.LayoutMap`, which can be extended.
     Raises:
-        ValueError: `device_mesh` is no mesh; it has no such axis.
+        ValueError: `device_mesh` is not a mesh, or has no axis of this name.
     Example:
         >>> mesh = keras.distribution.DeviceMesh((1, 1), ("batch", "model"), devices=["cpu:0"])
         >>> layout = transformer_layout(mesh)
@@ -79,5 +79,5 @@ def transformer_layout(
         axes[f"{output}/bias"] = (axis,)
     layout = keras.distribution.LayoutMap(device_mesh)
     for path, split in axes.items():
-        layout[f"^{path}$"] = split  # Keras 3.12 looks for a pattern anywhere in a path
+        layout[f"^{path}$"] = split  # Keras 3.12 matches a pattern anywhere in a path
     return layout

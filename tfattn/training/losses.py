@@ -1,4 +1,4 @@
-"""The loss of sequence models: padding does not count."""
+"""Losses of sequence models, without padding."""
 
 import numbers
 from typing import Any
@@ -14,7 +14,7 @@ from tfattn._types import Tensor
 __all__ = ["MaskedCrossentropy"]
 
 
-_MIN_VOCABULARY = 512  # a smaller one has logits too small to be worth avoiding
+_MIN_VOCABULARY = 512  # for smaller vocabularies, avoiding the logits saves little
 _REDUCTIONS = ("sum_over_batch_size", "sum", "none", None)
 
 
@@ -26,16 +26,16 @@ class MaskedCrossentropy(keras.losses.Loss):
 
     Smoothing works on ids; no one-hot rows are built. The loss is computed in float32.
 
-    With the models of this package the loss can be computed without all logits at once. This is
-    done in a TensorFlow graph, in float32, without a GPU, for a vocabulary of 512 or more: mean and
-    sum are computed for a block of tokens at a time, with the gradients in the same pass. No array
-    of size B · T · V is held, and the loss has no gradient with respect to the logits themselves.
-    The logits are used as usual if any operation follows them (`tf.identity` is enough), in a
-    subclass with its own `call`, and for `reduction="none"`.
+    With the models of this package, a TensorFlow graph in float32 on a CPU computes the loss of a
+    vocabulary of 512 or more without all logits at once: one block of tokens at a time, with the
+    gradients in the same pass. Memory holds no array of size B · T · V, and the loss has no
+    gradient with respect to the logits themselves. The logits are used as usual if any operation
+    follows them (`tf.identity` is enough), in a subclass with its own `call`, and for
+    `reduction="none"`.
 
     Args:
         label_smoothing: ε in [0, 1). Defaults to 0.
-        padding_id: int, the id that does not count. Defaults to 0.
+        padding_id: int, the id of padding. Defaults to 0.
         reduction: "sum_over_batch_size" (the mean over real tokens), "sum", or "none" (`(B, T)`, 0
             at padding). Defaults to "sum_over_batch_size".
         name, **kwargs: as in `keras.losses.Loss`.
@@ -43,17 +43,17 @@ class MaskedCrossentropy(keras.losses.Loss):
         y_true: integers `(B, T)`.
         y_pred: float `(B, T, V)`, logits.
         sample_weight: float, broadcastable to `(B, T)`, or `(B,)` with one per row. The mean is
-            then a weighted mean. To weigh words, pass `weights[y_true]`: of `class_weight` in `fit`
-            Keras makes one weight for a row, that of the place of its largest id.
+            then a weighted mean. To weight words, pass `weights[y_true]`: Keras converts
+            `class_weight` of `fit` to one weight per row, by the position of its largest id.
     Returns:
         A scalar, in nats per token; 0 if there is no real token. Over many batches, `fit` shows
-        Keras's mean of the batches, weighted by rows and not by tokens: where batches hold more
-        short rows, these count more; `training.TokenLoss` is the mean over tokens. Under
-        `tf.distribute` the loss is the mean of the replicas' means, and with
-        `gradient_accumulation_steps=N` an update is that of the mean of N means. For the mean over
-        all tokens take `reduction="sum"`; with SGD also a rate divided by the tokens of an update,
-        and multiplied by N if gradients are accumulated.
-        An id that is neither padding nor in the vocabulary has a loss of NaN, and no gradient.
+        Keras's mean of the batches, weighted by rows instead of tokens, which favors batches with
+        more but shorter rows; `training.TokenLoss` is the mean over tokens. Under `tf.distribute`
+        the loss is the mean of the replicas' means, and with `gradient_accumulation_steps=N` an
+        update uses the mean of N means. For the mean over all tokens take `reduction="sum"`; with
+        SGD also divide the learning rate by the number of tokens per update, and multiply it by N
+        if gradients are accumulated. An id that is neither padding nor in the vocabulary has a loss
+        of NaN and no gradient.
     Raises:
         ValueError: `label_smoothing` is not in [0, 1); `reduction` is unknown; shapes do not fit.
     Example:
@@ -62,7 +62,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         2.0794
 
     Source: Szegedy et al. 2016, arXiv:1512.00567, section 7, with a uniform prior; Vaswani et al.
-    2017, arXiv:1706.03762, section 5.4. Without all logits at once: Wijmans et al. 2024,
+    2017, arXiv:1706.03762, section 5.4. Streamed computation: Wijmans et al. 2024,
     arXiv:2411.09009.
     """
 
@@ -86,7 +86,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         y_true = ops.cast(y_true, "int32")
         check_logits(type(self).__name__, y_true, y_pred)
         is_real = y_true != self.padding_id
-        # An id that is no word must not reach a backend: each does something else with it.
+        # Backends differ in their handling of ids outside the vocabulary.
         is_word = ops.logical_and(y_true >= 0, y_true < ops.shape(y_pred)[-1])
         losses = _token_losses(
             y_true,
@@ -104,14 +104,14 @@ class MaskedCrossentropy(keras.losses.Loss):
         y_true = given(who, "y_true", y_true, "(B, T)")
         y_pred = given(who, "y_pred", y_pred, "(B, T, V)")
         weights = token_weights(who, y_true, self.padding_id, sample_weight, "float32")
-        # A subclass with a loss of its own for each token needs the logits, as "none" does.
-        of_tokens = self.reduction in ("none", None)
-        own_call = of_tokens or not _has_its_sum(type(self))
-        factors = None if own_call else streamable(y_pred)
+        # `reduction="none"` and a subclass with its own `call` need the logits.
+        per_token = self.reduction in ("none", None)
+        needs_logits = per_token or not _sum_fits_call(type(self))
+        factors = None if needs_logits else streamable(y_pred)
         if factors is None:
-            # `where`, since a loss that counts for nothing may be NaN.
+            # `where`, since a loss of weight 0 may be NaN.
             losses = ops.where(weights == 0, 0.0, self.call(y_true, y_pred) * weights)
-            if of_tokens:
+            if per_token:
                 return losses
             loss = ops.sum(losses)
         else:
@@ -125,7 +125,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         return _ReplicaMean(name="replica_mean", dtype="float32")(mean[None], mean[None])
 
     def weighted_sum(self, factors: LogitFactors, y_true: Tensor, weights: Tensor) -> Tensor:
-        """Σ weights · `call`, from the factors of the logits, in a graph of TensorFlow's."""
+        """Σ weights · `call`, from the factors of the logits, in a TensorFlow graph."""
         from tfattn.training import streamed
 
         return streamed.weighted_loss(factors, y_true, weights, self.label_smoothing)
@@ -138,8 +138,8 @@ class MaskedCrossentropy(keras.losses.Loss):
         }
 
 
-def _has_its_sum(loss: type) -> bool:
-    """Whether `weighted_sum` is of the class that says what the loss of a token is."""
+def _sum_fits_call(loss: type) -> bool:
+    """Whether the last class to override `call` overrides `weighted_sum` too."""
     names = ("weighted_sum", "call")
     for cls in loss.__mro__:
         if own := [name for name in names if name in vars(cls)]:
@@ -148,17 +148,17 @@ def _has_its_sum(loss: type) -> bool:
 
 
 def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: float) -> Tensor:
-    """Loss of each token, `(B, T)`, 0 at padding, with its gradient written out.
+    """Loss of each token, `(B, T)`, 0 at padding, with a custom gradient.
 
-    Over a large vocabulary nearly all the time goes into passes over `(B, T, V)`. Automatic
-    differentiation makes one such array for each of the mask, the sum of exponentials, the target
-    and the mean, and adds them up.
+    For a large vocabulary, passes over `(B, T, V)` take nearly all the time. Automatic
+    differentiation would create and add one such array for each of the mask, the sum of
+    exponentials, the target and the mean.
     """
     target = ops.where(is_real, target, 0)  # the id of padding may be outside the vocabulary
 
     def normalized(logits):
-        """(exponentials, their sums, the log of these sums, the target's logit)."""
-        # Keras has no maximum of an empty batch on PyTorch.
+        """Exponentials, their sums, the logs of the sums, and the target's logit."""
+        # On PyTorch, `ops.max` fails for an empty batch.
         empty = 0 in logits.shape
         row_max = logits[..., :1] if empty else ops.max(logits, axis=-1, keepdims=True)  # (B, T, 1)
         exponentials = ops.exp(logits - row_max)  # (B, T, V), kept for the gradient
@@ -179,7 +179,7 @@ def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: fl
             parts = kept
             if upstream is None:
                 (upstream,) = arguments
-            elif _wants_a_graph():  # what was kept has none on PyTorch
+            elif _needs_second_gradient():  # the saved tensors have no graph on PyTorch
                 parts = normalized(*arguments)
             upstream = ops.where(is_real, upstream, 0.0)
             exponentials, row_sum, log_normalizer, target_logit = parts
@@ -191,8 +191,8 @@ def _token_losses(target: Tensor, logits: Tensor, is_real: Tensor, smoothing: fl
     return losses(logits)
 
 
-def _wants_a_graph() -> bool:
-    """Whether PyTorch, where a gradient is computed, wants a gradient of it too."""
+def _needs_second_gradient() -> bool:
+    """Whether PyTorch differentiates the gradient itself (`create_graph=True`)."""
     import torch
 
     return torch.is_grad_enabled()
@@ -226,14 +226,14 @@ def _grad_logits(
 
 
 class _ReplicaMean(keras.losses.Loss):
-    """A mean `(1,)` in Keras's own reduction, which divides it by the number of replicas."""
+    """Applies Keras's own reduction to a mean `(1,)`, to divide it by the number of replicas."""
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         return y_pred
 
 
 def streamable(logits: Tensor) -> LogitFactors | None:
-    """The factors of these logits where the loss does without the logits, else None."""
+    """The factors of these logits if the loss can be computed from them, else None."""
     factors = LogitFactors.of(logits)
     if factors is None or (factors.vectors.shape[0] or 0) < _MIN_VOCABULARY:
         return None
@@ -261,7 +261,7 @@ def token_weights(
 
 
 def given(who: str, argument: str, value: Any, letters: str) -> Tensor:
-    """A tensor of numbers, from what a caller gave."""
+    """Converts an argument to a tensor of numbers."""
     if not isinstance(value, list | tuple | numbers.Number):
         _checks.array(who, argument, value, letters)
     try:
@@ -273,7 +273,7 @@ def given(who: str, argument: str, value: Any, letters: str) -> Tensor:
 
 
 def check_logits(who: str, y_true: Tensor, y_pred: Tensor) -> None:
-    """Raises unless `y_pred` has the shape of `y_true`, and one axis more for the vocabulary."""
+    """Raises unless `y_pred` has the shape of `y_true` plus an axis for the vocabulary."""
     letters = f"{tuple(y_true.shape)}, as `y_true`, and one axis for the vocabulary"
     _checks.rank(who, "y_pred", y_pred.shape, (len(y_true.shape) + 1,), letters)
     known = zip(y_pred.shape[:-1], y_true.shape, strict=True)

@@ -1,4 +1,4 @@
-"""Metrics of sequence models: padding does not count."""
+"""Metrics of sequence models, without padding."""
 
 from typing import Any
 
@@ -20,20 +20,20 @@ __all__ = ["MaskedAccuracy", "TokenLoss"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class MaskedAccuracy(keras.metrics.Mean):
-    """The share of tokens, without padding, whose highest logit is that of the right id.
+    """The fraction of tokens, without padding, whose highest logit is the target's.
 
-    Where `MaskedCrossentropy` works without all logits at once, so does this metric: it computes
-    them again, for a block of tokens at a time.
+    If `MaskedCrossentropy` avoids an array of all logits, so does this metric: it recomputes them
+    for a block of tokens at a time.
 
     Args:
-        padding_id: int, the id that does not count. Defaults to 0.
+        padding_id: int, the id of padding. Defaults to 0.
         name, dtype, **kwargs: as in `keras.metrics.Mean`.
     Call arguments:
         y_true: integers `(B, T)`.
         y_pred: float `(B, T, V)`, logits.
         sample_weight: as in `MaskedCrossentropy`.
     Returns:
-        A scalar in [0, 1]; 0 if there was no token yet.
+        A scalar in [0, 1]; 0 before the first token.
     Raises:
         ValueError: `padding_id` is not an int of at least 0; shapes do not fit.
     Example:
@@ -61,7 +61,7 @@ class MaskedAccuracy(keras.metrics.Mean):
         check_logits("MaskedAccuracy", y_true, y_pred)
         factors = streamable(y_pred)
         if factors is None or not factors.are_used:
-            # On TensorFlow `ops.argmax` is slower: it tells −0 from 0, in passes of their own.
+            # `ops.argmax` is slower on TensorFlow: extra passes distinguish −0 from 0.
             best_ids = ops.cast(ops.top_k(y_pred, 1)[1], "int32")[..., 0]  # (B, T)
         else:
             from tfattn.training import streamed
@@ -69,7 +69,7 @@ class MaskedAccuracy(keras.metrics.Mean):
             best_ids = streamed.best_ids(factors)
         right = ops.cast(y_true == best_ids, "float32")
         weights = token_weights("MaskedAccuracy", y_true, self.padding_id, sample_weight, "float32")
-        # Flat: Keras takes the mean over each row first, and a token of a longer row counts less.
+        # Flat: Keras would average over each row first, so that tokens of longer rows count less.
         super().update_state(ops.reshape(right, (-1,)), ops.reshape(weights, (-1,)))
 
     def get_config(self) -> dict[str, Any]:
@@ -82,19 +82,18 @@ class TokenLoss(keras.metrics.Mean):
 
         Σ weight · loss / Σ weight, over the tokens of all batches
 
-    The `loss` that `fit` shows is another mean: of the batches, each counted by its rows, padding
-    rows among them. Where batches have about as many tokens, as those of `data.token_batches`, but
-    more rows where sentences are short, that mean leans toward the short ones. This one does not
-    depend on how tokens are split into batches, or a batch over devices.
+    The `loss` shown by `fit` is the mean over batches, weighted by their rows, including padding
+    rows. For batches of about equal numbers of tokens, as from `data.token_batches`, it favors
+    short sentences. `TokenLoss` does not depend on the batches, nor on the devices of a batch.
 
     Args:
-        loss: a `MaskedCrossentropy`. Defaults to one without smoothing, so that the metric is the
-            log of the perplexity.
+        loss: a `MaskedCrossentropy`. Defaults to no smoothing; the metric is then the log of the
+            perplexity.
         name, dtype, **kwargs: as in `keras.metrics.Mean`.
     Call arguments:
         y_true, y_pred, sample_weight: as in `MaskedCrossentropy`.
     Returns:
-        A scalar, in nats per token; 0 if there was no token yet.
+        A scalar, in nats per token; 0 before the first token.
     Raises:
         ValueError: `loss` is not a `MaskedCrossentropy`; shapes do not fit.
     Example:

@@ -1,7 +1,7 @@
-"""What one process of a training run needs of the others: who writes, and what all must know.
+"""Communication between the processes of a training run.
 
-Keras runs more than one process on JAX alone. With other backends, or before a
-`keras.distribution` is set, there is one process, and nothing here asks for more.
+Keras supports several processes on JAX only. With other backends, or before a
+`keras.distribution` is set, these functions assume a single process.
 """
 
 import contextlib
@@ -14,11 +14,11 @@ from keras import ops
 
 __all__ = ["alone", "by_first", "count", "from_first", "is_first", "to_numpy"]
 
-PIECE = 2**28  # bytes that are sent at a time: each process holds several copies of them
+PIECE = 2**28  # bytes per message: each process holds several copies
 
 
 def count() -> int:
-    """How many processes train together."""
+    """The number of processes."""
     if keras.backend.backend() != "jax" or keras.distribution.distribution() is None:
         return 1
     import jax
@@ -36,7 +36,7 @@ def is_first() -> bool:
 
 
 def from_first(content: bytes | None) -> bytes | None:
-    """What the first process passed in, in all of them. Every process has to call this."""
+    """Sends the first process's `content` to all processes. Every process must call this."""
     if count() == 1:
         return content
     from jax.experimental import multihost_utils
@@ -44,7 +44,7 @@ def from_first(content: bytes | None) -> bytes | None:
     def sent(array):
         return np.asarray(multihost_utils.broadcast_one_to_all(array))
 
-    # JAX has 32 bits for an integer, and a size may have more.
+    # JAX integers have 32 bits; the size may need more.
     size = (-1, 0) if content is None else divmod(len(content), PIECE)
     whole, rest = map(int, sent(np.array(size, "int32")))
     if whole < 0:
@@ -62,11 +62,11 @@ def from_first(content: bytes | None) -> bytes | None:
 
 
 def by_first(who: str, make: Callable[[], bytes | None]) -> bytes | None:
-    """What `make` returns in the first process, in all of them. Every process has to call this.
+    """Calls `make` in the first process and sends its result to all. Every process must call this.
 
     Raises:
-        RuntimeError: `make` failed; all processes raise it, since those that went on would wait for
-            the first in vain. A process that is alone raises the error itself.
+        RuntimeError: `make` failed; all processes raise it, since the others would wait for the
+            first one forever. A single process raises the original error.
     """
     if count() == 1:
         return make()
@@ -83,9 +83,7 @@ def by_first(who: str, make: Callable[[], bytes | None]) -> bytes | None:
 
 
 def to_numpy(variable: keras.Variable) -> np.ndarray:
-    """The whole variable, also where each process has a part of it. Every process has to call
-    this.
-    """
+    """The full value of a variable that may be sharded. Every process must call this."""
     if count() > 1:
         value = ops.convert_to_tensor(variable)
         if not (value.is_fully_addressable or value.is_fully_replicated):
@@ -97,9 +95,9 @@ def to_numpy(variable: keras.Variable) -> np.ndarray:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """A scope without a distribution: variables and steps of this process are its own."""
+    """A scope without a distribution: variables and computations are local to this process."""
     distribution = keras.distribution.distribution()
-    # Seeds that are drawn here are drawn in one process alone; afterwards all must draw alike.
+    # Only one process may draw seeds in this scope; restoring the states keeps all in step.
     python_state, numpy_state = random.getstate(), np.random.get_state()
     keras.distribution.set_distribution(None)
     try:

@@ -1,4 +1,4 @@
-"""Learning rates over time."""
+"""Learning-rate schedules."""
 
 from typing import Any
 
@@ -17,10 +17,10 @@ class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule)
 
         rate = peak · min(n / warmup_steps, √(warmup_steps / n)),   n = step + 1
 
-    So the first update (step 0) has the rate peak / warmup_steps, step warmup_steps − 1 has the
-    peak, and after four times as many updates the rate is half the peak. With
-    `gradient_accumulation_steps=N` Keras counts batches and not updates: for the same curve, pass
-    N · warmup_steps.
+    The first update (step 0) has the rate peak / warmup_steps, step warmup_steps − 1 has the peak,
+    and after four times as many updates the rate is half the peak. With
+    `gradient_accumulation_steps=N` Keras counts batches instead of updates: pass N · warmup_steps
+    for the same curve.
 
     Args:
         peak: positive number, the highest rate.
@@ -94,8 +94,8 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
         rate = schedule(step) · min(1, max(0, (start + steps − step) / steps))
 
     With a high rate the weights oscillate around a minimum; the decay lets them converge to it.
-    Before `start` the rates are those of the schedule alone, so one long run can be ended by a
-    decay from any of its backups.
+    Before `start` the rates equal the schedule's, so that a decay can start from any backup of one
+    long run.
 
     Args:
         schedule: a `keras.optimizers.schedules.LearningRateSchedule`.
@@ -107,8 +107,8 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
     Returns:
         The rate, float32.
     Raises:
-        ValueError: `schedule` is not a schedule; `start` is not an int of at least 0; `steps` is no
-            positive int.
+        ValueError: `schedule` is not a schedule; `start` is not an int of at least 0; `steps` is
+            not a positive int.
     Example:
         >>> warmup = InverseSquareRootSchedule(peak=0.005, warmup_steps=2000)
         >>> schedule = Cooldown(warmup, start=8000, steps=500)
@@ -128,7 +128,7 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
         self.steps = _checks.positive_int("Cooldown", "steps", steps)
 
     def __call__(self, step: Tensor | int) -> Tensor:
-        # In integers: float32 does not have every number above 2**24.
+        # Integer subtraction: float32 cannot represent every integer above 2**24.
         remaining = ops.cast(self.start + self.steps - step, "float32") / self.steps
         return self.schedule(step) * ops.clip(remaining, 0.0, 1.0)
 

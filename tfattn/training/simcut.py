@@ -1,4 +1,4 @@
-"""SimCut: a loss that makes predictions agree with those from inputs of which words were cut."""
+"""SimCut: a loss that makes predictions from whole and cut inputs agree."""
 
 from typing import Any
 
@@ -15,19 +15,19 @@ __all__ = ["SimCutCrossentropy"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class SimCutCrossentropy(MaskedCrossentropy):
-    """Cross-entropy of whole inputs, and the divergence of predictions from cut ones.
+    """Cross-entropy of whole inputs, plus the divergence of the predictions from cut inputs.
 
         loss = −log p[target] + weight · KL(p ‖ q)
 
-    The first half of the batch has whole inputs, the second half the same with some tokens cut, as
-    `data.simcut_batches` makes it. p is the prediction for a token in the first half, q that for
-    the same token in the second; both learn. Both tokens of such a pair have this loss, so the mean
-    is the paper's. The loss detects such a batch by its targets: the second half has those of the
-    first. Any other batch, as in validation, gets the cross-entropy alone. So does every batch
-    under `tf.distribute`, which splits batches in another way. Under `keras.distribution` the rows
-    are repeated first, and `data.shard_batches` is called last.
+    The first half of the batch has whole inputs, the second half the same rows with some tokens
+    cut, as from `data.simcut_batches`. p is the prediction for a token in the first half, q the
+    prediction for its paired token in the second half; both receive gradients. Both tokens of a
+    pair have this loss, so the mean is the paper's. The loss detects duplicated rows by their
+    targets. Any other batch, as in validation, has the cross-entropy alone, and so has every batch
+    under `tf.distribute`, which splits batches in another way. Under `keras.distribution` call
+    `data.shard_batches` after `data.simcut_batches`.
 
-    A step has twice the rows of a plain one. In a TensorFlow graph on a CPU it needs no array of
+    A step has twice the rows of a plain step. In a TensorFlow graph on a CPU it needs no array of
     tokens × vocabulary, as described at `MaskedCrossentropy`.
 
     Args:
@@ -44,7 +44,7 @@ class SimCutCrossentropy(MaskedCrossentropy):
         0.5611
 
     Source: Gao, He, Wu, Wang 2022 ("Bi-SimCut"), arXiv:2206.02368, section 3, with gradients
-    through both p and q. For what is cut see `data.simcut_batches`.
+    through both p and q. `data.simcut_batches` describes the cut.
     """
 
     def __init__(
@@ -65,42 +65,44 @@ class SimCutCrossentropy(MaskedCrossentropy):
         losses = super().call(y_true, y_pred)
         y_true, logits = ops.cast(y_true, "int32"), ops.cast(y_pred, "float32")
         return ops.cond(
-            are_twins(y_true),
-            lambda: self._with_twins(losses, logits, y_true != self.padding_id),
+            has_duplicated_rows(y_true),
+            lambda: self._with_divergence(losses, logits, y_true != self.padding_id),
             lambda: losses,
         )
 
-    def _with_twins(self, losses: Tensor, logits: Tensor, is_real: Tensor) -> Tensor:
+    def _with_divergence(self, losses: Tensor, logits: Tensor, is_real: Tensor) -> Tensor:
         """The loss of each token, `(B, T)`, of a batch whose second half has cut inputs."""
         # Padding has no gradient, even where it holds NaN.
         log_p = ops.log_softmax(ops.where(is_real[..., None], logits, 0.0), axis=-1)  # (B, T, V)
         p = ops.exp(log_p)
         whole = _in_first_half(losses)  # (B, 1)
-        # A word that p rules out adds nothing, whatever its twin thinks of it.
+        # Where p is 0, the term is 0, whatever q is.
         counts = ops.logical_and(whole[..., None], p > 0)
-        ratio = ops.where(counts, log_p - _of_twins(log_p), 0.0)
+        ratio = ops.where(counts, log_p - _partner_rows(log_p), 0.0)
         losses = losses + self.weight * ops.sum(p * ratio, axis=-1)
-        return ops.where(whole, losses, _of_twins(losses))
+        return ops.where(whole, losses, _partner_rows(losses))
 
     def weighted_sum(self, factors: LogitFactors, y_true: Tensor, weights: Tensor) -> Tensor:
-        """Σ weights · `call`, from the factors of the logits, in a graph of TensorFlow's."""
+        """Σ weights · `call`, from the factors of the logits, in a TensorFlow graph."""
         from tfattn.training.streamed_divergence import weighted_divergence
 
-        twins = are_twins(y_true)
-        # Both tokens of a pair have the loss of the first.
-        of_pairs = ops.where(_in_first_half(y_true), weights + _of_twins(weights), 0.0)
-        crossentropy = super().weighted_sum(factors, y_true, ops.where(twins, of_pairs, weights))
+        is_paired = has_duplicated_rows(y_true)
+        # Both tokens of a pair have the first token's loss.
+        pair_weights = ops.where(_in_first_half(y_true), weights + _partner_rows(weights), 0.0)
+        crossentropy = super().weighted_sum(
+            factors, y_true, ops.where(is_paired, pair_weights, weights)
+        )
         half = ops.shape(y_true)[0] // 2
         whole, cut = factors.tokens[:half], factors.tokens[half : 2 * half]
-        of_pairs = ops.where(twins, of_pairs[:half], 0.0)
-        divergence = weighted_divergence(whole, cut, of_pairs, factors.vectors, factors.bias)
+        pair_weights = ops.where(is_paired, pair_weights[:half], 0.0)
+        divergence = weighted_divergence(whole, cut, pair_weights, factors.vectors, factors.bias)
         return crossentropy + self.weight * divergence
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "weight": self.weight}
 
 
-def are_twins(y_true: Tensor) -> Tensor:
+def has_duplicated_rows(y_true: Tensor) -> Tensor:
     """Whether the second half of the rows repeats the first: a scalar bool."""
     rows = ops.shape(y_true)[0]
     half = rows // 2
@@ -108,13 +110,13 @@ def are_twins(y_true: Tensor) -> Tensor:
 
 
 def _in_first_half(y_true: Tensor) -> Tensor:
-    """Which rows have their twin behind them: bool `(B, 1)`."""
+    """Whether a row is in the first half of the batch: bool `(B, 1)`."""
     rows = ops.shape(y_true)[0]
     return (ops.arange(rows) < rows // 2)[:, None]
 
 
-def _of_twins(x: Tensor) -> Tensor:
-    """The rows of each row's twin, half a batch away."""
-    # Rolled, not sliced: XLA compiles the branch of twins for odd batches too, and does not
+def _partner_rows(x: Tensor) -> Tensor:
+    """The paired row of each row, half a batch away."""
+    # Rolled, not sliced: XLA compiles the branch of paired rows for odd batches too, and does not
     # differentiate slices in a branch.
     return ops.roll(x, ops.shape(x)[0] // 2, axis=0)

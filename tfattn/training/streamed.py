@@ -1,13 +1,13 @@
-"""Losses and predictions over a vocabulary, without its logits. TensorFlow only.
+"""Losses and predictions over a vocabulary, without an array of all logits. TensorFlow only.
 
 The logits of N tokens are N × V numbers: hundreds of megabytes for a few sentences and a common
-vocabulary. Their softmax and its gradient are as large. Here only a block of tokens at a time has
-logits. The weighted sum of losses is linear in the loss of each token, so the pass that computes
-the losses can also add up both gradients, up to one factor: no product is computed twice, and a
-block stays in the cache. Tokens of weight 0, padding above all, are left out.
+vocabulary. Their softmax and its gradient are as large. This module computes logits for one block
+of tokens at a time. The weighted sum of losses is linear in each token's loss, so the same pass
+can accumulate both gradients, up to a common factor: no product is computed twice, and a block
+stays in the cache. Tokens of weight 0, such as padding, are skipped.
 
 Source: Wijmans et al. 2024, "Cut Your Losses in Large-Vocabulary Language Models",
-arXiv:2411.09009. It has a second pass for the gradients, which is not needed here.
+arXiv:2411.09009, with a second pass for the gradients.
 """
 
 import tensorflow as tf
@@ -19,13 +19,13 @@ __all__ = ["best_ids", "pays", "weighted_loss"]
 
 _BLOCK_LOGITS = 10_000_000  # logits of a block: 40 MB
 _MIN_ROWS = 32  # fewer rows make a slow matrix product
-# The row sums of exponentials that need no row maximum. Above the least, what underflowed has a
-# weight below 1e-33; below the most, no product with vectors of trained sizes overflows.
+# Row sums of exponentials in this range need no row maximum: underflowed terms have a weight below
+# 1e-33, and products with vectors of trained sizes do not overflow.
 _MIN_ROW_SUM, _MAX_ROW_SUM = 1e-4, 1e25
 
 
 def pays() -> bool:
-    """Whether to avoid the logits on this machine: not on a GPU, where it was not measured."""
+    """Whether to avoid the logits on this machine: only without a GPU; not measured on GPUs."""
     return not tf.config.list_physical_devices("GPU")
 
 
@@ -36,8 +36,8 @@ def weighted_loss(
 
     Args:
         factors: `LogitFactors` in float32, of logits `(..., V)`.
-        target: int32, `(...)`. An id outside the vocabulary has a loss of NaN, and no gradient.
-        weights: float32, `(...)`. Where they are 0, target and token may be anything.
+        target: int32, `(...)`. An id outside the vocabulary has a loss of NaN and no gradient.
+        weights: float32, `(...)`. At weights of 0, target and token are ignored.
         smoothing: ε in [0, 1).
     Returns:
         A scalar.
@@ -54,17 +54,17 @@ def weighted_loss(
         return tf.reduce_sum(losses * weights), vjp
 
     tokens, *others = factors.tensors
-    # Once flat, other shapes with as many tokens would pass.
+    # Checked before reshaping, which would accept other shapes with as many tokens.
     message = "MaskedCrossentropy: `y_true` must have the shape of the tokens"
     tf.debugging.assert_equal(tf.shape(target), tf.shape(tokens)[:-1], message)
     target, weights = tf.reshape(target, (-1,)), tf.reshape(weights, (-1,))
     tokens = tf.reshape(tokens, (-1, tokens.shape[-1]))
-    # `identity` makes tensors of this graph: the function would capture those of an outer one.
+    # `identity` copies the tensors into this graph: `weighted_sum` would capture an outer graph's.
     return weighted_sum(weights, tokens, *map(tf.identity, others))
 
 
 def best_ids(factors: LogitFactors) -> tf.Tensor:
-    """The id with the highest logit, the lowest of equal ones: int32 `(...)`."""
+    """The id with the highest logit, the lowest id among equals: int32 `(...)`."""
     tokens, *others = map(tf.stop_gradient, factors.tensors)
     shape, width = tf.shape(tokens)[:-1], tokens.shape[-1]
     tokens = tf.reshape(tokens, (-1, width))
@@ -90,9 +90,9 @@ def _losses_and_grads(
     vectors: tf.Tensor,
     *bias: tf.Tensor,
 ) -> tuple[tf.Tensor, ...]:
-    """Losses `(N,)`, and the gradients of their weighted sum.
+    """Losses `(N,)` and the gradients of their weighted sum.
 
-    These are `(N, W)` for the tokens, `(V, W)` for the vectors, and `(V,)` for a bias.
+    The gradients are `(N, W)` for tokens, `(V, W)` for vectors, and `(V,)` for a bias.
     """
     size, width = vectors.shape
     is_word, counts = (target >= 0) & (target < size), weights != 0
@@ -100,7 +100,7 @@ def _losses_and_grads(
     tokens = tf.where(counts[:, None], tokens, 0.0)
     grad_losses = tf.where(is_word, weights, 0.0)[:, None]  # (N, 1)
 
-    # The gradients come in two parts: that of the log-normalizer, block by block, and that of the
+    # The gradients have two parts: the log-normalizer's, block by block, and a part for the
     # target's logit and the mean of all logits, which needs no logits.
     log_normalizer, target_logit, grad_tokens, grad_rows = _log_normalizer_and_grads(
         counts, tokens, grad_losses, target, vectors, *bias
@@ -127,13 +127,13 @@ def _log_normalizer_and_grads(
     vectors: tf.Tensor,
     *bias: tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """log Σ exp(logits) and the target's logit, `(N,)`, and two gradients of the first.
+    """log Σ exp(logits) and the target's logit, `(N,)`, and the gradients of the log-normalizer.
 
-    They are those of Σ grad_losses · log Σ exp(logits): by the tokens, `(N, W)`, and by the rows of
-    vectors and bias, `(V, W)` or `(V, W + 1)`. Tokens that do not count have zeros.
+    The gradients are of Σ grad_losses · log Σ exp(logits) with respect to the tokens, `(N, W)`, and
+    to the rows of vectors and bias, `(V, W)` or `(V, W + 1)`. Tokens of weight 0 have zeros.
     """
-    # Tokens that count come first, in whole blocks, then in smaller ones for what is left. The
-    # others come last, and are in no block.
+    # Tokens that count come first, in full blocks, the remainder in smaller blocks. All other
+    # tokens come last, outside of any block.
     up_to = tf.cumsum(tf.cast(counts, tf.int32))  # (N,)
     number, at = tf.reduce_sum(tf.cast(counts, tf.int32)), tf.range(tf.shape(counts)[0])
     places = tf.where(counts, up_to - 1, number + at - up_to)
@@ -146,7 +146,6 @@ def _log_normalizer_and_grads(
         _append_zeros(tf.gather(x, order), num_blocks * rows + few - length)
         for x in (tokens, grad_losses, target)
     ]
-    # What each block adds to `grad_rows`, and what each token has.
     whole = number // rows
     rest = -(-(number - whole * rows) // few)
     grad_rows = tf.zeros((vectors.shape[0], vectors.shape[1] + len(bias)))
@@ -172,36 +171,36 @@ def _pass_over_blocks(
     vectors: tf.Tensor,
     *bias: tf.Tensor,
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """`grad_rows` after `num_blocks` blocks of `rows` tokens, and what each token has.
+    """`grad_rows` after `num_blocks` blocks of `rows` tokens, and the results of each token.
 
     `inputs` are tokens, gradients of losses and targets; the first block begins at `start`. The
-    results have room for `max_blocks`.
+    results have the size of `max_blocks` blocks.
     """
 
     def body(at, grad_rows, *arrays):
-        # `tf.slice`: of an index, XLA would have to know both ends, and not the size alone.
+        # `tf.slice`: XLA needs only its size, but both ends of an index range.
         tokens, grad_losses, target = (  # (R, W), (R, 1), (R,)
             tf.slice(x, [start + at * rows, *[0] * (len(x.shape) - 1)], [rows, *x.shape[1:]])
             for x in inputs
         )
         logits = _logits(tokens, vectors, *bias)  # (R, V)
         target_logit = tf.gather(logits, target, batch_dims=1)
-        # Nothing else reads the logits after this: `exp` is computed in their memory.
+        # No later operation reads the logits, so that `exp` reuses their memory.
         with tf.control_dependencies([target_logit]):
             exponentials = tf.exp(logits)
         row_sum = tf.reduce_sum(exponentials, -1, keepdims=True)  # (R, 1)
 
-        def less_row_max():
+        def with_row_max():
             logits = _logits(tokens, vectors, *bias)
             row_max = tf.reduce_max(logits, -1, keepdims=True)
             exponentials = tf.exp(logits - row_max)
             return exponentials, tf.reduce_sum(exponentials, -1, keepdims=True), row_max
 
-        # Without the row maximum exponentials may overflow or underflow. In training they do not,
-        # and two passes are saved.
+        # Without the row maximum, which takes two more passes, exponentials may overflow or
+        # underflow, though hardly ever in training.
         in_range = tf.reduce_all((row_sum > _MIN_ROW_SUM) & (row_sum < _MAX_ROW_SUM))
-        as_they_are = exponentials, row_sum, tf.zeros_like(row_sum)
-        exponentials, row_sum, row_max = tf.cond(in_range, lambda: as_they_are, less_row_max)
+        without_row_max = exponentials, row_sum, tf.zeros_like(row_sum)
+        exponentials, row_sum, row_max = tf.cond(in_range, lambda: without_row_max, with_row_max)
         scale = grad_losses / row_sum
         log_normalizer = (row_max + tf.math.log(row_sum))[:, 0]
         grad_tokens = tf.matmul(exponentials, vectors) * scale
@@ -210,7 +209,7 @@ def _pass_over_blocks(
         arrays = [array.write(at, x) for array, x in zip(arrays, found, strict=True)]
         return at + 1, grad_rows, *arrays
 
-    # Zeros, since some blocks may not be written to.
+    # Initialized to zeros, since some blocks may not be written.
     arrays = [
         tf.TensorArray(tf.float32, max_blocks, element_shape=[None, *shape]).unstack(
             tf.zeros((max_blocks, rows, *shape))
@@ -226,7 +225,7 @@ def _pass_over_blocks(
 
 
 def _append_ones(tokens: tf.Tensor, *bias: tf.Tensor) -> tf.Tensor:
-    """The tokens, with a column of ones for a bias."""
+    """Appends a column of ones to the tokens if there is a bias."""
     return tf.concat([tokens, tf.ones_like(tokens[:, :1])], -1) if bias else tokens
 
 
@@ -236,7 +235,7 @@ def _logits(tokens: tf.Tensor, vectors: tf.Tensor, *bias: tf.Tensor) -> tf.Tenso
 
 
 def _block_sizes(num_tokens: tf.Tensor, vocabulary_size: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """How many blocks so many tokens are split into, and how many tokens each has."""
+    """The number of blocks for `num_tokens` tokens, and the number of tokens per block."""
     most = max(_BLOCK_LOGITS // vocabulary_size, _MIN_ROWS)
     num_blocks = tf.maximum(-(-num_tokens // most), 1)
     return num_blocks, tf.maximum(-(-num_tokens // num_blocks), 1)

@@ -1,7 +1,7 @@
-"""The divergence of two predictions over a vocabulary, without their logits. TensorFlow only.
+"""The divergence of two predictions, without an array of all logits. TensorFlow only.
 
-Both predictions of a block of tokens have logits at a time, and the pass that computes the
-divergence also adds up its gradients, as in `streamed`.
+The logits of both predictions are computed for one block of tokens at a time, and the same pass
+accumulates the gradients, as in `streamed`.
 """
 
 import tensorflow as tf
@@ -19,11 +19,11 @@ def weighted_divergence(
 
     Args:
         p_tokens, q_tokens: float32 `(..., W)`.
-        weights: float32 `(...)`. Where they are 0, the tokens may be anything; where all are,
-            nothing is computed.
+        weights: float32 `(...)`. Tokens of weight 0 are ignored; without any other, no block is
+            computed.
         rows: the vectors `(V, W)`, and the bias `(V,)` or None.
     Returns:
-        A scalar, with gradients by all of these.
+        A scalar, with gradients with respect to all arguments.
     """
 
     @custom_gradient
@@ -40,7 +40,7 @@ def weighted_divergence(
         tf.where(weights[:, None] == 0, 0.0, tf.reshape(side, (-1, width)))
         for side in (p_tokens, q_tokens)
     ]
-    # `identity` makes tensors of this graph: the function would capture those of an outer one.
+    # `identity` copies the tensors into this graph: `weighted_sum` would capture an outer graph's.
     return weighted_sum(weights, *tokens, *[tf.identity(row) for row in rows if row is not None])
 
 
@@ -55,10 +55,10 @@ def _softmax(logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def _divergences_and_grads(
     weights: tf.Tensor, p_tokens: tf.Tensor, q_tokens: tf.Tensor, *rows: tf.Tensor
 ) -> list[tf.Tensor]:
-    """Divergences `(N,)`, and the gradients of their weighted sum by tokens, vectors and bias."""
+    """Divergences `(N,)`, and their weighted sum's gradients for tokens, vectors and bias."""
     vectors, *bias = rows
     length = tf.shape(weights)[0]
-    # Twice the vocabulary: a token has two rows of logits.
+    # Twice the vocabulary: each token has two rows of logits.
     num_blocks, size = streamed._block_sizes(length, 2 * vectors.shape[0])
     added = num_blocks * size - length
     weights, p_tokens, q_tokens = (
@@ -73,7 +73,7 @@ def _divergences_and_grads(
         p_logits, q_logits = (streamed._logits(x, vectors, *bias) for x in (p_block, q_block))
         p, p_normalizer = _softmax(p_logits)  # (R, V), (R, 1)
         q, q_normalizer = _softmax(q_logits)
-        # log p − log q, but for both normalizers. What p rules out adds nothing.
+        # log p − log q without the normalizers. Where p is 0, the term is 0.
         ratio = tf.where(p > 0, p_logits - q_logits, 0.0)
         mean = tf.reduce_sum(p * ratio, -1, keepdims=True)
         by_p, by_q = p * (ratio - mean), q - p
