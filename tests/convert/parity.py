@@ -31,4 +31,4 @@ def same_weights(one, other):
 
 
 def refused(name):
-    return pytest.raises(ValueError, match=f"`{name}` cannot be carried over")
+    return pytest.raises(ValueError, match=f"`{name}` cannot be converted")

@@ -144,7 +144,7 @@ def pair(request, engine, tmp_path_factory):
 # What is about the search; the logits of every kind are compared.
 @pytest.mark.slow
 @pytest.mark.parametrize("pair", ["post-norm", "shared", "rotary"], indirect=True)
-def test_greedy_search_writes_the_same(pair):
+def test_greedy_search_gives_the_same_translations(pair):
     model, served, words, lines = pair
     wanted = tfattn.translate(model, lines, *words)
     assert served.translate(lines) == wanted
@@ -155,7 +155,7 @@ def test_greedy_search_writes_the_same(pair):
 
 
 @pytest.mark.slow
-def test_tokens_that_are_given_have_the_same_log_probabilities(pair):
+def test_given_tokens_have_equal_log_probabilities(pair):
     model, served, words, _ = pair
     sources, targets = [[4, 7, 9, 1, 5], [16, 3 + 3]], [[5, 18, 6, 11], [12, 4, 1, 9]]
     end = SOURCE.end_id
@@ -273,7 +273,7 @@ def by_commas(sentence):
 def test_a_tokenizer_of_ones_own_is_handed_over_again(written, plain, engine, tmp_path):
     own = data.Vocabulary([f"s{i}" for i in range(13)], tokenizer=by_commas)
     to_ctranslate2(plain, [own, TARGET], tmp_path / "new")
-    said = r"`tokenizers\[0\]` must be the function that source\.vocabulary was made with, .*commas"
+    said = r"`tokenizers\[0\]` must be the tokenizer of source\.vocabulary, .*commas"
     with pytest.raises(ValueError, match=said):
         CTranslate2(tmp_path / "new")
     with pytest.raises(ValueError, match="`tokenizers` must be a pair of functions or None"):
@@ -320,7 +320,7 @@ OF_OTHER_CLASSES = [
 @pytest.mark.parametrize(
     ("said", "options"),
     [
-        *[(f"`{name}` cannot be carried over", options) for name, options in CANNOT],
+        *[(f"`{name}` cannot be converted", options) for name, options in CANNOT],
         *[(f"`{name}` must be one of", options) for name, options in OF_OTHER_CLASSES],
     ],
 )
@@ -345,7 +345,7 @@ def test_vocabularies_that_do_not_fit_are_refused(plain, tmp_path):
         to_ctranslate2(plain, [TARGET, TARGET], tmp_path / "new")
     other = data.Vocabulary([f"t{i}" for i in range(15)])
     other.words = ("<pad>", "<unk>", "<s>", "</s>", *other.words[4:])
-    with pytest.raises(ValueError, match="must write unknown, begin and end alike"):
+    with pytest.raises(ValueError, match="must have equal words for unknown, begin and end"):
         to_ctranslate2(plain, [SOURCE, other], tmp_path / "new")
 
 
@@ -357,7 +357,7 @@ def test_a_folder_with_files_in_it_is_left_alone(plain, written):
 
 
 def saved(name, words, tokenizer=None):
-    """Another vocabulary, of as many words, so that no size tells."""
+    """Another vocabulary of the same size."""
     return lambda folder: data.Vocabulary(words, tokenizer=tokenizer).save(folder / name)
 
 
@@ -386,19 +386,19 @@ def model_of_the_same_sizes(folder):
 
 
 SPOILED = {
-    "hold the vocabularies that its model was written with": [
+    "contain the vocabularies of its model": [
         saved("target.vocabulary", [f"u{i}" for i in range(15)]),
         saved("source.vocabulary", SOURCE.words[4:], data.Characters()),
         words_of_both_files,
     ],
-    "hold the model.bin that `tfattn.convert.to_ctranslate2` wrote": [
+    "contain the model.bin written by `tfattn.convert.to_ctranslate2`": [
         model_of_the_same_sizes,
         written_anew("model.bin", b""),
         lambda folder: (folder / "model.bin").unlink(),
     ],
     "have .*'eos_token': '<eos>'.* in its config.json": [edited(eos_token="t5")],
     "have .*'decoder_start_token': '<bos>'": [edited(decoder_start_token="none such")],
-    "be one that `tfattn.convert.to_ctranslate2` wrote": [
+    "be written by `tfattn.convert.to_ctranslate2`": [
         edited(tfattn_max_length="many"),
         edited(tfattn_max_length=0),
         edited(tfattn_files=3),
@@ -411,7 +411,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("said", SPOILED)
-def test_a_folder_that_is_damaged_or_of_another_is_refused(said, written, tmp_path):
+def test_a_damaged_or_replaced_folder_is_refused(said, written, tmp_path):
     for i, spoil in enumerate(SPOILED[said]):
         folder = pathlib.Path(shutil.copytree(written, tmp_path / str(i)))
         CTranslate2(folder)
@@ -421,13 +421,13 @@ def test_a_folder_that_is_damaged_or_of_another_is_refused(said, written, tmp_pa
 
 
 @pytest.mark.parametrize("options", [{"device": "tpu"}, {"thread": 1}])
-def test_options_that_the_engine_does_not_take_are_named_and_not_the_folder(options, written):
-    match = "^CTranslate2: `options` must be options with which CTranslate2 can load .* it says: "
+def test_invalid_options_are_named_instead_of_the_folder(options, written):
+    match = r"^CTranslate2: `options` must be options with which CTranslate2 can load .* \("
     with pytest.raises(ValueError, match=match):
         CTranslate2(written, **options)
 
 
-def test_no_folder_is_said_to_be_none(tmp_path):
+def test_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="`folder` must name an existing folder"):
         CTranslate2(tmp_path / "none")
 

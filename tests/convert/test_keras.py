@@ -1,4 +1,4 @@
-"""Keras's attention layers there and back, and their outputs beside ours."""
+"""Round trips of Keras's attention layers, and equal outputs."""
 
 import inspect
 
@@ -169,7 +169,7 @@ def made(layer, width=DQ):
         ("query_kernel, key_kernel", tfattn.AdditiveAttention(units=3)),
     ],
 )
-def test_what_keras_does_not_have_is_refused_by_name(name, layer):
+def test_unsupported_features_of_keras_are_refused_by_name(name, layer):
     with refused(name):
         to_keras(made(layer))
 

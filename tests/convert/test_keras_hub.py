@@ -1,4 +1,4 @@
-"""KerasHub's layers there and back, and their outputs beside ours."""
+"""Round trips of KerasHub's layers, and equal outputs."""
 
 import keras
 import numpy as np

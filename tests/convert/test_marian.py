@@ -46,7 +46,7 @@ def test_the_logits_are_the_same(marian):
     assert (found[..., 0] < -1e8).all()
 
 
-def test_greedy_search_writes_the_same(marian):
+def test_greedy_search_gives_the_same_translations(marian):
     _, config, outputs, model = marian
     source = ids_from_marian(theirs.sources(), config)
     wanted = outputs["greedy"][:, 1:]
@@ -179,7 +179,7 @@ def test_sinusoids_are_all_sines_and_then_all_cosines():
     np.testing.assert_allclose(found, np.hstack([np.sin(angles), np.cos(angles)]), atol=1e-6)
 
 
-def test_ids_go_there_and_back():
+def test_ids_have_a_round_trip():
     ids = np.array([[3, 0, 10, 10]])
     found = ids_from_marian(ids, CONFIG)
     np.testing.assert_array_equal(found, [[4, 1, 0, 0]])

@@ -1,4 +1,4 @@
-"""PyTorch's modules there and back, and their outputs beside ours."""
+"""Round trips of PyTorch's modules, and equal outputs."""
 
 import keras
 import ml_dtypes
@@ -200,16 +200,14 @@ def test_a_layer_in_bfloat16_gives_a_state_that_pytorch_reads():
 
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
-def test_names_of_a_module_that_is_wrapped_get_a_hint(prefix):
+def test_names_of_a_wrapped_module_get_a_hint(prefix):
     state = {f"{prefix}{name}": x for name, x in attention("plain").state_dict().items()}
-    said = (
-        r"^from_torch: `state` must be of the module itself: DataParallel and torch\.compile wrap"
-    )
+    said = "^from_torch: `state` must be the state of the module itself: DataParallel and torch"
     with pytest.raises(ValueError, match=f"{said}.* Received: state='{prefix}in_proj_weight'"):
         from_torch(state, num_heads=H)
 
 
-def test_one_error_lists_every_weight_that_does_not_fit():
+def test_one_error_lists_all_mismatched_weights():
     state = dict(block(nn.TransformerEncoderLayer, "plain").state_dict())
     state["linear2.weight"] = torch.zeros(5, 11)
     state["self_attn.in_proj_bias"] = torch.zeros(7)
@@ -234,7 +232,7 @@ def test_one_error_lists_every_weight_that_does_not_fit():
             H,
             r"norm1.bias: expected \(6,\), found none",
         ),
-        (nn.MultiheadAttention(D, H, add_bias_kv=True), H, "`bias_k` cannot be carried over"),
+        (nn.MultiheadAttention(D, H, add_bias_kv=True), H, "`bias_k` cannot be converted"),
         (nn.MultiheadAttention(D, H), 4, "`num_heads` must divide `width`=6"),
     ],
 )
@@ -281,5 +279,7 @@ def test_other_layers_are_refused():
     with pytest.raises(ValueError, match="to_torch: `layer` must be one of MultiHeadAttention"):
         to_torch(keras.layers.Dense(3))
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
-    with pytest.raises(ValueError, match="to_torch: `layer` must be a model that `from_torch`"):
+    with pytest.raises(
+        ValueError, match="to_torch: `layer` must be a model returned by `from_torch`"
+    ):
         to_torch(model)

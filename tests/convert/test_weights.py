@@ -22,7 +22,7 @@ def test_weights_are_named_by_their_paths_below_the_layer():
     assert list(weights.arrays(built(keras.layers.Dense(3, use_bias=False), 2))) == ["kernel"]
 
 
-def test_one_error_lists_every_weight_that_does_not_fit():
+def test_one_error_lists_all_mismatched_weights():
     layer = MultiHeadAttention(num_heads=2, key_dim=3)
     layer.build((None, None, 5), (None, None, 7))
     before, state = weights.arrays(layer), weights.arrays(layer)
@@ -113,6 +113,6 @@ def test_quantized_weights_are_refused_by_name(convert, mode):
     layer = MultiHeadAttention(num_heads=2, key_dim=2)
     layer.build((None, None, 4), (None, None, 4))
     layer.value_dense.quantize(mode)
-    expected = f"{convert.__name__}: `quantize` cannot be carried over: value is {mode}"
+    expected = f"{convert.__name__}: `quantize` cannot be converted: value is {mode}"
     with pytest.raises(ValueError, match=expected):
         convert(layer)

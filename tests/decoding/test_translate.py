@@ -295,7 +295,7 @@ def test_a_vocabulary_of_another_size_than_the_models_is_refused_before_any_work
     model = WordForWord()
     arguments = {"source_vocabulary": ENGLISH, "target_vocabulary": GERMAN}
     arguments[argument] = data.Vocabulary(["one"])
-    message = f"`{argument}` must have 9 entries, as the model's has. Received: {argument}=5"
+    message = f"`{argument}` must have 9 entries, as in the model. Received: {argument}=5"
     with pytest.raises(ValueError, match=f"^translate: {message}$"):
         decoding.translate(model, ["one"], **arguments)
     assert model.shapes == []

@@ -1,20 +1,20 @@
-"""Weights from and to other libraries.
+"""Converters of weights from and to other libraries.
 
 A converter is a module for one library, with a function for each way:
 
-    from_x(layer_or_state) -> a tfattn layer or model that computes the same
-    to_x(layer) -> the other library's layer, or the state that it loads
+    from_x(layer_or_state) -> an equivalent layer or model of tfattn
+    to_x(layer) -> the other library's layer, or a state for it
 
 `from_x` takes the other library's object, or the state in its files, such as a dict from names to
-arrays. It returns a built layer. Sizes are read from the weights where possible; otherwise they are
-arguments. `to_x` is the inverse: after both, the weights are the same, bit for bit. Whatever only
-one of the two libraries has is refused by a `ValueError` that names it. Nothing is left out without
-an error. Weights of other shapes than expected are all listed in one `ValueError`.
+arrays, and returns a built layer. Sizes come from the weights where possible; others are arguments.
+`to_x` is the inverse: a round trip leaves the weights equal, bit for bit. A `ValueError` names each
+feature that only one of the two libraries has; nothing is ignored. One `ValueError` lists all
+weights with unexpected shapes.
 
-A converter may import all other parts of tfattn, and none of them imports a converter. The other
-library is imported inside the function that needs it, through `tfattn._optional`. A function that
-needs only the arrays of a state does not import it. The test of a converter compares the outputs of
-both libraries, with random weights, padding and masks.
+A converter may import all other parts of tfattn, and none of them imports a converter. Functions
+import the other library through `tfattn._optional`, and only if they need more than the arrays of a
+state. The test of a converter compares the outputs of both libraries, with random weights, padding
+and masks.
 """
 
 from tfattn.convert.ctranslate2 import to_ctranslate2

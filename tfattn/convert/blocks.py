@@ -1,4 +1,4 @@
-"""What a Transformer block of another library can be: a plain one, and how it is made here."""
+"""Specifications of Transformer blocks that other libraries have too."""
 
 from typing import Any, NamedTuple
 
@@ -11,16 +11,16 @@ from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 
-__all__ = ["BLOCKS", "Plain", "make", "plain"]
+__all__ = ["BLOCKS", "BlockSpec", "from_spec", "to_spec"]
 
 BLOCKS = (TransformerEncoderBlock, TransformerDecoderBlock)
 
 
-class Plain(NamedTuple):
-    """A block of the paper's form, in numbers.
+class BlockSpec(NamedTuple):
+    """The specification of a block of the Transformer paper.
 
-    `key_dim` is the width of a head; the inner layer of the network has `activation`, and
-    `inner_dropout` behind it. `memory_width` is None in a block without attention over a memory.
+    `activation` and `inner_dropout` follow the inner layer of the feed-forward network.
+    `memory_width` is None without cross-attention.
     """
 
     width: int
@@ -36,8 +36,8 @@ class Plain(NamedTuple):
     memory_width: int | None = None
 
 
-def make(cls: type[TransformerBlock], sizes: Plain, **options: Any) -> TransformerBlock:
-    """A built block of those sizes; `options` are its `name` and `dtype`."""
+def from_spec(cls: type[TransformerBlock], sizes: BlockSpec, **options: Any) -> TransformerBlock:
+    """Builds a block from its specification; `options` are `name` and `dtype`."""
     attention = None
     if sizes.key_dim * sizes.num_heads != sizes.width:
         attention = MultiHeadAttention(
@@ -70,8 +70,8 @@ def make(cls: type[TransformerBlock], sizes: Plain, **options: Any) -> Transform
     return block
 
 
-def plain(who: str, block: TransformerBlock) -> Plain:
-    """A built block in numbers, or an error that names what is not plain in it."""
+def to_spec(who: str, block: TransformerBlock) -> BlockSpec:
+    """The specification of a built block; raises for features that it cannot express."""
     weights.check_type(who, "layer", block, BLOCKS)
     weights.check_built(who, block)
     attention, network = block.self_attention, block.feed_forward
@@ -80,18 +80,21 @@ def plain(who: str, block: TransformerBlock) -> Plain:
     weights.check_plain(who, attention)
     layer_norm = isinstance(norm, keras.layers.LayerNormalization)
     layer_norm = layer_norm and norm.gamma is not None and norm.beta is not None
-    only_plain = "only activation(x · W_1 + b_1) · W_2 + b_2 is there"
+    only_plain = "only activation(x · W_1 + b_1) · W_2 + b_2 is supported"
     weights.refuse(
         who,
         {
             "feed_forward": (type(network) is not PositionwiseFeedForward, only_plain),
-            "norm": (not layer_norm, "only layer normalization with both weights is there"),
-            "value_dim": (attention.value_dim != attention.key_dim, "a head has one size there"),
-            "use_bias": (not attention.use_bias, "all linear maps have biases there"),
+            "norm": (not layer_norm, "only layer normalization with both weights is supported"),
+            "value_dim": (
+                attention.value_dim != attention.key_dim,
+                "keys and values must have one size",
+            ),
+            "use_bias": (not attention.use_bias, "all linear maps must have biases"),
         },
     )
     cross = getattr(block, "cross_attention", None)
-    return Plain(
+    return BlockSpec(
         width=width,
         num_heads=attention.num_heads,
         key_dim=attention.key_dim,

@@ -1,4 +1,4 @@
-"""A `Transformer` as a folder of CTranslate2's, which translates without TensorFlow."""
+"""Export of a `Transformer` to CTranslate2, which translates without TensorFlow."""
 
 import json
 import os
@@ -44,34 +44,33 @@ def to_ctranslate2(
     quantization: str | None = None,
     max_length: int = 1024,
 ) -> None:
-    """Writes a folder that `ctranslate2.Translator` loads, and `tfattn.convert.CTranslate2`.
+    """Writes a folder for `ctranslate2.Translator` and `tfattn.convert.CTranslate2`.
 
         tfattn.convert.to_ctranslate2(model, [source_words, target_words], "served", "int8")
         tfattn.convert.CTranslate2("served").translate(["a cat sees a bird"])
 
-    CTranslate2 is an engine in C++ for CPUs and NVIDIA's GPUs. In float32 it writes what the model
-    writes: the same tokens by greedy search. Dropout is left out. LoRA is added to its matrices.
+    CTranslate2 is an engine in C++ for CPUs and NVIDIA's GPUs. In float32, greedy search gives the
+    same tokens as the model. Dropout is left out. LoRA is added to its matrices.
 
-    What goes: post-norm and pre-norm blocks; layer normalization, or RMS norms; feed-forward layers
-    with ReLU, GELU, SiLU or tanh, gated or not; one embedding or several; sinusoids, learned
-    positions, or rotary ones; a scale of the scores; linear maps of heads without biases; one key
-    head for all query heads.
+    Supported: post-norm and pre-norm blocks; layer normalization or RMS norms; feed-forward layers
+    with ReLU, GELU, SiLU or tanh, gated or not; one embedding or several; sinusoids, learned or
+    rotary positions; a scale of the scores; linear maps of heads without biases; one key head for
+    all query heads.
 
     Args:
         model: a built `Transformer`.
         vocabularies: source and target, such as two of `tfattn.data.Vocabulary` or the same
-            `SubwordVocabulary` twice. The folder has them as `source.vocabulary` and
-            `target.vocabulary`, which `tfattn.data.load_vocabulary` reads, and in CTranslate2's own
-            form.
-        folder: a new one, or one that is empty.
-        quantization: "int8", "int16" or "float16" for matrices that take less memory and time,
-            "int8_float32" or "int8_float16" to name the type of the rest too. Defaults to float32.
-        max_length: positive int, for sinusoids: the most tokens of a sentence, since they go as a
-            table.
+            `SubwordVocabulary` twice, saved as `source.vocabulary` and `target.vocabulary` for
+            `tfattn.data.load_vocabulary`, and in CTranslate2's own format.
+        folder: path of a new or empty folder.
+        quantization: "int8", "int16" or "float16" for matrices that need less memory and time,
+            "int8_float32" or "int8_float16" for other types of the rest. Defaults to float32.
+        max_length: positive int, the maximum number of tokens of a sentence for sinusoids, which
+            are exported as a table.
     Raises:
-        ValueError: another class; a model that is not built; anything that CTranslate2 does not
-            have, by its name; vocabularies of other sizes, without `words`, or with one twice; a
-            folder with files in it.
+        ValueError: another class; a model that is not built; a feature that CTranslate2 does not
+            have, by name; vocabularies of other sizes, without `words`, or with repeated words; a
+            folder that is not empty.
         ImportError: ctranslate2 is not installed.
     Example:
         >>> import tempfile
@@ -91,7 +90,7 @@ def to_ctranslate2(
     if quantization is not None and quantization not in _QUANTIZATIONS:
         _checks.fail(who, "quantization", f"be one of {_QUANTIZATIONS}", quantization)
     _checks.positive_int(who, "max_length", max_length)
-    folder = folders.new(who, folder)
+    folder = folders.check_empty(who, folder)
     shape = _shape(who, model)
     specs = _optional.find("ctranslate2.specs", "serve", who)
     reach = shape.max_length(max_length)
@@ -102,7 +101,7 @@ def to_ctranslate2(
         spec.config.add_attribute(name, value)
     spec.validate()
     spec.optimize(quantization)
-    with folders.whole(folder) as unfinished:
+    with folders.atomic_folder(folder) as unfinished:
         folders.save_vocabularies(vocabularies, unfinished)
         spec.save(unfinished)
         path = Path(unfinished, "config.json")
@@ -112,22 +111,22 @@ def to_ctranslate2(
 
 
 def _check_words(who: str, vocabularies: Sequence[Any]) -> None:
-    """Raises unless words tell the ids, and both sides write those that mark a sentence alike."""
+    """Raises unless words are distinct, and both vocabularies have the same special words."""
     for i, vocabulary in enumerate(vocabularies):
         words = getattr(vocabulary, "words", None)
         if words is None or len(set(words)) != len(vocabulary):
-            _checks.fail(who, f"vocabularies[{i}]", "have `words`, and none twice", vocabulary)
-    marks = [[each.words[i] for i in _marks(each)] for each in vocabularies]
-    if marks[0] != marks[1]:
-        _checks.fail(who, "vocabularies", "write unknown, begin and end alike", marks)
+            _checks.fail(who, f"vocabularies[{i}]", "have distinct `words`", vocabulary)
+    special = [[each.words[i] for i in _special_ids(each)] for each in vocabularies]
+    if special[0] != special[1]:
+        _checks.fail(who, "vocabularies", "have equal words for unknown, begin and end", special)
 
 
-def _marks(vocabulary: Any) -> tuple[int, int, int]:
+def _special_ids(vocabulary: Any) -> tuple[int, int, int]:
     return vocabulary.unknown_id, vocabulary.begin_id, vocabulary.end_id
 
 
 class _Shape(NamedTuple):
-    """What all layers of a model have in common."""
+    """Settings that all layers of a model share."""
 
     num_layers: int
     num_heads: int
@@ -142,14 +141,14 @@ class _Shape(NamedTuple):
     rotary: RotaryPositions | None
 
     def max_length(self, of_sinusoids: int) -> int | None:
-        """The most tokens of a sentence; None if there is no limit."""
+        """The maximum number of tokens of a sentence; None for no limit."""
         if self.rotary is not None:
             return None
         return getattr(self.positions, "max_length", None) or of_sinusoids
 
 
 def _shape(who: str, model: Transformer) -> _Shape:
-    """The model's shape, or an error that names what CTranslate2 does not have."""
+    """The model's settings; raises for features that CTranslate2 does not have."""
     stacks = (model.encoder, model.decoder)
     for block in (*model.encoder.blocks, *model.decoder.blocks):
         _check_block(who, block, model.width)
@@ -181,7 +180,7 @@ def _check_block(who: str, block: TransformerBlock, width: int) -> None:
     weights.check_type(who, "feed_forward", network, networks)
     known = ", ".join(function.__name__ for function in _ACTIVATIONS)
     weights.refuse(
-        who, {"activation": (network.activation not in _ACTIVATIONS, f"there are {known}")}
+        who, {"activation": (network.activation not in _ACTIVATIONS, f"CTranslate2 has {known}")}
     )
     for norm in _norms(block):
         norms = (
@@ -192,7 +191,7 @@ def _check_block(who: str, block: TransformerBlock, width: int) -> None:
         weights.check_type(who, "norm", norm, norms)
         rms = isinstance(norm, keras.layers.RMSNormalization)
         partial = not rms and (norm.gamma is None or norm.beta is None)
-        weights.refuse(who, {"norm": (partial, "layer normalization has both weights there")})
+        weights.refuse(who, {"norm": (partial, "layer normalization must have both weights")})
 
 
 def _check_attention(who: str, attention: MultiHeadAttention, width: int) -> None:
@@ -205,32 +204,34 @@ def _check_attention(who: str, attention: MultiHeadAttention, width: int) -> Non
     weights.refuse(
         who,
         {
-            "score": (other_score, "only the dot product is there"),
-            "normalizer": (attention.normalizer is not None, "only the softmax is there"),
+            "score": (other_score, "CTranslate2 has only the dot product"),
+            "normalizer": (attention.normalizer is not None, "CTranslate2 has only the softmax"),
             "num_key_value_heads": (
                 groups not in (1, heads),
-                "attention over a source has a key head for each query head there, or one for all",
+                "CTranslate2 has a key head for each query head, or one for all",
             ),
-            "key_dim": (narrow, "a head is as wide as the model over the number of heads there"),
-            "value_dim": (other_values, "a head has one size there"),
-            "use_gate": (attention.use_gate, "heads have no gates there"),
-            "sliding_window": (attention.sliding_window is not None, "all tokens are seen there"),
-            "attention_axes": (other_axes, "sequences have one axis there"),
+            "key_dim": (narrow, "the width of a head must be width / num_heads"),
+            "value_dim": (other_values, "keys and values must have one size"),
+            "use_gate": (attention.use_gate, "CTranslate2 has no gates of heads"),
+            "sliding_window": (attention.sliding_window is not None, "CTranslate2 has no windows"),
+            "attention_axes": (other_axes, "sequences must have one axis"),
         },
     )
     rotary = attention.positions
     if rotary is not None:
         other = type(rotary) is not RotaryPositions
-        weights.refuse(who, {"positions": (other, "within attention there are rotary ones alone")})
+        weights.refuse(who, {"positions": (other, "CTranslate2 has only rotary positions")})
         scaled = rotary.scaling is not None
-        weights.refuse(who, {"scaling": (scaled, "rotary positions are not scaled there")})
+        weights.refuse(who, {"scaling": (scaled, "CTranslate2's rotary positions have no scaling")})
 
 
 def _check_positions(who: str, added: Any, rotary: RotaryPositions | None) -> None:
     tables = (LearnedPositionalEncoding, SinusoidalPositionalEncoding)
     weights.check_type(who, "positions", added, (*tables, keras.layers.Identity))
     both = rotary is not None and isinstance(added, tables)
-    weights.refuse(who, {"positions": (both, "nothing is added beside rotary ones there")})
+    weights.refuse(
+        who, {"positions": (both, "CTranslate2 has added or rotary positions, not both")}
+    )
 
 
 def _attentions(block: TransformerBlock) -> list[MultiHeadAttention]:
@@ -244,9 +245,9 @@ def _norms(block: TransformerBlock) -> list[keras.layers.Layer]:
 
 
 def _configuration(vocabularies: Sequence[Any], shape: _Shape, reach: int | None) -> dict[str, Any]:
-    """What goes into `config.json` beside the fingerprints of files; the last entry is ours."""
+    """The entries of `config.json` except fingerprints of files; the last entry is tfattn's."""
     return {
-        **folders.marks(vocabularies[1]),
+        **folders.special_tokens(vocabularies[1]),
         "add_source_bos": False,
         "add_source_eos": True,
         "layer_norm_epsilon": shape.epsilon,
@@ -256,7 +257,7 @@ def _configuration(vocabularies: Sequence[Any], shape: _Shape, reach: int | None
 
 
 def _spec(specs: Any, model: Transformer, shape: _Shape, reach: int | None) -> Any:
-    """A `TransformerSpec` with the model's weights."""
+    """The `TransformerSpec` with the model's weights."""
     options: dict[str, Any] = {
         "pre_norm": shape.norm_first,
         "activation": getattr(specs.Activation, shape.activation),
@@ -266,7 +267,7 @@ def _spec(specs: Any, model: Transformer, shape: _Shape, reach: int | None) -> A
     }
     if shape.rotary is not None:
         options |= {
-            "rotary_dim": shape.rotary.rotary_dim or 0,  # 0 is all
+            "rotary_dim": shape.rotary.rotary_dim or 0,  # 0 for all features
             "rotary_interleave": shape.rotary.interleaved,
             "rotary_base": shape.rotary.base,
         }
@@ -285,10 +286,10 @@ def _spec(specs: Any, model: Transformer, shape: _Shape, reach: int | None) -> A
 
 
 def _fill_stack(spec: Any, stack: Any, reach: int | None) -> None:
-    """All of an encoder or a decoder but its embedding."""
+    """Fills an encoder or a decoder except its embedding."""
     spec.scale_embeddings = np.float32(getattr(stack.positions, "input_scale", 1.0))
     if reach is not None:
-        # A table: sinusoids of theirs have other frequencies, in another order, from 1 on.
+        # CTranslate2's sinusoids have other frequencies, in another order, starting at 1.
         spec.position_encodings.encodings = _table(stack.positions, reach, stack.width)
     if stack.final_norm is not None:
         _fill_norm(spec.layer_norm, stack.final_norm)
@@ -315,7 +316,7 @@ def _table(positions: keras.layers.Layer, length: int, width: int) -> np.ndarray
 def _fill_attention(
     spec: Any, attention: MultiHeadAttention, parts: Sequence[tuple[str, ...]]
 ) -> None:
-    """The linear maps of an attention; those of one tensor are one matrix there."""
+    """Fills the linear maps of an attention; CTranslate2 joins maps with the same input."""
     rows = _rows(attention)
     for linear, names in zip(spec.linear, parts, strict=True):
         _fill_linear(linear, rows, *names)
@@ -332,7 +333,7 @@ def _fill_network(spec: Any, network: PositionwiseFeedForward) -> None:
 
 
 def _fill_linear(spec: Any, rows: dict[str, np.ndarray], *names: str) -> None:
-    """One linear map out of those of `_rows`, side by side."""
+    """Fills a linear map with the concatenation of maps of `_rows`."""
     spec.weight = np.concatenate([rows[f"{name}.weight"] for name in names])
     if f"{names[0]}.bias" in rows:
         spec.bias = np.concatenate([rows[f"{name}.bias"] for name in names])
@@ -346,7 +347,7 @@ def _fill_norm(spec: Any, norm: keras.layers.Layer) -> None:
 
 
 def _rows(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
-    """Weights of linear maps with a row for each output, by the names of the maps."""
+    """Weights of linear maps, with a row for each output, by the names of the maps."""
     maps = {name.rpartition("/")[0] for name in weights.arrays(layer)}
     return _in_float32(weights.to_rows(layer, {name: name for name in maps}))
 
@@ -356,5 +357,5 @@ def _arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
 
 
 def _in_float32(found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """As the engine takes them before it quantizes: it would keep float16, and lacks bfloat16."""
+    """Weights for quantization, which would keep float16, and does not support bfloat16."""
     return {name: array.astype("float32") for name, array in found.items()}

@@ -1,4 +1,4 @@
-"""A folder of CTranslate2's that `to_ctranslate2` wrote: sentences in, translations out."""
+"""Translation by CTranslate2 with a folder of `to_ctranslate2`."""
 
 import json
 import os
@@ -15,31 +15,30 @@ __all__ = ["CTranslate2"]
 
 
 class CTranslate2:
-    """Translates by CTranslate2, from a folder that `tfattn.convert.to_ctranslate2` wrote.
+    """Translates by CTranslate2, with a folder of `tfattn.convert.to_ctranslate2`.
 
         served = tfattn.convert.CTranslate2("served", intra_threads=1, inter_threads=2)
         served.translate(["a cat sees a bird"], num_beams=5)
 
-    Its greedy search writes what `tfattn.translate` writes. Its beam search gives hypotheses the
-    scores that `tfattn.BeamSearch` gives them, and differs in when it stops: see `translate`.
+    Greedy search gives the translations of `tfattn.translate`. Beam search gives the scores of
+    `tfattn.BeamSearch`, but stops at another time: see `translate`.
 
     Args:
-        folder: the folder.
-        tokenizers: pair, for source and target: the function of your own that the vocabulary was
-            made with, which no file can hold. Defaults to None for both.
-        **options: those of `ctranslate2.Translator`, such as `device="cuda"`,
-            `compute_type="int8"`, `intra_threads`, the threads of a batch, and `inter_threads`, the
-            batches at a time.
+        folder: path of the folder.
+        tokenizers: pair for source and target: your own tokenizer functions, which are not part of
+            the files. Defaults to None for both.
+        **options: options of `ctranslate2.Translator`, such as `device="cuda"`,
+            `compute_type="int8"`, `intra_threads`, the threads per batch, and `inter_threads`, the
+            number of parallel batches.
     Attributes:
         translator: the `ctranslate2.Translator`.
-        source_vocabulary, target_vocabulary: those of the folder.
-        max_length: the most tokens of a sentence that its positions reach; None if there is no
-            limit.
+        source_vocabulary, target_vocabulary: vocabularies of the folder.
+        max_length: maximum number of tokens of a sentence, by its positions; None for no limit.
     Raises:
-        FileNotFoundError: there is no such folder.
-        ValueError: the folder is not of `to_ctranslate2`, is damaged, or holds another model or
-            other vocabularies than were written; a vocabulary needs its tokenizer, or has none to
-            be given; CTranslate2 does not take the options, such as a GPU that is not there.
+        FileNotFoundError: the folder does not exist.
+        ValueError: the folder was not written by `to_ctranslate2`, is damaged, or its model or
+            vocabularies were replaced; a tokenizer is missing or superfluous; CTranslate2 rejects
+            the options, such as a missing GPU.
         ImportError: ctranslate2 is not installed.
     Example: see `tfattn.convert.to_ctranslate2`.
     """
@@ -66,17 +65,17 @@ class CTranslate2:
         theirs = [self._words("source"), self._words("target")]
         ours = [list(each.words) for each in words]
         if theirs != ours or written[:2] != folders.fingerprints(folder):
-            self._refuse("hold the vocabularies that its model was written with")
+            self._refuse("contain the vocabularies of its model")
         has_model = os.path.isfile(os.path.join(folder, "model.bin"))
         if not has_model or written != folders.fingerprints(folder, folders.ENGINE_FILES):
-            self._refuse("hold the model.bin that `tfattn.convert.to_ctranslate2` wrote")
-        marks = folders.marks(self.target_vocabulary)
-        if any(record.get(name) != word for name, word in marks.items()):
-            self._refuse(f"have {marks} in its config.json, as its vocabularies do")
+            self._refuse("contain the model.bin written by `tfattn.convert.to_ctranslate2`")
+        special = folders.special_tokens(self.target_vocabulary)
+        if any(record.get(name) != word for name, word in special.items()):
+            self._refuse(f"have {special} in its config.json, as in its vocabularies")
         try:
             self.translator = engine.Translator(folder, **options)
         except (RuntimeError, TypeError, ValueError) as error:
-            expected = f"be options with which CTranslate2 can load {folder}; it says: {error}"
+            expected = f"be options with which CTranslate2 can load {folder} ({error})"
             _checks.fail("CTranslate2", "options", expected, options)
 
     def translate(
@@ -87,28 +86,28 @@ class CTranslate2:
         batch_size: int = 64,
         max_length: int | None = None,
     ) -> list[str]:
-        """Translations of sentences, as `tfattn.translate` gives them.
+        """Translates sentences, as `tfattn.translate` does.
 
             score = Σ log p(token | the tokens before it) / length ** length_penalty
 
-        With beams the score is that of `tfattn.BeamSearch`: the end token counts in the sum and in
-        the length. There, a hypothesis that has ended keeps its place among the beams until better
-        ones replace it, and the search stops when none that is open can get a better score. Here
-        another takes its place, and the search stops when `num_beams` have ended, or with a
-        `length_penalty` of 0 when the best one has.
+        The score of beam search is that of `tfattn.BeamSearch`: the end token counts in the sum and
+        in the length. In `tfattn.BeamSearch`, a complete hypothesis stays among the beams until
+        better hypotheses replace it, and the search stops when no open hypothesis can reach a
+        better score. CTranslate2 replaces it by an open hypothesis, and stops after `num_beams`
+        complete hypotheses, or with a `length_penalty` of 0 when the best hypothesis is complete.
 
         Args:
             sentences: iterable of strings.
             num_beams: positive int; 1 is greedy search.
             length_penalty: number of at least 0.
-            batch_size: positive int, the most sentences at a time.
-            max_length: positive int, the most tokens to write for a sentence. Defaults to that of
-                `tfattn.translate`, or to the attribute `max_length` where that is less.
+            batch_size: positive int, the maximum number of sentences per batch.
+            max_length: positive int, the maximum number of tokens to write for a sentence. Defaults
+                to that of `tfattn.translate`, or to the attribute `max_length` if that is less.
         Returns:
-            A list of strings, in the order of `sentences`; "" for an empty one.
+            A list of strings, in the order of `sentences`; "" for an empty sentence.
         Raises:
-            ValueError: `sentences` is a single string, or holds anything but strings; a number is
-                out of its range; a sentence or `max_length` is beyond the model's positions.
+            ValueError: `sentences` is a single string, or contains anything but strings; a number
+                is out of its range; a sentence or `max_length` exceeds the model's positions.
         """
         who = "CTranslate2.translate"
         sentences = _checks.strings(who, "sentences", sentences)
@@ -120,7 +119,7 @@ class CTranslate2:
         encoded = [self.source_vocabulary.encode(sentence) for sentence in sentences]
         for i, ids in enumerate(encoded):
             if self.max_length is not None and len(ids) >= self.max_length:
-                reach = f"{self.max_length - 1} tokens, as far as the model's positions reach"
+                reach = f"{self.max_length - 1} tokens, by the model's positions"
                 _checks.fail(who, f"sentences[{i}]", f"have at most {reach}", sentences[i])
         full = [i for i, ids in enumerate(encoded) if ids]
         if not full:
@@ -128,7 +127,7 @@ class CTranslate2:
         most = limits([len(encoded[i]) + 1 for i in full], self.max_length)
         if max_length is not None:
             most[:] = max_length
-        # Greedy search writes the same up to any limit; which beams are best depends on theirs.
+        # Greedy search can share the largest limit; the best beam depends on the limit.
         ends = np.full_like(most, most.max()) if num_beams == 1 else most
         results: dict[int, Any] = {}
         for end in np.unique(ends):
@@ -140,10 +139,10 @@ class CTranslate2:
                 max_batch_size=batch_size,
                 batch_type="examples",
                 max_input_length=0,
-                min_decoding_length=0,  # an empty translation is one
+                min_decoding_length=0,  # allow empty translations
                 max_decoding_length=int(end),
-                return_end_token=True,  # which then counts in the length
-                asynchronous=True,  # so that threads need not wait for the last of each limit
+                return_end_token=True,  # counts in the length
+                asynchronous=True,  # threads can proceed to the next limit
             )
             results |= dict(zip(places, found, strict=True))
         ids = {word: i for i, word in enumerate(self.target_vocabulary.words)}
@@ -156,7 +155,7 @@ class CTranslate2:
     def _check_max_length(self, who: str, max_length: int) -> None:
         _checks.positive_int(who, "max_length", max_length)
         if self.max_length is not None and max_length > self.max_length:
-            expected = f"be at most {self.max_length}, as far as the model's positions reach"
+            expected = f"be at most {self.max_length}, by the model's positions"
             _checks.fail(who, "max_length", expected, max_length)
 
     def _record(self) -> dict[str, Any]:
@@ -165,24 +164,24 @@ class CTranslate2:
             longest = record.get("tfattn_max_length", 0)
             if longest is None or (type(longest) is int and longest > 0):
                 return record
-        return self._refuse("be one that `tfattn.convert.to_ctranslate2` wrote")
+        return self._refuse("be written by `tfattn.convert.to_ctranslate2`")
 
     def _vocabulary(self, i: int, tokenizer: Callable | None) -> Any:
         name = folders.VOCABULARIES[i]
         content = self._json(name)
         made_with = content.get("tokenizer") if isinstance(content, dict) else None
         if isinstance(made_with, str) and tokenizer is None:
-            expected = f"be the function that {name} was made with, {made_with}"
+            expected = f"be the tokenizer of {name}, {made_with}"
             _checks.fail("CTranslate2", f"tokenizers[{i}]", expected, tokenizer)
         return data.load_vocabulary(os.path.join(self._folder, name), tokenizer)
 
     def _words(self, side: str) -> Any:
-        """The tokens of a side in CTranslate2's own file; one file serves two equal sides."""
+        """The tokens of a side in CTranslate2's own file; two equal sides share one file."""
         shared = self._json("shared_vocabulary.json")
         return self._json(f"{side}_vocabulary.json") if shared is None else shared
 
     def _json(self, name: str) -> Any:
-        """What is in a file of the folder; None where there is none, or it is damaged."""
+        """The content of a JSON file; None if it is missing or damaged."""
         try:
             with open(os.path.join(self._folder, name), encoding="utf-8") as file:
                 return json.load(file)

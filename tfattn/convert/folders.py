@@ -1,4 +1,4 @@
-"""Folders with a whole model in them: files of another engine, and the vocabularies."""
+"""Folders of exported models: the files of another engine, and the vocabularies."""
 
 import contextlib
 import hashlib
@@ -13,20 +13,20 @@ from tfattn.models.transformer import Transformer
 __all__ = [
     "ENGINE_FILES",
     "VOCABULARIES",
+    "atomic_folder",
+    "check_empty",
     "check_vocabularies",
     "fingerprints",
-    "marks",
-    "new",
     "save_vocabularies",
-    "whole",
+    "special_tokens",
 ]
 
 VOCABULARIES = ("source.vocabulary", "target.vocabulary")
-ENGINE_FILES = (*VOCABULARIES, "model.bin")  # of a folder of CTranslate2's
+ENGINE_FILES = (*VOCABULARIES, "model.bin")  # in a folder for CTranslate2
 
 
 def check_vocabularies(who: str, model: Transformer, vocabularies: Sequence[Any]) -> None:
-    """Raises unless there is a vocabulary for each side, of the model's size."""
+    """Raises unless both vocabularies have the model's sizes."""
     if not isinstance(vocabularies, list | tuple) or len(vocabularies) != 2:
         _checks.fail(who, "vocabularies", "be a pair, source and target", vocabularies)
     for i, (side, vocabulary) in enumerate(zip(("source", "target"), vocabularies, strict=True)):
@@ -34,12 +34,12 @@ def check_vocabularies(who: str, model: Transformer, vocabularies: Sequence[Any]
         _checks.vocabulary(who, name, vocabulary)
         size = getattr(model, f"{side}_vocabulary_size")
         if len(vocabulary) != size:
-            expected = f"have {size} entries, as the model's has"
+            expected = f"have {size} entries, as in the model"
             _checks.fail(who, name, expected, len(vocabulary))
 
 
-def new(who: str, folder: str | os.PathLike) -> str:
-    """The path of a folder that is not there yet, or is empty."""
+def check_empty(who: str, folder: str | os.PathLike) -> str:
+    """The path of a folder; raises if it exists and is not empty."""
     folder = _checks.path(who, "folder", folder)
     if os.path.exists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         _checks.fail(who, "folder", "be new, or an empty folder", folder)
@@ -47,14 +47,12 @@ def new(who: str, folder: str | os.PathLike) -> str:
 
 
 @contextlib.contextmanager
-def whole(folder: str) -> Iterator[str]:
-    """A folder to write to, which becomes the one of `new` at the end: after an error nothing is
-    there, and a second try may begin.
-    """
+def atomic_folder(folder: str) -> Iterator[str]:
+    """A temporary folder that becomes `folder` on success; an error leaves nothing behind."""
     empty = os.path.isdir(folder)
     above, name = os.path.split(os.path.realpath(folder))
     os.makedirs(above, exist_ok=True)
-    # On the same disk as the folder, so that a move is one step.
+    # On the same file system, so that the move is atomic.
     with tempfile.TemporaryDirectory(prefix="unfinished.", dir=folder if empty else above) as aside:
         unfinished = os.path.join(aside, name)
         os.mkdir(unfinished)
@@ -71,8 +69,8 @@ def save_vocabularies(vocabularies: Sequence[Any], folder: str) -> None:
         vocabulary.save(os.path.join(folder, name))
 
 
-def marks(vocabulary: Any) -> dict[str, str]:
-    """The words that mark a target sentence, by their names in CTranslate2's `config.json`."""
+def special_tokens(vocabulary: Any) -> dict[str, str]:
+    """The special tokens of the target, by their names in CTranslate2's `config.json`."""
     begin = vocabulary.words[vocabulary.begin_id]
     return {
         "unk_token": vocabulary.words[vocabulary.unknown_id],
@@ -83,7 +81,7 @@ def marks(vocabulary: Any) -> dict[str, str]:
 
 
 def fingerprints(folder: str, names: Sequence[str] = VOCABULARIES) -> list[str]:
-    """Of files: vocabularies may differ in a tokenizer, or in scores of subwords, alone."""
+    """Fingerprints of files: words alone do not identify a vocabulary's tokenizer or scores."""
     found = []
     for name in names:
         with open(os.path.join(folder, name), "rb") as file:

@@ -1,4 +1,4 @@
-"""Keras's own attention layers."""
+"""Converters for Keras's attention layers."""
 
 import inspect
 from collections.abc import Callable
@@ -21,27 +21,27 @@ __all__ = ["from_keras", "multi_head_from_keras", "multi_head_to_keras", "to_ker
 
 
 def from_keras(layer: keras.layers.Layer) -> keras.layers.Layer:
-    """A layer of tfattn that computes what an attention layer of Keras computes.
+    """Converts an attention layer of Keras to an equivalent layer of tfattn.
 
         MultiHeadAttention, GroupQueryAttention  →  MultiHeadAttention
         Attention (score_mode "dot")             →  DotProductAttention
         Attention ("concat"), AdditiveAttention  →  AdditiveAttention
 
-    Sizes, dropout, regularizers, names and dtypes come along. With fewer queries than keys, causal
-    masks and windows line up at the last key here, and at the first one in Keras.
+    Sizes, dropout, regularizers, names and dtypes are kept. With fewer queries than keys, causal
+    masks and windows are aligned at the last key in tfattn, at the first key in Keras.
 
-    `Attention` and `AdditiveAttention` of Keras are called on a list, `[query, value, key]`, and
-    those of tfattn with arguments. What such a layer learns is a scale. In `DotProductAttention` it
-    is a number that is not trained. In `AdditiveAttention` it is part of the weights, beside two
-    matrices that begin as the identity (times the scale, for "concat").
+    `Attention` and `AdditiveAttention` of Keras take a list, `[query, value, key]`, layers of
+    tfattn separate arguments. The only weight of these layers of Keras is a scale. It becomes a
+    constant in `DotProductAttention`, and a weight in `AdditiveAttention`, besides two matrices
+    initialized to the identity (times the scale, for "concat").
 
     Args:
-        layer: a built layer of one of these classes, and not of a subclass.
+        layer: a built layer of one of these classes, not of a subclass.
     Returns:
         A built layer with the same weights.
     Raises:
-        ValueError: another class; a layer that is not built; an argument that tfattn does not have;
-            a scale of `Attention` that is not above 0.
+        ValueError: another class; a layer that is not built; an argument that tfattn does not
+            support; a scale of `Attention` that is not above 0.
     Example:
         >>> tokens = np.ones((2, 7, 16), "float32")
         >>> layer = keras.layers.MultiHeadAttention(num_heads=4, key_dim=4)
@@ -57,11 +57,11 @@ def from_keras(layer: keras.layers.Layer) -> keras.layers.Layer:
 
 
 def to_keras(layer: keras.layers.Layer) -> keras.layers.Layer:
-    """The layer of Keras that computes what an attention layer of tfattn computes.
+    """Converts an attention layer of tfattn to an equivalent layer of Keras.
 
-    The inverse of `from_keras`. A `MultiHeadAttention` with shared heads of keys becomes a
-    `keras.layers.GroupQueryAttention`. An `AdditiveAttention` needs the identity for both of its
-    matrices, or the same multiple of it, since Keras's layers have none.
+    The inverse of `from_keras`. A `MultiHeadAttention` with shared key heads becomes a
+    `keras.layers.GroupQueryAttention`. Both matrices of an `AdditiveAttention` must be the same
+    multiple of the identity, since Keras's layers have no matrices.
 
     Args:
         layer: a built `MultiHeadAttention`, `DotProductAttention`, `AdditiveAttention`, or an
@@ -69,8 +69,8 @@ def to_keras(layer: keras.layers.Layer) -> keras.layers.Layer:
     Returns:
         A built layer of Keras with the same weights.
     Raises:
-        ValueError: another class; a layer that is not built; anything that Keras's layer does not
-            have, by its name: another score, positions, matrices of a score.
+        ValueError: another class; a layer that is not built; a feature that Keras's layer does not
+            have, by name: another score, positions, matrices of a score.
     Example:
         >>> tokens = np.ones((2, 7, 16), "float32")
         >>> layer = MultiHeadAttention(num_heads=4, key_dim=4, num_key_value_heads=2)
@@ -84,14 +84,16 @@ def to_keras(layer: keras.layers.Layer) -> keras.layers.Layer:
 
 
 def multi_head_from_keras(who: str, layer: keras.layers.Layer) -> MultiHeadAttention:
-    """From Keras's two layers with heads, or a subclass that computes the same."""
+    """Converts Keras's layers with heads, or an equivalent subclass."""
     config = layer.get_config()
     if "num_query_heads" in config:
         config["num_heads"] = config.pop("num_query_heads")
         config["key_dim"] = config.pop("head_dim")
     shapes = _build_shapes(layer)
     if config.get("attention_axes") == tuple(range(1, len(shapes["query_shape"]) - 1)):
-        config["attention_axes"] = None  # its default, which a built layer writes out
+        config["attention_axes"] = (
+            None  # the default, which the config of a built layer contains explicitly
+        )
     own = MultiHeadAttention.from_config(config)
     own.build(**shapes)
     weights.load(who, own, weights.arrays(layer))
@@ -99,7 +101,7 @@ def multi_head_from_keras(who: str, layer: keras.layers.Layer) -> MultiHeadAtten
 
 
 def multi_head_to_keras(who: str, layer: MultiHeadAttention) -> keras.layers.Layer:
-    """To one of Keras's two layers with heads."""
+    """Converts to one of Keras's two layers with heads."""
     weights.check_plain(who, layer, of_keras=True)
     config = _without_own_arguments(layer.get_config())
     shapes = _build_shapes(layer)
@@ -108,10 +110,10 @@ def multi_head_to_keras(who: str, layer: MultiHeadAttention) -> keras.layers.Lay
         cls = keras.layers.GroupQueryAttention
         width = layer.compute_output_shape(**shapes)[-1]
         different = config.pop("value_dim") != layer.key_dim
-        instead = "a head has one size in keras.layers.GroupQueryAttention"
+        instead = "keys and values have one size in keras.layers.GroupQueryAttention"
         weights.refuse(who, {"value_dim": (different, instead)})
         different = (config.pop("output_shape"), width) != (None, shapes["query_shape"][-1])
-        instead = "the width of the query comes out of keras.layers.GroupQueryAttention"
+        instead = "the output of keras.layers.GroupQueryAttention has the width of the query"
         weights.refuse(who, {"output_shape": (different, instead)})
         config["num_query_heads"] = config.pop("num_heads")
         config["head_dim"] = config.pop("key_dim")
@@ -157,7 +159,7 @@ def _single_head_from_keras(who: str, layer: keras.layers.Layer) -> keras.layers
 def _dot_to_keras(who: str, layer: Attention) -> keras.layers.Layer:
     score = layer.score
     _refuse_normalizer(who, layer)
-    instead = "only the dot product is there"
+    instead = "Keras supports only the dot product"
     weights.refuse(who, {"score": (type(score) is not DotProductScore, instead)})
     shapes = _build_shapes(layer)
     scale = score.scale
@@ -176,13 +178,13 @@ def _additive_to_keras(who: str, layer: AdditiveAttention) -> keras.layers.Layer
     factor = matrix[0, 0]
     multiple = np.array_equal(matrix, factor * np.eye(*matrix.shape, dtype=matrix.dtype))
     same = multiple and np.array_equal(matrix, found["key_kernel"])
-    instead = "they must both be the identity, or one multiple of it: Keras's layers have none"
+    instead = "both must be the same multiple of the identity: Keras's layers have no matrices"
     weights.refuse(who, {"query_kernel, key_kernel": (not same, instead)})
     if factor == 1.0:
         other, state = keras.layers.AdditiveAttention(**_shared_config(layer)), {"scale": column}
     else:
         different = bool(np.any(column != column[0]))
-        instead = "with matrices other than the identity, Keras has one number for all"
+        instead = "with other matrices than the identity, Keras has a single number"
         weights.refuse(who, {"score_kernel": (different, instead)})
         options = {"use_scale": True, "score_mode": "concat", **_shared_config(layer)}
         other = keras.layers.Attention(**options)
@@ -193,7 +195,7 @@ def _additive_to_keras(who: str, layer: AdditiveAttention) -> keras.layers.Layer
 
 
 def _refuse_normalizer(who: str, layer: Attention) -> None:
-    instead = "only the softmax is there"
+    instead = "Keras supports only the softmax"
     weights.refuse(who, {"normalizer": (layer.normalizer is not None, instead)})
 
 
@@ -204,7 +206,7 @@ def _shared_config(layer: Attention) -> dict[str, Any]:
 
 
 def _without_own_arguments(config: dict[str, Any]) -> dict[str, Any]:
-    """What Keras's layers may have too. An initializer has done its work in a built layer."""
+    """The config without arguments that Keras lacks or that a built layer no longer needs."""
     own = ("score", "num_key_value_heads", "positions", "normalizer", "output_kernel_initializer")
     return {name: value for name, value in config.items() if name not in own}
 

@@ -33,12 +33,12 @@ _DECODER = {
     "cross_attention_norm/norm": "cross_attention_layer_norm",
 }
 
-# KerasHub's names of what `scalings.yarn` takes after its factor.
+# KerasHub's names of the arguments of `scalings.yarn` after its factor.
 _YARN = ("original_max_position_embeddings", "beta_fast", "beta_slow")
 
 
 def from_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
-    """A layer of tfattn that computes what a layer of KerasHub computes.
+    """Converts a layer of KerasHub to an equivalent layer of tfattn.
 
         TransformerEncoder         →  TransformerEncoderBlock
         TransformerDecoder         →  TransformerDecoderBlock
@@ -48,21 +48,20 @@ def from_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
         PositionEmbedding          →  LearnedPositionalEncoding
         TokenAndPositionEmbedding  →  keras.Sequential of an Embedding and the latter
 
-    KerasHub's position layers return the encoding of their inputs, and those of tfattn add it to
-    them: `inputs + theirs(inputs)` is `ours(inputs)`. `RotaryPositions` are the `positions` of a
-    `MultiHeadAttention`. Padding masks are `mask`, `inputs_mask` and
-    `memory_mask` here, where KerasHub has `padding_mask`, `decoder_padding_mask` and
-    `encoder_padding_mask`.
+    KerasHub's position layers return the encoding; layers of tfattn add it to their inputs:
+    `inputs + hub_layer(inputs)` equals `layer(inputs)`. `RotaryPositions` are the `positions` of a
+    `MultiHeadAttention`. KerasHub's masks `padding_mask`, `decoder_padding_mask` and
+    `encoder_padding_mask` are `mask`, `inputs_mask` and `memory_mask` in tfattn.
 
     Args:
         layer: a built layer of one of these classes.
     Returns:
-        A built layer with the same weights. Sinusoids and learned positions keep a name and dtype.
+        A built layer with the same weights. Sinusoids and learned positions keep name and dtype.
     Raises:
         ImportError: KerasHub is not installed.
         ValueError: another class; a layer that is not built; a `TokenAndPositionEmbedding` with two
-            matrices for tokens; a `RotaryEmbedding` with a `denominator_dim`, or with "dynamic"
-            scaling, which in KerasHub is the same at every length.
+            matrices for tokens; a `RotaryEmbedding` with a `denominator_dim` or with "dynamic"
+            scaling, which in KerasHub does not depend on the length.
     """
     who, hub = "from_keras_hub", _keras_hub("from_keras_hub")
     functions: dict[type, Callable] = {
@@ -80,7 +79,7 @@ def from_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
 
 
 def to_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
-    """The layer of KerasHub that computes what a layer of tfattn computes.
+    """Converts a layer of tfattn to an equivalent layer of KerasHub.
 
     The inverse of `from_keras_hub`, for blocks and positions.
 
@@ -92,8 +91,8 @@ def to_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
         A built layer of KerasHub with the same weights.
     Raises:
         ImportError: KerasHub is not installed.
-        ValueError: another class; a layer that is not built; anything that KerasHub's layer does
-            not have, by its name: another attention, network or norm, a scale of the inputs.
+        ValueError: another class; a layer that is not built; a feature that KerasHub's layer does
+            not have, by name: another attention, network or norm, a scale of the inputs.
     """
     who, hub = "to_keras_hub", _keras_hub("to_keras_hub")
     functions: dict[type, Callable] = {
@@ -105,7 +104,7 @@ def to_keras_hub(layer: keras.layers.Layer) -> keras.layers.Layer:
         keras.Sequential: _tokens_to_hub,
     }
     weights.check_type(who, "layer", layer, functions)
-    if not isinstance(layer, SinusoidalPositionalEncoding | RotaryPositions):  # have no weights
+    if not isinstance(layer, SinusoidalPositionalEncoding | RotaryPositions):  # no weights
         weights.check_built(who, layer)
     return functions[type(layer)](who, layer, hub)
 
@@ -126,7 +125,7 @@ def _block_from_hub(who: str, layer: Any, cls: type, names: dict[str, str]) -> T
     found = weights.arrays(layer)
     query = found[f"{names['self_attention']}/query/kernel"]  # (D, H, P)
     memory = found.get("cross_attention/key/kernel")  # (Dm, H, P)
-    sizes = blocks.Plain(
+    sizes = blocks.BlockSpec(
         width=query.shape[0],
         num_heads=layer.num_heads,
         key_dim=query.shape[2],
@@ -138,22 +137,22 @@ def _block_from_hub(who: str, layer: Any, cls: type, names: dict[str, str]) -> T
         attention_dropout=layer.dropout,
         memory_width=None if memory is None else memory.shape[0],
     )
-    block = blocks.make(cls, sizes, name=layer.name, dtype=layer.dtype_policy)
+    block = blocks.from_spec(cls, sizes, name=layer.name, dtype=layer.dtype_policy)
     back = {theirs: ours for ours, theirs in names.items()}
     weights.load(who, block, _renamed(found, back))
     return block
 
 
 def _block_to_hub(who: str, block: TransformerBlock, hub: ModuleType) -> Any:
-    sizes = blocks.plain(who, block)
+    sizes = blocks.to_spec(who, block)
     same = sizes.attention_dropout == sizes.dropout
     inner = sizes.inner_dropout > 0
-    instead = "a head is as wide as the inputs over the number of heads there"
+    instead = "the width of a head must be the width of the inputs / num_heads in KerasHub"
     weights.refuse(
         who,
         {
-            "attention_dropout": (not same, "it is the block's `dropout` there"),
-            "dropout of the feed_forward": (inner, "the inner layer has none there"),
+            "attention_dropout": (not same, "KerasHub uses the block's `dropout`"),
+            "dropout of the feed_forward": (inner, "KerasHub has none after the inner layer"),
             "key_dim": (sizes.key_dim != sizes.width // sizes.num_heads, instead),
         },
     )
@@ -179,7 +178,7 @@ def _block_to_hub(who: str, block: TransformerBlock, hub: ModuleType) -> Any:
 
 
 def _renamed(state: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """The state with the first parts of its names exchanged."""
+    """The state with other prefixes of its names."""
     result = {}
     for name, array in state.items():
         known = [part for part in names if name.startswith(f"{part}/")]
@@ -189,7 +188,7 @@ def _renamed(state: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
 
 def _sinusoids_from_hub(who: str, layer: Any) -> SinusoidalPositionalEncoding:
     own = SinusoidalPositionalEncoding(max_wavelength=layer.max_wavelength, **_named(layer))
-    own.built = True  # nothing of it depends on shapes
+    own.built = True  # it has no weights
     return own
 
 
@@ -203,12 +202,15 @@ def _rotary_from_hub(who: str, layer: Any) -> RotaryPositions:
     config = layer.get_config()
     kind, factor = config["rope_type"], config["scaling_factor"]
     denominator = config.get("denominator_dim") is not None
-    instead = "its scaling is fixed there, and grows with the length here"
+    instead = "its scaling is constant in KerasHub, but depends on the length in tfattn"
     weights.refuse(
         who,
         {
             "rope_type": (kind not in ("linear", "yarn"), instead),
-            "denominator_dim": (denominator, "frequencies fall along the features that turn here"),
+            "denominator_dim": (
+                denominator,
+                "tfattn derives the frequencies from the rotated features",
+            ),
         },
     )
     scaling = None if factor == 1.0 else scalings.linear(factor)
@@ -231,12 +233,9 @@ def _rotary_to_hub(who: str, layer: RotaryPositions, hub: ModuleType) -> Any:
     weights.refuse(
         who,
         {
-            "rotary_dim": (layer.rotary_dim is not None, "all features of a head turn there"),
-            "interleaved": (
-                layer.interleaved,
-                "pairs are half a head apart there",
-            ),
-            "scaling": (not known, "there are the linear one, and YaRN's with its usual factor"),
+            "rotary_dim": (layer.rotary_dim is not None, "KerasHub rotates all features of a head"),
+            "interleaved": (layer.interleaved, "KerasHub's pairs are half a head apart"),
+            "scaling": (not known, "KerasHub has linear scaling, and YaRN with its default factor"),
         },
     )
     return hub.layers.RotaryEmbedding(max_wavelength=layer.base, **options, **_named(layer))
@@ -265,7 +264,7 @@ def _learned_to_hub(who: str, layer: LearnedPositionalEncoding, hub: ModuleType)
 
 def _tokens_from_hub(who: str, layer: Any) -> keras.Sequential:
     tokens, positions = layer.token_embedding, layer.position_embedding
-    instead = "an Embedding has one matrix"
+    instead = "an Embedding of Keras has one matrix"
     weights.refuse(who, {"tie_weights=False": (not tokens.tie_weights, instead)})
     embedding = keras.layers.Embedding(
         tokens.input_dim, tokens.output_dim, mask_zero=tokens.mask_zero, **_named(tokens)
@@ -302,4 +301,6 @@ def _named(layer: Any) -> dict[str, Any]:
 
 
 def _refuse_scale(who: str, layer: Any) -> None:
-    weights.refuse(who, {"input_scale": (layer.input_scale != 1.0, "it does not scale there")})
+    weights.refuse(
+        who, {"input_scale": (layer.input_scale != 1.0, "KerasHub does not scale the inputs")}
+    )

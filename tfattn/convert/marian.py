@@ -1,4 +1,4 @@
-"""Marian's translation models, as Hugging Face's `transformers` keeps them (`MarianMTModel`)."""
+"""Converters for Marian's translation models in `transformers` (`MarianMTModel`)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ __all__ = ["from_marian", "ids_from_marian", "ids_to_marian", "to_marian"]
 
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu", "tanh": "tanh"}
 
-# Finite, unlike −inf, so that a smoothed loss stays finite too.
+# Finite, to keep the smoothed loss finite.
 _NEVER = -1e9
 
 
@@ -41,26 +41,26 @@ _DECODER = {
 
 
 def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transformer:
-    """A `Transformer` that computes what a `MarianMTModel` computes.
+    """Converts a `MarianMTModel` to an equivalent `Transformer`.
 
         model = tfattn.convert.from_marian(module.state_dict(), module.config.to_dict())
         state = model.encode(tfattn.convert.ids_from_marian(source, config), max_length=64)
         begin, end = config["decoder_start_token_id"] + 1, config["eos_token_id"] + 1
 
-    Ids are one higher than Marian's, see `ids_from_marian`: 0 is padding here, and a token there.
-    So the vocabularies have one entry more, with a vector of zeros and a score that is never the
-    highest. Embeddings and output matrix are copies of Marian's one matrix, which training would
-    make different. The sinusoids, in Marian's order (first all sines, then all cosines), are a
-    table that is not trained, of `max_position_embeddings` positions.
+    Ids are one higher than Marian's (`ids_from_marian`), since 0 is padding in tfattn and a token
+    in Marian. The vocabularies have an additional entry for padding, with a vector of zeros and a
+    score that is never the highest. Embeddings and output matrix are separate copies of Marian's
+    single matrix. The sinusoids, in Marian's order (first all sines, then all cosines), are a
+    constant table of `max_position_embeddings` positions.
 
     Args:
-        state: name to array, such as `module.state_dict()` or what is in a file of weights;
+        state: name to array, such as `module.state_dict()` or the content of a file of weights;
             bfloat16 becomes float32. The tables of positions may be missing.
         config: the model's `config.json`, or `module.config.to_dict()`.
     Returns:
         A built model with the same weights.
     Raises:
-        ValueError: the config has what tfattn has not, by its name: an encoder and a decoder of
+        ValueError: the config has an unsupported feature, by name: an encoder and a decoder of
             different sizes, norms elsewhere, another activation; weights are missing, unknown, or
             of other shapes, all of which are listed.
 
@@ -74,7 +74,7 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
     _refuse(who, config)
     width, num_heads = config["d_model"], config["encoder_attention_heads"]
     _checks.divides(who, "encoder_attention_heads", num_heads, "d_model", width)
-    sizes = blocks.Plain(
+    sizes = blocks.BlockSpec(
         width=width,
         num_heads=num_heads,
         key_dim=width // num_heads,
@@ -91,7 +91,7 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
         (config.get("decoder_vocab_size") or source_size) + 1,
         num_layers=config["encoder_layers"],
         width=width,
-        block=blocks.make(TransformerDecoderBlock, sizes),
+        block=blocks.from_spec(TransformerDecoderBlock, sizes),
         positions=LearnedPositionalEncoding(
             config["max_position_embeddings"],
             input_scale=width**0.5 if config.get("scale_embedding") else 1.0,
@@ -110,29 +110,29 @@ def from_marian(state: Mapping[str, Any], config: Mapping[str, Any]) -> Transfor
 
 
 def to_marian(model: Transformer) -> dict[str, np.ndarray]:
-    """The state dict of the `MarianMTModel` that computes what a `Transformer` computes.
+    """Converts a `Transformer` to the state dict of an equivalent `MarianMTModel`.
 
     The inverse of `from_marian`. The configuration of Marian's model must have the sizes and the
-    activation of this one, which a state does not hold.
+    activation of `model`, which are not part of a state.
 
     Args:
-        model: a built `Transformer` of plain post-norm blocks, with a table of positions. Where its
-            two embeddings and its output matrix are not equal, neither is Marian's
-            configuration to share (`share_encoder_decoder_embeddings`) or to tie them.
+        model: a built `Transformer` of plain post-norm blocks, with a table of positions. If its
+            two embeddings and its output matrix differ, Marian's configuration must neither share
+            (`share_encoder_decoder_embeddings`) nor tie them.
     Returns:
-        Name to array. `model.shared.weight` is there where source and target have one matrix.
+        Name to array, with `model.shared.weight` if source and target have equal matrices.
     Raises:
-        ValueError: another class; a model that is not built; anything that Marian does not have, by
-            its name: another attention, network, norm or position, a score for padding.
+        ValueError: another class; a model that is not built; a feature that Marian does not have,
+            by name: another attention, network, norm or position, a score for padding.
     """
     who = "to_marian"
     weights.check_type(who, "model", model, (Transformer,))
     weights.check_built(who, model, "model")
     for block in (*model.encoder.blocks, *model.decoder.blocks):
-        sizes = blocks.plain(who, block)
-        only = "only layer normalization after each sublayer, with an epsilon of 1e-5, is there"
+        sizes = blocks.to_spec(who, block)
+        only = "Marian has only layer normalization after each sublayer, with an epsilon of 1e-5"
         wide = sizes.key_dim * sizes.num_heads != sizes.width
-        instead = "a head is as wide as the model over the number of heads there"
+        instead = "the width of a head must be width / num_heads in Marian"
         weights.refuse(
             who,
             {
@@ -146,12 +146,12 @@ def to_marian(model: Transformer) -> dict[str, np.ndarray]:
     weights.refuse(
         who,
         {
-            "positions": (other, "there is a table of them"),
-            "share_embeddings": (model.share_embeddings, "the output has a bias of its own there"),
+            "positions": (other, "Marian has a table of positions"),
+            "share_embeddings": (model.share_embeddings, "Marian's output has a bias of its own"),
         },
     )
     never = model.output_dense.bias.numpy()[0] != np.float32(_NEVER)
-    weights.refuse(who, {"score of padding": (never, "padding is never an answer there")})
+    weights.refuse(who, {"score of padding": (never, "Marian never predicts padding")})
     state = _state(model)
     if not np.array_equal(*(state[f"model.{side}.embed_tokens.weight"] for side in _SIDES)):
         del state["model.shared.weight"]
@@ -159,14 +159,14 @@ def to_marian(model: Transformer) -> dict[str, np.ndarray]:
 
 
 def ids_from_marian(ids: Any, config: Mapping[str, Any]) -> np.ndarray:
-    """Ids as a model of `from_marian` takes them: padding is 0, and the others are one higher.
+    """Converts Marian's ids for a model of `from_marian`: 0 for padding, all others one higher.
 
     Decoding begins with `config["decoder_start_token_id"] + 1`, which is Marian's padding used as a
     token, and ends with `config["eos_token_id"] + 1`.
 
     Args:
         ids: integers of any shape, from Marian's tokenizer.
-        config: the model's, for its `pad_token_id`.
+        config: config of Marian's model, with its `pad_token_id`.
     Returns:
         int32 of the same shape.
     Example:
@@ -178,11 +178,11 @@ def ids_from_marian(ids: Any, config: Mapping[str, Any]) -> np.ndarray:
 
 
 def ids_to_marian(ids: Any, config: Mapping[str, Any]) -> np.ndarray:
-    """Marian's ids of those of a model of `from_marian`, for its tokenizer to decode.
+    """Converts ids of a model of `from_marian` to Marian's, for its tokenizer.
 
     Args:
         ids: integers of any shape.
-        config: the model's, for its `pad_token_id`.
+        config: config of Marian's model, with its `pad_token_id`.
     Returns:
         int32 of the same shape.
     Example:
@@ -210,15 +210,15 @@ def _ids(who: str, ids: Any, config: Mapping[str, Any]) -> np.ndarray:
 
 
 def _refuse(who: str, config: Mapping[str, Any]) -> None:
-    """Raises for what a `Transformer` does not have."""
+    """Raises for features that `Transformer` does not have."""
     for size in _SIZES:
         of_encoder, of_decoder = (config[f"{side}_{size}"] for side in _SIDES)
         different = of_encoder != of_decoder
-        instead = f"encoder and decoder are alike here, and not of {of_encoder} and {of_decoder}"
+        instead = f"encoder and decoder must be equal, not {of_encoder} and {of_decoder}"
         weights.refuse(who, {f"decoder_{size}": (different, instead)})
-    # Of other models of this family, which have the same names.
+    # Settings of related models with the same names of weights.
     for name in ("normalize_before", "normalize_embedding", "add_final_layer_norm"):
-        instead = "norms stand after each sublayer alone"
+        instead = "only norms after each sublayer are supported"
         weights.refuse(who, {name: (bool(config.get(name)), instead)})
     activation = config["activation_function"]
     if activation not in _ACTIVATIONS:
@@ -240,7 +240,7 @@ def _sinusoids(length: int, width: int) -> np.ndarray:
 def _complete(
     state: dict[str, np.ndarray], table: np.ndarray, shared: bool, tied: bool
 ) -> dict[str, np.ndarray]:
-    """With what files leave out: positions, and matrices that are the same as others."""
+    """Adds weights that files leave out: positions, and shared matrices."""
     state = dict(state)
     for side in _SIDES:
         state.setdefault(f"model.{side}.embed_positions.weight", table)
@@ -255,7 +255,7 @@ def _complete(
 
 
 def _state(model: Transformer) -> dict[str, np.ndarray]:
-    """Every weight of the model under Marian's names; the entry of padding is left out."""
+    """All weights of the model under Marian's names, without the entry of padding."""
     result = {}
     for side in _SIDES:
         stack: TransformerEncoder | TransformerDecoder = getattr(model, side)
@@ -274,7 +274,7 @@ def _state(model: Transformer) -> dict[str, np.ndarray]:
 
 
 def _load(model: Transformer, state: dict[str, np.ndarray]) -> None:
-    """Loads a state that fits."""
+    """Loads a matching state."""
     for side in _SIDES:
         stack = getattr(model, side)
         stack.embedding.embeddings.assign(_after_zeros(state[f"model.{side}.embed_tokens.weight"]))
@@ -293,5 +293,5 @@ def _names_below(state: dict[str, np.ndarray], prefix: str) -> list[str]:
 
 
 def _after_zeros(matrix: np.ndarray) -> np.ndarray:
-    """The matrix with a row for padding before its first."""
+    """Prepends a row of zeros for padding."""
     return np.concatenate([np.zeros_like(matrix[:1]), matrix])

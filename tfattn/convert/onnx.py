@@ -1,4 +1,4 @@
-"""A `Transformer` as two ONNX files, an encoder and a step, and text's vocabularies beside them."""
+"""Export of a `Transformer` to two ONNX files, an encoder and a step, with its vocabularies."""
 
 import os
 from collections.abc import Sequence
@@ -24,24 +24,23 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
         encoder:  source `(B, S)` -> keys, values, memory_keys, memory_values, memory_mask
         step:     tokens `(B, T)` and all of these -> logits `(B, V)`, keys, values
 
-    Ids are int32, batch and lengths are any. `tokens` are those of the target so far, with begin in
-    front. Logits are of the token after them. Keys and values of the target are `(N, B, G, T, P)`
+    Ids are int32; batch size and lengths are arbitrary. `tokens` are begin and the target tokens so
+    far, `logits` belong to the next token. Keys and values of the target are `(N, B, G, T, P)`
     after T steps, for N layers and G key heads: empty from the encoder, and one position longer
-    from each step. Those of the memory stay as they are. Whoever drives beams takes rows of keys
-    and values, and repeats those of the memory.
+    after each step. The memory is constant. A beam search gathers rows of keys and values, and
+    repeats the memory.
 
-    A `Transformer` goes that computes in float32 and keeps its keys as they were turned, with the
-    layers that go into ONNX files at all.
+    Supported: float32 Transformers whose cached keys do not change, with layers that ONNX supports.
 
     Args:
         model: a built `Transformer`.
-        vocabularies: source and target; the folder has them as `source.vocabulary` and
-            `target.vocabulary`, which `tfattn.data.load_vocabulary` reads.
-        folder: a new one, or one that is empty.
+        vocabularies: source and target, saved as `source.vocabulary` and `target.vocabulary` for
+            `tfattn.data.load_vocabulary`.
+        folder: path of a new or empty folder.
     Raises:
         ValueError: another class; a model that is not built, or does not compute in float32;
-            a scaling of rotary positions that turns all keys anew, such as `scalings.dynamic`;
-            vocabularies of other sizes; a folder with files in it.
+            a scaling of rotary positions that changes cached keys, such as `scalings.dynamic`;
+            vocabularies of other sizes; a folder that is not empty.
         ImportError: tf2onnx is not installed.
     Example:
         >>> import os, tempfile
@@ -60,7 +59,7 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
     _check_dtype(who, model)
     _check_caches(who, model)
     folders.check_vocabularies(who, model, vocabularies)
-    folder = folders.new(who, folder)
+    folder = folders.check_empty(who, folder)
     _optional.find("tf2onnx", "export", who)
     block = model.decoder.blocks[0]
     attention = block.self_attention
@@ -75,25 +74,25 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
     state = [spec(name, (*heads, width)) for name, width in zip(STATE[:-1], widths, strict=True)]
     state.append(spec("memory_mask", (None, None), "bool"))
     inputs = [spec("tokens", (None, None), "int32"), *state]
-    with folders.whole(folder) as unfinished:
+    with folders.atomic_folder(folder) as unfinished:
         _export(_Encoder(model), ids, os.path.join(unfinished, "encoder.onnx"))
         _export(_Step(model), inputs, os.path.join(unfinished, "step.onnx"))
         folders.save_vocabularies(vocabularies, unfinished)
 
 
 def _check_dtype(who: str, model: Transformer) -> None:
-    """Raises for float16 and its like, whose operations ONNX Runtime has in part alone."""
+    """Raises for float16 and bfloat16, which ONNX Runtime supports only in part."""
     if model.compute_dtype != "float32":
-        expected = 'compute in float32: hand its weights to one that is made with dtype="float32"'
+        expected = 'compute in float32: copy its weights to a model with dtype="float32"'
         _checks.fail(who, "model", expected, model.dtype_policy.name)
 
 
 def _check_caches(who: str, model: Transformer) -> None:
-    """Raises where keys have to be turned anew: a step gets those of all before it as they were."""
+    """Raises if positions must rotate cached keys again: steps reuse them unchanged."""
     for block in model.decoder.blocks:
         positions = getattr(block.self_attention, "positions", None)
         limited = getattr(positions, "max_cache_length", None) is not None
-        instead = "keys in a cache stay as they were turned there, however long it gets"
+        instead = "cached keys cannot change with the length in an ONNX file"
         weights.refuse(who, {"scaling": (limited, instead)})
 
 
@@ -103,7 +102,7 @@ def _export(model: keras.Model, inputs: Any, path: str) -> None:
 
 
 class _Encoder(keras.Model):
-    """Sources to the state of a step."""
+    """From a source to the state of the first step."""
 
     def __init__(self, model: Transformer):
         super().__init__(name="encoder", dtype=model.dtype_policy)
@@ -118,7 +117,7 @@ class _Encoder(keras.Model):
 
 
 class _Step(keras.Model):
-    """The model's step, with caches that grow."""
+    """The model's step, with growing caches."""
 
     def __init__(self, model: Transformer):
         super().__init__(name="step", dtype=model.dtype_policy)
@@ -126,7 +125,7 @@ class _Step(keras.Model):
 
     def call(self, inputs: Any) -> tuple[Any, Any, Any]:
         tokens, keys, values, memory_keys, memory_values, memory_mask = inputs
-        place = [[0, 0], [0, 0], [0, 0], [0, 1], [0, 0]]  # of the new position
+        place = [[0, 0], [0, 0], [0, 0], [0, 1], [0, 0]]  # for the new position
         keys, values = ops.pad(keys, place), ops.pad(values, place)
         caches = [
             {

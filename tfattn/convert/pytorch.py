@@ -38,7 +38,7 @@ _DECODER = {
     "cross_attention_norm/norm": "norm2",
     "feed_forward_norm/norm": "norm3",
 }
-# Names that tell which module a state is of, the first that is there.
+# The first of these names in a state determines the module.
 _KINDS = {
     "decoder.layers.0.norm1.weight": "transformer",
     "layers.0.norm3.weight": "decoder stack",
@@ -57,7 +57,7 @@ def from_torch(
     epsilon: float = 1e-5,
     dropout: float = 0.0,
 ) -> keras.layers.Layer:
-    """A layer or model of tfattn that computes what a module of PyTorch computes.
+    """Converts a module of PyTorch to an equivalent layer or model of tfattn.
 
         nn.MultiheadAttention       →  MultiHeadAttention
         nn.TransformerEncoderLayer  →  TransformerEncoderBlock
@@ -66,16 +66,16 @@ def from_torch(
         nn.TransformerDecoder       →  keras.Model of [target, memory]
         nn.Transformer              →  keras.Model of [source, target]
 
-    The names in the state tell the module. A state has no other arguments of the module than the
-    sizes, so those are given here; `add_zero_attn=True`, which tfattn does not have, cannot be seen
-    in it. All inputs are batch first. Masks are the other way round: True means may attend. The
-    decoders here see no later position by default. The models take padding masks as
-    `model(inputs, mask=...)`, in the order of their inputs, or as the implicit masks of tensors.
+    The names in the state determine the module. Sizes come from the state, other settings of the
+    module from the arguments; `add_zero_attn=True`, which tfattn does not support, leaves no trace
+    in a state. All inputs are batch first. Masks have the opposite meaning: True allows attention.
+    Decoders are causal by default. Models take padding masks as `model(inputs, mask=...)`, in the
+    order of their inputs, or as implicit masks of tensors.
 
     Args:
         state: name to array, such as `module.state_dict()`; bfloat16 becomes float32.
         num_heads: positive int, as in the module.
-        norm_first, activation, dropout: as in the module; an attention takes only the last one.
+        norm_first, activation, dropout: as in the module; an attention takes only `dropout`.
         epsilon: positive number, `layer_norm_eps` of the module.
     Returns:
         A built layer or model with the same weights.
@@ -105,7 +105,7 @@ def from_torch(
     _checks.positive_int(who, "num_heads", num_heads)
     for name in state:
         extra = name.rpartition(".")[2] in ("bias_k", "bias_v")
-        weights.refuse(who, {name: (extra, "no key stands beside those of the inputs")})
+        weights.refuse(who, {name: (extra, "tfattn has no keys besides those of the inputs")})
     kinds = [kind for name, kind in _KINDS.items() if name in state]
     if not kinds:
         expected = "be the state of an attention or a Transformer module of torch.nn"
@@ -128,14 +128,14 @@ def from_torch(
 
 
 def to_torch(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
-    """The state dict of the module of PyTorch that computes what a layer of tfattn computes.
+    """Converts a layer of tfattn to the state dict of an equivalent module of PyTorch.
 
         module = torch.nn.TransformerEncoderLayer(width, num_heads, hidden_dim, batch_first=True)
         state = tfattn.convert.to_torch(block)
         module.load_state_dict({name: torch.tensor(array) for name, array in state.items()})
 
     The inverse of `from_torch`. The module must have the layer's `num_heads`, `norm_first`,
-    activation and epsilon, which a state does not hold.
+    activation and epsilon, which are not part of a state.
 
     Args:
         layer: a built `MultiHeadAttention`, `TransformerEncoderBlock` or `TransformerDecoderBlock`,
@@ -143,8 +143,8 @@ def to_torch(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
     Returns:
         Name to array.
     Raises:
-        ValueError: another class; a layer that is not built; anything that PyTorch's module does
-            not have, by its name: another attention, network or norm, heads of another width.
+        ValueError: another class; a layer that is not built; a feature that PyTorch's module does
+            not have, by name: another attention, network or norm, heads of another width.
     Example:
         >>> layer = MultiHeadAttention(num_heads=2, key_dim=4)
         >>> layer.build((None, None, 8), (None, None, 8))
@@ -183,13 +183,16 @@ def _attention_to(who: str, layer: MultiHeadAttention) -> dict[str, np.ndarray]:
     weights.check_plain(who, layer)
     width = layer.query_dense.kernel.shape[0]
     out = layer.output_dense.kernel.shape[-1]
-    instead = "a head is as wide as the query over the number of heads there"
+    instead = "the width of a head must be the width of the query / num_heads in PyTorch"
     weights.refuse(
         who,
         {
             "key_dim": (layer.key_dim * layer.num_heads != width, instead),
-            "value_dim": (layer.value_dim != layer.key_dim, "a head has one size there"),
-            "output_shape": (out != width, "the output is as wide as the query there"),
+            "value_dim": (
+                layer.value_dim != layer.key_dim,
+                "keys and values have one size in PyTorch",
+            ),
+            "output_shape": (out != width, "the output has the width of the query in PyTorch"),
         },
     )
     return _packed(weights.to_rows(layer, _MAPS))
@@ -203,29 +206,29 @@ def _block_from(
     if "linear1.weight" not in state:
         weights.check(who, {"linear1.weight": np.empty((0, width))}, {})
     decodes = cls is TransformerDecoderBlock
-    sizes = blocks.Plain(
+    sizes = blocks.BlockSpec(
         width=width,
         key_dim=width // num_heads,
         hidden_dim=state["linear1.weight"].shape[0],
         memory_width=width if decodes else None,
         **options,
     )
-    block = blocks.make(cls, sizes, **named)
+    block = blocks.from_spec(cls, sizes, **named)
     weights.check(who, _block_to(who, block), state)
     weights.load_rows(block, _DECODER if decodes else _ENCODER, _unpacked(state))
     return block
 
 
 def _block_to(who: str, block: TransformerBlock) -> dict[str, np.ndarray]:
-    sizes = blocks.plain(who, block)
+    sizes = blocks.to_spec(who, block)
     decodes = type(block) is TransformerDecoderBlock
     other_memory = decodes and sizes.memory_width != sizes.width
     wide = sizes.key_dim * sizes.num_heads != sizes.width
-    instead = "a head is as wide as the inputs over the number of heads there"
+    instead = "the width of a head must be the width of the inputs / num_heads in PyTorch"
     weights.refuse(
         who,
         {
-            "memory": (other_memory, "a decoder has one there, as wide as the target"),
+            "memory": (other_memory, "PyTorch's decoder has a memory with the width of the target"),
             "key_dim": (wide, instead),
         },
     )
@@ -279,7 +282,7 @@ def _stack_from(
 
 
 def _masking(model: keras.Model) -> keras.Model:
-    """The model itself. Its layers carry masks on, and Keras would warn that it does not."""
+    """Declares that the model's layers propagate masks, to avoid a warning of Keras."""
     model.supports_masking = True
     return model
 
@@ -291,7 +294,7 @@ def _stack_to(who: str, model: keras.Model) -> dict[str, np.ndarray]:
             continue
         parts = re.fullmatch(r"(encoder_|decoder_)?(?:layers_(\d+)|norm)", layer.name)
         if parts is None or type(layer) not in (*blocks.BLOCKS, keras.layers.LayerNormalization):
-            expected = "be a model that `from_torch` returned, with its blocks and norms alone"
+            expected = "be a model returned by `from_torch`, with only its blocks and norms"
             _checks.fail(who, "layer", expected, layer.name)
         above = (parts[1] or "").replace("_", ".")
         if type(layer) is keras.layers.LayerNormalization:
@@ -315,9 +318,7 @@ def _dotted(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _packed(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The maps to queries, keys and values of each attention in one matrix, where PyTorch has it
-    so: where all three take tokens of the query's width.
-    """
+    """Joins the query, key and value matrices of an attention if their inputs have equal widths."""
     result = {}
     for name, array in rows.items():
         prefix, found, leaf = name.rpartition("q_proj.")

@@ -1,4 +1,4 @@
-"""Weights of a layer by name, and one error for all that do not fit."""
+"""Weights of a layer by name, and one error for all mismatches."""
 
 import math
 import os.path
@@ -29,9 +29,9 @@ __all__ = [
 
 
 def arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
-    """The weights of a built layer, by their paths below it: `query/kernel`.
+    """The weights of a built layer, by their relative paths, such as `query/kernel`.
 
-    Where LoRA is enabled, its product is added to the matrix, as in the layer's calls.
+    If LoRA is enabled, its product is added to the matrix, as in calls of the layer.
     """
     variables = _variables(layer)
     merged = {}
@@ -48,13 +48,13 @@ def arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
 
 
 def read(who: str, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """A state dict of PyTorch's as arrays; what NumPy has no type for, bfloat16, in float32."""
+    """The arrays of a PyTorch state dict; bfloat16, which NumPy does not support, in float32."""
     _checks.mapping(who, "state", state)
     for name in state:
         if name.startswith("module.") or "_orig_mod." in name:
             expected = (
-                "be of the module itself: DataParallel and torch.compile wrap it, and put "
-                '"module." or "_orig_mod." into the names; take model.module.state_dict() or '
+                "be the state of the module itself: DataParallel and torch.compile wrap it, and "
+                'add "module." or "_orig_mod." to the names; use model.module.state_dict() or '
                 "model._orig_mod.state_dict(), or remove these parts"
             )
             _checks.fail(who, "state", expected, name)
@@ -69,24 +69,24 @@ def _readable(array: Any) -> np.ndarray:
 
 
 def _float32_where_narrow(array: np.ndarray) -> np.ndarray:
-    # NumPy's kind of the types that it takes from elsewhere.
+    # NumPy's kind for extension types.
     return array.astype("float32") if array.dtype.kind == "V" else array
 
 
 def load(who: str, layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
-    """Loads weights of the names of `arrays` into a built layer, or raises for all that differ."""
+    """Loads weights into a built layer, or raises for all mismatches; names are as in `arrays`."""
     check(who, arrays(layer), state)
     assign(layer, state)
 
 
 def assign(layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
-    """Loads weights that fit; nothing is checked here."""
+    """Loads matching weights, without checks."""
     for name, variable in _variables(layer).items():
         variable.assign(state[name])
 
 
 def check(who: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Raises one ValueError with every name that is missing, unknown, or of another shape.
+    """Raises one ValueError with all missing, unknown and differently shaped weights.
 
     Args:
         who: the function, for the error.
@@ -102,32 +102,32 @@ def check(who: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> No
 
 
 def refuse(who: str, given: Mapping[str, tuple[bool, str]]) -> None:
-    """Raises for what only one of two libraries has.
+    """Raises for features that only one of two libraries has.
 
     Args:
-        given: name to (whether it is there, what the other library has instead).
+        given: name to (whether the feature is used, explanation).
     """
-    for name, (there, instead) in given.items():
-        if there:
-            raise ValueError(f"{who}: `{name}` cannot be carried over: {instead}.")
+    for name, (is_used, instead) in given.items():
+        if is_used:
+            raise ValueError(f"{who}: `{name}` cannot be converted: {instead}.")
 
 
 def check_type(who: str, argument: str, value: Any, types: Collection[type]) -> None:
-    """Raises unless the value is of one of the types, and not of a subclass, which may compute
-    something else.
-    """
+    """Raises unless the value has one of the types; subclasses may compute something else."""
     if type(value) not in types:
         names = ", ".join(one.__name__ for one in types)
         _checks.fail(who, argument, f"be one of {names}", value)
 
 
 def check_built(who: str, layer: keras.layers.Layer, argument: str = "layer") -> None:
-    """Raises for a layer without weights yet, and for one with weights that are quantized."""
+    """Raises for a layer that is not built, or is quantized."""
     if not layer.built:
-        _checks.fail(who, argument, "be built: call it once, so that it has weights", layer)
+        _checks.fail(who, argument, "be built: call it once to create its weights", layer)
     for part in layer._flatten_layers():
         mode = part.quantization_mode
-        instead = f"{part.name} is {mode}, and rounds what it is called with; convert it before"
+        instead = (
+            f"{part.name} is {mode}, and rounds its inputs; convert it before the quantization"
+        )
         refuse(who, {"quantize": (mode is not None, instead)})
 
 
@@ -135,7 +135,7 @@ def check_plain(who: str, attention: MultiHeadAttention, *, of_keras: bool = Fal
     """Raises for a `MultiHeadAttention` that the other library does not have.
 
     Args:
-        of_keras: whether it is Keras, which has more of it than others.
+        of_keras: whether the other library is Keras, which supports more features.
     """
     score, shared = attention.score, attention.num_key_value_heads != attention.num_heads
     plain = type(score) is DotProductScore and score.scale is None
@@ -143,9 +143,12 @@ def check_plain(who: str, attention: MultiHeadAttention, *, of_keras: bool = Fal
     refuse(
         who,
         {
-            "score": (not plain, "only the scaled dot product is there"),
-            "positions": (attention.positions is not None, "there are none within attention there"),
-            "normalizer": (attention.normalizer is not None, "only the softmax is there"),
+            "score": (not plain, "only the scaled dot product is supported"),
+            "positions": (
+                attention.positions is not None,
+                "positions within attention are not supported",
+            ),
+            "normalizer": (attention.normalizer is not None, "only the softmax is supported"),
         },
     )
     if of_keras:
@@ -154,23 +157,23 @@ def check_plain(who: str, attention: MultiHeadAttention, *, of_keras: bool = Fal
     refuse(
         who,
         {
-            "num_key_value_heads": (shared, "each head has its own key and value there"),
-            "use_gate": (attention.use_gate, "heads have no gates there"),
-            "sliding_window": (limited, "a window is a mask of the call there"),
-            "attention_axes": (axes, "sequences have one axis there"),
+            "num_key_value_heads": (shared, "shared key heads are not supported"),
+            "use_gate": (attention.use_gate, "gates of heads are not supported"),
+            "sliding_window": (limited, "pass a window as a mask to the call"),
+            "attention_axes": (axes, "sequences must have one axis"),
         },
     )
 
 
-# PyTorch's linear maps hold a matrix with a row for each output, and have heads side by side.
+# PyTorch's matrices have a row for each output, with the outputs of all heads concatenated.
 _LEAVES = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
 
 
 def to_rows(layer: keras.layers.Layer, modules: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """The weights of a built layer as a state dict of PyTorch has them.
+    """The weights of a built layer in the format of a PyTorch state dict.
 
     Args:
-        modules: path of each part below the layer to the module's name there.
+        modules: from the relative path of a part of the layer to the module's name.
     """
     result = {}
     for name, array in arrays(layer).items():
@@ -182,7 +185,7 @@ def to_rows(layer: keras.layers.Layer, modules: Mapping[str, str]) -> dict[str, 
 def from_rows(
     layer: keras.layers.Layer, modules: Mapping[str, str], state: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The inverse of `to_rows`, for a layer of those shapes."""
+    """The inverse of `to_rows`."""
     result = {}
     for name, variable in _variables(layer).items():
         array = np.asarray(state[_row_name(name, modules)])
@@ -193,7 +196,7 @@ def from_rows(
 def load_rows(
     layer: keras.layers.Layer, modules: Mapping[str, str], state: Mapping[str, np.ndarray]
 ) -> None:
-    """Loads a state dict of PyTorch's form that fits."""
+    """Loads a matching PyTorch state dict."""
     assign(layer, from_rows(layer, modules, state))
 
 
@@ -217,6 +220,6 @@ def _flat(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """The shape as a matrix (inputs, outputs), or as a vector."""
     if not name.endswith("kernel"):
         return (math.prod(shape),)
-    # The output map of an attention takes heads; the others give them.
+    # The output map of an attention has heads as inputs, all other maps as outputs.
     inputs = len(shape) - 1 if "attention_output/" in name else 1
     return (math.prod(shape[:inputs]), math.prod(shape[inputs:]))

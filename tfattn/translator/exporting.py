@@ -36,7 +36,7 @@ def export(options: argparse.Namespace) -> None:
 
 
 def _saved_model(model, words, path, options):
-    with folders.whole(path) as unfinished:
+    with folders.atomic_folder(path) as unfinished:
         model.export(unfinished, verbose=False)
 
 
