@@ -1,4 +1,4 @@
-"""Starts processes of a job on this machine, watches them, and ends all of them when one dies."""
+"""Starts the processes of a job on this machine, and ends all of them when one fails."""
 
 import os
 import signal
@@ -8,21 +8,21 @@ import sys
 import threading
 import time
 
-LOST = 75  # the exit status of a process that lost another one of its job
-LAUNCHER = "LAUNCHER_PID"  # the variable that tells a process who launched it
+LOST = 75  # the exit status of a process that lost its connection to another process
+LAUNCHER = "LAUNCHER_PID"  # environment variable with the launcher's process id
 
 
 def launch(commands: dict[int, list[str]], processes: int, advice: str) -> int:
-    """Runs the commands at the same time, and waits for them.
+    """Runs the commands in parallel and waits for them.
 
     Args:
         commands: from the number of a process to its program and arguments.
-        processes: how many the job has, here and elsewhere.
-        advice: what to say where a process dies: how to go on.
+        processes: number of processes of the job, on all machines.
+        advice: message after a failure: how to continue.
     Returns:
-        The exit status: 0 where all ended well.
+        The exit status: 0 if all processes succeeded.
     """
-    # A scheduler that cancels a job sends SIGTERM: then the processes are ended too.
+    # Schedulers cancel a job by SIGTERM, which must end the processes too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     running = {}
     try:
@@ -35,17 +35,19 @@ def launch(commands: dict[int, list[str]], processes: int, advice: str) -> int:
             ended = {i: process.poll() for i, process in running.items()}
             ended = {i: status for i, status in ended.items() if status is not None}
             if any(ended.values()):
-                # One that lost its peer ends a little later, or by SIGABRT: SIGKILL comes first.
+                # Report the first cause: processes that lost their peer fail later, or by SIGABRT.
                 failed = {i: status for i, status in ended.items() if status}
                 i = min(failed, key=lambda i: (failed[i] in (LOST, -signal.SIGABRT), failed[i]))
-                print(f"process {i} of {processes} {_end(ended[i])}: the job ends", file=sys.stderr)
+                print(
+                    f"process {i} of {processes} {_end(ended[i])}; ending the job", file=sys.stderr
+                )
                 print(advice, file=sys.stderr)
                 return 1
             for i in ended:
                 del running[i]
         return 0
     finally:
-        # SIGTERM would not do: JAX takes it for a notice and goes on.
+        # SIGKILL, since JAX treats SIGTERM as a notice of preemption and continues.
         for process in running.values():
             process.kill()
         for process in running.values():
@@ -53,32 +55,32 @@ def launch(commands: dict[int, list[str]], processes: int, advice: str) -> int:
 
 
 def end_with_launcher() -> None:
-    """Has this process end when its launcher is gone, if it has one.
+    """Ends this process when its launcher, if any, no longer exists.
 
-    SIGKILL leaves a launcher no time to end its processes. They would go on, and write to the same
-    backup as those of the next job.
+    A launcher killed by SIGKILL cannot end its processes, which would continue and write to the
+    same backup as the next job.
     """
     launcher = os.environ.get(LAUNCHER)
 
     def watch():
         while str(os.getppid()) == launcher:
             time.sleep(0.2)
-        print("the launcher is gone: its process ends", file=sys.stderr, flush=True)
+        print("the launcher no longer exists; ending its process", file=sys.stderr, flush=True)
         os._exit(LOST)
 
-    if launcher and os.name == "posix":  # elsewhere a parent need not be who it seems
+    if launcher and os.name == "posix":  # elsewhere `getppid` may be a different process
         threading.Thread(target=watch, daemon=True).start()
 
 
 def free_address() -> str:
-    """HOST:PORT of this machine where nobody listens."""
+    """A free HOST:PORT of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def _end(status):
-    if status in (LOST, -signal.SIGABRT):  # JAX itself ends one that it finds alone
+    if status in (LOST, -signal.SIGABRT):  # JAX aborts a process without peers
         return "lost another process of the job"
     if status < 0:
         return f"was killed by {signal.Signals(-status).name}"

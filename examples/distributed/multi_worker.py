@@ -1,11 +1,11 @@
-"""Trains a translation model by a loop of its own on TensorFlow's MultiWorkerMirroredStrategy.
+"""Trains a translation model by a custom loop on TensorFlow's MultiWorkerMirroredStrategy.
 
     python multi_worker.py --processes 2                              # on this machine
     python multi_worker.py --workers HOST:PORT,HOST:PORT --process-id K   # on each of several
 
-Keras's `fit` fails under this strategy. What it does is little, and works: in `strategy.run` the
-gradients of a loss are summed over the workers by `optimizer.apply`. So the loss of a worker is the
-sum over its tokens, divided by the number of all.
+Keras's `fit` fails under this strategy, a custom loop works: in `strategy.run`, `optimizer.apply`
+sums the gradients over the workers. The loss of a worker is therefore the sum over its tokens,
+divided by the number of tokens of all workers.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def train(options: argparse.Namespace) -> None:
     os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
     import tensorflow as tf
 
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()  # before anything is computed
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()  # before any computation
     import keras
 
     import tfattn
@@ -65,18 +65,24 @@ def train(options: argparse.Namespace) -> None:
         sums = [distributed_step(batch) for batch in batches]
         total, tokens = (sum(map(float, part)) for part in zip(*sums, strict=True))
         if options.process_id == 0:
-            print(f"epoch {epoch + 1}: loss {total / tokens:.6f} a token, {tokens:.0f} tokens")
+            print(f"epoch {epoch + 1}: loss {total / tokens:.6f} per token, {tokens:.0f} tokens")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--processes", type=int, default=1, help="on this machine")
-    parser.add_argument("--workers", metavar="HOST:PORT,...", help="where each process listens")
-    parser.add_argument("--process-id", type=int, default=0, metavar="K", help="of this process")
-    parser.add_argument("--pairs", type=int, default=2000, help="toy sentences")
-    parser.add_argument("--tokens", type=int, default=1024, help="of a batch, over all processes")
+    parser.add_argument(
+        "--processes", type=int, default=1, help="number of processes on this machine"
+    )
+    parser.add_argument("--workers", metavar="HOST:PORT,...", help="addresses of all processes")
+    parser.add_argument(
+        "--process-id", type=int, default=0, metavar="K", help="number of this process"
+    )
+    parser.add_argument("--pairs", type=int, default=2000, help="number of toy sentences")
+    parser.add_argument(
+        "--tokens", type=int, default=1024, help="tokens per batch, over all processes"
+    )
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -87,7 +93,7 @@ def main() -> int:
     workers = ",".join(free_address() for _ in range(options.processes))
     command = [sys.executable, *sys.argv, "--workers", workers]
     commands = {i: [*command, "--process-id", str(i)] for i in range(options.processes)}
-    return launch(commands, options.processes, "Start again: this loop keeps no backup.")
+    return launch(commands, options.processes, "Start again: this loop has no backup.")
 
 
 if __name__ == "__main__":

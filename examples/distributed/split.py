@@ -24,4 +24,4 @@ with distribution.scope():
     model.fit((ids, ids), ids, epochs=3, verbose=2)
 
 kernel = model.encoder.blocks[0].feed_forward.inner.kernel
-print(kernel.shape, "of which a device has", kernel.value.addressable_shards[0].data.shape)
+print(kernel.shape, "with a shard per device of", kernel.value.addressable_shards[0].data.shape)

@@ -1,12 +1,12 @@
-"""Trains a translation model on several processes, each with its rows of every batch.
+"""Trains a translation model on several processes, each with its own rows of every batch.
 
     python train.py --processes 2                                       # on this machine
     python train.py --coordinator HOST:PORT --processes 2 --process-id K   # on each of several
     srun python train.py                                                # in a Slurm job
 
-The processes are those of `keras.distribution` on JAX. Without any of these options, and without a
-launcher's environment, there is one. The model, its batches and its numbers do not depend on how
-many there are.
+Processes communicate by `keras.distribution` on JAX. The default is one process, unless a launcher
+sets the environment. The model, its batches and its results do not depend on the number of
+processes.
 """
 
 import argparse
@@ -23,8 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from launch import LOST, end_with_launcher, free_address, launch  # noqa: E402
 
-# The size of a job in the environment, and the place of a process in it: Keras's own variables, and
-# those that `srun` of Slurm sets.
+# Environment variables of Keras and of Slurm's `srun`: the size of a job, and the process's number.
 JOB_SIZES = ("KERAS_DISTRIBUTION_NUM_PROCESSES", "SLURM_STEP_NUM_TASKS")
 PLACES = ("KERAS_DISTRIBUTION_PROCESS_ID", "SLURM_PROCID")
 
@@ -33,38 +32,50 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--processes", type=int, help="of the job; on this machine, if no other")
-    parser.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 listens")
-    parser.add_argument("--process-id", type=int, metavar="K", help="of this process, from 0")
+    parser.add_argument(
+        "--processes", type=int, help="size of the job; all on this machine by default"
+    )
+    parser.add_argument("--coordinator", metavar="HOST:PORT", help="address of process 0")
+    parser.add_argument(
+        "--process-id", type=int, metavar="K", help="number of this process, from 0"
+    )
     parser.add_argument("--data", type=Path, metavar="DIR", help="train.en, train.de, val.en, ...")
-    parser.add_argument("--languages", nargs=2, default=["en", "de"], help="of the files in DIR")
-    parser.add_argument("--subwords", type=int, default=0, help="vocabulary; 0 for whole words")
-    parser.add_argument("--pairs", type=int, default=4000, help="toy sentences, without --data")
-    parser.add_argument("--tokens", type=int, default=2048, help="of a batch, over all processes")
+    parser.add_argument(
+        "--languages", nargs=2, default=["en", "de"], help="file name extensions in DIR"
+    )
+    parser.add_argument("--subwords", type=int, default=0, help="vocabulary size; 0 for words")
+    parser.add_argument(
+        "--pairs", type=int, default=4000, help="number of toy sentences, without --data"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=2048, help="tokens per batch, over all processes"
+    )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--sentences", type=int, default=200, help="for BLEU after each epoch")
+    parser.add_argument(
+        "--sentences", type=int, default=200, help="number of sentences for BLEU after each epoch"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("out/distributed"), metavar="DIR")
-    parser.add_argument("--resume", action="store_true", help="go on with the run in --out")
+    parser.add_argument("--resume", action="store_true", help="continue the run in --out")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.coordinator and None in (options.processes, options.process_id):
-        parser.error("--coordinator needs --processes and --process-id beside it")
+        parser.error("--coordinator needs --processes and --process-id")
     if options.process_id is not None and not options.coordinator:
-        parser.error("--process-id needs --coordinator beside it")
+        parser.error("--process-id needs --coordinator")
     if options.process_id is not None and not 0 <= options.process_id < options.processes:
         parser.error(f"--process-id must be from 0 to {options.processes - 1}")
     backup = options.out / "run.backup"
     if backup.exists() and not options.resume and not options.worker:
-        parser.error(f"{backup} is there: --resume goes on with it, --out names another folder")
+        parser.error(f"{backup} exists: use --resume to continue it or --out for another folder")
     return options
 
 
 def launched() -> tuple[int, int] | None:
-    """(Number of this process, how many there are) in a launcher's job, or None without one."""
+    """(number of this process, size of the job) from a launcher's environment, or None."""
     sizes = [int(os.environ[name]) for name in JOB_SIZES if name in os.environ]
     places = [int(os.environ[name]) for name in PLACES if name in os.environ]
     size = max(sizes, default=1)
@@ -72,13 +83,13 @@ def launched() -> tuple[int, int] | None:
 
 
 def join(options: argparse.Namespace) -> None:
-    """Makes this process one of the job, where there is a job."""
+    """Joins the job, if there is one."""
     import jax
     import keras
 
     if options.coordinator or launched():
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        # What is None here, Keras or JAX finds in the environment.
+        # Keras or JAX replaces None by values of the environment.
         keras.distribution.initialize(options.coordinator, options.processes, options.process_id)
     if jax.device_count() > 1:
         distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
@@ -86,7 +97,7 @@ def join(options: argparse.Namespace) -> None:
 
 
 def read_pairs(options):
-    """Pairs to learn from, and pairs held out."""
+    """Training pairs and held-out pairs."""
     from tfattn import data
 
     if options.data is None:
@@ -122,7 +133,7 @@ def train(options: argparse.Namespace) -> None:
     counter = data.EpochCounter()
 
     def batches(pairs, **shuffling):
-        # Lengths in few steps: XLA compiles once for each shape of a batch.
+        # A large length multiple, since XLA compiles each shape of a batch once.
         found = data.token_batches(pairs, *words, options.tokens, length_multiple=16, **shuffling)
         return data.shard_batches(
             found, processes, jax.process_index(), row_multiple=jax.local_device_count()
@@ -162,14 +173,14 @@ def train(options: argparse.Namespace) -> None:
         ]
     )
     if first:
-        print(f"{processes} processes of {jax.local_device_count()} devices each; ", end="")
-        print(f"{len(pairs)} pairs, {model.count_params():,} parameters; epoch {backup.epoch} on")
+        print(f"{processes} processes with {jax.local_device_count()} devices each; ", end="")
+        print(f"{len(pairs)} pairs, {model.count_params():,} parameters; from epoch {backup.epoch}")
     history = model.fit(
         batches(pairs, shuffle_seed=options.seed, epoch_counter=counter),
         validation_data=batches(held_out),
         initial_epoch=backup.epoch,
         epochs=options.epochs,
-        shuffle=False,  # the batches shuffle themselves
+        shuffle=False,  # `token_batches` shuffles
         verbose=2 if first else 0,
         callbacks=[counter, training.AveragedWeights([once]), backup],
     ).history
@@ -192,11 +203,10 @@ def main() -> int:
             train(options)
         except Exception as error:
             traceback.print_exc()
-            # At once: JAX would first wait for the other processes.
+            # Without cleanup, in which JAX would wait for the other processes.
             os._exit(LOST if "Gloo" in str(error) else 1)
         return 0
-    # The work is done by processes that this one watches: JAX may end one that lost its peers
-    # without a word of ours.
+    # This process watches child processes that train, since JAX may abort a process without peers.
     command = [sys.executable, *sys.argv, "--worker"]
     processes = options.processes or 1
     if options.coordinator:
@@ -211,7 +221,7 @@ def main() -> int:
         commands = {i: [*command, *address, "--process-id", str(i)] for i in range(processes)}
     again = [argument for argument in sys.argv if argument != "--resume"]
     again = shlex.join(["python", *again, "--resume"])
-    advice = f"What is done is in {options.out}, up to the last whole epoch. To go on:\n    {again}"
+    advice = f"{options.out} has the last completed epoch. To continue:\n    {again}"
     return launch(commands, processes, advice)
 
 

@@ -44,7 +44,7 @@ def test_processes_end_with_a_launcher_that_is_killed():
             if "pid" in line:
                 os.kill(int(line.rpartition(" ")[2]), signal.SIGKILL)
         raise
-    assert errors.count("the launcher is gone: its process ends") == 2
+    assert errors.count("the launcher no longer exists; ending its process") == 2
 
 
 def test_a_process_without_a_launcher_waits_for_none(monkeypatch):

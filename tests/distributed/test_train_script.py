@@ -92,7 +92,7 @@ def test_a_job_that_lost_a_process_says_so_and_goes_on_to_the_end_of_one_that_di
 
     pids, errors = killed_in_the_second_epoch(cut, cache)
     assert not any(map(is_running, pids))
-    assert "process 1 of 2 was killed by SIGKILL: the job ends" in errors
+    assert "process 1 of 2 was killed by SIGKILL; ending the job" in errors
     assert f"--out {cut} --processes 2 --epochs 1000 --resume" in errors
 
     # As `srun` would start it: each process finds its place in the environment.
@@ -121,9 +121,9 @@ def test_a_job_that_lost_a_process_says_so_and_goes_on_to_the_end_of_one_that_di
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--processes 2", "--resume goes on with it"),
-        ("--coordinator HOST:1", "--coordinator needs --processes and --process-id beside it"),
-        ("--processes 2 --process-id 0", "--process-id needs --coordinator beside it"),
+        ("--processes 2", "use --resume to continue it"),
+        ("--coordinator HOST:1", "--coordinator needs --processes and --process-id"),
+        ("--processes 2 --process-id 0", "--process-id needs --coordinator"),
         ("--coordinator HOST:1 --processes 2 --process-id 2", "--process-id must be from 0 to 1"),
     ],
 )
