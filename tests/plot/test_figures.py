@@ -117,7 +117,7 @@ def test_words_and_names_stand_on_the_axes_and_a_word_with_dollars_is_no_formula
     "words, turned",
     [(WORDS, 0), ([*WORDS[:4], "extraordinary"], 60), (WORDS[:4] * 5 + WORDS[:3], 60)],
 )
-def test_words_are_turned_where_they_do_not_fit_into_their_columns(words, turned):
+def test_words_that_do_not_fit_their_columns_are_rotated(words, turned):
     axes = plot.heatmaps(weights(2, len(words)), column_labels=words).axes[0]
     assert {label.get_rotation() for label in axes.get_xticklabels()} == {turned}
 
@@ -454,18 +454,29 @@ def test_without_matplotlib_the_error_gives_the_pip_line(monkeypatch):
 
 
 A_PAIR = "`bands` must be a dict from name to a pair"
-A_PLACE = "must hold a number a"
 REFUSED = [
-    ("bars", {"labels": ["a"]}, "`labels` must hold a label a bar, 5 of them"),
-    ("bars", {"series": {"b": [1] * 5, "c": [1, 2]}}, "`series` must hold a number a label, 5"),
-    ("beam_tree", {"words": LETTERS[:3]}, "`words` must have a word for each token, 3 too"),
+    ("bars", {"labels": ["a"]}, "`labels` must hold 5 labels, one per bar"),
+    (
+        "bars",
+        {"series": {"b": [1] * 5, "c": [1, 2]}},
+        "`series` must hold 5 numbers, one per label",
+    ),
+    ("beam_tree", {"words": LETTERS[:3]}, "`words` must have a word for each token, including 3"),
     ("beam_tree", {"row": 1}, "`row` must be below the batch size of `trace`, 1"),
     ("curves", {"series": {"a": [1.0]}}, "`series` must be as long as `x`, 7"),
-    ("curves", {"x": {"b": X}}, r"`x` must have the names of `series`, \['line', 'square'\] too"),
-    ("curves", {"marked": {"cube": 1.0}}, r"`marked` must name curves, of \['line', 'square'\]"),
+    (
+        "curves",
+        {"x": {"b": X}},
+        r"`x` must have the names of `series`, including \['line', 'square'\]",
+    ),
+    (
+        "curves",
+        {"marked": {"cube": 1.0}},
+        r"`marked` must have names of curves, \['line', 'square'\]",
+    ),
     ("flow", {"weights": weights(1, 2, 5)}, r"`weights` must have shape \(T, S\)"),
-    ("flow", {"row_labels": ["un"]}, "`row_labels` must hold a label a row, 2 of them"),
-    ("flow", {"column_labels": ["a"]}, "`column_labels` must hold a label a column, 5 of them"),
+    ("flow", {"row_labels": ["un"]}, "`row_labels` must hold 2 labels, one per row"),
+    ("flow", {"column_labels": ["a"]}, "`column_labels` must hold 5 labels, one per column"),
     ("head_grid", {"weights": weights(3, 2, 5)}, r"`weights` must have shape \(L, H, T, S\), or "),
     (
         "head_grid",
@@ -477,13 +488,13 @@ REFUSED = [
         {"weights": {"a": weights(3, 2, 5), "b": weights(3, 5, 5)}},
         r"`weights` must have the T and S of the first layer, \(2, 5\), in each layer",
     ),
-    ("head_grid", {"row_labels": WORDS}, "`row_labels` must hold a label a row, 2 of them"),
-    ("head_grid", {"column_labels": ["a"]}, "`column_labels` must hold a label a column, 5 of"),
+    ("head_grid", {"row_labels": WORDS}, "`row_labels` must hold 2 labels, one per row"),
+    ("head_grid", {"column_labels": ["a"]}, "`column_labels` must hold 5 labels, one per column"),
     ("heatmaps", {"matrices": np.ones((1, 1, 1, 2, 5))}, r"`matrices` .*matrices=\(1, 1, 1, 2, 5"),
-    ("heatmaps", {"row_labels": WORDS}, "`row_labels` must hold a label a row, 2 of them"),
-    ("heatmaps", {"column_labels": ["a"]}, "`column_labels` must hold a label a column, 5 of"),
-    ("heatmaps", {"titles": ["a", "b"]}, "`titles` must hold a label a heatmap, 1 of them"),
-    ("heatmaps", {"row_values": [1.0]}, f"`row_values` {A_PLACE} row, 2 of them"),
+    ("heatmaps", {"row_labels": WORDS}, "`row_labels` must hold 2 labels, one per row"),
+    ("heatmaps", {"column_labels": ["a"]}, "`column_labels` must hold 5 labels, one per column"),
+    ("heatmaps", {"titles": ["a", "b"]}, "`titles` must hold 1 labels, one per heatmap"),
+    ("heatmaps", {"row_values": [1.0]}, "`row_values` must hold 2 numbers, one per row"),
     ("heatmaps", {"column_values": [0, 2, 1, 3, 4]}, "`column_values` must increase"),
     ("heatmaps", {"row_values": [1, 1]}, "`row_values` must increase"),
     ("heatmaps", {"row_values": [[1, 2]]}, r"`row_values` must have shape \(N,\)"),
@@ -501,7 +512,7 @@ REFUSED = [
     ("mask_pictures", {"masks": weights(2, 2)}, "`masks` must be boolean, .*masks='float64'"),
     ("mask_pictures", {"masks": masks.causal()}, "`queries` must be a positive integer"),
     ("mask_pictures", {"masks": np.ones((2, 5), bool), "queries": 3}, r"`masks` .*\(3, 5\)"),
-    ("mask_pictures", {"titles": []}, "`titles` must hold a label a picture, 2"),
+    ("mask_pictures", {"titles": []}, "`titles` must hold 2 labels, one per picture"),
     ("positions", {"table": np.ones(7)}, r"`table` must have shape \(P, D\)"),
     ("positions", {"dimensions": (3, 11)}, "`dimensions` must hold numbers below the width, 11"),
     ("regression_fit", {"x": X[:, None]}, r"`x` must have shape \(N,\)"),
@@ -511,10 +522,10 @@ REFUSED = [
     ("regression_fit", {"bands": {"95%": QUERIES}}, A_PAIR),
     ("regression_fit", {"bands": {95: (QUERIES, QUERIES)}}, A_PAIR),
     ("regression_fit", {"bands": {"95%": (QUERIES, X)}}, "`bands` must be as long as `queries`"),
-    ("surface", {"x": X}, f"`x` {A_PLACE} column of `heights`, 5 of them"),
+    ("surface", {"x": X}, "`x` must hold 5 numbers, one per column of `heights`"),
     ("surface", {"heights": X}, r"`heights` must have shape \(T, S\) or \(H, T, S\)"),
     ("surface", {"points": np.ones((2, 4))}, r"`points` must have shape \(N, 2\) or \(N, 3\)"),
-    ("surface", {"titles": ["a", "b"]}, "`titles` must hold a label a surface, 1 of them"),
+    ("surface", {"titles": ["a", "b"]}, "`titles` must hold 1 labels, one per surface"),
     ("surface", {"heights": np.ones((2, 3, 5)), "ax": 3}, "`ax` must be None for more than one"),
 ]
 

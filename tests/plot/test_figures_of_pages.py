@@ -29,7 +29,7 @@ def test_with_values_cells_lie_half_way_around_their_numbers():
     np.testing.assert_array_equal(mesh.get_array(), weights(2, 3))
 
 
-def test_rows_with_values_go_upwards_and_rows_without_go_down():
+def test_rows_with_values_increase_upwards_and_others_downwards():
     def upwards(**values):
         bottom, top = plot.heatmaps(weights(2, 3), **values).axes[0].get_ylim()
         return bottom < top
@@ -152,7 +152,7 @@ def test_numbers_stand_at_the_bars_on_request():
     "words, turned",
     [(["red", "blue"], 0), (["an extraordinary word"] * 3, 0), (["extraordinary " * 3] * 5, 60)],
 )
-def test_words_beneath_bars_are_turned_where_they_do_not_fit(words, turned):
+def test_words_that_do_not_fit_below_bars_are_rotated(words, turned):
     axes = plot.bars(words, np.ones(len(words)), "x", "y").axes[0]
     assert {label.get_rotation() for label in axes.get_xticklabels()} == {turned}
 
@@ -236,7 +236,7 @@ def lines(figure):
     return np.array(drawn.get_segments()), drawn.get_linewidths(), greys
 
 
-def test_a_line_joins_a_word_to_what_it_looks_at():
+def test_a_line_joins_a_query_to_its_key():
     figure = plot.flow([[0.0, 0.3], [0.7, 0.0], [0.0, 0.04]], ["a", "b", "c"], ["d", "e"])
     ends, _, _ = lines(figure)
     # Three words on the left at 0, 1, 2; two on the right, spread over the same height.

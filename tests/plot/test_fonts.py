@@ -40,7 +40,7 @@ def test_latin_words_keep_their_font():
 
 
 @pytest.mark.usefixtures("only_matplotlibs_fonts")
-def test_a_word_gets_a_font_that_has_its_characters_after_its_own(tmp_path):
+def test_a_text_gets_an_additional_font_for_its_characters(tmp_path):
     known, more = (
         fonts._characters(font_manager.findfont(name)) for name in ("DejaVu Sans", "STIXGeneral")
     )

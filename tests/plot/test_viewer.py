@@ -170,7 +170,7 @@ HOSTILE = [
 ]
 
 
-def test_a_word_ends_no_element_of_the_page():
+def test_a_word_does_not_end_an_element_of_the_page():
     sentence = [*HOSTILE, "'\"\u2028"]
     plain = Elements(plot.viewer({"a": weights(1, S, S)}, SOURCE).page)
     viewer = plot.viewer({"a": weights(1, S, S)}, sentence)

@@ -111,7 +111,7 @@ def test_what_is_pointed_at_shows_where_it_looks_or_from_where(opened):
     before = page.locator("#keys .word").nth(2).evaluate(COLOR)
     uniform = lines(page)
     word(page, "queries", "chat").hover()
-    assert page.locator("#question").inner_text() == "“chat” looks at"
+    assert page.locator("#question").inner_text() == "“chat” attends to"
     assert numbers(page, "keys") == ["", "", "75%", "8.3%", "8.3%", "8.3%", ""]
     assert page.locator("#ranks .name").all_text_contents() == ["cat", "does", "not", "sleep"]
     assert page.locator("#ranks .share").all_text_contents() == ["75%", "8.3%", "8.3%", "8.3%"]
@@ -125,14 +125,14 @@ def test_what_is_pointed_at_shows_where_it_looks_or_from_where(opened):
     assert page.locator("#question").inner_text() == "Choose a word"
     assert set(numbers(page, "keys")) == {""}
     word(page, "keys", "cat").hover()
-    assert page.locator("#question").inner_text() == "“cat” is looked at by"
+    assert page.locator("#question").inner_text() == "“cat” is attended to by"
     assert numbers(page, "queries") == ["14%", "75%", "14%", "14%", "14%"]
     assert page.locator("#ranks .name").first.inner_text() == "chat"
     # a cell of the picture
     cell = page.evaluate("[grid.left + 2.5 * grid.cell, grid.top + 1.5 * grid.cell]")
     page.locator("#matrix canvas").hover(position={"x": cell[0], "y": cell[1]})
     assert page.locator("#pair").inner_text() == "chat → cat: 75%"
-    assert page.locator("#question").inner_text() == "“chat” looks at"
+    assert page.locator("#question").inner_text() == "“chat” attends to"
 
 
 def test_another_head_and_another_layer_show_their_weights(opened):
@@ -154,8 +154,8 @@ def test_another_head_and_another_layer_show_their_weights(opened):
 def test_all_heads_and_views_are_there_to_choose_from_with_roles_and_names(opened):
     page = opened()
     assert page.get_by_role("option").count() == T + S
-    assert page.get_by_role("listbox", name="These words look").count() == 1
-    assert page.get_by_role("listbox", name="These are looked at").count() == 1
+    assert page.get_by_role("listbox", name="Queries").count() == 1
+    assert page.get_by_role("listbox", name="Keys").count() == 1
     assert page.get_by_role("radio", name="Encoder").count() == 1
     assert page.get_by_role("group", name="Layer").count() == 1
     assert page.get_by_role("img", name="Weights of Between: layer 1").count() == 1
@@ -180,7 +180,7 @@ def test_all_heads_and_views_are_there_to_choose_from_with_roles_and_names(opene
         choose(page, "attention", name)
         assert sentence["queries"].all_text_contents() == queries
         assert sentence["keys"].all_text_contents() == keys
-    assert "what the decoder reads" not in page.locator("#keys-name").inner_text()
+    assert "the decoder's input" not in page.locator("#keys-name").inner_text()
 
 
 def test_the_keyboard_reaches_everything(opened):
@@ -200,17 +200,17 @@ def test_the_keyboard_reaches_everything(opened):
     assert reached == ["choose-attention", "choose-layer", "choose-head", "queries", "keys"]
     assert outlines[3:] == ["solid", "solid"]
     page.keyboard.press("Shift+Tab")
-    assert page.locator("#question").inner_text() == "“le” looks at"
+    assert page.locator("#question").inner_text() == "“le” attends to"
     page.keyboard.press("ArrowRight")
-    assert page.locator("#question").inner_text() == "“chat” looks at"
-    assert page.locator("#spoken").text_content() == "chat looks at cat 75%, does 8.3%, not 8.3%"
+    assert page.locator("#question").inner_text() == "“chat” attends to"
+    assert page.locator("#spoken").text_content() == "chat attends to cat 75%, does 8.3%, not 8.3%"
     assert page.locator("[aria-selected=true] .text").all_text_contents() == ["chat"]
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
     assert "head 1" in page.locator("#matrix h2").inner_text()
     assert numbers(page, "keys") == ["", "", "75%", "", "25%", "", ""]
     page.keyboard.press("End")
-    assert page.locator("#question").inner_text() == "“pas” looks at"
+    assert page.locator("#question").inner_text() == "“pas” attends to"
     page.keyboard.press("Escape")
     assert page.locator("#question").inner_text() == "Choose a word"
 
@@ -218,7 +218,7 @@ def test_the_keyboard_reaches_everything(opened):
 def test_a_tap_keeps_a_word_and_a_second_lets_it_go(opened):
     page = opened(width=375, height=720, has_touch=True, is_mobile=True)
     word(page, "queries", "chat").tap()
-    assert page.locator("#question").inner_text() == "“chat” looks at"
+    assert page.locator("#question").inner_text() == "“chat” attends to"
     word(page, "queries", "chat").tap()
     assert page.locator("#question").inner_text() == "Choose a word"
 
@@ -279,7 +279,7 @@ def test_chinese_words_are_shown(opened):
     assert page.locator("#choices fieldset:visible").count() == 0  # one matrix: nothing to choose
     assert not page.locator("#overview").is_visible()
     word(page, "keys", "猫").hover()
-    assert page.locator("#question").inner_text() == "“猫” is looked at by"
+    assert page.locator("#question").inner_text() == "“猫” is attended to by"
 
 
 def test_a_notebook_runs_it_in_a_frame(opened):
@@ -289,7 +289,7 @@ def test_a_notebook_runs_it_in_a_frame(opened):
     opened.faults.clear()
     inside = page.frame_locator("iframe")
     inside.locator("#queries .word").nth(1).hover()
-    assert inside.locator("#question").inner_text() == "“chat” looks at"
+    assert inside.locator("#question").inner_text() == "“chat” attends to"
 
 
 # The page of beams.
@@ -321,7 +321,7 @@ def test_beams_go_step_by_step_and_show_no_later_step(opened):
 def test_a_beam_that_is_pointed_at_shows_its_text_and_its_way(opened):
     page = beams(opened, width=1280)
     text = page.locator("#text")
-    assert text.text_content() == "Point at a beam for its text."
+    assert text.text_content() == "Point at a beam to show its text."
     page.locator("svg .beam").nth(3).hover()
     assert text.text_content() == "鸟 鸟  (−0.70)"
     assert page.locator("svg .beam.way").count() == 2

@@ -30,7 +30,7 @@ def bars(
         labels: N strings below the bars.
         series: `(N,)`, the heights of the bars; or a dict from name to `(N,)`.
         x_label, y_label, title: strings on the axes and above them.
-        number_format: such as ".2f", to write each number at its bar. Defaults to None: no numbers.
+        number_format: format such as ".2f" of a number at each bar. Defaults to None: no numbers.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
@@ -48,16 +48,18 @@ def bars(
     named = canvas.named_vectors(WHO, "series", series, y_label)
     count = len(next(iter(named.values())))
     if labels is None:
-        _checks.fail(WHO, "labels", f"hold a label a bar, {count} of them", labels)
+        _checks.fail(WHO, "labels", f"hold {count} labels, one per bar", labels)
     labels = canvas.labels(WHO, "labels", labels, count, "bar")
     for name, numbers in named.items():
         if len(numbers) != count:
-            _checks.fail(WHO, "series", f"hold a number a label, {count}", {name: numbers.shape})
+            _checks.fail(
+                WHO, "series", f"hold {count} numbers, one per label", {name: numbers.shape}
+            )
     width = 0.8 / len(named)
     room = max(0.19, 0.8 * canvas.LETTER * canvas.longest(_written(named, number_format)))
     inches = max(6.4 if len(labels) > 3 else 4.8, 1.0 + room * len(named) * count / 0.8)
     upright = 1.1 * canvas.LETTER * canvas.longest(labels) * count / 0.77  # the axes' share
-    if upright <= 6.4:  # a little wider, and no word need be turned
+    if upright <= 6.4:  # wide enough for horizontal labels
         inches = max(inches, upright)
     axes = canvas.curve_axes(WHO, x_label, y_label, title, ax, inches)
     axes.grid(visible=False, axis="x")
@@ -87,7 +89,7 @@ def bars(
 
 
 def _written(named: dict[str, np.ndarray], number_format: str | None) -> list[str]:
-    """Every number as it is written at its bar."""
+    """The formatted number at each bar."""
     if number_format is None:
         return []
     numbers = np.concatenate([*named.values()])

@@ -1,4 +1,4 @@
-"""What the beams of a search did, as an interactive page."""
+"""Beam search as an interactive page."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,22 +18,22 @@ def beam_viewer(
     words: Sequence[str] | Callable[[int], str],
     row: int = 0,
     left_out: int = 8,
-    title: str = "What the beams did",
+    title: str = "Beams of a search",
 ) -> Viewer:
-    """What a beam search did, as an interactive page that goes step by step.
+    """Beam search as an interactive page, step by step.
 
-    The tree of `tfattn.plot.beam_tree` grows with each step. Beside it stand the candidates of the
-    step, the best first, those that were kept and those that were left out. Point at a beam, tap it
-    or move to it with Tab: the page shows the text that it stands for.
+    The page shows the tree of `tfattn.plot.beam_tree` up to a step, and the kept and left-out
+    candidates of the step, the best first. Point at a beam, tap it or move to it with Tab to show
+    its text.
 
     Args:
         trace, words, row: see `tfattn.plot.beam_tree`.
-        left_out: int of at least 0, how many of the candidates that were left out are listed.
+        left_out: int of at least 0, the number of left-out candidates in the list.
         title: heading of the page.
     Returns:
         `Viewer`, with `save(path)`. A notebook displays it.
     Raises:
-        ValueError: as `tfattn.plot.beam_tree` does.
+        ValueError: as in `tfattn.plot.beam_tree`.
     Example:
         >>> odds = np.log([[1e-9, 1e-9, 1e-9, 0.2, 0.5, 0.3]]).astype("float32")
         >>> def step(tokens, position, state):
@@ -46,11 +46,11 @@ def beam_viewer(
     _checks.non_negative_int(WHO, "left_out", left_out)
     _checks.string(WHO, "title", title)
     steps = [
-        {"beams": [_told(beam) for beam in beams], "others": [_told(beam) for beam in others]}
+        {"beams": [_to_json(beam) for beam in beams], "others": [_to_json(beam) for beam in others]}
         for beams, others in read_trace(WHO, trace, words, row, left_out)
     ]
     return Viewer(page.filled("beams.html", steps, title), "Beam viewer")
 
 
-def _told(beam: Beam) -> dict:
+def _to_json(beam: Beam) -> dict:
     return {**beam._asdict(), "score": round(beam.score, 3)}

@@ -1,4 +1,4 @@
-"""What the beams of a search did, as a tree."""
+"""Beam search as a tree."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ WHO = "beam_tree"
 ARRAYS = ("tokens", "parents", "scores", "ended", "died")
 CANDIDATES = ("candidate_tokens", "candidate_parents", "candidate_scores", "kept")
 
-# Inches: between beams, between steps, above the beams, left of them, between what is left out.
+# Inches: between beams, between steps, above and left of beams, between left-out candidates.
 ROW, GAP, TOP, MARGIN, LINE = 0.46, 0.5, 0.42, 0.55, 0.21
 KEPT, DEAD, BEST, LEFT_OUT = canvas.COLORS[0], "0.62", canvas.COLORS[1], "0.6"
 
@@ -22,12 +22,12 @@ KEPT, DEAD, BEST, LEFT_OUT = canvas.COLORS[0], "0.62", canvas.COLORS[1], "0.6"
 class Beam(NamedTuple):
     """A beam after a step, or a candidate that was left out."""
 
-    word: str  # "" where the beam had ended before
-    parent: int  # of the beams after the step before
+    word: str  # "" if the hypothesis was complete before
+    parent: int  # index of the beam at the previous step
     score: float
     ended: bool = False
-    died: bool = False  # whether nothing goes on from it
-    best: bool = False  # whether it leads to the best result
+    died: bool = False  # whether it has no successor
+    best: bool = False  # whether it is on the path to the best result
 
 
 def beam_tree(
@@ -38,25 +38,24 @@ def beam_tree(
     title: str | None = None,
     ax: canvas.Axes | None = None,
 ) -> canvas.Figure:
-    """What a beam search did at every step, as a tree from left to right.
+    """Beam search as a tree, from left to right.
 
-    A column is a step, and its rows are the beams that were kept, each with its token and its
-    score. The way to the best result is orange. A beam from which none was kept is gray. Below the
-    beams, in light gray, are the best candidates that were left out. A dotted line is a hypothesis
-    that has ended and is still among the best.
+    A column is a step, and its rows are the kept beams, each with its token and score. The path to
+    the best result is orange. Beams without successors are gray. Below the beams, in light gray,
+    are the best candidates that were left out. A dotted line is a complete hypothesis that is still
+    among the best.
 
     Args:
-        trace: of `BeamSearch(..., return_trace=True)`.
+        trace: trace of `BeamSearch(..., return_trace=True)`.
         words: the words by id, such as `vocabulary.words`; or a function from an id to its word.
         row: int of at least 0, the sentence of the batch.
-        left_out: int of at least 0, how many of the candidates that were left out are shown.
+        left_out: int of at least 0, the number of left-out candidates per step.
         title: a string above the tree.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: `trace` is not that of a search; `words` lacks a token; `row` is outside the
-            batch.
+        ValueError: `trace` is not a trace; `words` lacks a token; `row` is outside the batch.
         ImportError: matplotlib is not installed.
     Example:
         >>> odds = np.log([[1e-9, 1e-9, 1e-9, 0.2, 0.5, 0.3]]).astype("float32")
@@ -84,7 +83,7 @@ def beam_tree(
     _write(axes, (MARGIN - 0.06, TOP), "begin", "0.35", canvas.SMALL, ha="right")
     if num_others:
         _write(axes, (MARGIN - 0.06, below), "left out", LEFT_OUT, canvas.SMALL - 1, ha="right")
-    before = {0: (MARGIN, TOP)}  # where lines begin, by beam
+    before = {0: (MARGIN, TOP)}  # start of lines, by beam
     for number, (beams, others) in enumerate(steps):
         center, half = places[number], widths[number] / 2
         _write(axes, (center, 0.08), f"step {number + 1}", "0.55", canvas.SMALL - 1)
@@ -110,14 +109,14 @@ def beam_tree(
 def read_trace(
     who: str, trace: Any, words: Any, row: int, left_out: int
 ) -> list[tuple[list[Beam], list[Beam]]]:
-    """For each step the beams, and the best candidates that were left out."""
+    """The beams and the best left-out candidates of each step."""
     arrays = _arrays(who, trace, row)
     word = _by_id(who, words)
     steps = int((arrays["scores"] > -np.inf).any(axis=1).sum())
     if not steps:
         _checks.fail(who, "trace", f"have a beam in row {row}", arrays["scores"].tolist())
-    best = _best_way(arrays, steps)
-    # Where fewer beams exist than there is room for, those that do close ranks.
+    best = _best_path(arrays, steps)
+    # Rows of existing beams are consecutive.
     found, places = [], {0: 0}
     for step in range(steps):
         tokens, parents, scores, ended = (arrays[name][step] for name in ARRAYS[:4])
@@ -139,7 +138,7 @@ def read_trace(
         others = others[np.argsort(-scores[others], kind="stable")][:left_out]
         others = [
             Beam(
-                _of(word, step, arrays, parents[m], tokens[m]),
+                _word_of_candidate(word, step, arrays, parents[m], tokens[m]),
                 places[parents[m]],
                 float(scores[m]),
                 died=True,
@@ -151,8 +150,8 @@ def read_trace(
     return found
 
 
-def _of(word, step, arrays, parent, token):
-    """The word of a candidate; that of a hypothesis which had ended is its end."""
+def _word_of_candidate(word, step, arrays, parent, token):
+    """The word of a candidate; for a complete hypothesis, its end."""
     while step and arrays["ended"][step - 1][parent]:
         token, step = arrays["tokens"][step - 1][parent], step - 1
         parent = arrays["parents"][step][parent]
@@ -161,7 +160,7 @@ def _of(word, step, arrays, parent, token):
 
 def _arrays(who: str, trace: Any, row: int) -> dict[str, np.ndarray]:
     """The arrays of one sentence, by name."""
-    expected = "be that of BeamSearch(..., return_trace=True)"
+    expected = "be a trace of BeamSearch(..., return_trace=True)"
     _checks.non_negative_int(who, "row", row)
     arrays = {}
     for name in (*ARRAYS, *CANDIDATES):
@@ -184,22 +183,22 @@ def _by_id(who: str, words: Any) -> Callable[[int], str]:
 
     def word(token):
         if token >= len(words):
-            _checks.fail(who, "words", f"have a word for each token, {token} too", len(words))
+            _checks.fail(who, "words", f"have a word for each token, including {token}", len(words))
         return words[token]
 
     return word
 
 
-def _best_way(arrays: dict[str, np.ndarray], steps: int) -> list[int]:
-    """The beam at each step on the way to the best result."""
+def _best_path(arrays: dict[str, np.ndarray], steps: int) -> list[int]:
+    """The beam at each step of the best result."""
     scores = arrays["scores"][steps - 1]
     complete = np.where(arrays["ended"][steps - 1], scores, -np.inf)
     at = int(np.argmax(complete if complete.max() > -np.inf else scores))
-    way = []
+    path = []
     for step in reversed(range(steps)):
-        way.append(at)
+        path.append(at)
         at = int(arrays["parents"][step][at])
-    return way[::-1]
+    return path[::-1]
 
 
 def _width(beams: list[Beam]) -> float:
@@ -216,7 +215,7 @@ def _write(
 
 
 def _box(axes: canvas.Axes, place: tuple, width: float, beam: Beam, color: str) -> None:
-    """A token, and the score of its beam."""
+    """Draws a token and the score of its beam."""
     patches = _optional.find("matplotlib.patches", "plot", WHO)
     x, y = place
     box = patches.FancyBboxPatch(
@@ -242,7 +241,7 @@ def _box(axes: canvas.Axes, place: tuple, width: float, beam: Beam, color: str) 
 def _line(
     axes: canvas.Axes, start: tuple, end: tuple, color: str, width: float, style: str
 ) -> None:
-    """A curve from a beam to one that goes on from it."""
+    """Draws a curve from a beam to its successor."""
     paths = _optional.find("matplotlib.path", "plot", WHO)
     patches = _optional.find("matplotlib.patches", "plot", WHO)
     (x, y), (to_x, to_y) = start, end

@@ -1,4 +1,4 @@
-"""Grids of colored cells, which several figures are made of."""
+"""Grids of colored cells."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,16 +9,14 @@ from numpy.typing import ArrayLike
 from tfattn import _checks, _optional
 from tfattn.plot import canvas
 
-Cells = Any  # matplotlib's image, or its mesh where cells have places
+Cells = Any  # matplotlib's image, or its mesh for cells with values
 
 SEQUENTIAL, DIVERGING = "magma_r", "RdBu_r"
-FEW = 200  # cells along a side, which are pixels enough apart to have sharp edges
+FEW = 200  # maximum number of cells along a side that are drawn with sharp edges
 
 
 def scale(numbers: np.ndarray, center: float | None = None) -> tuple[float, float]:
-    """Both ends of a color scale: from 0, or the least number if that is negative, to the largest;
-    or as far below `center` as above.
-    """
+    """Limits of a color scale: 0 or the negative minimum, and the maximum; or around `center`."""
     finite = numbers[np.isfinite(numbers)]
     if center is not None:
         reach = np.abs(finite - center).max(initial=0.0) or 1.0
@@ -38,7 +36,7 @@ def draw(
     row_values: np.ndarray | None = None,
     column_values: np.ndarray | None = None,
 ) -> Cells:
-    """A matrix as cells; row 0 on top, or at the least of `row_values`. What is not finite is gray.
+    """Draws a matrix as cells: row 0 on top, or by `row_values`. Cells not finite are gray.
 
     Cells with values reach half way to their neighbors.
     """
@@ -49,14 +47,14 @@ def draw(
     options = {"cmap": known[color_map].with_extremes(bad="0.8"), "vmin": lowest, "vmax": highest}
     panel = np.ma.masked_invalid(panel)
     if row_values is None and column_values is None:
-        # Of more cells than pixels, "nearest" would leave some out, and show stripes that are none.
+        # With more cells than pixels, "nearest" would skip cells and show false stripes.
         smooth = "nearest" if max(panel.shape) <= FEW else "auto"
         return axes.imshow(panel, aspect="auto", interpolation=smooth, **options)
     rows, columns = (
         np.arange(size, dtype="float64") if values is None else values
         for size, values in zip(panel.shape, (row_values, column_values), strict=True)
     )
-    axes.set_facecolor("0.8")  # a mesh leaves out what is masked
+    axes.set_facecolor("0.8")  # a mesh does not draw masked cells
     mesh = axes.pcolormesh(edges(columns), edges(rows), panel, rasterized=True, **options)
     if row_values is None:
         axes.invert_yaxis()
@@ -74,12 +72,12 @@ def edges(centers: np.ndarray) -> np.ndarray:
 def increasing(
     who: str, argument: str, value: ArrayLike | None, count: int, of_what: str
 ) -> np.ndarray | None:
-    """`value` as `count` numbers of which none is below the one before it, and not all are one."""
+    """`value` as `count` numbers that do not decrease, and are not all equal."""
     if value is None:
         return None
     vector = canvas.numbers(who, argument, value, (1,), "(N,)")
     if len(vector) != count:
-        _checks.fail(who, argument, f"hold a number a {of_what}, {count} of them", vector.shape)
+        _checks.fail(who, argument, f"hold {count} numbers, one per {of_what}", vector.shape)
     if not np.all(np.diff(vector) >= 0) or (count > 1 and vector[0] == vector[-1]):
         _checks.fail(who, argument, "increase", value)
     return vector
@@ -88,11 +86,11 @@ def increasing(
 def bar(
     figure: canvas.Figure, cells: Cells, axes: Sequence[canvas.Axes], label: str
 ) -> canvas.Axes:
-    """The color scale beside some axes."""
+    """Adds a color scale next to axes."""
     sizes = {}
     if set(figure.axes) == set(axes) and hasattr(figure, "get_size_inches"):
         width, height = figure.get_size_inches()
-        if width > 6.0:  # no wider, and no farther away, than beside a small one
+        if width > 6.0:  # as wide and as close as for a small figure
             sizes = {"fraction": 0.9 / width, "pad": 0.12 / width, "aspect": max(20.0, 5 * height)}
     found = figure.colorbar(cells, ax=axes, **sizes)
     found.set_label(label, fontsize=canvas.MEDIUM)

@@ -1,4 +1,4 @@
-"""Curves over one axis, a name each."""
+"""Named curves over one axis."""
 
 import itertools
 from collections.abc import Mapping
@@ -28,16 +28,15 @@ def curves(
 ) -> canvas.Figure:
     """Curves with a legend. They differ in color, dashes and markers, also when printed in gray.
 
-    Of two that lie on one another, the one beneath is wider.
+    Of two coinciding curves, the lower curve is wider.
 
     Args:
         x: `(N,)`, the x of the points; or a dict from the names of `series` to `(N,)`.
         series: a dict from name to `(N,)`, one curve per name; or `(N,)` for one curve.
         x_label, y_label, title: strings on the axes and above them.
-        log_x, log_y: whether that axis is logarithmic.
-        marked: a dict from the name of a curve to an x. The curve gets a large dot at that x, with
-            the number beside it. If there is only one curve, the keys may be any strings, and are
-            written beside the dots.
+        log_x, log_y: whether the axis is logarithmic.
+        marked: a dict from the name of a curve to an x, marked by a large dot with the number. For
+            a single curve, the keys may be any strings, written next to the dots.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
@@ -96,7 +95,7 @@ def _places(
         x = dict.fromkeys(named, x)
     missing = [name for name in named if name not in x]
     if missing:
-        _checks.fail(WHO, "x", f"have the names of `series`, {missing} too", sorted(x))
+        _checks.fail(WHO, "x", f"have the names of `series`, including {missing}", sorted(x))
     places = {name: canvas.numbers(WHO, "x", x[name], (1,), "(N,)") for name in named}
     for name, curve in named.items():
         if len(curve) != len(places[name]):
@@ -106,7 +105,7 @@ def _places(
 
 
 def _covered(places: dict[str, np.ndarray], named: dict[str, np.ndarray]) -> set[str]:
-    """The curves that a later one lies on: drawn wider, they show on both sides of it."""
+    """Curves that coincide with a later curve; they are drawn wider to stay visible."""
 
     def alike(name, other):
         pairs = (places[name], places[other]), (named[name], named[other])
@@ -116,9 +115,9 @@ def _covered(places: dict[str, np.ndarray], named: dict[str, np.ndarray]) -> set
 
 
 def _markers(length: int, number: int, count: int) -> tuple[float, float] | None:
-    """Which points get a marker: each of a few, else some that lie apart, elsewhere in each curve.
+    """matplotlib's `markevery`: None for few points, else (first position, step).
 
-    What matplotlib calls `markevery`: the first place and the step, in shares of the diagonal.
+    Both are fractions of the diagonal, with another first position for each curve.
     """
     return None if length <= 2 * DOTS else (number / count / DOTS, 1 / DOTS)
 
@@ -132,7 +131,7 @@ def _mark(
 ) -> None:
     name = words if words in named else next(iter(named))
     if words not in named and len(named) > 1:
-        _checks.fail(WHO, "marked", f"name curves, of {list(named)}", words)
+        _checks.fail(WHO, "marked", f"have names of curves, {list(named)}", words)
     order = np.argsort(places[name], kind="stable")
     height = np.interp(at, places[name][order], named[name][order])
     color = canvas.pick(canvas.COLORS, list(named).index(name))

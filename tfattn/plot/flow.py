@@ -83,7 +83,7 @@ def flow(
 
 
 def _places(count: int, other: int) -> np.ndarray:
-    """Heights of the words of a sentence, the shorter one spread as far as the longer one."""
+    """Heights of the words of a sentence; a shorter sentence is spread over the longer height."""
     if count >= other:
         return np.arange(count, dtype="float64")
     return (np.arange(count) + 0.5) * other / count - 0.5
@@ -92,7 +92,7 @@ def _places(count: int, other: int) -> np.ndarray:
 def _draw_lines(
     axes: canvas.Axes, weights: np.ndarray, left: np.ndarray, right: np.ndarray, threshold: float
 ) -> None:
-    """The lines, the darkest one last and so on top."""
+    """Draws the lines, the darkest line last, on top."""
     collections = _optional.find("matplotlib.collections", "plot", WHO)
     shades = _optional.find("matplotlib", "plot", WHO).colormaps["Blues"]
     strong = np.isfinite(weights) & (weights >= threshold) & (weights > 0)

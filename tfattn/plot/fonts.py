@@ -1,4 +1,4 @@
-"""Fonts for the characters that matplotlib's own font lacks, such as Chinese ones."""
+"""Fonts for characters that matplotlib's own font lacks, such as Chinese characters."""
 
 import dataclasses
 import functools
@@ -12,10 +12,10 @@ __all__ = ["fit"]
 
 REGULAR = 400  # the weight of a font for text
 
-# Have Chinese, and most other characters of East Asia: the ones to take before any other.
+# Preferred fonts, with Chinese and most other East Asian characters.
 PREFERRED = (
     "Noto Sans CJK SC",
-    "Noto Sans CJK JP",  # the name that matplotlib finds in the file that holds all of them
+    "Noto Sans CJK JP",  # matplotlib's name of the collection of all variants
     "Noto Sans SC",
     "Source Han Sans SC",
     "Source Han Sans CN",
@@ -37,15 +37,14 @@ PREFERRED = (
 
 INSTALL = (
     "Noto Sans CJK SC (Debian and Ubuntu: apt install fonts-noto-cjk) or WenQuanYi Zen Hei "
-    "(fonts-wqy-zenhei) has the Chinese ones"
+    "(fonts-wqy-zenhei) has Chinese characters"
 )
 
 
 def fit(artist: Any) -> None:
-    """Gives every text inside of an artist, and those alone that need it, a font that has its
-    characters, after the font that it has.
+    """Appends fonts for missing characters to the fonts of each text in an artist.
 
-    Where no installed font has them, a warning names one to install.
+    If no installed font has the characters, a warning names a font to install.
     """
     text = _optional.find("matplotlib.text", "plot", "tfattn.plot")
     lacking = set()
@@ -59,12 +58,12 @@ def fit(artist: Any) -> None:
         lacking |= left
     if lacking:
         found = "".join(sorted(lacking))
-        message = f"tfattn.plot: no installed font has {found!r}. Install one that has: {INSTALL}."
+        message = f"tfattn.plot: no installed font has {found!r}. Install a font: {INSTALL}."
         warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def _drawn(words: str) -> frozenset[str]:
-    """The characters that need a glyph: no spaces and no line breaks."""
+    """The characters that need a glyph, without spaces and line breaks."""
     return frozenset(
         letter for letter in words if not letter.isspace() and unicodedata.category(letter) != "Cf"
     )
@@ -79,26 +78,26 @@ def _known(properties: Any) -> frozenset[str]:
         one.set_family([family])
         try:
             known |= _characters(manager.findfont(one, fallback_to_default=False))
-        except ValueError:  # not installed: matplotlib goes on to the next one too
+        except ValueError:  # not installed; matplotlib tries the next family too
             continue
     return known or _characters(manager.findfont(properties))
 
 
 @functools.lru_cache(maxsize=64)
 def _characters(path: str) -> frozenset[str]:
-    """The characters of a font file, none where it cannot be read."""
+    """The characters of a font file; empty if it cannot be read."""
     ft2font = _optional.find("matplotlib.ft2font", "plot", "tfattn.plot")
     try:
         return frozenset(map(chr, ft2font.FT2Font(path).get_charmap()))
-    except (OSError, RuntimeError):  # no such file any more; a font of pictures
+    except (OSError, RuntimeError):  # a deleted file, or a font of pictures
         return frozenset()
 
 
 @functools.lru_cache(maxsize=256)
 def _families(missing: str) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Installed families that have the characters between them, and the characters that none has.
+    """Installed families that together have the characters, and the characters without a font.
 
-    Preferred fonts come first, and then any.
+    Preferred fonts come first.
     """
     left, families = set(missing), []
     for fresh in (False, True):
@@ -114,9 +113,9 @@ def _families(missing: str) -> tuple[tuple[str, ...], frozenset[str]]:
 
 
 def _installed(fresh: bool) -> list[Any]:
-    """The upright fonts that matplotlib knows, the preferred ones first.
+    """The upright fonts of matplotlib, preferred fonts first.
 
-    matplotlib keeps a list of them in a file. Where `fresh`, what was installed since is added.
+    matplotlib caches a list of fonts in a file; `fresh` adds newly installed fonts.
     """
     manager = _optional.find("matplotlib.font_manager", "plot", "tfattn.plot")
     known = manager.fontManager
@@ -133,14 +132,14 @@ def _installed(fresh: bool) -> list[Any]:
         return place, abs(_weight(font.weight) - REGULAR), font.name, font.fname
 
     fonts = (font for font in known.ttflist if font.style == "normal")
-    # The last resort has every character, as a box.
+    # The font "Last Resort" has a box for every character.
     return sorted((font for font in fonts if "last resort" not in font.name.lower()), key=order)
 
 
 def _call_regular(font: Any) -> None:
-    """Has matplotlib take a font for regular text, of whatever weight it says it is.
+    """Registers a font of any weight as regular.
 
-    Some have one weight, a medium one, and matplotlib would log a line whenever it uses them.
+    matplotlib would log a line at each use of a font with only a medium weight.
     """
     manager = _optional.find("matplotlib.font_manager", "plot", "tfattn.plot")
     if _weight(font.weight) != REGULAR and dataclasses.is_dataclass(font):
@@ -148,6 +147,6 @@ def _call_regular(font: Any) -> None:
 
 
 def _weight(weight: int | str) -> int:
-    """How bold a font is, as a number: `REGULAR` or another."""
+    """The weight of a font as a number."""
     names = _optional.find("matplotlib.font_manager", "plot", "tfattn.plot").weight_dict
     return weight if isinstance(weight, int) else names.get(weight, REGULAR)

@@ -24,11 +24,11 @@ def head_grid(
     Layers and heads are counted from 0, as in the arrays.
 
     Args:
-        weights: `(L, H, T, S)`; or a dict from the path of a layer to `(H, T, S)`, such as what
-            `attention_weights` gives for one sentence of the batch.
+        weights: `(L, H, T, S)`; or a dict from the path of a layer to `(H, T, S)`, such as the
+            result of `attention_weights` for one sentence of the batch.
         row_labels: T words, the queries. Defaults to numbers.
-        column_labels: S words, the keys. Defaults to numbers. For long sentences only every second
-            word is written, or fewer.
+        column_labels: S words, the keys. Defaults to numbers. For long sentences some words are
+            left out.
         title: a string above the grid.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
@@ -79,14 +79,14 @@ def head_grid(
 
 
 def _layers(weights: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
-    """The weights of each layer, `(H, T, S)`, by its name."""
+    """The weights of each layer, `(H, T, S)`, by name."""
     if not isinstance(weights, Mapping):
         array = canvas.numbers(WHO, "weights", weights, (4,), "(L, H, T, S), or be a dict")
         return {f"layer {number}": layer for number, layer in enumerate(array)}
     if not weights:
         _checks.fail(WHO, "weights", "hold at least one layer", weights)
     short = _short(list(map(str, weights)))
-    letters = "(H, T, S) a layer, one sentence of the batch"
+    letters = "(H, T, S) per layer, for one sentence of the batch"
     layers = {
         name: canvas.numbers(WHO, "weights", layer, (3,), letters)
         for name, layer in zip(short, weights.values(), strict=True)
@@ -100,7 +100,7 @@ def _layers(weights: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, np.ndarra
 
 
 def _short(paths: list[str]) -> list[str]:
-    """Paths without the parts that all of them begin and end with."""
+    """Paths without their common beginning and end."""
     parts = [path.split("/") for path in paths]
     if len(paths) == 1:
         return [parts[0][-1]]

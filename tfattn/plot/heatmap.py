@@ -1,4 +1,4 @@
-"""Attention weights as pictures."""
+"""Heatmaps of attention weights."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from tfattn.plot import canvas, cells
 __all__ = ["heatmaps"]
 
 WHO = "heatmaps"
-WIDEST = 20.0  # inches that heatmaps side by side take
+WIDEST = 20.0  # maximum inches of heatmaps side by side
 
 
 def heatmaps(
@@ -42,11 +42,10 @@ def heatmaps(
         column_labels: S words for the columns, such as the keys. Defaults to numbers.
         titles: a sequence of strings, one per heatmap, row by row.
         x_label, y_label, bar_label: labels of the columns, the rows and the color scale.
-        columns: positive int, the most heatmaps side by side for `(H, T, S)`.
-        number_format: such as ".2f", to write each number into its cell. Defaults to None: no
-            numbers.
-        color_map: name of a matplotlib color map. Defaults to "magma_r", or "RdBu_r" with a
-            `center`. The first can also be read when printed in gray; the second cannot.
+        columns: positive int, the maximum number of heatmaps side by side for `(H, T, S)`.
+        number_format: format such as ".2f" of a number in each cell. Defaults to None: no numbers.
+        color_map: name of a matplotlib color map. Defaults to "magma_r", which is readable in gray,
+            or "RdBu_r" with a `center`, which is not.
         row_values, column_values: `(T,)` and `(S,)`, increasing numbers, such as the x of queries
             and keys. Each cell is then drawn at its number, and rows go upwards.
         center: number in the middle of the color scale, such as 0.0 for numbers of both signs.
@@ -108,7 +107,7 @@ def heatmaps(
         drawn = cells.draw(WHO, axes, panel, limits, color_map, row_values, column_values)
         axes.set_title(titles[number] if titles else "", fontsize=canvas.MEDIUM)
         _tick(axes.yaxis, row_labels, row_values, height, shown=number % columns == 0)
-        # The last row may be short: above its gap, the lowest heatmap of a column has the labels.
+        # The last row may be incomplete: the lowest heatmap of each column has the labels.
         below = number + columns >= count
         _tick(axes.xaxis, column_labels, column_values, width, shown=below, turned=turned)
         if written:
@@ -124,13 +123,13 @@ def heatmaps(
 
 
 def _flat(titles: ArrayLike) -> list[str]:
-    """Titles in the order of the heatmaps, from lists of them by rows too."""
+    """Titles in the order of the heatmaps, also from nested lists by rows."""
     try:
         flat = np.ravel(titles).tolist()
     except ValueError:
         flat = [None]
     if not all(isinstance(title, str) for title in flat):
-        _checks.fail(WHO, "titles", "hold a string a heatmap", titles)
+        _checks.fail(WHO, "titles", "hold one string per heatmap", titles)
     return flat
 
 
@@ -141,23 +140,25 @@ def _panel_size(
     labeled: bool,
     written: list[str],
 ) -> tuple[float, float]:
-    """Width and height of a heatmap in inches, with room for what is written in and above it."""
+    """Width and height of a heatmap in inches, with room for its numbers and title."""
     *_, height, width = shape
     largest = max(height, width)
     cell = min(3.0 / largest, 0.6)
     if labeled:
-        # In less, words along an axis run into each other. Where many heatmaps stand side by side
-        # some words are left out instead.
+        # Minimum size for words along an axis; with many heatmaps side by side, some words are left
+        # out instead.
         cell = max(cell, min(0.19, WIDEST / columns / largest))
     cell = min(cell, WIDEST / columns / largest)
     if written:
         cell = max(cell, canvas.LETTER * canvas.longest(written) + 0.08)
-    height, width = (max(cell * cells, 0.5) for cells in (height, width))  # square, but no sliver
+    height, width = (
+        max(cell * cells, 0.5) for cells in (height, width)
+    )  # square, with a minimum size
     return max(width + 0.15, 0.08 * canvas.longest(titles)), height
 
 
 def _room(labels: list[str] | None) -> float:
-    """Inches beside a heatmap for its labels."""
+    """Inches next to a heatmap for its labels."""
     return 0.35 + canvas.LETTER * canvas.longest(labels or ["00"])
 
 
@@ -184,7 +185,7 @@ def _write_numbers(
     column_values: np.ndarray | None,
 ) -> None:
     for (row, column), number in np.ndenumerate(panel):
-        # Brightness as the eye weighs it, so that the text shows on any color map.
+        # Perceived brightness, for readable text on any color map.
         brightness = np.dot(drawn.cmap(drawn.norm(number))[:3], (0.299, 0.587, 0.114))
         drawn.axes.text(
             column if column_values is None else column_values[column],

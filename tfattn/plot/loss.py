@@ -1,4 +1,4 @@
-"""The loss over the epochs, as a figure."""
+"""Loss curves."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,14 +23,14 @@ def loss_curve(
     """The training loss over the epochs, and the validation loss if there is one.
 
     Args:
-        history: what `fit` returns; or its dict with "loss" and perhaps "val_loss"; or a sequence
-            of numbers.
+        history: the result of `fit`; or a dict with "loss" and perhaps "val_loss"; or a sequence of
+            numbers.
         x_label, y_label, title: strings on the axes and above them.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
-        ValueError: `history` holds no loss, or no numbers.
+        ValueError: `history` has no loss, or no numbers.
         ImportError: matplotlib is not installed.
     Example:
         >>> figure = tfattn.plot.loss_curve({"loss": [3.0, 2.0, 1.5], "val_loss": [3.1, 2.4, 2.2]})
@@ -56,7 +56,7 @@ def loss_curve(
 
 
 def _curves(history: Any) -> dict[str, np.ndarray]:
-    """The losses by their names in the legend."""
+    """The losses, by their names in the legend."""
     history = getattr(history, "history", history)
     if not isinstance(history, Mapping):
         history = {"loss": history}

@@ -21,16 +21,15 @@ def mask_pictures(
     titles: Sequence[str] | None = None,
     columns: int = 4,
 ) -> canvas.Figure:
-    """Figures of masks: a cell is dark where a query may attend to a key, light where it may not.
+    """Figures of masks: a cell is dark if a query may attend to a key, else light.
 
     Args:
         masks: a mask of `tfattn.masks`, a bool array, or a sequence of these. Arrays broadcast to
-            `(T, S)`, `(B, T, S)` or `(B, H, T, S)`; a mask of a batch or of heads gives a picture
-            for each of them.
-        queries: positive int T. Defaults to the rows of the first mask, if that is an array.
+            `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, with a picture per batch row and head.
+        queries: positive int T. Defaults to the rows of the first mask, if it is an array.
         keys: positive int S. Defaults to the columns of that array, or to `queries`.
         titles: a sequence of strings, one per picture.
-        columns: positive int, the most pictures side by side.
+        columns: positive int, the maximum number of pictures side by side.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
@@ -92,7 +91,7 @@ def _pictures(masks: Any, queries: int | None, keys: int | None) -> np.ndarray:
 
 
 def _is_matrix(masks: Sequence) -> bool:
-    """Whether these are the rows of one array and no masks."""
+    """Whether these are the rows of one array instead of masks."""
     return bool(masks) and not hasattr(masks[0], "dense") and np.ndim(masks[0]) == 1
 
 
@@ -115,7 +114,7 @@ def _draw(axes: canvas.Axes, picture: np.ndarray) -> None:
     shades = colors.ListedColormap([MAY_NOT, MAY])
     axes.imshow(picture, cmap=shades, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     rows, columns = picture.shape
-    if max(rows, columns) <= 32:  # lines between the cells, as long as there is room for them
+    if max(rows, columns) <= 32:  # room for lines between the cells
         axes.set_xticks(cells.edges(np.arange(columns)), minor=True)
         axes.set_yticks(cells.edges(np.arange(rows)), minor=True)
         axes.grid(which="minor", color="white", linewidth=0.8)

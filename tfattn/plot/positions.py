@@ -22,7 +22,7 @@ def positions(
 
     Args:
         table: `(P, D)`, a vector for each of P positions.
-        dimensions: ints from 0 to D − 1: the dimensions that are drawn as curves.
+        dimensions: ints from 0 to D − 1: the dimensions drawn as curves.
         title: a string above the curves.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
@@ -70,7 +70,7 @@ def positions(
         title_fontsize=canvas.SMALL + 1,
         handlelength=3.2,
     )
-    # One color scale from dark to light, so that the sign shows in gray too.
+    # A color scale from dark to light shows the sign in gray too.
     reach = np.abs(table[np.isfinite(table)]).max(initial=0.0) or 1.0
     drawn = cells.draw(WHO, lower, table.T, (-reach, reach), "cividis")
     for axis in (lower.xaxis, lower.yaxis):

@@ -31,8 +31,8 @@ def regression_fit(
         predictions: `(M,)`, or a dict from name to `(M,)` for several curves.
         truth: `(M,)`, the true function (without noise) at the queries.
         x_label, y_label, title: strings on the axes and above them.
-        bands: a dict from name to a pair of `(M,)`, the lower and the upper end, which are shaded
-            between. Each has the color of the curve of its place.
+        bands: a dict from name to a pair of `(M,)`, the lower and the upper end of a shaded band,
+            in the colors of the curves.
         ax: matplotlib axes to draw into. Defaults to those of a new figure.
     Returns:
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
@@ -109,7 +109,7 @@ def _bands(
 def _vector(
     argument: str, value: ArrayLike, other_name: str | None = None, length: int | None = None
 ) -> np.ndarray:
-    """`value` as a float vector, as long as the argument `other_name` where one is named."""
+    """`value` as a float vector, with the `length` of the argument `other_name` if given."""
     who, letters = "regression_fit", "(N,)" if argument in ("x", "y") else "(M,)"
     vector = canvas.numbers(who, argument, value, (1,), letters)
     if length is not None and len(vector) != length:

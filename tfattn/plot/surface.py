@@ -11,7 +11,7 @@ from tfattn.plot import canvas, cells
 __all__ = ["surface"]
 
 WHO = "surface"
-LINES = 7  # about so many contours
+LINES = 7  # approximate number of contours
 SIDE = 3.6  # inches
 
 
@@ -28,13 +28,13 @@ def surface(
 ) -> canvas.Figure:
     """A function of two inputs: colors, contour lines with their heights, and training points.
 
-    Several surfaces stand side by side, with one color scale. It can be read in gray.
+    Several surfaces are drawn side by side with one color scale, which is readable in gray.
 
     Args:
         x, y: `(S,)` and `(T,)`, increasing, the grid.
-        heights: `(T, S)`, at y[t] and x[s]; or `(H, T, S)` for H surfaces. What is not finite is
-            gray.
-        points: `(N, 2)`, places that get a dot; or `(N, 3)` with a height, which colors the dot.
+        heights: `(T, S)`, at y[t] and x[s]; or `(H, T, S)` for H surfaces. Heights that are not
+            finite are gray.
+        points: `(N, 2)`, positions of dots; or `(N, 3)` with a height, shown as the dot's color.
         titles: a sequence of strings, one per surface.
         x_label, y_label, bar_label: labels of both axes and of the color scale.
         ax: matplotlib axes to draw one surface into. Defaults to those of a new figure.
@@ -89,7 +89,7 @@ def _points(value: ArrayLike) -> np.ndarray:
 
 
 def _limits(panels: np.ndarray) -> tuple[float, float]:
-    """From the least height to the greatest."""
+    """The minimum and maximum height."""
     finite = panels[np.isfinite(panels)]
     if not finite.size:
         return 0.0, 1.0
@@ -107,7 +107,7 @@ def _contours(
     if min(panel.shape) < 2 or not levels:
         return
     middle = 0.5 * (limits[0] + limits[1])
-    # Dark lines where the surface is light, light ones where it is dark.
+    # Dark lines on light colors, light lines on dark colors.
     colors = ["0.15" if level < middle else "0.95" for level in levels]
     options = {"levels": levels, "colors": colors, "linewidths": 0.9, "linestyles": "solid"}
     lines = axes.contour(x, y, np.ma.masked_invalid(panel), **options)

@@ -1,4 +1,4 @@
-"""Attention weights as an interactive page: hover over a word to see its weights."""
+"""Attention weights as an interactive page."""
 
 import html
 import os
@@ -15,7 +15,7 @@ __all__ = ["Viewer", "save_viewer", "viewer"]
 
 WHO = "viewer"
 
-# Each view of the page: its name, the sentence that looks and the sentence that is looked at.
+# Views of the page: name, sentence of the queries, sentence of the keys.
 VIEWS = {
     "encoder": ("Encoder", "source", "source"),
     "between": ("Between", "target", "source"),
@@ -32,8 +32,8 @@ class Viewer:
     A notebook displays it if it is the last line of a cell.
 
     Args:
-        page: the whole HTML page.
-        name: what it is, for those who do not see it.
+        page: the HTML page.
+        name: title of the frame, for screen readers.
     """
 
     def __init__(self, page: str, name: str = "Attention viewer") -> None:
@@ -41,17 +41,17 @@ class Viewer:
         self.name = name
 
     def save(self, path: str | os.PathLike) -> None:
-        """Writes the page to one HTML file, which needs no network.
+        """Saves the page as a single HTML file, which needs no network.
 
         Args:
-            path: of the file. Its folder must exist.
+            path: path of the file. Its folder must exist.
         """
         path = _checks.path("Viewer.save", "path", path)
         with replacing(path) as unfinished:
             unfinished.write_text(self.page, encoding="utf-8")
 
     def _repr_html_(self) -> str:
-        # A frame keeps the page's styles and the notebook's apart; the sandbox, its scripts.
+        # The frame isolates the page's styles from the notebook's, the sandbox its scripts.
         return (
             f'<iframe srcdoc="{html.escape(self.page)}" title="{html.escape(self.name)}" '
             f'sandbox="allow-scripts" loading="lazy" '
@@ -65,7 +65,7 @@ def viewer(
     target: Sequence[str] | None = None,
     target_in: Sequence[str] | None = None,
     row: int = 0,
-    title: str = "Where each word looks",
+    title: str = "Attention weights by word",
 ) -> Viewer:
     """Attention weights of one pair of sentences, as an interactive page.
 
@@ -75,16 +75,16 @@ def viewer(
 
     Layers, heads and positions are counted from 0, as in arrays.
 
-    Which words a layer's queries and keys are is decided by the shape of its weights. If the shape
-    does not decide it, `encoder`, `decoder`, `self` or `cross` in its path does. If neither does, a
-    layer attends from `target` to `source`; but if the number of layers is a multiple of three,
-    they are taken to be in the order of a Transformer.
+    The shape of a layer's weights determines the sentences of its queries and keys, or, for
+    ambiguous shapes, `encoder`, `decoder`, `self` or `cross` in its path. Otherwise a layer attends
+    from `target` to `source`, except that a multiple of three layers is assumed to be in the order
+    of a Transformer.
 
     Args:
-        weights: as `tfattn.attention_weights` returns them, a dict from path to `(B, T, S)` or
-            `(B, H, T, S)`. They are rounded to 0.001 in the page.
-        source: the source words. If they are fewer than S, the padding after them is left out.
-        target: the target words. None for a model of a single sentence.
+        weights: result of `tfattn.attention_weights`, a dict from path to `(B, T, S)` or
+            `(B, H, T, S)`. The page rounds them to 0.001.
+        source: the source words. With fewer words than S, padding is left out.
+        target: the target words, or None for a model of a single sentence.
         target_in: the inputs of the decoder, to which its self-attention attends: the begin token,
             then all but the last of `target`. Defaults to `target`.
         row: int of at least 0, the sentence of the batch.
@@ -92,8 +92,8 @@ def viewer(
     Returns:
         `Viewer`, with `save(path)`. A notebook displays it.
     Raises:
-        ValueError: `weights` is not a dict of such arrays, or they hold negative numbers or numbers
-            that are not finite; there are more words than weights; `row` is outside the batch.
+        ValueError: `weights` is not a dict of such arrays, or has negative or not finite numbers;
+            there are more words than weights; `row` is outside the batch.
     Example:
         >>> weights = {"decoder": np.full((1, 2, 3), 1 / 3)}  # (B, T, S)
         >>> page = tfattn.plot.viewer(weights, ["the", "cat", "sleeps"], ["le", "chat"])
@@ -112,15 +112,15 @@ def save_viewer(
     target: Sequence[str] | None = None,
     target_in: Sequence[str] | None = None,
     row: int = 0,
-    title: str = "Where each word looks",
+    title: str = "Attention weights by word",
 ) -> None:
-    """Writes the page of `tfattn.plot.viewer` to one HTML file, which needs no network.
+    """Saves the page of `tfattn.plot.viewer` as a single HTML file, which needs no network.
 
     Args:
-        path: of the file. Its folder must exist.
-        weights, source, target, target_in, row, title: as of `tfattn.plot.viewer`.
+        path: path of the file. Its folder must exist.
+        weights, source, target, target_in, row, title: as in `tfattn.plot.viewer`.
     Raises:
-        ValueError: as `tfattn.plot.viewer` does.
+        ValueError: as in `tfattn.plot.viewer`.
     Example:
         >>> weights = {"decoder": np.full((1, 2, 3), 1 / 3)}  # (B, T, S)
         >>> words = ["the", "cat", "sleeps"], ["le", "chat"]
@@ -132,7 +132,7 @@ def save_viewer(
 def _words(
     source: Sequence[str], target: Sequence[str] | None, target_in: Sequence[str] | None
 ) -> dict[str, list[str]]:
-    """The sentences that are given, by name."""
+    """The given sentences, by name."""
     given = {"source": source, "target": target, "target_in": target_in}
     words = {
         argument: _checks.strings(WHO, argument, sentence)
@@ -150,10 +150,10 @@ def _words(
 
 
 def _matrices(weights: Mapping[str, ArrayLike], row: int) -> dict[str, np.ndarray]:
-    """The weights of that row of the batch, `(H, T, S)` by path."""
+    """The weights of a row of the batch, `(H, T, S)` by path."""
     letters = "(B, T, S) or (B, H, T, S)"
     if not isinstance(weights, Mapping) or not weights:
-        expected = f"be a dict from path to an array {letters}, as attention_weights returns it"
+        expected = f"be a dict from path to an array {letters}, as from attention_weights"
         _checks.fail(WHO, "weights", expected, weights)
     _checks.non_negative_int(WHO, "row", row)
     matrices = {}
@@ -172,7 +172,7 @@ def _matrices(weights: Mapping[str, ArrayLike], row: int) -> dict[str, np.ndarra
 
 
 def _views(matrices: dict[str, np.ndarray], words: dict[str, list[str]]) -> list[dict]:
-    """What the page shows: the layers of each view, without their padding."""
+    """The layers of each view, without padding."""
     target = "target" if "target" in words else "source"
     names = {"source": "source", "target": target}
     names["target_in"] = "target_in" if "target_in" in words else target
@@ -183,7 +183,7 @@ def _views(matrices: dict[str, np.ndarray], words: dict[str, list[str]]) -> list
         queries, keys = (names[side] for side in sides)
         for argument, size in ((queries, matrix.shape[1]), (keys, matrix.shape[2])):
             if len(words[argument]) > size:
-                expected = f"have at most {size} words, as {path!r} has weights for no more"
+                expected = f"have at most {size} words, by the weights of {path!r}"
                 _checks.fail(WHO, argument, expected, words[argument])
         matrix = matrix[:, : len(words[queries]), : len(words[keys])]
         thousandths = np.rint(matrix * 1000).astype(int).reshape(len(matrix), -1)
@@ -194,11 +194,11 @@ def _views(matrices: dict[str, np.ndarray], words: dict[str, list[str]]) -> list
 
 
 def _kinds(matrices: dict[str, np.ndarray], single: bool) -> list[str]:
-    """The view of each layer: by size, then by path, then by order."""
+    """The view of each layer, by size, else by path, else by order."""
     if single:
         return [_kind_by_path(path, single) or "self" for path in matrices]
     shapes = [matrix.shape[1:] for matrix in matrices.values()]
-    # Oblong weights go from target to source, and tell the sizes with their padding.
+    # Weights that are not square belong to cross-attention, and have both padded sizes.
     sizes = next((shape for shape in shapes if shape[0] != shape[1]), ())
     kinds = []
     for path, shape in zip(matrices, shapes, strict=True):
@@ -215,7 +215,7 @@ def _kinds(matrices: dict[str, np.ndarray], single: bool) -> list[str]:
 
 
 def _kind_by_path(path: str, single: bool) -> str | None:
-    """The view that a path names, `a/decoder/block_0/cross_attention` such as "between"."""
+    """The view of a path: "between" for `a/decoder/block_0/cross_attention`."""
     *_, last = parts = path.lower().split("/")
     if "cross" in last or ("encoder" in last and "decoder" in last):
         return "between"
@@ -223,6 +223,6 @@ def _kind_by_path(path: str, single: bool) -> str | None:
         if "encoder" in part:
             return "encoder"
         if "decoder" in part:
-            # A recurrent decoder attends to the source alone, and its path says no more.
+            # The path of a recurrent decoder, which attends to the source only, ends here.
             return "decoder" if single or "self" in last else "between"
     return None
