@@ -13,9 +13,9 @@ def replacing(filepath: str | os.PathLike) -> Iterator[pathlib.Path]:
     """A temporary path to write to; at the end its file replaces `filepath`.
 
     If writing fails, the old file stays. The package writes all its files through this function,
-    and folders through `convert.folders.atomic_folder`. The temporary path is in the folder of `filepath`,
-    since a file cannot be moved atomically to another disk, and has the same extension, from which
-    Keras infers the format.
+    and folders through `convert.folders.atomic_folder`. The temporary path is in the folder of
+    `filepath`, since a file cannot be moved atomically to another disk, and has the same extension,
+    from which Keras infers the format.
 
     Args:
         filepath: the file to write, in an existing folder.

@@ -40,7 +40,7 @@ def with_score(score=None, normalizer=None):
 
 
 def sentences(seed=0):
-    """Source ids with padding at the end, the last row padding only; target ids with scattered 0s."""
+    """Source ids with padding at the end, the last row only padding; targets with some 0s."""
     rng = np.random.default_rng(seed)
     source, target = rng.integers(1, SOURCE, (B, S)), rng.integers(1, TARGET, (B, T))
     source[0, 4:], source[2] = 0, 0

@@ -13,8 +13,8 @@ from tfattn import _checks
 from tfattn._types import Shape, Tensor
 from tfattn.core import kernels, scores
 from tfattn.core.attend import attend
-from tfattn.core.floats import given_floats
 from tfattn.core.engine import scope
+from tfattn.core.floats import given_floats
 from tfattn.kernel_regression import arrays
 from tfattn.kernel_regression.regression import KernelRegression
 from tfattn.layers.attention.scores import checked_smoothing

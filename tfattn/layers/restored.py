@@ -40,7 +40,7 @@ class RestoredParts:
     def __init__(self, **kwargs: Any):
         # Only configs have these: a layer without a constructor of its own takes no such arguments.
         trainable_parts = kwargs.pop("trainable_parts", {})
-        quantized_parts = kwargs.pop(_NOTE, [])
+        quantized_parts = kwargs.pop(_ENTRY, [])
         super().__init__(**{**kwargs, "dtype": _with_named_default(kwargs.get("dtype"))})
         # From a config: sublayers whose flag differs from the flag of the layer around them.
         self._trainable_parts = tuple(trainable_parts.items())
