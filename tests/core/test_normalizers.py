@@ -187,7 +187,7 @@ def test_long_sequences_take_the_dense_path_and_streaming_is_refused(name, monke
     )
     with pytest.raises(ValueError, match=message):
         attend(query, value, key=key, path="streamed", **options)
-    message = "attend: `normalizer` must be None where `return_log_sum_exp` is wanted"
+    message = "attend: `normalizer` must be None with `return_log_sum_exp`, which"
     with pytest.raises(ValueError, match=message):
         attend(query, value, key=key, return_log_sum_exp=True, **options)
 
