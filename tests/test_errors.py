@@ -20,7 +20,7 @@ B, T, S, D, V = 2, 3, 7, 5, 11
 QUERY, VALUE = np.ones((B, T, D), "float32"), np.ones((B, S, D), "float32")
 
 SAID = "(.+?): `(.+?)` must (.+)"
-BLOCK = tfattn.TransformerEncoderBlock(2, 7)
+BLOCK, ENCODER = tfattn.TransformerEncoderBlock(2, 7), "TransformerEncoderBlock"
 SCORE = "be a score layer, such as tfattn.AdditiveScore(units=8)"
 KERNEL = f"be one of {str(kernels.names())[1:-1]}, or a callable"
 FLOAT_MASK = (
@@ -99,7 +99,7 @@ def input_of(*shape, dtype="float32"):
     ),
     (
         encoder_block(3, attention=heads(2, 3)),
-        "`num_heads` must match the value of `attention`, 2, or be omitted",
+        f"{ENCODER}: `num_heads` must match the value of `attention`, 2, or be omitted",
         3,
     ),
     (

@@ -191,7 +191,7 @@ def check_parts(who: str, model: Any, source_vocabulary: Any, target_vocabulary:
         _checks.vocabulary(who, argument, vocabulary)
         size = getattr(model, f"{argument}_size", None)
         if size is not None and len(vocabulary) != size:
-            _checks.fail(who, argument, f"have {size} entries, as the model's has", len(vocabulary))
+            _checks.fail(who, argument, f"have {size} entries, as in the model", len(vocabulary))
 
 
 def _batches(lengths: list[int], batch_size: int) -> list[list[int]]:
