@@ -182,7 +182,7 @@ def input_of(*shape, dtype="float32"):
     ),
     (
         lambda: tfattn.KernelScore(bandwidth=[1.0, 2.0])(QUERY, VALUE),
-        "KernelScore: `bandwidth` must be one number, or one a dimension of the keys, 5",
+        "KernelScore: `bandwidth` must be one number, or one per dimension of the keys, 5",
         "[1.0, 2.0]",
     ),
     # What is no part.
@@ -349,12 +349,12 @@ def test_a_bad_argument_is_refused(act, who, argument, expected, received):
     ),
     (
         attention(query_mask=np.ones((B, S), bool)),
-        f"DotProductAttention: `query_mask` must have shape of one entry a token{HERE}",
+        f"DotProductAttention: `query_mask` must have shape of one entry per token{HERE}",
         "(2, 7)",
     ),
     (
         attention(value_mask=np.ones((B, S, 1), bool)),
-        "DotProductAttention: `value_mask` must have shape (2, 7), one entry a token",
+        "DotProductAttention: `value_mask` must have shape (2, 7), one entry per token",
         "(2, 7, 1)",
     ),
     # Lengths.

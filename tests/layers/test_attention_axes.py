@@ -166,7 +166,7 @@ def test_lengths_repeat_along_each_axis_of_one(unknown):
 
 
 def rules(rows):
-    """Mask objects with an entry a row."""
+    """Mask objects with entries per row."""
     return masks.causal() & masks.padding(1 + np.arange(rows) % 5), masks.explicit(
         draw(rows, 5, 5) > 0
     )
@@ -250,7 +250,7 @@ WRONG = [
     (ROWS, (2, 3, 5, 11), (2, 7, 5, 11), "`value` must be as long as `query` on axis 1"),
     (ROWS, (2, 3, 5, 11), (3, 3, 5, 11), "`value` must be as long as `query` on axis 0"),
     ({}, (2, 3, 5, 11), (2, 3, 11), "`value` must have as many axes as `query`, 4"),
-    ({"sliding_window": 2}, (2, 3, 5, 11), None, "`sliding_window` must be None where attention g"),
+    ({"sliding_window": 2}, (2, 3, 5, 11), None, "`sliding_window` must be None with several"),
 ]
 
 

@@ -298,7 +298,7 @@ def test_a_streamed_layer_has_dropout_and_weights_to_record_which_keras_refuses(
 def test_flash_attention_says_where_it_cannot_stream(monkeypatch):
     layer = tfattn.MultiHeadAttention(flash_attention=True, **SIZES)
     with pytest.raises(
-        ValueError, match="MultiHeadAttention: `flash_attention` must be None or False to return"
+        ValueError, match="MultiHeadAttention: `flash_attention` must be None or False to return we"
     ):
         layer(TOKENS, TOKENS, return_attention_scores=True)
     layer(TOKENS, TOKENS)

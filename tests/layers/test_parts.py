@@ -237,7 +237,7 @@ def of_two_layers(first, second):
 @pytest.mark.slow
 def test_a_functional_model_whose_layers_share_weights_of_a_part_is_not_saved(tmp_path):
     model = of_two_layers(*[tfattn.RelativePositionBias()] * 2)
-    with pytest.raises(ValueError, match="`positions` must be this layer's alone.*`second`"):
+    with pytest.raises(ValueError, match="`positions` must not be shared.*`second`"):
         model.save(tmp_path / "model.keras")
 
 

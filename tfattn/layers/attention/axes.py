@@ -110,13 +110,13 @@ class Axes:
         return ops.reshape(ops.transpose(tokens, order), (-1, length, tokens.shape[-1]))
 
     def fold_padding(self, name: str, mask: Any, tokens: Tensor) -> Tensor | None:
-        """A mask with one entry a token, `(B, ...)`, to `(B·F, T)`."""
+        """A mask with one entry per token, `(B, ...)`, to `(B·F, T)`."""
         if mask is None:
             return None
-        letters = "of one entry a token"
+        letters = "of one entry per token"
         mask = given_tensor(self.who, name, mask, letters)
         _checks.rank(self.who, name, mask.shape, (self.rank - 1,), letters)
-        _checks.broadcasts(self.who, name, mask.shape, tokens.shape[:-1], "of one entry a token")
+        _checks.broadcasts(self.who, name, mask.shape, tokens.shape[:-1], "of one entry per token")
         mask = ops.broadcast_to(mask, ops.shape(tokens)[:-1])
         return self.fold(ops.expand_dims(mask, -1))[..., 0]
 

@@ -267,11 +267,11 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
     def _padding_mask(self, name: str, mask: Tensor, tokens: Tensor) -> Tensor:
         """The mask as a boolean tensor that fits the tokens."""
         who = type(self).__name__
-        letters = f"{tuple(tokens.shape[:2])}, one entry a token"
+        letters = f"{tuple(tokens.shape[:2])}, one entry per token"
         mask = given_tensor(who, name, mask, letters)
         if name == "query_mask" and len(mask.shape) == 1:
             letters += f" ({_ORDER})"  # probably the fourth positional argument
         _checks.rank(who, name, mask.shape, (2,), letters)
         mask = pairs.checked_bool(who, name, mask, "0 and 1 become a mask with `mask != 0`")
-        _checks.broadcasts(who, name, mask.shape, tokens.shape[:2], "of one entry a token")
+        _checks.broadcasts(who, name, mask.shape, tokens.shape[:2], "of one entry per token")
         return mask

@@ -84,9 +84,10 @@ class MultiHeadAttention(AttentionLayer):
         attention_mask: bool, or 0 and 1, `(T, S)`, `(B, T, S)` or `(B, H, T, S)`, or a mask object;
             True = may attend. With more axes `(B, F…, H, A…, A…)`: F the axes that are folded, A
             those of the queries that attend and of their keys; leading ones may be left out, and
-            the heads. A mask object or bias object with an entry a row has B·F of them.
-        valid_lens: integers, `(B,)` one length a row or `(B, T)` one length a query: how many keys
-            are real tokens. With more axes also `(B, F…)` or `(B, F…, T)`, with 1 where it repeats.
+            the heads. A mask object or bias object with entries per row has B·F entries.
+        valid_lens: integers, `(B,)` one length per row or `(B, T)` one length per query: the
+            number of real keys. With more axes also `(B, F…)` or `(B, F…, T)`, with 1 where it
+            repeats.
         key_mask, value_mask: bool `(B, S)`, True = real token. Keras passes implicit masks here,
             such as those of an Embedding.
         use_causal_mask: whether a query sees no later key.
@@ -100,7 +101,7 @@ class MultiHeadAttention(AttentionLayer):
         each row sums to 1, or to 0 where every key is masked (the output there is the bias of the
         output map). `tfattn.attention_weights` returns the weights of all layers of a model.
     Raises:
-        ValueError: a size is not a positive int; heads do not divide; axes are not there; `bias` is
+        ValueError: a size is not a positive int; heads do not divide; axes do not exist; `bias` is
             for another number of heads; or `flash_attention` is True where the call cannot stream:
             with returned weights, or on a backend without a streamed path.
     Example:
@@ -282,7 +283,7 @@ class MultiHeadAttention(AttentionLayer):
         who = type(self).__name__
         axes = Axes(who, self.attention_axes, query, value, key)
         if self.sliding_window is not None and len(axes.attended) > 1:
-            expected = "be None where attention goes over several axes (pass `attention_mask`)"
+            expected = "be None with several attention axes (pass `attention_mask`)"
             _checks.fail(who, "sliding_window", expected, self.sliding_window)
         return axes
 

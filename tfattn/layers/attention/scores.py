@@ -351,7 +351,7 @@ class CosineScore(Score):
 
     Source: Graves, Wayne, Danihelka 2014, arXiv:1410.5401, equations 5 and 6; the temperature is
     1/β. Learned, Henry et al. 2020, arXiv:2010.04245, where 1 / temperature is g and begins at
-    log2(L² − L) for sentences of L tokens; one a head, Liu et al. 2022, arXiv:2111.09883.
+    log2(L² − L) for sentences of L tokens; one per head, Liu et al. 2022, arXiv:2111.09883.
     """
 
     same_width = True
@@ -448,7 +448,7 @@ class KernelScore(Score):
     def build(self, query_shape: Shape, key_shape: Shape) -> None:
         super().build(query_shape, key_shape)
         if isinstance(self.bandwidth, list) and len(self.bandwidth) != key_shape[-1]:
-            expected = f"be one number, or one a dimension of the keys, {key_shape[-1]}"
+            expected = f"be one number, or one per dimension of the keys, {key_shape[-1]}"
             _checks.fail("KernelScore", "bandwidth", expected, self.bandwidth)
         initial = _inverse_softplus(self.bandwidth)
         # float32 or wider in every policy: a rounded bandwidth would change the estimate.
