@@ -206,7 +206,7 @@ def test_after_an_error_nothing_is_there_and_a_second_try_goes(empty, plain, tmp
     assert list(tmp_path.iterdir()) == [folder]
 
 
-def test_what_does_not_fit_is_refused(plain, tmp_path):
+def test_invalid_arguments_of_to_onnx_are_refused(plain, tmp_path):
     pytest.importorskip("tf2onnx")
     with pytest.raises(ValueError, match="to_onnx: `model` must be a Transformer"):
         to_onnx(keras.layers.Dense(3), [SOURCE, TARGET], tmp_path / "new")

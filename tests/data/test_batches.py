@@ -49,7 +49,7 @@ def padded(ids, length):
     return ids + [0] * (length - len(ids))
 
 
-def test_rows_carry_their_marks_and_padding():
+def test_rows_have_special_ids_and_padding():
     pairs = [PAIRS[0], PAIRS[1], ("zebra <eos>", "zèbre"), ("", "")]  # unknown words, and none
     [((source, target_in), target_out)] = arrays(batches(pairs, length_multiple=1))
     for row, (english, french) in enumerate(pairs):
@@ -107,7 +107,7 @@ def test_pairs_that_are_not_too_long_come_in_order_without_a_seed_padded_to_the_
         ([("a", 3)], {}, "`pairs` must hold pairs of strings"),
     ],
 )
-def test_what_holds_no_pair_to_batch_is_refused(pairs, options, said):
+def test_inputs_without_a_pair_are_refused(pairs, options, said):
     with pytest.raises(ValueError, match=f"token_batches: {said}"):
         by_tokens(pairs, **options)
 
@@ -186,7 +186,7 @@ def test_a_pair_beyond_the_budget_is_refused_with_what_it_needs():
 
 
 @pytest.mark.tensorflow
-def test_numpys_noise_is_tensorflows():
+def test_noise_is_equal_in_numpy_and_tensorflow():
     for seed, epoch in ((0, 0), (3, 1), (2**40 + 7, 5), (2**63 - 1, 2**33)):
         for size in (0, 1, 2, 1001):
             seeds = tf.stack((np.int64(seed), np.int64(epoch)))
@@ -215,7 +215,7 @@ def test_arrays_without_tensorflow_are_the_same_batches(make, pairs, shuffle_see
             assert {rows.dtype for rows in keras.tree.flatten(other)} == {np.dtype("int32")}
 
 
-def test_an_epoch_of_keras_is_a_pass_and_a_look_at_one_batch_is_none(monkeypatch):
+def test_an_epoch_of_keras_is_a_pass_but_an_inspected_batch_is_not(monkeypatch):
     whole, again = (array_batches(monkeypatch, batches, shuffle_seed=3) for _ in range(2))
     for epoch in [list(whole) for _ in range(3)]:
         again.on_epoch_begin()  # as Keras does to build a model from a batch
@@ -238,7 +238,7 @@ def test_an_iterator_outlives_its_dataset_and_counter():
 
 
 @pytest.mark.slow
-def test_a_counter_starts_the_epochs_where_it_is_told():
+def test_a_counter_starts_at_a_given_epoch():
     unbroken = by_tokens(PAIRS, shuffle_seed=7)
     epochs = [companies(arrays(unbroken)) for _ in range(4)]
     resumed = by_tokens(PAIRS, shuffle_seed=7, epoch_counter=EpochCounter(2))
@@ -256,7 +256,7 @@ def test_pairs_may_be_any_iterable(form):
     assert sentences(arrays(batches(form(PAIRS)))) == PAIRS
 
 
-def test_a_vocabulary_around_another_encodes_in_its_own_way():
+def test_a_wrapped_vocabulary_uses_its_own_encode():
     class Lower:
         begin_id, end_id = Vocabulary.begin_id, Vocabulary.end_id
 

@@ -159,5 +159,5 @@ def test_rows_of_one_process_are_not_repeated(kind):
         repeated(shards if kind == "PyDataset" else shards.take(1))
 
 
-def test_weights_of_a_batch_that_are_none_stay_none():
+def test_sample_weights_of_none_stay_none():
     assert data.shard_batches(Batches([(IDS, IDS[:, 0], None)]), 2, 1)[0][2] is None

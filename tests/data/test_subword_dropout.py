@@ -59,7 +59,7 @@ def cut(word, joins, rate, generator):
         parts[best : best + 2] = [parts[best] + parts[best + 1]]
 
 
-def test_words_are_cut_as_often_as_in_the_paper_into_the_same_parts():
+def test_parts_of_words_have_the_frequencies_of_the_paper():
     words = SubwordVocabulary.from_sentences(["low lower lowest new newer newest"], size=30)
     joins = [part for part in words.words[4:] if len(part) > 1]
     rate, draws, generator = 0.4, 4000, np.random.default_rng(0)
@@ -131,7 +131,7 @@ def test_a_long_word_costs_no_more_than_its_letters():
     assert most < 0.1 * words * len(long) * 4
 
 
-def test_it_stands_where_its_vocabulary_stands():
+def test_subword_dropout_can_replace_its_vocabulary():
     for name in ("padding_id", "unknown_id", "begin_id", "end_id", "words"):
         assert getattr(DRAWN, name) == getattr(WORDS, name)
     assert len(DRAWN) == len(WORDS)
@@ -149,7 +149,7 @@ def test_it_stands_where_its_vocabulary_stands():
         {"treat_whitespace_as_suffix": True},
     ],
 )
-def test_a_vocabulary_of_another_make_is_refused(options):
+def test_vocabularies_of_other_models_are_refused(options):
     learned = {"model_type": "bpe", "normalization_rule_name": "identity", **SPECIAL_IDS, **options}
     words = SubwordVocabulary(learned_by_sentencepiece(SENTENCES, **learned))
     said = "SubwordDropout: `vocabulary` must be a BPE model without normalization"
@@ -227,7 +227,7 @@ def test_pairs_that_would_be_too_long_are_cut_as_without_dropout(options):
     assert 0 < len({*PLAIN} & {*found}) < len(PAIRS)
 
 
-def test_chance_needs_a_seed_and_an_encoding_in_each_epoch():
+def test_subword_dropout_needs_a_seed_and_token_batches():
     said = "token_batches: `shuffle_seed` must be given with a SubwordDropout"
     with pytest.raises(ValueError, match=said):
         by_tokens(shuffle_seed=None)

@@ -40,7 +40,7 @@ def test_it_has_all_that_whole_words_have_but_its_own_way_to_be_made():
     assert TOY.words[:4] == Vocabulary([]).words
 
 
-def test_words_are_how_each_id_is_written():
+def test_words_are_the_entries_of_all_ids():
     ids = TOY.encode("the white horses")
     assert len(TOY.words) == len(set(TOY.words)) == len(TOY) == 200
     assert "".join(TOY.words[index] for index in ids) == "▁the▁white▁horses"
@@ -84,7 +84,7 @@ RARE = "".join(map(chr, range(0x4E00, 0x4E00 + 200)))
     ],
     ids=["few", "many", "other letters", "rare characters", "a long sentence"],
 )
-def test_what_it_was_made_of_comes_back_at_every_size(sentences, size):
+def test_training_sentences_have_a_round_trip_at_every_size(sentences, size):
     vocabulary = SubwordVocabulary.from_sentences((each for each in sentences), size)
     for sentence in sentences:
         assert vocabulary.decode(vocabulary.encode(sentence)) == " ".join(sentence.split())

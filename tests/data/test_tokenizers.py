@@ -94,7 +94,7 @@ def test_a_function_splits_and_spaces_or_its_join_put_sentences_together():
 
 
 @pytest.mark.parametrize("make", [Vocabulary, Vocabulary.from_sentences])
-def test_what_is_no_tokenizer_is_refused(make):
+def test_invalid_tokenizers_are_refused(make):
     for wrong, said in (
         (Characters, "be a function from a sentence to its words"),
         (lambda sentence, language: [], "take a sentence"),
@@ -169,7 +169,7 @@ def test_a_file_with_a_tokenizer_of_another_kind_is_refused_and_subwords_take_no
 # Sentences that would be one word.
 
 
-def test_whole_sentences_are_no_words():
+def test_sentences_without_spaces_are_refused_as_words():
     for sentences in (CHINESE, [THAI], [*CHINESE[:3], "a b", "c d"], [*CHINESE[:2], "a b", "c"]):
         said = r"must have spaces.*tokenizer=tfattn\.data\.Characters"
         with pytest.raises(ValueError, match=said):

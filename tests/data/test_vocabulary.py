@@ -81,7 +81,7 @@ def test_save_and_load_keep_every_id(tmp_path):
         (None, r"Vocabulary\.load: `path` must name an existing"),
     ],
 )
-def test_load_refuses_what_save_did_not_write(tmp_path, content, said):
+def test_load_refuses_files_of_other_formats(tmp_path, content, said):
     path = tmp_path / "other.json"
     if content is not None:
         path.write_bytes(content)

@@ -531,6 +531,6 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("name, arguments, message", REFUSED)
-def test_what_does_not_fit_is_refused(name, arguments, message):
+def test_invalid_arguments_of_figures_are_refused(name, arguments, message):
     with pytest.raises(ValueError, match=f"{name}: {message}"):
         getattr(plot, name)(**{**DRAWINGS[name], **arguments})

@@ -164,7 +164,7 @@ def shown(figure):
     return [image.get_array().data.astype(bool) for image in images(figure)]
 
 
-def test_a_mask_object_is_asked_about_every_pair():
+def test_a_mask_object_is_evaluated_for_every_pair():
     rules = [masks.causal(), masks.window(2), masks.causal() & masks.window(2)]
     causal, window, both = shown(plot.mask_pictures(rules, 7))
     far = np.abs(np.subtract.outer(range(7), range(7)))
@@ -179,7 +179,7 @@ def test_a_mask_of_a_batch_or_of_heads_is_a_picture_for_each():
     assert len(shown(plot.mask_pictures(np.ones((2, 3, 5, 7), bool)))) == 6
 
 
-def test_an_array_tells_its_own_size_or_broadcasts_to_the_size_that_is_asked_for():
+def test_an_array_has_its_own_size_or_broadcasts_to_the_given_size():
     array = np.tri(5, 7, dtype=bool)
     for mask in (array, [array], array.tolist()):
         np.testing.assert_array_equal(shown(plot.mask_pictures(mask)), [array])
@@ -187,7 +187,7 @@ def test_an_array_tells_its_own_size_or_broadcasts_to_the_size_that_is_asked_for
     np.testing.assert_array_equal(shown(plot.mask_pictures([row], 2, 3)), [[row[0], row[0]]])
 
 
-def test_what_may_attend_is_darker_in_gray_too():
+def test_allowed_pairs_are_darker_in_gray_too():
     figure = plot.mask_pictures(np.eye(2, dtype=bool), titles=["own"])
     (image,) = images(figure)
     light, dark = (lightness(image.cmap(image.norm(value))[:3]) for value in (0, 1))
@@ -310,7 +310,7 @@ def test_words_stand_at_the_outer_edges_of_the_grid():
     assert left == [True, False, False] * 2 and below == [False] * 3 + [True] * 3
 
 
-def test_of_long_sentences_some_words_are_written():
+def test_long_sentences_show_some_words():
     labels = [f"word{number}" for number in range(60)]
     axes = plot.head_grid(weights(1, 2, 60, 60), labels, labels).axes[0]
     written = texts(axes.get_yticklabels())

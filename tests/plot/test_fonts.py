@@ -54,7 +54,7 @@ def test_a_text_gets_an_additional_font_for_its_characters(tmp_path):
 
 
 @pytest.mark.usefixtures("only_matplotlibs_fonts")
-def test_where_no_font_has_them_a_warning_names_one():
+def test_a_warning_names_a_font_for_missing_characters():
     message = r"tfattn.plot: no installed font has '力意汇注聚'\. Install .* Noto Sans CJK SC"
     with pytest.warns(UserWarning, match=message) as caught:
         figure = plot.bars(CHINESE, np.ones(5), "x", "y")

@@ -81,7 +81,7 @@ def test_layers_of_a_transformer_are_told_apart(queries, keys):
     assert ends(shown["Decoder"]) == [f"decoder/block_{i}/self_attention" for i in (0, 1)]
 
 
-def test_sizes_tell_layers_without_a_telling_name_apart_and_else_their_order():
+def test_sizes_or_else_the_order_identify_layers_without_a_name():
     collected = {
         "a": weights(B, H, S, S),
         "b": weights(B, H, T, T),
@@ -97,7 +97,7 @@ def test_sizes_tell_layers_without_a_telling_name_apart_and_else_their_order():
 
 
 @pytest.mark.parametrize("queries, keys", [(T, S), (S, S)])
-def test_a_recurrent_decoder_looks_from_target_to_source(queries, keys):
+def test_a_recurrent_decoder_attends_from_target_to_source(queries, keys):
     viewer = plot.viewer({"seq2seq/decoder": weights(B, queries, keys)}, SOURCE, TARGET)
     assert views(viewer) == {"Between": ["seq2seq/decoder"]}
     (view,) = data(viewer)["views"]
@@ -113,7 +113,7 @@ def test_a_recurrent_decoder_looks_from_target_to_source(queries, keys):
         ("multi_head_attention", "Self-attention"),
     ],
 )
-def test_a_model_of_one_sentence_looks_at_its_own_words(path, name):
+def test_a_model_of_one_sentence_attends_to_its_own_words(path, name):
     viewer = plot.viewer({path: weights(B, H, S, S)}, SOURCE)
     assert views(viewer) == {name: [path]}
     (view,) = data(viewer)["views"]
@@ -121,7 +121,7 @@ def test_a_model_of_one_sentence_looks_at_its_own_words(path, name):
     assert data(viewer)["words"] == {"source": SOURCE}
 
 
-def test_the_decoder_looks_at_what_it_has_read():
+def test_the_decoder_attends_to_its_inputs():
     read = ["<begin>", *TARGET[:-1]]
     shown = data(plot.viewer(transformer(), SOURCE, TARGET, read))
     sides = {view["name"]: (view["queries"], view["keys"]) for view in shown["views"]}
@@ -244,7 +244,7 @@ def test_six_layers_of_eight_heads_and_sixty_words_take_two_megabytes():
         ),
     ],
 )
-def test_what_cannot_be_shown_is_refused(changes, message):
+def test_invalid_arguments_of_the_viewer_are_refused(changes, message):
     given = {"weights": {"a": weights(B, T, S)}, "source": SOURCE, "target": TARGET} | changes
     with pytest.raises(ValueError, match=re.escape(f"viewer: {message}")):
         plot.viewer(**given)

@@ -104,7 +104,7 @@ def choose(page, what, label):
     page.locator(f"#choose-{what} label", has=page.get_by_text(label, exact=True)).click()
 
 
-def test_what_is_pointed_at_shows_where_it_looks_or_from_where(opened):
+def test_a_word_shows_its_weights_as_query_or_key(opened):
     page = opened()
     assert page.locator("#question").inner_text() == "Choose a word"
     assert set(numbers(page, "keys")) == {""}
@@ -215,7 +215,7 @@ def test_the_keyboard_reaches_everything(opened):
     assert page.locator("#question").inner_text() == "Choose a word"
 
 
-def test_a_tap_keeps_a_word_and_a_second_lets_it_go(opened):
+def test_a_tap_selects_a_word_and_another_deselects_it(opened):
     page = opened(width=375, height=720, has_touch=True, is_mobile=True)
     word(page, "queries", "chat").tap()
     assert page.locator("#question").inner_text() == "“chat” attends to"

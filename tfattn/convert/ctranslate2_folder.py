@@ -62,9 +62,9 @@ class CTranslate2:
         self.max_length, written = record["tfattn_max_length"], record["tfattn_files"]
         words = [self._vocabulary(i, tokenizer) for i, tokenizer in enumerate(tokenizers)]
         self.source_vocabulary, self.target_vocabulary = words
-        theirs = [self._words("source"), self._words("target")]
-        ours = [list(each.words) for each in words]
-        if theirs != ours or written[:2] != folders.fingerprints(folder):
+        engine_words = [self._words("source"), self._words("target")]
+        expected_words = [list(each.words) for each in words]
+        if engine_words != expected_words or written[:2] != folders.fingerprints(folder):
             self._refuse("contain the vocabularies of its model")
         has_model = os.path.isfile(os.path.join(folder, "model.bin"))
         if not has_model or written != folders.fingerprints(folder, folders.ENGINE_FILES):

@@ -138,8 +138,8 @@ def _block_from_hub(who: str, layer: Any, cls: type, names: dict[str, str]) -> T
         memory_width=None if memory is None else memory.shape[0],
     )
     block = blocks.from_spec(cls, sizes, name=layer.name, dtype=layer.dtype_policy)
-    back = {theirs: ours for ours, theirs in names.items()}
-    weights.load(who, block, _renamed(found, back))
+    inverse = {hub_name: name for name, hub_name in names.items()}
+    weights.load(who, block, _renamed(found, inverse))
     return block
 
 

@@ -20,9 +20,9 @@ _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu",
 _NEVER = -1e9
 
 
-def _attention(ours: str, theirs: str) -> dict[str, str]:
+def _attention(path: str, name: str) -> dict[str, str]:
     maps = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "attention_output": "out_proj"}
-    return {f"{ours}/{part}": f"{theirs}.{module}" for part, module in maps.items()}
+    return {f"{path}/{part}": f"{name}.{module}" for part, module in maps.items()}
 
 
 # Path of each part below a block to the module's name.

@@ -20,8 +20,8 @@ __all__ = ["from_torch", "to_torch"]
 _MAPS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "attention_output": "out_proj"}
 
 
-def _attention(ours: str, theirs: str) -> dict[str, str]:
-    return {f"{ours}/{part}": f"{theirs}.{module}" for part, module in _MAPS.items()}
+def _attention(path: str, name: str) -> dict[str, str]:
+    return {f"{path}/{part}": f"{name}.{module}" for part, module in _MAPS.items()}
 
 
 # Path of each part below a block to the module's name.

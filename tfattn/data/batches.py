@@ -63,7 +63,7 @@ def translation_batches(
         A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`, with elements of
         int32 arrays, source `(B, S)`, target_in `(B, T)` and target_out `(B, T)`.
     Raises:
-        ValueError: a size is not a positive int; `pairs` holds something else; no pair is left to
+        ValueError: a size is not a positive int; `pairs` has other items; no pair is left to
             batch; `shuffle_seed` is not an int from 0 to 2⁶³ − 1.
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat")]
@@ -139,9 +139,9 @@ def token_batches(
         A `tf.data.Dataset` of known cardinality, or a `keras.utils.PyDataset`, with elements of
         int32 arrays, source `(B, S)`, target_in `(B, T)` and target_out `(B, T)`.
     Raises:
-        ValueError: a size is not a positive int; `pairs` holds something else; no pair is left to
+        ValueError: a size is not a positive int; `pairs` has other items; no pair is left to
             batch; a pair is longer than `tokens_per_batch`; `shuffle_seed` is not an int from 0 to
-            2⁶³ − 1, or None beside a `SubwordDropout`.
+            2⁶³ − 1, or None with a `SubwordDropout`.
     Example:
         >>> pairs = [("a cat", "un chat"), ("the old cat", "le vieux chat"), ("a dog", "un chien")]
         >>> english = Vocabulary.from_sentences(source for source, _ in pairs)

@@ -151,7 +151,7 @@ def checked(who: str, tokenizer: Tokenizer | None) -> Tokenizer | None:
 
 
 def _takes_one(tokenizer: Tokenizer) -> bool:
-    """Whether its signature accepts one argument; a trial call could raise from the body."""
+    """Whether the signature accepts one argument; a trial call could raise from the body."""
     try:
         signature = inspect.signature(tokenizer)
     except (TypeError, ValueError):  # some C functions have no signature

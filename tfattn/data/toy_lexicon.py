@@ -65,7 +65,7 @@ class Pronoun(NamedTuple):
 
 
 class Preposition(NamedTuple):
-    """A preposition of place; the English one may be several words."""
+    """A preposition of place; the English preposition may be several words."""
 
     english: str
     french: str

@@ -46,7 +46,7 @@ def positions(
         _checks.fail(WHO, "dimensions", f"hold numbers below the width, {width}", dimensions)
     figure = canvas.new_figure(WHO, 6.8, 5.6)
     grid = figure.subplots(2, 2, sharex="col", height_ratios=(2, 3), width_ratios=(40, 1))
-    (upper, unused), (lower, beside) = grid
+    (upper, unused), (lower, bar_axes) = grid
     unused.remove()
     canvas.curve_axes(WHO, "", "Value", None, upper)
     figure.suptitle(title or "", fontsize=canvas.MEDIUM)
@@ -78,7 +78,7 @@ def positions(
     lower.set_xlabel("Position", fontsize=canvas.MEDIUM)
     lower.set_ylabel("Dimension", fontsize=canvas.MEDIUM)
     lower.tick_params(labelsize=canvas.SMALL + 1)
-    figure.colorbar(drawn, cax=beside).set_label("Value", fontsize=canvas.MEDIUM)
-    beside.tick_params(labelsize=canvas.SMALL)
+    figure.colorbar(drawn, cax=bar_axes).set_label("Value", fontsize=canvas.MEDIUM)
+    bar_axes.tick_params(labelsize=canvas.SMALL)
     figure.align_ylabels([upper, lower])
     return canvas.finished(figure)

@@ -24,9 +24,9 @@ class AveragedWeights(keras.callbacks.Callback):
         average ← ema_momentum · average + (1 − ema_momentum) · weights
 
     so that `ema_momentum=0.999` averages over about a thousand updates. Training continues with the
-    weights themselves, bit for bit, also in another `fit` with this callback after one that was
-    interrupted during validation (unless other weights were loaded in between). At the end of `fit`
-    the model has the average, as always in Keras.
+    weights themselves, bit for bit, also in another `fit` with this callback after an interruption
+    during validation (unless other weights were loaded in between). At the end of `fit` the model
+    has the average, as always in Keras.
 
     With `gradient_accumulation_steps=N` Keras updates the average at each batch, N times per
     update; take the N-th root of the momentum to average over the same number of updates.
