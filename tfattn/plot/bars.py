@@ -48,12 +48,12 @@ def bars(
     named = canvas.named_vectors(WHO, "series", series, y_label)
     count = len(next(iter(named.values())))
     if labels is None:
-        _checks.fail(WHO, "labels", f"hold {count} labels, one per bar", labels)
+        _checks.fail(WHO, "labels", f"hold one label per bar, {count}", labels)
     labels = canvas.labels(WHO, "labels", labels, count, "bar")
     for name, numbers in named.items():
         if len(numbers) != count:
             _checks.fail(
-                WHO, "series", f"hold {count} numbers, one per label", {name: numbers.shape}
+                WHO, "series", f"hold one number per label, {count}", {name: numbers.shape}
             )
     width = 0.8 / len(named)
     room = max(0.19, 0.8 * canvas.LETTER * canvas.longest(_written(named, number_format)))

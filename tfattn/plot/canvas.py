@@ -185,7 +185,7 @@ def labels(
         _checks.fail(who, argument, "be a sequence of labels, or None", value)
     found = [str(label) for label in value]
     if len(found) != count:
-        _checks.fail(who, argument, f"hold {count} labels, one per {of_what}", found)
+        _checks.fail(who, argument, f"hold one label per {of_what}, {count}", found)
     return found
 
 

@@ -77,7 +77,7 @@ def increasing(
         return None
     vector = canvas.numbers(who, argument, value, (1,), "(N,)")
     if len(vector) != count:
-        _checks.fail(who, argument, f"hold {count} numbers, one per {of_what}", vector.shape)
+        _checks.fail(who, argument, f"hold one number per {of_what}, {count}", vector.shape)
     if not np.all(np.diff(vector) >= 0) or (count > 1 and vector[0] == vector[-1]):
         _checks.fail(who, argument, "increase", value)
     return vector
