@@ -278,7 +278,7 @@ def test_a_tokenizer_of_ones_own_is_handed_over_again(written, plain, engine, tm
         CTranslate2(tmp_path / "new")
     with pytest.raises(ValueError, match="`tokenizers` must be a pair of functions or None"):
         CTranslate2(tmp_path / "new", by_commas)
-    with pytest.raises(ValueError, match="`tokenizer` must be left out"):
+    with pytest.raises(ValueError, match="`tokenizer` must be omitted"):
         CTranslate2(tmp_path / "new", [by_commas, by_commas])
     served = CTranslate2(tmp_path / "new", [by_commas, None])
     [found] = served.translate(["s1,s2,s3"])
