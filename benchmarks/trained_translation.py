@@ -19,7 +19,7 @@ import numpy as np
 from peers import measure_all, print_header, print_row, serve, with_goal
 
 from tfattn import convert, data, training
-from tfattn.decoding import BeamSearch, GreedySearch, translate
+from tfattn.decoding import BeamSearch, GreedySearch, Search, translate
 from tfattn.translator.folder import Folder
 
 CASES = {"greedy": 1, "five beams": 5}  # to beams
@@ -177,7 +177,7 @@ def _prepare(
         convert.to_ctranslate2(ours, words, folder / quantization, quantization)
     convert.to_onnx(ours, words, folder / ONNX)
     recorder = _Recorder()
-    translate(recorder, [source for source, _ in pairs], *words, recorder.search)
+    translate(recorder, [source for source, _ in pairs], *words, recorder)
     batches = recorder.batches[every // 2 :: every]
     arrays = {f"source_{i:03}": batch.source for i, batch in enumerate(batches)}
     lengths = np.array([batch.max_length for batch in batches])
@@ -201,10 +201,11 @@ def _by_source(batches: Sequence[Batch], found: Sequence) -> dict[tuple[int, ...
     }
 
 
-class _Recorder:
-    """In place of a model and its search, records the batches that `translate` makes."""
+class _Recorder(Search):
+    """A model and its search that only record the batches of `translate`."""
 
     def __init__(self):
+        super().__init__()
         self.batches = []
 
     def encode(self, source: np.ndarray, max_length: int) -> np.ndarray:
@@ -213,7 +214,7 @@ class _Recorder:
     def step(self, tokens: Any, position: Any, state: Any) -> None:
         """Not called."""
 
-    def search(
+    def __call__(
         self, step: Any, source: np.ndarray, batch_size: int, max_length: Any, **ids: int
     ) -> np.ndarray:
         self.batches.append(Batch(source, int(np.max(max_length))))

@@ -50,7 +50,7 @@ from peers import measure, print_header, print_row, serve, with_goal
 
 import tfattn
 from tfattn import data
-from tfattn.decoding import BeamSearch, translate
+from tfattn.decoding import BeamSearch, Search, translate
 
 Tensor = Any
 Batch = Sequence[np.ndarray]
@@ -241,14 +241,15 @@ class Ids:
         return " ".join(map(str, ids))
 
 
-class Recorder:
-    """In place of a model and its search, records the batches that `translate` makes.
+class Recorder(Search):
+    """A model and its search that only record the batches of `translate`.
 
     Args:
         lengths: dict, ids of a sentence to the length of its translation.
     """
 
     def __init__(self, lengths: dict[tuple[int, ...], int]):
+        super().__init__()
         self.lengths, self.batches = lengths, []
 
     def encode(self, source: np.ndarray, max_length: Any) -> np.ndarray:
@@ -257,7 +258,7 @@ class Recorder:
     def step(self, tokens: Any, position: Any, state: Any) -> None:
         """Not called."""
 
-    def search(
+    def __call__(
         self, step: Any, source: np.ndarray, batch_size: int, max_length: Any, **ids: int
     ) -> np.ndarray:
         lengths = [self.lengths[tuple(row[: row.tolist().index(Ids.end_id)])] for row in source]
@@ -291,9 +292,8 @@ def prepare(file: Path, folder: Path | None, quick: bool) -> None:
     recorder = Recorder(
         {tuple(words.encode(source)): len(words.encode(target)) + 1 for source, target in test}
     )
-    translate(
-        recorder, [source for source, _ in test], words, words, recorder.search, batch_size=64
-    )
+    sentences = [source for source, _ in test]
+    translate(recorder, sentences, words, words, recorder, batch_size=64)
     decoding = recorder.batches[2::5] if quick else recorder.batches
     work = {"training": training, "decoding": decoding}
     np.savez(

@@ -337,7 +337,7 @@ SHAPE = (B, H, T, S)
     [
         (lambda: biases.relative(np.ones(S)), r"biases.relative: `table` must have shape"),
         (lambda: biases.relative(TABLE[:5]), "`table rows` must be an even number of at least 4"),
-        (lambda: biases.relative(TABLE[:1], bidirectional=False), "must be at least 2, one a"),
+        (lambda: biases.relative(TABLE[:1], bidirectional=False), "must be at least 2, one per"),
         (lambda: biases.relative(TABLE, max_distance=1), "`max_distance` must be above 1"),
         (
             lambda: biases.relative(keras.Input((H,), batch_size=6)).check("it", "bias", SHAPE),

@@ -369,8 +369,9 @@ MEMORY = """
         def both_ways(query, key, value):
             with tf.GradientTape() as tape:
                 tape.watch([query, key, value])
+                options = {"parameters": parameters, "mask": mask, "bias": bias}
                 output = attend(
-                    query, value, key, score, parameters, mask, bias=bias, path="streamed"
+                    query, value, key=key, score=score, path="streamed", **options
                 )
             return tape.gradient(output, [query, key, value])
 

@@ -211,7 +211,7 @@ def test_calls_with_masks_of_other_kinds_or_other_scores_share_nothing():
 
 @pytest.mark.slow
 def test_layers_of_one_kind_share_one_trace(monkeypatch, made):
-    monkeypatch.setattr(dispatch, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(dispatch, "_is_long", lambda call, _: tf.shape(call.query)[2] > 0)
     mask, operands = mask_of("padding", 3), drawn(T, S, S)
 
     def run(*operands, path=None):
@@ -230,7 +230,7 @@ def test_layers_of_one_kind_share_one_trace(monkeypatch, made):
 
 @pytest.mark.slow
 def test_a_process_keeps_few_shared_traces(monkeypatch):
-    monkeypatch.setattr(dispatch, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(dispatch, "_is_long", lambda call, _: tf.shape(call.query)[2] > 0)
     monkeypatch.setattr(sizes, "SHARED_CALLS", 2)
     for size in (2, 3, 4, 3):
         graph = tf.function(lambda x: attend(x, x, mask=masks.causal()))
@@ -242,7 +242,7 @@ def test_a_process_keeps_few_shared_traces(monkeypatch):
 
 @pytest.mark.slow
 def test_a_mask_of_ones_own_is_not_shared(monkeypatch, made):
-    monkeypatch.setattr(dispatch, "_is_long", lambda query, *_: tf.shape(query)[2] > 0)
+    monkeypatch.setattr(dispatch, "_is_long", lambda call, _: tf.shape(call.query)[2] > 0)
 
     class Even(masks.Mask):
         def on(self, grid):

@@ -322,7 +322,7 @@ import re, sys, torch, tfattn
 
 def step(tokens):
     query, key, value = (torch.randn(1, 1, tokens, 16, requires_grad=True) for _ in range(3))
-    output = tfattn.attend(query, value, key, mask=tfattn.masks.causal(), path=sys.argv[1])
+    output = tfattn.attend(query, value, key=key, mask=tfattn.masks.causal(), path=sys.argv[1])
     output.sum().backward()
 
 def peak():

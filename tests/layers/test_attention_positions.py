@@ -475,7 +475,7 @@ def test_a_cache_beyond_the_length_where_keys_turn_anew_is_refused():
     model = model_of("CausalLM", "rotary, dynamic")  # scaled from 6 keys on
     prompt = np.array([[5, 7], [4, 6]])
     assert "caches" in model.encode(prompt, max_length=5)
-    with pytest.raises(ValueError, match="`max_length` must be at most 5: beyond that each step"):
+    with pytest.raises(ValueError, match="`max_length` must be at most 5: the rotations of longer"):
         model.encode(prompt, max_length=6)
     # Uncached steps compute all keys, as a call over as many tokens does.
     tokens = np.random.default_rng(0).integers(4, VOCABULARY, (B, S))
@@ -517,7 +517,7 @@ def built_heads(key_dim, **options):
         (lambda: scalings.llama3(2.0, 4.0, 4.0), "`low_freq_factor` must be below"),
         (
             lambda: tfattn.RelativePositionBias(num_buckets=7),
-            "RelativePositionBias: `num_buckets` must be an even number of at least 4, one a buck",
+            "RelativePositionBias: `num_buckets` must be an even number of at least 4, one per b",
         ),
         (
             lambda: tfattn.RelativePositionBias(1, bidirectional=False),
