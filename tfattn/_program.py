@@ -1,7 +1,7 @@
-"""Quiet imports for programs such as `python -m tfattn.translator`.
+"""Quiet imports for the program `python -m tfattn.translator`.
 
-TensorFlow logs to standard error while it is imported, and a program of this package writes only
-its own messages there. Ctrl-C during the imports ends the program with the status of an interrupted
+TensorFlow logs to standard error while it is imported, and the program writes only its own
+messages there. Ctrl-C during the imports ends the program with the status of an interrupted
 program. If TF_CPP_MIN_LOG_LEVEL is set, logs are not suppressed. This module has no effect in other
 processes.
 """
@@ -39,7 +39,7 @@ def _import_keras():
         os.close(nowhere)
 
 
-if any(o == "-m" and name.startswith("tfattn.") for o, name in itertools.pairwise(sys.orig_argv)):
+if ("-m", "tfattn.translator") in itertools.pairwise(sys.orig_argv):
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _stop)
     if _SETTING not in os.environ:

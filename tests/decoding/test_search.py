@@ -42,6 +42,14 @@ SEARCHES = {
 }
 
 
+def test_a_rule_without_a_constructor_has_a_config():
+    class Plain(rules.Rule):
+        pass
+
+    assert Plain().get_config() == {}
+    assert repr(decoding.GreedySearch(rules=[Plain()])) == "GreedySearch(rules=(Plain(),))"
+
+
 @pytest.mark.parametrize("name", SEARCHES)
 @eagerly()
 def test_a_search_comes_back_from_its_config_with_its_rules(name):

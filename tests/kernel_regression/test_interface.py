@@ -152,7 +152,7 @@ def test_the_variance_follows_the_noise():
     np.testing.assert_allclose(variance, [0.04, 0.36], rtol=0.25)
 
 
-# What is refused. tests/test_nonsense.py has what one argument may not be by itself.
+# What is refused. tests/test_invalid_arguments.py has what one argument may not be by itself.
 
 X = np.linspace(0.0, 1.0, 7)
 REAL = "be an array of real numbers (read a tf.data pipeline or a generator first)"

@@ -50,7 +50,8 @@ class Configurable:
         return cls(**keras.saving.deserialize_keras_object(config))
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={_shown(value)}" for name, value in vars(self).items())
+        names = _arguments(type(self))
+        shown = ", ".join(f"{name}={_shown(getattr(self, name))}" for name in names)
         return f"{type(self).__name__}({shown})"
 
 
@@ -94,7 +95,7 @@ def _types_in(values: tuple) -> tuple:
 def _arguments(cls: type) -> list[str]:
     """The arguments of a constructor, with those that it passes on as `**options`."""
     names = []
-    for base in cls.__mro__:
+    for base in cls.__mro__[:-1]:  # without `object`
         parameters = list(inspect.signature(base.__init__).parameters.values())[1:]
         if "__init__" in vars(base):
             passed_on = [each for each in parameters if each.kind is each.VAR_KEYWORD]

@@ -142,7 +142,7 @@ def _on_a_line(search: _Search, kernel: Kernel) -> None:
     grid = np.unique(np.concatenate([grid, scott, silverman]))
     errors = [search.error(log) for log in grid]
     while not compact and len(grid) < tuned.MAX_GRID:
-        if abs(errors[1] - errors[0]) <= tuned.FLAT_ERROR * errors[0]:
+        if not abs(errors[1] - errors[0]) > tuned.FLAT_ERROR * errors[0]:  # of NaN too
             break
         grid = np.concatenate([[grid[0] - step], grid])
         errors.insert(0, search.error(grid[0]))
