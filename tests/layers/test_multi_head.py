@@ -163,3 +163,30 @@ def test_a_call_is_keys_projected_once_and_attention_over_them():
     output, weights = layer.attend_projected(query, keys, values, mask, bias)
     np.testing.assert_array_equal(output, wanted[0])
     assert weights is None
+
+
+@pytest.mark.parametrize(
+    ("said", "options"),
+    [
+        ("`mask` must have shape", {"mask": np.ones((7, 4), bool)}),
+        ("`bias` must have shape", {"bias": np.zeros((7, 4), "float32")}),
+        ("`bias` must", {"bias": tfattn.biases.alibi(4)}),
+        ("`dropout` must be", {"dropout": 1.5}),
+    ],
+)
+def test_projected_keys_are_attended_to_under_what_fits_them(said, options):
+    layer = tfattn.MultiHeadAttention(2, 4)
+    tokens = np.ones((2, 7, 8), "float32")
+    layer(tokens, tokens)
+    keys, values = layer.project_keys(tokens)
+    with pytest.raises(ValueError, match=f"MultiHeadAttention: {said}"):
+        layer.attend_projected(tokens, keys, values, **options)
+    with pytest.raises(ValueError, match="`values` must have as many tokens as `keys`"):
+        layer.attend_projected(tokens, keys[:, :, :3], values)
+
+
+def test_an_unknown_path_of_a_layer_is_refused():
+    layer = tfattn.Attention()
+    layer.engine_path = "stream"
+    with pytest.raises(ValueError, match="`path` must be None, 'dense' or 'streamed'"):
+        layer(np.ones((1, 2, 3), "float32"), np.ones((1, 2, 3), "float32"))

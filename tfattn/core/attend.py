@@ -1,4 +1,4 @@
-"""The function that every attention layer calls: scores, mask, softmax, pooling."""
+"""Attention of tensors: the arguments are checked here, and the engine runs the call."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import keras
 from tfattn import _checks
 from tfattn.core import biases, softmax, symbolic
 from tfattn.core.call import AttentionCall
-from tfattn.core.engine import dispatch, scope
+from tfattn.core.engine import dispatch
 from tfattn.core.floats import given_floats
 from tfattn.core.guard import zero_hidden
 from tfattn.core.masks import hooks
@@ -137,7 +137,7 @@ def attend(
         dropout=dropout,
         seed=seed,
         return_weights=return_weights,
-        path=scope.checked("attend", path),
+        path=path,
         return_log_sum_exp=return_log_sum_exp,
         normalizer=normalizer,
     )

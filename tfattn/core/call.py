@@ -24,8 +24,8 @@ class AttentionCall:
 
     Attributes:
         query, value, key: float tensors `(B, T, D)` or `(B, H, T, D)`, with S and perhaps fewer
-            heads for value and key. A token that the mask hides from every query is 0, or a layer's
-            projection of 0.
+            heads for value and key. A token that the mask hides from every query is 0, a layer's
+            projection of 0, or an entry of a cache.
         mask, bias: objects of `core.masks` and `core.biases`, or None.
     """
 

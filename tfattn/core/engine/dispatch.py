@@ -46,7 +46,7 @@ def streams(call: AttentionCall) -> bool | Tensor:
     """Whether a call streams: a bool, or a bool tensor where sizes are unknown until run time."""
     able = keras.backend.backend() in STREAMING_BACKENDS
     able = able and not call.return_weights and call.normalizer is None
-    path = call.path
+    path = scope.checked("attend", call.path)
     if path == "streamed" and not able:
         expected = "be 'dense' with this backend, or where the weights are returned"
         if call.normalizer is not None:

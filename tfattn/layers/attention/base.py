@@ -103,8 +103,12 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         if call.mask is not None and not plain:
             key, kept = set_aside(key)
         query, key = score.prepare(call.query, key)
+        if not plain:  # which may be a user's score
+            query, key = floating(query), floating(key)
         if kept is not None:
             (key,) = put_back(kept, key)
+        if symbolic.only_shapes_are_asked_for():
+            call = call.replace(mask=None, bias=None)
         scales = self.normalizer is not None and self.normalizer.scales_rows
         found = dispatch.run(
             call.replace(

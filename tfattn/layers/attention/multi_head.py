@@ -8,7 +8,7 @@ from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Shape, Tensor
-from tfattn.core import biases, engine, masks, symbolic
+from tfattn.core import biases, engine, masks, softmax, symbolic
 from tfattn.core.biases import Bias
 from tfattn.core.call import AttentionCall
 from tfattn.core.guard import put_back, set_aside
@@ -418,6 +418,14 @@ class MultiHeadAttention(AttentionLayer):
         Returns:
             (output, weights), as in a call; weights are None without `return_weights`.
         """
+        who = type(self).__name__
+        symbolic.check_batch(who, "keys", keys.shape, "query", query.shape)
+        _checks.same_size(who, "values", values.shape[2], "keys", keys.shape[2])
+        _checks.probability(who, "dropout", dropout)
+        shape = (query.shape[0], self.num_heads, query.shape[1], keys.shape[2])
+        mask = softmax.rule_of(who, shape, mask)
+        if bias is not None:
+            bias = biases.checked(who, bias, shape)
         window = self._window()
         if window is not None and start is not None:
             # By default the engine aligns the last query with the last key.
@@ -446,6 +454,8 @@ class MultiHeadAttention(AttentionLayer):
             query = self.positions.turn(query, first)
             added = self.positions.bias()
             if added is not None:
+                shape = (*query.shape[:3], call.key.shape[2])
+                added.check(type(self).__name__, "positions", symbolic.known_sizes(shape))
                 bias = added if bias is None else added + bias
         if start is not None and isinstance(bias, Bias):
             # By default the engine aligns the last query with the last key.
