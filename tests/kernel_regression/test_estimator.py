@@ -54,7 +54,7 @@ def test_it_predicts_what_the_regression_does():
 def test_it_stands_in_a_pipeline_and_is_searched_over():
     x, y = plane(n=80)
     pipeline = make_pipeline(StandardScaler(), KernelRegressor())
-    grid = {"nadarayawatsonregressor__degree": [0, 1]}
+    grid = {"kernelregressor__degree": [0, 1]}
     search = GridSearchCV(pipeline, grid, cv=3).fit(x, y)
     assert search.best_score_ > 0.4
     assert cross_val_score(clone(KernelRegressor(bandwidth=0.3)), x, y, cv=3).mean() > 0.3

@@ -62,7 +62,7 @@ class Joined(tfattn.Score):
         ),
         (
             lambda: RecurrentEncoder.from_config(encoder(cell=Unregistered).get_config()),
-            "registered. Received: name='Unregistered'",
+            "registered name of a class. Received: name='Unregistered'",
         ),
         (
             lambda: RecurrentDecoder(7, width=5, embedding=keras.layers.Embedding(7, 3)),

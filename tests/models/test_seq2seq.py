@@ -183,14 +183,9 @@ def test_the_alignments_of_beams_come_with_them():
         weight.assign(4 * weight)
     begin, end = 1, 2
     state = model.encode(source, max_length=T, alignments=True)
-    options = {
-        "num_beams": 4,
-        "num_results": 2,
-        "begin_id": begin,
-        "end_id": end,
-        "return_state": True,
-    }
-    found = tfattn.BeamSearch(**options)(model.step, state, len(source), T)
+    options = {"begin_id": begin, "end_id": end, "return_state": True}
+    search = tfattn.BeamSearch(num_beams=4, num_results=2)
+    found = search(model.step, state, len(source), T, **options)
     tokens = numpy(found.tokens)  # (B, 2, T)
     kept = numpy(found.state["alignments"]).reshape(len(source), 2, T, -1)
     # two different hypotheses

@@ -481,7 +481,7 @@ REFUSED = [
     (
         "head_grid",
         {"weights": {"a": weights(1, 3, 2, 5)}},
-        r"`weights` must have shape \(H, T, S\) a layer, one sentence of the batch",
+        r"`weights` must have shape \(H, T, S\) per layer, for one sentence of the batch",
     ),
     (
         "head_grid",
