@@ -232,7 +232,7 @@ def torch_step(case: Case) -> Callable[[], np.ndarray]:
     def forward():
         query, key, value = (heads(linear(inputs)) for linear in maps[:3])
         attend = torch.nn.functional.scaled_dot_product_attention
-        pooled = attend(query, key, key=value, is_causal=case.mask == "causal")
+        pooled = attend(query, key, value, is_causal=case.mask == "causal")
         return maps[3](pooled.transpose(1, 2).flatten(2))
 
     def both_ways():

@@ -169,7 +169,7 @@ def _sdpa(case):
 
 
 def _by_torch(attend, query, key, value, **options):
-    return attend(query, key, key=value, **options)
+    return attend(query, key, value, **options)
 
 
 def _flex(case):
@@ -194,7 +194,7 @@ def _flex(case):
         plan = flex.create_block_mask(visible, None, None, tokens, tokens, device=torch_device())
     bias = with_bias if case.name == "alibi" else None
     attend = torch.compile(flex.flex_attention)
-    return lambda q, k, v: attend(q, k, key=v, score_mod=bias, block_mask=plan)
+    return lambda q, k, v: attend(q, k, v, score_mod=bias, block_mask=plan)
 
 
 def torch_device() -> str:
