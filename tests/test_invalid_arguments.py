@@ -872,7 +872,7 @@ def _in_a_folder_of_its_own(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore")  # of NumPy and TensorFlow, about what they are asked to cast
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
-def test_nonsense_is_refused_by_name(case):
+def test_invalid_arguments_are_refused_by_name(case):
     if not case.alone:
         case.call(**arguments_of(case))
     wrong = {argument: wrong_of(case, argument) for argument in case.good}

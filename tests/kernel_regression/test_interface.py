@@ -221,7 +221,7 @@ REFUSED = [
 
 
 @table(*((act, "KernelRegression", *rest) for act, *rest in REFUSED))
-def test_nonsense_is_refused_in_the_one_form(act, who, argument, expected, received):
+def test_invalid_arguments_are_refused_in_the_one_form(act, who, argument, expected, received):
     with pytest.raises(ValueError, match="^" + message(who, argument, expected, received) + "$"):
         act()
 

@@ -35,7 +35,7 @@ class Sampling(Search):
             tokens get more.
         top_k: positive int, or None for all tokens. 1 is greedy search.
         top_p: number in (0, 1], or None for all tokens.
-        seed: a non-negative int gives the same result at every call (`translate` goes on with it
+        seed: a non-negative int gives the same result at every call (`translate` continues with it
             from batch to batch); a `keras.random.SeedGenerator` gives the next result of its
             sequence; None takes Keras's global generator, which `keras.utils.set_random_seed` sets.
         rules: see `tfattn.decoding.Search`, which also has the arguments of a call, what it returns

@@ -107,9 +107,10 @@ class Rule(Configurable):
     def proposed(
         self, tokens: Tensor, position: Tensor, state: Any
     ) -> tuple[Tensor, Tensor] | None:
-        """Tokens at `position + 1` that each beam may go on with, however low they score.
+        """Tokens at `position + 1` that each beam may continue with, however low they score.
 
-        A beam search considers the best tokens of each beam, and these.
+        A beam search considers the best tokens of each beam, and these; with `DiverseBeams` it
+        considers the best tokens alone. Tokens from a table of `tensors` need a table of one shape.
 
         Args:
             tokens, position, state: see `adjust`; the state is the new one.
