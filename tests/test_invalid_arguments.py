@@ -253,7 +253,7 @@ KINDS = {
         (VOCABULARY, "source_vocabulary target_vocabulary vocabulary"),
         (KERNEL, "kernel"),
         (ACTIVATION, "activation"),
-        (INITIALIZER, "bias_initializer initializer kernel_initializer"),
+        (INITIALIZER, "bias_initializer initializer kernel_initializer query_initializer"),
         (INITIALIZER.of(None), "output_kernel_initializer"),
         (OF_KERAS, "bias_constraint bias_regularizer kernel_constraint kernel_regularizer"),
         (kind(step, *FUNCTIONS, tried=OF_OBJECTS), "step"),
@@ -484,6 +484,8 @@ TABLE = [
         for name in ("AdditiveScore", "BilinearScore")
     ],
     whole("AttentionSinks"),
+    row("AttentionPooling", num_queries=SIZE.optional),
+    called("AttentionPooling", make=lambda: tfattn.AttentionPooling(3), key=ANY_WIDTH["key"]),
     *[
         called(
             f"{name}PositionalEncoding",

@@ -33,6 +33,7 @@ from tfattn.layers.attention.normalizers import (
     Sparsemax,
     TopKSoftmax,
 )
+from tfattn.layers.attention.pooling import AttentionPooling
 from tfattn.layers.attention.recording import attention_weights
 from tfattn.layers.attention.scores import (
     AdditiveScore,
@@ -79,6 +80,7 @@ __all__ = [
     "AdditiveScore",
     "AlibiPositions",
     "Attention",
+    "AttentionPooling",
     "AttentionSinks",
     "BahdanauSeq2Seq",
     "BeamSearch",

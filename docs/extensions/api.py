@@ -18,6 +18,7 @@ GROUPS = {
         "Attention",
         "MultiHeadAttention",
         "NadarayaWatson",
+        "AttentionPooling",
         "attention_weights",
         "layers.attention.base.AttentionLayer",
     ],

@@ -108,7 +108,8 @@ class AllRows(keras.Model):
                 if _trains(row)
                 else row.call(layer, list(arrays))
             )
-            total = total + keras.ops.mean(keras.ops.square(output - 1.0), axis=(1, 2))
+            axes = tuple(range(1, len(output.shape)))
+            total = total + keras.ops.mean(keras.ops.square(output - 1.0), axis=axes)
         return total
 
     def build(self, input_shape):

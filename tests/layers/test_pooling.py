@@ -1,0 +1,104 @@
+"""Attention pooling: a sequence as one vector or as a few."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfattn
+from tests import reference
+from tests.helpers.tensors import both_ways
+
+RANDOM = np.random.default_rng(0)
+TOKENS = RANDOM.normal(size=(2, 7, 5)).astype("float32")
+LENGTHS = np.array([7, 3])
+KINDS = {
+    "dot": lambda: None,
+    "additive": lambda: tfattn.AdditiveAttention(units=3),
+    "heads": lambda: tfattn.MultiHeadAttention(num_heads=3, key_dim=2),
+    "kernel": lambda: tfattn.NadarayaWatson(bandwidth=2.0),
+    "sparse": lambda: tfattn.Attention(normalizer=tfattn.Sparsemax()),
+}
+
+
+def test_a_learned_query_is_answered_by_a_weighted_mean_of_the_real_tokens():
+    layer = tfattn.AttentionPooling()
+    output, weights = layer(TOKENS, valid_lens=LENGTHS, return_attention_scores=True)
+    query = np.repeat(np.asarray(layer.query)[None], 2, axis=0)
+    mask = np.arange(7) < LENGTHS[:, None, None]
+    scores = reference.dot_product(query, TOKENS)
+    expected, shares = reference.attention(scores, TOKENS, mask=mask)
+    np.testing.assert_allclose(output, expected[:, 0], atol=1e-6)
+    np.testing.assert_allclose(weights, shares, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_query_is_a_query_of_the_attention_layer(kind):
+    layer = tfattn.AttentionPooling(3, attention=KINDS[kind]())
+    output, weights = layer(TOKENS, valid_lens=LENGTHS, return_attention_scores=True)
+    queries = np.repeat(np.asarray(layer.query)[None], 2, axis=0)
+    expected = layer.attention(
+        query=queries, value=TOKENS, valid_lens=LENGTHS, return_attention_scores=True
+    )
+    assert output.shape == (2, 3, 5) and not np.allclose(output[:, 0], output[:, 1])
+    np.testing.assert_allclose(output, expected[0], atol=1e-6)
+    np.testing.assert_allclose(weights, expected[1], atol=1e-6)
+
+
+def test_implicit_masks_hide_padding_and_end_at_the_pooled_vector():
+    ids = np.array([[3, 4, 5, 0], [0, 0, 0, 0]])
+    embedded = keras.layers.Embedding(11, 5, mask_zero=True)(ids)
+    layer = tfattn.AttentionPooling()
+    output = layer(embedded)
+    np.testing.assert_allclose(output[0], layer(embedded[:1, :3])[0], atol=1e-6)
+    np.testing.assert_array_equal(output[1], np.zeros(5))
+    assert getattr(output, "_keras_mask", None) is None
+
+
+def test_the_order_of_the_tokens_does_not_matter():
+    layer, order = tfattn.AttentionPooling(2, attention=KINDS["heads"]()), RANDOM.permutation(7)
+    np.testing.assert_allclose(layer(TOKENS[:, order]), layer(TOKENS), atol=1e-6)
+
+
+def test_queries_and_tokens_get_gradients_and_what_is_hidden_gets_none():
+    layer = tfattn.AttentionPooling()
+    layer.build(TOKENS.shape)
+    broken = TOKENS.copy()
+    broken[1, 3:] = np.nan
+
+    def pooled(tokens):
+        return layer(tokens, valid_lens=LENGTHS)
+
+    output, (gradient,) = both_ways(pooled, [broken])
+    assert np.isfinite(output).all() and np.isfinite(gradient).all()
+    np.testing.assert_array_equal(gradient[1, 3:], 0)
+    assert np.abs(gradient[1, :3]).max() > 0
+
+
+def test_its_weights_are_recorded_under_the_path_of_its_attention():
+    tokens = keras.Input((None, 5))
+    model = keras.Model(tokens, tfattn.AttentionPooling(name="summary")(tokens))
+    ((path, weights),) = tfattn.attention_weights(model, TOKENS).items()
+    assert path.endswith("summary/attention") and weights.shape == (2, 1, 7)
+
+
+def test_a_passed_attention_layer_is_a_template():
+    attention = tfattn.MultiHeadAttention(3, 2, name="mine")
+    first, second = (tfattn.AttentionPooling(attention=attention) for _ in range(2))
+    first(TOKENS), second(TOKENS)
+    assert not attention.built and first.attention is not second.attention
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: tfattn.AttentionPooling(0), "`num_queries` must be a positive integer"),
+        (
+            lambda: tfattn.AttentionPooling(attention="dot"),
+            "`attention` must be an attention la",
+        ),
+        (lambda: tfattn.AttentionPooling()(TOKENS[0]), r"`value` must .*\(B, S, D\)"),
+    ],
+)
+def test_invalid_arguments_are_refused(make, message):
+    with pytest.raises(ValueError, match=f"AttentionPooling: {message}"):
+        make()

@@ -1,0 +1,168 @@
+"""A sequence of any length as one vector, or as a few."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfattn import _checks
+from tfattn._types import Shape, Tensor
+from tfattn.core import symbolic
+from tfattn.core.biases import Bias
+from tfattn.core.masks import Mask
+from tfattn.layers.attention.base import AttentionLayer
+from tfattn.layers.attention.single_head import Attention
+from tfattn.layers.calls import CheckedCall
+from tfattn.layers.configs import LayerTemplate, deserialized, keras_object, serialized
+from tfattn.layers.specs import spec_of_call
+
+__all__ = ["AttentionPooling"]
+
+
+@keras.saving.register_keras_serializable("tfattn")
+class AttentionPooling(CheckedCall, keras.layers.Layer):
+    """A sequence as one vector, or as K vectors: attention whose queries are weights of the layer.
+
+        output = attention(query=learned, value=value)
+
+    It takes the place of `keras.layers.GlobalAveragePooling1D`, and learns which tokens count.
+    Padding has a weight of exactly 0. The order of the tokens does not matter, unless positions
+    were added to them.
+
+    Args:
+        num_queries: positive int, K. None has one query, and an output without the axis of queries.
+        attention: an attention layer, for another score, heads or normalizer: with
+            `MultiHeadAttention` each head has its own map of the queries. The layer uses a copy of
+            it. Defaults to `Attention()`: weights softmax(learned · tokenᵀ / √D), and a mean of the
+            tokens as they are.
+        query_initializer: initializer of the queries `(K, Dk)`.
+        **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
+    Call arguments:
+        value: float `(B, S, Dv)`.
+        key: float `(B, S, Dk)`. Defaults to `value`.
+        value_mask, key_mask: bool `(B, S)`, True = real token. Keras passes implicit masks here.
+        attention_mask: bool, or 0 and 1, broadcastable to the weights, or a mask object.
+        valid_lens: integers `(B,)`, the number of real tokens, or `(B, K)`.
+        bias: float, broadcastable to the weights, or a bias object.
+        return_attention_scores: whether to return the weights too.
+        training: whether the attention's dropout is active.
+    Returns:
+        `(B, Dv)`, or `(B, K, Dv)` with `num_queries`, without a mask; with
+        `return_attention_scores=True` also the weights `(B, K, S)`, or `(B, H, K, S)` with heads,
+        where K is 1 without `num_queries`. `MultiHeadAttention` has its `output_shape`, or the
+        width of the keys, in place of Dv. Where every token is masked, the mean is 0.
+    Raises:
+        ValueError: `num_queries` is not a positive int, `attention` is no attention layer, or an
+            argument of the call does not fit.
+    Example:
+        >>> tokens = np.ones((2, 7, 8), "float32")
+        >>> tuple(AttentionPooling()(tokens, valid_lens=[7, 3]).shape)
+        (2, 8)
+
+        Three summaries of a sequence, each by four heads:
+
+        >>> layer = AttentionPooling(3, attention=MultiHeadAttention(num_heads=4, key_dim=2))
+        >>> tuple(layer(tokens).shape)
+        (2, 3, 8)
+
+    Source: one query, Yang et al. 2016, Hierarchical Attention Networks, section 2.2, there with an
+    additive score; K queries and heads, Lee et al. 2019, arXiv:1810.00825, section 3.2, there with
+    a residual and a feed-forward network around them.
+    """
+
+    def __init__(
+        self,
+        num_queries: int | None = None,
+        attention: AttentionLayer | None = None,
+        query_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ):
+        super().__init__(**kwargs)
+        who = type(self).__name__
+        if num_queries is not None:
+            _checks.positive_int(who, "num_queries", num_queries)
+        if attention is not None and not isinstance(attention, AttentionLayer):
+            expected = "be an attention layer, such as tfattn.AdditiveAttention(units=8)"
+            _checks.fail(who, "attention", expected, attention)
+        self.num_queries = num_queries
+        self.query_initializer = keras_object(who, "query_initializer", query_initializer)
+        self._template = LayerTemplate(attention or Attention())
+        self._attention = None  # created in `build`
+        self.supports_masking = True
+
+    @property
+    def attention(self) -> AttentionLayer:
+        """The attention layer: a copy of the one that was passed in."""
+        return self._attention or self._template.layer
+
+    def build(self, value_shape: Shape, key_shape: Shape | None = None) -> None:
+        key_shape = value_shape if key_shape is None else key_shape
+        self._check_shapes(value_shape, key_shape)
+        queries = (self.num_queries or 1, key_shape[-1])
+        self.query = self.add_weight(
+            shape=queries, initializer=self.query_initializer, name="query"
+        )
+        self._attention = self._template.copy(name="attention", dtype=self.dtype_policy)
+        self._attention.build((value_shape[0], *queries), value_shape, key_shape)
+
+    def call(
+        self,
+        value: Tensor,
+        key: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | Mask | None = None,
+        valid_lens: Tensor | None = None,
+        bias: Tensor | Bias | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        self._check_shapes(value.shape, value.shape if key is None else key.shape)
+        query = ops.expand_dims(self.query, 0)
+        query = ops.broadcast_to(query, (symbolic.shape_of(value)[0], *self.query.shape))
+        result = self._attention(
+            query=query,
+            value=value,
+            key=key,
+            value_mask=value_mask,
+            key_mask=key_mask,
+            attention_mask=attention_mask,
+            valid_lens=valid_lens,
+            bias=bias,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        output, *weights = result if return_attention_scores else (result,)
+        if self.num_queries is None:
+            output = ops.squeeze(output, axis=1)  # (B, 1, Dv) to (B, Dv)
+        return (output, *weights) if weights else output
+
+    def compute_mask(self, *args: Any, **kwargs: Any) -> None:
+        """None: the tokens' mask does not fit the output."""
+
+    def compute_output_shape(self, value_shape: Shape, key_shape: Shape | None = None) -> Shape:
+        key_shape = value_shape if key_shape is None else key_shape
+        self._check_shapes(value_shape, key_shape)
+        query_shape = (value_shape[0], self.num_queries or 1, key_shape[-1])
+        shape = self.attention.compute_output_shape(query_shape, value_shape, key_shape)
+        return shape if self.num_queries else (shape[0], *shape[2:])
+
+    compute_output_spec = spec_of_call
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_queries": self.num_queries,
+            "attention": serialized(self._template.layer),
+            "query_initializer": keras.initializers.serialize(self.query_initializer),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> "AttentionPooling":
+        return cls(**deserialized(config, "attention"))
+
+    def _check_shapes(self, value_shape: Shape, key_shape: Shape) -> None:
+        who = type(self).__name__
+        for name, shape in (("value", value_shape), ("key", key_shape)):
+            _checks.rank(who, name, shape, (3,), "(B, S, D)")
+            _checks.has_width(who, name, shape)
