@@ -11,6 +11,7 @@ from tfattn._types import Tensor
 from tfattn.core.engine import scope
 from tfattn.core.floats import given_tensor
 from tfattn.layers.calls import CheckedCall
+from tfattn.models import output
 
 
 class TokenModel(CheckedCall, keras.Model):
@@ -44,6 +45,10 @@ class TokenModel(CheckedCall, keras.Model):
         _checks.array(who, argument, ids, f"{letters}, of integers")
         _checks.rank(who, argument, ids.shape, (2,), letters)
         return ids
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Scores over the vocabulary V from the decoder's vectors: `(..., width)` to `(..., V)`."""
+        return output.logits(x, self.output_dense, self.decoder.embedding)
 
     def build_for_any(self) -> None:
         """Builds the model, unless built; compiled steps and searches cannot create weights."""

@@ -9,7 +9,6 @@ from tfattn import _checks
 from tfattn.layers.configs import checked_layer, copy_of, deserialized, part_seed
 from tfattn.layers.tables import ids_below
 from tfattn.layers.transformer.block import TransformerBlock
-from tfattn.models import output
 from tfattn.models.base import TokenModel
 from tfattn.models.stacks import TransformerDecoder
 
@@ -121,10 +120,6 @@ class CausalLM(TokenModel):
 
     def call(self, ids: Any, training: bool | None = None) -> Any:
         return self.logits(self.decoder(ids, training=training))
-
-    def logits(self, x: Any) -> Any:
-        """Scores over the vocabulary from the decoder's vectors: `(..., width)` to `(..., V)`."""
-        return output.logits(x, self.output_dense, self.decoder.embedding)
 
     def encode(self, prompt: Any, max_length: int | None = None) -> dict:
         """The initial state of `step` for a search that continues a prompt.

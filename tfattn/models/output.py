@@ -9,12 +9,15 @@ from tfattn._types import Tensor
 from tfattn.core import products
 
 
-def check_shared(who: str, source_vocabulary_size: int, target_vocabulary_size: int) -> None:
-    """Raises unless both vocabularies have one size, as a shared matrix needs."""
-    if source_vocabulary_size != target_vocabulary_size:
-        same = f"`source_vocabulary_size`={source_vocabulary_size}"
-        expected = f"be {same} where embeddings are shared"
-        _checks.fail(who, "target_vocabulary_size", expected, target_vocabulary_size)
+def vocabulary_sizes(who: str, source: int, target: int | None, shared: bool) -> tuple[int, int]:
+    """Both sizes; the target's defaults to the source's. A shared matrix needs one size."""
+    source = _checks.positive_int(who, "source_vocabulary_size", source)
+    target = source if target is None else target
+    target = _checks.positive_int(who, "target_vocabulary_size", target)
+    if shared and source != target:
+        expected = f"be `source_vocabulary_size`={source} where embeddings are shared"
+        _checks.fail(who, "target_vocabulary_size", expected, target)
+    return source, target
 
 
 def logits(

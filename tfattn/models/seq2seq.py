@@ -81,13 +81,9 @@ class BahdanauSeq2Seq(TokenModel):
     ):
         super().__init__(**kwargs)
         who = "BahdanauSeq2Seq"
-        if target_vocabulary_size is None:
-            target_vocabulary_size = source_vocabulary_size
-        self.source_vocabulary_size = _checks.positive_int(
-            who, "source_vocabulary_size", source_vocabulary_size
-        )
-        self.target_vocabulary_size = _checks.positive_int(
-            who, "target_vocabulary_size", target_vocabulary_size
+        self.share_embeddings = _checks.boolean(who, "share_embeddings", share_embeddings)
+        self.source_vocabulary_size, self.target_vocabulary_size = output.vocabulary_sizes(
+            who, source_vocabulary_size, target_vocabulary_size, share_embeddings
         )
         self.width = _checks.positive_int(who, "width", width)
         self.units = _checks.positive_int(who, "units", units)
@@ -95,15 +91,13 @@ class BahdanauSeq2Seq(TokenModel):
         self.cell = checked_cell(who, cell)
         self.bidirectional = _checks.boolean(who, "bidirectional", bidirectional)
         self.dropout = _checks.probability(who, "dropout", dropout)
-        self.share_embeddings = _checks.boolean(who, "share_embeddings", share_embeddings)
         self.seed = _checks.seed(who, seed)
         shared = self.output_dense = None
         if share_embeddings:
-            output.check_shared(who, source_vocabulary_size, target_vocabulary_size)
             shared = word_embedding(source_vocabulary_size, width, self.dtype_policy)
         else:
             self.output_dense = keras.layers.Dense(
-                target_vocabulary_size, dtype=self.dtype_policy, name="output"
+                self.target_vocabulary_size, dtype=self.dtype_policy, name="output"
             )
         options = {
             "width": width,
@@ -122,7 +116,7 @@ class BahdanauSeq2Seq(TokenModel):
             **options,
         )
         self.decoder = RecurrentDecoder(
-            target_vocabulary_size,
+            self.target_vocabulary_size,
             score=score,
             seed=part_seed(seed, "decoder"),
             name="decoder",
@@ -170,10 +164,6 @@ class BahdanauSeq2Seq(TokenModel):
         bridged = zip(self.bridges, keras.tree.flatten(states), strict=True)
         mapped = [bridge(state) for bridge, state in bridged]
         return keras.tree.pack_sequence_as(states, mapped)
-
-    def logits(self, x: Tensor) -> Tensor:
-        """Scores over the vocabulary V from the decoder's vectors: `(..., width)` to `(..., V)`."""
-        return output.logits(x, self.output_dense, self.decoder.embedding)
 
     def encode(
         self,

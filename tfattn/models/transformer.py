@@ -11,11 +11,7 @@ from tfattn.layers.masks import padding_mask
 from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models import output
 from tfattn.models.base import TokenModel, initial_coverage
-from tfattn.models.stacks import (
-    TransformerDecoder,
-    TransformerEncoder,
-    token_embedding,
-)
+from tfattn.models.stacks import TransformerDecoder, TransformerEncoder, token_embedding
 
 __all__ = ["Transformer", "TransformerDecoder", "TransformerEncoder"]
 
@@ -85,21 +81,15 @@ class Transformer(TokenModel):
     ):
         super().__init__(**kwargs)
         who = "Transformer"
-        if target_vocabulary_size is None:
-            target_vocabulary_size = source_vocabulary_size
-        self.source_vocabulary_size = _checks.positive_int(
-            who, "source_vocabulary_size", source_vocabulary_size
-        )
-        self.target_vocabulary_size = _checks.positive_int(
-            who, "target_vocabulary_size", target_vocabulary_size
+        self.share_embeddings = _checks.boolean(who, "share_embeddings", share_embeddings)
+        self.source_vocabulary_size, self.target_vocabulary_size = output.vocabulary_sizes(
+            who, source_vocabulary_size, target_vocabulary_size, share_embeddings
         )
         self.width = _checks.positive_int(who, "width", width)
-        self.share_embeddings = _checks.boolean(who, "share_embeddings", share_embeddings)
         self._positions = LayerTemplate(checked_layer(who, "positions", positions))
         self.seed = _checks.seed(who, seed)
         shared = None
         if share_embeddings:
-            output.check_shared(who, source_vocabulary_size, target_vocabulary_size)
             shared = token_embedding(source_vocabulary_size, width, self.dtype_policy)
 
         def stack(cls, vocabulary_size, name):
@@ -119,13 +109,13 @@ class Transformer(TokenModel):
             )
 
         self.encoder = stack(TransformerEncoder, source_vocabulary_size, "encoder")
-        self.decoder = stack(TransformerDecoder, target_vocabulary_size, "decoder")
+        self.decoder = stack(TransformerDecoder, self.target_vocabulary_size, "decoder")
         self.num_layers, self.dropout = self.encoder.num_layers, self.encoder.dropout
         self.num_heads, self.hidden_dim = self.encoder.num_heads, self.encoder.hidden_dim
         self.output_dense = None
         if not share_embeddings:
             self.output_dense = keras.layers.Dense(
-                target_vocabulary_size, dtype=self.dtype_policy, name="output"
+                self.target_vocabulary_size, dtype=self.dtype_policy, name="output"
             )
 
     @property
@@ -150,10 +140,6 @@ class Transformer(TokenModel):
         memory = self.encoder(source, training=training)
         x = self.decoder(target, memory, memory_mask=padding_mask(source), training=training)
         return self.logits(x)
-
-    def logits(self, x: Any) -> Any:
-        """Scores over the vocabulary V from the decoder's vectors: `(..., width)` to `(..., V)`."""
-        return output.logits(x, self.output_dense, self.decoder.embedding)
 
     @property
     def max_source_length(self) -> int | None:
