@@ -14,6 +14,12 @@ from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 __all__ = ["BLOCKS", "BlockSpec", "from_spec", "to_spec"]
 
 BLOCKS = (TransformerEncoderBlock, TransformerDecoderBlock)
+_MAPS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "attention_output": "out_proj"}
+
+
+def attention_maps(path: str, name: str) -> dict[str, str]:
+    """From the path of each linear map of an attention to its name in PyTorch's module."""
+    return {f"{path}{part}": f"{name}{module}" for part, module in _MAPS.items()}
 
 
 class BlockSpec(NamedTuple):

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from tfattn import _checks, _optional
-from tfattn.convert import folders, weights
+from tfattn.convert import blocks, folders, weights
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.attention.scores import DotProductScore
 from tfattn.layers.positions.added import (
@@ -19,8 +19,6 @@ from tfattn.layers.positions.added import (
 )
 from tfattn.layers.positions.rotary import RotaryPositions
 from tfattn.layers.transformer.block import TransformerBlock
-from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
-from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 from tfattn.layers.transformer.gated_feed_forward import GatedFeedForward
 from tfattn.layers.transformer.norm import LayerNormalization
@@ -172,7 +170,7 @@ def _shape(who: str, model: Transformer) -> _Shape:
 
 
 def _check_block(who: str, block: TransformerBlock, width: int) -> None:
-    weights.check_type(who, "block", block, (TransformerEncoderBlock, TransformerDecoderBlock))
+    weights.check_type(who, "block", block, blocks.BLOCKS)
     for attention in _attentions(block):
         _check_attention(who, attention, width)
     network = block.feed_forward

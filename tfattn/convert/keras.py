@@ -103,7 +103,9 @@ def multi_head_from_keras(who: str, layer: keras.layers.Layer) -> MultiHeadAtten
 def multi_head_to_keras(who: str, layer: MultiHeadAttention) -> keras.layers.Layer:
     """Converts to one of Keras's two layers with heads."""
     weights.check_plain(who, layer, of_keras=True)
-    config = _without_own_arguments(layer.get_config())
+    # Arguments that Keras lacks or that a built layer no longer needs.
+    own = ("score", "num_key_value_heads", "positions", "normalizer", "output_kernel_initializer")
+    config = {name: value for name, value in layer.get_config().items() if name not in own}
     shapes = _build_shapes(layer)
     cls = keras.layers.MultiHeadAttention
     if layer.num_key_value_heads != layer.num_heads:
@@ -133,7 +135,8 @@ def _single_head_from_keras(who: str, layer: keras.layers.Layer) -> keras.layers
     config, found = layer.get_config(), weights.arrays(layer)
     use_scale = config.pop("use_scale")
     mode = config.pop("score_mode", "additive")
-    query, value, *key = _shapes_of_list(layer)
+    shapes = layer.get_build_config()["input_shape"]  # of a list of inputs
+    query, value, *key = (tuple(shape) for shape in shapes)
     key = key[0] if key else value
     scale = found.get("scale", np.float32(1.0))
     if mode == "dot":
@@ -205,19 +208,9 @@ def _shared_config(layer: Attention) -> dict[str, Any]:
     return {name: config[name] for name in names}
 
 
-def _without_own_arguments(config: dict[str, Any]) -> dict[str, Any]:
-    """The config without arguments that Keras lacks or that a built layer no longer needs."""
-    own = ("score", "num_key_value_heads", "positions", "normalizer", "output_kernel_initializer")
-    return {name: value for name, value in config.items() if name not in own}
-
-
 def _build_shapes(layer: keras.layers.Layer) -> dict[str, Any]:
     """The arguments of the layer's `build`."""
     return {name: tuple(s) for name, s in layer.get_build_config()["shapes_dict"].items() if s}
-
-
-def _shapes_of_list(layer: keras.layers.Layer) -> list[tuple]:
-    return [tuple(shape) for shape in layer.get_build_config()["input_shape"]]
 
 
 _FROM: dict[type, Callable] = {

@@ -19,15 +19,9 @@ _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu",
 # Finite, to keep the smoothed loss finite.
 _NEVER = -1e9
 
-
-def _attention(path: str, name: str) -> dict[str, str]:
-    maps = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "attention_output": "out_proj"}
-    return {f"{path}/{part}": f"{name}.{module}" for part, module in maps.items()}
-
-
 # Path of each part below a block to the module's name.
 _ENCODER = {
-    **_attention("self_attention", "self_attn"),
+    **blocks.attention_maps("self_attention/", "self_attn."),
     "self_attention_norm/norm": "self_attn_layer_norm",
     "feed_forward/inner": "fc1",
     "feed_forward/outer": "fc2",
@@ -35,7 +29,7 @@ _ENCODER = {
 }
 _DECODER = {
     **_ENCODER,
-    **_attention("cross_attention", "encoder_attn"),
+    **blocks.attention_maps("cross_attention/", "encoder_attn."),
     "cross_attention_norm/norm": "encoder_attn_layer_norm",
 }
 

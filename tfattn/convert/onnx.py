@@ -56,15 +56,15 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
     if not isinstance(model, Transformer):
         _checks.fail(who, "model", "be a Transformer", model)
     weights.check_built(who, model, "model")
-    _check_dtype(who, model)
+    if model.compute_dtype != "float32":  # ONNX Runtime supports narrower floats only in part
+        expected = 'compute in float32: copy its weights to a model with dtype="float32"'
+        _checks.fail(who, "model", expected, model.dtype_policy.name)
     _check_caches(who, model)
     folders.check_vocabularies(who, model, vocabularies)
     folder = folders.check_empty(who, folder)
     _optional.find("tf2onnx", "export", who)
-    block = model.decoder.blocks[0]
-    attention = block.self_attention
-    layers, groups = model.num_layers, attention.num_key_value_heads
-    heads = (layers, None, groups, None)
+    attention = model.decoder.blocks[0].self_attention
+    heads = (model.num_layers, None, attention.num_key_value_heads, None)
 
     def spec(name, shape, dtype=model.compute_dtype):
         return keras.InputSpec(dtype=dtype, shape=shape, name=name)
@@ -78,13 +78,6 @@ def to_onnx(model: Transformer, vocabularies: Sequence[Any], folder: str | os.Pa
         _export(_Encoder(model), ids, os.path.join(unfinished, "encoder.onnx"))
         _export(_Step(model), inputs, os.path.join(unfinished, "step.onnx"))
         folders.save_vocabularies(vocabularies, unfinished)
-
-
-def _check_dtype(who: str, model: Transformer) -> None:
-    """Raises for float16 and bfloat16, which ONNX Runtime supports only in part."""
-    if model.compute_dtype != "float32":
-        expected = 'compute in float32: copy its weights to a model with dtype="float32"'
-        _checks.fail(who, "model", expected, model.dtype_policy.name)
 
 
 def _check_caches(who: str, model: Transformer) -> None:

@@ -17,16 +17,10 @@ from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 
 __all__ = ["from_torch", "to_torch"]
 
-_MAPS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "attention_output": "out_proj"}
-
-
-def _attention(path: str, name: str) -> dict[str, str]:
-    return {f"{path}/{part}": f"{name}.{module}" for part, module in _MAPS.items()}
-
-
+_MAPS = blocks.attention_maps("", "")
 # Path of each part below a block to the module's name.
 _ENCODER = {
-    **_attention("self_attention", "self_attn"),
+    **blocks.attention_maps("self_attention/", "self_attn."),
     "self_attention_norm/norm": "norm1",
     "feed_forward/inner": "linear1",
     "feed_forward/outer": "linear2",
@@ -34,7 +28,7 @@ _ENCODER = {
 }
 _DECODER = {
     **_ENCODER,
-    **_attention("cross_attention", "multihead_attn"),
+    **blocks.attention_maps("cross_attention/", "multihead_attn."),
     "cross_attention_norm/norm": "norm2",
     "feed_forward_norm/norm": "norm3",
 }

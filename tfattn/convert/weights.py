@@ -14,12 +14,10 @@ from tfattn.layers.attention.scores import DotProductScore
 
 __all__ = [
     "arrays",
-    "assign",
     "check",
     "check_built",
     "check_plain",
     "check_type",
-    "from_rows",
     "load",
     "load_rows",
     "read",
@@ -76,11 +74,6 @@ def _float32_where_narrow(array: np.ndarray) -> np.ndarray:
 def load(who: str, layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
     """Loads weights into a built layer, or raises for all mismatches; names are as in `arrays`."""
     check(who, arrays(layer), state)
-    assign(layer, state)
-
-
-def assign(layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
-    """Loads matching weights, without checks."""
     for name, variable in _variables(layer).items():
         variable.assign(state[name])
 
@@ -182,22 +175,13 @@ def to_rows(layer: keras.layers.Layer, modules: Mapping[str, str]) -> dict[str, 
     return result
 
 
-def from_rows(
-    layer: keras.layers.Layer, modules: Mapping[str, str], state: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """The inverse of `to_rows`."""
-    result = {}
-    for name, variable in _variables(layer).items():
-        array = np.asarray(state[_row_name(name, modules)])
-        result[name] = array.T.reshape(tuple(variable.shape))
-    return result
-
-
 def load_rows(
     layer: keras.layers.Layer, modules: Mapping[str, str], state: Mapping[str, np.ndarray]
 ) -> None:
-    """Loads a matching PyTorch state dict."""
-    assign(layer, from_rows(layer, modules, state))
+    """Loads a matching PyTorch state dict, the inverse of `to_rows`."""
+    for name, variable in _variables(layer).items():
+        array = np.asarray(state[_row_name(name, modules)])
+        variable.assign(array.T.reshape(tuple(variable.shape)))
 
 
 def _variables(layer: keras.layers.Layer) -> dict[str, Any]:
