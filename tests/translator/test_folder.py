@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.processes import locking
 from tests.translator.command import TOY
 from tfattn import data
-from tfattn.translator.folder import Folder, fingerprint, vocabulary_fingerprints
+from tfattn.translator.folder import Folder, vocabulary_fingerprints
 
 WORDS = [data.Vocabulary(["a"]), data.Vocabulary(["b", "c"])]
 
@@ -91,16 +91,11 @@ SPLIT_OTHERWISE = data.Vocabulary(["b", "c"], tokenizer=data.Characters())
 
 
 @pytest.mark.parametrize(
-    "owner, other, by",
-    [
-        ("run", OF_THE_SAME_SIZE, vocabulary_fingerprints),
-        ("model", SPLIT_OTHERWISE, vocabulary_fingerprints),
-        # Older records have fingerprints of the words alone.
-        ("run", OF_THE_SAME_SIZE, lambda words: [fingerprint(each.words) for each in words]),
-    ],
+    "owner, other",
+    [("run", OF_THE_SAME_SIZE), ("model", SPLIT_OTHERWISE)],
 )
-def test_other_vocabularies_are_refused(folder, capsys, owner, other, by):
-    folder.add_to_record(**{owner: by(WORDS)})
+def test_other_vocabularies_are_refused(folder, capsys, owner, other):
+    folder.add_to_record(**{owner: vocabulary_fingerprints(WORDS)})
     folder.load_vocabularies(owner)
     assert capsys.readouterr().err == ""
     other.save(folder.vocabularies[1])

@@ -47,22 +47,17 @@ def _train(options):
         report.show(run, *trained)
 
 
-def _score(options):
+def _run(options):
+    if options.command == "train":
+        _train(options)
+        return
     with _user_errors():
-        scoring.score(options)
-
-
-def _translate(options):
-    with _user_errors():
-        lines.translate(options)
-
-
-def _export(options):
-    with _user_errors():
-        exporting.export(options)
-
-
-COMMANDS = {"train": _train, "score": _score, "translate": _translate, "export": _export}
+        if options.command == "score":
+            scoring.score(options)
+        elif options.command == "translate":
+            lines.translate(options)
+        else:
+            exporting.export(options)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     try:
         imports_are_done()
-        COMMANDS[options.command](options)
+        _run(options)
         with _user_errors():
             sys.stdout.flush()
     except UserError as error:

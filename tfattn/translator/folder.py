@@ -96,11 +96,7 @@ class Folder:
                 "with",
                 file=sys.stderr,
             )
-        # Older records have fingerprints of the words alone.
-        elif trained_with not in (
-            [_file_fingerprint(path) for path in self.vocabularies],
-            [fingerprint(each.words) for each in words],
-        ):
+        elif trained_with != [_file_fingerprint(path) for path in self.vocabularies]:
             raise ValueError(
                 f"the vocabularies in {self.path} are not those that its {owner} was trained with"
             )
