@@ -61,19 +61,7 @@ class AveragedWeights(keras.callbacks.Callback):
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback] = ()):
         super().__init__()
-        if not isinstance(callbacks, list | tuple):
-            _checks.fail("AveragedWeights", "callbacks", "be a list of callbacks", callbacks)
-        self.callbacks = list(callbacks)
-        for callback in self.callbacks:
-            if not isinstance(callback, keras.callbacks.Callback):
-                _checks.fail("AveragedWeights", "callbacks", "hold callbacks", callback)
-            if isinstance(callback, Backup):
-                expected = "not hold `Backup`: pass it to `fit` beside this"
-                _checks.fail("AveragedWeights", "callbacks", expected, callback)
-            # Another `save_freq` counts batches, which are not passed to these callbacks.
-            if getattr(callback, "save_freq", "epoch") != "epoch":
-                expected = "save by epochs, `save_freq='epoch'`"
-                _checks.fail("AveragedWeights", "callbacks", expected, callback.save_freq)
+        self.callbacks = checked_callbacks("AveragedWeights", callbacks)
         # (model, weights, average) while the model has the average
         self._swapped = None
 
@@ -150,6 +138,23 @@ class AveragedWeights(keras.callbacks.Callback):
             if all(np.array_equal(*pair, equal_nan=True) for pair in pairs):
                 self._swap_in_weights()
         self._swapped = None
+
+
+def checked_callbacks(who: str, callbacks: Any) -> list[keras.callbacks.Callback]:
+    """Callbacks that can be called by another callback, by epochs."""
+    if not isinstance(callbacks, list | tuple):
+        _checks.fail(who, "callbacks", "be a list of callbacks", callbacks)
+    for callback in callbacks:
+        if not isinstance(callback, keras.callbacks.Callback):
+            _checks.fail(who, "callbacks", "hold callbacks", callback)
+        if isinstance(callback, Backup):
+            expected = "not hold `Backup`: pass it to `fit` beside this"
+            _checks.fail(who, "callbacks", expected, callback)
+        # Another `save_freq` counts batches, which are not passed to these callbacks.
+        if getattr(callback, "save_freq", "epoch") != "epoch":
+            expected = "save by epochs, `save_freq='epoch'`"
+            _checks.fail(who, "callbacks", expected, callback.save_freq)
+    return list(callbacks)
 
 
 def _inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer:

@@ -9,11 +9,9 @@ import numpy as np
 
 from tfattn import _checks
 from tfattn.training import processes
-from tfattn.training.backup import Backup
+from tfattn.training.averaging import Logs, checked_callbacks
 
 __all__ = ["FirstProcess"]
-
-Logs = dict[str, Any] | None
 
 _WHO = "FirstProcess"
 
@@ -54,18 +52,7 @@ class FirstProcess(keras.callbacks.Callback):
 
     def __init__(self, callbacks: Sequence[keras.callbacks.Callback]):
         super().__init__()
-        if not isinstance(callbacks, list | tuple):
-            _checks.fail(_WHO, "callbacks", "be a list of callbacks", callbacks)
-        self.callbacks = list(callbacks)
-        for callback in self.callbacks:
-            if not isinstance(callback, keras.callbacks.Callback):
-                _checks.fail(_WHO, "callbacks", "hold callbacks", callback)
-            if isinstance(callback, Backup):
-                expected = "not hold `Backup`: pass it to `fit` beside this"
-                _checks.fail(_WHO, "callbacks", expected, callback)
-            if getattr(callback, "save_freq", "epoch") != "epoch":
-                expected = "save by epochs, `save_freq='epoch'`"
-                _checks.fail(_WHO, "callbacks", expected, callback.save_freq)
+        self.callbacks = checked_callbacks(_WHO, callbacks)
         self._copy = None  # of a distributed model
 
     def set_params(self, params: dict[str, Any]) -> None:

@@ -103,7 +103,7 @@ class MaskedCrossentropy(keras.losses.Loss):
         who = type(self).__name__
         y_true = given(who, "y_true", y_true, "(B, T)")
         y_pred = given(who, "y_pred", y_pred, "(B, T, V)")
-        weights = token_weights(who, y_true, self.padding_id, sample_weight, "float32")
+        weights = token_weights(who, y_true, self.padding_id, sample_weight)
         # `reduction="none"` and a subclass with its own `call` need the logits.
         per_token = self.reduction in ("none", None)
         needs_logits = per_token or not _sum_fits_call(type(self))
@@ -243,16 +243,17 @@ def streamable(logits: Tensor) -> LogitFactors | None:
 
 
 def token_weights(
-    who: str, y_true: Tensor, padding_id: int, sample_weight: Tensor | None, dtype: str
+    who: str, y_true: Tensor, padding_id: int, sample_weight: Tensor | None
 ) -> Tensor:
-    """The weight of each token, shaped like `y_true`: 0 for padding, else its sample weight.
+    """The weight of each token, float32, in the shape of `y_true`; 0 for padding.
 
     `sample_weight` may have one number per row.
     """
-    weights = ops.cast(y_true != padding_id, dtype)
+    weights = ops.cast(y_true != padding_id, "float32")
     if sample_weight is None:
         return weights
-    sample_weight = ops.cast(given(who, "sample_weight", sample_weight, "(B,) or (B, T)"), dtype)
+    sample_weight = given(who, "sample_weight", sample_weight, "(B,) or (B, T)")
+    sample_weight = ops.cast(sample_weight, "float32")
     shape = tuple(sample_weight.shape)
     if len(shape) == 1 < len(y_true.shape):
         sample_weight, shape = sample_weight[:, None], (*shape, 1)

@@ -68,7 +68,7 @@ class MaskedAccuracy(keras.metrics.Mean):
 
             best_ids = streamed.best_ids(factors)
         right = ops.cast(y_true == best_ids, "float32")
-        weights = token_weights("MaskedAccuracy", y_true, self.padding_id, sample_weight, "float32")
+        weights = token_weights("MaskedAccuracy", y_true, self.padding_id, sample_weight)
         # Flat: Keras would average over each row first, so that tokens of longer rows count less.
         super().update_state(ops.reshape(right, (-1,)), ops.reshape(weights, (-1,)))
 
@@ -121,8 +121,8 @@ class TokenLoss(keras.metrics.Mean):
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
         y_true = given("TokenLoss", "y_true", y_true, "(B, T)")
-        padding_id = self.loss.padding_id
-        weights = ops.sum(token_weights("TokenLoss", y_true, padding_id, sample_weight, "float32"))
+        weights = token_weights("TokenLoss", y_true, self.loss.padding_id, sample_weight)
+        weights = ops.sum(weights)
         mean = self._sum(y_true, y_pred, sample_weight) / ops.where(weights == 0, 1.0, weights)
         super().update_state(mean, weights)
 

@@ -63,10 +63,7 @@ class TransformerSchedule(InverseSquareRootSchedule):
         warmup_steps: positive int, the updates up to the highest rate, which is
             scale / √(width · warmup_steps). Defaults to 4000.
         scale: positive number. Defaults to 1.
-    Call arguments:
-        step: integer, updates done so far.
-    Returns:
-        The rate, float32.
+    Call arguments, Returns: those of `InverseSquareRootSchedule`.
     Raises:
         ValueError: a size is not a positive int; `scale` is not above 0.
     Example:
@@ -102,10 +99,7 @@ class Cooldown(keras.optimizers.schedules.LearningRateSchedule):
         start: non-negative int, the updates before the decay.
         steps: positive int, the updates of the decay. The last of them has 1 / steps of the
             schedule's rate, and all later ones 0.
-    Call arguments:
-        step: integer, updates done so far.
-    Returns:
-        The rate, float32.
+    Call arguments, Returns: those of `InverseSquareRootSchedule`.
     Raises:
         ValueError: `schedule` is not a schedule; `start` is not an int of at least 0; `steps` is
             not a positive int.
