@@ -42,31 +42,10 @@ class AttentionLayer(CheckedCall, keras.layers.Layer):
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
         **kwargs: `name`, `dtype`, `trainable` of `keras.layers.Layer`.
-    Call arguments:
-        query: float `(B, T, Dq)`.
-        value: float `(B, S, Dv)`.
-        key: float `(B, S, Dk)`. Defaults to `value`.
-        query_mask: bool `(B, T)`, becomes the mask of the output; it hides no key.
-        value_mask: bool `(B, S)`; False hides that value and its key.
-        key_mask: bool `(B, S)`; False hides that key and its value.
-        attention_mask: bool, or integers 0 and 1, `(T, S)`, `(B, T, S)` or, where the layer has
-            heads, `(B, H, T, S)`, with 1 where it repeats; or a mask object of `tfattn.masks`.
-        return_attention_scores: whether to return the weights too. The name is Keras's; the result
-            has the weights after the softmax, not the scores before it.
-        training: whether dropout is active. Defaults to the model's mode.
-        use_causal_mask: whether a query sees no later key. The last query is aligned with the last
-            key, as decoding needs: with T > S the first T − S queries see no key, and their output
-            is 0.
-        valid_lens: integers, the number of visible first keys: `(B,)` one length per row of
-            the batch, or `(B, T)` one length per query.
-        bias: float, added to the scores before the softmax, in the shapes of `attention_mask`; or a
-            bias object of `tfattn.biases`, such as `tfattn.biases.alibi`.
+    Call arguments, Returns: see `tfattn.Attention`.
     Attributes:
         engine_path: "dense" or "streamed", the path of `tfattn.attend` if no weights are returned;
             None chooses by the sizes.
-    Returns:
-        The weighted means of the values, `(B, T, ...)`; with `return_attention_scores=True` also
-        the weights, whose rows sum to 1, or to 0 where every key is masked.
     Raises:
         ValueError: ranks or lengths do not fit, a mask is not boolean, `valid_lens` holds no
             integers, or `bias` is for another number of heads.

@@ -40,15 +40,8 @@ class NadarayaWatson(NamedAttention):
             predicted from all others. Query and key are then the same points in the same order.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.Attention`.
-        query: float `(B, T, D)`.
-        value: float `(B, S, Dv)`.
-        key: float `(B, S, D)`. Defaults to `value`.
-    Returns:
-        `(B, T, Dv)`; with `return_attention_scores=True` also the weights `(B, T, S)`: each row
-        sums to 1, or to 0 where every key is masked or has a kernel of 0.
-        `tfattn.attention_weights` returns the weights of all layers of a model.
+    Call arguments, Returns: see `tfattn.Attention`; query and key are of one width D. A row of
+    weights also sums to 0 where every key has a kernel of 0.
     Raises:
         ValueError: an unknown kernel; a bandwidth that is not positive, or not one per dimension;
             query and key differ in width, or in length under `leave_one_out`.

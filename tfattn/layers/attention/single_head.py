@@ -36,14 +36,18 @@ class Attention(AttentionLayer):
         value: float `(B, S, Dv)`.
         key: float `(B, S, Dk)`. Defaults to `value`.
         query_mask, value_mask, key_mask: bool, `(B, T)` and `(B, S)`, True = real token. Keras
-            passes implicit masks here. `query_mask` hides no key.
-        attention_mask: bool, or 0 and 1, broadcastable to `(B, T, S)`, or a mask object; True =
-            may attend.
-        return_attention_scores: whether to return the weights too.
+            passes implicit masks here. `query_mask` becomes the mask of the output, and hides no
+            key; False in either of the others hides a key and its value.
+        attention_mask: bool, or 0 and 1, broadcastable to `(B, T, S)`, or a mask object of
+            `tfattn.masks`; True = may attend.
+        return_attention_scores: whether to return the weights too. The name is Keras's; the result
+            has the weights after the softmax, not the scores before it.
         training: whether dropout is active. Defaults to the model's mode.
-        use_causal_mask: whether a query sees no later key; the last query is aligned with the last
-            key.
-        valid_lens: integers `(B,)` or `(B, T)`, the number of real keys.
+        use_causal_mask: whether a query sees no later key. The last query is aligned with the last
+            key, as decoding needs: with T > S the first T − S queries see no key, and their output
+            is 0.
+        valid_lens: integers, the number of real keys: `(B,)` one length per row of the batch, or
+            `(B, T)` one length per query.
         bias: float, broadcastable to `(B, T, S)`, or a bias object such as
             `tfattn.biases.alibi(1)`; added to the scores before the softmax.
     Returns:
@@ -133,15 +137,7 @@ class DotProductAttention(NamedAttention):
         scale: positive number; 1.0 is the unscaled product. Defaults to 1/√D.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.Attention`.
-        query: float `(B, T, D)`.
-        value: float `(B, S, Dv)`.
-        key: float `(B, S, D)`. Defaults to `value`.
-    Returns:
-        `(B, T, Dv)`; with `return_attention_scores=True` also the weights `(B, T, S)`: each row
-        sums to 1, or to 0 where every key is masked. `tfattn.attention_weights` returns the weights
-        of all layers of a model.
+    Call arguments, Returns: see `tfattn.Attention`; query and key are of one width D.
     Raises:
         ValueError: `scale` is not above 0; query and key differ in width; shapes do not fit.
     Example:
@@ -182,15 +178,7 @@ class AdditiveAttention(NamedAttention):
         units: positive int, width U of the hidden layer.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.Attention`.
-        query: float `(B, T, Dq)`.
-        value: float `(B, S, Dv)`.
-        key: float `(B, S, Dk)`. Defaults to `value`.
-    Returns:
-        `(B, T, Dv)`; with `return_attention_scores=True` also the weights `(B, T, S)`: each row
-        sums to 1, or to 0 where every key is masked. `tfattn.attention_weights` returns the weights
-        of all layers of a model.
+    Call arguments, Returns: see `tfattn.Attention`.
     Raises:
         ValueError: `units` is not a positive int; shapes do not fit.
     Example: equal keys get equal weights, so the output is the mean of the visible values.
@@ -226,15 +214,7 @@ class BilinearAttention(NamedAttention):
     Args:
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments: `(query, value, key)` in Keras's order; pass them by name. The others are those
-    of every attention layer, see `tfattn.Attention`.
-        query: float `(B, T, Dq)`.
-        value: float `(B, S, Dv)`.
-        key: float `(B, S, Dk)`. Defaults to `value`.
-    Returns:
-        `(B, T, Dv)`; with `return_attention_scores=True` also the weights `(B, T, S)`: each row
-        sums to 1, or to 0 where every key is masked. `tfattn.attention_weights` returns the weights
-        of all layers of a model.
+    Call arguments, Returns: see `tfattn.Attention`.
     Raises:
         ValueError: shapes do not fit; `dropout` is not in [0, 1).
     Example:

@@ -158,13 +158,7 @@ class LearnedPositionalEncoding(_PositionalEncoding):
         input_scale: positive number by which the inputs are multiplied first.
         initializer: initializer of the vectors. Defaults to a normal distribution with standard
             deviation 0.02.
-    Call arguments:
-        inputs: float `(B, T, D)`.
-        start_index: position of the first token: int, or an integer tensor `()` or `(B,)`.
-        positions: integers `(T,)` or `(B, T)`, the position of each token, counted from
-            `start_index`. Defaults to 0, 1, 2, ...
-    Returns:
-        `(B, T, D)`, with the inputs' mask.
+    Call arguments, Returns: those of `SinusoidalPositionalEncoding`.
     Raises:
         ValueError: the inputs' rank is not 3; a position is known to be `max_length` or more, or
             below 0. If the position is unknown in a graph, its vector is NaN.

@@ -36,16 +36,13 @@ class RecurrentDecoder(RecurrentStack):
     Args:
         vocabulary_size: positive int, number of target ids, padding included.
         width: positive int, features of an embedding and of an output vector.
-        units: positive int, features of a state.
-        num_layers: positive int, recurrent layers one above the other.
-        cell: class of the cells, as for `RecurrentEncoder`.
+        units, num_layers, cell, seed: as for `RecurrentEncoder`.
         score: a score layer, not shared with another layer. Defaults to Bahdanau's,
             `AdditiveScore(units)`. Luong's are `BilinearScore()` (general) and, for a memory as
             wide as `units`, `DotProductScore(scale=1.0)` (dot).
         dropout: probability in [0, 1) on the embeddings, between layers and on the output.
         embedding: a `keras.layers.Embedding` that another layer of the same model class shares.
             Defaults to a new one.
-        seed: int, for the dropouts.
     Call arguments:
         ids: integers `(B, T)`, the target so far, begin token first; id 0 is padding.
         memory: float `(B, S, Dm)`, the encoder's output.

@@ -40,6 +40,8 @@ class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):
     Source: Vaswani et al. 2017, arXiv:1706.03762, equation 2.
     """
 
+    use_bias: bool = True
+
     def __init__(
         self,
         hidden_dim: int,
@@ -53,32 +55,28 @@ class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):
         super().__init__(**kwargs)
         who = type(self).__name__
         self.hidden_dim = _checks.positive_int(who, "hidden_dim", hidden_dim)
-        self.output_dim = (
-            None if output_dim is None else _checks.positive_int(who, "output_dim", output_dim)
-        )
+        if output_dim is not None:
+            output_dim = _checks.positive_int(who, "output_dim", output_dim)
+        self.output_dim = output_dim
         self.activation = keras_object(who, "activation", activation)
         self.dropout = _checks.probability(who, "dropout", dropout)
         self.kernel_initializer = keras_object(who, "kernel_initializer", kernel_initializer)
         self.seed = _checks.seed(who, seed)
         self.supports_masking = True
 
-    def check_inputs(self, input_shape: Shape) -> None:
-        """Raises unless tokens of this shape have a width."""
-        who = type(self).__name__
+    def build(self, input_shape: Shape) -> None:
+        who, width = type(self).__name__, input_shape[-1]
         if len(input_shape) < 2:
             _checks.fail(who, "inputs", "have shape (B, T, D)", tuple(input_shape))
         _checks.has_width(who, "inputs", input_shape)
-
-    def build(self, input_shape):
-        self.check_inputs(input_shape)
-        width = self.output_dim or input_shape[-1]
-        self.inner = self._dense(self.hidden_dim, "inner", self.activation)
-        self.inner.build((None, input_shape[-1]))
-        self.outer = self._dense(width, "outer", None)
-        self.outer.build((None, self.hidden_dim))
+        self.build_inner(width)
+        self.outer = self.dense("outer", self.hidden_dim, self.output_dim or width)
         self.inner_dropout = Dropout(
             self.dropout, seed=self.seed, dtype=self.dtype_policy, name="inner_dropout"
         )
+
+    def build_inner(self, width: int) -> None:
+        self.inner = self.dense("inner", width, self.hidden_dim, self.activation)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         # Flat, so that each map and its gradient is a single product, not a batched product.
@@ -100,12 +98,15 @@ class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):
             "seed": self.seed,
         }
 
-    def _dense(self, units, name, activation, use_bias=True):
-        return keras.layers.Dense(
+    def dense(self, name: str, width: int, units: int, activation: Any = None):
+        """A built linear map from `width` to `units` features."""
+        layer = keras.layers.Dense(
             units,
             activation=activation,
-            use_bias=use_bias,
+            use_bias=self.use_bias,
             kernel_initializer=copy_initializer(self.kernel_initializer),
             dtype=self.dtype_policy,
             name=name,
         )
+        layer.build((None, width))
+        return layer

@@ -6,7 +6,6 @@ import keras
 from keras import ops
 
 from tfattn import _checks
-from tfattn.layers.dropout import Dropout
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 
 __all__ = ["GatedFeedForward"]
@@ -22,18 +21,12 @@ class GatedFeedForward(PositionwiseFeedForward):
     `PositionwiseFeedForward` it has the same number of weights.
 
     Args:
-        hidden_dim: positive int, width of the inner layer.
-        output_dim: positive int, width of the output. Defaults to the input's.
+        hidden_dim, output_dim, dropout, seed: as in `PositionwiseFeedForward`.
         activation: of the gate, name or function, as in Keras: "silu" makes SwiGLU, "gelu" GEGLU,
             "relu" ReGLU, "sigmoid" GLU.
-        dropout: probability in [0, 1) of dropping an inner unit in training.
         use_bias: whether the three maps have a bias; False in the paper.
         kernel_initializer: initializer of the three matrices, as in Keras.
-        seed: int, for the dropout.
-    Call arguments:
-        inputs: float `(B, T, D)`.   training: whether dropout is active.
-    Returns:
-        `(B, T, output_dim)`, with the inputs' mask.
+    Call arguments, Returns: those of `PositionwiseFeedForward`.
     Raises:
         ValueError: a size is not a positive int; `dropout` is not in [0, 1).
     Example:
@@ -69,18 +62,9 @@ class GatedFeedForward(PositionwiseFeedForward):
         )
         self.use_bias = _checks.boolean("GatedFeedForward", "use_bias", use_bias)
 
-    def build(self, input_shape):
-        self.check_inputs(input_shape)
-        width = input_shape[-1]
-        self.gate = self._dense(self.hidden_dim, "gate", self.activation, self.use_bias)
-        self.gate.build((None, width))
-        self.inner = self._dense(self.hidden_dim, "inner", None, self.use_bias)
-        self.inner.build((None, width))
-        self.outer = self._dense(self.output_dim or width, "outer", None, self.use_bias)
-        self.outer.build((None, self.hidden_dim))
-        self.inner_dropout = Dropout(
-            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="inner_dropout"
-        )
+    def build_inner(self, width: int) -> None:
+        self.gate = self.dense("gate", width, self.hidden_dim, self.activation)
+        self.inner = self.dense("inner", width, self.hidden_dim)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         rows = ops.reshape(inputs, (-1, inputs.shape[-1]))  # (B·T, D), see PositionwiseFeedForward
