@@ -33,7 +33,8 @@ def takes(call: AttentionCall) -> bool:
         return False
     # Otherwise PyTorch falls back to an implementation that holds the scores, and cuDNN raises.
     alike = query.shape[-1] == value.shape[-1] and query.dtype == key.dtype == value.dtype
-    return alike and _KERNELS.get(keras.backend.backend(), _no_kernel)(query, value, key, mask)
+    kernel = _KERNELS.get(keras.backend.backend())
+    return alike and kernel is not None and kernel(query, value, key, mask)
 
 
 def run(
@@ -148,10 +149,6 @@ def _cudnn_takes(dtype, width):
     except (NotImplementedError, RuntimeError, ValueError):
         return False
     return True
-
-
-def _no_kernel(query, value, key, mask):
-    return False
 
 
 _KERNELS = {"torch": _torch_kernel, "jax": _jax_kernel}

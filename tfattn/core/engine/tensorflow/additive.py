@@ -29,28 +29,19 @@ class Additive(AnyScore):
     core.
     """
 
-    def __init__(self):
-        super().__init__(score_functions.additive, rank=4)
+    def __init__(self, parameters: Sequence[tf.Tensor] = ()):
+        super().__init__(score_functions.additive, rank=4, parameters=parameters)
 
     def block_numbers(self, bounds: sizes.Blocks) -> int:
         return bounds.compiled_numbers
 
-    def scores(
-        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
-    ):
-        query, key, weight = _matrices(tiling, query, key, *parameters)
+    def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor):
+        query, key, weight = _matrices(tiling, query, key, *self.parameters)
         scores = _with_sigmoid(_scores_by_strips, query, key, weight)
         return tf.reshape(scores, [tiling.chunk, tiling.groups, -1, tiling.columns])
 
-    def vjp(
-        self,
-        tiling: Tiling,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        parameters: Sequence[tf.Tensor],
-        gradient: tf.Tensor,
-    ):
-        left, right, weight = _matrices(tiling, query, key, *parameters)
+    def vjp(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor):
+        left, right, weight = _matrices(tiling, query, key, *self.parameters)
         gradient = tf.reshape(gradient, [-1, tiling.rows, tiling.columns])  # (N, t, s)
         grad_left, grad_right, grad_weight = _with_sigmoid(
             _vjp_by_strips, left, right, weight, gradient
@@ -61,7 +52,7 @@ class Additive(AnyScore):
         return (
             tf.reshape(grad_left, tf.shape(query)),
             tf.reduce_sum(grad_right, 2),  # over the heads that share a key head
-            [tf.reshape(grad_weight, parameters[0].shape)],
+            [tf.reshape(grad_weight, self.parameters[0].shape)],
         )
 
 
@@ -91,15 +82,13 @@ def _cores():
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _is_moderate(left: tf.Tensor, right: tf.Tensor):
-    """Whether no exponential overflows, and no product of two exponentials is 0 · inf."""
-    return (tf.reduce_max(tf.abs(left)) < 40.0) & (tf.reduce_max(tf.abs(right)) < 40.0)
-
-
 def _with_sigmoid(strips: Callable, left: tf.Tensor, right: tf.Tensor, *more):
-    """Calls `strips` with the exponentials, or with the operands where exponentials overflow."""
+    """Calls `strips` with the exponentials, or with the operands where exponentials overflow or a
+    product of two exponentials is 0 · inf.
+    """
+    is_moderate = (tf.reduce_max(tf.abs(left)) < 40.0) & (tf.reduce_max(tf.abs(right)) < 40.0)
     return tf.cond(
-        _is_moderate(left, right),
+        is_moderate,
         lambda: strips(_sigmoid_of_exponentials, tf.exp(2 * left), tf.exp(2 * right), *more),
         lambda: strips(_sigmoid, left, right, *more),
     )

@@ -3,7 +3,8 @@
 Each class here is the block form of a score function of `core.scores` or of any other score.
 `scores` computes a block; `shifted_scores` subtracts a number for each query from it, given the
 operands of `shifted_query` and `shifted_keys`; `vjp` carries the gradient of a block back to its
-operands. Blocks of queries are `(c, G, R, X)`, of keys `(c, G, s, X)`, of scores `(c, G, R, s)`.
+operands and `parameters`. Blocks of queries are `(c, G, R, X)`, of keys `(c, G, s, X)`, of scores
+`(c, G, R, s)`.
 
 Each class also sets its tiling: `work`, the numbers that it holds for each pair, and
 `block_numbers(bounds)`, the most numbers in a block of all heads.
@@ -50,15 +51,15 @@ class _ShiftedAfter:
     def shifted_keys(self, keys):
         return keys
 
-    def shifted_scores(
-        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
-    ):
+    def shifted_scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor):
         query, shift = query
-        return self.scores(tiling, query, key, parameters) - shift
+        return self.scores(tiling, query, key) - shift
 
 
 class Product:
     """A product of the operands; the scale multiplies the queries, once per token."""
+
+    parameters: Sequence[tf.Tensor] = ()
 
     def __init__(self, scaled: bool):
         self.scaled = scaled
@@ -72,9 +73,7 @@ class Product:
     def scale(self, query: tf.Tensor):
         return query.shape[-1] ** -0.5 if self.scaled else 1.0
 
-    def scores(
-        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
-    ):
+    def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor):
         return tf.matmul(query, key, transpose_b=True)  # (c, G, R, s)
 
     def shifted_query(self, query: tf.Tensor, shift: tf.Tensor):
@@ -83,19 +82,10 @@ class Product:
     def shifted_keys(self, keys):
         return append_ones(keys)
 
-    def shifted_scores(
-        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
-    ):
+    def shifted_scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor):
         return tf.matmul(query, key, transpose_b=True)
 
-    def vjp(
-        self,
-        tiling: Tiling,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        parameters: Sequence[tf.Tensor],
-        gradient: tf.Tensor,
-    ):
+    def vjp(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor):
         return tf.matmul(gradient, key), tf.matmul(gradient, query, transpose_a=True), []
 
 
@@ -109,30 +99,24 @@ class CappedProduct(_ShiftedAfter, Product):
     def scale(self, query: tf.Tensor):
         return super().scale(query) / self.cap
 
-    def scores(
-        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
-    ):
+    def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor):
         return self.cap * tf.tanh(tf.matmul(query, key, transpose_b=True))
 
-    def vjp(
-        self,
-        tiling: Tiling,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        parameters: Sequence[tf.Tensor],
-        gradient: tf.Tensor,
-    ):
+    def vjp(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor):
         slope = 1 - tf.square(tf.tanh(tf.matmul(query, key, transpose_b=True)))
-        return super().vjp(tiling, query, key, parameters, gradient * (self.cap * slope))
+        return super().vjp(tiling, query, key, gradient * (self.cap * slope))
 
 
 class AnyScore(_ShiftedAfter):
     """Any score function, differentiated block by block."""
 
-    def __init__(self, score: Callable[..., tf.Tensor], rank: int):
+    def __init__(
+        self, score: Callable[..., tf.Tensor], rank: int, parameters: Sequence[tf.Tensor] = ()
+    ):
         _refuse_captured(score)
         self.score = score
         self.rank = rank
+        self.parameters = list(parameters)
 
     def work(self, query: tf.Tensor):
         # The memory of a score per pair is unknown; the width of its operands is a fair guess.
@@ -144,28 +128,19 @@ class AnyScore(_ShiftedAfter):
     def scale(self, query: tf.Tensor):
         return 1.0
 
-    def scores(
-        self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, parameters: Sequence[tf.Tensor]
-    ):
+    def scores(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor):
         query = tf.reshape(query, [tiling.chunk, tiling.heads, tiling.rows, query.shape[-1]])
         if self.rank == 3:
             query, key = query[:, 0], key[:, 0]
-        scores = self.score(query, key, *parameters)  # (c, t, s) or (c, H, t, s)
+        scores = self.score(query, key, *self.parameters)  # (c, t, s) or (c, H, t, s)
         return tf.reshape(scores, [tiling.chunk, tiling.groups, -1, tiling.columns])
 
-    def vjp(
-        self,
-        tiling: Tiling,
-        query: tf.Tensor,
-        key: tf.Tensor,
-        parameters: Sequence[tf.Tensor],
-        gradient: tf.Tensor,
-    ):
+    def vjp(self, tiling: Tiling, query: tf.Tensor, key: tf.Tensor, gradient: tf.Tensor):
+        sources = [query, key, *self.parameters]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([query, key, *parameters])
-            scores = self.scores(tiling, query, key, parameters)
-        zero = tf.UnconnectedGradients.ZERO
-        found = tape.gradient(scores, [query, key, *parameters], gradient, zero)
+            tape.watch(sources)
+            scores = self.scores(tiling, query, key)
+        found = tape.gradient(scores, sources, gradient, tf.UnconnectedGradients.ZERO)
         return found[0], found[1], found[2:]
 
 

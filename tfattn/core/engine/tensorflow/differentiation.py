@@ -168,9 +168,9 @@ def _passes(spec: CallSpec, tensors):
     elif facts.cap is not None:
         score = CappedProduct(facts.is_scaled, facts.cap)
     elif spec.score is score_functions.additive and call.parameters[0].shape.is_fully_defined():
-        score = Additive()
+        score = Additive(call.parameters)
     else:
-        score = AnyScore(spec.score, spec.rank)
+        score = AnyScore(spec.score, spec.rank, call.parameters)
     independent = facts.heads_independent and not spec.by_head
     tiling = Tiling.of(call.query, call.key, score, call.mask, spec.block, independent)
     if independent and call.bias is None and facts.is_product:
@@ -184,9 +184,7 @@ def _passes(spec: CallSpec, tensors):
         bias = ArrayBias(*call.bias_parameters, tiling)
     elif call.bias is not None:
         bias = AnyBias(call.bias, call.bias_parameters, tiling)
-    passes = BlockwisePasses(
-        tiling, score, call.mask, bias, call.dropout, call.parameters, spec.log_sum_exp
-    )
+    passes = BlockwisePasses(tiling, score, call.mask, bias, call.dropout, spec.log_sum_exp)
     return call, passes, tiling
 
 

@@ -113,7 +113,7 @@ class LocalPasses:
         """The output `(B, H, T, Dv)`, the log of the sums `(B, H, T, 1)` or None, and nothing to
         keep for `backward`.
         """
-        runs = self._runs(query, key, value)
+        runs = _Runs(self, query, key, value)
 
         def over_runs(n: Size, *arrays):
             found = self._attend(n, *runs.at(n))
@@ -136,7 +136,7 @@ class LocalPasses:
         delta: tf.Tensor,
     ):
         """Gradients of query, key and value, by the formulas of `passes`."""
-        runs = self._runs(query, key, value)
+        runs = _Runs(self, query, key, value)
         grad_outputs, deltas = runs.split_queries(grad_output), runs.split_queries(delta)
 
         def over_runs(n: Size, *arrays):
@@ -244,9 +244,6 @@ class LocalPasses:
         block = n % self.runs * self.run + tf.range(self.run) + self.first
         keys = block[:, None] * self.side + tf.range(self.count * self.side)
         return ((keys >= 0) & (keys < self.keys))[:, None, None]
-
-    def _runs(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
-        return _Runs(self, query, key, value)
 
 
 class _Runs:

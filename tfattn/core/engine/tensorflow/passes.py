@@ -38,7 +38,6 @@ class BlockwisePasses:
     Args:
         tiling: a `Tiling`.   score: a block form of `block_scores`.   mask: a mask object, or None.
         bias: a block form of `block_bias`, or None.   dropout: a `BlockDropout`, or None.
-        parameters: the tensors that the score needs besides its operands.
         log_sum_exp: whether `forward` returns the log of the sums too.
     """
 
@@ -46,18 +45,16 @@ class BlockwisePasses:
         self,
         tiling: Tiling,
         score: BlockScore,
-        mask: Mask | None = None,
-        bias: BlockBias | None = None,
-        dropout: BlockDropout | None = None,
-        parameters: Sequence[tf.Tensor] = (),
-        log_sum_exp: bool = False,
+        mask: Mask | None,
+        bias: BlockBias | None,
+        dropout: BlockDropout | None,
+        log_sum_exp: bool,
     ):
         self.tiling = tiling
         self.score = score
         self.mask = mask
         self.bias = bias
         self.dropout = dropout
-        self.parameters = list(parameters)
         self.log_sum_exp = log_sum_exp
 
     def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
@@ -105,7 +102,7 @@ class BlockwisePasses:
 
             def over_keys(n: Size, *state):
                 j = visible.at(n)
-                scores = self.score.scores(self.tiling, query, keys[j], self.parameters)
+                scores = self.score.scores(self.tiling, query, keys[j])
                 if self.bias is not None:
                     scores = self.bias.added(scores, m, i, j)
                 scores = self._masked(scores, m, i, j, visible)
@@ -156,7 +153,7 @@ class BlockwisePasses:
 
         arrays = [tf.TensorArray(query.dtype, steps, element_shape=x.shape[1:]) for x in operands]
         grad_bias = () if self.bias is None else self.bias.zeros(query.dtype)
-        grad_parameters = [tf.zeros_like(x) for x in self.parameters]
+        grad_parameters = [tf.zeros_like(x) for x in self.score.parameters]
         *arrays, grad_bias, grad_parameters = loop(
             0,
             steps,
@@ -199,11 +196,9 @@ class BlockwisePasses:
             def over_keys(n: Size, grad_query, grad_keys, grad_values, grad_bias, grad_parameters):
                 j = visible.at(n)
                 if self.bias is None:
-                    scores = self.score.shifted_scores(
-                        self.tiling, shifted_query, shifted_keys[j], self.parameters
-                    )
+                    scores = self.score.shifted_scores(self.tiling, shifted_query, shifted_keys[j])
                 else:  # in the order of the forward pass: with a large bias the order matters
-                    scores = self.score.scores(self.tiling, query, keys[j], self.parameters)
+                    scores = self.score.scores(self.tiling, query, keys[j])
                     scores = self.bias.added(scores, m, i, j) - row_max[i]
                 weights = tf.exp(self._masked(scores, m, i, j, visible))  # times row_sum
                 if self.dropout is None:
@@ -220,7 +215,7 @@ class BlockwisePasses:
                 grad_scores = weights * grad_weights
                 grad_value = tf.matmul(kept, grad_output, transpose_a=True)
                 more_query, grad_key, more_parameters = self.score.vjp(
-                    self.tiling, query, keys[j], self.parameters, grad_scores
+                    self.tiling, query, keys[j], grad_scores
                 )
                 if self.bias is not None:
                     grad_bias = self.bias.add_gradient(grad_bias, grad_scores, m, i, j)
