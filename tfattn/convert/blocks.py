@@ -11,8 +11,6 @@ from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 
-__all__ = ["BLOCKS", "BlockSpec", "from_spec", "to_spec"]
-
 BLOCKS = (TransformerEncoderBlock, TransformerDecoderBlock)
 _MAPS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "attention_output": "out_proj"}
 

@@ -24,8 +24,6 @@ from tfattn.layers.transformer.gated_feed_forward import GatedFeedForward
 from tfattn.layers.transformer.norm import LayerNormalization
 from tfattn.models.transformer import Transformer
 
-__all__ = ["to_ctranslate2"]
-
 _QUANTIZATIONS = ("float32", "float16", "int16", "int8", "int8_float32", "int8_float16")
 _ACTIVATIONS = {
     keras.activations.relu: "RELU",

@@ -11,8 +11,6 @@ from tfattn import _checks, _optional, data
 from tfattn.convert import folders
 from tfattn.decoding.translation import limits
 
-__all__ = ["CTranslate2"]
-
 
 class CTranslate2:
     """Translates by CTranslate2, with a folder of `tfattn.convert.to_ctranslate2`.

@@ -10,17 +10,6 @@ from typing import Any
 from tfattn import _checks
 from tfattn.models.transformer import Transformer
 
-__all__ = [
-    "ENGINE_FILES",
-    "VOCABULARIES",
-    "atomic_folder",
-    "check_empty",
-    "check_vocabularies",
-    "fingerprints",
-    "save_vocabularies",
-    "special_tokens",
-]
-
 VOCABULARIES = ("source.vocabulary", "target.vocabulary")
 ENGINE_FILES = (*VOCABULARIES, "model.bin")  # in a folder for CTranslate2
 

@@ -17,8 +17,6 @@ from tfattn.layers.attention.single_head import (
     DotProductAttention,
 )
 
-__all__ = ["from_keras", "multi_head_from_keras", "multi_head_to_keras", "to_keras"]
-
 
 def from_keras(layer: keras.layers.Layer) -> keras.layers.Layer:
     """Converts an attention layer of Keras to an equivalent layer of tfattn.

@@ -16,8 +16,6 @@ from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 
-__all__ = ["from_keras_hub", "to_keras_hub"]
-
 # Path of each part below a block to its path below KerasHub's layer.
 _ENCODER = {
     "self_attention": "self_attention_layer",

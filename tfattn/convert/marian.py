@@ -12,8 +12,6 @@ from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder
 from tfattn.models.transformer import Transformer
 
-__all__ = ["from_marian", "ids_from_marian", "ids_to_marian", "to_marian"]
-
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "silu", "silu": "silu", "tanh": "tanh"}
 
 # Finite, to keep the smoothed loss finite.

@@ -12,8 +12,6 @@ from tfattn.convert import folders, weights
 from tfattn.core.engine import scope
 from tfattn.models.transformer import Transformer
 
-__all__ = ["to_onnx"]
-
 # The step's inputs after the tokens, and the encoder's outputs, in this order.
 STATE = ("keys", "values", "memory_keys", "memory_values", "memory_mask")
 

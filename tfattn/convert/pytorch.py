@@ -15,8 +15,6 @@ from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 
-__all__ = ["from_torch", "to_torch"]
-
 _MAPS = blocks.attention_maps("", "")
 # Path of each part below a block to the module's name.
 _ENCODER = {

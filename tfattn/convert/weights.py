@@ -12,19 +12,6 @@ from tfattn import _checks
 from tfattn.layers.attention.multi_head import MultiHeadAttention
 from tfattn.layers.attention.scores import DotProductScore
 
-__all__ = [
-    "arrays",
-    "check",
-    "check_built",
-    "check_plain",
-    "check_type",
-    "load",
-    "load_rows",
-    "read",
-    "refuse",
-    "to_rows",
-]
-
 
 def arrays(layer: keras.layers.Layer) -> dict[str, np.ndarray]:
     """The weights of a built layer, by their relative paths, such as `query/kernel`.

@@ -14,8 +14,6 @@ from tfattn.core.guard import zero_hidden
 from tfattn.core.masks import hooks
 from tfattn.core.scores import facts_of, scaled_dot_product
 
-__all__ = ["attend"]
-
 
 def attend(
     query: Any,

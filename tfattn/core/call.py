@@ -12,8 +12,6 @@ from tfattn.core.biases import Bias
 from tfattn.core.masks import Mask
 from tfattn.core.scores import scaled_dot_product
 
-__all__ = ["AttentionCall"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class AttentionCall:

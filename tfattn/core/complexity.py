@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from tfattn import _checks
 
-__all__ = ["LayerComplexity", "complexity"]
-
 
 class LayerComplexity(NamedTuple):
     """The cost of one layer over a sequence, as leading terms.

@@ -9,8 +9,6 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 
-__all__ = ["floating", "given_floats", "given_parameter", "given_tensor"]
-
 
 def given_tensor(who: str, argument: str, value: Any, letters: str) -> Tensor:
     """Numbers, or nested lists of numbers, as a tensor of shape `letters`."""

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-__all__ = ["Guarded", "guard", "put_back", "set_aside", "zero_broken_padding", "zero_hidden"]
-
 
 def zero_hidden(tokens: Any, seen: Any) -> Any:
     """Rule 1: `tokens` `(B, S, D)` or `(B, G, S, D)`, with zeros where `seen` `(B, S)` is False.

@@ -11,8 +11,6 @@ from tfattn._types import Tensor
 from tfattn.core import softmax
 from tfattn.core.floats import given_floats
 
-__all__ = ["merge_attentions"]
-
 
 def merge_attentions(outputs: Sequence[Any], log_sum_exps: Sequence[Any]) -> tuple[Tensor, Tensor]:
     """Joins attentions of the same queries over different keys into attention over all the keys.

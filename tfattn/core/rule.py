@@ -7,8 +7,6 @@ import keras
 
 from tfattn._types import Tensor
 
-__all__ = ["Rule", "registered_in"]
-
 
 class Rule:
     """An object that is evaluated, checked, saved, and flattened for functions traced once.

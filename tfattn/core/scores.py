@@ -16,16 +16,6 @@ from keras import ops
 from tfattn._types import Tensor
 from tfattn.core import products
 
-__all__ = [
-    "Facts",
-    "additive",
-    "dot_product",
-    "facts_of",
-    "log_kernel",
-    "scaled_dot_product",
-    "soft_capped",
-]
-
 
 class Facts(NamedTuple):
     """Properties of a score function that speed it up. They are the function's attribute `facts`.

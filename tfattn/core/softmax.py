@@ -11,8 +11,6 @@ from tfattn._types import Shape, Tensor
 from tfattn.core import biases, masks, pairs, symbolic
 from tfattn.core.floats import given_floats
 
-__all__ = ["masked_softmax"]
-
 LOWEST = -3e38  # close to the least float32: the score of a hidden key
 
 

@@ -11,15 +11,6 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Shape
 
-__all__ = [
-    "asking_for",
-    "check_batch",
-    "known_size",
-    "known_sizes",
-    "only_shapes_are_asked_for",
-    "shape_of",
-]
-
 # Whether the arguments of the layer have unknown sizes in the batch axis only.
 _lengths_are_known: contextvars.ContextVar[bool] = contextvars.ContextVar(
     "tfattn.lengths_are_known", default=False

@@ -25,8 +25,6 @@ from keras import ops
 
 from tfattn._types import Tensor
 
-__all__ = ["Leaf", "Node", "Structure", "flatten", "is_shareable", "unflatten"]
-
 
 class Leaf:
     """The place of a tensor; the class itself is the marker."""

@@ -13,8 +13,6 @@ from tfattn._types import Shape
 from tfattn.core.rule import Rule
 from tfattn.layers.restored import RestoredParts
 
-__all__ = ["CheckedCall"]
-
 # Shapes of call arguments, for messages.
 _SHAPES = {
     "query": "(B, T, D)",

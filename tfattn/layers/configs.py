@@ -7,17 +7,6 @@ import keras
 
 from tfattn import _checks
 
-__all__ = [
-    "LayerTemplate",
-    "checked_layer",
-    "copy_of",
-    "deserialized",
-    "keras_object",
-    "copy_initializer",
-    "part_seed",
-    "serialized",
-]
-
 
 def checked_layer(who: str, argument: str, layer: Any) -> keras.layers.Layer | None:
     """`layer`, if it is a layer or None."""

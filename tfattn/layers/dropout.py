@@ -7,8 +7,6 @@ from keras import ops
 
 from tfattn._types import Tensor
 
-__all__ = ["Dropout"]
-
 
 class Dropout(keras.layers.Dropout):
     """`keras.layers.Dropout`, with 8 random bits per feature instead of 32.

@@ -5,8 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-__all__ = ["AttachMask", "padding_mask"]
-
 
 class AttachMask(keras.layers.Layer):
     """Attaches a mask to a tensor; Keras itself propagates only the implicit mask of the input."""

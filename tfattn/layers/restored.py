@@ -8,8 +8,6 @@ from typing import Any
 import keras
 import numpy as np
 
-__all__ = ["RestoredParts"]
-
 # Entry of a weights file, beside the variables, whose names are numbers.
 _ENTRY = "quantized_parts"
 

@@ -13,8 +13,6 @@ import keras
 
 from tfattn import _checks
 
-__all__ = ["build_part", "check_unshared"]
-
 
 def build_part(holder: keras.layers.Layer, part: keras.layers.Layer | None, *shapes: Any) -> None:
     """Builds a sublayer, unless it is built or None, and records `holder` on it."""

@@ -11,8 +11,6 @@ from tfattn.core import symbolic
 from tfattn.core.rule import Rule
 from tfattn.layers.configs import copy_of
 
-__all__ = ["spec_of_call"]
-
 
 def spec_of_call(layer: keras.layers.Layer, *args: Any, **kwargs: Any) -> Any:
     """`compute_output_spec` by a trace of the call with symbolic tensors, so that shapes, dtypes

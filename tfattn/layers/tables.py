@@ -7,8 +7,6 @@ from keras import ops
 
 from tfattn import _checks
 
-__all__ = ["ids_below", "known", "nan_outside"]
-
 
 def known(value: Any) -> np.ndarray | None:
     """The values of a tensor; None in a graph or on another device."""

@@ -12,8 +12,6 @@ from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.models.base import TokenModel
 from tfattn.models.stacks import TransformerDecoder
 
-__all__ = ["CausalLM"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class CausalLM(TokenModel):

@@ -17,8 +17,6 @@ from tfattn.layers.recurrent.stack import word_embedding
 from tfattn.models import output
 from tfattn.models.base import TokenModel, initial_coverage
 
-__all__ = ["BahdanauSeq2Seq"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class BahdanauSeq2Seq(TokenModel):

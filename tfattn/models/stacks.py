@@ -28,8 +28,6 @@ from tfattn.layers.transformer.block import TransformerBlock
 from tfattn.layers.transformer.decoder_block import TransformerDecoderBlock
 from tfattn.layers.transformer.encoder_block import TransformerEncoderBlock
 
-__all__ = ["TransformerDecoder", "TransformerEncoder"]
-
 
 class _Stack(CheckedCall, keras.layers.Layer):
     """Base of encoder and decoder: embedding, positions and a stack of blocks."""

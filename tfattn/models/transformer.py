@@ -13,8 +13,6 @@ from tfattn.models import output
 from tfattn.models.base import TokenModel, initial_coverage
 from tfattn.models.stacks import TransformerDecoder, TransformerEncoder, token_embedding
 
-__all__ = ["Transformer", "TransformerDecoder", "TransformerEncoder"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class Transformer(TokenModel):

@@ -8,8 +8,6 @@ from numpy.typing import ArrayLike
 from tfattn import _checks
 from tfattn.plot import canvas
 
-__all__ = ["bars"]
-
 WHO = "bars"
 
 

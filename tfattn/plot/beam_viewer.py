@@ -8,8 +8,6 @@ from tfattn.plot import page
 from tfattn.plot.beams import Beam, read_trace
 from tfattn.plot.viewer import Viewer
 
-__all__ = ["beam_viewer"]
-
 WHO = "beam_viewer"
 
 

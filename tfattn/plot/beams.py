@@ -8,8 +8,6 @@ import numpy as np
 from tfattn import _checks, _optional
 from tfattn.plot import canvas
 
-__all__ = ["Beam", "beam_tree", "read_trace"]
-
 WHO = "beam_tree"
 ARRAYS = ("tokens", "parents", "scores", "ended", "died")
 CANDIDATES = ("candidate_tokens", "candidate_parents", "candidate_scores", "kept")

@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike
 from tfattn import _checks
 from tfattn.plot import canvas
 
-__all__ = ["curves"]
-
 WHO = "curves"
 DOTS = 8  # markers on a long curve
 

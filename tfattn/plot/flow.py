@@ -8,8 +8,6 @@ from numpy.typing import ArrayLike
 from tfattn import _checks, _optional
 from tfattn.plot import canvas
 
-__all__ = ["flow"]
-
 WHO = "flow"
 
 

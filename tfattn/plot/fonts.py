@@ -8,8 +8,6 @@ from typing import Any
 
 from tfattn import _optional
 
-__all__ = ["fit"]
-
 REGULAR = 400  # the weight of a font for text
 
 # Preferred fonts, with Chinese and most other East Asian characters.

@@ -8,8 +8,6 @@ from numpy.typing import ArrayLike
 from tfattn import _checks
 from tfattn.plot import canvas, cells
 
-__all__ = ["head_grid"]
-
 WHO = "head_grid"
 
 

@@ -8,8 +8,6 @@ from numpy.typing import ArrayLike
 from tfattn import _checks
 from tfattn.plot import canvas, cells
 
-__all__ = ["heatmaps"]
-
 WHO = "heatmaps"
 WIDEST = 20.0  # maximum inches of heatmaps side by side
 

@@ -8,8 +8,6 @@ import numpy as np
 from tfattn import _checks
 from tfattn.plot import canvas
 
-__all__ = ["loss_curve"]
-
 _NAMES = {"loss": "training", "val_loss": "validation"}
 
 

@@ -8,8 +8,6 @@ import numpy as np
 from tfattn import _checks, _optional
 from tfattn.plot import canvas, cells
 
-__all__ = ["mask_pictures"]
-
 WHO = "mask_pictures"
 MAY, MAY_NOT = "#0072b2", "#e4e4e4"
 

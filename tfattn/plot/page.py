@@ -7,8 +7,6 @@ import importlib.resources
 import json
 import re
 
-__all__ = ["filled"]
-
 
 def filled(template: str, data: dict | list, title: str) -> str:
     """Fills a template of this folder with data and a title."""

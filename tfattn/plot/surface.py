@@ -8,8 +8,6 @@ from numpy.typing import ArrayLike
 from tfattn import _checks, _optional
 from tfattn.plot import canvas, cells
 
-__all__ = ["surface"]
-
 WHO = "surface"
 LINES = 7  # approximate number of contours
 SIDE = 3.6  # inches

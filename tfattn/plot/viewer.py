@@ -11,8 +11,6 @@ from tfattn import _checks
 from tfattn._files import replacing
 from tfattn.plot import canvas, page
 
-__all__ = ["Viewer", "save_viewer", "viewer"]
-
 WHO = "viewer"
 
 # Views of the page: name, sentence of the queries, sentence of the keys.

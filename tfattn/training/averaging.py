@@ -11,8 +11,6 @@ from tfattn import _checks
 from tfattn.training import processes
 from tfattn.training.backup import Backup
 
-__all__ = ["AveragedWeights"]
-
 Logs = dict[str, Any] | None
 
 

@@ -19,8 +19,6 @@ from tfattn._files import replacing
 from tfattn.training import processes
 from tfattn.training.integrity import lock
 
-__all__ = ["Backup"]
-
 # Errors raised by reading a damaged file or a file of another format.
 _UNREADABLE = (
     *(OSError, EOFError, KeyError, TypeError, ValueError, RuntimeError, NotImplementedError),

@@ -12,8 +12,6 @@ from tfattn import _checks
 from tfattn._files import replacing
 from tfattn.training.integrity import has_checksum, weights, with_checksum
 
-__all__ = ["BestWeights"]
-
 
 class BestWeights(keras.callbacks.Callback):
     """Saves the model's weights at the end of each epoch that is better than all earlier epochs.

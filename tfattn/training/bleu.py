@@ -7,8 +7,6 @@ import keras
 
 from tfattn import _checks, _optional
 
-__all__ = ["ValidationBleu", "corpus_bleu"]
-
 
 def corpus_bleu(hypotheses: Iterable[str], references: Iterable[str]) -> float:
     """BLEU of tokenized sentences.

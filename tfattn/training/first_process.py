@@ -11,8 +11,6 @@ from tfattn import _checks
 from tfattn.training import processes
 from tfattn.training.averaging import Logs, checked_callbacks
 
-__all__ = ["FirstProcess"]
-
 _WHO = "FirstProcess"
 
 

@@ -9,8 +9,6 @@ import pathlib
 import filelock
 import keras
 
-__all__ = ["has_checksum", "lock", "weights", "with_checksum"]
-
 _MARK = b"\nsha256 "  # followed by the checksum in bytes
 
 

@@ -4,8 +4,6 @@ import keras
 
 from tfattn import _checks
 
-__all__ = ["transformer_layout"]
-
 
 def transformer_layout(
     device_mesh: keras.distribution.DeviceMesh,

@@ -11,9 +11,6 @@ from tfattn._factors import LogitFactors
 from tfattn._gradients import custom_gradient
 from tfattn._types import Tensor
 
-__all__ = ["MaskedCrossentropy"]
-
-
 _MIN_VOCABULARY = 512  # for smaller vocabularies, avoiding the logits saves little
 _REDUCTIONS = ("sum_over_batch_size", "sum", "none", None)
 

@@ -15,8 +15,6 @@ from tfattn.training.losses import (
     token_weights,
 )
 
-__all__ = ["MaskedAccuracy", "TokenLoss"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class MaskedAccuracy(keras.metrics.Mean):

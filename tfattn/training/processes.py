@@ -12,8 +12,6 @@ import keras
 import numpy as np
 from keras import ops
 
-__all__ = ["alone", "by_first", "count", "from_first", "is_first", "to_numpy"]
-
 PIECE = 2**28  # bytes per message: each process holds several copies
 
 

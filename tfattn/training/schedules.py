@@ -8,8 +8,6 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 
-__all__ = ["Cooldown", "InverseSquareRootSchedule", "TransformerSchedule"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class InverseSquareRootSchedule(keras.optimizers.schedules.LearningRateSchedule):

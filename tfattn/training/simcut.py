@@ -10,8 +10,6 @@ from tfattn._factors import LogitFactors
 from tfattn._types import Tensor
 from tfattn.training.losses import MaskedCrossentropy
 
-__all__ = ["SimCutCrossentropy"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class SimCutCrossentropy(MaskedCrossentropy):

@@ -15,8 +15,6 @@ import tensorflow as tf
 from tfattn._factors import LogitFactors
 from tfattn._gradients import custom_gradient
 
-__all__ = ["best_ids", "pays", "weighted_loss"]
-
 _BLOCK_LOGITS = 10_000_000  # logits of a block: 40 MB
 _MIN_ROWS = 32  # fewer rows make a slow matrix product
 # Row sums of exponentials in this range need no row maximum: underflowed terms have a weight below

@@ -9,8 +9,6 @@ import tensorflow as tf
 from tfattn._gradients import custom_gradient
 from tfattn.training import streamed
 
-__all__ = ["weighted_divergence"]
-
 
 def weighted_divergence(
     p_tokens: tf.Tensor, q_tokens: tf.Tensor, weights: tf.Tensor, *rows: tf.Tensor

@@ -13,8 +13,6 @@ from tfattn.translator import exporting, lines, report, scoring
 from tfattn.translator.arguments import parse
 from tfattn.translator.run import Run
 
-__all__ = ["main"]
-
 FAILED = 1  # argparse exits with 2 for invalid arguments
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from tfattn.translator.presets import MODELS, PRESETS
 
-__all__ = ["EXPORTS", "parse", "parser"]
-
 PROGRAM = "python -m tfattn.translator"
 # From a format to its path in the run's folder.
 EXPORTS = {

@@ -4,8 +4,6 @@ import argparse
 
 from tfattn import data
 
-__all__ = ["new_vocabularies", "read", "training_and_validation"]
-
 Pairs = list[tuple[str, str]]
 Words = data.Vocabulary | data.SubwordVocabulary
 

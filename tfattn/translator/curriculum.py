@@ -15,8 +15,6 @@ from tfattn import data, training
 from tfattn.translator.corpus import Pairs, Words
 from tfattn.translator.presets import Preset
 
-__all__ = ["KINDS", "MAX_LENGTH", "Phase", "count_too_long", "learning_rate", "phases"]
-
 MAX_LENGTH = 100  # tokens of a training sentence, including its begin or end token
 
 

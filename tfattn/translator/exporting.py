@@ -15,8 +15,6 @@ from tfattn.translator.arguments import EXPORTS
 from tfattn.translator.corpus import Words
 from tfattn.translator.folder import Folder
 
-__all__ = ["export"]
-
 
 def export(options: argparse.Namespace) -> None:
     """Exports the model and prints the path.

@@ -18,8 +18,6 @@ from tfattn._files import replacing
 from tfattn.training.integrity import has_checksum, lock
 from tfattn.translator.corpus import Words
 
-__all__ = ["Folder", "fingerprint"]
-
 
 class Folder:
     """Paths of a run's files, and `run.json`, the record of its settings and fingerprints."""

@@ -20,8 +20,6 @@ from tfattn.translator import translating
 from tfattn.translator.corpus import Words
 from tfattn.translator.folder import Folder
 
-__all__ = ["translate", "translate_lines"]
-
 AT_ONCE = 1000  # lines that are translated together, before any is written
 
 

@@ -5,8 +5,6 @@ from typing import NamedTuple
 from tfattn.models.seq2seq import BahdanauSeq2Seq
 from tfattn.models.transformer import Transformer
 
-__all__ = ["MODELS", "PRESETS", "Preset"]
-
 MODELS = {"transformer": Transformer, "bahdanau": BahdanauSeq2Seq}
 
 

@@ -11,8 +11,6 @@ from tfattn.layers.attention.recording import attention_weights
 from tfattn.translator import translating
 from tfattn.translator.corpus import Pairs, Words
 
-__all__ = ["show", "swaps_found"]
-
 
 def show(run, model: keras.Model, history: dict) -> None:
     """Prints scores and a few translations, and draws attention weights and the loss curve.

@@ -8,8 +8,6 @@ from tfattn.translator.corpus import Words
 from tfattn.translator.folder import Folder, vocabulary_fingerprints
 from tfattn.translator.presets import Preset
 
-__all__ = ["check_run", "chosen_epochs", "record_run"]
-
 # A resumed run must have the same values of these settings.
 SETTINGS = (
     *("model", "preset", "seed", "languages"),

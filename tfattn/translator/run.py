@@ -11,8 +11,6 @@ from tfattn.translator import corpus, curriculum, resume, translating
 from tfattn.translator.folder import Folder, fingerprint
 from tfattn.translator.presets import MODELS, PRESETS
 
-__all__ = ["Run"]
-
 BLEU_EVERY = 5  # epochs
 
 

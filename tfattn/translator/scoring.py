@@ -11,8 +11,6 @@ from tfattn.translator import corpus, translating
 from tfattn.translator.corpus import Pairs
 from tfattn.translator.folder import Folder, fingerprint
 
-__all__ = ["score"]
-
 GRAMMAR_SENTENCES = 1000
 
 

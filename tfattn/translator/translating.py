@@ -10,8 +10,6 @@ import keras
 from tfattn.decoding import BeamSearch, GreedySearch, Sampling, Search, rules, translation
 from tfattn.translator.corpus import Words
 
-__all__ = ["bar", "search", "settings", "translate"]
-
 
 def search(options: argparse.Namespace) -> Search:
     """The search selected by the options of a command."""

@@ -11,8 +11,6 @@ from tfattn.core.biases.base import Bias, registered
 from tfattn.core.biases.diagonals import along_diagonals, distances
 from tfattn.core.masks.grid import Grid
 
-__all__ = ["alibi"]
-
 
 @registered
 class alibi(Bias):

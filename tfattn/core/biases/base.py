@@ -7,8 +7,6 @@ from tfattn._types import Size, Tensor
 from tfattn.core.masks.grid import Grid
 from tfattn.core.rule import Rule, registered_in
 
-__all__ = ["OPERATORS", "Bias", "registered"]
-
 # The function of `+`, filled in by `sums` to avoid a circular import.
 OPERATORS: dict[str, Callable[..., "Bias"]] = {}
 

@@ -9,8 +9,6 @@ from keras import ops
 from tfattn._types import Size, Tensor
 from tfattn.core.masks.grid import Grid
 
-__all__ = ["along_diagonals", "distances"]
-
 
 def distances(grid: Grid) -> Tensor:
     """Position of the key less position of the query on each diagonal, `(t + s − 1,)`, from the

@@ -14,8 +14,6 @@ from tfattn.core.floats import floating, given_parameter
 from tfattn.core.masks.base import Mask
 from tfattn.core.masks.grid import Grid
 
-__all__ = ["checked", "explicit"]
-
 
 @registered
 class explicit(Bias):

@@ -16,8 +16,6 @@ from tfattn.core.biases.diagonals import along_diagonals, distances
 from tfattn.core.floats import floating, given_parameter
 from tfattn.core.masks.grid import Grid
 
-__all__ = ["buckets", "relative"]
-
 
 @registered
 class relative(Bias):

@@ -11,8 +11,6 @@ from tfattn.core.biases.base import OPERATORS, Bias, registered
 from tfattn.core.biases.explicit import explicit
 from tfattn.core.masks.grid import Grid
 
-__all__: list[str] = []
-
 
 @registered
 class _Sum(Bias):

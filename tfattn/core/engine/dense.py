@@ -9,8 +9,6 @@ from tfattn.core.call import AttentionCall
 from tfattn.core.guard import guard
 from tfattn.core.scores import facts_of
 
-__all__ = ["run"]
-
 
 def run(call: AttentionCall, drop=None) -> Tensor | tuple[Tensor, ...]:
     """The result of `core.attend`; `drop` is the function that drops weights, if not Keras's."""

@@ -7,8 +7,6 @@ import keras
 
 from tfattn._types import Tensor
 
-__all__ = ["chosen", "kind"]
-
 
 def kind(tensor: Tensor) -> str:
     """The device of a tensor: "cpu", or a backend's name of an accelerator, as "gpu" or "cuda"."""

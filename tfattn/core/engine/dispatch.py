@@ -12,8 +12,6 @@ from tfattn.core.call import AttentionCall
 from tfattn.core.engine import STREAMING_BACKENDS, dense, devices, fused, scan, scope, sizes
 from tfattn.core.scores import facts_of
 
-__all__ = ["run", "streams"]
-
 
 def run(call: AttentionCall) -> Tensor | tuple[Tensor, ...]:
     """The result of `core.attend`, by the implementation that suits the call.

@@ -20,8 +20,6 @@ from tfattn.core.engine import devices
 from tfattn.core.masks import Mask, causal
 from tfattn.core.scores import facts_of
 
-__all__ = ["run", "takes"]
-
 
 def takes(call: AttentionCall) -> bool:
     """Whether a kernel of the backend supports the call."""

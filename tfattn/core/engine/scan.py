@@ -30,8 +30,6 @@ from tfattn.core.guard import guard
 from tfattn.core.masks import Mask, hooks
 from tfattn.core.scores import facts_of
 
-__all__ = ["run"]
-
 
 def run(
     call: AttentionCall, by_kernel: bool = False, block: tuple[int, int] | None = None

@@ -10,8 +10,6 @@ import keras
 from tfattn import _checks
 from tfattn.core.engine import STREAMING_BACKENDS
 
-__all__ = ["path", "wanted"]
-
 # The paths of the open scopes, the innermost last. Scopes hold no state themselves, so that one
 # object can be entered in several threads, and again within itself.
 _open: contextvars.ContextVar[tuple[str | None, ...]] = contextvars.ContextVar(

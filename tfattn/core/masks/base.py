@@ -12,8 +12,6 @@ from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
 from tfattn.core.rule import Rule, registered_in
 
-__all__ = ["OPERATORS", "Mask", "refuse_symbols", "registered", "saved"]
-
 # The functions of `&`, `|` and `~`, filled in by `joins` to avoid a circular import.
 OPERATORS: dict[str, Callable[..., "Mask"]] = {}
 

@@ -14,8 +14,6 @@ from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.joins import as_mask
 from tfattn.core.masks.ranges import Range
 
-__all__ = ["blocks", "plan"]
-
 _LETTERS = "(T/size, S/size), (B, T/size, S/size) or (B, H, T/size, S/size)"
 
 

@@ -8,8 +8,6 @@ from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.over_queries import by_distance
 from tfattn.core.masks.ranges import Range
 
-__all__ = ["causal"]
-
 
 @registered
 class causal(Mask):

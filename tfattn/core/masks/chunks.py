@@ -13,8 +13,6 @@ from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.over_queries import in_range, no_more_keys
 from tfattn.core.masks.ranges import Range
 
-__all__ = ["chunk_ends", "chunks"]
-
 
 @registered
 class chunks(Mask):

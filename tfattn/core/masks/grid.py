@@ -6,8 +6,6 @@ from keras import ops
 
 from tfattn._types import Size, Tensor
 
-__all__ = ["Grid"]
-
 
 class Grid(NamedTuple):
     """A rectangle of the T × S matrix of query–key pairs.

@@ -16,8 +16,6 @@ from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.over_queries import by_distance
 from tfattn.core.masks.ranges import Range
 
-__all__ = ["as_mask", "every", "if_both", "seen_by_any"]
-
 
 def every(*parts: Any) -> Mask | None:
     """The masks and boolean arrays joined by AND. None is skipped, and no masks give None."""

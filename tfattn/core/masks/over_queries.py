@@ -8,8 +8,6 @@ from tfattn._types import Size, Tensor
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
 
-__all__ = ["by_distance", "in_range", "no_more_keys"]
-
 
 def by_distance(mask: Any, num_queries: Size, num_keys: Size, every: bool = False) -> Tensor:
     """The keys that some query, or every query, sees under a relative mask: bool `(1, S)`.

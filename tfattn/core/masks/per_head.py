@@ -16,8 +16,6 @@ from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.joins import as_mask, if_both, seen_by_any
 from tfattn.core.masks.ranges import Range
 
-__all__ = ["per_head"]
-
 
 @registered
 class per_head(Mask):

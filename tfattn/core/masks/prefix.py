@@ -13,8 +13,6 @@ from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
 
-__all__ = ["prefix"]
-
 
 @registered
 class prefix(Mask):

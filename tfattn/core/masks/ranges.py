@@ -9,19 +9,6 @@ from keras import ops
 
 from tfattn._types import Size, Tensor
 
-__all__ = [
-    "Range",
-    "around",
-    "complement",
-    "ends",
-    "first_run",
-    "greatest",
-    "hull",
-    "least",
-    "longer",
-    "overlap",
-]
-
 Range = tuple[Size, Size]
 
 

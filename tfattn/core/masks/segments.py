@@ -13,8 +13,6 @@ from tfattn.core.masks.base import Mask, refuse_symbols, registered, saved
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.ranges import Range
 
-__all__ = ["positions_in_segments", "segments"]
-
 _NONE = 2**31 - 1  # above every id and position
 
 

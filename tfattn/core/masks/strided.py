@@ -9,8 +9,6 @@ from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.over_queries import by_distance, no_more_keys
 
-__all__ = ["strided"]
-
 
 @registered
 class strided(Mask):

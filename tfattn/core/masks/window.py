@@ -12,8 +12,6 @@ from tfattn.core.masks.grid import Grid
 from tfattn.core.masks.over_queries import by_distance, no_more_keys
 from tfattn.core.masks.ranges import Range
 
-__all__ = ["window"]
-
 
 @registered
 class window(Mask):

@@ -11,8 +11,6 @@ from tfattn._types import Shape, Tensor
 from tfattn.core.floats import given_tensor
 from tfattn.core.rule import Rule
 
-__all__ = ["Axes", "checked_axes"]
-
 
 def checked_axes(who: str, attention_axes: Any) -> tuple[int, ...] | None:
     """The axes as a tuple; None for None. Raises unless they can be token axes."""

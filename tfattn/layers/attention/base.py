@@ -22,8 +22,6 @@ from tfattn.layers.masks import AttachMask
 from tfattn.layers.sharing import check_unshared
 from tfattn.layers.specs import spec_of_call
 
-__all__ = ["AttentionLayer"]
-
 _ORDER = "the order is query, value, key; lengths are passed as `valid_lens=`"
 
 

@@ -24,8 +24,6 @@ from tfattn.layers.configs import deserialized, keras_object, serialized
 from tfattn.layers.positions.base import HeadPositions
 from tfattn.layers.sharing import build_part
 
-__all__ = ["MultiHeadAttention"]
-
 # Values of `flash_attention` and paths of the engine.
 _PATHS = {None: None, True: "streamed", False: "dense"}
 

@@ -13,8 +13,6 @@ from tfattn.core.call import AttentionCall
 from tfattn.layers.attention.scores import KernelScore, checked_smoothing
 from tfattn.layers.attention.single_head import NamedAttention
 
-__all__ = ["NadarayaWatson"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class NadarayaWatson(NamedAttention):

@@ -10,8 +10,6 @@ from tfattn._types import Shape, Tensor
 from tfattn.core import normalizers
 from tfattn.layers.configs import keras_object
 
-__all__ = ["AttentionSinks", "Normalizer", "Sparsemax", "TopKSoftmax"]
-
 
 class Normalizer(keras.layers.Layer):
     """Base of all normalizers, which turn scores into weights. This class itself is the softmax.

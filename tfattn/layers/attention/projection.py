@@ -10,8 +10,6 @@ from tfattn._types import Shape, Tensor
 from tfattn.core.symbolic import shape_of
 from tfattn.layers.configs import copy_initializer
 
-__all__ = ["Projection", "from_heads", "to_heads"]
-
 
 class Projection(keras.layers.EinsumDense):
     """Keras's `EinsumDense` over the last axes, as one flat matrix product.

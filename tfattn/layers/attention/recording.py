@@ -12,8 +12,6 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 
-__all__ = ["attention_weights"]
-
 # The weights by path, while a call of `attention_weights` runs.
 _recorded = contextvars.ContextVar("tfattn_recorded", default=None)
 

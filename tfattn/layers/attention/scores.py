@@ -20,17 +20,6 @@ from tfattn.layers.configs import deserialized, serialized
 from tfattn.layers.sharing import build_part, check_unshared
 from tfattn.layers.specs import spec_of_call
 
-__all__ = [
-    "AdditiveScore",
-    "BilinearScore",
-    "CosineScore",
-    "DotProductScore",
-    "KernelScore",
-    "NormalizedDotProductScore",
-    "Score",
-    "SoftCapScore",
-]
-
 
 class Score(CheckedCall, keras.layers.Layer):
     """Base of all scores. Called on a query and a key it returns the scores before softmax.

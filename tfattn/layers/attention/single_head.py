@@ -13,8 +13,6 @@ from tfattn.layers.attention.scores import AdditiveScore, BilinearScore, DotProd
 from tfattn.layers.configs import deserialized, serialized
 from tfattn.layers.sharing import build_part
 
-__all__ = ["AdditiveAttention", "Attention", "BilinearAttention", "DotProductAttention"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class Attention(AttentionLayer):

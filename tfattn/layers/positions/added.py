@@ -16,8 +16,6 @@ from tfattn.layers.configs import keras_object
 from tfattn.layers.specs import spec_of_call
 from tfattn.layers.tables import known, nan_outside
 
-__all__ = ["LearnedPositionalEncoding", "SinusoidalPositionalEncoding"]
-
 
 class _PositionalEncoding(CheckedCall, keras.layers.Layer):
     """Adds a vector for each position to scaled inputs; a subclass defines `encode`.

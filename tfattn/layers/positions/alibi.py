@@ -9,8 +9,6 @@ from tfattn.core import biases
 from tfattn.core.biases import Bias
 from tfattn.layers.positions.base import HeadPositions
 
-__all__ = ["AlibiPositions"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class AlibiPositions(HeadPositions):

@@ -4,8 +4,6 @@ from typing import Any
 
 import keras
 
-__all__ = ["HeadPositions"]
-
 
 class HeadPositions(keras.layers.Layer):
     """Base of positions that rotate the heads of queries and keys, or add a bias to the scores.

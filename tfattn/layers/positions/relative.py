@@ -12,8 +12,6 @@ from tfattn.core.biases.relative import check_buckets
 from tfattn.layers.configs import copy_initializer, keras_object
 from tfattn.layers.positions.base import HeadPositions
 
-__all__ = ["RelativePositionBias"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class RelativePositionBias(HeadPositions):

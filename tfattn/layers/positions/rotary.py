@@ -11,8 +11,6 @@ from tfattn.layers.configs import deserialized, serialized
 from tfattn.layers.positions.base import HeadPositions
 from tfattn.layers.positions.scalings import Scaling, plain
 
-__all__ = ["RotaryPositions"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class RotaryPositions(HeadPositions):

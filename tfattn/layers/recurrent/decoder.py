@@ -17,8 +17,6 @@ from tfattn.layers.recurrent.recurrence import loop, split_cell, state_sizes
 from tfattn.layers.recurrent.stack import RecurrentStack
 from tfattn.layers.sharing import build_part, check_unshared
 
-__all__ = ["RecurrentDecoder"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class RecurrentDecoder(RecurrentStack):

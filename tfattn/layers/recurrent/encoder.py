@@ -12,8 +12,6 @@ from tfattn.layers.masks import padding_mask
 from tfattn.layers.recurrent.recurrence import loop, split_cell
 from tfattn.layers.recurrent.stack import RecurrentStack
 
-__all__ = ["RecurrentEncoder"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class RecurrentEncoder(RecurrentStack):

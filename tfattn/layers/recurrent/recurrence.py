@@ -13,8 +13,6 @@ from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.core import products
 
-__all__ = ["cell_class", "cell_name", "checked_cell", "loop", "split_cell", "state_sizes"]
-
 
 class SplitCell:
     """A cell in two parts, for one call. This base class takes any cell and prepares nothing.

@@ -15,8 +15,6 @@ from tfattn.layers.recurrent.recurrence import cell_class, cell_name, checked_ce
 from tfattn.layers.specs import spec_of_call
 from tfattn.layers.tables import ids_below, nan_outside
 
-__all__ = ["RecurrentStack", "word_embedding"]
-
 
 class RecurrentStack(CheckedCall, keras.layers.Layer):
     """Embedding, cells and dropout. See `RecurrentEncoder` for the arguments."""

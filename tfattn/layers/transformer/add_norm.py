@@ -10,8 +10,6 @@ from tfattn.layers.configs import LayerTemplate, checked_layer, deserialized, se
 from tfattn.layers.dropout import Dropout
 from tfattn.layers.transformer.norm import LayerNormalization
 
-__all__ = ["AddNorm"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class AddNorm(CheckedCall, keras.layers.Layer):

@@ -13,8 +13,6 @@ from tfattn.layers.transformer.add_norm import AddNorm
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 from tfattn.layers.transformer.norm import LayerNormalization
 
-__all__ = ["TransformerBlock"]
-
 
 class TransformerBlock(CheckedCall, keras.layers.Layer):
     """Base of both blocks. The arguments are those of `TransformerEncoderBlock`.

@@ -10,8 +10,6 @@ from tfattn.core.guard import zero_broken_padding
 from tfattn.layers.masks import AttachMask
 from tfattn.layers.transformer.block import TransformerBlock
 
-__all__ = ["TransformerDecoderBlock"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class TransformerDecoderBlock(TransformerBlock):

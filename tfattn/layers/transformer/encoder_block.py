@@ -7,8 +7,6 @@ import keras
 from tfattn.core.guard import zero_broken_padding
 from tfattn.layers.transformer.block import TransformerBlock
 
-__all__ = ["TransformerEncoderBlock"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class TransformerEncoderBlock(TransformerBlock):

@@ -11,8 +11,6 @@ from tfattn.layers.calls import CheckedCall
 from tfattn.layers.configs import copy_initializer, keras_object
 from tfattn.layers.dropout import Dropout
 
-__all__ = ["PositionwiseFeedForward"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class PositionwiseFeedForward(CheckedCall, keras.layers.Layer):

@@ -8,8 +8,6 @@ from keras import ops
 from tfattn import _checks
 from tfattn.layers.transformer.feed_forward import PositionwiseFeedForward
 
-__all__ = ["GatedFeedForward"]
-
 
 @keras.saving.register_keras_serializable("tfattn")
 class GatedFeedForward(PositionwiseFeedForward):

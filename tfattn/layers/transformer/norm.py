@@ -9,8 +9,6 @@ from tfattn._gradients import custom_gradient
 from tfattn._types import Tensor
 from tfattn.core import products
 
-__all__ = ["LayerNormalization"]
-
 
 class LayerNormalization(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization`, with fewer passes over the tokens on TensorFlow.

@@ -11,8 +11,6 @@ from tfattn.core.engine.tensorflow.block_scores import AnyScore
 from tfattn.core.engine.tensorflow.loops import size
 from tfattn.core.engine.tensorflow.tiling import Tiling
 
-__all__ = ["Additive"]
-
 
 class Additive(AnyScore):
     """weight · tanh(query + key), compiled, so that the tanh of a block is never held as a whole.

@@ -11,8 +11,6 @@ from tfattn.core.engine.tensorflow.loops import Size, add, size, zeros
 from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.masks import Grid
 
-__all__ = ["AnyBias", "ArrayBias", "BlockBias"]
-
 
 class AnyBias:
     """Any bias object, differentiated block by block."""

@@ -5,8 +5,6 @@ import tensorflow as tf
 
 from tfattn.core.engine.tensorflow.loops import Size
 
-__all__ = ["BlockDropout"]
-
 
 class BlockDropout:
     """Keeps or drops each weight by 16 random bits, the same whenever a block is computed."""

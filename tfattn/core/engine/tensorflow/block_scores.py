@@ -19,15 +19,6 @@ from tfattn.core.engine import sizes
 from tfattn.core.engine.tensorflow.loops import size
 from tfattn.core.engine.tensorflow.tiling import Tiling
 
-__all__ = [
-    "AnyScore",
-    "BlockScore",
-    "CappedProduct",
-    "Product",
-    "append_ones",
-    "append_shift",
-]
-
 
 def append_shift(left: tf.Tensor, shift: tf.Tensor):
     """`left` `(..., R, D)`, whose product with `append_ones(right)` is left · rightᵀ − shift.

@@ -18,8 +18,6 @@ from tfattn.core.engine.tensorflow.loops import Block
 from tfattn.core.masks import Mask
 from tfattn.core.scores import facts_of
 
-__all__ = ["Call", "CallSpec"]
-
 
 class Call(NamedTuple):
     """A call restored from its tensors."""

@@ -21,8 +21,6 @@ from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.guard import guard
 from tfattn.core.scores import facts_of
 
-__all__ = ["Differentiated", "compiled"]
-
 # From spec and shapes of a call to its traced functions, the oldest first.
 _shared = {}
 

@@ -7,8 +7,6 @@ from tfattn.core import masks
 from tfattn.core.engine.tensorflow.loops import size
 from tfattn.core.masks import Mask
 
-__all__ = ["check_lengths"]
-
 
 def check_lengths(mask: Mask, query: tf.Tensor, key: tf.Tensor):
     """The mask on one pair of each row of the batch, after a check of the lengths of its arrays.

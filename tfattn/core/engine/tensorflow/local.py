@@ -24,8 +24,6 @@ from tfattn.core.engine.tensorflow.online_softmax import HIDDEN
 from tfattn.core.engine.tensorflow.tiling import is_narrow
 from tfattn.core.masks import Mask, hooks, ranges
 
-__all__ = ["LocalPasses"]
-
 
 class LocalPasses:
     """The forward and the backward pass, for a `Product` score and a mask that is relative.

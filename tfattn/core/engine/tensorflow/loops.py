@@ -2,8 +2,6 @@
 
 import tensorflow as tf
 
-__all__ = ["Block", "Size", "add", "ceil", "loop", "same", "size", "zeros"]
-
 # Known before the graph runs, or a scalar tensor.
 Size = int | tf.Tensor
 

@@ -18,8 +18,6 @@ import tensorflow as tf
 from tfattn.core.engine.tensorflow.block_dropout import BlockDropout
 from tfattn.core.engine.tensorflow.loops import Size, size
 
-__all__ = ["HIDDEN", "OnlineSoftmax", "log_of_sums"]
-
 # The score of a key under the mask.
 HIDDEN = -float("inf")
 

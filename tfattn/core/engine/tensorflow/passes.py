@@ -29,8 +29,6 @@ from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.engine.tensorflow.visible_keys import VisibleKeys
 from tfattn.core.masks import Mask
 
-__all__ = ["BlockwisePasses"]
-
 
 class BlockwisePasses:
     """The forward and the backward pass, with their arguments besides the operands.

@@ -14,8 +14,6 @@ from tfattn.core.engine.tensorflow.differentiation import Differentiated, compil
 from tfattn.core.engine.tensorflow.lengths import check_lengths
 from tfattn.core.engine.tensorflow.loops import Block
 
-__all__ = ["choose", "drawn", "run"]
-
 
 def run(
     call: AttentionCall,

@@ -20,8 +20,6 @@ from tfattn.core.engine import devices, sizes
 from tfattn.core.engine.tensorflow.loops import Block, Size, ceil, same, size
 from tfattn.core.masks import Mask, hooks
 
-__all__ = ["Tiling", "is_narrow"]
-
 
 class Tiling(NamedTuple):
     """The matrix and its blocks. Known sizes are ints, unknown sizes scalar tensors."""

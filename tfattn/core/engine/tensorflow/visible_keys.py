@@ -8,8 +8,6 @@ from tfattn.core.engine.tensorflow.loops import Size, ceil
 from tfattn.core.engine.tensorflow.tiling import Tiling
 from tfattn.core.masks import Mask, hooks, ranges
 
-__all__ = ["VisibleKeys"]
-
 
 class VisibleKeys(NamedTuple):
     """The blocks of keys that a block of queries sees: `at(n)`, for `first` ≤ n < `end`.
