@@ -85,18 +85,17 @@ def to_spec(who: str, block: TransformerBlock) -> BlockSpec:
     layer_norm = isinstance(norm, keras.layers.LayerNormalization)
     layer_norm = layer_norm and norm.gamma is not None and norm.beta is not None
     only_plain = "only activation(x · W_1 + b_1) · W_2 + b_2 is supported"
+    weights.refuse(who, "feed_forward", type(network) is not PositionwiseFeedForward, only_plain)
+    weights.refuse(
+        who, "norm", not layer_norm, "only layer normalization with both weights is supported"
+    )
     weights.refuse(
         who,
-        {
-            "feed_forward": (type(network) is not PositionwiseFeedForward, only_plain),
-            "norm": (not layer_norm, "only layer normalization with both weights is supported"),
-            "value_dim": (
-                attention.value_dim != attention.key_dim,
-                "keys and values must have one size",
-            ),
-            "use_bias": (not attention.use_bias, "all linear maps must have biases"),
-        },
+        "value_dim",
+        attention.value_dim != attention.key_dim,
+        "keys and values must have one size",
     )
+    weights.refuse(who, "use_bias", not attention.use_bias, "all linear maps must have biases")
     cross = getattr(block, "cross_attention", None)
     return BlockSpec(
         width=width,

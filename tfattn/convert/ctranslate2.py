@@ -176,7 +176,7 @@ def _check_block(who: str, block: TransformerBlock, width: int) -> None:
     weights.check_type(who, "feed_forward", network, networks)
     known = ", ".join(function.__name__ for function in _ACTIVATIONS)
     weights.refuse(
-        who, {"activation": (network.activation not in _ACTIVATIONS, f"CTranslate2 has {known}")}
+        who, "activation", network.activation not in _ACTIVATIONS, f"CTranslate2 has {known}"
     )
     for norm in _norms(block):
         norms = (
@@ -187,7 +187,7 @@ def _check_block(who: str, block: TransformerBlock, width: int) -> None:
         weights.check_type(who, "norm", norm, norms)
         rms = isinstance(norm, keras.layers.RMSNormalization)
         partial = not rms and (norm.gamma is None or norm.beta is None)
-        weights.refuse(who, {"norm": (partial, "layer normalization must have both weights")})
+        weights.refuse(who, "norm", partial, "layer normalization must have both weights")
 
 
 def _check_attention(who: str, attention: MultiHeadAttention, width: int) -> None:
@@ -197,37 +197,36 @@ def _check_attention(who: str, attention: MultiHeadAttention, width: int) -> Non
     other_axes = attention.attention_axes not in (None, (1,))
     other_values = attention.value_dim != attention.key_dim
     other_score = type(attention.score) is not DotProductScore
+    weights.refuse(who, "score", other_score, "CTranslate2 has only the dot product")
+    weights.refuse(
+        who, "normalizer", attention.normalizer is not None, "CTranslate2 has only the softmax"
+    )
     weights.refuse(
         who,
-        {
-            "score": (other_score, "CTranslate2 has only the dot product"),
-            "normalizer": (attention.normalizer is not None, "CTranslate2 has only the softmax"),
-            "num_key_value_heads": (
-                groups not in (1, heads),
-                "CTranslate2 has a key head for each query head, or one for all",
-            ),
-            "key_dim": (narrow, "the width of a head must be width / num_heads"),
-            "value_dim": (other_values, "keys and values must have one size"),
-            "use_gate": (attention.use_gate, "CTranslate2 has no gates of heads"),
-            "sliding_window": (attention.sliding_window is not None, "CTranslate2 has no windows"),
-            "attention_axes": (other_axes, "sequences must have one axis"),
-        },
+        "num_key_value_heads",
+        groups not in (1, heads),
+        "CTranslate2 has a key head for each query head, or one for all",
     )
+    weights.refuse(who, "key_dim", narrow, "the width of a head must be width / num_heads")
+    weights.refuse(who, "value_dim", other_values, "keys and values must have one size")
+    weights.refuse(who, "use_gate", attention.use_gate, "CTranslate2 has no gates of heads")
+    weights.refuse(
+        who, "sliding_window", attention.sliding_window is not None, "CTranslate2 has no windows"
+    )
+    weights.refuse(who, "attention_axes", other_axes, "sequences must have one axis")
     rotary = attention.positions
     if rotary is not None:
         other = type(rotary) is not RotaryPositions
-        weights.refuse(who, {"positions": (other, "CTranslate2 has only rotary positions")})
+        weights.refuse(who, "positions", other, "CTranslate2 has only rotary positions")
         scaled = rotary.scaling is not None
-        weights.refuse(who, {"scaling": (scaled, "CTranslate2's rotary positions have no scaling")})
+        weights.refuse(who, "scaling", scaled, "CTranslate2's rotary positions have no scaling")
 
 
 def _check_positions(who: str, added: Any, rotary: RotaryPositions | None) -> None:
     tables = (LearnedPositionalEncoding, SinusoidalPositionalEncoding)
     weights.check_type(who, "positions", added, (*tables, keras.layers.Identity))
     both = rotary is not None and isinstance(added, tables)
-    weights.refuse(
-        who, {"positions": (both, "CTranslate2 has added or rotary positions, not both")}
-    )
+    weights.refuse(who, "positions", both, "CTranslate2 has added or rotary positions, not both")
 
 
 def _attentions(block: TransformerBlock) -> list[MultiHeadAttention]:
@@ -253,7 +252,6 @@ def _configuration(vocabularies: Sequence[Any], shape: _Shape, reach: int | None
 
 
 def _spec(specs: Any, model: Transformer, shape: _Shape, reach: int | None) -> Any:
-    """The `TransformerSpec` with the model's weights."""
     options: dict[str, Any] = {
         "pre_norm": shape.norm_first,
         "activation": getattr(specs.Activation, shape.activation),

@@ -111,10 +111,10 @@ def multi_head_to_keras(who: str, layer: MultiHeadAttention) -> keras.layers.Lay
         width = layer.compute_output_shape(**shapes)[-1]
         different = config.pop("value_dim") != layer.key_dim
         instead = "keys and values have one size in keras.layers.GroupQueryAttention"
-        weights.refuse(who, {"value_dim": (different, instead)})
+        weights.refuse(who, "value_dim", different, instead)
         different = (config.pop("output_shape"), width) != (None, shapes["query_shape"][-1])
         instead = "the output of keras.layers.GroupQueryAttention has the width of the query"
-        weights.refuse(who, {"output_shape": (different, instead)})
+        weights.refuse(who, "output_shape", different, instead)
         config["num_query_heads"] = config.pop("num_heads")
         config["head_dim"] = config.pop("key_dim")
         config["num_key_value_heads"] = layer.num_key_value_heads
@@ -122,7 +122,7 @@ def multi_head_to_keras(who: str, layer: MultiHeadAttention) -> keras.layers.Lay
     for name in set(config) - taken:
         given = config.pop(name) not in (None, False)
         instead = f"keras.layers.{cls.__name__} has no such argument"
-        weights.refuse(who, {name: (given, instead)})
+        weights.refuse(who, name, given, instead)
     other = cls.from_config(config)
     other.build(**shapes)
     weights.load(who, other, weights.arrays(layer))
@@ -161,7 +161,7 @@ def _dot_to_keras(who: str, layer: Attention) -> keras.layers.Layer:
     score = layer.score
     _refuse_normalizer(who, layer)
     instead = "Keras supports only the dot product"
-    weights.refuse(who, {"score": (type(score) is not DotProductScore, instead)})
+    weights.refuse(who, "score", type(score) is not DotProductScore, instead)
     shapes = _build_shapes(layer)
     scale = score.scale
     if scale is None:
@@ -180,13 +180,13 @@ def _additive_to_keras(who: str, layer: AdditiveAttention) -> keras.layers.Layer
     multiple = np.array_equal(matrix, factor * np.eye(*matrix.shape, dtype=matrix.dtype))
     same = multiple and np.array_equal(matrix, found["key_kernel"])
     instead = "both must be the same multiple of the identity: Keras's layers have no matrices"
-    weights.refuse(who, {"query_kernel, key_kernel": (not same, instead)})
+    weights.refuse(who, "query_kernel, key_kernel", not same, instead)
     if factor == 1.0:
         other, state = keras.layers.AdditiveAttention(**_shared_config(layer)), {"scale": column}
     else:
         different = bool(np.any(column != column[0]))
         instead = "with other matrices than the identity, Keras has a single number"
-        weights.refuse(who, {"score_kernel": (different, instead)})
+        weights.refuse(who, "score_kernel", different, instead)
         options = {"use_scale": True, "score_mode": "concat", **_shared_config(layer)}
         other = keras.layers.Attention(**options)
         state = {"scale": factor, "concat_score_weight": column[0]}
@@ -197,7 +197,7 @@ def _additive_to_keras(who: str, layer: AdditiveAttention) -> keras.layers.Layer
 
 def _refuse_normalizer(who: str, layer: Attention) -> None:
     instead = "Keras supports only the softmax"
-    weights.refuse(who, {"normalizer": (layer.normalizer is not None, instead)})
+    weights.refuse(who, "normalizer", layer.normalizer is not None, instead)
 
 
 def _shared_config(layer: Attention) -> dict[str, Any]:

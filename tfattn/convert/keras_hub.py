@@ -146,14 +146,11 @@ def _block_to_hub(who: str, block: TransformerBlock, hub: ModuleType) -> Any:
     same = sizes.attention_dropout == sizes.dropout
     inner = sizes.inner_dropout > 0
     instead = "the width of a head must be the width of the inputs / num_heads in KerasHub"
+    weights.refuse(who, "attention_dropout", not same, "KerasHub uses the block's `dropout`")
     weights.refuse(
-        who,
-        {
-            "attention_dropout": (not same, "KerasHub uses the block's `dropout`"),
-            "dropout of the feed_forward": (inner, "KerasHub has none after the inner layer"),
-            "key_dim": (sizes.key_dim != sizes.width // sizes.num_heads, instead),
-        },
+        who, "dropout of the feed_forward", inner, "KerasHub has none after the inner layer"
     )
+    weights.refuse(who, "key_dim", sizes.key_dim != sizes.width // sizes.num_heads, instead)
     decodes = type(block) is TransformerDecoderBlock
     layer = (hub.layers.TransformerDecoder if decodes else hub.layers.TransformerEncoder)(
         sizes.hidden_dim,
@@ -201,15 +198,12 @@ def _rotary_from_hub(who: str, layer: Any) -> RotaryPositions:
     kind, factor = config["rope_type"], config["scaling_factor"]
     denominator = config.get("denominator_dim") is not None
     instead = "its scaling is constant in KerasHub, but depends on the length in tfattn"
+    weights.refuse(who, "rope_type", kind not in ("linear", "yarn"), instead)
     weights.refuse(
         who,
-        {
-            "rope_type": (kind not in ("linear", "yarn"), instead),
-            "denominator_dim": (
-                denominator,
-                "tfattn derives the frequencies from the rotated features",
-            ),
-        },
+        "denominator_dim",
+        denominator,
+        "tfattn derives the frequencies from the rotated features",
     )
     scaling = None if factor == 1.0 else scalings.linear(factor)
     if kind == "yarn":
@@ -229,12 +223,11 @@ def _rotary_to_hub(who: str, layer: RotaryPositions, hub: ModuleType) -> Any:
         options = {"rope_type": "yarn", "scaling_factor": scaling.factor}
         options |= {**dict(zip(_YARN, numbers, strict=True)), "truncate": scaling.truncate}
     weights.refuse(
-        who,
-        {
-            "rotary_dim": (layer.rotary_dim is not None, "KerasHub rotates all features of a head"),
-            "interleaved": (layer.interleaved, "KerasHub's pairs are half a head apart"),
-            "scaling": (not known, "KerasHub has linear scaling, and YaRN with its default factor"),
-        },
+        who, "rotary_dim", layer.rotary_dim is not None, "KerasHub rotates all features of a head"
+    )
+    weights.refuse(who, "interleaved", layer.interleaved, "KerasHub's pairs are half a head apart")
+    weights.refuse(
+        who, "scaling", not known, "KerasHub has linear scaling, and YaRN with its default factor"
     )
     return hub.layers.RotaryEmbedding(max_wavelength=layer.base, **options, **_named(layer))
 
@@ -263,7 +256,7 @@ def _learned_to_hub(who: str, layer: LearnedPositionalEncoding, hub: ModuleType)
 def _tokens_from_hub(who: str, layer: Any) -> keras.Sequential:
     tokens, positions = layer.token_embedding, layer.position_embedding
     instead = "an Embedding of Keras has one matrix"
-    weights.refuse(who, {"tie_weights=False": (not tokens.tie_weights, instead)})
+    weights.refuse(who, "tie_weights=False", not tokens.tie_weights, instead)
     embedding = keras.layers.Embedding(
         tokens.input_dim, tokens.output_dim, mask_zero=tokens.mask_zero, **_named(tokens)
     )
@@ -300,5 +293,5 @@ def _named(layer: Any) -> dict[str, Any]:
 
 def _refuse_scale(who: str, layer: Any) -> None:
     weights.refuse(
-        who, {"input_scale": (layer.input_scale != 1.0, "KerasHub does not scale the inputs")}
+        who, "input_scale", layer.input_scale != 1.0, "KerasHub does not scale the inputs"
     )

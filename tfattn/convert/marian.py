@@ -125,25 +125,17 @@ def to_marian(model: Transformer) -> dict[str, np.ndarray]:
         only = "Marian has only layer normalization after each sublayer, with an epsilon of 1e-5"
         wide = sizes.key_dim * sizes.num_heads != sizes.width
         instead = "the width of a head must be width / num_heads in Marian"
-        weights.refuse(
-            who,
-            {
-                "norm_first": (sizes.norm_first, only),
-                "epsilon of the norm": (sizes.epsilon != 1e-5, only),
-                "key_dim": (wide, instead),
-            },
-        )
+        weights.refuse(who, "norm_first", sizes.norm_first, only)
+        weights.refuse(who, "epsilon of the norm", sizes.epsilon != 1e-5, only)
+        weights.refuse(who, "key_dim", wide, instead)
     positions = (model.encoder.positions, model.decoder.positions)
     other = {type(layer) for layer in positions} != {LearnedPositionalEncoding}
+    weights.refuse(who, "positions", other, "Marian has a table of positions")
     weights.refuse(
-        who,
-        {
-            "positions": (other, "Marian has a table of positions"),
-            "share_embeddings": (model.share_embeddings, "Marian's output has a bias of its own"),
-        },
+        who, "share_embeddings", model.share_embeddings, "Marian's output has a bias of its own"
     )
     never = model.output_dense.bias.numpy()[0] != np.float32(_NEVER)
-    weights.refuse(who, {"score of padding": (never, "Marian never predicts padding")})
+    weights.refuse(who, "score of padding", never, "Marian never predicts padding")
     state = _state(model)
     if not np.array_equal(*(state[f"model.{side}.embed_tokens.weight"] for side in _SIDES)):
         del state["model.shared.weight"]
@@ -207,11 +199,11 @@ def _refuse(who: str, config: Mapping[str, Any]) -> None:
         of_encoder, of_decoder = (config[f"{side}_{size}"] for side in _SIDES)
         different = of_encoder != of_decoder
         instead = f"encoder and decoder must be equal, not {of_encoder} and {of_decoder}"
-        weights.refuse(who, {f"decoder_{size}": (different, instead)})
+        weights.refuse(who, f"decoder_{size}", different, instead)
     # Settings of related models with the same names of weights.
     for name in ("normalize_before", "normalize_embedding", "add_final_layer_norm"):
         instead = "only norms after each sublayer are supported"
-        weights.refuse(who, {name: (bool(config.get(name)), instead)})
+        weights.refuse(who, name, bool(config.get(name)), instead)
     activation = config["activation_function"]
     if activation not in _ACTIVATIONS:
         _checks.fail(who, "activation_function", f"be one of {sorted(_ACTIVATIONS)}", activation)
@@ -266,7 +258,6 @@ def _state(model: Transformer) -> dict[str, np.ndarray]:
 
 
 def _load(model: Transformer, state: dict[str, np.ndarray]) -> None:
-    """Loads a matching state."""
     for side in _SIDES:
         stack = getattr(model, side)
         stack.embedding.embeddings.assign(_after_zeros(state[f"model.{side}.embed_tokens.weight"]))

@@ -84,7 +84,7 @@ def _check_caches(who: str, model: Transformer) -> None:
         positions = getattr(block.self_attention, "positions", None)
         limited = getattr(positions, "max_cache_length", None) is not None
         instead = "cached keys cannot change with the length in an ONNX file"
-        weights.refuse(who, {"scaling": (limited, instead)})
+        weights.refuse(who, "scaling", limited, instead)
 
 
 def _export(model: keras.Model, inputs: Any, path: str) -> None:

@@ -97,7 +97,7 @@ def from_torch(
     _checks.positive_int(who, "num_heads", num_heads)
     for name in state:
         extra = name.rpartition(".")[2] in ("bias_k", "bias_v")
-        weights.refuse(who, {name: (extra, "tfattn has no keys besides those of the inputs")})
+        weights.refuse(who, name, extra, "tfattn has no keys besides those of the inputs")
     kinds = [kind for name, kind in _KINDS.items() if name in state]
     if not kinds:
         expected = "be the state of an attention or a Transformer module of torch.nn"
@@ -176,16 +176,15 @@ def _attention_to(who: str, layer: MultiHeadAttention) -> dict[str, np.ndarray]:
     width = layer.query_dense.kernel.shape[0]
     out = layer.output_dense.kernel.shape[-1]
     instead = "the width of a head must be the width of the query / num_heads in PyTorch"
+    weights.refuse(who, "key_dim", layer.key_dim * layer.num_heads != width, instead)
     weights.refuse(
         who,
-        {
-            "key_dim": (layer.key_dim * layer.num_heads != width, instead),
-            "value_dim": (
-                layer.value_dim != layer.key_dim,
-                "keys and values have one size in PyTorch",
-            ),
-            "output_shape": (out != width, "the output has the width of the query in PyTorch"),
-        },
+        "value_dim",
+        layer.value_dim != layer.key_dim,
+        "keys and values have one size in PyTorch",
+    )
+    weights.refuse(
+        who, "output_shape", out != width, "the output has the width of the query in PyTorch"
     )
     return _packed(weights.to_rows(layer, _MAPS))
 
@@ -218,12 +217,9 @@ def _block_to(who: str, block: TransformerBlock) -> dict[str, np.ndarray]:
     wide = sizes.key_dim * sizes.num_heads != sizes.width
     instead = "the width of a head must be the width of the inputs / num_heads in PyTorch"
     weights.refuse(
-        who,
-        {
-            "memory": (other_memory, "PyTorch's decoder has a memory with the width of the target"),
-            "key_dim": (wide, instead),
-        },
+        who, "memory", other_memory, "PyTorch's decoder has a memory with the width of the target"
     )
+    weights.refuse(who, "key_dim", wide, instead)
     return _packed(weights.to_rows(block, _DECODER if decodes else _ENCODER))
 
 

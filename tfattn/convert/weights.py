@@ -81,15 +81,10 @@ def check(who: str, expected: Mapping[str, Any], found: Mapping[str, Any]) -> No
         raise ValueError(f"{who}: the weights must have these shapes.\n  " + "\n  ".join(lines))
 
 
-def refuse(who: str, given: Mapping[str, tuple[bool, str]]) -> None:
-    """Raises for features that only one of two libraries has.
-
-    Args:
-        given: name to (whether the feature is used, explanation).
-    """
-    for name, (is_used, instead) in given.items():
-        if is_used:
-            raise ValueError(f"{who}: `{name}` cannot be converted: {instead}.")
+def refuse(who: str, name: str, is_used: bool, instead: str) -> None:
+    """Raises if a feature is used that only one of two libraries has; `instead` explains it."""
+    if is_used:
+        raise ValueError(f"{who}: `{name}` cannot be converted: {instead}.")
 
 
 def check_type(who: str, argument: str, value: Any, types: Collection[type]) -> None:
@@ -108,7 +103,7 @@ def check_built(who: str, layer: keras.layers.Layer, argument: str = "layer") ->
         instead = (
             f"{part.name} is {mode}, and rounds its inputs; convert it before the quantization"
         )
-        refuse(who, {"quantize": (mode is not None, instead)})
+        refuse(who, "quantize", mode is not None, instead)
 
 
 def check_plain(who: str, attention: MultiHeadAttention, *, of_keras: bool = False) -> None:
@@ -120,29 +115,21 @@ def check_plain(who: str, attention: MultiHeadAttention, *, of_keras: bool = Fal
     score, shared = attention.score, attention.num_key_value_heads != attention.num_heads
     plain = type(score) is DotProductScore and score.scale is None
     limited = attention.sliding_window is not None
+    refuse(who, "score", not plain, "only the scaled dot product is supported")
     refuse(
         who,
-        {
-            "score": (not plain, "only the scaled dot product is supported"),
-            "positions": (
-                attention.positions is not None,
-                "positions within attention are not supported",
-            ),
-            "normalizer": (attention.normalizer is not None, "only the softmax is supported"),
-        },
+        "positions",
+        attention.positions is not None,
+        "positions within attention are not supported",
     )
+    refuse(who, "normalizer", attention.normalizer is not None, "only the softmax is supported")
     if of_keras:
         return
     axes = attention.attention_axes not in (None, (1,))
-    refuse(
-        who,
-        {
-            "num_key_value_heads": (shared, "shared key heads are not supported"),
-            "use_gate": (attention.use_gate, "gates of heads are not supported"),
-            "sliding_window": (limited, "pass a window as a mask to the call"),
-            "attention_axes": (axes, "sequences must have one axis"),
-        },
-    )
+    refuse(who, "num_key_value_heads", shared, "shared key heads are not supported")
+    refuse(who, "use_gate", attention.use_gate, "gates of heads are not supported")
+    refuse(who, "sliding_window", limited, "pass a window as a mask to the call")
+    refuse(who, "attention_axes", axes, "sequences must have one axis")
 
 
 # PyTorch's matrices have a row for each output, with the outputs of all heads concatenated.
