@@ -68,8 +68,6 @@ def run(
 
 
 class _Tensors(NamedTuple):
-    """The tensors of a call."""
-
     operands: list  # query, key, value
     parameters: list  # of the score
     mask: list

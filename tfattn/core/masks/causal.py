@@ -5,8 +5,7 @@ from collections.abc import Hashable
 from tfattn._types import Size, Tensor
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
-from tfattn.core.masks.over_queries import by_distance
-from tfattn.core.masks.ranges import Range
+from tfattn.core.masks.ranges import Range, by_distance
 
 
 @registered

@@ -10,8 +10,7 @@ from tfattn._types import Size, Tensor
 from tfattn.core.masks import hooks
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
-from tfattn.core.masks.over_queries import in_range, no_more_keys
-from tfattn.core.masks.ranges import Range
+from tfattn.core.masks.ranges import Range, in_range, no_more_keys
 
 
 @registered

@@ -13,8 +13,7 @@ from tfattn.core.masks import hooks, ranges
 from tfattn.core.masks.base import OPERATORS, Mask, registered
 from tfattn.core.masks.explicit import explicit
 from tfattn.core.masks.grid import Grid
-from tfattn.core.masks.over_queries import by_distance
-from tfattn.core.masks.ranges import Range
+from tfattn.core.masks.ranges import Range, by_distance
 
 
 def every(*parts: Any) -> Mask | None:

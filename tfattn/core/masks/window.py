@@ -9,8 +9,7 @@ from tfattn import _checks
 from tfattn._types import Size, Tensor
 from tfattn.core.masks.base import Mask, registered
 from tfattn.core.masks.grid import Grid
-from tfattn.core.masks.over_queries import by_distance, no_more_keys
-from tfattn.core.masks.ranges import Range
+from tfattn.core.masks.ranges import Range, by_distance, no_more_keys
 
 
 @registered

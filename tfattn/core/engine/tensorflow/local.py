@@ -171,7 +171,6 @@ class LocalPasses:
         return found
 
     def _gradients(self, n: Size, query, key, value, grad_output, delta):
-        """Gradients of a run's queries, keys and values, in their shapes."""
         scale = self.score.scale(query)
         query = self._blocks(query * scale)
         key, value = self._neighbors(key), self._neighbors(value)
