@@ -76,7 +76,6 @@ class TokenModel(CheckedCall, keras.Model):
             )
 
     def _any_signature(self):
-        """The input signature of a call, for any shape."""
         pair = isinstance(self.any_shape[0], tuple)
         shapes = self.any_shape if pair else (self.any_shape,)
         names = ("source", "target_in") if pair else ("ids",)

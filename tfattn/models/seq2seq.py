@@ -156,7 +156,6 @@ class BahdanauSeq2Seq(TokenModel):
         return self.logits(x)
 
     def _initial_state(self, states: list) -> list:
-        """The decoder's initial states from the encoder's last states."""
         if not self.bridges:
             return states
         bridged = zip(self.bridges, keras.tree.flatten(states), strict=True)

@@ -87,7 +87,6 @@ def bars(
 
 
 def _written(named: dict[str, np.ndarray], number_format: str | None) -> list[str]:
-    """The formatted number at each bar."""
     if number_format is None:
         return []
     numbers = np.concatenate([*named.values()])

@@ -32,14 +32,8 @@ def beam_viewer(
         `Viewer`, with `save(path)`. A notebook displays it.
     Raises:
         ValueError: as in `tfattn.plot.beam_tree`.
-    Example:
-        >>> odds = np.log([[1e-9, 1e-9, 1e-9, 0.2, 0.5, 0.3]]).astype("float32")
-        >>> def step(tokens, position, state):
-        ...     return keras.ops.take(odds, 0 * tokens[:, 0], axis=0), state
-        >>> found = BeamSearch(num_beams=2, return_trace=True)(step, (), 1, 3)
-        >>> words = ["<pad>", "<unk>", "<bos>", "<eos>", "a", "b"]
-        >>> page = tfattn.plot.beam_viewer(found.trace, words)
-        >>> page.save("beams.html")  # doctest: +SKIP
+    Example: with the trace and the words of the example of `tfattn.plot.beam_tree`.
+        >>> tfattn.plot.beam_viewer(found.trace, words).save("beams.html")  # doctest: +SKIP
     """
     _checks.non_negative_int(WHO, "left_out", left_out)
     _checks.string(WHO, "title", title)

@@ -157,7 +157,6 @@ def _word_of_candidate(word, step, arrays, parent, token):
 
 
 def _arrays(who: str, trace: Any, row: int) -> dict[str, np.ndarray]:
-    """The arrays of one sentence, by name."""
     expected = "be a trace of BeamSearch(..., return_trace=True)"
     _checks.non_negative_int(who, "row", row)
     arrays = {}
@@ -200,7 +199,6 @@ def _best_path(arrays: dict[str, np.ndarray], steps: int) -> list[int]:
 
 
 def _width(beams: list[Beam]) -> float:
-    """Inches of a column."""
     longest = canvas.longest(beam.word for beam in beams)
     return max(0.5, canvas.LETTER * 1.15 * longest + 0.16)
 

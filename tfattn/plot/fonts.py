@@ -145,6 +145,5 @@ def _call_regular(font: Any) -> None:
 
 
 def _weight(weight: int | str) -> int:
-    """The weight of a font as a number."""
     names = _optional.find("matplotlib.font_manager", "plot", "tfattn.plot").weight_dict
     return weight if isinstance(weight, int) else names.get(weight, REGULAR)

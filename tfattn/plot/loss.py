@@ -54,7 +54,6 @@ def loss_curve(
 
 
 def _curves(history: Any) -> dict[str, np.ndarray]:
-    """The losses, by their names in the legend."""
     history = getattr(history, "history", history)
     if not isinstance(history, Mapping):
         history = {"loss": history}

@@ -87,7 +87,6 @@ def _points(value: ArrayLike) -> np.ndarray:
 
 
 def _limits(panels: np.ndarray) -> tuple[float, float]:
-    """The minimum and maximum height."""
     finite = panels[np.isfinite(panels)]
     if not finite.size:
         return 0.0, 1.0

@@ -130,7 +130,6 @@ def save_viewer(
 def _words(
     source: Sequence[str], target: Sequence[str] | None, target_in: Sequence[str] | None
 ) -> dict[str, list[str]]:
-    """The given sentences, by name."""
     given = {"source": source, "target": target, "target_in": target_in}
     words = {
         argument: _checks.strings(WHO, argument, sentence)

@@ -210,7 +210,6 @@ class Backup(keras.callbacks.Callback):
             np.savez(file, **arrays)
 
     def _read(self, content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """The logs and arrays of the file."""
         try:
             arrays = dict(np.load(io.BytesIO(content), allow_pickle=False))
             logs = json.loads(str(arrays.pop("logs")))

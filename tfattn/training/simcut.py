@@ -59,7 +59,6 @@ class SimCutCrossentropy(MaskedCrossentropy):
         self.weight = _checks.non_negative_number(type(self).__name__, "weight", weight)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Loss of each token, `(B, T)`, 0 at padding."""
         losses = super().call(y_true, y_pred)
         y_true, logits = ops.cast(y_true, "int32"), ops.cast(y_pred, "float32")
         return ops.cond(
@@ -81,7 +80,6 @@ class SimCutCrossentropy(MaskedCrossentropy):
         return ops.where(whole, losses, _partner_rows(losses))
 
     def weighted_sum(self, factors: LogitFactors, y_true: Tensor, weights: Tensor) -> Tensor:
-        """Σ weights · `call`, from the factors of the logits, in a TensorFlow graph."""
         from tfattn.training.streamed_divergence import weighted_divergence
 
         is_paired = has_duplicated_rows(y_true)

@@ -17,11 +17,7 @@ from tfattn.translator.folder import Folder
 
 
 def export(options: argparse.Namespace) -> None:
-    """Exports the model and prints the path.
-
-    Raises:
-        ImportError, OSError, ValueError: an error the user can fix.
-    """
+    """Exports the model and prints the path."""
     folder = Folder(options.out)
     path = options.into or folder.path / EXPORTS[options.to]
     if path.exists():

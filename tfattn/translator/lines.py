@@ -24,11 +24,7 @@ AT_ONCE = 1000  # lines that are translated together, before any is written
 
 
 def translate(options: argparse.Namespace) -> None:
-    """Translates all lines with the search selected by the options.
-
-    Raises:
-        ImportError, OSError, ValueError: an error the user can fix.
-    """
+    """Translates all lines with the search selected by the options."""
     folder = Folder(options.out)
     if options.file is not None and (not options.file.exists() or options.file.is_dir()):
         raise FileNotFoundError(f"{options.file}: no such file")

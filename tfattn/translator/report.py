@@ -92,7 +92,6 @@ def _padded(rows):
 
 
 def _attention_figure(model, source, hypothesis, words):
-    """Attention weights of each target token over the source."""
     source_words, target_words = words
     weights = _source_attention(model, [(source, hypothesis)], words)[0]  # (H, T, S)
     titles = [f"head {h + 1}" for h in range(len(weights))] if len(weights) > 1 else ["alignment"]

@@ -15,11 +15,7 @@ GRAMMAR_SENTENCES = 1000
 
 
 def score(options: argparse.Namespace) -> None:
-    """Prints a table, the mean and standard deviation of several runs, and a line of JSON.
-
-    Raises:
-        ImportError, OSError, ValueError: an error the user can fix.
-    """
+    """Prints a table, the mean and standard deviation of several runs, and a line of JSON."""
     training.corpus_bleu(["a"], ["a"])  # fail early if sacrebleu is missing
     # Read all parts first, to fail before the first translation if a file is missing.
     runs = [(Folder(out), _parts(Folder(out), options)) for out in dict.fromkeys(options.out)]
@@ -60,7 +56,6 @@ def _parts(folder: Folder, options: argparse.Namespace) -> dict[str, Pairs]:
 
 
 def _held_out(folder, record, part, sentences):
-    """The held-out sentences of a run of the grammar."""
     if part != "val":
         raise ValueError(
             f"--parts {part}: the model in {folder.path} learned from the grammar. Use --data to "

@@ -86,10 +86,6 @@ class MultiHeadAttention(AttentionLayer):
         valid_lens: integers, `(B,)` one length per row or `(B, T)` one length per query: the
             number of real keys. With more axes also `(B, F…)` or `(B, F…, T)`, with 1 where it
             repeats.
-        key_mask, value_mask: bool `(B, S)`, True = real token. Keras passes implicit masks here,
-            such as those of an Embedding.
-        use_causal_mask: whether a query sees no later key.
-        return_attention_scores: whether to return the weights too.
         bias: float, in the shapes of `attention_mask`, with 1 where it repeats, added to the
             scores before the softmax; or a bias object. `tfattn.biases.alibi(num_heads)` is ALiBi,
             a penalty on distance that is steeper in some heads than in others.
@@ -348,7 +344,6 @@ class MultiHeadAttention(AttentionLayer):
         return (output, weights) if return_attention_scores else output
 
     def _check_streams(self, return_attention_scores: bool) -> None:
-        """Raises if the call cannot stream."""
         expected = None
         if return_attention_scores:
             expected = "be None or False to return weights: the streamed path has none"
@@ -474,7 +469,6 @@ class MultiHeadAttention(AttentionLayer):
         return (*query_shape[:-1], *self._features(query_shape))
 
     def _features(self, query_shape: Shape) -> Shape:
-        """Sizes of the output's last axes."""
         if self._output_shape is None:
             return (query_shape[-1],)
         return (

@@ -82,12 +82,7 @@ class RotaryPositions(HeadPositions):
             _checks.fail("RotaryPositions", "rotary_dim", expected, self.rotary_dim)
 
     def turn(self, heads: Tensor, start: Any) -> Tensor:
-        """Heads rotated by their positions, see `HeadPositions.turn`.
-
-        Args:
-            heads: float `(B, H, T, P)`.
-            start: position of the first token: int, or an integer tensor `()` or `(B,)`.
-        """
+        """Heads rotated by their positions, see `HeadPositions.turn`; `start` may be `(B,)` too."""
         total, tokens = heads.shape[-1], ops.shape(heads)[2]
         width = total if self.rotary_dim is None else self.rotary_dim
         dtype = keras.backend.result_type(heads.dtype, "float32")

@@ -179,7 +179,6 @@ class RecurrentDecoder(RecurrentStack):
     def _initial_states(
         self, initial_state: list[list[Tensor]] | None, batch: int | Tensor
     ) -> list[list[Tensor]]:
-        """The states before the first step, a list per layer."""
         zeros = [self.zero_states(cell, batch) for cell in self.cells]
         if initial_state is None:
             return zeros
