@@ -27,18 +27,8 @@ class Phase(NamedTuple):
     loss: Callable  # from label smoothing to a loss
 
 
-class Kind(NamedTuple):
-    """A kind of training phase.
-
-    Attributes:
-        words: function from both vocabularies to the encoders used for the batches.
-        batches: function from plain batches, both vocabularies and a seed to the phase's batches.
-        loss: function from label smoothing to a loss.
-    """
-
-    words: Callable
-    batches: Callable
-    loss: Callable
+# An epoch of SimCut has as many updates as a plain epoch, each with twice the rows.
+KINDS = ("plain", "bpe_dropout", "simcut")
 
 
 def phases(
@@ -49,47 +39,29 @@ def phases(
     for kind, end in (*preset.curriculum, ("plain", options.epochs)):
         epochs = range(begin, min(end, options.epochs))
         if epochs:
-            counter = data.EpochCounter()
+            counter, loss = data.EpochCounter(), training.MaskedCrossentropy
             batches = data.token_batches(
                 train,
-                *KINDS[kind].words(words),
+                *(_with_dropout(words) if kind == "bpe_dropout" else words),
                 options.tokens,
                 max_length=MAX_LENGTH,
                 shuffle_seed=options.seed,
                 epoch_counter=counter,
             )
-            batches = KINDS[kind].batches(batches, words, options.seed)
-            found.append(Phase(batches, counter, epochs, KINDS[kind].loss))
+            if kind == "simcut":
+                batches = data.simcut_batches(batches, *words, seed=options.seed)
+                # With the paper's weight of 3, a small model learns less than without SimCut.
+                loss = functools.partial(training.SimCutCrossentropy, weight=1.0)
+            found.append(Phase(batches, counter, epochs, loss))
         begin = end
     return found
 
 
-def _same(words):
-    return words
-
-
-def _bpe_dropout(words):
+def _with_dropout(words):
     return [
         data.SubwordDropout(each) if isinstance(each, data.SubwordVocabulary) else each
         for each in words
     ]
-
-
-def _plain(batches, words, seed):
-    return batches
-
-
-def _simcut(batches, words, seed):
-    return data.simcut_batches(batches, *words, seed=seed)
-
-
-# An epoch of SimCut has as many updates as a plain epoch, each with twice the rows.
-KINDS = {
-    "plain": Kind(_same, _plain, training.MaskedCrossentropy),
-    "bpe_dropout": Kind(_bpe_dropout, _plain, training.MaskedCrossentropy),
-    # With the paper's weight of 3, a small model learns less than without SimCut.
-    "simcut": Kind(_same, _simcut, functools.partial(training.SimCutCrossentropy, weight=1.0)),
-}
 
 
 def count_too_long(train: Pairs, words: list[Words]) -> int:

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import keras
@@ -25,36 +24,23 @@ def export(options: argparse.Namespace) -> None:
     model, words = folder.load_model()
     target = Path(os.path.realpath(path))  # a link's target may not exist yet
     target.parent.mkdir(parents=True, exist_ok=True)
-    WRITERS[options.to](model, words, target, options)
+    _write(model, words, target, options)
     print(f"{options.to}: {path}")
 
 
-def _saved_model(model, words, path, options):
-    with folders.atomic_folder(path) as unfinished:
-        model.export(unfinished, verbose=False)
-
-
-def _onnx(model, words, path, options):
-    convert.to_onnx(model, words, path)
-
-
-def _ctranslate2(model, words, path, options):
-    convert.to_ctranslate2(model, words, path, quantization=options.quantization)
-
-
-def _litert(model, words, path, options):
-    if isinstance(model, BahdanauSeq2Seq):
+def _write(model: keras.Model, words: list[Words], path: Path, options: argparse.Namespace) -> None:
+    if options.to == "onnx":
+        convert.to_onnx(model, words, path)
+    elif options.to == "ctranslate2":
+        convert.to_ctranslate2(model, words, path, quantization=options.quantization)
+    elif options.to == "saved_model":
+        with folders.atomic_folder(path) as unfinished:
+            model.export(unfinished, verbose=False)
+    elif isinstance(model, BahdanauSeq2Seq):
         raise ValueError(
             "--to litert: a recurrent model needs a known batch and source length; "
             "docs/save-export-serve.md shows the export from Python"
         )
-    with replacing(path) as unfinished:
-        model.export(unfinished, format="litert", verbose=False)
-
-
-WRITERS: dict[str, Callable[[keras.Model, list[Words], Path, argparse.Namespace], None]] = {
-    "saved_model": _saved_model,
-    "onnx": _onnx,
-    "ctranslate2": _ctranslate2,
-    "litert": _litert,
-}
+    else:
+        with replacing(path) as unfinished:
+            model.export(unfinished, format="litert", verbose=False)

@@ -19,7 +19,7 @@ class Preset(NamedTuple):
         peak: maximum learning rate, reached after `warmup` updates.
         ema_window: updates over which the averaged weights extend.
         cooldown: epochs at the end, during which the learning rate decays to zero.
-        curriculum: consecutive phases, as pairs of a key of `curriculum.KINDS` and the epoch at
+        curriculum: consecutive phases, as pairs of one of `curriculum.KINDS` and the epoch at
             the phase's end; the epochs after the last phase are "plain".
     """
 
