@@ -112,13 +112,12 @@ def _check_words(who: str, vocabularies: Sequence[Any]) -> None:
         words = getattr(vocabulary, "words", None)
         if words is None or len(set(words)) != len(vocabulary):
             _checks.fail(who, f"vocabularies[{i}]", "have distinct `words`", vocabulary)
-    special = [[each.words[i] for i in _special_ids(each)] for each in vocabularies]
+    special = [
+        [each.words[i] for i in (each.unknown_id, each.begin_id, each.end_id)]
+        for each in vocabularies
+    ]
     if special[0] != special[1]:
         _checks.fail(who, "vocabularies", "have equal words for unknown, begin and end", special)
-
-
-def _special_ids(vocabulary: Any) -> tuple[int, int, int]:
-    return vocabulary.unknown_id, vocabulary.begin_id, vocabulary.end_id
 
 
 class _Shape(NamedTuple):

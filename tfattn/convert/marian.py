@@ -264,15 +264,11 @@ def _load(model: Transformer, state: dict[str, np.ndarray]) -> None:
         stack.positions.embeddings.assign(state[f"model.{side}.embed_positions.weight"])
         for i, block in enumerate(stack.blocks):
             above = f"model.{side}.layers.{i}."
-            found = {name: state[above + name] for name in _names_below(state, above)}
+            found = weights.below(state, above)
             weights.load_rows(block, _ENCODER if side == "encoder" else _DECODER, found)
     model.output_dense.kernel.assign(_after_zeros(state["lm_head.weight"]).T)
     bias = np.concatenate([[_NEVER], state["final_logits_bias"][0]])
     model.output_dense.bias.assign(bias.astype("float32"))
-
-
-def _names_below(state: dict[str, np.ndarray], prefix: str) -> list[str]:
-    return [name[len(prefix) :] for name in state if name.startswith(prefix)]
 
 
 def _after_zeros(matrix: np.ndarray) -> np.ndarray:

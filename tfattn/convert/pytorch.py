@@ -233,12 +233,12 @@ def _stack_from(
         layers = []
         while f"{prefix}layers.{len(layers)}.norm1.weight" in state:
             above = f"{prefix}layers.{len(layers)}."
-            found = _below(state, above)
+            found = weights.below(state, above)
             used.update(above + name for name in found)
             layers.append(_block_from(who, cls, found, options, name=_layer_name(above)))
         if f"{prefix}norm.weight" not in state:
             return layers
-        found = _below(state, f"{prefix}norm.")
+        found = weights.below(state, f"{prefix}norm.")
         used.update(f"{prefix}norm.{name}" for name in found)
         norm = keras.layers.LayerNormalization(
             epsilon=options["epsilon"], name=_layer_name(f"{prefix}norm.")
@@ -295,10 +295,6 @@ def _stack_to(who: str, model: keras.Model) -> dict[str, np.ndarray]:
 
 def _layer_name(prefix: str) -> str:
     return prefix.rstrip(".").replace(".", "_")
-
-
-def _below(state: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
-    return {name[len(prefix) :]: array for name, array in state.items() if name.startswith(prefix)}
 
 
 def _dotted(state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -158,6 +158,11 @@ def load_rows(
         variable.assign(array.T.reshape(tuple(variable.shape)))
 
 
+def below(state: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """The weights whose names begin with a prefix, under the rest of their names."""
+    return {name[len(prefix) :]: array for name, array in state.items() if name.startswith(prefix)}
+
+
 def _variables(layer: keras.layers.Layer) -> dict[str, Any]:
     paths = [variable.path.split("/") for variable in layer.weights]
     above = os.path.commonprefix(paths)[: min(map(len, paths), default=1) - 1]
