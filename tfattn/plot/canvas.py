@@ -65,6 +65,19 @@ def curve_axes(
     return axes
 
 
+def draw_curve(axes: Axes, x: np.ndarray, y: np.ndarray, number: int, label: str) -> None:
+    """Draws curve `number` of a figure; a single point, which a line does not show, as a dot."""
+    axes.plot(
+        x,
+        y,
+        color=pick(COLORS, number),
+        linestyle=pick(DASHES, number),
+        linewidth=1.8,
+        marker="o" if len(y) == 1 else None,
+        label=label,
+    )
+
+
 def finished(*drawn: Any) -> Figure:
     """The figure of these artists, with fonts for all characters and without math parsing."""
     for artist in drawn:

@@ -71,7 +71,8 @@ def curves(
             linewidth=4.5 if name in covered else 1.8,
             marker=canvas.pick(canvas.MARKERS, number),
             markersize=9 if name in covered else 5,
-            markevery=_markers(len(curve), number, len(named)),
+            # Fractions of the diagonal: the first position, another for each curve, and the step.
+            markevery=None if len(curve) <= 2 * DOTS else (number / len(named) / DOTS, 1 / DOTS),
             label=name,
         )
     if log_x:
@@ -110,14 +111,6 @@ def _covered(places: dict[str, np.ndarray], named: dict[str, np.ndarray]) -> set
         return all(len(a) == len(b) and np.allclose(a, b, rtol=0.01, atol=0) for a, b in pairs)
 
     return {name for name, other in itertools.combinations(named, 2) if alike(name, other)}
-
-
-def _markers(length: int, number: int, count: int) -> tuple[float, float] | None:
-    """matplotlib's `markevery`: None for few points, else (first position, step).
-
-    Both are fractions of the diagonal, with another first position for each curve.
-    """
-    return None if length <= 2 * DOTS else (number / count / DOTS, 1 / DOTS)
 
 
 def _mark(

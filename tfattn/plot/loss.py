@@ -38,15 +38,7 @@ def loss_curve(
     curves = _curves(history)
     axes = canvas.curve_axes("loss_curve", x_label, y_label, title, ax)
     for number, (name, losses) in enumerate(curves.items()):
-        axes.plot(
-            np.arange(1, len(losses) + 1),
-            losses,
-            color=canvas.pick(canvas.COLORS, number),
-            linestyle=canvas.pick(canvas.DASHES, number),
-            linewidth=1.8,
-            marker="o" if len(losses) == 1 else None,  # a line does not show a single epoch
-            label=name,
-        )
+        canvas.draw_curve(axes, np.arange(1, len(losses) + 1), losses, number, name)
     canvas.whole_numbers(axes.xaxis)
     if len(curves) > 1:
         canvas.legend(axes)

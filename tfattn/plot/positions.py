@@ -49,15 +49,8 @@ def positions(
     canvas.curve_axes(WHO, "", "Value", None, upper)
     figure.suptitle(title or "", fontsize=canvas.MEDIUM)
     for number, dimension in enumerate(dimensions):
-        upper.plot(
-            np.arange(length),
-            table[:, dimension],
-            color=canvas.pick(canvas.COLORS, number),
-            linestyle=canvas.pick(canvas.DASHES, number),
-            linewidth=1.8,
-            marker="o" if length == 1 else None,  # a line does not show a single position
-            label=str(dimension),
-        )
+        places, label = np.arange(length), str(dimension)
+        canvas.draw_curve(upper, places, table[:, dimension], number, label)
     upper.legend(
         title="Dimension",
         loc="lower center",

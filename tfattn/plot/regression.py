@@ -71,14 +71,7 @@ def regression_fit(
         truth = _vector("truth", truth, "queries", len(queries))
         axes.plot(queries[order], truth[order], ":", color="0.1", linewidth=1.8, label="truth")
     for number, (name, curve) in enumerate(curves.items()):
-        axes.plot(
-            queries[order],
-            curve[order],
-            color=canvas.pick(canvas.COLORS, number),
-            linestyle=canvas.pick(canvas.DASHES, number),
-            linewidth=1.8,
-            label=name,
-        )
+        canvas.draw_curve(axes, queries[order], curve[order], number, name)
     canvas.legend(axes)
     return canvas.finished(axes)
 
