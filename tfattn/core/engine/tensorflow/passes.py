@@ -14,6 +14,7 @@ and the sum over keys is ∂output · output, known before the pass begins (Dao 
 arXiv:2205.14135, appendix B).
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -30,30 +31,22 @@ from tfattn.core.engine.tensorflow.visible_keys import VisibleKeys
 from tfattn.core.masks import Mask
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class BlockwisePasses:
     """The forward and the backward pass, with their arguments besides the operands.
 
-    Args:
+    Attributes:
         tiling: a `Tiling`.   score: a block form of `block_scores`.   mask: a mask object, or None.
         bias: a block form of `block_bias`, or None.   dropout: a `BlockDropout`, or None.
         log_sum_exp: whether `forward` returns the log of the sums too.
     """
 
-    def __init__(
-        self,
-        tiling: Tiling,
-        score: BlockScore,
-        mask: Mask | None,
-        bias: BlockBias | None,
-        dropout: BlockDropout | None,
-        log_sum_exp: bool,
-    ):
-        self.tiling = tiling
-        self.score = score
-        self.mask = mask
-        self.bias = bias
-        self.dropout = dropout
-        self.log_sum_exp = log_sum_exp
+    tiling: Tiling
+    score: BlockScore
+    mask: Mask | None
+    bias: BlockBias | None
+    dropout: BlockDropout | None
+    log_sum_exp: bool
 
     def forward(self, query: tf.Tensor, key: tf.Tensor, value: tf.Tensor):
         """The output `(B, H, T, Dv)`, the log of the sums `(B, H, T, 1)` or None, and row_max and
