@@ -4,8 +4,6 @@ import dataclasses
 
 from tfattn._types import Tensor
 
-__all__ = ["LogitFactors"]
-
 
 @dataclasses.dataclass(eq=False)
 class LogitFactors:

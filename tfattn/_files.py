@@ -5,8 +5,6 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-__all__ = ["replacing"]
-
 
 @contextlib.contextmanager
 def replacing(filepath: str | os.PathLike) -> Iterator[pathlib.Path]:

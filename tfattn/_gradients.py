@@ -8,8 +8,6 @@ from typing import Any
 import keras
 from keras import ops
 
-__all__ = ["custom_gradient", "is_pushed_forward", "is_pushed_through_graph"]
-
 
 def custom_gradient(function: Callable) -> Callable:
     """`keras.ops.custom_gradient`; on TensorFlow the gradient is freed together with its graph.

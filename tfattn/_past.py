@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from tfattn._types import Tensor
 
-__all__ = ["Past"]
-
 
 class Past(NamedTuple):
     """A tensor in a step's state with an entry for each position, such as the cached keys.

@@ -11,8 +11,6 @@ import os
 import signal
 import sys
 
-__all__ = ["INTERRUPTED", "imports_are_done"]
-
 INTERRUPTED = 130
 _SETTING = "TF_CPP_MIN_LOG_LEVEL"
 

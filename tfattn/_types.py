@@ -3,8 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Shape", "Size", "Step", "Tensor"]
-
 Tensor = Any  # of any backend
 
 Shape = Sequence[int | None]  # a static shape: None where a size is unknown until run time
