@@ -46,6 +46,10 @@ class TokenModel(CheckedCall, keras.Model):
         _checks.rank(who, argument, ids.shape, (2,), letters)
         return ids
 
+    def make_output(self, size: int, shared: bool) -> keras.layers.Dense | None:
+        """The output projection; None if it shares the embedding's matrix."""
+        return None if shared else keras.layers.Dense(size, dtype=self.dtype_policy, name="output")
+
     def logits(self, x: Tensor) -> Tensor:
         """Scores over the vocabulary V from the decoder's vectors: `(..., width)` to `(..., V)`."""
         return output.logits(x, self.output_dense, self.decoder.embedding)

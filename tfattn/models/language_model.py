@@ -95,11 +95,7 @@ class CausalLM(TokenModel):
         self.num_layers, self.width = self.decoder.num_layers, self.decoder.width
         self.num_heads, self.hidden_dim = self.decoder.num_heads, self.decoder.hidden_dim
         self.dropout = self.decoder.dropout
-        self.output_dense = None
-        if not tie_embeddings:
-            self.output_dense = keras.layers.Dense(
-                vocabulary_size, dtype=self.dtype_policy, name="output"
-            )
+        self.output_dense = self.make_output(vocabulary_size, tie_embeddings)
 
     @property
     def block(self) -> TransformerBlock | None:

@@ -90,13 +90,10 @@ class BahdanauSeq2Seq(TokenModel):
         self.bidirectional = _checks.boolean(who, "bidirectional", bidirectional)
         self.dropout = _checks.probability(who, "dropout", dropout)
         self.seed = _checks.seed(who, seed)
-        shared = self.output_dense = None
+        self.output_dense = self.make_output(self.target_vocabulary_size, share_embeddings)
+        shared = None
         if share_embeddings:
             shared = word_embedding(source_vocabulary_size, width, self.dtype_policy)
-        else:
-            self.output_dense = keras.layers.Dense(
-                self.target_vocabulary_size, dtype=self.dtype_policy, name="output"
-            )
         options = {
             "width": width,
             "units": units,

@@ -110,11 +110,7 @@ class Transformer(TokenModel):
         self.decoder = stack(TransformerDecoder, self.target_vocabulary_size, "decoder")
         self.num_layers, self.dropout = self.encoder.num_layers, self.encoder.dropout
         self.num_heads, self.hidden_dim = self.encoder.num_heads, self.encoder.hidden_dim
-        self.output_dense = None
-        if not share_embeddings:
-            self.output_dense = keras.layers.Dense(
-                self.target_vocabulary_size, dtype=self.dtype_policy, name="output"
-            )
+        self.output_dense = self.make_output(self.target_vocabulary_size, share_embeddings)
 
     @property
     def block(self) -> TransformerBlock | None:
