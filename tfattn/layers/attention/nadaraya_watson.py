@@ -38,8 +38,9 @@ class NadarayaWatson(NamedAttention):
             predicted from all others. Query and key are then the same points in the same order.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments, Returns: see `tfattn.Attention`; query and key are of one width D. A row of
-    weights also sums to 0 where every key has a kernel of 0.
+    Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order, query
+    and key of one width D. The weights come with `return_attention_scores=True`, or from
+    `tfattn.attention_weights`; a row also sums to 0 where every key has a kernel of 0.
     Raises:
         ValueError: an unknown kernel; a bandwidth that is not positive, or not one per dimension;
             query and key differ in width, or in length under `leave_one_out`.

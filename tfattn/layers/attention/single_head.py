@@ -135,7 +135,9 @@ class DotProductAttention(NamedAttention):
         scale: positive number; 1.0 is the unscaled product. Defaults to 1/√D.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments, Returns: see `tfattn.Attention`; query and key are of one width D.
+    Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order, query
+    and key of one width D. The weights come with `return_attention_scores=True`, or from
+    `tfattn.attention_weights`.
     Raises:
         ValueError: `scale` is not above 0; query and key differ in width; shapes do not fit.
     Example:
@@ -176,7 +178,8 @@ class AdditiveAttention(NamedAttention):
         units: positive int, width U of the hidden layer.
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments, Returns: see `tfattn.Attention`.
+    Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order. The
+    weights come with `return_attention_scores=True`, or from `tfattn.attention_weights`.
     Raises:
         ValueError: `units` is not a positive int; shapes do not fit.
     Example: equal keys get equal weights, so the output is the mean of the visible values.
@@ -212,7 +215,8 @@ class BilinearAttention(NamedAttention):
     Args:
         dropout: probability in [0, 1) of dropping a weight in training.
         seed: int, for the dropout.
-    Call arguments, Returns: see `tfattn.Attention`.
+    Call arguments, Returns: see `tfattn.Attention`; `(query, value, key)` in Keras's order. The
+    weights come with `return_attention_scores=True`, or from `tfattn.attention_weights`.
     Raises:
         ValueError: shapes do not fit; `dropout` is not in [0, 1).
     Example:
