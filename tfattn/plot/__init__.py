@@ -6,8 +6,9 @@
     figure.savefig("weights.png")
 
 Each function that draws returns a `matplotlib.figure.Figure`. It does not use pyplot, so pyplot's
-backend and open figures do not change. matplotlib is imported with the first figure. `viewer`,
-`save_viewer` and `beam_viewer` need no matplotlib: they make an interactive page for a browser.
+backend and open figures do not change. matplotlib is imported with the first figure; an ImportError
+names the package to install. `viewer`, `save_viewer` and `beam_viewer` need no matplotlib: they
+make an interactive page for a browser.
 """
 
 from tfattn.plot.bars import bars

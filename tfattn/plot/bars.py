@@ -34,7 +34,6 @@ def bars(
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
         ValueError: `series` does not have one number per label.
-        ImportError: matplotlib is not installed.
     Example:
         >>> weights = {"without a query": [0.2, 0.8], "with a query": [0.9, 0.1]}
         >>> figure = tfattn.plot.bars(["book", "cup"], weights, "Things", "Weight")

@@ -54,7 +54,6 @@ def beam_tree(
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
         ValueError: `trace` is not a trace; `words` lacks a token; `row` is outside the batch.
-        ImportError: matplotlib is not installed.
     Example:
         >>> odds = np.log([[1e-9, 1e-9, 1e-9, 0.2, 0.5, 0.3]]).astype("float32")
         >>> def step(tokens, position, state):

@@ -40,7 +40,6 @@ def curves(
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
         ValueError: lengths or names differ; an array is not a vector of numbers.
-        ImportError: matplotlib is not installed.
     Example:
         >>> n = np.array([16, 64, 256])
         >>> operations = {"self-attention": n**2, "recurrence": 64 * n}

@@ -34,7 +34,6 @@ def flow(
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
         ValueError: `weights` is not a matrix of numbers; the number of labels is wrong.
-        ImportError: matplotlib is not installed.
     Example:
         >>> weights = [[0.9, 0.1, 0.0], [0.0, 0.3, 0.7]]
         >>> figure = tfattn.plot.flow(weights, ["un", "chat"], ["a", "small", "cat"])

@@ -33,7 +33,6 @@ def head_grid(
     Raises:
         ValueError: a layer's weights have another rank, or another T or S than the first layer's;
             the number of labels is wrong.
-        ImportError: matplotlib is not installed.
     Example:
         >>> layer = tfattn.TransformerEncoderBlock(num_heads=2, hidden_dim=8)
         >>> recorded = tfattn.attention_weights(layer, np.ones((1, 3, 4), "float32"))

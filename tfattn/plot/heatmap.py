@@ -53,7 +53,6 @@ def heatmaps(
     Raises:
         ValueError: `matrices` has another rank or no cells; the number of labels or titles is
             wrong; values do not increase; `ax` is given with more than one heatmap.
-        ImportError: matplotlib is not installed.
     Example:
         >>> figure = tfattn.plot.heatmaps(np.eye(3), column_labels=["a", "small", "cat"])
         >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]

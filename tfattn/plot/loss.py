@@ -29,7 +29,6 @@ def loss_curve(
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
         ValueError: `history` has no loss, or no numbers.
-        ImportError: matplotlib is not installed.
     Example:
         >>> figure = tfattn.plot.loss_curve({"loss": [3.0, 2.0, 1.5], "val_loss": [3.1, 2.4, 2.2]})
         >>> [line.get_label() for line in figure.axes[0].get_lines()]

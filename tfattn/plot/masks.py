@@ -33,7 +33,6 @@ def mask_pictures(
     Raises:
         ValueError: a mask is neither a mask object nor a bool array, or has another size; the
             number of titles is wrong.
-        ImportError: matplotlib is not installed.
     Example:
         >>> from tfattn import masks
         >>> rules = [masks.causal(), masks.window(2), masks.causal() & masks.window(2)]

@@ -26,7 +26,6 @@ def positions(
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
         ValueError: `table` is not a matrix of numbers; a dimension is not in it.
-        ImportError: matplotlib is not installed.
     Example:
         >>> layer = tfattn.SinusoidalPositionalEncoding()
         >>> table = layer(np.zeros((1, 60, 32), "float32"))[0]  # added to zeros: the table

@@ -36,7 +36,6 @@ def regression_fit(
         `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
     Raises:
         ValueError: lengths differ, or an array is not a vector of numbers.
-        ImportError: matplotlib is not installed.
     Example:
         >>> x = np.linspace(0.0, 5.0, 50)
         >>> figure = tfattn.plot.regression_fit(x, np.sin(x), x, {"flat": 0 * x, "line": 1 - x / 3})

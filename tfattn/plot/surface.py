@@ -41,7 +41,6 @@ def surface(
     Raises:
         ValueError: shapes differ, or x or y do not increase; `ax` is given with more than one
             surface.
-        ImportError: matplotlib is not installed.
     Example:
         >>> x, y = np.linspace(0.0, 3.0, 31), np.linspace(0.0, 2.0, 21)
         >>> figure = tfattn.plot.surface(x, y, np.sin(x) + y[:, None], bar_label="z")

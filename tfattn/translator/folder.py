@@ -34,9 +34,6 @@ class Folder:
     def take(self, new: bool = False) -> None:
         """Locks the folder against other trainings until this process ends. A missing folder is
         created with `new`, and ignored without.
-
-        Raises:
-            ValueError: another training has the lock; the path is not a folder.
         """
         if self._lock is not None:
             return
@@ -109,13 +106,7 @@ class Folder:
         )
 
     def load_model(self) -> tuple[keras.Model, list[Words]]:
-        """The model, and the vocabularies that it was trained with.
-
-        Raises:
-            FileNotFoundError: the folder has no model.
-            ValueError: the model was changed after its training, cannot be loaded, does not
-                translate, or was trained with other vocabularies.
-        """
+        """The model, and the vocabularies that it was trained with."""
         if not self.model.exists():
             raise FileNotFoundError(
                 f"{self.model} does not exist. Train first, or use --out to choose its folder."

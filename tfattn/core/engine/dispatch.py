@@ -14,11 +14,7 @@ from tfattn.core.scores import facts_of
 
 
 def run(call: AttentionCall) -> Tensor | tuple[Tensor, ...]:
-    """The result of `core.attend`, by the implementation that suits the call.
-
-    Raises:
-        ValueError: the call's path is not available for it.
-    """
+    """The result of `core.attend`, by the implementation that suits the call."""
     by_blocks = streams(call)
     if by_blocks is False:
         return dense.run(call)
