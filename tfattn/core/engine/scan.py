@@ -108,17 +108,7 @@ def _computed(kind, tensors):
     of_sums = keras.backend.result_type(query.dtype, key.dtype, "float32")
     wide = keras.backend.result_type(query.dtype, key.dtype, value.dtype, "float32")
     mask = trees.unflatten(kind.mask, tensors.mask)
-    call = _Call(
-        kind.tiling,
-        kind.rank,
-        kind.score,
-        tensors.parameters,
-        mask,
-        trees.unflatten(kind.bias, tensors.bias),
-        tensors.learned,
-        kind.dropout,
-        tensors.drawn,
-    )
+    call = _Call(kind, tensors, mask, trees.unflatten(kind.bias, tensors.bias))
 
     def by_blocks(query, key, value):
         output, sums = _rows(call, *(ops.cast(x, wide) for x in (query, key, value)))
@@ -188,20 +178,15 @@ class _Tiling(NamedTuple):
 class _Call(NamedTuple):
     """The arguments of a block besides its operands."""
 
-    tiling: _Tiling
-    rank: int
-    score: Callable[..., Tensor]
-    parameters: list
+    kind: _Kind
+    tensors: _Tensors
     mask: Mask | None
     bias: Bias | None
-    bias_parameters: list
-    dropout: float
-    drawn: Any
 
 
 def _rows(call, query, key, value):
     """Output `(..., T, Dv)`, and the log of the sums `(..., T)`."""
-    tiling, width = call.tiling, value.shape[-1]
+    tiling, width = call.kind.tiling, value.shape[-1]
     # Values are divided by the number of keys before the sum: a sum of numbers near the largest
     # float overflows where their mean does not.
     blocks = _parts((tiling.split_keys(key), tiling.split_keys(value / tiling.keys)))
@@ -246,9 +231,9 @@ def _with_block(call, state, query, i, j, key, value):
         if visible is not None:  # a row without a visible key so far has exp(0) here
             weights = ops.where(visible, weights, 0.0)
         row_sum = row_sum * rescale + ops.sum(weights, axis=-1, keepdims=True)
-        if call.dropout:
-            seed = _seed_of(call.drawn, i * call.tiling.columns + j)
-            weights = keras.random.dropout(weights, call.dropout, seed=seed)
+        if call.kind.dropout:
+            seed = _seed_of(call.tensors.drawn, i * call.kind.tiling.columns + j)
+            weights = keras.random.dropout(weights, call.kind.dropout, seed=seed)
         return pooled * rescale + products.matmul(weights, value), new_max, row_sum
 
     return function(*state, query, key, value)
@@ -256,17 +241,18 @@ def _with_block(call, state, query, i, j, key, value):
 
 def _scores(call, query, key, i, j):
     """Scores of a block, and the visible pairs: bool, or None where all are visible."""
-    grid, visible = call.tiling.grid(i, j), None
-    scores = ops.cast(call.score(query, key, *call.parameters), query.dtype)
+    kind, tiling, visible = call.kind, call.kind.tiling, None
+    grid = tiling.grid(i, j)
+    scores = ops.cast(kind.score(query, key, *call.tensors.parameters), query.dtype)
     if call.mask is not None:
-        visible = pairs.with_heads(call.mask.on(grid), call.rank)
-    if call.tiling.columns * call.tiling.s != call.tiling.keys:
-        inside = grid.key_positions() < call.tiling.keys
+        visible = pairs.with_heads(call.mask.on(grid), kind.rank)
+    if tiling.columns * tiling.s != tiling.keys:
+        inside = grid.key_positions() < tiling.keys
         visible = inside if visible is None else ops.logical_and(visible, inside)
     if call.bias is not None:
-        bias = call.bias.on(grid, *call.bias_parameters)
-        scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), call.rank)
-    if call.bias is not None or not facts_of(call.score).always_finite:
+        bias = call.bias.on(grid, *call.tensors.learned)
+        scores = scores + pairs.with_heads(ops.cast(bias, scores.dtype), kind.rank)
+    if call.bias is not None or not facts_of(kind.score).always_finite:
         visible = softmax.not_hidden(scores, visible)
         scores = softmax.bounded(scores)
     return scores if visible is None else ops.where(visible, scores, softmax.least(scores)), visible
@@ -276,7 +262,7 @@ def _seen_in_row(call, i):
     """Function of j: whether some query of row i may see some key of block j, by the hooks."""
     if call.mask is None:
         return lambda j: True
-    tiling = call.tiling
+    tiling = call.kind.tiling
     grid = tiling.grid(i, 0)._replace(keys=tiling.keys)
     low, high = hooks.key_bounds(call.mask, grid)
     blocks = hooks.seen_blocks(call.mask, grid, tiling.s)
@@ -290,13 +276,13 @@ def _seen_in_row(call, i):
 
 def _sees(call, query, broken):
     """The queries that may see a `broken` key `(B, S)` or `(B, 1, S)`: bool `(..., T, 1)`."""
-    tiling = call.tiling
+    tiling = call.kind.tiling
 
     def rows():
         def over_queries(state, i, _):
             def over_keys(found, j, broken):
                 grid = tiling.grid(i, j)
-                visible = pairs.with_heads(call.mask.on(grid), call.rank)
+                visible = pairs.with_heads(call.mask.on(grid), call.kind.rank)
                 # Padding beyond the matrix repeats the last key, and the mask is arbitrary there.
                 visible = ops.logical_and(visible, grid.key_positions() < tiling.keys)
                 some = ops.logical_and(visible, ops.swapaxes(broken, -1, -2))  # (..., t, s)
