@@ -45,9 +45,9 @@ def _extremes(value: Tensor) -> list:
     return [numbers.min(), numbers.max()] if numbers.size else []
 
 
-def checked_int(who: str, argument: str, value: Any, letters: str = "(B,) or (B, T)") -> Tensor:
+def checked_int(who: str, argument: str, value: Any) -> Tensor:
     """`value` as an int32 tensor, if it holds integers."""
-    value = given_tensor(who, argument, value, letters)
+    value = given_tensor(who, argument, value, "(B,) or (B, T)")
     _checks.integer_dtype(who, argument, keras.backend.standardize_dtype(value.dtype))
     return ops.cast(value, "int32")
 

@@ -57,15 +57,13 @@ def show(run, model: keras.Model, history: dict) -> None:
     print("result:", json.dumps(result))  # one line, easy to parse
 
 
-def swaps_found(
-    model: keras.Model, pairs: Pairs, words: list[Words], batch_size: int = 100
-) -> float | None:
+def swaps_found(model: keras.Model, pairs: Pairs, words: list[Words]) -> float | None:
     """Fraction of reordered words in toy sentences whose largest attention weight is on the
     aligned source word, for the best head; None if no word is reordered.
     """
     found = []
-    for start in range(0, len(pairs), batch_size):
-        batch = pairs[start : start + batch_size]
+    for start in range(0, len(pairs), 100):
+        batch = pairs[start : start + 100]
         heaviest = np.argmax(_source_attention(model, batch, words), axis=-1)  # (B, H, T)
         found += [
             heaviest[row, :, t] == s
