@@ -60,7 +60,7 @@ def test_each_row_may_have_its_own_max_length(run):
 
 @pytest.mark.parametrize("bad", [[1, 2, 3], [1, 2, 3, 0], [1.0, 2.0, 3.0, 4.0]], ids=str)
 def test_lengths_that_are_not_one_for_each_row_are_refused(bad):
-    message = "one for each row, `batch_size`=4 of them. Received: max_length"
+    message = "one for each row, with `batch_size`=4. Received: max_length"
     with pytest.raises(ValueError, match=message):
         tfattn.GreedySearch()(scripted, np.ones((4, 5)), 4, max_length=bad)
 

@@ -319,8 +319,8 @@ def test_a_bad_entry_of_a_rule_is_refused(make, argument, expected):
     "rule, expected",
     [
         (rules.MinLength, "hold rules of `tfattn.rules`"),
-        (rules.CoveragePenalty(0.2), "hold none that is for `BeamSearch` alone"),
-        (rules.TargetPrefix([[3]]), "have a row for each sentence, `batch_size`=2"),
+        (rules.CoveragePenalty(0.2), "hold no rule for `BeamSearch` alone"),
+        (rules.TargetPrefix([[3]]), "have a row for each sentence, with `batch_size`=2"),
     ],
     ids=str,
 )
@@ -357,7 +357,7 @@ def test_a_model_that_cannot_be_asked_for_coverage_is_refused_by_name():
 
 def test_rules_of_another_number_of_sentences_are_refused():
     search = decoding.GreedySearch(rules=[rules.TargetPrefix([[4], [5]])])
-    message = "`search` must have rules with a row for each of the {} sentences, or for"
+    message = "`search` must have rules with a row for each of the {} sentences, or without"
     with pytest.raises(ValueError, match=f"^translate: {message.format(3)}"):
         decoding.translate(WordForWord(), ["one"] * 3, ENGLISH, GERMAN, search)
     with pytest.raises(ValueError, match=f"^translate_stream: {message.format(1)}"):

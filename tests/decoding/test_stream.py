@@ -83,8 +83,8 @@ def test_a_token_comes_before_the_next_is_computed(monkeypatch):
     def step(tokens, position, state):
         return ops.one_hot(ops.take(tokens, position, axis=1) + 1, 23), state
 
-    original, calls = Run.go_on, []
-    monkeypatch.setattr(Run, "go_on", lambda *a: calls.append(1) or original(*a))
+    original, calls = Run.resume, []
+    monkeypatch.setattr(Run, "resume", lambda *a: calls.append(1) or original(*a))
     found = decoding.GreedySearch().stream(step, (), 11, begin_id=3, end_id=22, steps=1)
     for number, token in enumerate(found):
         assert token == 4 + number and len(calls) == number
@@ -102,13 +102,13 @@ def test_beams_are_certain_of_what_all_of_them_begin_with(monkeypatch):
         table[0, position, :, 4, 4] = table[0, position, :, 5, 5] = 0.0
     table[0, 6, :, 4, END], table[0, 6, :, 5, [END, 6]] = 0.0, np.log(0.5)
     table[0, 7:, :, :, END] = 0.0
-    original, looks = certain._look, []
+    original, looks = certain._certain_prefix, []
 
     def look(run, progress):
         looks.append(original(run, progress))
         return looks[-1]
 
-    monkeypatch.setattr(certain, "_look", look)
+    monkeypatch.setattr(certain, "_certain_prefix", look)
     search = decoding.BeamSearch(num_beams=2, length_penalty=0.0)
     assert list(search.stream(trigram, table, 11, steps=1, **IDS)) == [
         *[3, 4, 4, 4, 4, 4],

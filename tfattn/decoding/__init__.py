@@ -1,7 +1,7 @@
 """Searches over a `step` function, for any model.
 
 A search is an object with options: `GreedySearch()`, `BeamSearch(num_beams=5)`,
-`Sampling(temperature=0.8)`, or a `Search` of one's own. `translate` takes it, or it is called.
+`Sampling(temperature=0.8)`, or your own `Search`. Call it, or pass it to `translate`.
 
 Every search calls a step in the same way:
 
@@ -20,15 +20,15 @@ same tensor object that it received, the tensor counts as a constant and costs n
 buffer with an entry for each position may be wrapped as `Past(tensor)`: a step then gets no more
 positions than it needs. A state that is a dict may have an entry "prompt", integers (B, P + 1), the
 first P tokens of each row, 0 where there is none and in the last column: the step gives these
-tokens probability 1, and no rule changes that. An end token among them ends a row where it is the
-last of them.
+tokens probability 1, and no rule changes that. An end token in a prompt ends the row only as its
+last.
 
-Padding stands after the end of a row, and is never chosen (but where padding and end are one
+Padding follows the end of a row, and no search chooses it (unless padding and end are the same
 token). In the sums of beams the other tokens keep the probabilities that the step gives them.
 
 A search is compiled on TensorFlow and on JAX, once for a step and the shapes of the state; on
-PyTorch it runs as it is. The variables that a step reads are read at each call. A Python number or
-string in the state is part of the compiled function: another value compiles another function.
+PyTorch it runs eagerly. Each call reads the variables of the step anew. A Python number or string
+in the state is part of the compiled function: another value compiles another function.
 """
 
 from tfattn._past import Past

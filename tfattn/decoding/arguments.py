@@ -1,4 +1,4 @@
-"""The arguments that every search takes: their checks, and what they become."""
+"""The arguments that every search takes: their types and checks."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ __all__ = ["Ids", "Settings", "Start", "checked_limits", "checked_settings", "ch
 
 
 class Ids(NamedTuple):
-    """The tokens that mean something to a search."""
+    """The ids of the special tokens."""
 
     begin_id: int = 2
     end_id: int = 3
@@ -23,7 +23,7 @@ class Ids(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """What a run is compiled for besides its search: another value is another function."""
+    """The options of a run that are part of the compiled function."""
 
     begin_id: int
     end_id: int
@@ -33,11 +33,11 @@ class Settings(NamedTuple):
 
 
 class Start(NamedTuple):
-    """What a search begins with."""
+    """The tensors that a search starts from."""
 
     tokens: Tensor  # int32 (B, 1 + L), the begin token, then padding
-    limits: Tensor  # int32 (B,), most tokens of each row; L is the greatest
-    own: dict[str, Tensor]  # tensors (B, ...) that the search itself keeps
+    limits: Tensor  # int32 (B,), the maximum length of each row; L is the greatest
+    own: dict[str, Tensor]  # the search's own tensors (B, ...), from `Search.start`
 
 
 def checked_settings(who: str, ids: Ids, return_state: bool) -> Settings:
@@ -46,8 +46,8 @@ def checked_settings(who: str, ids: Ids, return_state: bool) -> Settings:
     if drop_done_rows:
         import tensorflow as tf
 
-        # A batch that shrinks has no fixed shape. A function of the caller's may be meant for XLA
-        # or for export, so inside of one every row stays to the end.
+        # A shrinking batch has no fixed shape, which XLA and exports need: inside a function of the
+        # caller every row stays to the end.
         drop_done_rows = tf.executing_eagerly()
     return Settings(
         *(_checks.non_negative_int(who, name, token) for name, token in ids._asdict().items()),
@@ -64,20 +64,20 @@ def checked_limits(
         return np.int32(_checks.positive_int(who, "max_length", max_length))
     try:
         limits = np.asarray(max_length)
-    except ValueError:  # rows of several lengths
+    except ValueError:  # a ragged list
         limits = np.asarray(None)
     rows = None if ops.is_tensor(batch_size) else batch_size
     positive_ints = limits.dtype.kind in "iu" and limits.min(initial=1) >= 1
     if limits.ndim != 1 or not positive_ints or rows not in (None, len(limits)):
         expected = "be a positive integer, or one for each row"
         if rows is not None:
-            expected += f", `batch_size`={rows} of them"
+            expected += f", with `batch_size`={rows}"
         _checks.fail(who, "max_length", expected, max_length)
     return limits
 
 
 def checked_state(who: str, state: Any, batch_size: int | None, longest: int) -> Any:
-    """The state in the backend's tensors, with `batch_size` rows and room for `longest` tokens."""
+    """The state with the backend's tensors, checked for `batch_size` rows and `longest` tokens."""
     pasts, leaves = paths_of_pasts(who, state), []
     for path, leaf in keras.tree.flatten_with_path(state):
         if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):

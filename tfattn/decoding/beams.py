@@ -1,4 +1,4 @@
-"""Beam search: the best few beginnings of each sentence, carried along together."""
+"""Beam search: the best few hypotheses of each sentence, extended in parallel."""
 
 import functools
 from collections.abc import Sequence
@@ -10,27 +10,26 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.decoding.best import best_tokens, top_k
-from tfattn.decoding.candidates import NO_SCORE, Beams, going_on, in_turns, with_proposed
-from tfattn.decoding.diverse import DiverseBeams, by_groups
+from tfattn.decoding.candidates import NO_SCORE, Beams, keep_ended, round_robin, with_proposed
+from tfattn.decoding.diverse import DiverseBeams, choose_by_groups
 from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.search import Search
 from tfattn.decoding.state import take_rows
-from tfattn.decoding.trace import BeamTrace, Candidates, new_trace, traced, whole_trace
+from tfattn.decoding.trace import BeamTrace, Candidates, by_sentence, empty_trace, with_step
 
 __all__ = ["BeamSearch", "Hypotheses"]
 
 
 class Hypotheses(NamedTuple):
-    """What `BeamSearch` found for each sentence, the best first.
+    """The hypotheses of each sentence that `BeamSearch` found, the best first.
 
     Attributes:
-        tokens: int32 `(B, N, L)`, up to the end token (included), then padding. There is no end
-            token where `max_length` came first.
+        tokens: int32 `(B, N, L)`, up to the end token (included), then padding. A hypothesis of
+            `max_length` tokens may lack the end token.
         scores: float32 `(B, N)`, sums of log-probabilities, divided by length ** length_penalty.
             Where fewer than N hypotheses exist, the score is -inf and the tokens are padding.
-        state: None; with `return_state`, the step's state: B·N rows, those of a sentence together,
-            in the order of `tokens`.
+        state: None; with `return_state`, the step's state: B·N rows, in the order of `tokens`.
         trace: None; with `return_trace`, a `BeamTrace` of every step.
     """
 
@@ -46,31 +45,31 @@ class BeamSearch(Search):
 
         score = Σ log p(token | the tokens before it) / length ** length_penalty
 
-    The end token counts in the sum and in the length. After every step the `num_beams` best
-    hypotheses of each sentence are kept. One that has ended keeps its score, and stays among them
-    until better ones replace it. The search of a sentence stops when no open hypothesis can still
-    get a better score. At `max_length` open hypotheses count as ended, with their present scores,
-    so the best one may lack an end token. With one beam this is greedy search. Another length
-    penalty, and another strength of `diverse`, compile nothing new.
+    The end token counts in the sum and in the length. After every step the search keeps the
+    `num_beams` best hypotheses of each sentence. A hypothesis that has ended keeps its score, and
+    stays until better hypotheses replace it. The search of a sentence stops when no open hypothesis
+    can still get a better score. At `max_length` open hypotheses count as ended, with their present
+    scores, so the best hypothesis may lack an end token. With one beam this is greedy search. A new
+    length penalty or strength of `diverse` compiles nothing new.
 
     Args:
         num_beams: positive int K, hypotheses that are kept for each sentence.
-        length_penalty: number of at least 0. 0 ranks by the sum, which favors short sentences; 1
-            ranks by the mean.
+        length_penalty: number of at least 0. 0 ranks by the sum, which favors short sentences; 1 by
+            the mean.
         num_results: positive int N, at most `num_beams`: hypotheses to return for each sentence.
         diverse: `DiverseBeams`, for groups of beams that differ.
-        return_trace: whether to return what happened to the beams at every step, for teaching and
-            for looking into a search.
-        rules: see `tfattn.decoding.Search`, which also has the arguments of a call and what it
-            refuses. The state has one row per sentence; the search repeats it for the beams. A
-            score is the sum of the adjusted log-probabilities.
+        return_trace: whether to return the beams of every step, for teaching and debugging.
+        rules: see `tfattn.decoding.Search`, also for the arguments and errors of a call. The state
+            has one row per sentence; the search repeats it for the beams. A score is the sum of
+            the adjusted log-probabilities.
     Returns:
         When called, `Hypotheses`: tokens int32 `(B, N, L)`, scores float32 `(B, N)`, the best
         first, state and trace. With `return_state`, the state of each result as it was when the
         result ended.
     Raises:
         ValueError: an argument is out of its range; the groups do not divide the beams; `rules`
-            holds anything but rules; when called: the rules leave a sentence no hypothesis.
+            contains an object that is no rule; when called: the rules leave a sentence no
+            hypothesis.
     Example: 4 or 5 follows the begin token 2; the end token 3 always follows 5.
         >>> table = np.full((6, 6), -np.inf, "float32")
         >>> table[2, 4], table[2, 5], table[5, 3] = np.log([0.6, 0.4, 1.0])
@@ -86,9 +85,8 @@ class BeamSearch(Search):
         >>> print(np.exp(np.asarray(found.scores)).round(2))
         [[0.4 0.3]]
 
-    Source: the score is after Wu et al. 2016, arXiv:1609.08144, section 7; differs from it in that
-    the length itself is raised to the power. Its coverage penalty is a rule,
-    `tfattn.rules.CoveragePenalty`.
+    Source: the score after Wu et al. 2016, arXiv:1609.08144, section 7; differs from it in that the
+    length itself is raised to the power. Its coverage penalty is `tfattn.rules.CoveragePenalty`.
     """
 
     tensors = ("length_penalty", "strength")
@@ -143,14 +141,14 @@ class BeamSearch(Search):
         if self.groups is None:
             candidates, chosen = self._choose(logits, position, found, beams, width)
         else:
-            candidates, chosen = by_groups(
+            candidates, chosen = choose_by_groups(
                 logits,
                 beams,
                 functools.partial(self._scores, position=position),
                 (self.num_beams, self.groups, self.strength),
                 width,
             )
-        count = ops.shape(candidates.tokens)[1]  # M, of each parent as many
+        count = ops.shape(candidates.tokens)[1]  # M, the same number from each parent
         sentences = ops.arange(ops.shape(chosen)[0], dtype="int32")[:, None]
         places = ops.reshape(chosen + sentences * count, (-1,))  # (B·K,)
         rows = places // (count // width)
@@ -162,49 +160,50 @@ class BeamSearch(Search):
         tokens = ops.where(sums == NO_SCORE, self.padding_id, tokens)
         own = {"sums": sums, "lengths": take_rows(beams.lengths, rows)}
         if self.return_trace:
-            own["trace"] = self._traced(found, position, candidates, chosen, rows, tokens, width)
+            own["trace"] = self._trace_step(
+                found, position, candidates, chosen, rows, tokens, width
+            )
         return tokens, rows, own
 
     def _choose(
         self, logits: Tensor, position: Tensor, found: Found, beams: Beams, width: int
     ) -> tuple[Candidates, Tensor]:
-        """(Candidates `(B, M)`, int32 `(B, K)`, the places of those that are chosen)."""
-        # Of one beam no more than K can go on.
-        gains, tokens = best_tokens(logits, self.width)  # (R, K)
+        """(Candidates `(B, M)`, int32 `(B, K)`, the indices of the chosen candidates)."""
+        gains, tokens = best_tokens(logits, self.width)  # (R, K): K are chosen per sentence
         written = found.tokens[:, :-1]
-        ruled = list(zip(self.rules, found.ruled.states if self.rules else (), strict=True))
-        for rule, state in ruled:
+        pairs = list(zip(self.rules, found.rule_state.states if self.rules else (), strict=True))
+        for rule, state in pairs:
             if (proposed := rule.proposed(written, position, state)) is not None:
                 gains, tokens = with_proposed(gains, tokens, logits, *proposed)
-        gains = going_on(gains, found.ended)
+        gains = keep_ended(gains, found.ended)
         sums = beams.sums[:, None] + gains  # (R, N)
         each = tokens, sums, self._scores(tokens, sums, beams, position)
         shape = (-1, width * ops.shape(tokens)[1])
         candidates = Candidates(*(ops.reshape(tensor, shape) for tensor in each))
         if not self._has_levels:
             return candidates, ops.cast(top_k(candidates.scores, self.width)[1], "int32")
-        ruled = [(rule, state) for rule, state in ruled if rule.levels > 1]
-        level = sum(rule.level(tokens, written, position, state) for rule, state in ruled)
-        most = sum(rule.levels - 1 for rule, _ in ruled)
-        # The best that has ended is a group of its own: open beams of the same level may score
-        # more now and less at their ends.
+        pairs = [(rule, state) for rule, state in pairs if rule.levels > 1]
+        level = sum(rule.level(tokens, written, position, state) for rule, state in pairs)
+        highest = sum(rule.levels - 1 for rule, _ in pairs)
+        # The best ended candidate is a group by itself: open beams of its level may score more now
+        # and less at their ends.
         ends = ops.logical_or(found.ended[:, None], tokens == self.end_id)
         ended = ops.where(ops.reshape(ends, shape), candidates.scores, NO_SCORE)
-        # By its place: a score that XLA computes twice need not equal itself.
+        # By its index: XLA may compute a score twice, with different roundings.
         best = ops.cast(ops.argmax(ended, axis=1), "int32")[:, None]
         is_best = ops.arange(ops.shape(ended)[1], dtype="int32") == best
         is_best = ops.logical_and(ended > NO_SCORE, is_best)
-        group = ops.where(is_best, most + 1, ops.reshape(level, shape))
-        return candidates, in_turns(candidates.scores, group, most + 2, self.width)
+        group = ops.where(is_best, highest + 1, ops.reshape(level, shape))
+        return candidates, round_robin(candidates.scores, group, highest + 2, self.width)
 
     def _beams(self, found: Found) -> Beams:
-        at_end = found.ruled.at_end if self._has_score_at_end else None
+        at_end = found.rule_state.at_end if self._has_score_at_end else None
         lengths = found.own["lengths"] + ops.where(found.ended, 0.0, 1.0)
         return Beams(found.own["sums"], lengths, found.ended, found.limits, at_end)
 
     @property
     def _has_levels(self) -> bool:
-        """Whether beams are kept side by side by more than their scores."""
+        """Whether the choice of beams depends on levels besides scores."""
         return self.groups is None and any(rule.levels > 1 for rule in self.rules)
 
     @property
@@ -229,8 +228,8 @@ class BeamSearch(Search):
         none_open = ops.logical_not(ops.any(still_open, axis=1))
         if not all(rule.lowers_only for rule in self.rules):
             return ops.repeat(none_open, self.width)
-        # A sum can only fall, so no continuation of an open beam scores more than the beam's sum
-        # does at the greatest length.
+        # A sum can only fall: a continuation of an open beam scores at most the beam's present sum
+        # at the greatest length.
         bounds = sums / ops.power(ops.cast(limits, "float32"), self.length_penalty)
         best_open = ops.max(ops.where(still_open, bounds, NO_SCORE), axis=1)
         results = ops.top_k(ops.where(ended, scores, NO_SCORE), self.num_results)[0]  # (B, N)
@@ -238,11 +237,11 @@ class BeamSearch(Search):
         return ops.repeat(done, self.width)
 
     def scores(self, found: Found) -> Tensor:
-        """Scores `(R,)` of the hypotheses, as long as they are now."""
+        """Scores `(R,)` of the hypotheses at their present lengths."""
         scores = found.own["sums"] / ops.power(found.own["lengths"], self.length_penalty)
         if not self._has_score_at_end:
             return scores
-        return scores + ops.where(found.ended, found.ruled.at_end, 0.0)
+        return scores + ops.where(found.ended, found.rule_state.at_end, 0.0)
 
     def stuck(self, found: Found) -> Tensor:
         return ops.all(ops.reshape(found.own["sums"], (-1, self.width)) == NO_SCORE, axis=1)
@@ -254,7 +253,7 @@ class BeamSearch(Search):
         batch = ops.shape(found.tokens)[0] // self.width
         first = ops.arange(batch, dtype="int32") * self.width  # (B,)
         if self.groups is None and not self._has_levels:
-            # The beams of a sentence stand in the order of their scores.
+            # The beams of a sentence are sorted by score.
             best = ops.arange(self.num_results, dtype="int32")
         else:
             scores = ops.reshape(self.scores(found), (-1, self.width))
@@ -265,10 +264,10 @@ class BeamSearch(Search):
         tokens = ops.where((scores == NO_SCORE)[:, None], self.padding_id, tokens)
         results = {"tokens": tokens[:, 1:], "scores": scores}
         if self.return_trace:
-            results["trace"] = whole_trace(found.own["trace"], self.width)
+            results["trace"] = by_sentence(found.own["trace"], self.width)
         return results, rows
 
-    def _traced(
+    def _trace_step(
         self,
         found: Found,
         position: Tensor,
@@ -278,13 +277,13 @@ class BeamSearch(Search):
         tokens: Tensor,
         width: int,
     ) -> dict[str, Tensor]:
-        """The trace with this step, in which `rows` go on with `tokens`."""
+        """The trace with this step, which extends `rows` by `tokens`."""
         trace, done = found.own.get("trace"), found.done
         if trace is None:  # before the first step
             per_beam = candidates.tokens.shape[1] // width
             if self.groups is not None:
                 per_beam = self.width // self.groups
-            trace = new_trace(found.tokens, self.width, per_beam)
+            trace = empty_trace(found.tokens, self.width, per_beam)
             done = ops.repeat(done, self.width)
         found = found.of_rows(rows)
         of_beams = {
@@ -293,4 +292,4 @@ class BeamSearch(Search):
             "scores": ops.reshape(ops.take_along_axis(candidates.scores, chosen, axis=1), (-1,)),
             "ended": ops.logical_or(found.ended, self.ends(tokens, position, found)),
         }
-        return traced(trace, position, done, candidates, chosen, of_beams)
+        return with_step(trace, position, done, candidates, chosen, of_beams)

@@ -1,4 +1,4 @@
-"""The few best tokens of each row, out of a vocabulary of many."""
+"""The k best tokens of each row, fast for large vocabularies."""
 
 import keras
 from keras import ops
@@ -7,25 +7,24 @@ from tfattn._types import Tensor
 
 __all__ = ["best_token", "best_tokens", "log_probabilities", "top_k"]
 
-_LARGE = 2048  # tokens from which blocks pay
+_LARGE = 2048  # vocabulary size from which the search by blocks is faster
 
 
 def best_token(logits: Tensor) -> Tensor:
-    """The best token of each row of `(R, V)`, int32 `(R,)`; the lowest id of equal ones."""
+    """The best token of each row of `(R, V)`, int32 `(R,)`; the lowest id among equals."""
     return ops.cast(_top_k(logits, 1)[1], "int32")[:, 0]
 
 
 def best_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k best tokens of each row; of equal ones those with the lower ids.
+    """The k best tokens of each row; lower ids first among equals.
 
     Args:
         scores: float32 `(R, V)`.
         k: positive int.
     Returns:
-        (Scores `(R, k)`, ids `(R, k)`), the best first; -inf and any id where there are not as
-        many.
+        (Scores `(R, k)`, ids `(R, k)`), the best first; -inf and any id beyond the vocabulary.
     """
-    missing = k - (scores.shape[-1] or 0)  # k where only the run knows the size of the vocabulary
+    missing = k - (scores.shape[-1] or 0)  # k if the size of the vocabulary is dynamic
     if missing > 0:
         scores = ops.pad(scores, [[0, 0], [0, missing]], constant_values=float("-inf"))
     best, ids = _top_k(scores, k)
@@ -33,35 +32,34 @@ def best_tokens(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def log_probabilities(logits: Tensor, given: Tensor) -> Tensor:
-    """Log-probabilities of what is left of the given scores: what is forbidden makes nothing else
-    likelier.
+    """Log-probabilities normalized by the given scores, so that forbidding a token makes no other
+    token likelier.
     """
     logits, given = ops.cast(logits, "float32"), ops.cast(given, "float32")
     greatest = ops.max(given, axis=-1, keepdims=True)
     none = greatest == -float("inf")  # -inf − -inf is NaN
     greatest = ops.where(none, 0.0, greatest)
-    # The sum is at least 1, also when rounded: no log-probability is above 0.
+    # The rounded sum is at least 1: no log-probability is above 0.
     total = ops.sum(ops.exp(given - greatest), axis=-1, keepdims=True)
     return logits - greatest - ops.log(ops.where(none, 1.0, total))
 
 
 def top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`ops.top_k`; of equal values the first comes first on every backend."""
+    """`ops.top_k` that keeps the order of equal values on every backend."""
     if keras.backend.backend() != "torch":
         return ops.top_k(values, k)
-    places = ops.argsort(-values, axis=-1)[:, :k]  # PyTorch promises an order of its sort alone
+    places = ops.argsort(-values, axis=-1)[:, :k]  # torch.topk is not stable
     return ops.take_along_axis(values, places, axis=-1), places
 
 
 def _top_k(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """`top_k`; of a large vocabulary by way of the greatest value of each block of tokens.
+    """`top_k`; for a large vocabulary by the maxima of blocks of tokens, several times faster.
 
-    A processor finds the maxima of blocks several times faster. The k blocks with the greatest
-    maxima hold the k best. They are searched in the order of their ids, so that of equal values the
-    one with the lower id still comes first.
+    The k blocks with the greatest maxima contain the k best. They stay in the order of their ids,
+    so that equal values keep theirs.
     """
     rows, size = ops.shape(logits)[0], logits.shape[-1] or 0
-    # The divisor nearest to 32, since to cut off a rest copies all scores; 32 where there is none.
+    # The divisor nearest to 32: without a remainder the scores are not copied. 32 if none divides.
     block = min(
         (divisor for divisor in range(16, 65) if size % divisor == 0),
         key=lambda divisor: abs(divisor - 32),

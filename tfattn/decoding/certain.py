@@ -1,4 +1,4 @@
-"""The tokens of a search that is still running, as far as nothing can change them."""
+"""The final tokens of a search that is still running."""
 
 from collections.abc import Iterator
 
@@ -8,23 +8,23 @@ import numpy as np
 from tfattn.decoding.arguments import Settings
 from tfattn.decoding.run import Progress, Run
 
-__all__ = ["certain"]
+__all__ = ["certain_tokens"]
 
 
-def certain(run: Run, steps: int) -> Iterator[int]:
-    """Each token of the first row, once nothing can change it."""
+def certain_tokens(run: Run, steps: int) -> Iterator[int]:
+    """Each token of the first row, once no further step can change it."""
     given, progress = 0, run.begin(steps)
     while True:
-        is_done, tokens = _look(run, progress)
+        is_done, tokens = _certain_prefix(run, progress)
         yield from tokens[given:]
         given = max(given, len(tokens))
         if is_done:
             return
-        progress = run.go_on(progress, steps)
+        progress = run.resume(progress, steps)
 
 
-def _look(run: Run, progress: Progress) -> tuple[bool, list[int]]:
-    """(Whether the search is done, the tokens that are certain.)"""
+def _certain_prefix(run: Run, progress: Progress) -> tuple[bool, list[int]]:
+    """(Whether the search is done, the certain tokens: the common prefix of all live rows.)"""
     numpy = keras.ops.convert_to_numpy
     found = progress.found
     position, most = int(progress.position), found.tokens.shape[1] - 1
@@ -33,7 +33,6 @@ def _look(run: Run, progress: Progress) -> tuple[bool, list[int]]:
         return True, _written(tokens, run.key.settings)
     rows = numpy(found.tokens)[numpy(run.alive(found)), 1 : position + 1]
     common = []
-    # As far as the shortest goes.
     for tokens in zip(*(_written(row, run.key.settings) for row in rows), strict=False):
         if len(set(tokens)) > 1:
             break
@@ -42,6 +41,6 @@ def _look(run: Run, progress: Progress) -> tuple[bool, list[int]]:
 
 
 def _written(row: np.ndarray, settings: Settings) -> list[int]:
-    """A row without the padding after it, of which the first may be the end token."""
+    """A row without its padding, except for an end token that is also the padding token."""
     count = np.max(np.flatnonzero(row != settings.padding_id), initial=-1) + 1
     return row[: count + (settings.padding_id == settings.end_id)].tolist()

@@ -12,7 +12,7 @@ from tfattn._types import Step
 
 __all__ = ["compiled", "without_gradients"]
 
-# By the id of the step's owner, since not every owner can be hashed. An entry goes with its owner.
+# Keys are ids of step owners, since not every owner is hashable. An entry is freed with its owner.
 _compiled: dict[int, dict[Hashable, Callable]] = {}
 
 
@@ -21,30 +21,29 @@ def compiled(search: Callable, step: Step, settings: Hashable) -> Callable:
 
     Args:
         search: function of (step, settings, *tensors).
-        step: function or bound method; its compiled searches are dropped together with it.
-        settings: another value is another compiled function.
+        step: function or bound method; its compiled searches are freed with it.
+        settings: part of the compiled function: another value compiles another function.
     Returns:
-        A function of the tensors. It is traced once for each shape of them; on JAX twice, if the
-        step belongs to no object with `variables`. PyTorch runs it as it is, and notes nothing for
-        gradients.
+        A function of the tensors. It is traced once for each of their shapes; on JAX twice, if the
+        step belongs to no object with `variables`. PyTorch runs it eagerly, without gradients.
     """
     owner = getattr(step, "__self__", step)
     if id(owner) not in _compiled:
         weakref.finalize(owner, _compiled.pop, id(owner), None)
     of_owner = _compiled.setdefault(id(owner), {})
-    # LoRA and quantization give the owner other weights, of which a function compiled before would
-    # know nothing.
+    # LoRA and quantization replace the owner's weights: a function compiled before lacks the new
+    # ones.
     num_variables = len(getattr(owner, "variables", ()))
     key = search, getattr(step, "__name__", None), settings, num_variables
     if key not in of_owner:
-        # A strong reference to the owner would keep it in the table for ever.
+        # A strong reference would keep the owner alive in the table for ever.
         is_method = hasattr(step, "__self__")
         run = _Run(search, (weakref.WeakMethod if is_method else weakref.ref)(step), settings)
         backend = keras.backend.backend()
         if backend == "tensorflow":
             import tensorflow as tf
 
-            # Nothing here needs AutoGraph, and where it fails it keeps the step's owner alive.
+            # The loop needs no AutoGraph, which keeps the step's owner alive after a failure.
             run = tf.function(run, autograph=False, reduce_retracing=True)
         elif backend == "jax":
             run = _compiled_by_jax(run)
@@ -55,7 +54,7 @@ def compiled(search: Callable, step: Step, settings: Hashable) -> Callable:
 
 
 def without_gradients(run: Callable) -> Callable:
-    """`run` on PyTorch, which would keep what each step computes for a gradient of it."""
+    """`run` on PyTorch without the graph that it would keep for gradients."""
     import torch
 
     def call(*tensors):
@@ -68,8 +67,8 @@ def without_gradients(run: Callable) -> Callable:
 class _Run:
     """A search with its step, and a name for TensorFlow's messages.
 
-    An object and no inner function: when TensorFlow counts how often a function is traced anew, it
-    tells functions apart by their code, and would warn of many searches that are each traced once.
+    An object rather than a closure: TensorFlow counts retraces by code object, and would warn of
+    many searches that are each traced once.
     """
 
     def __init__(self, search: Callable, step: weakref.ref, settings: Hashable):
@@ -80,8 +79,8 @@ class _Run:
         return self.search(self.step(), self.settings, *tensors)
 
 
-class _Reading(keras.StatelessScope):
-    """A scope that notes the variables whose values are asked for within it."""
+class _RecordReads(keras.StatelessScope):
+    """A scope that records the variables that are read within it."""
 
     def __init__(self):
         super().__init__()
@@ -95,9 +94,8 @@ class _Reading(keras.StatelessScope):
 def _compiled_by_jax(run: _Run) -> Callable:
     """`run` for JAX, with the variables that the step reads as arguments.
 
-    While it traces, JAX would take the values that it meets for constants. The variables of a
-    step's owner are known. Those of any other step are found by a trace of their own, once for each
-    shape of the tensors.
+    Tracing on JAX turns the values of variables into constants. A step's owner lists its variables;
+    for any other step an extra trace records them, once for each shape of the tensors.
     """
     import jax
 
@@ -107,15 +105,13 @@ def _compiled_by_jax(run: _Run) -> Callable:
         owner = getattr(run.step(), "__self__", None)
         if not hasattr(owner, "variables"):
             return list(read.values())
-        # Weights that are made within the trace would stay there.
+        # Weights created within the trace would leak its tracers.
         if not getattr(owner, "built", True):
             _checks.fail("decoding", "step", "belong to a model that is built", run.step())
         return list(owner.variables)
 
     def arrays_of_result(key, arrays):
-        """Of a run; what else is in its result goes into `results`, which other shapes may have
-        more of.
-        """
+        """The arrays of a run's result; the layout of the rest goes into `results`, by shapes."""
         result = run(*jax.tree.unflatten(key.structure, key.join(arrays)))
         leaves, structure = jax.tree.flatten(result)
         results[_shapes(key, arrays)], arrays = _Layout.of(leaves, structure)
@@ -130,7 +126,7 @@ def _compiled_by_jax(run: _Run) -> Callable:
         key, arrays = _Layout.of(*jax.tree.flatten(tensors))
         shapes = _shapes(key, arrays)
         if not hasattr(getattr(run.step(), "__self__", None), "variables") and shapes not in known:
-            with _Reading() as scope:
+            with _RecordReads() as scope:
                 jax.eval_shape(functools.partial(arrays_of_result, key), arrays)
             read.update(scope.variables)
             known.add(shapes)
@@ -141,15 +137,15 @@ def _compiled_by_jax(run: _Run) -> Callable:
 
 
 def _shapes(key: "_Layout", arrays: list) -> tuple:
-    """What a trace is of: arrays of those shapes, in that layout."""
+    """The key of a trace: layout, shapes and dtypes of the arrays."""
     return key, tuple((array.shape, array.dtype) for array in arrays)
 
 
 class _Layout(NamedTuple):
-    """What is in a nest of arrays besides them."""
+    """The structure of a nest, and its leaves that are no arrays."""
 
     structure: Any
-    others: tuple  # of each leaf its type and itself, for 1 == True; of an array None
+    others: tuple  # (type, leaf) for each leaf, since 1 == True; None for an array
 
     @classmethod
     def of(cls, leaves: list, structure: Any) -> tuple["_Layout", list]:
@@ -160,6 +156,6 @@ class _Layout(NamedTuple):
         return cls(structure, others), [leaf for leaf, array in pairs if array]
 
     def join(self, arrays: list) -> list:
-        """All leaves."""
+        """All leaves, with these arrays."""
         arrays = iter(arrays)
         return [next(arrays) if other is None else other[1] for other in self.others]

@@ -1,4 +1,4 @@
-"""Objects with options: their configs, and what a search is compiled for."""
+"""Objects with options: their configs, and their part in a compiled search."""
 
 import inspect
 from collections.abc import Hashable
@@ -13,19 +13,20 @@ from tfattn._types import Tensor
 
 __all__ = ["NO_TOKEN", "Configurable", "Form"]
 
-NO_TOKEN = -1  # stands where a table of ids has none
+NO_TOKEN = -1  # fills a table of ids
 
 
 class Configurable:
     """An object with options, such as a search or a rule, that a compiled loop reads.
 
-    Each argument of the constructor is an attribute of the same name: so the object has a config,
-    and Keras can serialize it.
+    Each argument of the constructor is an attribute of the same name, so that Keras can serialize
+    the object.
 
     Attributes:
         tensors: names of attributes, numbers or NumPy arrays, that the compiled loop takes as
-            arguments, floats as float32 and ints as int32: others of the same shapes compile
-            nothing new. All other attributes must be hashable, and decide what is compiled.
+            arguments, floats as float32 and ints as int32: new values of the same shapes compile
+            nothing new. All other attributes must be hashable, and are part of the compiled
+            function.
         not_compiled: names of attributes that the loop never reads.
     """
 
@@ -55,15 +56,15 @@ class Configurable:
         return f"{type(self).__name__}({shown})"
 
 
-_DTYPES = {float: "float32", int: "int32"}  # of a number without a dtype of its own
+_DTYPES = {float: "float32", int: "int32"}  # for Python's numbers
 
 
 class Form(NamedTuple):
-    """An object without its tensors: what a search is compiled for."""
+    """An object without its tensors, as a key of compiled functions."""
 
     kind: type
     others: tuple[tuple[str, Hashable], ...]
-    types: tuple[Any, ...]  # of the others, since 1 equals True and 1.0
+    types: tuple[Any, ...]  # types of `others`, since 1 equals True and 1.0
 
     @classmethod
     def of(cls, given: Configurable) -> "Form":
@@ -81,19 +82,19 @@ class Form(NamedTuple):
         return form
 
     def filled(self, tensors: dict[str, Tensor], **others: Any) -> Configurable:
-        """The object again, with tensors, and with attributes that only a run gives it."""
+        """The object with these tensors, and with attributes that only a run has."""
         filled = object.__new__(self.kind)
         vars(filled).update(self.others, **tensors, **others)
         return filled
 
 
 def _types_in(values: tuple) -> tuple:
-    """The type of each value, and of what is in it if it is a tuple."""
+    """The type of each value, or the types within a tuple."""
     return tuple([type(v) if type(v) is not tuple else _types_in(v) for v in values])
 
 
 def _arguments(cls: type) -> list[str]:
-    """The arguments of a constructor, with those that it passes on as `**options`."""
+    """The arguments of a constructor, including those that it passes on as `**options`."""
     names = []
     for base in cls.__mro__[:-1]:  # without `object`
         parameters = list(inspect.signature(base.__init__).parameters.values())[1:]
@@ -106,7 +107,7 @@ def _arguments(cls: type) -> list[str]:
 
 
 def _without_arrays(value: Any) -> Any:
-    """A table of ids as lists, without what only fills it up."""
+    """A table of ids as lists, without its filling."""
     if isinstance(value, np.ndarray) and value.ndim > 1:
         return [_without_arrays(row) for row in value]
     if isinstance(value, np.ndarray | np.generic):
@@ -115,7 +116,7 @@ def _without_arrays(value: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
-    """A value in a few words: a large table is its shape."""
+    """A short form of a value: dtype and shape for a large table."""
     if not isinstance(value, np.ndarray | np.generic):
         return repr(value)
     if value.size > 12:

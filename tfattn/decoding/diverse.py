@@ -1,4 +1,4 @@
-"""Beams in groups that differ from each other."""
+"""Groups of beams that differ from each other."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,33 +9,33 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Tensor
 from tfattn.decoding.best import best_tokens, top_k
-from tfattn.decoding.candidates import NO_SCORE, Beams, going_on
+from tfattn.decoding.candidates import NO_SCORE, Beams, keep_ended
 from tfattn.decoding.configurable import Configurable
-from tfattn.decoding.rules.base import counted
+from tfattn.decoding.rules.base import token_counts
 from tfattn.decoding.trace import Candidates
 
-__all__ = ["DiverseBeams", "by_groups"]
+__all__ = ["DiverseBeams", "choose_by_groups"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
 @dataclasses.dataclass(frozen=True)
 class DiverseBeams(Configurable):
-    """Groups of beams, each of which is kept from the tokens that others have just written.
+    """Groups of beams, each penalized for the tokens that earlier groups have just written.
 
         rank = (Σ log p − strength · n) / length ** length_penalty
 
-    n is how many beams of the groups before have just written the same token. At each step the
-    groups choose one after the other, each a beam search of its own. The scores that are returned
-    are without the penalty. Two groups may still find the same text; a greater strength makes this
-    rarer. Beams with different numbers of `RequiredTokens` are not kept side by side here.
+    n counts the beams of earlier groups that have just written the same token. At each step the
+    groups choose in order, each by its own beam search. The returned scores are without the
+    penalty. Two groups may still find the same text; a greater strength makes this rarer. The
+    levels of `RequiredTokens` have no effect here.
 
     Args:
-        groups: positive int G, which divides `num_beams`.
+        groups: positive int G that divides `num_beams`.
         strength: finite number of at least 0.
     Raises:
         ValueError: an argument is out of its range; in a search, the groups do not divide the
             beams.
-    Example: one beam a group, of which the second takes another first token.
+    Example: two groups of one beam; the second chooses another first token.
         >>> odds = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.6, 0.4]]).astype("float32")
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(odds, 0 * tokens[:, 0], axis=0), state
@@ -56,27 +56,27 @@ class DiverseBeams(Configurable):
         _checks.non_negative_number("DiverseBeams", "strength", self.strength)
 
 
-def by_groups(
+def choose_by_groups(
     logits: Tensor,
     beams: Beams,
     scores_of: Callable[[Tensor, Tensor, Beams], Tensor],
     diverse: tuple[int, int, Tensor],
     width: int,
 ) -> tuple[Candidates, Tensor]:
-    """The choice of groups, one after the other; in each, among candidates of its own beams.
+    """Each group in order chooses among the candidates of its beams.
 
     Args:
         logits: float32 `(R, V)`.
-        beams: what candidates are made of.
-        scores_of: from (tokens, sums, beams) to scores.
+        beams: the beams that candidates extend.
+        scores_of: function of (tokens, sums, beams) to scores.
         diverse: (beams of a sentence, groups, strength).
-        width: beams of a sentence now.
+        width: present beams of a sentence.
     Returns:
-        (Candidates `(B, M)`, int32 `(B, K)`, the places of those that are chosen).
+        (Candidates `(B, M)`, int32 `(B, K)`, the indices of the chosen candidates).
     """
     num_beams, groups, strength = diverse
     size = ops.shape(logits)[1]
-    k = num_beams // groups  # beams of a group, and candidates of each of them
+    k = num_beams // groups  # beams of a group, and candidates of each beam
     logits = ops.reshape(logits, (-1, width, size))  # (B, width, V)
     used = ops.zeros_like(logits[:, 0])  # (B, V)
     parts, chosen, offset = [], [], 0
@@ -89,7 +89,7 @@ def by_groups(
         inside = ops.minimum(tokens, size - 1)
         gains = ops.take_along_axis(ops.reshape(own, (-1, size)), inside, axis=1)
         gains = ops.where(ranks == NO_SCORE, NO_SCORE, gains)
-        ranks, gains = (going_on(each, group.ended) for each in (ranks, gains))
+        ranks, gains = (keep_ended(each, group.ended) for each in (ranks, gains))
         sums = group.sums[:, None] + gains
         scores, ranks = (
             scores_of(tokens, group.sums[:, None] + each, group) for each in (gains, ranks)
@@ -102,7 +102,7 @@ def by_groups(
         ended = ops.take_along_axis(ended, places, axis=1)
         exists = ops.take_along_axis(part.sums, places, axis=1) > NO_SCORE
         new = ops.logical_and(exists, ops.logical_not(ended))
-        used = used + counted(written, new, size)
+        used = used + token_counts(written, new, size)
         parts.append(part)
         chosen.append(places + offset)
         offset += shape[1]

@@ -1,4 +1,4 @@
-"""What a search has found so far."""
+"""The state of a search: tokens, flags and the state of its rules."""
 
 from typing import NamedTuple
 
@@ -7,31 +7,31 @@ import keras
 from tfattn._types import Tensor
 from tfattn.decoding.state import take_rows
 
-__all__ = ["Found", "Ruled"]
+__all__ = ["Found", "RuleState"]
 
 
-class Ruled(NamedTuple):
-    """What a search with rules keeps of them."""
+class RuleState(NamedTuple):
+    """The state of the rules of a search."""
 
-    states: tuple  # each rule's own: nested tensors (R, ...)
-    at_end: Tensor  # float32 (R,), what they add to the score of a hypothesis that ends or ended
+    states: tuple  # each rule's state: nested tensors (R, ...)
+    at_end: Tensor  # float32 (R,), the rules' addition to the score of a hypothesis at its end
 
 
 class Found(NamedTuple):
     """The tokens so far, one row per hypothesis; the rows of one sentence are neighbors."""
 
     tokens: Tensor  # int32 (R, 1 + L), the begin token in front
-    ended: Tensor  # bool (R,), whether the row has its end token, or as many tokens as it may have
-    done: Tensor  # bool (R,), whether the result of the row's sentence can no longer change
-    limits: Tensor  # int32 (R,), the most tokens that the row may have
-    stuck: Tensor  # bool (R,), whether the row had no token to write, and ended there
-    broken: Tensor  # bool (R,), whether scores of the row's sentence were NaN, and it ended there
-    own: dict[str, Tensor]  # tensors (R, ...) that the search itself keeps
-    ruled: Ruled | tuple[()] = ()  # empty without rules
-    goes_on: Tensor | tuple[()] = ()  # bool (R,), in `choose`: a prompt goes on after the token
+    ended: Tensor  # bool (R,), whether the row has its end token or its maximum length
+    done: Tensor  # bool (R,), whether the result of the row's sentence is final
+    limits: Tensor  # int32 (R,), the maximum length of the row
+    stuck: Tensor  # bool (R,), whether the rules left the row no token, which ends it
+    has_nan: Tensor  # bool (R,), whether scores of the row's sentence were NaN, which ends it
+    own: dict[str, Tensor]  # the search's own tensors (R, ...), from `Search.start` and `choose`
+    rule_state: RuleState | tuple[()] = ()  # empty without rules
+    prompt_continues: Tensor | tuple[()] = ()  # bool (R,), whether the prompt has a further token
 
     def of_rows(self, rows: Tensor | None) -> "Found":
-        """The same for a selection of rows; `own`, which the search selects itself, unchanged."""
+        """A selection of rows; `own` is unchanged, since the search selects its rows itself."""
         taken = keras.tree.map_structure(
             lambda tensor: take_rows(tensor, rows), self._replace(own=())
         )

@@ -1,4 +1,4 @@
-"""Greedy search: the best-scored token at every step."""
+"""Greedy search: the token with the highest score at every step."""
 
 import keras
 
@@ -15,10 +15,9 @@ class GreedySearch(Search):
     """Writes the token with the highest score at every step, until each row has ended.
 
     Args:
-        rules: see `tfattn.decoding.Search`, which also has the arguments of a call, what it returns
-            and what it refuses.
+        rules: see `tfattn.decoding.Search`, also for the arguments, result and errors of a call.
     Raises:
-        ValueError: `rules` holds anything but rules, or one that is for beams alone.
+        ValueError: `rules` contains an object that is no rule, or a rule for beams only.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state

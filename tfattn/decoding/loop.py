@@ -1,7 +1,7 @@
-"""The one loop that every search runs in: a step, a choice, and rows that follow the choice.
+"""The loop of every search: run the step, choose tokens, reorder the rows of the state.
 
-A `search` here is a `tfattn.decoding.Search` as `run.Key.made` fills it: with tensors, with rules
-that have theirs, and with the settings of its run.
+A `search` here is a `tfattn.decoding.Search` as `run.Key.search` returns it: search and rules have
+tensors, and the settings of the run.
 """
 
 from typing import Any
@@ -13,8 +13,8 @@ from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.arguments import Start
 from tfattn.decoding.best import log_probabilities
-from tfattn.decoding.found import Found, Ruled
-from tfattn.decoding.rows import loop_over_open_rows, with_room, with_written_room
+from tfattn.decoding.found import Found, RuleState
+from tfattn.decoding.rows import loop_over_open_rows, resized_pasts, with_written_positions
 from tfattn.decoding.rules.base import Rule
 from tfattn.decoding.state import StateLayout, take_rows
 
@@ -25,8 +25,8 @@ def decode(step: Step, search: Any, start: Start, state: Any) -> tuple[Found, An
     """Runs a search to its end.
 
     Returns:
-        (`Found`, state, size of the vocabulary), a row for each hypothesis; the state is None where
-        it is not asked for.
+        (`Found`, state, size of the vocabulary), a row for each hypothesis; the state is None
+        without `return_state`.
     """
     found, position = begin(search, start), ops.zeros((), "int32")
     _, found, state, size = advance(step, search, position, found, state, is_first=True)
@@ -34,14 +34,14 @@ def decode(step: Step, search: Any, start: Start, state: Any) -> tuple[Found, An
 
 
 def begin(search: Any, start: Start) -> Found:
-    """What is found before the first step."""
+    """The `Found` before the first step."""
     batch = ops.shape(start.tokens)[0]
     all_open = ops.zeros((batch,), "bool")
     found = Found(start.tokens, all_open, all_open, start.limits, all_open, all_open, start.own)
     if not search.rules:
         return found
     states = tuple(rule.start(start.tokens, start.limits) for rule in search.rules)
-    return found._replace(ruled=Ruled(states, ops.zeros((batch,))))
+    return found._replace(rule_state=RuleState(states, ops.zeros((batch,))))
 
 
 def advance(
@@ -53,26 +53,26 @@ def advance(
     is_first: bool,
     most: Tensor | None = None,
 ) -> tuple[Tensor, Found, Any, int | Tensor]:
-    """Steps on, to the end of the search or `most` steps far.
+    """Runs the search to its end, or for at most `most` steps.
 
     Args:
         position: scalar int32, the last decided position.
-        found, state: as they are there.
-        is_first: whether it is the first step of the search, and has one row a sentence.
+        found, state: those at `position`.
+        is_first: whether the search has not begun, and has one row per sentence.
         most: scalar int32, or None for all.
     Returns:
-        (position, found, state, size of the vocabulary). The state is None where neither `most` nor
-        the settings ask for it.
+        (position, found, state, size of the vocabulary). The state is None without `most` and
+        `return_state`.
     """
     length = ops.shape(found.tokens)[1] - 1
     until = length if most is None else ops.minimum(position + most, length)
     keep = search.return_state or most is not None
-    # One step stands before the loop: it shows which tensors of the state are constants, and of the
-    # first one row a sentence is enough.
+    # One step runs before the loop: it shows which tensors of the state are constants, and needs
+    # only one row per sentence if it is the first.
     width = 1 if is_first else search.width
     whole = state
     if search.drop_done_rows and not is_first:
-        state = with_written_room(state, position, length)
+        state = with_written_positions(state, position, length)
     logits, after = step(found.tokens[:, :-1], position, state)
     size = ops.shape(logits)[-1]
     found, rows = _choose(search, logits, after, position, found, width)
@@ -80,7 +80,7 @@ def advance(
     changing, constants = layout.split()
     changing = tuple(take_rows(leaf, rows) for leaf in changing)
     if search.drop_done_rows and not is_first:
-        changing = with_room(changing, layout.rooms(whole))
+        changing = resized_pasts(changing, layout.past_lengths(whole))
     if search.width > width:
         constants = [
             ops.repeat(leaf, search.width, axis=0) if len(leaf.shape) else leaf
@@ -93,15 +93,14 @@ def advance(
         logits, returned = step(found.tokens[:, :-1], position, state)
         after = layout.changed(state, returned)
         if search.return_state:
-            # The state of a row is asked for as it was when the row ended, however long the other
-            # rows go on.
+            # The returned state of a row is that at its end, however long the other rows are.
             after = [
                 _where_rows(found.ended, old, new) for old, new in zip(changing, after, strict=True)
             ]
         found, rows = _choose(search, logits, returned, position, found, search.width)
         return position + 1, found, tuple(take_rows(leaf, rows) for leaf in after)
 
-    def going_on(position, found, changing):
+    def unfinished(position, found, changing):
         return ops.logical_and(position < until, ops.logical_not(ops.all(found.done)))
 
     carried = (position + 1, found, changing)
@@ -111,7 +110,7 @@ def advance(
         )
     else:
         position, found, changing = ops.while_loop(
-            going_on, lambda *carried: one_step(*carried, constants), carried
+            unfinished, lambda *carried: one_step(*carried, constants), carried
         )
     return position, found, layout.join(changing, constants) if keep else None, size
 
@@ -124,35 +123,35 @@ def _choose(
     found: Found,
     width: int,
 ) -> tuple[Found, Tensor | None]:
-    """(What is found with the tokens at `position + 1`, the rows that these come from)."""
+    """(`found` with the tokens at `position + 1`, the rows that these extend)."""
     prompted, given = _prompted(state, position), logits
     logits = _without_padding(search, logits, prompted)
-    broken = _where_open(search, found, ops.isnan(ops.max(logits, axis=-1)))
-    # A NaN would be lost with its beam: the whole sentence has it.
-    broken = ops.any(ops.reshape(broken, (-1, width)), axis=1)
-    found = found._replace(broken=ops.logical_or(found.broken, ops.repeat(broken, width)))
+    has_nan = _where_open(search, found, ops.isnan(ops.max(logits, axis=-1)))
+    # A NaN would be lost with its beam, so it marks the whole sentence.
+    has_nan = ops.any(ops.reshape(has_nan, (-1, width)), axis=1)
+    found = found._replace(has_nan=ops.logical_or(found.has_nan, ops.repeat(has_nan, width)))
     if search.rules:
-        logits, found = _by_rules(search, logits, state, position, found, prompted)
+        logits, found = _apply_rules(search, logits, state, position, found, prompted)
     if search.sums:
         logits = log_probabilities(logits, given)
     else:
         none_left = _where_open(search, found, ops.max(logits, axis=-1) == -float("inf"))
         found = found._replace(stuck=ops.logical_or(found.stuck, none_left))
     if prompted is not None:
-        found = found._replace(goes_on=_prompted(state, position + 1))
+        found = found._replace(prompt_continues=_prompted(state, position + 1))
     token, rows, own = search.choose(logits, position, found, width)
     found = found.of_rows(rows)
-    ended = ops.logical_or(found.ended, ops.logical_or(found.stuck, found.broken))
+    ended = ops.logical_or(found.ended, ops.logical_or(found.stuck, found.has_nan))
     token = ops.where(ended, search.padding_id, ops.cast(token, "int32"))
     here = ops.arange(ops.shape(found.tokens)[1], dtype="int32") == position + 1
     tokens = ops.where(here, token[:, None], found.tokens)
     ended = ops.logical_or(ended, search.ends(token, position, found))
-    found = found._replace(tokens=tokens, ended=ended, done=ended, own=own, goes_on=())
+    found = found._replace(tokens=tokens, ended=ended, done=ended, own=own, prompt_continues=())
     return found._replace(done=search.done(found)), rows
 
 
 def _without_padding(search: Any, logits: Tensor, prompted: Tensor | None) -> Tensor:
-    """The logits, those of padding -inf: it stands after the end of a row, and is no choice."""
+    """The logits with -inf for padding, which only follows the end of a row."""
     if search.padding_id == search.end_id:
         return logits
     hidden = ops.arange(ops.shape(logits)[-1], dtype="int32") == search.padding_id  # (V,)
@@ -162,12 +161,12 @@ def _without_padding(search: Any, logits: Tensor, prompted: Tensor | None) -> Te
 
 
 def _where_open(search: Any, found: Found, rows: Tensor) -> Tensor:
-    """Those of the rows, bool `(R,)`, that are still written."""
+    """The mask `rows`, bool `(R,)`, without rows that have ended or do not exist."""
     still_open = ops.logical_and(search.alive(found), ops.logical_not(found.ended))
     return ops.logical_and(rows, still_open)
 
 
-def _by_rules(
+def _apply_rules(
     search: Any,
     logits: Tensor,
     state: Any,
@@ -175,27 +174,27 @@ def _by_rules(
     found: Found,
     prompted: Tensor | None,
 ) -> tuple[Tensor, Found]:
-    """(The logits after the rules, `found` with what these keep)."""
+    """(The logits after the rules, `found` with the new state of the rules)."""
     given = ops.cast(logits, "float32")
-    logits, states, at_end = given, [], ops.zeros_like(found.ruled.at_end)
-    for rule, own in zip(search.rules, found.ruled.states, strict=True):
+    logits, states, at_end = given, [], ops.zeros_like(found.rule_state.at_end)
+    for rule, own in zip(search.rules, found.rule_state.states, strict=True):
         logits, own = rule.adjust(logits, found.tokens[:, :-1], position, own)
         states.append(own)
         if rule.reads is not None:
             at_end = at_end + rule.score_at_end(_read(rule, state))
-    if prompted is not None:  # what is given stays, whatever forbids it
+    if prompted is not None:  # no rule changes a prompt
         logits = ops.where(prompted[:, None], given, logits)
-    at_end = ops.where(found.ended, found.ruled.at_end, at_end)
-    return logits, found._replace(ruled=Ruled(tuple(states), at_end))
+    at_end = ops.where(found.ended, found.rule_state.at_end, at_end)
+    return logits, found._replace(rule_state=RuleState(tuple(states), at_end))
 
 
 def _prompted(state: Any, position: Tensor) -> Tensor | None:
-    """bool `(R,)`, the rows whose next token a prompt gives; None where a state has no prompt."""
+    """bool `(R,)`, the rows whose next token is in the prompt; None if the state has no prompt."""
     prompt = state.get("prompt") if isinstance(state, dict) else None
     if not ops.is_tensor(prompt) or len(prompt.shape) != 2:
         return None
     if "int" not in keras.backend.standardize_dtype(prompt.dtype):
-        return None  # vectors, which are no tokens
+        return None  # embeddings rather than tokens
     last = ops.shape(prompt)[1] - 1  # always padding
     return ops.take(prompt, ops.minimum(position, last), axis=1) != 0
 
@@ -210,7 +209,7 @@ def _read(rule: Rule, state: Any) -> Tensor:
 
 
 def _where_rows(rows: Tensor, these: Tensor, others: Tensor) -> Tensor:
-    """`these` in the rows that are True, else `others`; of scalars, without rows, `others`."""
+    """`these` in the rows that are True, else `others`; scalars have no rows and are `others`."""
     if len(these.shape) == 0:
         return others
     return ops.where(ops.reshape(rows, (-1,) + (1,) * (len(these.shape) - 1)), these, others)

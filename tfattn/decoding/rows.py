@@ -1,4 +1,4 @@
-"""A loop on TensorFlow over rows that are still open, and positions that are already written."""
+"""A loop on TensorFlow over open rows and written positions only."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,9 +9,9 @@ from tfattn._past import Past
 from tfattn._types import Tensor
 from tfattn.decoding.found import Found
 
-__all__ = ["loop_over_open_rows", "with_room", "with_written_room"]
+__all__ = ["loop_over_open_rows", "resized_pasts", "with_written_positions"]
 
-_STRIDE = 8  # positions by which a `Past` grows; 4 or 16 take as long
+_STRIDE = 8  # positions by which a `Past` grows
 
 Advance = Callable[..., tuple[Tensor, Found, tuple[Tensor, ...]]]
 
@@ -28,27 +28,26 @@ def loop_over_open_rows(
 ) -> tuple[Tensor, Found, tuple[Tensor, ...]]:
     """Calls `advance` until every row is done, and drops done rows once they are a quarter.
 
-    An inner loop steps until a quarter of its rows are done, or the room of each `Past` is full.
-    The outer one then writes all rows to their places in the result, and goes on with the open ones
-    and with more room. To drop rows sooner gains nothing; at half of them there is less to gain.
+    An inner loop steps until a quarter of its rows are done, or each `Past` is full. The outer loop
+    then writes all rows to their indices in the result, and continues with the open rows and a
+    longer `Past`.
 
     Args:
         advance: function of (position, found, changing, constants) to the next (position, found,
             changing).
         position: scalar int32.
-        found: what is decided so far.
+        found: the state of the search.
         changing, constants: tensors, rows first, or scalars.
-        is_past: whether each of `changing` is that of a `Past`.
-        keep: whether `changing` is asked for.
+        is_past: whether each of `changing` is the tensor of a `Past`.
+        keep: whether to return `changing`; else it is an empty tuple.
         until: scalar int32, the position to stop at.
     Returns:
-        (position, found, changing) of all rows; `changing` is an empty tuple where it is not asked
-        for.
+        (position, found, changing) of all rows.
     """
     import tensorflow as tf
 
     length = tf.shape(found.tokens)[1] - 1
-    full_room = [
+    full_lengths = [
         tf.shape(tensor)[-2] if past else None
         for tensor, past in zip(changing, is_past, strict=True)
     ]
@@ -58,17 +57,17 @@ def loop_over_open_rows(
 
     def advance_open_rows(position, places, results, rows):
         found, changing, constants = rows
-        room = _written_room(position, length) if any(is_past) else length
-        changing = with_room(changing, [room if past else None for past in is_past])
+        past_length = _past_length(position, length) if any(is_past) else length
+        changing = resized_pasts(changing, [past_length if past else None for past in is_past])
         position, found, changing = _advance_while_mostly_open(
-            advance, position, found, changing, constants, tf.minimum(room, until)
+            advance, position, found, changing, constants, tf.minimum(past_length, until)
         )
         results = tf.nest.map_structure(
             lambda result, row: (
                 tf.tensor_scatter_nd_update(result, places, row) if row.shape.rank else row
             ),
             results,
-            (found, with_room(changing, full_room) if keep else ()),
+            (found, resized_pasts(changing, full_lengths) if keep else ()),
         )
         open_rows = tf.where(tf.logical_not(found.done))[:, 0]
         rows = tf.nest.map_structure(
@@ -105,7 +104,7 @@ def _advance_while_mostly_open(
         return (position < until) & (4 * still_open > 3 * tf.size(found.done))
 
     def body(*carried):
-        # A step may lose what is known of a shape, and a loop wants it unchanged.
+        # A step may lose static shapes, which a loop must keep.
         return tf.nest.map_structure(
             lambda new, old: tf.ensure_shape(new, old.shape), advance(*carried, constants), carried
         )
@@ -114,7 +113,7 @@ def _advance_while_mostly_open(
 
 
 def _shape_in_loop(tensor: Tensor, is_past: bool = False) -> Tensor:
-    """A tensor's static shape with any number of rows and, in a `Past`, of positions."""
+    """A tensor's static shape with a dynamic number of rows and, for a `Past`, of positions."""
     import tensorflow as tf
 
     sizes = list(tensor.shape)
@@ -125,32 +124,34 @@ def _shape_in_loop(tensor: Tensor, is_past: bool = False) -> Tensor:
     return tf.TensorShape(sizes)
 
 
-def with_written_room(state: Any, position: Tensor, length: int | Tensor) -> Any:
+def with_written_positions(state: Any, position: Tensor, length: int | Tensor) -> Any:
     """A state in which each `Past` has the positions that a step at `position` gets in the loop."""
-    room = _written_room(position, length)
+    past_length = _past_length(position, length)
 
     def cut(part):
-        return Past(part.tensor[..., :room, :]) if isinstance(part, Past) else None
+        return Past(part.tensor[..., :past_length, :]) if isinstance(part, Past) else None
 
     return keras.tree.traverse(cut, state)
 
 
-def _written_room(position: Tensor, length: int | Tensor) -> Tensor:
-    """How many positions a `Past` has at `position`: those that are written, and a few more."""
+def _past_length(position: Tensor, length: int | Tensor) -> Tensor:
+    """The length of a `Past` at `position`: the written positions and a few more."""
     import tensorflow as tf
 
     return tf.minimum(position // _STRIDE * _STRIDE + _STRIDE, length)
 
 
-def with_room(changing: tuple[Tensor, ...], rooms: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-    """`changing` with each `Past` cut or padded with zeros to its room; others have room None."""
+def resized_pasts(
+    changing: tuple[Tensor, ...], lengths: Sequence[Tensor | None]
+) -> tuple[Tensor, ...]:
+    """`changing` with each `Past` cut or padded with zeros to its length; others have None."""
     import tensorflow as tf
 
     resized = []
-    for tensor, room in zip(changing, rooms, strict=True):
-        if room is not None:
-            tensor = tensor[..., :room, :]
-            missing = room - tf.shape(tensor)[-2]
+    for tensor, past_length in zip(changing, lengths, strict=True):
+        if past_length is not None:
+            tensor = tensor[..., :past_length, :]
+            missing = past_length - tf.shape(tensor)[-2]
             tensor = tf.pad(tensor, [[0, 0]] * (tensor.shape.rank - 2) + [[0, missing], [0, 0]])
         resized.append(tensor)
     return tuple(resized)

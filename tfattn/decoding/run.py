@@ -1,4 +1,4 @@
-"""A run of a search: with all that it is given, in one piece or a few steps at a time."""
+"""A run of a search, to its end or a few steps at a time."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -28,12 +28,12 @@ __all__ = ["NothingLeftError", "Progress", "Run"]
 
 
 class NothingLeftError(ValueError):
-    """A row had no token to write.
+    """The rules left a row no token.
 
     Args:
         before, after: the message around the name of the row.
-        place: of the row in its batch.
-        row: its name.
+        place: index of the row in its batch.
+        row: name of the row.
     """
 
     def __init__(self, before: str, place: int, after: str, row: str | None = None):
@@ -41,18 +41,18 @@ class NothingLeftError(ValueError):
         self.before, self.place, self.after = before, place, after
 
     def of_row(self, row: str) -> "NothingLeftError":
-        """The same of a row by another name."""
+        """The error with another name for the row."""
         return NothingLeftError(self.before, self.place, self.after, row)
 
 
 class Key(NamedTuple):
-    """What a run is compiled for: another key is another compiled function."""
+    """The key of a compiled function."""
 
-    forms: tuple[Form, ...]  # of the search, and of each of its rules
+    forms: tuple[Form, ...]  # the forms of the search and of its rules
     settings: Settings
 
-    def made(self, tables: tuple[dict[str, Tensor], ...]) -> Any:
-        """The search, with its tensors, its settings, and rules that have theirs."""
+    def search(self, tables: tuple[dict[str, Tensor], ...]) -> Any:
+        """The search and its rules with their tensors and settings."""
         pairs, settings = zip(self.forms, tables, strict=True), self.settings._asdict()
         search, *rules = (form.filled(table, **settings) for form, table in pairs)
         search.rules = tuple(rules)
@@ -60,19 +60,18 @@ class Key(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a search has come."""
+    """The state of an interrupted search."""
 
-    position: Tensor  # scalar int32, how many tokens each open row has
+    position: Tensor  # scalar int32, number of tokens of each open row
     found: Found
     state: Any
 
 
 class Run:
-    """A search with everything that it is given, checked.
+    """A search with the checked arguments of a call.
 
     Args:
-        search: a `tfattn.decoding.Search`.
-        step, state, batch_size, max_length, ids, return_state: see there.
+        search: a `tfattn.decoding.Search`; the other arguments are those of its call.
     Attributes:
         length: the greatest `max_length`.
     """
@@ -107,33 +106,35 @@ class Run:
         self.state = checked_state(who, state, tokens.shape[0], self.length)
         self.start = Start(tokens, limits, search.start(batch_size, self.length))
 
-    def whole(self) -> dict[str, Any]:
-        """The results by name; with `return_state`, the state of their rows is among them."""
-        results, seen = compiled(_run, self.step, self.key)(self.start, self.state, self.tables)
-        self.check(seen)
+    def results(self) -> dict[str, Any]:
+        """The results by name, including the state with `return_state`."""
+        results, report = compiled(_run, self.step, self.key)(self.start, self.state, self.tables)
+        self.check(report)
         return results
 
     def begin(self, most: int) -> Progress:
-        """The search after its first steps, `most` of them."""
+        """The search after its first `most` steps."""
         first = compiled(_begin, self.step, self.key)
-        return self._told(*first(self.start, self.state, self.tables, ops.convert_to_tensor(most)))
+        return self._checked(
+            *first(self.start, self.state, self.tables, ops.convert_to_tensor(most))
+        )
 
-    def go_on(self, progress: Progress, most: int) -> Progress:
-        """The search after further steps, `most` of them."""
-        further = compiled(_go_on, self.step, self.key)
-        return self._told(*further(progress, self.tables, ops.convert_to_tensor(most)))
+    def resume(self, progress: Progress, most: int) -> Progress:
+        """The search after `most` further steps."""
+        further = compiled(_resume, self.step, self.key)
+        return self._checked(*further(progress, self.tables, ops.convert_to_tensor(most)))
 
     def alive(self, found: Found) -> Tensor:
-        """bool `(R,)`, which rows may still lead to a result."""
-        return self.key.made(self.tables).alive(found)
+        """bool `(R,)`, whether each row may still lead to a result."""
+        return self.key.search(self.tables).alive(found)
 
     def end(self, progress: Progress) -> dict[str, Any]:
-        """The results by name of a search that is done."""
-        return self.key.made(self.tables).results(progress.found)[0]
+        """The results by name after the last step."""
+        return self.key.search(self.tables).results(progress.found)[0]
 
-    def _told(self, progress: Progress, seen: dict[str, Tensor]) -> Progress:
-        self.check(seen)
-        # A number or a word is no tensor before a compiled function, and may be one after it.
+    def _checked(self, progress: Progress, report: dict[str, Tensor]) -> Progress:
+        self.check(report)
+        # A compiled function may return numbers and strings as tensors: restore the originals.
         given = dict(keras.tree.flatten_with_path(self.state))
         leaves = [
             given[path] if isinstance(given.get(path), int | float | str) else leaf
@@ -141,25 +142,23 @@ class Run:
         ]
         return progress._replace(state=keras.tree.pack_sequence_as(progress.state, leaves))
 
-    def check(self, seen: dict[str, Tensor]) -> None:
-        """Raises a ValueError where the rules were not for this vocabulary or left a row nothing to
-        write, or where scores were NaN.
-
-        Inside of a function that the caller compiles nothing is known yet.
+    def check(self, report: dict[str, Tensor]) -> None:
+        """Raises a ValueError if the rules name tokens outside of the vocabulary or leave a row no
+        token, or if scores are NaN; inside a function that the caller compiles it cannot.
         """
-        if not _is_known(seen["stuck"]):
+        if not _is_known(report["stuck"]):
             return
         to_numpy = ops.convert_to_numpy
         for rule in self.search.rules:
-            rule.check_vocabulary(int(seen["vocabulary_size"]))
-        number = "score tokens by numbers, and not by NaN, which comes from NaN in its weights;"
+            rule.check_vocabulary(int(report["vocabulary_size"]))
+        number = "return logits without NaN, which comes from NaN in the weights;"
         for name, argument, value, expected, has in (
-            ("broken", "step", self.step, number, "has NaN"),
+            ("has_nan", "step", self.step, number, "has NaN"),
             ("stuck", "rules", self.search.rules, "leave each row a token to write;", "has none"),
         ):
-            places = np.flatnonzero(to_numpy(seen[name]))
+            places = np.flatnonzero(to_numpy(report[name]))
             if value and len(places):
-                written = int(to_numpy(seen["written"])[places[0]])
+                written = int(to_numpy(report["written"])[places[0]])
                 after = f"after {written} tokens" if written else "to begin with"
                 raise NothingLeftError(
                     f"{type(self.search).__name__}: `{argument}` must {expected}",
@@ -171,23 +170,23 @@ class Run:
 def _check_rules(
     search: Any, batch_size: int | Tensor, limits: np.integer | np.ndarray, ids: Ids
 ) -> None:
-    """Raises where a rule has rows for others than these, or no room for what it asks for."""
+    """Raises if a rule has a wrong number of rows, or needs a greater `max_length`."""
     who = type(search).__name__
     for rule in search.rules:
         rows = batch_size
         if ops.is_tensor(batch_size):
             rows = len(limits) if np.ndim(limits) else rule.num_rows
         if rule.num_rows not in (None, rows):
-            expected = f"have a row for each sentence, `batch_size`={rows} of them"
+            expected = f"have a row for each sentence, with `batch_size`={rows}"
             _checks.fail(who, "rules", expected, rule)
         check_room(who, rule, limits, ids)
 
 
 def _is_known(tensor: Tensor) -> bool:
-    """Whether a tensor has numbers, and is not that of a function that is being compiled."""
+    """Whether a tensor has values, and is not symbolic."""
     try:
         ops.convert_to_numpy(tensor)
-    except Exception:  # each backend has its own
+    except Exception:  # each backend raises its own
         return False
     return True
 
@@ -195,14 +194,14 @@ def _is_known(tensor: Tensor) -> bool:
 def _run(
     step: Step, key: Key, start: Start, state: Any, tables: tuple[dict[str, Tensor], ...]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    search = key.made(tables)
+    search = key.search(tables)
     found, state, size = decode(step, search, start, state)
     results, rows = search.results(found)
     if search.return_state:
         results["state"] = keras.tree.map_structure(
             lambda leaf: take_rows(leaf, rows) if ops.is_tensor(leaf) else leaf, state
         )
-    return results, _seen(search, found, size)
+    return results, _report(search, found, size)
 
 
 def _begin(
@@ -213,28 +212,28 @@ def _begin(
     tables: tuple[dict[str, Tensor], ...],
     most: Tensor,
 ) -> tuple[Progress, dict[str, Tensor]]:
-    search = key.made(tables)
+    search = key.search(tables)
     found, position = begin(search, start), ops.zeros((), "int32")
     *progress, size = advance(step, search, position, found, state, is_first=True, most=most)
     progress = Progress(*progress)
-    return progress, _seen(search, progress.found, size)
+    return progress, _report(search, progress.found, size)
 
 
-def _go_on(
+def _resume(
     step: Step, key: Key, progress: Progress, tables: tuple[dict[str, Tensor], ...], most: Tensor
 ) -> tuple[Progress, dict[str, Tensor]]:
-    search = key.made(tables)
+    search = key.search(tables)
     *progress, size = advance(step, search, *progress, is_first=False, most=most)
     progress = Progress(*progress)
-    return progress, _seen(search, progress.found, size)
+    return progress, _report(search, progress.found, size)
 
 
-def _seen(search: Any, found: Found, size: int | Tensor) -> dict[str, Tensor]:
-    """What `Run.check` looks at: the vocabulary's size, and which sentences had no token where."""
+def _report(search: Any, found: Found, size: int | Tensor) -> dict[str, Tensor]:
+    """The tensors that `Run.check` reads."""
     written = ops.sum(ops.cast(found.tokens[:, 1:] != search.padding_id, "int32"), axis=1)
     return {
         "vocabulary_size": size,
         "stuck": search.stuck(found),
-        "broken": found.broken[:: search.width],
+        "has_nan": found.has_nan[:: search.width],
         "written": ops.max(ops.reshape(written, (-1, search.width)), axis=1),
     }

@@ -1,4 +1,4 @@
-"""Sampling: each token is drawn by its probability."""
+"""Sampling: each token is drawn from the probabilities of the step."""
 
 import copy
 import numbers
@@ -27,8 +27,8 @@ class Sampling(Search):
     tokens can be drawn whose probabilities sum to at least `top_p`. In both cases the probabilities
     of these tokens are scaled to sum to 1.
 
-    Another seed, temperature or `top_p` compiles nothing new. The tokens of a row depend only on
-    its logits, its place in the batch, the greatest `max_length` and the seed.
+    A new seed, temperature or `top_p` compiles nothing new. The tokens of a row depend only on its
+    logits, its index in the batch, the greatest `max_length` and the seed.
 
     Args:
         temperature: positive number; near 0 the best token gets all the probability, above 1 rare
@@ -38,11 +38,11 @@ class Sampling(Search):
         seed: a non-negative int gives the same result at every call (`translate` continues with it
             from batch to batch); a `keras.random.SeedGenerator` gives the next result of its
             sequence; None takes Keras's global generator, which `keras.utils.set_random_seed` sets.
-        rules: see `tfattn.decoding.Search`, which also has the arguments of a call, what it returns
-            and what it refuses. Rules come first, before temperature, `top_k` and `top_p`.
+        rules: see `tfattn.decoding.Search`, also for the arguments, result and errors of a call.
+            Rules come first, before temperature, `top_k` and `top_p`.
     Raises:
-        ValueError: an argument is out of its range; `rules` holds anything but rules, or one that
-            is for beams alone.
+        ValueError: an argument is out of its range; `rules` contains an object that is no rule, or
+            a rule for beams only.
     Example: a step for which tokens 4 and 5 are equally likely.
         >>> odds = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.5, 0.5]]).astype("float32")
         >>> def step(tokens, position, state):
@@ -85,8 +85,7 @@ class Sampling(Search):
         return search
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
-        # One number in [0, 1) for each token: so no seed goes into the loop, and no row's luck
-        # hangs on other rows.
+        # One number in [0, 1) for each token: the loop needs no seed, and rows are independent.
         draws = keras.random.uniform((batch_size, length), seed=self.seed, dtype="float32")
         return {"draws": draws}
 
@@ -100,15 +99,15 @@ class Sampling(Search):
                 least = min if isinstance(size, int) else ops.minimum
                 size = least(self.top_k, size)
             logits, ids = best_first(logits, size)  # (B, K), best first
-        # The greatest comes off first: divided by a small temperature, a logit may be infinite.
-        # Below what float32 can hold, a temperature would be 0; this one leaves the best alone.
+        # Subtract the greatest first: a logit over a small temperature may be infinite. In float32
+        # a tiny temperature would be 0; at 1e-30 only the best token remains.
         temperature = ops.maximum(self.temperature, 1e-30)
         p = ops.exp((logits - ops.max(logits, axis=-1, keepdims=True)) / temperature)
         if self.top_p is not None:
-            better = ops.cumsum(p, axis=-1) - p  # what the better tokens have together
+            better = ops.cumsum(p, axis=-1) - p  # the sum over better tokens
             p = ops.where(better < self.top_p * ops.sum(p, axis=-1, keepdims=True), p, 0.0)
         p = self.keep(p)
-        # The first place where the sum of p, which need not reach 1, exceeds the drawn part of it.
+        # The first index whose cumulative sum exceeds the drawn fraction of the total.
         sums = ops.cumsum(p, axis=-1)  # (B, K)
         drawn = ops.take(found.own["draws"], position, axis=1)[:, None] * sums[:, -1:]  # (B, 1)
         token = ops.sum(ops.cast(sums <= drawn, "int32"), axis=-1)  # (B,)
@@ -117,9 +116,9 @@ class Sampling(Search):
         return token, None, found.own
 
     def keep(self, p: Tensor) -> Tensor:
-        """`p` with 0 for what is not to be drawn; for subclasses.
+        """`p` with 0 for tokens not to draw; for subclasses.
 
         Args:
-            p: float32 `(B, K)`, in proportion to the probabilities; 1 for the best token.
+            p: float32 `(B, K)`, proportional to the probabilities; 1 for the best token.
         """
         return p

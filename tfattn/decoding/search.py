@@ -1,4 +1,4 @@
-"""What every search is: options, a run, and hooks that say how it chooses tokens."""
+"""The base of all searches: options, a run, and hooks for choosing tokens."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from keras import ops
 from tfattn import _checks
 from tfattn._types import Step, Tensor
 from tfattn.decoding.arguments import Ids
-from tfattn.decoding.certain import certain
+from tfattn.decoding.certain import certain_tokens
 from tfattn.decoding.configurable import Configurable
 from tfattn.decoding.found import Found
 from tfattn.decoding.rules.base import Rule
@@ -22,43 +22,40 @@ class Search(Configurable):
     """A search: an object with options, called with a step. A subclass defines `choose`.
 
     The loop is compiled once for a step function, the options that are no numbers, and the shapes
-    of the state; a second call with the same shapes traces nothing. On TensorFlow, rows that have
-    ended are dropped from the loop once they are a quarter of all rows (not inside a `tf.function`
-    of the caller, which XLA might compile). The default ids are those of `tfattn.data.Vocabulary`.
+    of the state; a second call with the same shapes traces nothing. On TensorFlow, the loop drops
+    ended rows once they are a quarter of all rows (not inside a `tf.function` of the caller, which
+    XLA might compile). The default ids are those of `tfattn.data.Vocabulary`.
 
     Args:
-        rules: rules of `tfattn.rules`, in their order: what may be written, and what had better
-            not.
+        rules: rules of `tfattn.rules`, in the order in which they change the scores.
     Call arguments:
         step: `step(tokens, position, state) -> (logits, state)`, see `tfattn.decoding`; such as
             `model.step` of a `Transformer`.
-        state: what the step needs besides the tokens; such as `model.encode(source, max_length)`.
+        state: the first state of the step, such as `model.encode(source, max_length)`.
         batch_size: positive int or scalar integer tensor: the number B of rows to decode.
         max_length: positive int, the most tokens to write, the end token included; or integers
             `(B,)`, one per row.
         begin_id, end_id, padding_id: ints of at least 0.
-        return_state: whether to return the state too, with each row as it was when the row ended.
+        return_state: whether to return the state too, of each row at its end.
     Returns:
         int32 `(B, L)`, L the greatest `max_length`: the tokens after the begin token, up to the end
         token (included), then padding. With `return_state`, `(tokens, state)`.
     Raises:
-        ValueError: `rules` holds anything but rules; when called: `step` is not callable;
+        ValueError: `rules` contains an object that is no rule; when called: `step` is not callable;
             `max_length` or `batch_size` is not a positive int; an id is below 0; `return_state` is
             not a bool; the state does not have `batch_size` rows, or a `Past` has fewer than
             `max_length` positions; a rule does not fit the vocabulary or the batch; the rules leave
             a row no token to write.
     Attributes:
-        tensors, not_compiled: names of attributes, see `Rule.tensors`. A number that is named in
-            `tensors` compiles nothing new when it changes; what is named in `not_compiled` is for
-            `start` alone.
+        tensors, not_compiled: names of attributes, see `Rule.tensors`. A new value of an attribute
+            in `tensors` compiles nothing new; only `start` reads attributes in `not_compiled`.
         width: rows of a sentence after the first step; before it a sentence has one.
-        sums: whether the search sums log-probabilities. It is then given them, less those of what
-            is forbidden.
+        sums: whether `choose` gets log-probabilities, to sum, instead of logits.
 
     Within the loop a search also has `begin_id`, `end_id` and `padding_id`, and the attributes of
     `tensors` are tensors.
 
-    Example: a search of one's own, which takes the second-best token.
+    Example: your own search, which chooses the second-best token.
         >>> class SecondBest(tfattn.decoding.Search):
         ...     def choose(self, logits, position, found, width):
         ...         return keras.ops.top_k(logits, 2)[1][:, 1], None, found.own
@@ -80,7 +77,7 @@ class Search(Configurable):
             if not isinstance(rule, Rule):
                 _checks.fail(who, "rules", "hold rules of `tfattn.rules`", rule)
             if rule.beams_only and not self.sums:
-                _checks.fail(who, "rules", "hold none that is for `BeamSearch` alone", rule)
+                _checks.fail(who, "rules", "hold no rule for `BeamSearch` alone", rule)
         self.rules = tuple(rules)
 
     def __call__(
@@ -96,7 +93,7 @@ class Search(Configurable):
     ) -> Any:
         ids = Ids(begin_id, end_id, padding_id)
         run = Run(self, step, state, batch_size, max_length, ids, return_state)
-        return self.answer(run.whole(), batch_size, run.length)
+        return self.answer(run.results(), batch_size, run.length)
 
     def stream(
         self,
@@ -110,21 +107,20 @@ class Search(Configurable):
     ) -> Iterator[int]:
         """The tokens of one sentence, each as soon as it is certain.
 
-        They are those of a call, up to the end token (included). Greedy search and sampling are
-        certain of what they have written; beam search, of what all of its beams begin with. The
-        search is compiled as two functions, for its beginning and for going on; further calls
+        The tokens are those of a call, up to the end token (included). Greedy search and sampling
+        are certain of all written tokens; beam search, of the common prefix of all beams. The
+        search is compiled as two functions, for its beginning and its continuation; further calls
         compile nothing.
 
         Args:
             step, state, max_length, begin_id, end_id, padding_id: see the call. `state` has one
                 row.
-            steps: positive int, how many steps run between two looks at what is certain. A look
-                costs about as much as a step of a small model.
+            steps: positive int, number of steps between two searches for certain tokens. Each costs
+                about as much as a step of a small model.
         Returns:
             An iterator of ints.
         Raises:
-            ValueError: an argument is one that a call refuses. While it is read: the rules leave no
-                token to write.
+            ValueError: as in a call; during iteration: the rules leave no token to write.
         Example: a step that counts up.
             >>> def step(tokens, position, state):
             ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 8), state
@@ -133,73 +129,71 @@ class Search(Configurable):
         """
         _checks.positive_int(type(self).__name__, "steps", steps)
         run = Run(self, step, state, 1, max_length, Ids(begin_id, end_id, padding_id))
-        return certain(run, int(steps))
+        return certain_tokens(run, int(steps))
 
     def of_sentences(self, places: Sequence[int]) -> "Search":
-        """The search with the rows that its rules have for some of their sentences, in that
-        order.
-        """
+        """The search for some of the sentences, in that order: its rules with those rows."""
         taken = copy.copy(self)
         taken.rules = tuple(rule.take(places) for rule in self.rules)
         return taken
 
     def in_batches(self) -> "Search":
-        """The search that is called with one batch after the other: a seed is that of all."""
+        """The search for several batches in order; `Sampling` draws all from one seed."""
         return self
 
     def answer(self, results: dict[str, Any], batch_size: int | Tensor, length: int) -> Any:
-        """What a call returns, from the results by name."""
-        # Inside of a larger function the compiled one has lost its known shape.
+        """The return value of a call, from the results by name."""
+        # Inside a larger function the static shape of the compiled function's result is lost.
         tokens = ops.reshape(results["tokens"], (batch_size, length))
         return (tokens, results["state"]) if "state" in results else tokens
 
     def start(self, batch_size: int | Tensor, length: int) -> dict[str, Tensor]:
-        """What the search keeps of each row, tensors `(B, ...)` by name, before the first step.
+        """The search's own tensors `(B, ...)` by name before the first step, by default none.
 
-        It runs before the compiled loop. By default there is nothing to keep.
+        This method runs outside of the compiled loop.
         """
         return {}
 
     def choose(
         self, logits: Tensor, position: Tensor, found: Found, width: int
     ) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
-        """The next token of each row, the row that each comes from, and what the search keeps.
+        """The next token of each row, the row that it extends, and the search's own tensors.
 
         Args:
             logits: float `(R, V)`.
             position: scalar int32, the last decided position.
-            found: what is decided so far; `found.own` has what the search keeps of each row.
-            width: rows of a sentence now.
+            found: the state of the search; `found.own` has its own tensors.
+            width: present rows of a sentence.
         Returns:
-            (integers `(R,)`, int32 `(R,)` or None where each row comes from itself, dict).
+            (integers `(R,)`, int32 `(R,)` or None if each row extends itself, dict).
         """
         raise NotImplementedError
 
     def done(self, found: Found) -> Tensor:
-        """`Found.done`. By default a row's result is what the row has when it has ended."""
+        """`Found.done`. By default a row is done when it has ended."""
         return found.ended
 
     def stuck(self, found: Found) -> Tensor:
-        """bool `(B,)`, whether a sentence had nothing to write."""
+        """bool `(B,)`, whether the rules left a sentence no token."""
         return found.stuck
 
     def ends(self, tokens: Tensor, position: Tensor, found: Found) -> Tensor:
         """bool `(R,)`, whether rows end with these tokens at `position + 1`.
 
-        At its limit a row ends without an end token, so that no longer row beside it changes it. An
-        end token within a prompt ends nothing.
+        At its limit a row ends without an end token, so that longer rows do not change it. An end
+        token within a prompt does not end the row.
         """
         ends = tokens == self.end_id
-        if ops.is_tensor(found.goes_on):
-            ends = ops.logical_and(ends, ops.logical_not(found.goes_on))
+        if ops.is_tensor(found.prompt_continues):
+            ends = ops.logical_and(ends, ops.logical_not(found.prompt_continues))
         return ops.logical_or(ends, position + 1 >= found.limits)
 
     def alive(self, found: Found) -> Tensor:
-        """bool `(R,)`, which rows there are. By default all."""
+        """bool `(R,)`, whether each row exists. By default all do."""
         return ops.ones_like(found.done)
 
     def results(self, found: Found) -> tuple[dict[str, Any], Tensor | None]:
-        """(tensors to return by name, the rows of the results or None where it is all), at the end.
+        """(Tensors to return by name, the rows of the results or None for all) after the last step.
 
         By default the tokens of each row.
         """

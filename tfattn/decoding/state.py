@@ -1,4 +1,4 @@
-"""A step's state: which of its tensors a step changes, which are constants, and what is none."""
+"""A step's state, split into changing tensors, constants and other leaves."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,21 +14,20 @@ __all__ = ["StateLayout", "paths_of_pasts", "take_rows"]
 
 
 def take_rows(tensor: Tensor, rows: Tensor | None) -> Tensor:
-    """Some rows of a tensor: all of them without `rows`; a scalar has none and stays."""
+    """Some rows of a tensor; the tensor itself if `rows` is None or it is a scalar."""
     return tensor if rows is None or len(tensor.shape) == 0 else ops.take(tensor, rows, axis=0)
 
 
 class StateLayout:
-    """Where a state holds changing tensors and constants, as the first step showed it.
+    """The paths of changing tensors and constants in a state, known from the first step.
 
-    A constant is a tensor that the step handed back as it got it, the very same object in the same
-    place.
+    A constant is a tensor that the step returns as the same object at the same path.
 
     Args:
-        before: the state that a step was given.
-        after: the state that it returned; those of later steps are like it.
+        before: the state before a step.
+        after: the state that the step returned; later steps keep its structure.
     Attributes:
-        is_past: bools, whether each of the changing tensors is that of a `Past`.
+        is_past: bools, whether each changing tensor is the tensor of a `Past`.
     """
 
     def __init__(self, before: Any, after: Any):
@@ -42,21 +41,19 @@ class StateLayout:
         self.is_past = [path in pasts for path in self._changing]
 
     def split(self) -> tuple[list[Tensor], list[Tensor]]:
-        """(changing tensors, constants) of the state after that step."""
+        """(Changing tensors, constants) of the state after that step."""
         changing = [self._leaves[path] for path in self._changing]
         return changing, [self._leaves[path] for path in self._constant]
 
     def join(self, changing: Sequence[Tensor], constants: Sequence[Tensor]) -> Any:
-        """The state that has these tensors in their places."""
+        """The state with these tensors."""
         paths = [*self._changing, *self._constant]
         tensors = dict(zip(paths, [*changing, *constants], strict=True))
         leaves = [tensors.get(path, leaf) for path, leaf in self._leaves.items()]
         return keras.tree.pack_sequence_as(self._after, leaves)
 
-    def rooms(self, state: Any) -> list[int | Tensor | None]:
-        """How many positions each `Past` among the changing tensors has in a state; None where it
-        is none.
-        """
+    def past_lengths(self, state: Any) -> list[int | Tensor | None]:
+        """The length of each `Past` among the changing tensors of a state; None for others."""
         leaves = dict(keras.tree.flatten_with_path(state))
         return [
             ops.shape(leaves[path])[-2] if past else None
@@ -67,7 +64,7 @@ class StateLayout:
         """The changing tensors after a later step, from the states before and after it.
 
         Raises:
-            ValueError: the state is no longer what it was after the first step.
+            ValueError: structure, shapes, dtypes or constants differ from the first step.
         """
         before, after = (dict(keras.tree.flatten_with_path(state)) for state in (before, after))
         if after.keys() != self._leaves.keys():
@@ -85,13 +82,13 @@ def paths_of_pasts(who: str, state: Any) -> set[tuple]:
     """The paths of the leaves that are the tensor of a `Past`.
 
     Raises:
-        ValueError: a `Past` holds something else; the message begins with `who`.
+        ValueError: a `Past` does not contain one tensor of rank 3 or more.
     """
     mark = object()
 
     def marked(part):
         if not isinstance(part, Past):
-            return None  # `traverse` goes on into it
+            return None  # `traverse` descends into it
         shape = getattr(part.tensor, "shape", ())
         if len(shape) < 3:
             expected = "have a `Past` of one tensor of rank 3 or more, (B, ..., L, P)"

@@ -1,4 +1,4 @@
-"""Words as soon as they are certain."""
+"""Translation as a stream: pieces of text as soon as they are certain."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from tfattn.decoding.search import Search
 
 __all__ = ["translate_stream"]
 
-_CUT = "\N{REPLACEMENT CHARACTER}"  # of a character of which not all bytes are there
+_CUT = "\N{REPLACEMENT CHARACTER}"  # decoded from a character with missing bytes
 
 
 def translate_stream(
@@ -30,10 +30,10 @@ def translate_stream(
         sentence: a string.
         search: see `translate`. Its rules are for this sentence.
     Returns:
-        An iterator of strings, which are together what `translate` gives for the sentence.
+        An iterator of strings; joined, they are the translation that `translate` returns.
     Raises:
-        ValueError: as `translate` does; or a tokenizer's `join` changes the beginning of
-            a text when words come after it.
+        ValueError: as in `translate`; or a tokenizer's `join` changes the beginning of a text when
+            further words follow.
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
@@ -61,10 +61,10 @@ def translate_stream(
 
 
 def _pieces(tokens: Iterator[int], vocabulary: Any) -> Iterator[str]:
-    """The text, in parts: what the next token leaves as it is.
+    """The text in pieces that the next token leaves unchanged.
 
-    A token may change the end of the text before it: it completes a character that is there by
-    halves, or a tokenizer joins the two.
+    A token may change the end of the preceding text: it completes a character with missing bytes,
+    or the tokenizer joins the two.
     """
     known, given, before = [], "", ""
     for token in tokens:
@@ -82,8 +82,8 @@ def _pieces(tokens: Iterator[int], vocabulary: Any) -> Iterator[str]:
 def _rest(text: str, given: str) -> str:
     if not text.startswith(given):
         expected = (
-            "leave the text of some tokens as it is when more tokens come, but for the end, which "
-            "the next one may change; `translate` takes any"
+            "leave the text of some tokens unchanged when tokens follow, except for the end, which "
+            "the next token may change (`translate` takes any vocabulary)"
         )
         _checks.fail("translate_stream", "target_vocabulary", expected, f"{text!r} after {given!r}")
     return text[len(given) :]

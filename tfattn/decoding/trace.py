@@ -1,33 +1,33 @@
-"""What happened to the beams of a search, step by step."""
+"""A trace of beam search: the beams and candidates of every step."""
 
 from typing import NamedTuple
 
 from keras import ops
 
 from tfattn._types import Tensor
-from tfattn.decoding.rules.base import marked
+from tfattn.decoding.rules.base import token_mask
 
-__all__ = ["BeamTrace", "Candidates", "new_trace", "traced", "whole_trace"]
+__all__ = ["BeamTrace", "Candidates", "empty_trace", "with_step", "by_sentence"]
 
 _NO_SCORE = float("-inf")
 
 
 class BeamTrace(NamedTuple):
-    """What `BeamSearch` did at each of L steps, with K beams and M candidates a sentence.
+    """The trace of `BeamSearch` over L steps, with K beams and M candidates per sentence.
 
-    A step continues each beam with its best tokens. Of these candidates the K best are kept, and
-    are the beams after that step, the best first (with `diverse`, the best of each group first). A
-    sentence that is done takes no more steps: its scores are then -inf.
+    A step extends each beam by its best tokens. The K best of these candidates are the beams after
+    that step, the best first (with `diverse`, the best of each group first). A sentence that is
+    done takes no more steps: its scores are then -inf.
 
     Attributes:
-        tokens: int32 `(B, L, K)`, what each beam wrote; padding if it had ended before.
-        parents: int32 `(B, L, K)`, the beam of the step before that it goes on from; 0 at first.
-        scores: float32 `(B, L, K)`, by which beams are ranked; -inf where there is no beam.
+        tokens: int32 `(B, L, K)`, the new token of each beam; padding if it had ended before.
+        parents: int32 `(B, L, K)`, the beam of the step before that the beam extends; 0 at first.
+        scores: float32 `(B, L, K)`, the ranking scores; -inf for a beam that does not exist.
         ended: bool `(B, L, K)`, whether the beam has ended.
-        died: bool `(B, L, K)`, whether a beam of the step before has no beam that goes on from it.
+        died: bool `(B, L, K)`, whether no beam extends this beam of the step before.
         candidate_tokens: int32 `(B, L, M)`.
         candidate_parents: int32 `(B, L, M)`, the beam of the step before.
-        candidate_scores: float32 `(B, L, M)`; -inf where there is none.
+        candidate_scores: float32 `(B, L, M)`; -inf for a candidate that does not exist.
         kept: bool `(B, L, M)`, whether the candidate is among the beams after the step.
     """
 
@@ -43,15 +43,15 @@ class BeamTrace(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """What may be the next beams of each sentence, those of one parent side by side."""
+    """The candidates of each sentence, those of one parent adjacent."""
 
     tokens: Tensor  # int32 (B, M)
-    sums: Tensor  # float32 (B, M), of log-probabilities
+    sums: Tensor  # float32 (B, M), sums of log-probabilities
     scores: Tensor  # float32 (B, M)
 
 
-def new_trace(tokens: Tensor, num_beams: int, per_beam: int) -> dict[str, Tensor]:
-    """Room for every step; `tokens` are those of each sentence, `(B, 1 + L)`."""
+def empty_trace(tokens: Tensor, num_beams: int, per_beam: int) -> dict[str, Tensor]:
+    """Buffers for all steps; `tokens` are those of each sentence, `(B, 1 + L)`."""
     shape = (ops.shape(tokens)[0] * num_beams, ops.shape(tokens)[1] - 1)  # (B·K, L)
     many = (*shape, per_beam)
     return {
@@ -65,7 +65,7 @@ def new_trace(tokens: Tensor, num_beams: int, per_beam: int) -> dict[str, Tensor
     }
 
 
-def traced(
+def with_step(
     trace: dict[str, Tensor],
     position: Tensor,
     done: Tensor,
@@ -73,17 +73,17 @@ def traced(
     chosen: Tensor,
     beams: dict[str, Tensor],
 ) -> dict[str, Tensor]:
-    """The trace with one step more.
+    """The trace with one more step.
 
     Args:
         done: bool `(B·K,)`, whether the sentence was done before the step.
         candidates: `(B, M)`.
-        chosen: int32 `(B, K)`, the places of the candidates that are kept.
-        beams: what the trace has of each beam, `(B·K,)`.
+        chosen: int32 `(B, K)`, the indices of the chosen candidates.
+        beams: the new entries of each beam, `(B·K,)`, by name.
     """
     _, length, per_beam = trace["kept"].shape
     places, num_beams = ops.shape(candidates.tokens)[1], chosen.shape[1]
-    kept = marked(chosen, ops.ones_like(chosen, dtype="bool"), places)
+    kept = token_mask(chosen, ops.ones_like(chosen, dtype="bool"), places)
     kept = ops.logical_and(kept, candidates.scores > _NO_SCORE)
     exists = ops.logical_and(candidates.scores > _NO_SCORE, candidates.scores < float("inf"))
     new = {
@@ -92,7 +92,7 @@ def traced(
         "candidate_scores": candidates.scores,
         "kept": kept,
     }
-    # The first step has candidates of one beam alone.
+    # The first step has the candidates of only one beam.
     rest = [[0, 0], [0, num_beams * per_beam - places]]
     for name, empty in (("candidate_tokens", 0), ("candidate_scores", _NO_SCORE), ("kept", False)):
         padded = ops.pad(new[name], rest, constant_values=empty)
@@ -107,7 +107,7 @@ def traced(
     }
 
 
-def whole_trace(trace: dict[str, Tensor], num_beams: int) -> BeamTrace:
+def by_sentence(trace: dict[str, Tensor], num_beams: int) -> BeamTrace:
     """The trace by sentence and step."""
     by_step = {}
     for name, buffer in trace.items():

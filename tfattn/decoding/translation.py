@@ -1,4 +1,4 @@
-"""Text in, text out: whole lists of sentences through a model and a search."""
+"""Translation of lists of sentences by a model and a search."""
 
 import functools
 import inspect
@@ -18,7 +18,7 @@ from tfattn.decoding.search import Search
 
 __all__ = ["limits", "translate"]
 
-_LENGTH_MULTIPLE = 8  # lengths are rounded up to it, so that few shapes occur
+_LENGTH_MULTIPLE = 8  # lengths are rounded up to multiples, so that few shapes are compiled
 
 
 def translate(
@@ -33,20 +33,20 @@ def translate(
 ) -> list[str]:
     """Translates sentences, in batches of similar lengths.
 
-    The longest sentences go first, so that a lack of memory shows at once. The shortest sentence of
-    a batch has at least half the length of the longest. Lengths are padded to a multiple of 8, and
-    a batch has `batch_size` rows or a power of two, so that few shapes are compiled.
+    The longest sentences come first, so that a lack of memory shows at once. The shortest sentence
+    of a batch has at least half the length of the longest. Lengths are padded to a multiple of 8,
+    and a batch has `batch_size` rows or a power of two, so that few shapes are compiled.
 
     Args:
         model: has `step`, and `encode(source, max_length)` from integers `(B, S)` to the state of
-            a step; such as `Transformer`. For `CoveragePenalty`, an `encode` that takes
-            `coverage=True` too. If it has `max_source_length` and `max_target_length`,
-            they bound both sides.
+            a step; such as `Transformer`. For `CoveragePenalty`, `encode` also takes
+            `coverage=True`. `max_source_length` and `max_target_length`, if it has them, bound both
+            sides.
         sentences: iterable of strings that the source vocabulary can encode.
         source_vocabulary, target_vocabulary: such as `tfattn.data.Vocabulary`.
         search: `GreedySearch`, `BeamSearch`, `Sampling`, or another `tfattn.decoding.Search`; for
             example `BeamSearch(num_beams=5, rules=[...])`, where rules with a row for each sentence
-            are in the order of `sentences`. A `seed` goes on from batch to batch.
+            are in the order of `sentences`. All batches are drawn from one `seed`.
             Defaults to `GreedySearch()`.
         batch_size: positive int, the most sentences at a time.
         max_length: positive int, the most tokens to write for a sentence. Defaults to
@@ -56,10 +56,10 @@ def translate(
     Returns:
         A list of strings, in the order of `sentences`; "" for an empty one.
     Raises:
-        ValueError: `search` is no search; its rules leave a sentence no token to write, or
-            `max_length` leaves them no room; `sentences` is a single string, or holds anything but
-            strings; a vocabulary has another size than the model's; a size is not a positive int;
-            a sentence is too long for the model (found before any is translated).
+        ValueError: `search` is no search; its rules leave a sentence no token to write, or need a
+            greater `max_length`; `sentences` is a single string, or contains an object that is no
+            string; a vocabulary has another size than the model's; a size is not a positive int; a
+            sentence is too long for the model (checked before the first translation).
     Example:
         >>> words = tfattn.data.Vocabulary(["a", "bird", "sings"])
         >>> model = Transformer(len(words), num_layers=1, width=8, num_heads=2, hidden_dim=16)
@@ -110,8 +110,8 @@ def translate(
 
 
 def encoded(model: Any, ids: np.ndarray, max_length: int, rules: Sequence[Rule] = ()) -> Any:
-    """`model.encode` with what the rules read, compiled where JAX would compile its loops anew for
-    each batch.
+    """`model.encode` with the entries that rules read; compiled on JAX, which would otherwise
+    compile the encoder's loops anew for each batch.
     """
     options = {"max_length": max_length, **dict.fromkeys(_read_by(rules), True)}
     if keras.backend.backend() == "torch":
@@ -119,7 +119,7 @@ def encoded(model: Any, ids: np.ndarray, max_length: int, rules: Sequence[Rule] 
     if keras.backend.backend() != "jax" or not hasattr(model, "variables"):
         return model.encode(ids, **options)
     if hasattr(model, "build_for_any"):
-        model.build_for_any()  # what is compiled must make no weights
+        model.build_for_any()  # a compiled function must not create weights
     encode = compiled(_encode, model.encode, tuple(options.items()))
     return encode(keras.ops.convert_to_tensor(ids))
 
@@ -138,19 +138,19 @@ def special_ids(vocabulary: Any) -> dict[str, int]:
 
 
 def checked_search(who: str, search: Search | None, count: int) -> Search:
-    """A search with rules for that many sentences, or for any; greedy search for None."""
+    """A search whose rules fit that number of sentences; greedy search for None."""
     search = GreedySearch() if search is None else search
     if not isinstance(search, Search):
         _checks.fail(who, "search", "be a search, such as `GreedySearch()`", search)
     for rule in search.rules:
         if rule.num_rows not in (None, count):
-            expected = f"have rules with a row for each of the {count} sentences, or for all"
+            expected = f"have rules with a row for each of the {count} sentences, or without rows"
             _checks.fail(who, "search", expected, rule)
     return search
 
 
 def check_read(who: str, model: Any, rules: Sequence[Rule]) -> None:
-    """Raises where a rule reads what a model's `encode` cannot be asked for."""
+    """Raises if `model.encode` lacks the argument for an entry that a rule reads."""
     if not _read_by(rules):
         return
     arguments = inspect.signature(model.encode).parameters
@@ -165,21 +165,21 @@ def check_read(who: str, model: Any, rules: Sequence[Rule]) -> None:
 def check_rooms(
     who: str, rules: Sequence[Rule], limits: Sequence[int], target_vocabulary: Any
 ) -> None:
-    """Raises where a rule cannot be kept in as many tokens as a sentence may have."""
+    """Raises if a rule needs more tokens than the limit of a sentence."""
     ids = Ids(**special_ids(target_vocabulary))
     for rule in rules:
         check_room(who, rule, np.asarray(limits, "int64"), ids, row="sentences[{}]")
 
 
 def check_reach(who: str, argument: str, sentence: str, count: int, longest: int | None) -> None:
-    """Raises where a sentence of `count` tokens is longer than a model's positions reach."""
-    if longest is not None and count >= longest:  # the end token makes one more
+    """Raises if a sentence of `count` tokens is longer than the model's positions."""
+    if longest is not None and count >= longest:  # the end token needs one more position
         reach = f"{longest - 1} tokens, as far as the model's positions reach"
         _checks.fail(who, argument, f"have at most {reach}, not {count}", sentence)
 
 
 def check_parts(who: str, model: Any, source_vocabulary: Any, target_vocabulary: Any) -> None:
-    """Raises unless a model and its vocabularies fit each other."""
+    """Raises unless the model has `encode` and `step` and the sizes of the vocabularies."""
     for name in ("encode", "step"):
         if not callable(getattr(model, name, None)):
             _checks.fail(who, "model", "have `encode` and `step`, see `tfattn.decoding`", model)
@@ -195,9 +195,9 @@ def check_parts(who: str, model: Any, source_vocabulary: Any, target_vocabulary:
 
 
 def _batches(lengths: list[int], batch_size: int) -> list[list[int]]:
-    """Places of the sentences that are not empty, in lists that begin with their longest.
+    """Indices of the nonempty sentences in batches, the longest first.
 
-    None is less than half as long as the first of its list.
+    Each sentence has at least half the length of the first in its batch.
     """
     batches = []
     for i in sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i]):
@@ -213,7 +213,7 @@ def _batches(lengths: list[int], batch_size: int) -> list[list[int]]:
 
 
 def padded(rows: list[list[int]], batch_size: int, longest: int | None) -> np.ndarray:
-    """Rows of ids as one array, no longer than `longest`, of a size that other batches have too."""
+    """Rows of ids as one array, padded to a common shape, but no longer than `longest`."""
     rows += [rows[-1]] * (min(batch_size, 1 << (len(rows) - 1).bit_length()) - len(rows))
     length = _rounded(max(map(len, rows)))
     length = length if longest is None else min(length, longest)
@@ -221,28 +221,28 @@ def padded(rows: list[list[int]], batch_size: int, longest: int | None) -> np.nd
 
 
 def limits(lengths: Any, reach: int | None) -> np.ndarray:
-    """Most tokens to write for sentences, by their own lengths with the end token.
+    """Maximum lengths of translations, from the lengths of sentences with the end token.
 
     Args:
         lengths: ints `(B,)`.
-        reach: as far as the target's positions reach; None if there is no limit.
+        reach: the number of target positions; None for no limit.
     """
     most = _rounded(3 * _rounded(np.asarray(lengths)) // 2 + 8)
     return most if reach is None else np.minimum(most, reach)
 
 
 def limits_of(model: Any, ids: np.ndarray) -> np.ndarray:
-    """The same for each row of `(B, S)` padded ids, as far as the model's positions reach."""
+    """`limits` of each row of `(B, S)` padded ids, within the model's positions."""
     return limits(np.count_nonzero(ids, axis=1), getattr(model, "max_target_length", None))
 
 
 def _limit_of(model: Any, ids: list[int], vocabulary: Any, max_length: int | None) -> int:
-    """Most tokens to write for a sentence; an empty one is not translated, and has any room."""
+    """Maximum length of a translation; an empty sentence is not translated, and has no limit."""
     if not ids:
         return np.iinfo("int64").max
     return max_length or int(limits_of(model, np.array([[*ids, vocabulary.end_id]]))[0])
 
 
 def _rounded(length: Any) -> Any:
-    """An int, or an array of them, up to the next multiple."""
+    """An int, or an array of ints, rounded up to the next multiple."""
     return -(-length // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE

@@ -1,19 +1,19 @@
-"""Rules of decoding: what a search may write, and what it had better not.
+"""Rules of decoding: constraints and penalties on the tokens of a search.
 
     rules = [tfattn.rules.NoRepeatNgrams(3), tfattn.rules.MinLength(5)]
     found = tfattn.BeamSearch(rules=rules)(model.step, state, batch_size, max_length)
 
-Every search takes them. At each step they change the scores of the next token, one after the other,
-in the order given. `GreedySearch` takes the best of the changed scores, `Sampling` draws from their
-softmax. `BeamSearch` sums the changed scores, less log Σ exp of those that the step gave: what is
-forbidden makes nothing else more likely. Rows that have ended are left alone. So is the prompt of a
-`CausalLM`: rules see it, and change no token of it.
+Every search takes rules. At each step the rules change the scores of the next token, in the order
+given. `GreedySearch` chooses the best of the changed scores, `Sampling` draws from their softmax.
+`BeamSearch` sums the changed scores, less log Σ exp of the scores of the step: forbidding a token
+makes no other token more likely. Rules do not change rows that have ended, nor the prompt of a
+`CausalLM`, whose tokens they can read.
 
-Rules run inside of the compiled loop. Other numbers, or other tokens in tables of the same shapes,
-compile nothing new, but for the n of `NoRepeatNgrams`.
+Rules run inside the compiled loop. New numbers, or new tokens in tables of the same shapes, compile
+nothing new, except the n of `NoRepeatNgrams`.
 
-If no token is left to a row, the row ends there, and the search raises a ValueError at its end.
-Inside of a function that the caller compiles it cannot, and the row is padding from there on.
+If the rules leave a row no token, the row ends there, and the search raises a ValueError at its
+end. Inside a function that the caller compiles it cannot raise, and padding fills the row.
 """
 
 from tfattn.decoding.rules.base import Rule

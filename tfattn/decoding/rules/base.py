@@ -1,4 +1,4 @@
-"""What every rule of decoding is: numbers and tables, and a hook in the loop of a search."""
+"""The base of all rules of decoding, and their tables of token ids."""
 
 import copy
 from collections.abc import Iterable, Sequence
@@ -19,8 +19,8 @@ __all__ = [
     "check_room",
     "checked_ids",
     "checked_phrases",
-    "counted",
-    "marked",
+    "token_counts",
+    "token_mask",
     "padded",
 ]
 
@@ -28,11 +28,11 @@ __all__ = [
 class Rule(Configurable):
     """A rule of decoding: it changes the scores of the next token, at every step of a search.
 
-    A subclass defines `adjust`. What it has as attributes is of two kinds. Those that are named in
-    `tensors` are numbers or NumPy arrays: the compiled search takes them as arguments, so that
-    others of the same shapes compile nothing new. All others must be hashable, and decide what is
-    compiled. Where each argument of the constructor is an attribute of the same name, Keras can
-    serialize the rule, and a search with it.
+    A subclass defines `adjust`. Attributes named in `tensors` are numbers or NumPy arrays: the
+    compiled search takes them as arguments, so that new values of the same shapes compile nothing
+    new. All other attributes must be hashable, and are part of the compiled function. If each
+    argument of the constructor is an attribute of the same name, Keras can serialize the rule, and
+    a search with it.
 
     Within a search a rule also has `begin_id`, `end_id` and `padding_id`, and the attributes of
     `tensors` are the backend's tensors.
@@ -41,12 +41,12 @@ class Rule(Configurable):
         tensors: names of attributes.
         per_row: whether each array of `tensors` has a row for each sentence.
         lowers_only: whether no score ever rises. A beam search then stops sooner.
-        beams_only: whether the rule is about beams alone; other searches refuse it.
-        levels: int; with more than 1, a beam search keeps beams of different levels side by side,
-            however they score. `level` tells them, from 0 to levels - 1.
+        beams_only: whether the rule needs beams; other searches refuse it.
+        levels: int; with more than 1, a beam search divides its beams among levels, from 0 to
+            levels - 1, whatever their scores. `level` computes the level of a beam.
         reads: name of an entry that the state of the step must have, or None. `translate` passes
             the name to `model.encode`, as `coverage=True`.
-    Example: a rule of one's own, by which token 7 comes at every third place.
+    Example: your own rule, which writes token 7 at every third position.
         >>> class EveryThird(tfattn.rules.Rule):
         ...     def adjust(self, logits, tokens, position, state):
         ...         others = keras.ops.arange(keras.ops.shape(logits)[1]) != 7
@@ -69,14 +69,14 @@ class Rule(Configurable):
     reads: str | None = None
 
     def start(self, tokens: Tensor, limits: Tensor) -> Any:
-        """The rule's state before the first step: nested tensors, each with a row a sentence.
+        """The rule's state before the first step: nested tensors, each with a row per sentence.
 
         A search carries it from step to step, and repeats and reorders its rows with those of the
         hypotheses.
 
         Args:
             tokens: int32 `(B, 1 + L)`, the begin token, then padding.
-            limits: int32 `(B,)`, the most tokens of each row.
+            limits: int32 `(B,)`, the maximum length of each row.
         """
         return ()
 
@@ -86,36 +86,35 @@ class Rule(Configurable):
         """The scores of the token at `position + 1`, and the new state.
 
         Args:
-            logits: float32 `(R, V)`, those of the step, after the rules before this one. -inf is a
-                token that cannot come.
-            tokens: int32 `(R, L)`, the begin token, what is written, then padding.
-            position: scalar int32, the place of the last written token.
-            state: of `start`, or of the step before.
+            logits: float32 `(R, V)`, those of the step after all earlier rules. -inf marks an
+                impossible token.
+            tokens: int32 `(R, L)`, the begin token, the written tokens, then padding.
+            position: scalar int32, the position of the last written token.
+            state: from `start`, or from the step before.
         Returns:
-            (float32 `(R, V)`, state). What it says of rows that have ended is not looked at.
+            (float32 `(R, V)`, state). A search ignores the scores of rows that have ended.
         """
         return logits, state
 
     def score_at_end(self, read: Tensor) -> Tensor:
-        """float32 `(R,)`, at most 0: what a beam's score gets when it ends. For rules with `reads`.
+        """float32 `(R,)`, at most 0: added to a beam's score at its end. For rules with `reads`.
 
         Args:
-            read: the entry of the step's state that `reads` names, after the step.
+            read: the entry `reads` of the step's state, after the step.
         """
         raise NotImplementedError
 
     def proposed(
         self, tokens: Tensor, position: Tensor, state: Any
     ) -> tuple[Tensor, Tensor] | None:
-        """Tokens at `position + 1` that each beam may continue with, however low they score.
+        """Further candidates for `position + 1` in each beam, whatever their scores.
 
-        A beam search considers the best tokens of each beam, and these; with `DiverseBeams` it
-        considers the best tokens alone. Tokens from a table of `tensors` need a table of one shape.
+        Beam search considers them besides the best tokens of each beam, except with `DiverseBeams`.
 
         Args:
             tokens, position, state: see `adjust`; the state is the new one.
         Returns:
-            (int32 `(R, C)`, bool `(R, C)`: which of them are meant), or None.
+            (int32 `(R, C)`, bool `(R, C)`: whether each is a candidate), or None.
         """
         return None
 
@@ -129,8 +128,8 @@ class Rule(Configurable):
         raise NotImplementedError
 
     def room(self, ids: Ids) -> tuple[int | np.ndarray, str]:
-        """(The fewest tokens in which the rule can be kept, one number or ints `(B,)`; what takes
-        them, in words.) A search refuses a smaller `max_length`.
+        """(The least `max_length` that satisfies the rule, a number or ints `(B,)`; its reason, for
+        messages.) A search refuses a smaller `max_length`.
 
         Args:
             ids: `begin_id`, `end_id` and `padding_id` of the search.
@@ -138,10 +137,10 @@ class Rule(Configurable):
         return 0, ""
 
     def check_vocabulary(self, size: int) -> None:
-        """Raises a ValueError where the rule names tokens that a vocabulary of that size lacks."""
+        """Raises a ValueError if the rule has tokens outside of a vocabulary of that size."""
 
     def take(self, places: Sequence[int]) -> "Rule":
-        """The rule for some of its sentences, in that order; a rule for all is itself."""
+        """The rule for some of its sentences, in that order; the rule itself without rows."""
         if not self.per_row:
             return self
         taken = copy.copy(self)
@@ -151,21 +150,21 @@ class Rule(Configurable):
 
     @property
     def num_rows(self) -> int | None:
-        """How many sentences the rule has rows for; None where it is for all."""
+        """The number of sentences that the rule has rows for; None without rows."""
         return len(getattr(self, self.tensors[0])) if self.per_row else None
 
 
-def marked(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
-    """bool `(R, size)`, which tokens are among the ids `(R, N)` that are marked in `where`."""
-    return counted(ids, where, size) > 0
+def token_mask(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
+    """bool `(R, size)`, whether each token is among the ids `(R, N)` selected by `where`."""
+    return token_counts(ids, where, size) > 0
 
 
-def counted(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
-    """float32 `(R, size)`, how often each token is among the ids `(R, N)` marked in `where`."""
+def token_counts(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
+    """float32 `(R, size)`, how often each token is among the ids `(R, N)` selected by `where`."""
     rows, count = ops.shape(ids)[0], ops.shape(ids)[1]
     where = ops.logical_and(where, ops.logical_and(ids >= 0, ids < size))
     row = ops.broadcast_to(ops.arange(rows, dtype="int32")[:, None], (rows, count))
-    # What is not marked adds 0 to some token: every place is inside the table.
+    # An id that is not selected adds 0 to token 0, so that every index is inside the table.
     places = ops.stack([row, ops.where(where, ids, 0)], axis=-1)  # (R, N, 2)
     return ops.scatter(
         ops.reshape(places, (-1, 2)),
@@ -175,7 +174,7 @@ def counted(ids: Tensor, where: Tensor, size: int | Tensor) -> Tensor:
 
 
 def checked_ids(who: str, argument: str, value: Any) -> list[int]:
-    """Token ids, at least one."""
+    """One or more token ids."""
     ids = _checks.integers(who, argument, value)
     if not ids or min(ids) < 0:
         _checks.fail(who, argument, "hold ids of at least 0, one or more", value)
@@ -183,7 +182,7 @@ def checked_ids(who: str, argument: str, value: Any) -> list[int]:
 
 
 def checked_phrases(who: str, argument: str, value: Any) -> list[list[int]]:
-    """Sequences of token ids; an id alone is a sequence of one."""
+    """Sequences of token ids; a single id is a sequence of one id."""
     expected = "hold ids, or sequences of ids"
     if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
         _checks.fail(who, argument, expected, value)
@@ -191,14 +190,15 @@ def checked_phrases(who: str, argument: str, value: Any) -> list[list[int]]:
     if not value:
         _checks.fail(who, argument, f"{expected}, at least one", value)
     phrases = []
-    for one in value:
-        alone = not isinstance(one, str | bytes | Iterable) or getattr(one, "shape", None) == ()
-        phrases.append(checked_ids(who, argument, [one] if alone else one))
+    for phrase in value:
+        is_id = not isinstance(phrase, str | bytes | Iterable)
+        is_id = is_id or getattr(phrase, "shape", None) == ()
+        phrases.append(checked_ids(who, argument, [phrase] if is_id else phrase))
     return phrases
 
 
 def padded(rows: Sequence[Sequence[int]], width: int, left: bool = False) -> np.ndarray:
-    """int32 `(N, width)`, rows of ids with `NO_TOKEN` after them, or before them."""
+    """int32 `(N, width)`, rows of ids padded with `NO_TOKEN`, on the right or left."""
     table = np.full((len(rows), width), NO_TOKEN, "int32")
     for line, row in zip(table, rows, strict=True):
         line[width - len(row) if left else 0 :][: len(row)] = row
@@ -208,11 +208,11 @@ def padded(rows: Sequence[Sequence[int]], width: int, left: bool = False) -> np.
 def check_room(
     who: str, rule: Rule, limits: np.integer | np.ndarray, ids: Ids, row: str = "row {}"
 ) -> None:
-    """Raises unless a rule can be kept in as many tokens as rows may have.
+    """Raises if a rule needs a greater `max_length`.
 
     Args:
         limits: one for all rows, or `(B,)`.
-        row: what a row is called, by its place.
+        row: format of the name of a row, from its index.
     """
     needed, what = rule.room(ids)
     needed, limits = np.broadcast_arrays(needed, limits)

@@ -1,4 +1,4 @@
-"""What a text has to begin with."""
+"""A required prefix of the result."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,16 +17,16 @@ __all__ = ["TargetPrefix"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class TargetPrefix(Rule):
-    """The result begins with given tokens: all others are forbidden in their places.
+    """The result begins with given tokens: all others are forbidden at these positions.
 
     Args:
-        tokens: ids, for every sentence; or a sequence of ids for each sentence, as lists, or as an
-            array `(B, P)`. Padding, and an empty sequence, gives nothing. Without the begin token.
-            In `translate`, one for each of `sentences`.
+        tokens: ids without the begin token, for every sentence; or a sequence of ids for each
+            sentence, as lists, or as an array `(B, P)`. Padding and an empty sequence require
+            nothing. In `translate`, one sequence for each of `sentences`.
     Raises:
-        ValueError: `tokens` holds no ids; in a search, an id is not in the vocabulary, the end
-            token stands before other tokens, a sequence is longer than the `max_length` of its row,
-            or there are not as many sequences as sentences.
+        ValueError: `tokens` contains no ids; in a search, an id is not in the vocabulary, the end
+            token precedes other tokens, a sequence is longer than the `max_length` of its row, or
+            the number of sequences differs from the number of sentences.
     Example: a step that counts up.
         >>> def step(tokens, position, state):
         ...     return keras.ops.one_hot(keras.ops.take(tokens, position, axis=1) + 1, 10), state
@@ -77,7 +77,7 @@ class TargetPrefix(Rule):
         return np.max(np.where(given, places, 0), axis=-1), "the tokens of TargetPrefix"
 
     def _given(self, ids: Ids) -> np.ndarray:
-        """bool, which entries of the table are tokens to be written."""
+        """bool, whether each entry of the table is a required token."""
         return np.logical_and(self.tokens != NO_TOKEN, self.tokens != ids.padding_id)
 
     def check_vocabulary(self, size: int) -> None:
@@ -85,11 +85,11 @@ class TargetPrefix(Rule):
 
 
 def _rows(tokens: Any) -> list | None:
-    """The sequences of ids; None where `tokens` is one."""
+    """The sequences of ids; None if `tokens` is one sequence."""
     if isinstance(tokens, str | bytes | dict) or not np.iterable(tokens):
         _checks.fail("TargetPrefix", "tokens", "hold ids, or sequences of ids", tokens)
     tokens = list(tokens)
-    nested = [np.iterable(one) and not isinstance(one, str | bytes) for one in tokens]
+    nested = [np.iterable(row) and not isinstance(row, str | bytes) for row in tokens]
     return tokens if tokens and all(nested) else None
 
 

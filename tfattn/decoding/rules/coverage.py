@@ -1,4 +1,4 @@
-"""Beams that leave part of the source untranslated rank lower."""
+"""A penalty on beams that leave part of the source untranslated."""
 
 import keras
 from keras import ops
@@ -12,20 +12,20 @@ __all__ = ["CoveragePenalty"]
 
 @keras.saving.register_keras_serializable("tfattn")
 class CoveragePenalty(Rule):
-    """Lowers the score of beams that have looked at parts of the source too little.
+    """Lowers the score of beams that have attended too little to parts of the source.
 
         score = Σ log p / length ** length_penalty + strength · Σ_i log min(Σ_j weights_ji, 1)
 
-    The second sum is over the tokens i of the source, the third over the steps j. A beam's score
-    gets it when the beam ends; open beams are compared without it. For `BeamSearch` alone.
+    The second sum is over the tokens i of the source, the third over the steps j. The penalty is
+    added when a beam ends; open beams are compared without it. For `BeamSearch` only.
 
     The state of the step must have an entry `coverage`, float32 `(B, S)`: the attention weights
     of each source token, summed over the steps so far, and 1 from the start where the source is
-    padding. `Transformer` and `BahdanauSeq2Seq` give it after
-    `model.encode(source, max_length, coverage=True)`, and `translate` asks for it by itself.
+    padding. `Transformer` and `BahdanauSeq2Seq` have this entry after
+    `model.encode(source, max_length, coverage=True)`; `translate` passes the argument by itself.
 
     Args:
-        strength: number β of at least 0. 0 changes nothing; 0.2 is the value of the source.
+        strength: number β of at least 0. 0 changes nothing; Wu et al. use 0.2.
     Raises:
         ValueError: `strength` is not such a number; in a search, the state has no coverage, or the
             search has no beams.
@@ -48,7 +48,7 @@ class CoveragePenalty(Rule):
         self.strength = _checks.non_negative_number("CoveragePenalty", "strength", strength)
 
     def score_at_end(self, read: Tensor) -> Tensor:
-        # A source token that no step has looked at must not make the score -inf, which is that of
-        # a beam that does not exist.
-        seen = ops.clip(ops.cast(read, "float32"), 1e-30, 1.0)  # (R, S)
-        return self.strength * ops.sum(ops.log(seen), axis=-1)
+        # A source token without attention must not make the score -inf, which marks a beam that
+        # does not exist.
+        coverage = ops.clip(ops.cast(read, "float32"), 1e-30, 1.0)  # (R, S)
+        return self.strength * ops.sum(ops.log(coverage), axis=-1)

@@ -1,4 +1,4 @@
-"""Tokens that are not to be written."""
+"""Forbidden tokens and phrases."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ from tfattn.decoding.rules.base import (
     Rule,
     check_ids_below,
     checked_phrases,
-    marked,
     padded,
+    token_mask,
 )
 
 __all__ = ["ForbiddenTokens"]
@@ -22,14 +22,14 @@ __all__ = ["ForbiddenTokens"]
 class ForbiddenTokens(Rule):
     """Forbids tokens, and sequences of tokens.
 
-    Of a sequence, the last token is forbidden where all others stand just before it. The begin
-    token is part of no sequence.
+    The last token of a sequence is forbidden directly after all its other tokens. The begin token
+    is part of no sequence.
 
     Args:
         tokens: ids, or sequences of ids, such as `tfattn.rules.tokens_of(vocabulary, words)`.
     Raises:
-        ValueError: `tokens` holds no ids; in a search, an id is not in the vocabulary.
-    Example: a step that counts up; not 4, and not 6 after 5.
+        ValueError: `tokens` contains no ids; in a search, an id is not in the vocabulary.
+    Example: a step that counts up; 4, and 6 after 5, are forbidden.
         >>> def step(tokens, position, state):
         ...     last = keras.ops.take(tokens, position, axis=1)[:, None]
         ...     return -abs(keras.ops.arange(9.0) - keras.ops.cast(last, "float32") - 1), state
@@ -55,7 +55,7 @@ class ForbiddenTokens(Rule):
         wanted = self.tokens[None, :, :-1]  # (1, N, P - 1)
         same = ops.logical_or(wanted == NO_TOKEN, wanted == before[:, None])
         ids = ops.broadcast_to(self.tokens[:, -1], (rows, count))
-        forbidden = marked(ids, ops.all(same, axis=-1), ops.shape(logits)[1])
+        forbidden = token_mask(ids, ops.all(same, axis=-1), ops.shape(logits)[1])
         return ops.where(forbidden, -float("inf"), logits), state
 
     def check_vocabulary(self, size: int) -> None:

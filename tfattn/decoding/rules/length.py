@@ -1,4 +1,4 @@
-"""How long a text must be at least."""
+"""The minimum length of the result."""
 
 import keras
 from keras import ops
@@ -16,10 +16,10 @@ class MinLength(Rule):
     """Forbids the end token until some tokens are written.
 
     Args:
-        length: int of at least 0, how many tokens come before the end token.
+        length: int of at least 0, the number of tokens before the end token.
     Raises:
         ValueError: `length` is not such an int; in a search, it is more than `max_length`.
-    Example: a step that would end at once, and likes token 5 next best.
+    Example: a step with the highest score for the end token, then for token 5.
         >>> scores = np.array([[0.0, 0.0, 0.0, 2.0, 0.0, 1.0]], "float32")
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(scores, 0 * tokens[:, 0], axis=0), state

@@ -1,18 +1,18 @@
-"""Rules against saying the same again."""
+"""Rules against repetition."""
 
 import keras
 from keras import ops
 
 from tfattn import _checks
 from tfattn._types import Tensor
-from tfattn.decoding.rules.base import Rule, marked
+from tfattn.decoding.rules.base import Rule, token_mask
 
 __all__ = ["NoRepeatNgrams", "RepetitionPenalty"]
 
 
 @keras.saving.register_keras_serializable("tfattn")
 class RepetitionPenalty(Rule):
-    """Makes tokens less likely that are already written.
+    """Makes written tokens less likely.
 
         score / penalty    where the score is positive
         score · penalty    where it is negative
@@ -23,7 +23,7 @@ class RepetitionPenalty(Rule):
         penalty: finite number θ of at least 1. 1 changes nothing.
     Raises:
         ValueError: `penalty` is not such a number.
-    Example: token 4 is the best at every step, and 5 comes close.
+    Example: token 4 has the highest score at every step, and 5 nearly as much.
         >>> scores = np.array([[0.0, 0.0, 0.0, 0.0, 2.0, 1.9]], "float32")
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(scores, 0 * tokens[:, 0], axis=0), state
@@ -31,8 +31,8 @@ class RepetitionPenalty(Rule):
         >>> print(np.asarray(GreedySearch(rules=rules)(step, (), 1, 4)))
         [[4 5 4 4]]
 
-    Source: Keskar et al. 2019, arXiv:1909.05858, section 4.1; differs from it in that a negative
-    score is multiplied, which would rise otherwise.
+    Source: Keskar et al. 2019, arXiv:1909.05858, section 4.1; differs from it in that negative
+    scores are multiplied, since division would raise them.
     """
 
     tensors = ("penalty",)
@@ -47,22 +47,22 @@ class RepetitionPenalty(Rule):
     def adjust(
         self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
     ) -> tuple[Tensor, tuple]:
-        seen = marked(tokens, _written(tokens, position), ops.shape(logits)[1])
+        repeated = token_mask(tokens, _written(tokens, position), ops.shape(logits)[1])
         less = ops.where(logits > 0, logits / self.penalty, logits * self.penalty)
-        return ops.where(seen, less, logits), state
+        return ops.where(repeated, less, logits), state
 
 
 @keras.saving.register_keras_serializable("tfattn")
 class NoRepeatNgrams(Rule):
-    """Forbids every token that would write some `size` tokens in a row a second time.
+    """Forbids every token that would repeat an n-gram of `size` tokens.
 
-    The begin token is part of none of them.
+    The begin token is part of no n-gram.
 
     Args:
         size: positive int n. 1 forbids every token that is already written.
     Raises:
         ValueError: `size` is not a positive int.
-    Example: a step that goes round in circles, 3 4 5 3 4 5.
+    Example: a step that cycles through 3 4 5.
         >>> def step(tokens, position, state):
         ...     last = keras.ops.take(tokens, position, axis=1)
         ...     return keras.ops.one_hot((last + 1) % 3 + 3, 7), state
@@ -82,18 +82,18 @@ class NoRepeatNgrams(Rule):
         self, logits: Tensor, tokens: Tensor, position: Tensor, state: tuple
     ) -> tuple[Tensor, tuple]:
         place = ops.arange(ops.shape(tokens)[1], dtype="int32")
-        # A token is forbidden at `position + 1` if it stands after the same n - 1 tokens as that.
+        # A token is forbidden at `position + 1` if it already follows the same n - 1 tokens.
         same = ops.logical_and(place >= self.size, place <= position)  # (L,)
         same = ops.broadcast_to(same, ops.shape(tokens))
         for back in range(1, self.size):
             before = ops.take(tokens, ops.maximum(place - back, 0), axis=1)
             last = ops.take(tokens, ops.maximum(position + 1 - back, 0), axis=1)
             same = ops.logical_and(same, before == last[:, None])
-        forbidden = marked(tokens, same, ops.shape(logits)[1])
+        forbidden = token_mask(tokens, same, ops.shape(logits)[1])
         return ops.where(forbidden, -float("inf"), logits), state
 
 
 def _written(tokens: Tensor, position: Tensor) -> Tensor:
-    """bool `(R, L)`, the places of what is written, without the begin token."""
+    """bool `(R, L)`, the positions of written tokens, without the begin token."""
     place = ops.arange(ops.shape(tokens)[1], dtype="int32")
     return ops.broadcast_to(ops.logical_and(place >= 1, place <= position), ops.shape(tokens))

@@ -1,4 +1,4 @@
-"""Tokens that a text must contain somewhere."""
+"""Required tokens and phrases, anywhere in the result."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,8 +15,8 @@ from tfattn.decoding.rules.base import (
     Rule,
     check_ids_below,
     checked_phrases,
-    counted,
     padded,
+    token_mask,
 )
 
 __all__ = ["RequiredTokens"]
@@ -26,20 +26,20 @@ __all__ = ["RequiredTokens"]
 class RequiredTokens(Rule):
     """The result contains given sequences of tokens, in any order and anywhere.
 
-    A row may not end before it has all of them, and takes no token after which the missing ones,
-    first the one of which it has most, no longer fit before the end token. So every row has all of
-    them if it has room for them one after the other and for the end token, and if neither the step
-    nor another rule forbids one of their tokens. Nothing else leads a row to them: made for beams,
-    of which some have them early. Greedy search and sampling go on until there is no more room.
+    A row cannot end before it contains all sequences. A token is forbidden if the missing
+    sequences, the most complete first, would no longer fit before the end token. So every row
+    contains all sequences if `max_length` has room for them and for the end token, and if neither
+    the step nor another rule forbids one of their tokens. The rule is made for beams, which can
+    include sequences early; greedy search and sampling postpone them until no more room is left.
 
-    They are sequences of tokens, not words: one way to write a word in subwords, and also the
-    beginning of a longer word.
+    The sequences are tokens, not words: a word has one segmentation into subwords here, and may
+    also match the beginning of a longer word.
 
-    Beams that have different numbers of these tokens are kept side by side: of the places, each
-    number gets as many as the others, as far as it has beams, and the best that has ended gets one
-    of its own. Where there are fewer places than numbers, the greatest numbers get them. The first
-    token of a sequence that is missing, and the next token of one that is begun, is a candidate
-    however low its score is; not so with `DiverseBeams`, whose groups choose by their ranks alone.
+    Beam search divides its beams equally among the numbers of required tokens that they contain, as
+    far as such beams exist, and keeps one more for the best ended beam; with fewer beams than
+    numbers, the greatest numbers come first. The first token of a missing sequence and the next
+    token of a begun sequence are candidates whatever their scores, except with `DiverseBeams`,
+    whose groups choose by rank only.
 
     Args:
         tokens: ids or sequences of ids, such as `tfattn.rules.tokens_of(vocabulary, words)`, for
@@ -47,9 +47,9 @@ class RequiredTokens(Rule):
             in `translate`, one for each of `sentences`.
         per_sentence: whether `tokens` has a list for each sentence.
     Raises:
-        ValueError: `tokens` holds no ids; in a search, an id is not in the vocabulary, or is the
-            begin, the end or the padding token; the sequences and the end token are more than the
-            `max_length` of their row; or there are not as many lists as sentences.
+        ValueError: `tokens` contains no ids; in a search, an id is not in the vocabulary, or is the
+            begin, the end or the padding token; the sequences and the end token are longer than the
+            `max_length` of their row; or the number of lists differs from the number of sentences.
     Example: a step that counts up to the end token.
         >>> def step(tokens, position, state):
         ...     last = keras.ops.take(tokens, position, axis=1)[:, None]
@@ -59,8 +59,8 @@ class RequiredTokens(Rule):
         >>> print(np.asarray(found.tokens))
         [[[3 4 5 9 4 5 6]]]
 
-    Source: the places of beams after Post and Vilar 2018, arXiv:1804.06609; differs from it in that
-    places go round in turns.
+    Source: the allocation of beams after Post and Vilar 2018, arXiv:1804.06609; differs from it in
+    that the allocation is round-robin.
     """
 
     tensors = ("tokens",)
@@ -94,11 +94,11 @@ class RequiredTokens(Rule):
 
     @property
     def levels(self) -> int:
-        """Beams with each number of required tokens are kept side by side."""
+        """One level for each number of required tokens."""
         return self.count * self.width + 1
 
     def start(self, tokens: Tensor, limits: Tensor) -> dict[str, Tensor]:
-        """The phrases `(B, C, P)` of each row, which of them are met `(B, C)`, and its limit."""
+        """The phrases `(B, C, P)` of each row, whether each is met `(B, C)`, and the limits."""
         shape = (ops.shape(tokens)[0], self.count, self.width)
         phrases = ops.broadcast_to(self.tokens, shape)
         return {"phrases": phrases, "met": phrases[:, :, 0] == NO_TOKEN, "limits": limits}
@@ -112,20 +112,21 @@ class RequiredTokens(Rule):
         required = ops.sum(lengths, axis=1, keepdims=True)  # (R, 1)
         room = (state["limits"] - position - 2)[:, None]  # after the token, before the end token
         already = _sum_where(state["met"], lengths)
-        # Any token may break off what is begun. Which do not, and what is left then?
+        # A token is allowed if all missing phrases fit after it, even when it interrupts a begun
+        # phrase; or if it continues a phrase and the rest fits.
         size = ops.shape(logits)[1]
-        of_phrases = ops.reshape(phrases, (-1, self.count * self.width))
-        fit = required - self.level(of_phrases, tokens, position, state) <= room
-        allowed = ops.logical_or(required - already <= room, counted(of_phrases, fit, size) > 0)
-        too_soon = ops.arange(size, dtype="int32") == self.end_id
-        allowed = ops.logical_and(allowed, ops.logical_not(too_soon))
+        ids = ops.reshape(phrases, (-1, self.count * self.width))
+        fit = required - self.level(ids, tokens, position, state) <= room
+        allowed = ops.logical_or(required - already <= room, token_mask(ids, fit, size))
+        is_end = ops.arange(size, dtype="int32") == self.end_id
+        allowed = ops.logical_and(allowed, ops.logical_not(is_end))
         allowed = ops.logical_or(allowed, ops.all(state["met"], axis=1, keepdims=True))
         return ops.where(allowed, logits, -float("inf")), state
 
     def proposed(
         self, tokens: Tensor, position: Tensor, state: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """The next token of each phrase, and whether the phrase is missing."""
+        """The next token of each phrase, as a candidate while the phrase is missing."""
         phrases = state["phrases"]
         begun = ops.max(_ends_with(tokens, position, phrases, self.width - 1), axis=-1)
         ids = ops.take_along_axis(phrases, begun[..., None], axis=2)[..., 0]
@@ -134,16 +135,16 @@ class RequiredTokens(Rule):
     def level(
         self, candidates: Tensor, tokens: Tensor, position: Tensor, state: dict[str, Tensor]
     ) -> Tensor:
-        """How many required tokens a row has with each of the candidates `(R, N)`, int32: those of
-        phrases that it has, and those of the missing one of which it has most.
+        """The number of required tokens of a row with each candidate `(R, N)`, int32: the tokens of
+        complete phrases and of the most complete missing phrase.
         """
         phrases, met = state["phrases"], state["met"]
         begun = _ends_with(tokens, position, phrases, self.width - 1)  # (R, C, P)
-        # Any beginning of a phrase at the row's end may go on, not the longest alone.
-        may_go_on = ops.logical_or(begun > 0, ops.arange(self.width, dtype="int32") == 0)
-        next_ones = ops.where(may_go_on, phrases, NO_TOKEN - 1)
-        goes_on = candidates[:, :, None, None] == next_ones[:, None]  # (R, N, C, P)
-        has = ops.where(goes_on, ops.arange(1, self.width + 1, dtype="int32"), 0)
+        # Any prefix of a phrase at the row's end may continue, not only the longest.
+        may_continue = ops.logical_or(begun > 0, ops.arange(self.width, dtype="int32") == 0)
+        next_tokens = ops.where(may_continue, phrases, NO_TOKEN - 1)
+        continues = candidates[:, :, None, None] == next_tokens[:, None]  # (R, N, C, P)
+        has = ops.where(continues, ops.arange(1, self.width + 1, dtype="int32"), 0)
         has = ops.where(met[:, None], 0, ops.max(has, axis=-1))  # (R, N, C)
         lengths = _lengths(phrases)
         whole = has == lengths[:, None]
@@ -156,7 +157,7 @@ class RequiredTokens(Rule):
             expected = "hold neither the begin, the end nor the padding token"
             _checks.fail("RequiredTokens", "tokens", expected, int(self.tokens[special][0]))
         needed = np.sum(self.tokens != NO_TOKEN, axis=(-2, -1))
-        # A sentence without such tokens needs no more room than any other.
+        # A sentence without required tokens needs no end token either.
         needed = np.where(needed > 0, needed + 1, 0)
         return needed, "the tokens of RequiredTokens and the end token"
 
@@ -165,8 +166,8 @@ class RequiredTokens(Rule):
 
 
 def _ends_with(tokens: Tensor, position: Tensor, phrases: Tensor, most: int) -> Tensor:
-    """int32 `(R, C, 1 + most)`: 0, 1 and so on where a row ends with so many of the first tokens of
-    a phrase of `(R, C, P)`, else 0.
+    """int32 `(R, C, 1 + most)`: entry n is n if the row ends with the first n tokens of the phrase
+    of `(R, C, P)`, else 0.
     """
     found = [ops.zeros_like(phrases[:, :, 0])]
     for count in range(1, most + 1):
@@ -187,5 +188,5 @@ def _lengths(phrases: Tensor) -> Tensor:
 
 
 def _some(row: Any) -> bool:
-    """Whether a sentence has phrases, or something that is none and is refused by name."""
+    """Whether a sentence has phrases, or an invalid value to be refused."""
     return not (isinstance(row, list | tuple) and not row)

@@ -1,4 +1,4 @@
-"""Rules that leave out the improbable, for sampling."""
+"""Rules that exclude improbable tokens, for sampling."""
 
 import keras
 from keras import ops
@@ -16,10 +16,10 @@ class MinP(Rule):
 
         kept: p(token) ≥ share · max p
 
-    p is the softmax of the scores as this rule gets them, before the temperature of `Sampling`.
+    p is the softmax of the scores after all earlier rules, before the temperature of `Sampling`.
 
     Args:
-        share: number in (0, 1]. 1 keeps the best alone.
+        share: number in (0, 1]. 1 keeps only the best.
     Raises:
         ValueError: `share` is not such a number.
     Example: probabilities of 0.6, 0.3 and 0.1.
@@ -49,18 +49,18 @@ class MinP(Rule):
 
 @keras.saving.register_keras_serializable("tfattn")
 class TypicalP(Rule):
-    """Keeps the tokens whose surprise is closest to what is expected.
+    """Keeps the tokens with information content closest to its expectation, the entropy.
 
-        surprise of a token = |−log p(token) − H|,    H = −Σ p log p
+        distance of a token = |−log p(token) − H|,    H = −Σ p log p
 
-    Those with the least are kept, as few as have together at least `mass` of the probability, and
-    what equals the last of them. p is as in `MinP`.
+    The smallest set of tokens with the least distances and a probability of at least `mass` is
+    kept, with all tokens that equal the last of them. p is as in `MinP`.
 
     Args:
         mass: number in (0, 1].
     Raises:
         ValueError: `mass` is not such a number.
-    Example: the likeliest token is further from what is expected than the two after it.
+    Example: the likeliest token is further from the entropy than the next two.
         >>> scores = np.log([[1e-9, 1e-9, 1e-9, 1e-9, 0.5, 0.2, 0.2, 0.1]]).astype("float32")
         >>> def step(tokens, position, state):
         ...     return keras.ops.take(scores, 0 * tokens[:, 0], axis=0), state
@@ -86,21 +86,21 @@ class TypicalP(Rule):
         p = ops.where(possible, ops.exp(logits - greatest), 0.0)
         total = ops.sum(p, axis=-1, keepdims=True)
         p = p / ops.maximum(total, 1e-30)
-        # 0 log 0 is 0, and what cannot come is the furthest of all.
+        # 0 log 0 is 0, and an impossible token is infinitely far.
         log_p = ops.where(possible, logits - greatest - ops.log(ops.maximum(total, 1e-30)), 0.0)
         entropy = -ops.sum(p * log_p, axis=-1, keepdims=True)
         away = ops.where(possible, ops.abs(-log_p - entropy), float("inf"))
 
         def halved(_, bounds):
-            """The half of an interval in which the least distance is that reaches the mass."""
+            """The half of the interval that contains the least distance with enough mass."""
             low, high = bounds
             middle = 0.5 * (low + high)
             together = ops.sum(ops.where(away <= middle, p, 0.0), axis=-1, keepdims=True)
             reached = together >= self.mass
             return ops.where(reached, low, middle), ops.where(reached, middle, high)
 
-        # Halving takes a third of the time of sorting a large vocabulary. A probability above 0 in
-        # float32 is above exp(-104): so 32 halves leave less than what rounds a distance.
+        # Bisection takes a third of the time of sorting a large vocabulary. A probability above 0
+        # in float32 is above exp(-104), so 32 halvings are exact to the rounding of a distance.
         high = ops.max(ops.where(p > 0, away, 0.0), axis=-1, keepdims=True)
         _, furthest = ops.fori_loop(0, 32, halved, (ops.full_like(high, -1e-6), high))
         return ops.where(away > furthest, -float("inf"), logits), state

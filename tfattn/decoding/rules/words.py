@@ -1,4 +1,4 @@
-"""Words as the tokens that rules take."""
+"""Words as token ids for rules."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,15 +11,15 @@ __all__ = ["tokens_of"]
 def tokens_of(vocabulary: Any, words: Iterable[str]) -> list[list[int]]:
     """The tokens of words or phrases, for `RequiredTokens`, `ForbiddenTokens` and `TargetPrefix`.
 
-    `vocabulary.encode` writes the unknown token for a word that it does not know. A rule would then
-    force that token, or forbid it; so such a word is refused here. With subwords it is one way to
-    write the word, the vocabulary's own, and may also begin a longer one.
+    `vocabulary.encode` writes the unknown token for a word outside of the vocabulary. A rule would
+    then require or forbid that token, so such a word is refused here. With subwords the tokens are
+    the vocabulary's segmentation of the word, and may also begin a longer word.
 
     Args:
         vocabulary: such as `tfattn.data.Vocabulary`.
         words: iterable of strings.
     Returns:
-        A list of ids for each word, in their order.
+        A list of ids for each word, in the order of `words`.
     Raises:
         ValueError: a word is empty, or not wholly in the vocabulary.
     Example:
